@@ -1,0 +1,85 @@
+//! How ratios are measured: both sides in turn, so that a machine that does other things too slows both, and the
+//! quickest of many rounds of each: whatever else the machine does can only add to a time.
+
+use std::time::{Duration, Instant};
+
+/// One thing to measure: does it once and says how long that took.
+pub type Side<'a> = &'a mut dyn FnMut() -> anyhow::Result<Duration>;
+
+/// Measures all sides in turn, `rounds` times after one that does not count (so at least once), and answers each one's
+/// quickest.
+///
+/// # Errors
+/// The first error of a side.
+pub fn quickest<const N: usize>(rounds: usize, mut sides: [Side<'_>; N]) -> anyhow::Result<[Duration; N]> {
+    for side in &mut sides {
+        side()?;
+    }
+    let mut times = [Duration::MAX; N];
+    for _ in 0..rounds.max(1) {
+        for (side, time) in sides.iter_mut().zip(&mut times) {
+            *time = side()?.min(*time);
+        }
+    }
+    Ok(times)
+}
+
+/// How long `work` takes.
+///
+/// # Errors
+/// The error of `work`.
+pub fn timed<T>(work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<Duration> {
+    let began = Instant::now();
+    let done = work()?;
+    let time = began.elapsed();
+    drop(std::hint::black_box(done));
+    Ok(time)
+}
+
+/// How often `of` goes into `time`.
+#[must_use]
+pub fn ratio(time: Duration, of: Duration) -> f64 {
+    time.as_secs_f64() / of.as_secs_f64().max(f64::MIN_POSITIVE)
+}
+
+/// Three digits and a unit.
+#[must_use]
+pub fn show(time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    let (number, unit) = match seconds {
+        s if s >= 1.0 => (s, "s"),
+        s if s >= 1e-3 => (s * 1e3, "ms"),
+        s if s >= 1e-6 => (s * 1e6, "µs"),
+        s => (s * 1e9, "ns"),
+    };
+    format!("{} {unit}", digits(number))
+}
+
+/// Three digits.
+#[must_use]
+pub fn digits(number: f64) -> String {
+    match number {
+        n if n >= 100.0 => format!("{n:.0}"),
+        n if n >= 10.0 => format!("{n:.1}"),
+        n => format!("{n:.2}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_round_does_not_count_and_the_quickest_does() {
+        let mut left = [1, 4, 3, 5].map(Duration::from_millis).into_iter();
+        let mut right = [9, 7, 8, 7].map(Duration::from_millis).into_iter();
+        let times = quickest(3, [&mut || Ok(left.next().unwrap()), &mut || Ok(right.next().unwrap())]);
+        assert_eq!(times.unwrap(), [3, 7].map(Duration::from_millis));
+    }
+
+    #[test]
+    fn three_digits_and_a_unit() {
+        let shown = [0.000_000_005, 0.000_012_34, 0.1234, 1.5].map(|seconds| show(Duration::from_secs_f64(seconds)));
+        assert_eq!(shown, ["5.00 ns", "12.3 µs", "123 ms", "1.50 s"]);
+    }
+}

@@ -1,0 +1,205 @@
+//! Where benchmarks run: the engine, the guest `lbaas` as it ships, and instances of it with this or that behind them.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use serde_json::json;
+use serde_json::value::RawValue;
+use tokio::runtime::Runtime;
+use trueup_capabilities::clock::VirtualClock;
+use trueup_capabilities::grants::Grants;
+use trueup_capabilities::lbaas::Api;
+use trueup_capabilities::log::NoLog;
+use trueup_capabilities::meter::Limits;
+use trueup_capabilities::random::Seeded;
+use trueup_capabilities::{Backends, Host, Identity};
+use trueup_engine::{Engine, Guest, Options};
+use trueup_guests_builtin::Builtin;
+use trueup_journal::{Files, Journal, OPEN_FILES_MAX, Outcome, Segment, Tape};
+use trueup_runtime::guests::Program;
+use trueup_runtime::guests::lbaas::Report;
+use trueup_runtime::instance::{Instance, Start};
+use trueup_runtime::run::Instances;
+
+/// No call here comes near it.
+pub const CPU_MAX: Duration = Duration::from_secs(60);
+
+/// Some time in 2025, in milliseconds since the Unix epoch.
+pub const NOW_MS: u64 = 1_750_000_000_000;
+
+/// The engine and the linked guest.
+pub struct Stage {
+    /// Drives every call.
+    pub runtime: Runtime,
+    /// As a host has it.
+    pub engine: Engine,
+    /// The guest `lbaas@1`.
+    pub program: Arc<Program>,
+    settings: serde_json::Value,
+}
+
+impl Stage {
+    /// Compiles the guest; nothing is cached.
+    ///
+    /// # Errors
+    /// Where the guest does not run here.
+    pub fn new() -> anyhow::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()?;
+        let engine = Engine::new(&Options::default())?;
+        let guest = engine.load(lbaas()?.bytes)?;
+        let program = Arc::new(Program::new(&engine, guest).map_err(anyhow::Error::msg)?);
+        Ok(Self {
+            runtime,
+            engine,
+            program,
+            settings: json!({}),
+        })
+    }
+
+    /// A host whose questions nothing records, with a clock on which nobody waits.
+    #[must_use]
+    pub fn host(&self, api: Arc<dyn Api>) -> Host {
+        Host::new(
+            Identity::default(),
+            Tape::off(),
+            Grants::everything(),
+            backends(api),
+            Limits::default(),
+        )
+    }
+
+    /// An instance that nothing records.
+    ///
+    /// # Errors
+    /// Why it did not start.
+    pub async fn instance(&self, api: Arc<dyn Api>) -> anyhow::Result<Instance> {
+        let start = Start {
+            settings: &self.settings,
+            snapshot: None,
+            cpu_max: CPU_MAX,
+        };
+        let started = Instance::start(&self.engine, &self.program, self.host(api), start).await;
+        started.map_err(|(_, error)| error.into())
+    }
+
+    /// An instance that is recorded in `folder` as a host does where nothing is configured.
+    ///
+    /// # Errors
+    /// Why it did not start, or can't be recorded.
+    pub async fn recorded(&self, folder: &Path, api: Arc<dyn Api>) -> anyhow::Result<Instance> {
+        let mut instance = self.instance(Arc::clone(&api)).await?;
+        let instances = Instances {
+            name: "lbaas",
+            engine: self.engine.clone(),
+            program: Arc::clone(&self.program),
+            settings: self.settings.clone(),
+            grants: Grants::everything(),
+            limits: Limits::default(),
+            initial: instance.snapshot().await?,
+            state_dir: folder.to_owned(),
+            record: true,
+            journal: trueup_journal::Options::default(),
+            files: Files::new(OPEN_FILES_MAX),
+        };
+        Ok(instances.open("default/web", backends(api)).await?)
+    }
+
+    /// Replays what [`Stage::recorded`] left.
+    ///
+    /// # Errors
+    /// Where it is not identical.
+    pub async fn replay(&self, segment: Segment) -> anyhow::Result<()> {
+        match trueup_runtime::replay::replay(&self.engine, &self.program, segment, Arc::new(NoLog)).await? {
+            Outcome::Identical { .. } => Ok(()),
+            other => bail!("the replay is not identical: {other}"),
+        }
+    }
+}
+
+/// The guest as it is embedded.
+///
+/// # Errors
+/// Where this build embeds none.
+pub fn lbaas() -> anyhow::Result<&'static Builtin> {
+    trueup_guests_builtin::find("lbaas", "1").context("no guest `lbaas@1` is built in")
+}
+
+/// Loads the guest with a compile cache in `folder`: compiled the first time, read from then on.
+///
+/// # Errors
+/// Where it can't be loaded.
+pub fn load_cached(folder: &Path) -> anyhow::Result<(Engine, Guest)> {
+    let engine = Engine::new(&Options {
+        cache_dir: Some(folder.to_owned()),
+        ..Options::default()
+    })?;
+    let guest = engine.load(lbaas()?.bytes)?;
+    Ok((engine, guest))
+}
+
+/// On a clock that moves only when it is slept on: what a guest sleeps between two looks is no cost of ours.
+fn backends(api: Arc<dyn Api>) -> Backends {
+    Backends {
+        clock: Arc::new(VirtualClock::new(NOW_MS)),
+        random: Arc::new(Seeded::new(1, 1)),
+        log: Arc::new(NoLog),
+        metrics: Arc::default(),
+        lbaas: Some(api),
+    }
+}
+
+/// Has `reconcile-check` look at a service that is true.
+///
+/// # Errors
+/// Where the guest finds something to do.
+pub async fn check(instance: &mut Instance, args: &RawValue) -> anyhow::Result<()> {
+    let answer = instance.call("reconciliation.reconcile-check", args).await?;
+    ensure!(
+        answer.get() == r#"{"Ok":{"create":[],"destroy":[]}}"#,
+        "not true already: {}",
+        answer.get()
+    );
+    Ok(())
+}
+
+/// Has `reconcile` make a service true that has nothing yet.
+///
+/// # Errors
+/// Where it creates another number of objects.
+pub async fn reconcile(instance: &mut Instance, args: &RawValue, objects: u32) -> anyhow::Result<()> {
+    let answer = instance.call("reconciliation.reconcile", args).await?;
+    let report: Result<Report, serde_json::Value> = serde_json::from_str(answer.get())?;
+    let report = report.map_err(|error| anyhow::anyhow!("reconcile: {error}"))?;
+    ensure!(
+        report.created == objects,
+        "created {} objects of {objects}",
+        report.created
+    );
+    Ok(())
+}
+
+/// The file of the newest segment that `instance` recorded.
+///
+/// # Errors
+/// Where it was not recorded.
+pub fn segment_file(instance: &Instance) -> anyhow::Result<&Path> {
+    instance
+        .host()
+        .tape
+        .journal()
+        .and_then(Journal::segment_path)
+        .context("nothing was recorded")
+}
+
+/// The newest segment that `instance` recorded.
+///
+/// # Errors
+/// Where it was not recorded, or can't be read.
+pub fn segment(instance: &Instance) -> anyhow::Result<Segment> {
+    Ok(Segment::read(segment_file(instance)?)?)
+}

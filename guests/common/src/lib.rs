@@ -1,0 +1,10 @@
+//! Small pure helpers that several guests need: addresses, settings, values as JSON text, and texts
+//! compared fast.
+//!
+//! Pure: no imports, no state, no clock. What only one guest needs stays with that guest.
+#![forbid(unsafe_code)]
+
+pub mod address;
+pub mod settings;
+pub mod text;
+pub mod words;

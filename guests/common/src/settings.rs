@@ -1,0 +1,151 @@
+//! Reads a guest's settings: one JSON object, each member within what a table allows.
+//!
+//! Knows no defaults: a guest's own settings module has them. Of several wrong settings the first by name is the
+//! error, so that one configuration has one answer.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::text;
+
+/// What a setting may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allowed {
+    /// A whole number from the first to the second, both included.
+    Whole(u64, u64),
+    /// One of these texts.
+    Word(&'static [&'static str]),
+}
+
+impl Allowed {
+    fn takes(self, value: &Value) -> bool {
+        match self {
+            Self::Whole(low, high) => value.as_u64().is_some_and(|number| (low..=high).contains(&number)),
+            Self::Word(words) => value.as_str().is_some_and(|word| words.contains(&word)),
+        }
+    }
+
+    /// Ends the sentence `must be `.
+    fn words(self) -> String {
+        match self {
+            Self::Whole(low, high) => format!("a whole number from {low} to {high}"),
+            Self::Word(words) => words
+                .iter()
+                .map(|word| text::quoted(word))
+                .collect::<Vec<_>>()
+                .join(" or "),
+        }
+    }
+}
+
+/// The settings that were given, each of them allowed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Given(BTreeMap<String, Value>);
+
+impl Given {
+    /// None where the setting was not given, or is no number.
+    #[must_use]
+    pub fn whole(&self, name: &str) -> Option<u64> {
+        self.0.get(name)?.as_u64()
+    }
+
+    /// None where the setting was not given, or is no text.
+    #[must_use]
+    pub fn word(&self, name: &str) -> Option<&str> {
+        self.0.get(name)?.as_str()
+    }
+}
+
+/// Reads `config` against the table of all settings there are.
+///
+/// # Errors
+/// `NAME: was VALUE, must be TEXT` for the first wrong setting by name, `config: was ...` where it is no object.
+pub fn read(config: &str, settings: &BTreeMap<&str, Allowed>) -> Result<Given, String> {
+    let value = serde_json::from_str(config).map_err(|_| no_object(&text::quoted(config)))?;
+    let Value::Object(members) = value else {
+        return Err(no_object(&text::json(&value)));
+    };
+    let members: BTreeMap<String, Value> = members.into_iter().collect();
+    for (name, value) in &members {
+        let was = text::json(value);
+        match settings.get(name.as_str()) {
+            None => {
+                let names = settings.keys().copied().collect::<Vec<_>>().join(", ");
+                return Err(format!("{name}: was {was}, must not be set: the settings are {names}"));
+            }
+            Some(allowed) if !allowed.takes(value) => {
+                return Err(format!("{name}: was {was}, must be {}", allowed.words()));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(Given(members))
+}
+
+fn no_object(was: &str) -> String {
+    format!("config: was {was}, must be a JSON object")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(config: &str) -> Result<Given, String> {
+        super::read(
+            config,
+            &BTreeMap::from([
+                ("mode", Allowed::Word(&["fast", "safe"])),
+                ("steps", Allowed::Whole(1, 10)),
+            ]),
+        )
+    }
+
+    #[test]
+    fn what_is_given_can_be_asked_for() {
+        let given = read(r#"{"steps": 10, "mode": "safe"}"#).unwrap();
+        assert_eq!((given.whole("steps"), given.word("mode")), (Some(10), Some("safe")));
+        let given = read("{}").unwrap();
+        assert_eq!((given.whole("steps"), given.word("mode")), (None, None));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_value() {
+        for (config, error) in [
+            ("[1, 2]", "config: was [1,2], must be a JSON object"),
+            ("null", "config: was null, must be a JSON object"),
+            ("{", "config: was \"{\", must be a JSON object"),
+            ("", "config: was \"\", must be a JSON object"),
+            (r#"{"steps": 0}"#, "steps: was 0, must be a whole number from 1 to 10"),
+            (r#"{"steps": 11}"#, "steps: was 11, must be a whole number from 1 to 10"),
+            (r#"{"steps": -1}"#, "steps: was -1, must be a whole number from 1 to 10"),
+            (
+                r#"{"steps": 1.5}"#,
+                "steps: was 1.5, must be a whole number from 1 to 10",
+            ),
+            (
+                r#"{"steps": null}"#,
+                "steps: was null, must be a whole number from 1 to 10",
+            ),
+            (r#"{"mode": "slow"}"#, r#"mode: was "slow", must be "fast" or "safe""#),
+            (
+                r#"{"mode": {"a": [1]}}"#,
+                r#"mode: was {"a":[1]}, must be "fast" or "safe""#,
+            ),
+            (
+                r#"{"step": 1}"#,
+                "step: was 1, must not be set: the settings are mode, steps",
+            ),
+        ] {
+            assert_eq!(read(config), Err(error.to_owned()), "{config}");
+        }
+    }
+
+    #[test]
+    fn the_first_wrong_setting_by_name_is_the_error() {
+        let error = read(r#"{"steps": 0, "zoo": 1, "mode": 1}"#).unwrap_err();
+        assert!(error.starts_with("mode: "), "{error}");
+        let error = read(r#"{"steps": 0, "abc": 1}"#).unwrap_err();
+        assert!(error.starts_with("abc: "), "{error}");
+    }
+}

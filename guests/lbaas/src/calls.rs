@@ -1,0 +1,89 @@
+//! The three exported functions over any [`World`]: check the input, ask, decide, answer.
+
+use crate::bindings::exports::trueup::lbaas::reconciliation::{AddressPorts, Desired, Error, Plan, Report};
+use crate::bindings::trueup::host::log::Level;
+use crate::bindings::trueup::lbaas::api::Error as ApiError;
+use crate::metrics::{self, Tally};
+use crate::own::{self, Own};
+use crate::settings::Settings;
+use crate::wish::Wish;
+use crate::world::World;
+use crate::{check, input, outcome, reconcile as rounds, status as service};
+
+/// `reconciliation.reconcile-check`
+///
+/// # Errors
+/// As the contract says; bad input before anything is asked.
+pub fn reconcile_check(world: &mut impl World, settings: &Settings, desired: &Desired) -> Result<Plan, Error> {
+    logged(world, "reconcile-check", desired, |world, wish| {
+        let listed = world.list_tagged(&wish.tag).map_err(Error::Api)?;
+        let owned = own::split(&wish.load_balancers, &listed);
+        count_retrieved(world, &owned);
+        check::plan(settings, wish, &owned)
+    })
+}
+
+/// `reconciliation.reconcile`
+///
+/// # Errors
+/// As the contract says; bad input before anything is asked.
+pub fn reconcile(world: &mut impl World, settings: &Settings, desired: &Desired) -> Result<Report, Error> {
+    logged(world, "reconcile", desired, |world, wish| {
+        rounds::reconcile(world, settings, wish)
+    })
+}
+
+/// `reconciliation.status`
+///
+/// # Errors
+/// As the contract says; bad input before anything is asked.
+pub fn status(world: &mut impl World, desired: &Desired) -> Result<Vec<AddressPorts>, Error> {
+    logged(world, "status", desired, |world, wish| {
+        let listed = world.list_tagged(&wish.tag).map_err(Error::Api)?;
+        let owned = own::split(&wish.load_balancers, &listed);
+        count_retrieved(world, &owned);
+        Ok(service::in_service(&owned))
+    })
+}
+
+/// What all calls have in common: checked input first, then a look at each load balancer, and at the end a log line
+/// where there is an error.
+fn logged<W: World, T>(
+    world: &mut W,
+    call: &str,
+    desired: &Desired,
+    decide: impl FnOnce(&mut W, &Wish<'_>) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let answer = input::parse(desired).map_err(Error::InvalidInput).and_then(|wish| {
+        look_at_load_balancers(world, &wish).map_err(Error::Api)?;
+        decide(world, &wish)
+    });
+    if let Err(error) = &answer {
+        let fields = [
+            ("call", call),
+            ("service_uid", &desired.service_uid),
+            ("error", &outcome::words(error)),
+        ];
+        world.log(Level::Error, "the call ends with an error", &fields);
+    }
+    answer
+}
+
+/// That they can be read is all that matters: their state is not judged.
+fn look_at_load_balancers(world: &mut impl World, wish: &Wish<'_>) -> Result<(), ApiError> {
+    for load_balancer in &wish.load_balancers {
+        world.load_balancer(load_balancer)?;
+    }
+    Ok(())
+}
+
+/// Counts what one list showed of these load balancers.
+pub(crate) fn count_retrieved<'o, 'a: 'o>(world: &mut impl World, owned: impl IntoIterator<Item = &'o Own<'a>>) {
+    let mut tally = Tally::default();
+    for own in owned {
+        for (kind, count) in own.counts() {
+            tally.add_many(kind, count);
+        }
+    }
+    tally.send(world, metrics::RETRIEVED);
+}

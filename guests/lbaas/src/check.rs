@@ -1,0 +1,49 @@
+//! What would have to be changed now: one plan for all load balancers, or why there is none.
+
+use crate::bindings::exports::trueup::lbaas::reconciliation::{Desired, Error, Plan};
+use crate::bindings::trueup::lbaas::types::Object;
+use crate::order;
+use crate::outcome;
+use crate::own::{self, Own};
+use crate::plan::{self, Verdict};
+use crate::settings::Settings;
+use crate::wish::Wish;
+
+/// All that `reconcile-check` decides, from what the API listed under the service's tag.
+///
+/// # Errors
+/// As `reconcile-check` answers them.
+pub fn check(settings: &Settings, desired: &Desired, listed: Vec<Object>) -> Result<Plan, Error> {
+    let wish = crate::input::parse(desired).map_err(Error::InvalidInput)?;
+    plan(settings, &wish, &own::split(&wish.load_balancers, &listed))
+}
+
+/// The plans of all load balancers as one, in the order in which `reconcile` takes them.
+///
+/// # Errors
+/// Where a load balancer's resources are not ready to be planned for.
+pub fn plan(settings: &Settings, wish: &Wish<'_>, owned: &[Own<'_>]) -> Result<Plan, Error> {
+    let mut errors = Vec::new();
+    let mut create = Vec::new();
+    let mut destroy = Vec::new();
+    for (load_balancer, own) in wish.load_balancers.iter().zip(owned) {
+        match plan::decide(settings, load_balancer, wish, own) {
+            Verdict::Change(changes) => {
+                create.extend(changes.create);
+                destroy.extend(changes.destroy);
+            }
+            Verdict::Failed { failed, .. } => errors.push(Error::Failed(failed)),
+            Verdict::Recovering(updating) => errors.push(Error::RecoveryPending(updating)),
+            Verdict::Progressing(pending) => errors.push(Error::Progressing(pending)),
+        }
+    }
+    if let Some(error) = outcome::joined(errors) {
+        return Err(error);
+    }
+    create.sort_by(order::specs);
+    destroy.sort_by(|left, right| order::destruction(left, right));
+    Ok(Plan {
+        create,
+        destroy: destroy.into_iter().cloned().collect(),
+    })
+}

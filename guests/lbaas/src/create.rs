@@ -1,0 +1,161 @@
+//! Creates what is missing, and waits until what was created, or was not deployed before, is ready.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::bindings::exports::trueup::lbaas::reconciliation::Error;
+use crate::bindings::trueup::host::log::Level;
+use crate::bindings::trueup::lbaas::api::Error as ApiError;
+use crate::bindings::trueup::lbaas::types::{Object, ObjectRef, Spec, State};
+use crate::metrics::{self, Phase, Tally};
+use crate::order;
+use crate::outcome;
+use crate::plan;
+use crate::reconcile::{Reconcile, note_end};
+use crate::world::{World, complete};
+
+/// A resource that a load balancer waits for.
+pub(crate) struct Awaited {
+    pub(crate) reference: ObjectRef,
+    pub(crate) balancer: usize,
+    /// in this round; otherwise it was found progressing
+    pub(crate) created: bool,
+}
+
+/// What a look shows of a resource.
+enum Seen {
+    Ready,
+    Waiting,
+    Failed,
+}
+
+impl<W: World> Reconcile<'_, W> {
+    /// Creates all of these in one list, and answers what is to be waited for. A load balancer with a failed entry is
+    /// closed; what was created stays, and the next call finds it by its tag. The error is one that ends the whole call.
+    pub(crate) fn create(&mut self, mut creations: Vec<(usize, Spec)>) -> Result<Vec<Awaited>, ApiError> {
+        if creations.is_empty() {
+            return Ok(Vec::new());
+        }
+        creations.sort_by(|(_, left), (_, right)| order::specs(left, right));
+        let (balancers, specs): (Vec<usize>, Vec<Spec>) = creations.into_iter().unzip();
+        metrics::set_pending(self.world, Phase::Create, specs.len());
+        let answers = self.world.create(&specs, std::slice::from_ref(&self.wish.tag));
+        metrics::set_pending(self.world, Phase::Create, 0);
+
+        let mut awaited = Vec::with_capacity(specs.len());
+        let (mut created, mut failed) = (Tally::default(), Tally::default());
+        let mut errors: BTreeMap<usize, ApiError> = BTreeMap::new();
+        let mut end = None;
+        for ((spec, balancer), answer) in specs.iter().zip(balancers).zip(complete(answers, specs.len())) {
+            let kind = order::kind(spec);
+            match answer {
+                Ok(object) => {
+                    created.add(kind);
+                    let reference = ObjectRef {
+                        kind,
+                        identifier: object.identifier,
+                    };
+                    self.touch(balancer, &reference);
+                    awaited.push(Awaited {
+                        reference,
+                        balancer,
+                        created: true,
+                    });
+                }
+                Err(error) => {
+                    failed.add(kind);
+                    let which = [("kind", order::word(kind)), ("name", order::name(spec))];
+                    self.warn("not created", which, &outcome::api_words(&error));
+                    note_end(&mut end, &error);
+                    errors.entry(balancer).or_insert(error);
+                }
+            }
+        }
+        self.report.created = self.report.created.saturating_add(created.total());
+        created.send(self.world, metrics::CREATED);
+        failed.send(self.world, metrics::CREATE_ERRORS);
+        end.map_or(Ok(()), Err)?;
+        for (balancer, error) in errors {
+            self.close(balancer, Error::Api(error));
+        }
+        awaited.retain(|awaited| self.is_open(awaited.balancer));
+        Ok(awaited)
+    }
+
+    /// Looks until all of these are ready, or failed, or there were `backoff-steps` looks. The first look comes at
+    /// once, and includes what the creation reported as ready. The error is one that ends the whole call.
+    pub(crate) fn wait(&mut self, mut awaited: Vec<Awaited>) -> Result<(), ApiError> {
+        if awaited.is_empty() {
+            return Ok(());
+        }
+        awaited.sort_by(|left, right| left.reference.cmp(&right.reference));
+        self.world
+            .log(Level::Info, "a wait", &[("resources", &awaited.len().to_string())]);
+        if !awaited.iter().any(|awaited| awaited.created) {
+            return self.looks(awaited);
+        }
+        let start_ms = self.world.now_ms();
+        let outcome = self.looks(awaited);
+        metrics::observe_since(self.world, metrics::CREATE_SECONDS, start_ms);
+        outcome
+    }
+
+    fn looks(&mut self, mut awaited: Vec<Awaited>) -> Result<(), ApiError> {
+        for look in 0..self.wish.backoff_steps {
+            if let Some(pauses) = look.checked_sub(1) {
+                self.pause(pauses);
+            }
+            awaited = self.look(awaited)?;
+            if awaited.is_empty() {
+                return Ok(());
+            }
+        }
+        let mut late = Tally::default();
+        for awaited in awaited.iter().filter(|awaited| awaited.created) {
+            late.add(awaited.reference.kind);
+        }
+        late.send(self.world, metrics::CREATE_ERRORS);
+        self.close_each(
+            awaited.into_iter().map(|awaited| (awaited.balancer, awaited.reference)),
+            Error::TimedOut,
+        );
+        Ok(())
+    }
+
+    /// One look at all of them. Answers what is left to wait for, in the same order.
+    fn look(&mut self, awaited: Vec<Awaited>) -> Result<Vec<Awaited>, ApiError> {
+        let refs: Vec<ObjectRef> = awaited.iter().map(|awaited| awaited.reference.clone()).collect();
+        let answers = self.world.get(&refs);
+        let mut left = Vec::new();
+        let mut failed = Vec::new();
+        let mut end = None;
+        for (awaited, answer) in awaited.into_iter().zip(complete(answers, refs.len())) {
+            if let Err(error) = &answer {
+                note_end(&mut end, error);
+            }
+            match self.seen(&answer) {
+                Seen::Ready => {}
+                Seen::Waiting => left.push(awaited),
+                Seen::Failed => failed.push(awaited),
+            }
+        }
+        end.map_or(Ok(()), Err)?;
+        // Its load balancer waits no more, for anything: with created resources the next round sees what is there,
+        // with progressing ones there is nothing that this call could do.
+        let leaving: BTreeSet<usize> = failed.iter().map(|awaited| awaited.balancer).collect();
+        left.retain(|awaited| !leaving.contains(&awaited.balancer));
+        let progressing = failed.into_iter().filter(|awaited| !awaited.created);
+        self.close_each(
+            progressing.map(|awaited| (awaited.balancer, awaited.reference)),
+            Error::Failed,
+        );
+        Ok(left)
+    }
+
+    fn seen(&self, answer: &Result<Object, ApiError>) -> Seen {
+        match answer {
+            Ok(object) if plan::is_ready(self.settings.failed_objects, object.state) => Seen::Ready,
+            Ok(object) if object.state != State::Failed => Seen::Waiting,
+            Ok(_) | Err(_) => Seen::Failed,
+        }
+    }
+}

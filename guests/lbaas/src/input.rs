@@ -1,0 +1,348 @@
+//! Checks what a caller wants, and turns it into a [`Wish`] that can't be wrong.
+//!
+//! The first problem is the answer: fields in the order of the record, elements by index, and each element's own
+//! checks before it is compared with earlier elements.
+
+use std::collections::BTreeMap;
+
+use trueup_guest_common::address::Address;
+use trueup_guest_common::text::quoted;
+
+use crate::bindings::exports::trueup::lbaas::reconciliation::{self, Desired};
+use crate::wish::{External, Port, Target, Wish, joined, tag};
+
+/// Reads a `desired`.
+///
+/// # Errors
+/// The first problem, `FIELD: was VALUE, REASON`: the text of `invalid-input`.
+pub fn parse(desired: &Desired) -> Result<Wish<'_>, String> {
+    let load_balancers = load_balancers(&desired.load_balancers)?;
+    if desired.service_uid.is_empty() {
+        return Err(problem("service-uid", quoted(""), "must not be empty"));
+    }
+    let addresses = addresses(&desired.external_addresses)?;
+    let ports = ports(&desired.ports, &desired.name_suffix)?;
+    let targets = targets(&desired.servers)?;
+    if desired.backoff_steps == 0 {
+        return Err(problem("backoff-steps", 0, "must be at least 1"));
+    }
+    let tag = tag(&desired.service_uid);
+    Ok(Wish {
+        load_balancers,
+        tag,
+        ports,
+        addresses,
+        targets,
+        backoff_steps: desired.backoff_steps,
+    })
+}
+
+fn load_balancers(identifiers: &[String]) -> Result<Vec<&str>, String> {
+    if identifiers.is_empty() {
+        return Err(problem("load-balancers", "[]", "must hold at least one identifier"));
+    }
+    let mut earlier = Earlier::new();
+    for (index, identifier) in identifiers.iter().enumerate() {
+        let field = format!("load-balancers[{index}]");
+        if identifier.is_empty() {
+            return Err(problem(field, quoted(identifier), "must not be empty"));
+        }
+        earlier.admit(identifier.as_str(), index).map_err(|other| {
+            problem(
+                field,
+                quoted(identifier),
+                format_args!("must differ from load-balancers[{other}]"),
+            )
+        })?;
+    }
+    Ok(identifiers.iter().map(String::as_str).collect())
+}
+
+fn addresses(texts: &[String]) -> Result<Vec<External>, String> {
+    let mut earlier = Earlier::new();
+    let mut addresses = Vec::with_capacity(texts.len());
+    for (index, text) in texts.iter().enumerate() {
+        let field = format!("external-addresses[{index}]");
+        let address = address(&field, text)?;
+        earlier.admit(address, index).map_err(|other| {
+            problem(
+                field,
+                quoted(text),
+                format_args!("must differ from external-addresses[{other}]"),
+            )
+        })?;
+        addresses.push(External {
+            address,
+            text: address.to_string(),
+        });
+    }
+    addresses.sort_by_key(|external| external.address);
+    Ok(addresses)
+}
+
+fn ports(given: &[reconciliation::Port], suffix: &str) -> Result<Vec<Port>, String> {
+    let mut names = Earlier::new();
+    let mut externals = Earlier::new();
+    let mut ports = Vec::with_capacity(given.len());
+    for (index, port) in given.iter().enumerate() {
+        let field = |name| format!("ports[{index}].{name}");
+        if port.name.is_empty() && suffix.is_empty() {
+            return Err(problem(
+                field("name"),
+                quoted(""),
+                "must not be empty where name-suffix is empty",
+            ));
+        }
+        for (name, number) in [("external", port.external), ("internal", port.internal)] {
+            if number == 0 {
+                return Err(problem(field(name), number, "must be 1 to 65535"));
+            }
+        }
+        names.admit(port.name.as_str(), index).map_err(|other| {
+            problem(
+                field("name"),
+                quoted(&port.name),
+                format_args!("must differ from ports[{other}].name"),
+            )
+        })?;
+        externals.admit(port.external, index).map_err(|other| {
+            problem(
+                field("external"),
+                port.external,
+                format_args!("must differ from ports[{other}].external"),
+            )
+        })?;
+        ports.push(Port {
+            name: joined(&port.name, suffix),
+            external: port.external,
+            internal: port.internal,
+        });
+    }
+    ports.sort_by(|left, right| left.name.cmp(&right.name));
+    Ok(ports)
+}
+
+fn targets(given: &[reconciliation::Target]) -> Result<Vec<Target<'_>>, String> {
+    let mut names = Earlier::new();
+    let mut targets = Vec::with_capacity(given.len());
+    for (index, target) in given.iter().enumerate() {
+        let field = |name| format!("servers[{index}].{name}");
+        if target.name.is_empty() {
+            return Err(problem(field("name"), quoted(""), "must not be empty"));
+        }
+        let address = address(&field("address"), &target.address)?;
+        names.admit(target.name.as_str(), index).map_err(|other| {
+            problem(
+                field("name"),
+                quoted(&target.name),
+                format_args!("must differ from servers[{other}].name"),
+            )
+        })?;
+        targets.push(Target {
+            name: &target.name,
+            address,
+            text: address.to_string(),
+        });
+    }
+    targets.sort_by_key(|target| target.name);
+    Ok(targets)
+}
+
+fn address(field: &str, text: &str) -> Result<Address, String> {
+    let address = Address::parse(text).ok_or_else(|| problem(field, quoted(text), "must be an IP address"))?;
+    if address.is_unspecified() {
+        return Err(problem(field, quoted(text), "must not be the unspecified address"));
+    }
+    Ok(address)
+}
+
+fn problem(field: impl std::fmt::Display, was: impl std::fmt::Display, reason: impl std::fmt::Display) -> String {
+    format!("{field}: was {was}, {reason}")
+}
+
+/// The values of earlier elements, each with its index.
+struct Earlier<T>(BTreeMap<T, usize>);
+
+impl<T: Ord> Earlier<T> {
+    fn new() -> Self {
+        Self(BTreeMap::new())
+    }
+
+    /// The error is the index of the earlier element that has this value.
+    fn admit(&mut self, value: T, index: usize) -> Result<(), usize> {
+        self.0.insert(value, index).map_or(Ok(()), Err)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simulated::desired;
+
+    fn good() -> Desired {
+        desired(&["lb-1", "lb-2"], &[("http", 80, 30080), ("https", 443, 30443)], 2)
+    }
+
+    /// The first problem after `change`.
+    fn refused(change: impl FnOnce(&mut Desired)) -> String {
+        let mut desired = good();
+        change(&mut desired);
+        parse(&desired).unwrap_err()
+    }
+
+    #[test]
+    fn good_input_is_sorted_and_spelled_in_one_way() {
+        let mut desired = good();
+        desired.ports.reverse();
+        desired.servers.reverse();
+        desired.external_addresses = vec!["2001:DB8:0::1".to_owned(), "::ffff:192.0.2.1".to_owned()];
+        let wish = parse(&desired).unwrap();
+        assert_eq!(wish.load_balancers, ["lb-1", "lb-2"]);
+        assert_eq!(wish.tag, "anxccm-svc-uid=u1");
+        assert_eq!(
+            wish.ports.iter().map(|port| &port.name).collect::<Vec<_>>(),
+            ["http.web.ns.c1", "https.web.ns.c1"]
+        );
+        let texts: Vec<_> = wish.addresses.iter().map(|external| external.text.as_str()).collect();
+        assert_eq!(texts, ["192.0.2.1", "2001:db8::1"]);
+        assert_eq!(
+            wish.targets.iter().map(|target| target.name).collect::<Vec<_>>(),
+            ["node-0", "node-1"]
+        );
+    }
+
+    #[test]
+    fn every_field_is_refused_in_its_own_words() {
+        type Change = fn(&mut Desired);
+        let cases: [(Change, &str); 23] = [
+            (
+                |d| d.load_balancers.clear(),
+                "load-balancers: was [], must hold at least one identifier",
+            ),
+            (
+                |d| d.load_balancers[1].clear(),
+                r#"load-balancers[1]: was "", must not be empty"#,
+            ),
+            (
+                |d| d.load_balancers[1] = "lb-1".to_owned(),
+                r#"load-balancers[1]: was "lb-1", must differ from load-balancers[0]"#,
+            ),
+            (|d| d.service_uid.clear(), r#"service-uid: was "", must not be empty"#),
+            (
+                |d| d.external_addresses[0] = "192.0.2.256".to_owned(),
+                r#"external-addresses[0]: was "192.0.2.256", must be an IP address"#,
+            ),
+            (
+                |d| d.external_addresses[0] = "a\"b".to_owned(),
+                r#"external-addresses[0]: was "a\"b", must be an IP address"#,
+            ),
+            (
+                |d| d.external_addresses[1] = "::".to_owned(),
+                r#"external-addresses[1]: was "::", must not be the unspecified address"#,
+            ),
+            (
+                |d| d.external_addresses[1] = "::ffff:0.0.0.0".to_owned(),
+                r#"external-addresses[1]: was "::ffff:0.0.0.0", must not be the unspecified address"#,
+            ),
+            (
+                |d| d.external_addresses.push("2001:DB8:0::10".to_owned()),
+                r#"external-addresses[2]: was "2001:DB8:0::10", must differ from external-addresses[1]"#,
+            ),
+            (
+                |d| d.external_addresses[1] = "::ffff:192.0.2.10".to_owned(),
+                r#"external-addresses[1]: was "::ffff:192.0.2.10", must differ from external-addresses[0]"#,
+            ),
+            (
+                |d| {
+                    d.name_suffix.clear();
+                    d.ports[0].name.clear();
+                },
+                r#"ports[0].name: was "", must not be empty where name-suffix is empty"#,
+            ),
+            (
+                |d| d.ports[1].name = "http".to_owned(),
+                r#"ports[1].name: was "http", must differ from ports[0].name"#,
+            ),
+            (
+                |d| {
+                    d.ports[0].name.clear();
+                    d.ports[1].name.clear();
+                },
+                r#"ports[1].name: was "", must differ from ports[0].name"#,
+            ),
+            (
+                |d| d.ports[0].external = 0,
+                "ports[0].external: was 0, must be 1 to 65535",
+            ),
+            (
+                |d| d.ports[1].external = 80,
+                "ports[1].external: was 80, must differ from ports[0].external",
+            ),
+            (
+                |d| d.ports[1].internal = 0,
+                "ports[1].internal: was 0, must be 1 to 65535",
+            ),
+            (
+                |d| {
+                    d.ports[1].name = "http".to_owned();
+                    d.ports[1].internal = 0;
+                },
+                "ports[1].internal: was 0, must be 1 to 65535",
+            ),
+            (
+                |d| d.servers[0].name.clear(),
+                r#"servers[0].name: was "", must not be empty"#,
+            ),
+            (
+                |d| d.servers[1].name = "node-0".to_owned(),
+                r#"servers[1].name: was "node-0", must differ from servers[0].name"#,
+            ),
+            (
+                |d| d.servers[0].address = "10.1.0.1/24".to_owned(),
+                r#"servers[0].address: was "10.1.0.1/24", must be an IP address"#,
+            ),
+            (
+                |d| d.servers[0].address = "0.0.0.0".to_owned(),
+                r#"servers[0].address: was "0.0.0.0", must not be the unspecified address"#,
+            ),
+            (
+                |d| {
+                    d.servers[1].name = "node-0".to_owned();
+                    d.servers[1].address = "x".to_owned();
+                },
+                r#"servers[1].address: was "x", must be an IP address"#,
+            ),
+            (|d| d.backoff_steps = 0, "backoff-steps: was 0, must be at least 1"),
+        ];
+        for (change, problem) in cases {
+            assert_eq!(refused(change), problem);
+        }
+    }
+
+    #[test]
+    fn the_first_field_of_the_record_is_refused_first() {
+        let error = refused(|d| {
+            d.backoff_steps = 0;
+            d.ports[0].external = 0;
+            d.servers[0].name.clear();
+        });
+        assert!(error.starts_with("ports[0].external"), "{error}");
+    }
+
+    #[test]
+    fn targets_may_share_an_address_and_ports_a_node_port() {
+        let mut desired = good();
+        desired.servers[1].address = desired.servers[0].address.clone();
+        desired.ports[1].internal = desired.ports[0].internal;
+        assert!(parse(&desired).is_ok());
+    }
+
+    #[test]
+    fn empty_lists_are_fine() {
+        let mut desired = good();
+        desired.external_addresses.clear();
+        desired.ports.clear();
+        desired.servers.clear();
+        assert!(parse(&desired).is_ok());
+    }
+}

@@ -1,0 +1,265 @@
+//! Decides for one load balancer what its own resources need: changes, a reset, or time.
+//!
+//! Pure, and n log n: each own resource finds the wish that it fulfils by itself, then whatever wish found none is
+//! created and whatever resource found none is destroyed. Nothing is ever changed in place.
+//!
+//! ```text
+//! own resources -> states -> (failed | recovering | progressing)
+//!                         -> kept backends -> kept frontends -> kept binds, servers -> changes
+//! ```
+
+use crate::bindings::trueup::lbaas::types::{Object, ObjectRef, Spec, State};
+use crate::order;
+use crate::own::{Found, Own};
+use crate::settings::{FailedObjects, Settings};
+use crate::wish::Wish;
+
+/// What one load balancer needs.
+#[derive(Debug)]
+pub enum Verdict<'a> {
+    /// These changes; none: it is true already.
+    Change(Changes<'a>),
+    /// Some failed, and failed ones are reset.
+    Failed {
+        /// to be reset
+        failed: Vec<ObjectRef>,
+        /// reset before, not done yet
+        updating: Vec<ObjectRef>,
+    },
+    /// Reset before, not done yet.
+    Recovering(Vec<ObjectRef>),
+    /// Created before, not deployed yet.
+    Progressing(Vec<ObjectRef>),
+}
+
+/// What is to be done, in no particular order.
+#[derive(Debug, Default)]
+pub struct Changes<'a> {
+    /// whose parents are there
+    pub create: Vec<Spec>,
+    /// whatever no wish keeps
+    pub destroy: Vec<&'a Object>,
+}
+
+/// Whether a resource in this state needs nothing more.
+#[must_use]
+pub fn is_ready(failed_objects: FailedObjects, state: State) -> bool {
+    match state {
+        State::Ok => true,
+        State::Updating => failed_objects == FailedObjects::Destroy,
+        State::Pending | State::Failed => false,
+    }
+}
+
+/// The first that applies: failed resources, updating ones, pending ones, and otherwise the difference to the wish.
+#[must_use]
+pub fn decide<'a>(settings: &Settings, load_balancer: &str, wish: &Wish<'_>, own: &Own<'a>) -> Verdict<'a> {
+    let any = |state| own.in_state(state).next().is_some();
+    let all = |state| own.in_state(state).map(order::reference).collect();
+    match settings.failed_objects {
+        FailedObjects::Destroy if any(State::Failed) => Verdict::Change(Changes {
+            create: Vec::new(),
+            destroy: failed_with_dependents(own),
+        }),
+        FailedObjects::Reset if any(State::Failed) => Verdict::Failed {
+            failed: all(State::Failed),
+            updating: all(State::Updating),
+        },
+        FailedObjects::Reset if any(State::Updating) => Verdict::Recovering(all(State::Updating)),
+        _ if any(State::Pending) => Verdict::Progressing(all(State::Pending)),
+        _ => Verdict::Change(difference(load_balancer, wish, own)),
+    }
+}
+
+/// The failed and all that refers to them, directly or not: a parent that others refer to can't be destroyed.
+fn failed_with_dependents<'a>(own: &Own<'a>) -> Vec<&'a Object> {
+    let mut doomed = Vec::new();
+    let none = Vec::new();
+    let backends = doom(&own.backends, &none, &mut doomed);
+    let frontends = doom(&own.frontends, &backends, &mut doomed);
+    doom(&own.binds, &frontends, &mut doomed);
+    doom(&own.servers, &backends, &mut doomed);
+    doomed
+}
+
+/// Which of these failed or have a parent that goes.
+fn doom<'a, T>(found: &[Found<'a, T>], parents: &[bool], doomed: &mut Vec<&'a Object>) -> Vec<bool> {
+    let goes = |found: &Found<'a, T>| {
+        let parent_goes = found
+            .parent
+            .and_then(|parent| parents.get(parent))
+            .is_some_and(|&goes| goes);
+        found.object.state == State::Failed || parent_goes
+    };
+    let flags: Vec<bool> = found.iter().map(goes).collect();
+    doomed.extend(
+        found
+            .iter()
+            .zip(&flags)
+            .filter(|&(_, &goes)| goes)
+            .map(|(found, _)| found.object),
+    );
+    flags
+}
+
+/// What lies between the wish and what is there. A port goes as far as its own parents are there.
+fn difference<'a>(load_balancer: &str, wish: &Wish<'_>, own: &Own<'a>) -> Changes<'a> {
+    let mut changes = Changes::default();
+    let destroy = &mut changes.destroy;
+
+    let mut uses = References::to(&own.backends);
+    uses.count(&own.frontends);
+    uses.count(&own.servers);
+    let fits = own
+        .backends
+        .iter()
+        .map(|found| wish.port_of_backend(found.spec))
+        .collect();
+    let backends = Kept::of(wish.ports.len(), &own.backends, fits, &uses, destroy);
+
+    let mut uses = References::to(&own.frontends);
+    uses.count(&own.binds);
+    let fits = own.frontends.iter().map(|found| {
+        let port = backends.port_of(found.parent)?;
+        wish.is_frontend_of(port, found.spec).then_some(port)
+    });
+    let frontends = Kept::of(wish.ports.len(), &own.frontends, fits.collect(), &uses, destroy);
+
+    let binds = frontends.children(&own.binds, wish.addresses.len(), destroy, |port, spec| {
+        wish.address_of_bind(port, spec)
+    });
+    let servers = backends.children(&own.servers, wish.targets.len(), destroy, |port, spec| {
+        wish.target_of_server(port, spec)
+    });
+
+    let create = &mut changes.create;
+    for (index, port) in wish.ports.iter().enumerate() {
+        let Some(backend) = backends.identifier(index, &own.backends) else {
+            create.push(Spec::Backend(port.backend(load_balancer)));
+            continue;
+        };
+        let missing = wish
+            .targets
+            .iter()
+            .zip(there(&servers, index))
+            .filter(|&(_, &there)| !there);
+        create.extend(missing.map(|(target, _)| Spec::Server(port.server(backend, target))));
+        let Some(frontend) = frontends.identifier(index, &own.frontends) else {
+            create.push(Spec::Frontend(port.frontend(load_balancer, backend)));
+            continue;
+        };
+        let missing = wish
+            .addresses
+            .iter()
+            .zip(there(&binds, index))
+            .filter(|&(_, &there)| !there);
+        create.extend(missing.map(|(address, _)| Spec::Bind(port.bind(frontend, address))));
+    }
+    changes
+}
+
+/// Which of a port's wished children are there.
+fn there(children: &[Vec<bool>], port: usize) -> &[bool] {
+    children.get(port).map_or(&[], Vec::as_slice)
+}
+
+/// How many own resources refer to each of a list of parents.
+struct References(Vec<usize>);
+
+impl References {
+    fn to<T>(parents: &[Found<'_, T>]) -> Self {
+        Self(vec![0; parents.len()])
+    }
+
+    fn count<T>(&mut self, children: &[Found<'_, T>]) {
+        for child in children {
+            if let Some(count) = child.parent.and_then(|parent| self.0.get_mut(parent)) {
+                *count = count.saturating_add(1);
+            }
+        }
+    }
+
+    fn of(&self, parent: usize) -> usize {
+        self.0.get(parent).copied().unwrap_or(0)
+    }
+}
+
+/// The backends or frontends that stay: at most one a port.
+struct Kept {
+    /// by port: where in the list of existing ones it is
+    by_port: Vec<Option<usize>>,
+    /// by place in that list: the port that keeps it
+    ports: Vec<Option<usize>>,
+}
+
+impl Kept {
+    /// `fits` has, for each existing one, the port that wants it. Of several the one that most refer to stays, then
+    /// the one with the smallest identifier (`found` ascends by it). The others go.
+    fn of<'a, T>(
+        ports: usize,
+        found: &[Found<'a, T>],
+        fits: Vec<Option<usize>>,
+        uses: &References,
+        destroy: &mut Vec<&'a Object>,
+    ) -> Self {
+        let mut by_port: Vec<Option<usize>> = vec![None; ports];
+        for (place, port) in fits.iter().enumerate() {
+            if let Some(slot) = port.and_then(|port| by_port.get_mut(port))
+                && slot.is_none_or(|kept| uses.of(place) > uses.of(kept))
+            {
+                *slot = Some(place);
+            }
+        }
+        let stays =
+            |place, port: Option<usize>| port.filter(|&port| by_port.get(port).copied().flatten() == Some(place));
+        let ports: Vec<Option<usize>> = fits
+            .into_iter()
+            .enumerate()
+            .map(|(place, port)| stays(place, port))
+            .collect();
+        destroy.extend(
+            found
+                .iter()
+                .zip(&ports)
+                .filter(|(_, port)| port.is_none())
+                .map(|(found, _)| found.object),
+        );
+        Self { by_port, ports }
+    }
+
+    /// The port that keeps the parent in this place.
+    fn port_of(&self, parent: Option<usize>) -> Option<usize> {
+        self.ports.get(parent?).copied().flatten()
+    }
+
+    /// The identifier of what this port keeps.
+    fn identifier<'a, T>(&self, port: usize, found: &[Found<'a, T>]) -> Option<&'a str> {
+        let place = self.by_port.get(port).copied().flatten()?;
+        found.get(place).map(|found| found.object.identifier.as_str())
+    }
+
+    /// Which of the `width` children that each port wants are there. `fits` says which one an existing child is.
+    /// Nothing refers to a child, so of several the first stays: the one with the smallest identifier.
+    fn children<'a, T>(
+        &self,
+        found: &[Found<'a, T>],
+        width: usize,
+        destroy: &mut Vec<&'a Object>,
+        fits: impl Fn(usize, &T) -> Option<usize>,
+    ) -> Vec<Vec<bool>> {
+        // Where the parent is not there nothing can be wished yet.
+        let wished = |kept: &Option<usize>| if kept.is_some() { vec![false; width] } else { Vec::new() };
+        let mut there: Vec<Vec<bool>> = self.by_port.iter().map(wished).collect();
+        for child in found {
+            let slot = self.port_of(child.parent).and_then(|port| {
+                let wished = fits(port, child.spec)?;
+                there.get_mut(port)?.get_mut(wished)
+            });
+            match slot {
+                Some(there) if !*there => *there = true,
+                _ => destroy.push(child.object),
+            }
+        }
+        there
+    }
+}

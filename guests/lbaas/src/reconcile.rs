@@ -1,0 +1,297 @@
+//! The rounds of a `reconcile`: list, decide, reset, destroy, create, wait, until every load balancer is closed.
+//!
+//! Load balancers go side by side, so that they share lists and calls, and apart, so that one's trouble does not stop
+//! the others: each is open until it is true or has an error. Here is the bookkeeping; `plan` decides, `destroy` and
+//! `create` carry out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::backoff;
+use crate::bindings::exports::trueup::lbaas::reconciliation::{Error, Report};
+use crate::bindings::trueup::host::log::Level;
+use crate::bindings::trueup::lbaas::api::Error as ApiError;
+use crate::bindings::trueup::lbaas::types::{Object, ObjectRef, Spec};
+use crate::calls::count_retrieved;
+use crate::create::Awaited;
+use crate::metrics::{self, Tally};
+use crate::outcome;
+use crate::own;
+use crate::plan::{self, Verdict};
+use crate::settings::Settings;
+use crate::wish::Wish;
+use crate::world::{World, complete, ends_call};
+
+/// One call of `reconcile`, up to now.
+pub(crate) struct Reconcile<'c, W> {
+    pub(crate) world: &'c mut W,
+    pub(crate) settings: &'c Settings,
+    pub(crate) wish: &'c Wish<'c>,
+    pub(crate) report: Report,
+    /// what this call has destroyed, to know it where it is listed again
+    pub(crate) destroyed: BTreeSet<ObjectRef>,
+    /// in how many rounds something of that was listed again
+    pub(crate) still_listed: u32,
+    /// in the order given
+    balancers: Vec<Balancer>,
+}
+
+/// How far one load balancer is.
+struct Balancer {
+    standing: Standing,
+    /// what it created or destroyed in this round
+    touched: Vec<ObjectRef>,
+}
+
+enum Standing {
+    Open,
+    True,
+    Failed(Error),
+}
+
+/// What a round has to do, each with its load balancer.
+#[derive(Default)]
+struct Work<'a> {
+    resets: Vec<Reset>,
+    destroy: Vec<(usize, &'a Object)>,
+    create: Vec<(usize, Spec)>,
+    progressing: Vec<Awaited>,
+}
+
+struct Reset {
+    balancer: usize,
+    failed: Vec<ObjectRef>,
+    updating: Vec<ObjectRef>,
+}
+
+/// Brings every load balancer true to the wish.
+///
+/// # Errors
+/// The first load balancer's that has one, or what ends the whole call.
+pub fn reconcile<W: World>(world: &mut W, settings: &Settings, wish: &Wish<'_>) -> Result<Report, Error> {
+    let open = |_| Balancer {
+        standing: Standing::Open,
+        touched: Vec::new(),
+    };
+    let mut call = Reconcile {
+        world,
+        settings,
+        wish,
+        report: Report {
+            created: 0,
+            destroyed: 0,
+            rounds: 0,
+        },
+        destroyed: BTreeSet::new(),
+        still_listed: 0,
+        balancers: wish.load_balancers.iter().map(open).collect(),
+    };
+    while call.any_open() {
+        if u64::from(call.report.rounds) >= settings.max_rounds {
+            call.close_unfinished();
+            break;
+        }
+        call.report.rounds = call.report.rounds.saturating_add(1);
+        let start_ms = call.world.now_ms();
+        let round = call.round();
+        metrics::observe_since(call.world, metrics::ROUND_SECONDS, start_ms);
+        round.map_err(Error::Api)?;
+    }
+    call.answer()
+}
+
+impl<W: World> Reconcile<'_, W> {
+    /// The error is one that ends the whole call.
+    fn round(&mut self) -> Result<(), ApiError> {
+        for balancer in &mut self.balancers {
+            balancer.touched.clear();
+        }
+        let listed = self.world.list_tagged(&self.wish.tag)?;
+        let work = self.decide(&listed);
+        let numbers = [self.report.rounds as usize, work.create.len(), work.destroy.len()].map(|n| n.to_string());
+        let [round, create, destroy] = numbers.each_ref().map(String::as_str);
+        self.world.log(
+            Level::Info,
+            "a round",
+            &[("round", round), ("create", create), ("destroy", destroy)],
+        );
+
+        self.reset(work.resets)?;
+        self.destroy(work.destroy)?;
+        let mut awaited = work.progressing;
+        awaited.extend(self.create(work.create)?);
+        self.wait(awaited)
+    }
+
+    /// What each open load balancer has to do in this round; one that has nothing to do is closed.
+    fn decide<'a>(&mut self, listed: &'a [Object]) -> Work<'a> {
+        let owned = own::split(&self.wish.load_balancers, listed);
+        let open: Vec<usize> = (0..owned.len()).filter(|&balancer| self.is_open(balancer)).collect();
+        count_retrieved(self.world, open.iter().filter_map(|&balancer| owned.get(balancer)));
+
+        let mut work = Work::default();
+        for balancer in open {
+            let (Some(&identifier), Some(own)) = (self.wish.load_balancers.get(balancer), owned.get(balancer)) else {
+                continue;
+            };
+            match plan::decide(self.settings, identifier, self.wish, own) {
+                Verdict::Failed { failed, updating } => work.resets.push(Reset {
+                    balancer,
+                    failed,
+                    updating,
+                }),
+                Verdict::Recovering(updating) => self.close(balancer, Error::RecoveryPending(updating)),
+                Verdict::Progressing(pending) => {
+                    let awaited = |reference| Awaited {
+                        reference,
+                        balancer,
+                        created: false,
+                    };
+                    work.progressing.extend(pending.into_iter().map(awaited));
+                }
+                Verdict::Change(changes) if changes.create.is_empty() && changes.destroy.is_empty() => {
+                    self.set_standing(balancer, Standing::True);
+                }
+                // A new resource may clash with an old one: nothing is created while something is left to destroy.
+                Verdict::Change(changes) if changes.destroy.is_empty() => {
+                    work.create
+                        .extend(changes.create.into_iter().map(|spec| (balancer, spec)));
+                }
+                Verdict::Change(changes) => {
+                    work.destroy
+                        .extend(changes.destroy.into_iter().map(|object| (balancer, object)));
+                }
+            }
+        }
+        work
+    }
+
+    /// Has the failed applied once more. Whether that helped is for the next call to see.
+    fn reset(&mut self, resets: Vec<Reset>) -> Result<(), ApiError> {
+        if resets.is_empty() {
+            return Ok(());
+        }
+        let refs_of = |reset: &Reset| -> Vec<(ObjectRef, usize)> {
+            reset
+                .failed
+                .iter()
+                .map(|reference| (reference.clone(), reset.balancer))
+                .collect()
+        };
+        let mut entries: Vec<(ObjectRef, usize)> = resets.iter().flat_map(refs_of).collect();
+        entries.sort();
+        let (refs, balancers): (Vec<ObjectRef>, Vec<usize>) = entries.into_iter().unzip();
+
+        let answers = self.world.reset(&refs);
+        let mut done = Tally::default();
+        let mut errors: BTreeMap<usize, ApiError> = BTreeMap::new();
+        let mut end = None;
+        for ((reference, balancer), answer) in refs.iter().zip(balancers).zip(complete(answers, refs.len())) {
+            match answer {
+                Ok(()) | Err(ApiError::NotFound) => done.add(reference.kind),
+                Err(error) => {
+                    note_end(&mut end, &error);
+                    errors.entry(balancer).or_insert(error);
+                }
+            }
+        }
+        done.send(self.world, metrics::RESET);
+        end.map_or(Ok(()), Err)?;
+        for Reset {
+            balancer,
+            failed,
+            updating,
+        } in resets
+        {
+            let error = match errors.remove(&balancer) {
+                Some(error) => Error::Api(error),
+                None => Error::RecoveryPending([failed, updating].concat()),
+            };
+            self.close(balancer, error);
+        }
+        Ok(())
+    }
+
+    /// Sleeps the `n`-th pause of a wait.
+    pub(crate) fn pause(&mut self, n: u32) {
+        let pause_ms = backoff::pause_ms(self.settings, n, || self.world.next_u64());
+        self.world.sleep_ms(pause_ms);
+    }
+
+    pub(crate) fn is_open(&self, balancer: usize) -> bool {
+        self.balancers
+            .get(balancer)
+            .is_some_and(|balancer| matches!(balancer.standing, Standing::Open))
+    }
+
+    fn any_open(&self) -> bool {
+        self.balancers
+            .iter()
+            .any(|balancer| matches!(balancer.standing, Standing::Open))
+    }
+
+    /// Ends the work on this load balancer, not on the others.
+    pub(crate) fn close(&mut self, balancer: usize, error: Error) {
+        self.set_standing(balancer, Standing::Failed(error));
+    }
+
+    /// Closes each of these load balancers with an error that holds its refs.
+    pub(crate) fn close_each(
+        &mut self,
+        refs: impl IntoIterator<Item = (usize, ObjectRef)>,
+        error: impl Fn(Vec<ObjectRef>) -> Error,
+    ) {
+        let mut by_balancer: BTreeMap<usize, Vec<ObjectRef>> = BTreeMap::new();
+        for (balancer, reference) in refs {
+            by_balancer.entry(balancer).or_default().push(reference);
+        }
+        for (balancer, refs) in by_balancer {
+            self.close(balancer, error(refs));
+        }
+    }
+
+    /// The rounds are used up: whoever is still open never came to rest.
+    fn close_unfinished(&mut self) {
+        for balancer in &mut self.balancers {
+            if matches!(balancer.standing, Standing::Open) {
+                balancer.standing = Standing::Failed(Error::TimedOut(std::mem::take(&mut balancer.touched)));
+            }
+        }
+    }
+
+    fn set_standing(&mut self, balancer: usize, standing: Standing) {
+        if let Some(balancer) = self.balancers.get_mut(balancer) {
+            balancer.standing = standing;
+        }
+    }
+
+    /// Remembers that a load balancer created or destroyed this in the running round.
+    pub(crate) fn touch(&mut self, balancer: usize, reference: &ObjectRef) {
+        if let Some(balancer) = self.balancers.get_mut(balancer) {
+            balancer.touched.push(reference.clone());
+        }
+    }
+
+    /// One warning for a resource that could not be created or destroyed.
+    pub(crate) fn warn(&mut self, message: &str, fields: [(&str, &str); 2], error: &str) {
+        let [kind, which] = fields;
+        self.world.log(Level::Warn, message, &[kind, which, ("error", error)]);
+    }
+
+    fn answer(self) -> Result<Report, Error> {
+        let error = |balancer: Balancer| match balancer.standing {
+            Standing::Failed(error) => Some(error),
+            Standing::Open | Standing::True => None,
+        };
+        match outcome::joined(self.balancers.into_iter().filter_map(error).collect()) {
+            Some(error) => Err(error),
+            None => Ok(self.report),
+        }
+    }
+}
+
+/// Keeps the first error of a list that ends the whole call.
+pub(crate) fn note_end(end: &mut Option<ApiError>, error: &ApiError) {
+    if end.is_none() && ends_call(error) {
+        *end = Some(error.clone());
+    }
+}

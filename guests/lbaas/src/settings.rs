@@ -1,0 +1,163 @@
+//! What an operator may set, and what holds where nothing is set.
+
+use std::collections::BTreeMap;
+
+use trueup_guest_common::settings::{self, Allowed};
+
+/// The guest's version. Versions of this guest differ in a default alone, so they come from one folder.
+pub const VERSION: u32 = if cfg!(feature = "version-2") { 2 } else { 1 };
+
+/// What to do about resources that the API failed to deploy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailedObjects {
+    /// Destroy them with all that refers to them; the next round builds them again.
+    Destroy,
+    /// Have the API apply them once more; the next call sees what came of it.
+    Reset,
+}
+
+/// The guest's settings, each within its range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// `failed_objects`
+    pub failed_objects: FailedObjects,
+    /// `backoff_initial_ms`
+    pub backoff_initial_ms: u64,
+    /// `backoff_factor_percent`
+    pub backoff_factor_percent: u64,
+    /// `backoff_max_ms`
+    pub backoff_max_ms: u64,
+    /// `backoff_jitter_percent`
+    pub backoff_jitter_percent: u64,
+    /// `max_rounds`: bounds a call where creating and failing would alternate for ever
+    pub max_rounds: u64,
+}
+
+impl Settings {
+    /// What holds where nothing is set. The backoff is the one that Anexia's cloud controller manager uses.
+    pub const DEFAULT: Self = Self {
+        failed_objects: if VERSION == 1 {
+            FailedObjects::Destroy
+        } else {
+            FailedObjects::Reset
+        },
+        backoff_initial_ms: 1000,
+        backoff_factor_percent: 150,
+        backoff_max_ms: 300_000,
+        backoff_jitter_percent: 150,
+        max_rounds: 20,
+    };
+
+    /// Reads the JSON object that `lifecycle.init` takes.
+    ///
+    /// # Errors
+    /// The first wrong setting by name: what it was and what it may be.
+    pub fn read(config: &str) -> Result<Self, String> {
+        let given = settings::read(
+            config,
+            &BTreeMap::from([
+                ("failed_objects", Allowed::Word(&["destroy", "reset"])),
+                ("backoff_initial_ms", Allowed::Whole(1, 3_600_000)),
+                ("backoff_factor_percent", Allowed::Whole(100, 1000)),
+                ("backoff_max_ms", Allowed::Whole(1, 86_400_000)),
+                ("backoff_jitter_percent", Allowed::Whole(0, 1000)),
+                ("max_rounds", Allowed::Whole(1, 10_000)),
+            ]),
+        )?;
+        let whole = |name, default| given.whole(name).unwrap_or(default);
+        let default = Self::DEFAULT;
+        Ok(Self {
+            failed_objects: match given.word("failed_objects") {
+                Some("destroy") => FailedObjects::Destroy,
+                Some("reset") => FailedObjects::Reset,
+                _ => default.failed_objects,
+            },
+            backoff_initial_ms: whole("backoff_initial_ms", default.backoff_initial_ms),
+            backoff_factor_percent: whole("backoff_factor_percent", default.backoff_factor_percent),
+            backoff_max_ms: whole("backoff_max_ms", default.backoff_max_ms),
+            backoff_jitter_percent: whole("backoff_jitter_percent", default.backoff_jitter_percent),
+            max_rounds: whole("max_rounds", default.max_rounds),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_set_is_the_default() {
+        assert_eq!(Settings::read("{}"), Ok(Settings::DEFAULT));
+        let failed_objects = if VERSION == 2 {
+            FailedObjects::Reset
+        } else {
+            FailedObjects::Destroy
+        };
+        assert_eq!(Settings::DEFAULT.failed_objects, failed_objects);
+    }
+
+    #[test]
+    fn everything_can_be_set() {
+        let config = r#"{"failed_objects": "reset", "backoff_initial_ms": 1, "backoff_factor_percent": 100,
+            "backoff_max_ms": 86400000, "backoff_jitter_percent": 0, "max_rounds": 10000}"#;
+        let expected = Settings {
+            failed_objects: FailedObjects::Reset,
+            backoff_initial_ms: 1,
+            backoff_factor_percent: 100,
+            backoff_max_ms: 86_400_000,
+            backoff_jitter_percent: 0,
+            max_rounds: 10_000,
+        };
+        assert_eq!(Settings::read(config), Ok(expected));
+        let config = config.replace("reset", "destroy");
+        assert_eq!(
+            Settings::read(&config),
+            Ok(Settings {
+                failed_objects: FailedObjects::Destroy,
+                ..expected
+            })
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_what_it_may_be() {
+        for (config, error) in [
+            ("3", "config: was 3, must be a JSON object"),
+            (
+                r#"{"failed_objects": "ignore"}"#,
+                r#"failed_objects: was "ignore", must be "destroy" or "reset""#,
+            ),
+            (
+                r#"{"failed_objects": true}"#,
+                r#"failed_objects: was true, must be "destroy" or "reset""#,
+            ),
+            (
+                r#"{"backoff_initial_ms": 0}"#,
+                "backoff_initial_ms: was 0, must be a whole number from 1 to 3600000",
+            ),
+            (
+                r#"{"backoff_factor_percent": 99}"#,
+                "backoff_factor_percent: was 99, must be a whole number from 100 to 1000",
+            ),
+            (
+                r#"{"backoff_max_ms": 86400001}"#,
+                "backoff_max_ms: was 86400001, must be a whole number from 1 to 86400000",
+            ),
+            (
+                r#"{"backoff_jitter_percent": "1"}"#,
+                r#"backoff_jitter_percent: was "1", must be a whole number from 0 to 1000"#,
+            ),
+            (
+                r#"{"max_rounds": 0, "x": 1}"#,
+                "max_rounds: was 0, must be a whole number from 1 to 10000",
+            ),
+            (
+                r#"{"backoff_steps": 3}"#,
+                "backoff_steps: was 3, must not be set: the settings are backoff_factor_percent, backoff_initial_ms, \
+                 backoff_jitter_percent, backoff_max_ms, failed_objects, max_rounds",
+            ),
+        ] {
+            assert_eq!(Settings::read(config), Err(error.to_owned()), "{config}");
+        }
+    }
+}

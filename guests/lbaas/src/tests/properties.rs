@@ -1,0 +1,298 @@
+//! What holds for any world: it converges, nobody else's is touched, and the plan is the one that the plain rules give.
+
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+
+use super::*;
+use crate::bindings::trueup::lbaas::api::Error as ApiError;
+use crate::bindings::trueup::lbaas::types::{Spec, State};
+use crate::own::{Own, split};
+use crate::simulated::{TAG, backend, bind, desired, frontend, in_state, server};
+use crate::wish::Wish;
+use crate::{check, input, order};
+
+const PORTS: [(&str, u16, u16); 2] = [("http", 80, 30080), ("", 443, 30443)];
+
+fn wanted() -> Desired {
+    desired(&["lb-2", "lb-1"], &PORTS, 2)
+}
+
+/// Resources as a guest, a person, or an earlier version may have left them: mostly right, often twice.
+fn leftovers() -> impl Strategy<Value = Vec<Object>> {
+    let state = || {
+        select(vec![
+            State::Ok,
+            State::Ok,
+            State::Ok,
+            State::Updating,
+            State::Pending,
+            State::Failed,
+        ])
+    };
+    let name = || select(vec!["http.web.ns.c1", "web.ns.c1", "old"]);
+    let load_balancer = || select(vec!["lb-1", "lb-2", "lb-9"]);
+    let address = select(vec![
+        "192.0.2.10",
+        "::ffff:192.0.2.10",
+        "2001:DB8::10",
+        "2001:db8::11",
+        "nowhere",
+    ]);
+    let ip = select(vec!["10.1.0.1", "10.1.0.2", "::ffff:10.1.0.2"]);
+    let node = select(vec!["node-0.", "node-1.", ""]);
+    let some = || any::<Index>();
+    (
+        prop::collection::vec((name(), load_balancer(), state()), 1..6),
+        prop::collection::vec((name(), load_balancer(), some(), state()), 0..6),
+        prop::collection::vec(
+            (
+                select(vec!["v4.", "v6."]),
+                name(),
+                some(),
+                address,
+                select(vec![80, 443]),
+                state(),
+            ),
+            0..9,
+        ),
+        prop::collection::vec((node, name(), some(), ip, select(vec![30080, 30443]), state()), 0..9),
+    )
+        .prop_map(|(backends, frontends, binds, servers)| {
+            let b = |at: &Index| format!("b{}", at.index(backends.len()));
+            let f = |at: &Index| format!("f{}", at.index(frontends.len().max(1)));
+            let mut objects = Vec::new();
+            for (n, (name, lb, state)) in backends.iter().enumerate() {
+                objects.push(in_state(*state, backend(&format!("b{n}"), name, lb)));
+            }
+            for (n, (name, lb, at, state)) in frontends.iter().enumerate() {
+                objects.push(in_state(*state, frontend(&format!("f{n}"), name, lb, &b(at))));
+            }
+            for (n, (family, name, at, address, port, state)) in binds.iter().enumerate() {
+                objects.push(in_state(
+                    *state,
+                    bind(&format!("n{n}"), &format!("{family}{name}"), &f(at), address, *port),
+                ));
+            }
+            for (n, (node, name, at, ip, port, state)) in servers.iter().enumerate() {
+                objects.push(in_state(
+                    *state,
+                    server(&format!("s{n}"), &format!("{node}{name}"), &b(at), ip, *port),
+                ));
+            }
+            objects
+        })
+}
+
+/// The same world without what refers from another load balancer into these, which nobody may take away.
+fn reachable(objects: Vec<Object>) -> Vec<Object> {
+    let foreign: Vec<String> = objects
+        .iter()
+        .filter(|object| match &object.spec {
+            Spec::Backend(backend) => backend.load_balancer == "lb-9",
+            Spec::Frontend(frontend) => frontend.load_balancer == "lb-9",
+            Spec::Bind(_) | Spec::Server(_) => false,
+        })
+        .map(|object| object.identifier.clone())
+        .collect();
+    let stays = |object: &Object| match &object.spec {
+        Spec::Frontend(f) => (f.load_balancer == "lb-9") == foreign.contains(&f.default_backend),
+        _ => true,
+    };
+    objects.into_iter().filter(stays).collect()
+}
+
+/// The specs that are wished given what is kept, compared one by one: the rules word for word, and quadratic.
+fn by_the_rules<'a>(load_balancer: &str, wish: &Wish<'_>, own: &Own<'a>) -> (Vec<Spec>, Vec<&'a Object>) {
+    let objects: Vec<&Object> = own.objects().collect();
+    let same = |wished: &Spec, found: &Spec| order::specs(wished, found).is_eq();
+    let refers = |child: &Object, parent: &Object| match (&child.spec, &parent.spec) {
+        (Spec::Frontend(f), Spec::Backend(_)) => f.default_backend == parent.identifier,
+        (Spec::Server(s), Spec::Backend(_)) => s.backend == parent.identifier,
+        (Spec::Bind(b), Spec::Frontend(_)) => b.frontend == parent.identifier,
+        _ => false,
+    };
+    let mut create = Vec::new();
+    let mut kept: Vec<&Object> = Vec::new();
+    let mut settle = |wished: Spec| -> Option<String> {
+        let uses = |parent: &Object| objects.iter().filter(|child| refers(child, parent)).count();
+        let found = (objects.iter().filter(|object| same(&wished, &object.spec)))
+            .min_by_key(|object| (std::cmp::Reverse(uses(object)), object.identifier.clone()));
+        match found {
+            Some(found) => {
+                kept.push(found);
+                Some(found.identifier.clone())
+            }
+            None => {
+                create.push(wished);
+                None
+            }
+        }
+    };
+    for port in &wish.ports {
+        let Some(backend) = settle(Spec::Backend(port.backend(load_balancer))) else {
+            continue;
+        };
+        for target in &wish.targets {
+            settle(Spec::Server(port.server(&backend, target)));
+        }
+        let Some(frontend) = settle(Spec::Frontend(port.frontend(load_balancer, &backend))) else {
+            continue;
+        };
+        for address in &wish.addresses {
+            settle(Spec::Bind(port.bind(&frontend, address)));
+        }
+    }
+    let kept: Vec<ObjectRef> = kept.into_iter().map(order::reference).collect();
+    let destroy = objects
+        .into_iter()
+        .filter(|object| !kept.contains(&order::reference(object)));
+    (create, destroy.collect())
+}
+
+fn ascending(plan: &Plan) -> bool {
+    plan.create
+        .is_sorted_by(|left, right| order::specs(left, right).is_lt())
+        && plan
+            .destroy
+            .is_sorted_by(|left, right| order::destruction(left, right).is_lt())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_plan_is_what_the_rules_say_word_for_word(objects in leftovers()) {
+        let listed: Vec<Object> = objects.into_iter().map(|object| in_state(State::Ok, object)).collect();
+        let desired = wanted();
+        let wish = input::parse(&desired).unwrap();
+        let owned = split(&wish.load_balancers, &listed);
+        let (mut create, mut destroy) = (Vec::new(), Vec::new());
+        for (load_balancer, own) in wish.load_balancers.iter().zip(&owned) {
+            let (created, destroyed) = by_the_rules(load_balancer, &wish, own);
+            create.extend(created);
+            destroy.extend(destroyed.into_iter().cloned());
+        }
+        create.sort_by(order::specs);
+        destroy.sort_by(order::destruction);
+        let plan = check(&DESTROY, &desired, listed.clone()).unwrap();
+        prop_assert!(ascending(&plan));
+        prop_assert_eq!(plan, Plan { create, destroy });
+    }
+
+    #[test]
+    fn the_order_of_the_input_does_not_matter(
+        (listed, shuffled) in leftovers().prop_flat_map(|objects| (Just(objects.clone()), Just(objects).prop_shuffle())),
+        ports in Just(wanted().ports).prop_shuffle(),
+        servers in Just(wanted().servers).prop_shuffle(),
+        external_addresses in Just(wanted().external_addresses).prop_shuffle(),
+        reset: bool,
+    ) {
+        let settings = if reset { RESET } else { DESTROY };
+        let expected = check(&settings, &wanted(), listed);
+        let other = Desired { ports, servers, external_addresses, ..wanted() };
+        prop_assert_eq!(check(&settings, &other, shuffled), expected);
+    }
+
+    #[test]
+    fn any_world_converges_and_then_nothing_is_left_to_do(
+        objects in leftovers().prop_map(reachable),
+        settle_ms in 0..3000_u64,
+        failing in 0..3_u32,
+        reset: bool,
+        faults in prop::collection::vec((
+            select(vec!["create", "destroy", "get", "list-tagged", "reset", "load-balancer"]),
+            select(vec![
+                ApiError::NotFound,
+                ApiError::RateLimited(Some(1)),
+                ApiError::Refused((500, "odd".to_owned())),
+                ApiError::Unavailable("down".to_owned()),
+            ]),
+        ), 0..4),
+    ) {
+        let settings = if reset { RESET } else { DESTROY };
+        let mut world = Simulation::of([]);
+        let foreign: Vec<Object> = {
+            let others = split(&["lb-9"], &objects);
+            others[0].objects().cloned().collect()
+        };
+        for object in &objects {
+            world.add_settling(object.clone(), settle_ms);
+        }
+        world.settle_ms = settle_ms;
+        world.failing = failing;
+        for (call, error) in faults {
+            // A list, or a get, that is answered wrongly may not be made up for by the simulation: errors alone.
+            world.fault(call, None, error, Some(1));
+        }
+        let desired = Desired { backoff_steps: 8, ..wanted() };
+        let mut answers = Vec::new();
+        // Each fault, and each failed object to reset, may cost a call.
+        for _ in 0..20 {
+            let answer = reconcile(&mut world, &settings, &desired);
+            let ended = answer.is_ok();
+            answers.push(answer);
+            let pending = world.gauges.values().filter_map(|values| values.last());
+            prop_assert!(pending.copied().all(|value| value == 0.0));
+            if ended {
+                break;
+            }
+            world.now_ms += settle_ms;
+        }
+        prop_assert!(answers.last().is_some_and(Result::is_ok), "{:?}", answers);
+        world.faults.clear();
+        nothing_to_do(&mut world, &settings, &desired);
+        let plan = calls::reconcile_check(&mut world, &settings, &desired);
+        prop_assert_eq!(plan, Ok(Plan { create: vec![], destroy: vec![] }));
+
+        // Both load balancers hold exactly the wished, and nobody else's changed.
+        let all = world.all();
+        for own in split(&["lb-1", "lb-2"], &all) {
+            prop_assert_eq!(own.counts().map(|(_, count)| count), [2, 2, 4, 4]);
+        }
+        let others = split(&["lb-9"], &all);
+        let strip = |objects: Vec<Object>| -> Vec<Object> {
+            objects.into_iter().map(|object| in_state(State::Ok, object)).collect()
+        };
+        prop_assert_eq!(strip(others[0].objects().cloned().collect()), strip(foreign));
+        prop_assert!(world.sleeps.iter().all(|&ms| ms > 0));
+    }
+
+    #[test]
+    fn a_service_that_goes_takes_everything_tagged_along(objects in leftovers().prop_map(reachable)) {
+        let ready: Vec<Object> = objects.into_iter().map(|object| in_state(State::Ok, object)).collect();
+        let own: usize = split(&["lb-1", "lb-2"], &ready).iter().map(|own| own.objects().count()).sum();
+        let mut world = Simulation::of(ready);
+        let gone = Desired { ports: vec![], servers: vec![], external_addresses: vec![], ..wanted() };
+        let destroyed = u32::try_from(own).unwrap();
+        let rounds = if own == 0 { 1 } else { 2 };
+        prop_assert_eq!(reconcile(&mut world, &DESTROY, &gone), done(0, destroyed, rounds));
+        prop_assert_eq!(split(&["lb-1", "lb-2"], &world.all()).iter().map(|own| own.objects().count()).sum::<usize>(), 0);
+        prop_assert_eq!(TAG, input::parse(&gone).unwrap().tag);
+    }
+}
+
+#[test]
+fn ten_thousand_servers_that_are_true_need_nothing() {
+    let ports: Vec<(String, u16, u16)> = (0..100).map(|n| (format!("p{n}"), 1000 + n, 30000 + n)).collect();
+    let ports: Vec<(&str, u16, u16)> = ports.iter().map(|(name, e, i)| (name.as_str(), *e, *i)).collect();
+    let desired = desired(&["lb-1"], &ports, 100);
+    let mut listed = Vec::new();
+    let mut rounds = 0;
+    loop {
+        let plan = check(&DESTROY, &desired, listed.clone()).unwrap();
+        assert!(ascending(&plan) && plan.destroy.is_empty());
+        if plan.create.is_empty() {
+            break;
+        }
+        rounds += 1;
+        for spec in plan.create {
+            let identifier = format!("{}-{}", order::word(order::kind(&spec)), listed.len());
+            listed.push(Object {
+                identifier,
+                state: State::Ok,
+                spec,
+            });
+        }
+    }
+    assert_eq!((rounds, listed.len()), (3, 100 + 100 + 200 + 10_000));
+}

@@ -1,0 +1,65 @@
+//! Everything that a call may ask, as one argument: the API, the clock, chance, the log and metrics.
+//!
+//! `lib.rs` implements it by the component's imports, the tests by a simulation with a virtual clock.
+
+use crate::bindings::trueup::host::log::Level;
+use crate::bindings::trueup::lbaas::api::Error as ApiError;
+use crate::bindings::trueup::lbaas::types::{Object, ObjectRef, Spec, State};
+
+/// The guest's imports; each does what the function of that name in `wit/` does.
+pub trait World {
+    /// `api.load-balancer`
+    ///
+    /// # Errors
+    /// As the API answers.
+    fn load_balancer(&mut self, identifier: &str) -> Result<State, ApiError>;
+    /// `api.list-tagged`
+    ///
+    /// # Errors
+    /// As the API answers.
+    fn list_tagged(&mut self, tag: &str) -> Result<Vec<Object>, ApiError>;
+    /// `api.get`
+    fn get(&mut self, refs: &[ObjectRef]) -> Vec<Result<Object, ApiError>>;
+    /// `api.create`
+    fn create(&mut self, specs: &[Spec], tags: &[String]) -> Vec<Result<Object, ApiError>>;
+    /// `api.reset`
+    fn reset(&mut self, refs: &[ObjectRef]) -> Vec<Result<(), ApiError>>;
+    /// `api.destroy`
+    fn destroy(&mut self, refs: &[ObjectRef]) -> Vec<Result<(), ApiError>>;
+
+    /// `clock.now-ms`
+    fn now_ms(&mut self) -> u64;
+    /// `clock.sleep-ms`
+    fn sleep_ms(&mut self, duration_ms: u64);
+    /// `random.next-u64`
+    fn next_u64(&mut self) -> u64;
+
+    /// `metrics.counter-add`, with its one label
+    fn counter_add(&mut self, name: &str, label: (&str, &str), delta: u64);
+    /// `metrics.gauge-set`, with its one label
+    fn gauge_set(&mut self, name: &str, label: (&str, &str), value: f64);
+    /// `metrics.histogram-observe`, without labels
+    fn histogram_observe(&mut self, name: &str, value: f64);
+    /// `log.emit`
+    fn log(&mut self, level: Level, message: &str, fields: &[(&str, &str)]);
+}
+
+/// Whether the error concerns the whole call and not the one resource: nothing else may be asked after it.
+#[must_use]
+pub fn ends_call(error: &ApiError) -> bool {
+    match error {
+        ApiError::RateLimited(_) | ApiError::Unauthorized | ApiError::AccessDenied(_) => true,
+        ApiError::NotFound | ApiError::Refused(_) | ApiError::Unavailable(_) => false,
+    }
+}
+
+/// The answers to a list of `asked` entries, one each. A host that answers fewer breaks the contract; the rest then
+/// counts as not answered, so that no resource is forgotten.
+pub fn complete<T>(answers: Vec<Result<T, ApiError>>, asked: usize) -> impl Iterator<Item = Result<T, ApiError>> {
+    let missing = || {
+        Err(ApiError::Unavailable(
+            "the answer to the list lacks this entry".to_owned(),
+        ))
+    };
+    answers.into_iter().chain(std::iter::repeat_with(missing)).take(asked)
+}

@@ -1,0 +1,107 @@
+//! A guest that does what no guest should, for tests of the host: it ships nowhere.
+//!
+//! The setting `does` says what. `trouble` has each of them under a name that a backtrace shows; here are the bindings
+//! and the exports. Its state is how many calls have returned, so that a lost or repeated call is seen.
+#![cfg_attr(not(target_family = "wasm"), forbid(unsafe_code))]
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+
+use trueup_guest_common::settings::{self, Allowed};
+
+use crate::bindings::exports::trueup::guest::lifecycle;
+use crate::bindings::exports::trueup::lbaas::reconciliation::{self, AddressPorts, Desired, Error, Plan, Report};
+
+pub mod trouble;
+
+/// The contract's types and functions, generated from `wit/`.
+#[expect(
+    missing_docs,
+    reason = "a case or parameter whose name says it all has no text in `wit/`"
+)]
+pub mod bindings {
+    wit_bindgen::generate!({
+        path: ["../../wit/host", "../../wit/guest", "../../wit/lbaas"],
+        world: "trueup:lbaas/lbaas-reconciler",
+        generate_all,
+    });
+}
+
+/// A service whose name suffix begins so is left in peace, whatever the setting `does` says: one key's trouble can then
+/// be told from another's.
+pub const CALM: &str = "calm";
+
+thread_local! {
+    /// The setting `does`. A component has one thread.
+    static DOES: RefCell<String> = const { RefCell::new(String::new()) };
+    /// The setting `amount`: lines, milliseconds or bytes.
+    static AMOUNT: Cell<u64> = const { Cell::new(0) };
+    /// The state: how many calls of `reconcile` have returned.
+    static CALLS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The exports.
+struct Misbehaving;
+
+impl lifecycle::Guest for Misbehaving {
+    fn init(config: String) -> Result<(), String> {
+        let given = settings::read(
+            &config,
+            &BTreeMap::from([
+                ("amount", Allowed::Whole(0, 1 << 32)),
+                ("does", Allowed::Word(trouble::ALL)),
+            ]),
+        )?;
+        DOES.replace(given.word("does").unwrap_or("count").to_owned());
+        AMOUNT.set(given.whole("amount").unwrap_or(0));
+        if DOES.with_borrow(|does| does == "ask-at-start") {
+            trouble::ask_once();
+        }
+        Ok(())
+    }
+
+    fn snapshot() -> String {
+        let state = CALLS.get().to_string();
+        if DOES.with_borrow(|does| does == "swell") {
+            return trouble::swell(&state, AMOUNT.get());
+        }
+        state
+    }
+
+    fn restore(snapshot: String) -> Result<(), String> {
+        let calls = snapshot.trim_end().parse();
+        CALLS.set(calls.map_err(|_| format!("snapshot: was {} bytes, must be a number", snapshot.len()))?);
+        Ok(())
+    }
+}
+
+impl reconciliation::Guest for Misbehaving {
+    fn reconcile_check(_: Desired) -> Result<Plan, Error> {
+        Ok(Plan {
+            create: Vec::new(),
+            destroy: Vec::new(),
+        })
+    }
+
+    /// `rounds` of the report is the state after the call.
+    fn reconcile(desired: Desired) -> Result<Report, Error> {
+        if !desired.name_suffix.starts_with(CALM) {
+            DOES.with_borrow(|does| trouble::make(does, AMOUNT.get(), &desired.service_uid));
+        }
+        trouble::ask_once();
+        CALLS.set(CALLS.get() + 1);
+        let rounds = u32::try_from(CALLS.get()).unwrap_or(u32::MAX);
+        Ok(Report {
+            created: 0,
+            destroyed: 0,
+            rounds,
+        })
+    }
+
+    fn status(_: Desired) -> Result<Vec<AddressPorts>, Error> {
+        Ok(Vec::new())
+    }
+}
+
+#[cfg(target_family = "wasm")]
+bindings::export!(Misbehaving with_types_in bindings);

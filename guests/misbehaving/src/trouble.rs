@@ -1,0 +1,111 @@
+//! What a guest should not do, one function each: a host's text about it must hold the function's name.
+
+use std::hint::black_box;
+
+use crate::bindings::trueup::host::{clock, log, metrics};
+use crate::bindings::trueup::lbaas::api;
+
+/// The values of the setting `does`; `count` is no trouble at all.
+pub const ALL: &[&str] = &[
+    "allocate",
+    "ask",
+    "ask-at-start",
+    "count",
+    "list",
+    "log",
+    "loop",
+    "metrics",
+    "panic",
+    "recurse",
+    "sleep",
+    "swell",
+];
+
+/// Makes the trouble of that name, if it is one of a call.
+pub fn make(does: &str, amount: u64, tag: &str) {
+    match does {
+        "allocate" => allocate_without_end(),
+        "ask" => ask_for_ever(),
+        "list" => {
+            // How large the answer is, and whether it comes, is the test's to say.
+            let _ = api::list_tagged(tag);
+        }
+        "log" => flood_the_log(amount),
+        "loop" => loop_for_ever(),
+        "metrics" => flood_metrics(amount),
+        "panic" => panic_at_once(),
+        "recurse" => {
+            recurse_without_end(0);
+        }
+        "sleep" => clock::sleep_ms(amount),
+        _ => {}
+    }
+}
+
+/// Asks one question. The two versions ask different ones.
+pub fn ask_once() {
+    if cfg!(feature = "version-2") {
+        crate::bindings::trueup::host::random::next_u64();
+    } else {
+        clock::now_ms();
+    }
+}
+
+/// The state, and blanks after it up to so many bytes.
+pub fn swell(state: &str, bytes: u64) -> String {
+    let blanks = usize::try_from(bytes).unwrap_or(usize::MAX).saturating_sub(state.len());
+    state.to_owned() + &" ".repeat(blanks)
+}
+
+#[inline(never)]
+fn loop_for_ever() {
+    let mut turns = 0_u64;
+    loop {
+        turns = black_box(turns.wrapping_add(1));
+    }
+}
+
+#[inline(never)]
+fn allocate_without_end() {
+    let mut all = Vec::new();
+    loop {
+        all.push(vec![1_u8; 1 << 20]);
+        black_box(&all);
+    }
+}
+
+#[inline(never)]
+#[expect(clippy::panic, reason = "that is its purpose")]
+fn panic_at_once() {
+    panic!("on purpose");
+}
+
+#[inline(never)]
+fn recurse_without_end(depth: u64) -> u64 {
+    if black_box(depth) == u64::MAX {
+        return depth;
+    }
+    // Not a tail call: the sum is made after it returns.
+    black_box(recurse_without_end(depth + 1)).wrapping_add(1)
+}
+
+#[inline(never)]
+fn ask_for_ever() {
+    loop {
+        clock::now_ms();
+    }
+}
+
+#[inline(never)]
+fn flood_the_log(lines: u64) {
+    for line in 0..lines {
+        log::emit(log::Level::Info, &format!("line {line}"), &[]);
+    }
+}
+
+#[inline(never)]
+fn flood_metrics(lines: u64) {
+    for _ in 0..lines {
+        metrics::counter_add("misbehaving_lines_total", &[], 1);
+    }
+}

@@ -1,0 +1,31 @@
+//! The Rust types of every interface that a guest may import, generated from `wit/` once for all worlds.
+//!
+//! The worlds in `trueup-runtime` reuse these modules (`with:`), so that a `Host` that serves one world serves
+//! all of them, and so that the journal's schema is the WIT: each type derives serde.
+#![expect(missing_docs, reason = "generated from wit/, where the documentation stands")]
+
+wasmtime::component::bindgen!({
+    path: ["../../wit/host", "../../wit/guest", "../../wit/lbaas"],
+    inline: "
+        package trueup:capabilities;
+        world capabilities {
+            import trueup:host/log@0.1.0;
+            import trueup:host/clock@0.1.0;
+            import trueup:host/timers@0.1.0;
+            import trueup:host/random@0.1.0;
+            import trueup:host/metrics@0.1.0;
+            import trueup:lbaas/api@0.1.0;
+        }
+    ",
+    world: "trueup:capabilities/capabilities",
+    imports: {
+        "trueup:host/log@0.1.0.emit": trappable,
+        "trueup:host/metrics@0.1.0.counter-add": trappable,
+        "trueup:host/metrics@0.1.0.gauge-set": trappable,
+        "trueup:host/metrics@0.1.0.histogram-observe": trappable,
+        default: async | trappable,
+    },
+    additional_derives: [Clone, PartialEq, serde::Serialize, serde::Deserialize],
+});
+
+pub use trueup::{host, lbaas};

@@ -1,0 +1,308 @@
+//! Faults that a scenario injects: the next calls of an import answer what the scenario says.
+//!
+//! Knows values and their order, no interface in particular: a simulated backend asks here before it acts, and acts
+//! only where no fault answers. A fault whose answer is not of the import's type changes nothing; it is kept as a
+//! *misfit*, which the runner of scenarios reports.
+//!
+//! ```text
+//! scenario -> add -> [oldest .. newest] <- entry, list, whole <- simulated backend
+//! ```
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// What one import answers instead of its simulation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fault {
+    /// The import, `interface.function` in WIT spelling.
+    pub call: String,
+    /// The whole answer: `{"Err": E}` for an error.
+    pub answer: Value,
+    /// How many calls it answers; none is for ever.
+    pub times: Option<u64>,
+    /// Only calls whose arguments contain this count; where the import takes a list and answers one, only elements.
+    pub matching: Option<Value>,
+}
+
+/// The faults of one simulated world, oldest first.
+#[derive(Debug, Default)]
+pub struct Faults {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    faults: Vec<Fault>,
+    misfits: Vec<String>,
+}
+
+impl Faults {
+    /// Adds a fault, to be asked after all that are there.
+    pub fn add(&self, fault: Fault) {
+        self.lock().faults.push(fault);
+    }
+
+    /// Forgets every fault.
+    pub fn clear(&self) {
+        self.lock().faults.clear();
+    }
+
+    /// Takes what was wrong with faults that were to answer since the last look, one line each.
+    pub fn take_misfits(&self) -> Vec<String> {
+        std::mem::take(&mut self.lock().misfits)
+    }
+
+    /// The answer to a call whose arguments count as a whole; none where no fault fits.
+    pub fn whole<R: DeserializeOwned>(&self, call: &str, args: &impl Serialize) -> Option<R> {
+        self.turn(call).entry(args)
+    }
+
+    /// One call of an import, of which every element is then asked for on its own.
+    pub fn turn<'a>(&'a self, call: &'a str) -> Turn<'a> {
+        let state = self.lock();
+        let fitting = state
+            .faults
+            .iter()
+            .any(|fault| fault.call == call && fault.times != Some(0));
+        Turn {
+            call,
+            state: fitting.then_some(state),
+            used: Vec::new(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic elsewhere leaves whole faults behind: each change is one push, or one subtraction.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One call of an import: it uses up at most one of a fault's times, however many of its elements that fault answers.
+#[derive(Debug)]
+pub struct Turn<'a> {
+    call: &'a str,
+    /// None where no fault names this import: the usual case costs no look at the arguments.
+    state: Option<MutexGuard<'a, State>>,
+    /// Positions of the faults that have answered in this turn.
+    used: Vec<usize>,
+}
+
+impl Turn<'_> {
+    /// The answer for one element of the call's list, from the oldest fault that fits it; none where none does.
+    pub fn entry<R: DeserializeOwned>(&mut self, element: &impl Serialize) -> Option<R> {
+        self.answer(|fault, value| fault.fits(value), element)
+    }
+
+    /// The answer to the whole list, from a fault that gives a list: the oldest one that fits any of the `elements`.
+    pub fn list<R: DeserializeOwned>(&mut self, elements: &[impl Serialize]) -> Option<Vec<R>> {
+        let fits = |fault: &Fault, value: &Value| {
+            let any = |values: &Vec<Value>| values.iter().any(|element| fault.fits(element));
+            fault.answer.is_array() && value.as_array().is_some_and(any)
+        };
+        self.answer(fits, &elements)
+    }
+
+    fn answer<R: DeserializeOwned>(
+        &mut self,
+        fits: impl Fn(&Fault, &Value) -> bool,
+        args: &impl Serialize,
+    ) -> Option<R> {
+        let state = self.state.as_deref_mut()?;
+        let value = match serde_json::to_value(args) {
+            Ok(value) => value,
+            Err(error) => {
+                state
+                    .misfits
+                    .push(format!("faults on `{}`: its arguments are no JSON: {error}", self.call));
+                return None;
+            }
+        };
+        let used = &self.used;
+        let may_answer = |index: usize, fault: &Fault| {
+            fault.call == self.call && (fault.times != Some(0) || used.contains(&index)) && fits(fault, &value)
+        };
+        let (index, fault) = state
+            .faults
+            .iter_mut()
+            .enumerate()
+            .find(|(index, fault)| may_answer(*index, fault))?;
+        if !self.used.contains(&index) {
+            self.used.push(index);
+            fault.times = fault.times.map(|times| times.saturating_sub(1));
+        }
+        match serde_json::from_value(fault.answer.clone()) {
+            Ok(answer) => Some(answer),
+            Err(error) => {
+                let misfit = format!(
+                    "fault on `{}`: {} is no answer of it: {error}",
+                    fault.call, fault.answer
+                );
+                state.misfits.push(misfit);
+                None
+            }
+        }
+    }
+}
+
+impl Fault {
+    fn fits(&self, args: &Value) -> bool {
+        self.matching.as_ref().is_none_or(|wanted| contains(args, wanted))
+    }
+}
+
+/// Objects by subset, at every depth; everything else by equality.
+pub fn contains(whole: &Value, part: &Value) -> bool {
+    match (whole, part) {
+        (Value::Object(whole), Value::Object(part)) => part
+            .iter()
+            .all(|(key, part)| whole.get(key).is_some_and(|value| contains(value, part))),
+        _ => whole == part,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    type Answer = Result<u32, String>;
+
+    fn fault(answer: Value, times: Option<u64>, matching: Option<Value>) -> Fault {
+        Fault {
+            call: "kv.put".into(),
+            answer,
+            times,
+            matching,
+        }
+    }
+
+    fn put(faults: &Faults) -> Option<Answer> {
+        faults.whole("kv.put", &json!({"key": "/a/b", "value": "1"}))
+    }
+
+    #[test]
+    fn a_fault_answers_its_own_import_as_often_as_it_says() {
+        let faults = Faults::default();
+        faults.add(fault(json!({"Err": "down"}), Some(2), None));
+        assert_eq!(faults.whole::<Answer>("kv.get", &json!({})), None);
+        assert_eq!(put(&faults), Some(Err("down".into())));
+        assert_eq!(put(&faults), Some(Err("down".into())));
+        assert_eq!(put(&faults), None);
+    }
+
+    #[test]
+    fn for_ever_ends_with_clear() {
+        let faults = Faults::default();
+        faults.add(fault(json!({"Ok": 7}), None, None));
+        for _ in 0..100 {
+            assert_eq!(put(&faults), Some(Ok(7)));
+        }
+        faults.clear();
+        assert_eq!(put(&faults), None);
+    }
+
+    #[test]
+    fn of_several_that_fit_the_oldest_with_times_left_answers() {
+        let faults = Faults::default();
+        faults.add(fault(json!({"Ok": 0}), None, Some(json!({"key": "/other"}))));
+        faults.add(fault(json!({"Ok": 1}), Some(1), None));
+        faults.add(fault(json!({"Ok": 2}), Some(1), Some(json!({"key": "/a/b"}))));
+        assert_eq!(put(&faults), Some(Ok(1)));
+        assert_eq!(put(&faults), Some(Ok(2)));
+        assert_eq!(put(&faults), None);
+    }
+
+    #[test]
+    fn one_call_uses_up_one_time_however_many_entries_fail() {
+        let faults = Faults::default();
+        faults.add(fault(json!({"Err": "a"}), Some(1), Some(json!({"name": "a"}))));
+        faults.add(fault(json!({"Err": "any"}), Some(2), None));
+        let names = [
+            json!({"name": "a", "port": 1}),
+            json!({"name": "b"}),
+            json!({"name": "a", "port": 2}),
+        ];
+        let ask = |turn: &mut Turn<'_>| -> Vec<Option<Answer>> { names.iter().map(|name| turn.entry(name)).collect() };
+        let (a, any) = (Some(Err("a".to_owned())), Some(Err("any".to_owned())));
+        assert_eq!(ask(&mut faults.turn("kv.put")), [a.clone(), any.clone(), a]);
+        assert_eq!(ask(&mut faults.turn("kv.put")), [any.clone(), any.clone(), any]);
+        assert_eq!(ask(&mut faults.turn("kv.put")), [None, None, None]);
+    }
+
+    #[test]
+    fn entries_that_nobody_asks_for_use_up_nothing() {
+        let faults = Faults::default();
+        faults.add(fault(json!({"Err": "late"}), Some(1), None));
+        drop(faults.turn("kv.put"));
+        assert_eq!(put(&faults), Some(Err("late".into())));
+    }
+
+    #[test]
+    fn a_list_as_answer_is_the_answer_to_the_whole_list() {
+        let faults = Faults::default();
+        faults.add(fault(json!([{"Ok": 1}]), Some(1), Some(json!({"name": "b"}))));
+        let list = |names: &[Value]| faults.turn("kv.put").list::<Answer>(names);
+        assert_eq!(list(&[json!({"name": "a"})]), None);
+        assert_eq!(list(&[]), None);
+        assert_eq!(list(&[json!({"name": "a"}), json!({"name": "b"})]), Some(vec![Ok(1)]));
+        assert_eq!(list(&[json!({"name": "b"})]), None);
+        assert_eq!(faults.take_misfits(), [""; 0]);
+    }
+
+    #[test]
+    fn an_answer_of_another_type_changes_nothing_and_is_told() {
+        let faults = Faults::default();
+        faults.add(fault(json!({"Err": 5}), Some(1), None));
+        assert_eq!(put(&faults), None);
+        let misfits = faults.take_misfits();
+        assert_eq!(misfits.len(), 1);
+        assert!(
+            misfits[0].starts_with("fault on `kv.put`: {\"Err\":5} is no answer of it: "),
+            "{misfits:?}"
+        );
+        assert_eq!(faults.take_misfits(), [""; 0]);
+    }
+
+    #[test]
+    fn only_objects_match_by_subset() {
+        let whole = json!({"neg": {"name": "n", "zone": "z"}, "list": [1, 2]});
+        assert!(contains(&whole, &json!({})));
+        assert!(contains(&whole, &json!({"neg": {"zone": "z"}})));
+        assert!(contains(&whole, &json!({"list": [1, 2]})));
+        assert!(!contains(&whole, &json!({"list": [1]})));
+        assert!(!contains(&whole, &json!({"neg": {"zone": "y"}})));
+        assert!(!contains(&whole, &json!({"absent": null})));
+    }
+
+    fn values() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            (0..4).prop_map(Value::from)
+        ];
+        leaf.prop_recursive(3, 16, 3, |inner| {
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
+                proptest::collection::btree_map("[ab]", inner, 0..3).prop_map(|map| map.into_iter().collect()),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn containing_is_an_order_up_to_equality(a in values(), b in values(), c in values()) {
+            prop_assert!(contains(&a, &a));
+            if contains(&a, &b) && contains(&b, &a) {
+                prop_assert_eq!(&a, &b);
+            }
+            if contains(&a, &b) && contains(&b, &c) {
+                prop_assert!(contains(&a, &c));
+            }
+        }
+    }
+}

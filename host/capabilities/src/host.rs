@@ -1,0 +1,357 @@
+//! The host as one guest instance sees it: every question goes through here.
+//!
+//! Each import asks through [`ask`], which counts it against the limits, and has the tape record or replay it. The
+//! grant is checked inside the question, so that a refusal is recorded like any other answer.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use trueup_journal::{Refusal, Tape, TapeError};
+
+use crate::bindings::host::{clock, log, metrics, random, timers};
+use crate::clock::{Clock, SystemClock};
+use crate::grants::Grants;
+use crate::lbaas;
+use crate::log::{Log, TracingLog};
+use crate::meter::{Limits, Meter};
+use crate::metrics::{HOST, Line, Registry};
+use crate::random::{Random, Seeded};
+use crate::size::AnswerSize;
+use crate::timers::Timers;
+
+/// Who asks: named in logs, audits and traps.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// The guest's name, such as `lbaas`.
+    pub guest: String,
+    /// The guest's version, such as `1`.
+    pub version: String,
+    /// `sha256:` and the digest of its bytes.
+    pub digest: String,
+    /// The key of this instance, such as `default/web`.
+    pub instance: String,
+}
+
+/// What answers a guest's questions.
+#[derive(Clone)]
+pub struct Backends {
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// Chance.
+    pub random: Arc<dyn Random>,
+    /// Takes lines of log.
+    pub log: Arc<dyn Log>,
+    /// Takes lines of metrics.
+    pub metrics: Arc<Registry>,
+    /// The Engine; none where the configuration names no backend: every call answers `unavailable`.
+    pub lbaas: Option<Arc<dyn lbaas::Api>>,
+}
+
+impl Default for Backends {
+    /// The machine's clock, chance from seed 0, the process's log, and nothing beyond.
+    fn default() -> Self {
+        Self {
+            clock: Arc::new(SystemClock),
+            random: Arc::new(Seeded::new(0, 0)),
+            log: Arc::new(TracingLog),
+            metrics: Arc::default(),
+            lbaas: None,
+        }
+    }
+}
+
+/// Everything that one guest instance is given. It outlives the instance: after a trap the next one gets it.
+pub struct Host {
+    /// Who this is for.
+    pub identity: Identity,
+    /// Records, replays, or does neither.
+    pub tape: Tape,
+    /// What may be touched.
+    pub grants: Grants,
+    /// What answers.
+    pub backends: Backends,
+    /// What is used of the limits.
+    pub meter: Meter,
+    /// What the instance asked to be woken for.
+    pub timers: Timers,
+    pub(crate) owners: lbaas::Owners,
+}
+
+/// Why the host ended a call at a question. The instance is gone then.
+#[derive(Debug, thiserror::Error)]
+pub enum Stop {
+    /// The call asked more questions than it may.
+    #[error(
+        "asked more than {limit} questions in one call, the last one `{name}`; a guest that needs more must split its work, or get a higher `imports_per_call`"
+    )]
+    TooManyQuestions {
+        /// `imports_per_call`.
+        limit: u32,
+        /// The question that was one too many.
+        name: &'static str,
+    },
+    /// The tape could not record, or the replay ended here.
+    #[error(transparent)]
+    Tape(#[from] TapeError),
+}
+
+impl Host {
+    /// A host for one instance that has asked nothing yet.
+    pub fn new(identity: Identity, tape: Tape, grants: Grants, backends: Backends, limits: Limits) -> Self {
+        Self {
+            identity,
+            tape,
+            grants,
+            backends,
+            meter: Meter::new(limits),
+            timers: Timers::default(),
+            owners: lbaas::Owners::default(),
+        }
+    }
+
+    /// A call of the guest begins: the meter counts anew, and the tape has the call. A replay has it already.
+    ///
+    /// # Errors
+    /// Where the tape can't record it; then the call must not be made.
+    pub fn begin_call(&mut self, at_ms: u64, name: &str, args: &RawValue) -> Result<(), TapeError> {
+        self.begin_unrecorded_call();
+        if self.tape.is_replay() {
+            Ok(())
+        } else {
+            self.tape.begin_call(at_ms, name, args)
+        }
+    }
+
+    /// A call begins that is no entry of its own (`init`, `restore`, `snapshot`).
+    pub fn begin_unrecorded_call(&mut self) {
+        self.meter.begin_call();
+        self.owners.clear();
+    }
+
+    /// What the call that ended dropped, said once.
+    pub fn report_dropped(&self, call: &str) {
+        let used = &self.meter.used;
+        if used.log_lines_dropped > 0 || used.metric_lines_dropped > 0 {
+            tracing::warn!(
+                guest = %self.identity.guest, version = %self.identity.version, instance = %self.identity.instance,
+                "`{call}` wrote more than it may: {} lines of log and {} lines of metrics were dropped",
+                used.log_lines_dropped, used.metric_lines_dropped,
+            );
+        }
+    }
+
+    /// A metric of the host about this guest.
+    fn count(&self, name: &str) {
+        let labels = [metrics::Label {
+            key: "guest".to_owned(),
+            value: self.identity.guest.clone(),
+        }];
+        self.backends.metrics.take(HOST, name, &labels, Line::CounterAdd(1));
+    }
+
+    /// A grant did not cover a call: counted, and said to the guest; the first of a call is logged with the guest's digest.
+    pub(crate) fn refusal(
+        identity: &Identity,
+        metrics: &Registry,
+        owners: &mut lbaas::Owners,
+        call: &str,
+        what: &str,
+    ) -> String {
+        let label = |key: &str, value: &str| metrics::Label {
+            key: key.to_owned(),
+            value: value.to_owned(),
+        };
+        let labels = [label("guest", &identity.guest), label("call", call)];
+        metrics.take(HOST, "trueup_access_denied_total", &labels, Line::CounterAdd(1));
+        if owners.is_first_refusal() {
+            tracing::warn!(
+                guest = %identity.guest, version = %identity.version, digest = %identity.digest, instance = %identity.instance,
+                call, "access denied: {what}; further refusals of this call are counted, not logged",
+            );
+        }
+        what.to_owned()
+    }
+}
+
+/// Asks one question: counted, recorded or replayed. The future borrows what answers, not the tape.
+///
+/// # Errors
+/// A [`Stop`]: the guest gets no answer, and its call ends.
+pub(crate) async fn ask<A, R, F, Fut>(
+    tape: &mut Tape,
+    meter: &mut Meter,
+    name: &'static str,
+    args: &A,
+    question: F,
+) -> wasmtime::Result<R>
+where
+    A: Serialize + Sync + ?Sized,
+    R: Serialize + DeserializeOwned + AnswerSize + Send,
+    F: FnOnce() -> Fut + Send,
+    Fut: Future<Output = R> + Send,
+{
+    count(meter, name)?;
+    let limit = meter.limits.answer_bytes;
+    let entered = Instant::now();
+    let answer = tape
+        .call(name, args, async || sized(question().await, name, limit))
+        .await;
+    meter.used.waited += entered.elapsed();
+    answer.map_err(|stop| Stop::from(stop).into())
+}
+
+/// [`ask`] for a question that is answered at once.
+pub(crate) fn ask_now<A, R, F>(
+    tape: &mut Tape,
+    meter: &mut Meter,
+    name: &'static str,
+    args: &A,
+    question: F,
+) -> wasmtime::Result<R>
+where
+    A: Serialize + ?Sized,
+    R: Serialize + DeserializeOwned + AnswerSize,
+    F: FnOnce() -> R,
+{
+    count(meter, name)?;
+    let limit = meter.limits.answer_bytes;
+    // Answering takes no time, recording may: the disk is waited for where every line is synced.
+    let entered = Instant::now();
+    let answer = tape.ask_now(name, args, || sized(question(), name, limit));
+    meter.used.waited += entered.elapsed();
+    answer.map_err(|stop| Stop::from(stop).into())
+}
+
+fn count(meter: &mut Meter, name: &'static str) -> Result<(), Stop> {
+    if meter.question() {
+        return Ok(());
+    }
+    let limit = meter.limits.imports_per_call;
+    Err(Stop::TooManyQuestions { limit, name })
+}
+
+fn sized<R: AnswerSize>(answer: R, name: &str, limit: u64) -> Result<R, Refusal> {
+    let bytes = answer.bytes() as u64;
+    if bytes > limit {
+        return Err(Refusal(format!(
+            "the answer of `{name}` is {bytes} bytes, above the limit `answer_bytes` of {limit}"
+        )));
+    }
+    Ok(answer)
+}
+
+#[derive(Serialize)]
+struct Nothing {}
+
+impl log::Host for Host {
+    fn emit(&mut self, level: log::Level, message: String, fields: Vec<log::Field>) -> wasmtime::Result<()> {
+        if self.meter.log_line() {
+            // Whoever reads the log may be slow: that is not the guest's time.
+            let entered = Instant::now();
+            self.backends
+                .log
+                .emit(&self.identity, level, &crate::log::line(&message, &fields));
+            self.meter.used.waited += entered.elapsed();
+        } else {
+            self.count("trueup_log_lines_dropped_total");
+        }
+        Ok(())
+    }
+}
+
+impl clock::Host for Host {
+    async fn now_ms(&mut self) -> wasmtime::Result<u64> {
+        let clock = &self.backends.clock;
+        ask_now(&mut self.tape, &mut self.meter, "clock.now-ms", &Nothing {}, || {
+            clock.now_ms()
+        })
+    }
+
+    async fn sleep_ms(&mut self, duration_ms: u64) -> wasmtime::Result<()> {
+        #[derive(Serialize)]
+        struct Args {
+            duration_ms: u64,
+        }
+        let clock = &self.backends.clock;
+        ask(
+            &mut self.tape,
+            &mut self.meter,
+            "clock.sleep-ms",
+            &Args { duration_ms },
+            || clock.sleep_ms(duration_ms),
+        )
+        .await
+    }
+}
+
+impl timers::Host for Host {
+    async fn schedule(&mut self, delay_ms: u64) -> wasmtime::Result<u64> {
+        #[derive(Serialize)]
+        struct Args {
+            delay_ms: u64,
+        }
+        let (timers, clock) = (&mut self.timers, &self.backends.clock);
+        ask_now(
+            &mut self.tape,
+            &mut self.meter,
+            "timers.schedule",
+            &Args { delay_ms },
+            || timers.schedule(clock.now_ms(), delay_ms),
+        )
+    }
+
+    async fn cancel(&mut self, timer: u64) -> wasmtime::Result<bool> {
+        #[derive(Serialize)]
+        struct Args {
+            timer: u64,
+        }
+        let timers = &mut self.timers;
+        ask_now(
+            &mut self.tape,
+            &mut self.meter,
+            "timers.cancel",
+            &Args { timer },
+            || timers.cancel(timer),
+        )
+    }
+}
+
+impl random::Host for Host {
+    async fn next_u64(&mut self) -> wasmtime::Result<u64> {
+        let random = &self.backends.random;
+        ask_now(&mut self.tape, &mut self.meter, "random.next-u64", &Nothing {}, || {
+            random.next_u64()
+        })
+    }
+}
+
+impl Host {
+    fn metric(&mut self, name: &str, labels: &[metrics::Label], line: Line) {
+        if !self.meter.metric_line() {
+            self.count("trueup_metric_lines_dropped_total");
+        } else if !self.backends.metrics.take(&self.identity.instance, name, labels, line) {
+            self.meter.used.metric_lines_dropped += 1;
+            self.count("trueup_metric_lines_dropped_total");
+        }
+    }
+}
+
+impl metrics::Host for Host {
+    fn counter_add(&mut self, name: String, labels: Vec<metrics::Label>, delta: u64) -> wasmtime::Result<()> {
+        self.metric(&name, &labels, Line::CounterAdd(delta));
+        Ok(())
+    }
+
+    fn gauge_set(&mut self, name: String, labels: Vec<metrics::Label>, value: f64) -> wasmtime::Result<()> {
+        self.metric(&name, &labels, Line::GaugeSet(value));
+        Ok(())
+    }
+
+    fn histogram_observe(&mut self, name: String, labels: Vec<metrics::Label>, value: f64) -> wasmtime::Result<()> {
+        self.metric(&name, &labels, Line::HistogramObserve(value));
+        Ok(())
+    }
+}

@@ -1,0 +1,274 @@
+//! Creates resources so that none is left behind untagged.
+//!
+//! An entry is one POST and one tagging per tag. What may go wrong in between leaves an object that no list by tag
+//! shows:
+//!
+//! ```text
+//! an earlier run's orphan   -> found among its parent's children before the POST, and adopted
+//! the POST's answer is lost -> looked for among its parent's children, and adopted; else posted once more
+//! a tagging fails           -> destroyed; where that fails too, the next creation finds it
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::Value;
+use tokio::time::sleep;
+
+use super::created::Unaccounted;
+use super::http::{Call, Failure, Fate};
+use super::path::{self, Collection, Parent};
+use super::{SERVICE_TAG_PREFIX, ordered, wire};
+use crate::lbaas::{Error, Kind, Object, Spec};
+
+/// Identifiers by name of one parent's children of one kind, or why they are not known.
+type Children = Result<BTreeMap<String, BTreeSet<String>>, Error>;
+
+/// What the entries of one `create` share.
+struct Batch {
+    tags: Vec<String>,
+    /// Objects that an entry has taken for its own, so that no equal entry takes them as well.
+    taken: Mutex<BTreeSet<String>>,
+}
+
+impl Batch {
+    /// Whether nobody took it before.
+    fn take(&self, identifier: &str) -> bool {
+        self.taken
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(identifier.to_owned())
+    }
+
+    fn is_taken(&self, identifier: &str) -> bool {
+        self.taken
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .contains(identifier)
+    }
+
+    /// Whether these are the tags of another Service's resource.
+    fn is_foreign(&self, tags: &[String]) -> bool {
+        tags.iter()
+            .any(|tag| tag.starts_with(SERVICE_TAG_PREFIX) && !self.tags.contains(tag))
+    }
+}
+
+impl Call {
+    /// Creates and tags each, in the order of `specs`.
+    pub(super) async fn create(&self, specs: &[Spec], tags: &[String]) -> Vec<Result<Object, Error>> {
+        if let Some(tag) = tags.iter().find(|tag| path::segment(tag).is_none()) {
+            let problem = format!("nothing created: a path can't hold the tag `{tag}`");
+            return specs.iter().map(|_| Err(Error::Unavailable(problem.clone()))).collect();
+        }
+        let siblings = self.siblings(specs).await;
+        let batch = Arc::new(Batch {
+            tags: tags.to_vec(),
+            taken: Mutex::default(),
+        });
+        let entries = specs.iter().map(|spec| {
+            let candidates = match siblings.get(&(Collection::from(spec.kind()), Parent::of(spec))) {
+                Some(Ok(children)) => Ok(children.get(spec.name()).cloned().unwrap_or_default()),
+                Some(Err(error)) => Err(error.clone()),
+                None => Ok(BTreeSet::new()),
+            };
+            let (call, spec, batch) = (self.clone(), spec.clone(), Arc::clone(&batch));
+            async move { call.create_one(&spec, &batch, &candidates?).await }
+        });
+        ordered::all(entries).await
+    }
+
+    /// The children of every parent that may hold orphans of an earlier run.
+    async fn siblings(&self, specs: &[Spec]) -> BTreeMap<(Collection, Parent), Children> {
+        if !self.engine.adopt_orphans {
+            return BTreeMap::new();
+        }
+        let parents: BTreeMap<(Collection, Parent), Kind> = specs
+            .iter()
+            .map(|spec| ((Collection::from(spec.kind()), Parent::of(spec)), spec.kind()))
+            // Without a parent there is nothing to list; the Engine refuses the creation.
+            .filter(|((_, parent), _)| !parent.identifier.is_empty())
+            .filter(|((_, parent), _)| !self.engine.created_parents.contains(&parent.identifier))
+            .collect();
+        let lists = parents.into_iter().map(|(family, kind)| {
+            let call = self.clone();
+            async move {
+                let children = call.children_by_name(kind, &family.1).await;
+                (family, children)
+            }
+        });
+        ordered::all(lists).await.into_iter().collect()
+    }
+
+    async fn create_one(&self, spec: &Spec, batch: &Batch, candidates: &BTreeSet<String>) -> Result<Object, Error> {
+        if let Some(orphan) = self.orphan_of(spec, batch, candidates).await? {
+            let unaccounted = Unaccounted::new(&self.engine, &Parent::of(spec).identifier);
+            return self.tag_or_destroy(orphan, batch, unaccounted).await;
+        }
+        let unaccounted = Unaccounted::new(&self.engine, &Parent::of(spec).identifier);
+        match self.post_spec(spec, batch).await {
+            Ok(Posted::Whole(object)) => {
+                let object = self.tag_or_destroy(object, batch, unaccounted).await?;
+                self.note_parent(&object);
+                Ok(object)
+            }
+            Ok(Posted::Unreadable { identifier, error }) => {
+                self.destroy_untagged(spec.kind(), &identifier, &error, unaccounted)
+                    .await;
+                Err(error)
+            }
+            Err(lost) if lost.is_lost() => self.recover(spec, batch, unaccounted, lost.error).await,
+            Err(failure) => {
+                if failure.is_without_effect() {
+                    unaccounted.settle();
+                }
+                Err(failure.error)
+            }
+        }
+    }
+
+    /// After a POST without an answer: the object that it made, or else one more POST.
+    async fn recover(
+        &self,
+        spec: &Spec,
+        batch: &Batch,
+        unaccounted: Unaccounted,
+        lost: Error,
+    ) -> Result<Object, Error> {
+        let parent = Parent::of(spec);
+        if parent.identifier.is_empty() {
+            return Err(lost);
+        }
+        for pause in self.engine.pauses.tries {
+            sleep(pause).await;
+            let mut children = self.children_by_name(spec.kind(), &parent).await?;
+            let candidates = children.remove(spec.name()).unwrap_or_default();
+            if let Some(found) = self.orphan_of(spec, batch, &candidates).await? {
+                return self.tag_or_destroy(found, batch, unaccounted).await;
+            }
+        }
+        let (kind, name) = (wire::kind_text(spec.kind()), spec.name());
+        tracing::warn!(kind, name, error = ?lost, "creating again: the answer was lost and nothing found");
+        // `unaccounted` is never settled from here on: what the first POST made may still turn up.
+        match self.post_spec(spec, batch).await? {
+            Posted::Whole(object) => {
+                let second = Unaccounted::new(&self.engine, &parent.identifier);
+                self.tag_or_destroy(object, batch, second).await
+            }
+            Posted::Unreadable { identifier, error } => {
+                self.destroy_untagged(spec.kind(), &identifier, &error, unaccounted)
+                    .await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn post_spec(&self, spec: &Spec, batch: &Batch) -> Result<Posted, Failure> {
+        let answer: Value = self.post(spec.kind().into(), wire::creation(spec)).await?;
+        let Some(identifier) = wire::identifier(&answer) else {
+            let problem = format!(
+                "POST {}: the answer holds no `identifier`",
+                Collection::from(spec.kind()).path()
+            );
+            return Err(Failure {
+                error: self.unusable(problem),
+                fate: Fate::Lost,
+            });
+        };
+        batch.take(identifier);
+        Ok(match wire::object(spec.kind(), &answer) {
+            Ok(object) => Posted::Whole(object),
+            Err(problem) => Posted::Unreadable {
+                identifier: identifier.to_owned(),
+                error: self.unusable(problem),
+            },
+        })
+    }
+
+    /// The first of the candidates that equals the spec and is no other Service's.
+    async fn orphan_of(
+        &self,
+        spec: &Spec,
+        batch: &Batch,
+        candidates: &BTreeSet<String>,
+    ) -> Result<Option<Object>, Error> {
+        for identifier in candidates {
+            if batch.is_taken(identifier) {
+                continue;
+            }
+            let answer = match self.get(spec.kind().into(), identifier).await {
+                Err(Failure {
+                    error: Error::NotFound, ..
+                }) => continue,
+                other => other?,
+            };
+            // What can't be read can't equal the spec.
+            let Ok(existing) = wire::object(spec.kind(), &answer) else {
+                continue;
+            };
+            if !wire::same(spec, &existing.spec) {
+                continue;
+            }
+            let Some(tags) = self.tags(identifier).await? else {
+                continue;
+            };
+            if !batch.is_foreign(&tags) && batch.take(identifier) {
+                let (kind, name) = (wire::kind_text(spec.kind()), spec.name());
+                tracing::info!(
+                    kind,
+                    identifier,
+                    name,
+                    "adopting an object that was created without its tags"
+                );
+                return Ok(Some(existing));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Gives an object all tags. One that can't be tagged must not stay.
+    async fn tag_or_destroy(&self, object: Object, batch: &Batch, unaccounted: Unaccounted) -> Result<Object, Error> {
+        for tag in &batch.tags {
+            if let Err(failure) = self.tag(&object.identifier, tag).await {
+                self.destroy_untagged(object.spec.kind(), &object.identifier, &failure.error, unaccounted)
+                    .await;
+                return Err(failure.error);
+            }
+        }
+        unaccounted.settle();
+        Ok(object)
+    }
+
+    async fn destroy_untagged(&self, kind: Kind, identifier: &str, reason: &Error, unaccounted: Unaccounted) {
+        match self.delete(kind.into(), identifier).await {
+            Ok(())
+            | Err(Failure {
+                error: Error::NotFound, ..
+            }) => unaccounted.settle(),
+            Err(failure) => tracing::error!(
+                kind = wire::kind_text(kind),
+                identifier,
+                ?reason,
+                error = ?failure.error,
+                "left an object without its tags: it could not be destroyed; the next creation of its like adopts it",
+            ),
+        }
+    }
+
+    /// Children of what this process has just created are all its own.
+    fn note_parent(&self, object: &Object) {
+        if matches!(object.spec.kind(), Kind::Backend | Kind::Frontend) {
+            self.engine.created_parents.insert(&object.identifier);
+        }
+    }
+}
+
+/// A POST that the Engine answered with success.
+enum Posted {
+    Whole(Object),
+    /// It is there, but not as the contract can say it.
+    Unreadable {
+        identifier: String,
+        error: Error,
+    },
+}

@@ -1,0 +1,511 @@
+//! Single requests to the Engine: limits, tries, and what an answer that is no success means.
+//!
+//! Knows methods, paths and bodies, but not what a resource is; that is for the files that call this one.
+
+use std::error::Error as _;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime};
+
+use reqwest::header::{ACCEPT, CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use reqwest::{Method, Response, StatusCode};
+use serde_json::Value;
+use tokio::sync::{Mutex, Semaphore};
+use tokio::time::{Instant, sleep};
+
+use super::RequestMetrics;
+use super::created::CreatedParents;
+use super::limit::{self, RateLimit};
+use super::path::{self, Collection};
+use super::settings::Token;
+use super::wire;
+use crate::lbaas::Error;
+
+/// A longer answer is refused. A page of 1,000 entries of 1 KiB has 1 MiB.
+const ANSWER_MAX_BYTES: usize = 64 * 1024 * 1024;
+/// Of an error's body nothing beyond this is read; what is longer is no message for people.
+const ERROR_BODY_MAX_BYTES: usize = 1024 * 1024;
+/// A tagging that conflicts with another change is tried so often in all.
+const TAGGING_TRIES: u32 = 3;
+
+/// How long the host waits before it tries or looks again. Only tests differ from the default.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pauses {
+    /// Before the second and third try of a request, and before each look for what a lost creation may have made.
+    pub(super) tries: [Duration; 2],
+    /// Before a conflicting tagging is tried again.
+    pub(super) tagging: Duration,
+}
+
+impl Default for Pauses {
+    fn default() -> Self {
+        Self {
+            tries: [Duration::from_millis(500), Duration::from_millis(1000)],
+            tagging: Duration::from_secs(1),
+        }
+    }
+}
+
+/// One Engine, for the whole host: what all calls to it share.
+pub(super) struct Engine {
+    pub(super) client: reqwest::Client,
+    /// Base URL without a slash at its end.
+    pub(super) base: String,
+    pub(super) token: Token,
+    pub(super) metrics: Arc<dyn RequestMetrics>,
+    pub(super) permits: Semaphore,
+    pub(super) rate_limit: RateLimit,
+    /// The Engine mixes up taggings that overlap (upstream knows it as ENGSUP-5902).
+    pub(super) tagging: Mutex<()>,
+    pub(super) pauses: Pauses,
+    pub(super) page_size: u32,
+    /// After so many pages a list is given up. Only tests differ from the default.
+    pub(super) pages_max: u64,
+    pub(super) request_timeout_ms: u64,
+    pub(super) connect_timeout_ms: u64,
+    pub(super) adopt_orphans: bool,
+    pub(super) created_parents: CreatedParents,
+}
+
+/// One import call, by all that handle its entries: the first that is rate-limited stops what is not yet sent.
+#[derive(Clone)]
+pub(super) struct Call {
+    pub(super) engine: Arc<Engine>,
+    /// Set once by the first rate-limited answer: until when, where the Engine said so.
+    limited: Arc<OnceLock<Option<Instant>>>,
+}
+
+/// Why a request had no success.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Failure {
+    pub(super) error: Error,
+    pub(super) fate: Fate,
+}
+
+/// What became of a request without success; it decides whether the request may be repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// The host itself held it back.
+    Withheld,
+    /// There was no connection to send it on.
+    NotConnected,
+    /// The connection ended before the answer did, or a gateway answered: it may or may not have had its effect.
+    Lost,
+    /// The same, and it took its full time.
+    TimedOut,
+    /// The Engine answered.
+    Answered,
+}
+
+impl Failure {
+    fn withheld(error: Error) -> Self {
+        Self {
+            error,
+            fate: Fate::Withheld,
+        }
+    }
+
+    /// Whether a request that changes nothing by being repeated is worth another try.
+    fn is_passing(&self) -> bool {
+        matches!(self.fate, Fate::Lost | Fate::NotConnected)
+    }
+
+    /// Whether a creation may have had its effect although nobody said so.
+    pub(super) fn is_lost(&self) -> bool {
+        matches!(self.fate, Fate::Lost | Fate::TimedOut)
+    }
+
+    /// Whether it is certain that the request had no effect.
+    pub(super) fn is_without_effect(&self) -> bool {
+        match self.fate {
+            Fate::Withheld | Fate::NotConnected => true,
+            Fate::Lost | Fate::TimedOut => false,
+            // An Engine that failed inside may have done so halfway.
+            Fate::Answered => !matches!(self.error, Error::Unavailable(_)),
+        }
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        failure.error
+    }
+}
+
+/// A request before it is sent, perhaps several times.
+struct Request {
+    method: Method,
+    /// Path and query, encoded.
+    target: String,
+    /// The path without identifiers, for metrics.
+    label: &'static str,
+    body: Option<Value>,
+    answer: Wanted,
+}
+
+/// What of a success's body matters.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    Json,
+    /// It is ignored, whatever it is.
+    Nothing,
+}
+
+impl Request {
+    fn new(method: Method, target: String, label: &'static str, answer: Wanted) -> Self {
+        Self {
+            method,
+            target,
+            label,
+            body: None,
+            answer,
+        }
+    }
+
+    fn with_body(self, body: Value) -> Self {
+        Self {
+            body: Some(body),
+            ..self
+        }
+    }
+
+    /// How error texts name it: without the query, which says nothing more to people.
+    fn shown(&self) -> String {
+        let path = self.target.split('?').next().unwrap_or_default();
+        format!("{} {path}", self.method)
+    }
+}
+
+impl Call {
+    pub(super) fn new(engine: &Arc<Engine>) -> Self {
+        Self {
+            engine: Arc::clone(engine),
+            limited: Arc::default(),
+        }
+    }
+
+    /// Reads one resource.
+    pub(super) async fn get(&self, collection: Collection, identifier: &str) -> Result<Value, Failure> {
+        let target = item(collection, identifier)?;
+        self.repeated(&Request::new(Method::GET, target, collection.path(), Wanted::Json))
+            .await
+    }
+
+    /// Reads one page of a list.
+    pub(super) async fn get_page(&self, collection: Collection, query: &str, page: u64) -> Result<Value, Failure> {
+        let limit = self.engine.page_size;
+        let target = format!("{}?{query}&page={page}&limit={limit}", collection.path());
+        self.repeated(&Request::new(Method::GET, target, collection.path(), Wanted::Json))
+            .await
+    }
+
+    /// Creates a resource: one request, never simply repeated.
+    pub(super) async fn post(&self, collection: Collection, body: Value) -> Result<Value, Failure> {
+        let path = collection.path();
+        self.send(&Request::new(Method::POST, path.to_owned(), path, Wanted::Json).with_body(body))
+            .await
+    }
+
+    /// Updates a resource.
+    pub(super) async fn put(&self, collection: Collection, identifier: &str, body: Value) -> Result<(), Failure> {
+        let target = item(collection, identifier)?;
+        let request = Request::new(Method::PUT, target, collection.path(), Wanted::Nothing).with_body(body);
+        self.repeated(&request).await.map(drop)
+    }
+
+    /// Destroys a resource.
+    pub(super) async fn delete(&self, collection: Collection, identifier: &str) -> Result<(), Failure> {
+        let target = item(collection, identifier)?;
+        self.repeated(&Request::new(
+            Method::DELETE,
+            target,
+            collection.path(),
+            Wanted::Nothing,
+        ))
+        .await
+        .map(drop)
+    }
+
+    /// Gives a resource a tag; it may carry it already.
+    pub(super) async fn tag(&self, identifier: &str, tag: &str) -> Result<(), Failure> {
+        let target = tag_target(identifier, tag)?;
+        let request = Request::new(Method::POST, target, path::TAGS_LABEL, Wanted::Nothing).with_body(Value::from(""));
+        let _alone = self.engine.tagging.lock().await;
+        let mut tries = 1;
+        loop {
+            match self.send(&request).await.map(drop) {
+                Err(Failure {
+                    error: Error::Refused((409, _)),
+                    ..
+                }) if tries < TAGGING_TRIES => {
+                    tries += 1;
+                    sleep(self.engine.pauses.tagging).await;
+                }
+                // The tag is there already.
+                Err(Failure {
+                    error: Error::Refused((422, _)),
+                    ..
+                }) => return Ok(()),
+                other => return other,
+            }
+        }
+    }
+
+    /// Takes a tag from a resource; it need not carry it.
+    pub(super) async fn untag(&self, identifier: &str, tag: &str) -> Result<(), Failure> {
+        let target = tag_target(identifier, tag)?;
+        let request = Request::new(Method::DELETE, target, path::TAGS_LABEL, Wanted::Nothing);
+        let _alone = self.engine.tagging.lock().await;
+        match self.repeated(&request).await.map(drop) {
+            Err(Failure {
+                error: Error::NotFound, ..
+            }) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Sends a request that may be sent twice, and does so while it is worth it.
+    async fn repeated(&self, request: &Request) -> Result<Value, Failure> {
+        let mut tried_before = false;
+        for pause in self.engine.pauses.tries.map(Some).into_iter().chain([None]) {
+            match (self.send(request).await, pause) {
+                (Err(failure), Some(pause)) if failure.is_passing() => {
+                    tracing::debug!(error = ?failure.error, request = request.shown(), "trying again in {pause:?}");
+                    sleep(pause).await;
+                    tried_before = true;
+                }
+                // An earlier try that seemed lost did destroy it.
+                (
+                    Err(Failure {
+                        error: Error::NotFound, ..
+                    }),
+                    _,
+                ) if tried_before && request.method == Method::DELETE => break,
+                (result, _) => return result,
+            }
+        }
+        Ok(Value::Null)
+    }
+
+    /// Sends a request once, as soon as one of the host's request slots is free.
+    async fn send(&self, request: &Request) -> Result<Value, Failure> {
+        let Ok(_permit) = self.engine.permits.acquire().await else {
+            return Err(Failure::withheld(Error::Unavailable(
+                "the host does not send requests any more".to_owned(),
+            )));
+        };
+        self.check_rate_limit().map_err(Failure::withheld)?;
+        let mut meter = Meter::start(Arc::clone(&self.engine.metrics), request);
+        let url = format!("{}{}", self.engine.base, request.target);
+        let mut builder = self.engine.client.request(request.method.clone(), url);
+        builder = if request.method == Method::GET {
+            builder.header(ACCEPT, HeaderValue::from_static("application/json"))
+        } else {
+            builder.header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
+        };
+        if let Some(body) = &request.body {
+            builder = builder.body(body.to_string());
+        }
+        let response = match builder.send().await {
+            Ok(response) => response,
+            Err(error) => {
+                let failure = self.unanswered(request, error);
+                meter.status = match failure.fate {
+                    Fate::TimedOut => "timeout".to_owned(),
+                    _ => "connection".to_owned(),
+                };
+                return Err(failure);
+            }
+        };
+        meter.status = response.status().as_str().to_owned();
+        if response.status().is_success() {
+            self.success(request, response).await
+        } else {
+            Err(self.refusal(response).await)
+        }
+    }
+
+    /// Fails while the Engine wants to be left alone, and in what is left of a call that was rate-limited once.
+    fn check_rate_limit(&self) -> Result<(), Error> {
+        let now = Instant::now();
+        if let Some(until) = self.engine.rate_limit.until(now) {
+            // For the rest of this call too, should the limit end while it goes on.
+            let _ = self.limited.set(Some(until));
+            return Err(Error::RateLimited(Some(limit::left_ms(until, now))));
+        }
+        match self.limited.get() {
+            Some(until) => Err(Error::RateLimited(until.map(|until| limit::left_ms(until, now)))),
+            None => Ok(()),
+        }
+    }
+
+    /// Reads a success's body.
+    async fn success(&self, request: &Request, mut response: Response) -> Result<Value, Failure> {
+        let body = read(&mut response, ANSWER_MAX_BYTES).await;
+        if request.answer == Wanted::Nothing {
+            return Ok(Value::Null);
+        }
+        let unusable = |problem: String| {
+            let text = self.engine.token.scrub(format!("{}: {problem}", request.shown()));
+            // A creation whose answer can't be read is as good as lost: it made something, and nobody knows what.
+            let fate = if request.method == Method::POST {
+                Fate::Lost
+            } else {
+                Fate::Answered
+            };
+            Failure {
+                error: Error::Unavailable(text),
+                fate,
+            }
+        };
+        match body {
+            Ok(body) => {
+                serde_json::from_slice(&body).map_err(|error| unusable(format!("the answer is no JSON: {error}")))
+            }
+            Err(Unread::TooLong) => Err(unusable(format!("the answer is longer than {ANSWER_MAX_BYTES} bytes"))),
+            Err(Unread::Broken(error)) => Err(self.unanswered(request, error)),
+        }
+    }
+
+    /// What an answer without success means.
+    async fn refusal(&self, mut response: Response) -> Failure {
+        let status = response.status();
+        let error = match status {
+            StatusCode::NOT_FOUND => Error::NotFound,
+            StatusCode::UNAUTHORIZED => Error::Unauthorized,
+            StatusCode::TOO_MANY_REQUESTS => Error::RateLimited(self.note_rate_limit(response.headers())),
+            _ => {
+                // A body that can't be read is no body.
+                let body = read(&mut response, ERROR_BODY_MAX_BYTES).await.unwrap_or_default();
+                let reason = status.canonical_reason().unwrap_or("no reason given");
+                let text = self.engine.token.scrub(wire::error_text(&body, reason));
+                if status.is_client_error() {
+                    Error::Refused((status.as_u16(), text))
+                } else {
+                    Error::Unavailable(format!("HTTP {}: {text}", status.as_u16()))
+                }
+            }
+        };
+        let fate = match status {
+            StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => Fate::Lost,
+            _ => Fate::Answered,
+        };
+        Failure { error, fate }
+    }
+
+    /// Keeps the host from sending until the limit is over; without a `Retry-After`, this call alone.
+    fn note_rate_limit(&self, headers: &HeaderMap) -> Option<u64> {
+        let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+        let wait_ms = limit::retry_after_ms(text(RETRY_AFTER), text(DATE), SystemTime::now());
+        let until = wait_ms.map(|wait_ms| limit::end_of(wait_ms, Instant::now()));
+        if let Some(until) = until {
+            self.engine.rate_limit.extend(until);
+        }
+        // Where it is set already, an earlier answer to this call said so.
+        let _ = self.limited.set(until);
+        wait_ms
+    }
+
+    /// What a request without a (whole) answer means.
+    fn unanswered(&self, request: &Request, error: reqwest::Error) -> Failure {
+        let error = error.without_url();
+        let shown = request.shown();
+        let (fate, text) = if error.is_builder() {
+            (Fate::Withheld, format!("{shown}: can't be sent: {}", causes(&error)))
+        } else if error.is_connect() && error.is_timeout() {
+            let limit_ms = self.engine.connect_timeout_ms;
+            (
+                Fate::NotConnected,
+                format!("{shown}: no connection within {limit_ms} ms"),
+            )
+        } else if error.is_connect() {
+            (
+                Fate::NotConnected,
+                format!("{shown}: no connection: {}", causes(&error)),
+            )
+        } else if error.is_timeout() {
+            (
+                Fate::TimedOut,
+                format!("{shown}: no answer within {} ms", self.engine.request_timeout_ms),
+            )
+        } else {
+            (Fate::Lost, format!("{shown}: the connection broke: {}", causes(&error)))
+        };
+        Failure {
+            error: Error::Unavailable(self.engine.token.scrub(text)),
+            fate,
+        }
+    }
+
+    /// An answer that was understood as JSON but not as what it should be.
+    pub(super) fn unusable(&self, problem: String) -> Error {
+        Error::Unavailable(self.engine.token.scrub(problem))
+    }
+}
+
+fn item(collection: Collection, identifier: &str) -> Result<String, Failure> {
+    collection
+        .item(identifier)
+        .ok_or_else(|| Failure::withheld(Error::NotFound))
+}
+
+fn tag_target(identifier: &str, tag: &str) -> Result<String, Failure> {
+    path::tag(identifier, tag).ok_or_else(|| Failure::withheld(Error::NotFound))
+}
+
+/// An error's causes, outermost first, without the error itself, which only says in which phase it came.
+pub(super) fn causes(error: &reqwest::Error) -> String {
+    let mut text = String::new();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        if !text.is_empty() {
+            text.push_str(": ");
+        }
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    if text.is_empty() { error.to_string() } else { text }
+}
+
+/// Why a body was not read to its end.
+enum Unread {
+    TooLong,
+    Broken(reqwest::Error),
+}
+
+async fn read(response: &mut Response, max_bytes: usize) -> Result<Vec<u8>, Unread> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(Unread::Broken)? {
+        if chunk.len() > max_bytes.saturating_sub(body.len()) {
+            return Err(Unread::TooLong);
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body)
+}
+
+/// Counts one request, also where nobody waits for its end any more.
+struct Meter {
+    metrics: Arc<dyn RequestMetrics>,
+    resource: &'static str,
+    method: Method,
+    status: String,
+}
+
+impl Meter {
+    fn start(metrics: Arc<dyn RequestMetrics>, request: &Request) -> Self {
+        metrics.in_flight(1);
+        Self {
+            metrics,
+            resource: request.label,
+            method: request.method.clone(),
+            status: "abandoned".to_owned(),
+        }
+    }
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        self.metrics.in_flight(-1);
+        self.metrics.request(self.resource, self.method.as_str(), &self.status);
+    }
+}

@@ -1,0 +1,219 @@
+//! Lists: by tag, by parent, and of orphans; page by page, then every resource in full.
+//!
+//! Changes nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::http::{Call, Failure};
+use super::path::{self, Collection, Parent};
+use super::wire::{self, Entry, ResourceType};
+use super::{SERVICE_TAG_PREFIX, ordered};
+use crate::lbaas::{Error, Kind, Object};
+
+/// A list that has not ended by this page never will: at the default page size it would be a million entries.
+pub(super) const PAGES_MAX: u64 = 10_000;
+
+impl Call {
+    /// Every LBaaS resource that carries the tag, in full, by kind then identifier.
+    pub(super) async fn list_tagged(&self, tag: &str) -> Result<Vec<Object>, Error> {
+        let entries = match self.entries(Collection::Resources, &path::tag_query(tag)).await {
+            // Nobody has used the tag yet.
+            Err(Unlisted {
+                page: 1,
+                error: Error::Refused((422, _)),
+            }) => Vec::new(),
+            other => other.map_err(|unlisted| unlisted.error)?,
+        };
+        let reads = entries.into_iter().map(|entry| {
+            let call = self.clone();
+            async move {
+                match call.kind(&entry).await? {
+                    Some(kind) => call.read_if_there(kind, &entry.identifier).await,
+                    None => Ok(None),
+                }
+            }
+        });
+        Ok(sorted(ordered::all_or_error(reads).await?))
+    }
+
+    /// Children of the load balancers, direct or not, that carry no Service's tag: by kind then identifier.
+    pub(super) async fn orphans(&self, load_balancers: &[String]) -> Result<Vec<Object>, Error> {
+        let load_balancers: BTreeSet<&String> = load_balancers.iter().collect();
+        let first = [Kind::Backend, Kind::Frontend];
+        let first = self
+            .children(
+                load_balancers
+                    .iter()
+                    .flat_map(|id| first.map(|kind| (kind, id.as_str()))),
+            )
+            .await?;
+        let second = first.iter().filter_map(|(kind, identifier)| match kind {
+            Kind::Backend => Some((Kind::Server, identifier.as_str())),
+            Kind::Frontend => Some((Kind::Bind, identifier.as_str())),
+            Kind::Bind | Kind::Server => None,
+        });
+        let second = self.children(second).await?;
+        let reads = first.into_iter().chain(second).map(|(kind, identifier)| {
+            let call = self.clone();
+            async move {
+                match call.tags(&identifier).await? {
+                    Some(tags) if !tags.iter().any(|tag| tag.starts_with(SERVICE_TAG_PREFIX)) => {
+                        call.read_if_there(kind, &identifier).await
+                    }
+                    // Tagged, or gone meanwhile.
+                    _ => Ok(None),
+                }
+            }
+        });
+        Ok(sorted(ordered::all_or_error(reads).await?))
+    }
+
+    /// The children of these kinds that each parent has, in order, each with its kind.
+    async fn children(&self, parents: impl Iterator<Item = (Kind, &str)>) -> Result<Vec<(Kind, String)>, Error> {
+        let lists = parents.map(|(kind, parent)| {
+            let call = self.clone();
+            let parent = Parent::of_kind(kind, parent);
+            async move {
+                let names = call.children_by_name(kind, &parent).await?;
+                Ok::<_, Error>(
+                    names
+                        .into_values()
+                        .flatten()
+                        .map(|identifier| (kind, identifier))
+                        .collect::<Vec<_>>(),
+                )
+            }
+        });
+        Ok(ordered::all_or_error(lists).await?.into_iter().flatten().collect())
+    }
+
+    /// A parent's children of one kind: identifiers by name, ascending.
+    pub(super) async fn children_by_name(
+        &self,
+        kind: Kind,
+        parent: &Parent,
+    ) -> Result<BTreeMap<String, BTreeSet<String>>, Error> {
+        let entries = self
+            .entries(kind.into(), &parent.query())
+            .await
+            .map_err(|unlisted| unlisted.error)?;
+        let mut by_name: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for entry in entries {
+            by_name.entry(entry.name).or_default().insert(entry.identifier);
+        }
+        Ok(by_name)
+    }
+
+    /// A resource in full.
+    pub(super) async fn read(&self, kind: Kind, identifier: &str) -> Result<Object, Error> {
+        let answer = self.get(kind.into(), identifier).await?;
+        wire::object(kind, &answer).map_err(|problem| self.unusable(problem))
+    }
+
+    /// A resource in full; none where it is gone.
+    async fn read_if_there(&self, kind: Kind, identifier: &str) -> Result<Option<Object>, Error> {
+        match self.read(kind, identifier).await {
+            Err(Error::NotFound) => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    /// The tags that a resource carries; none where it is gone.
+    pub(super) async fn tags(&self, identifier: &str) -> Result<Option<Vec<String>>, Error> {
+        let Some(answer) = self.resource_if_there(identifier).await? else {
+            return Ok(None);
+        };
+        let tags =
+            wire::tags(&answer).map_err(|problem| self.unusable(format!("resource `{identifier}`: {problem}")))?;
+        Ok(Some(tags))
+    }
+
+    async fn resource_if_there(&self, identifier: &str) -> Result<Option<Value>, Failure> {
+        match self.get(Collection::Resources, identifier).await {
+            Err(Failure {
+                error: Error::NotFound, ..
+            }) => Ok(None),
+            other => other.map(Some),
+        }
+    }
+
+    /// Which kind of LBaaS resource a list's entry is; none where it is another type's, or gone.
+    async fn kind(&self, entry: &Entry) -> Result<Option<Kind>, Error> {
+        let identifier = &entry.identifier;
+        let resource_type = match &entry.resource_type {
+            Some(resource_type) => resource_type.clone(),
+            None => match self.resource_if_there(identifier).await? {
+                // Without a type it might be ours, and what is not seen is built twice.
+                Some(answer) => ResourceType::of(&answer).ok_or_else(|| {
+                    self.unusable(format!("resource `{identifier}`: the answer holds no `resource_type`"))
+                })?,
+                None => return Ok(None),
+            },
+        };
+        let kind = resource_type.kind();
+        if kind.is_none() {
+            let resource_type = self.engine.token.scrub(resource_type.name);
+            tracing::info!(
+                identifier,
+                resource_type,
+                "left out of the list: it is no LBaaS backend, frontend, bind or server"
+            );
+        }
+        Ok(kind)
+    }
+
+    /// Every page of a list, each resource once.
+    async fn entries(&self, collection: Collection, query: &str) -> Result<Vec<Entry>, Unlisted> {
+        let full_page = usize::try_from(self.engine.page_size).unwrap_or(usize::MAX);
+        let pages_max = self.engine.pages_max;
+        let mut entries = Vec::new();
+        let mut seen = BTreeSet::new();
+        for page in 1..=pages_max {
+            let failed = |error| Unlisted { page, error };
+            let answer = self
+                .get_page(collection, query, page)
+                .await
+                .map_err(|failure| failed(failure.error))?;
+            let listed = wire::page(&answer).map_err(|problem| {
+                failed(self.unusable(format!("GET {}: page {page}: {problem}", collection.path())))
+            })?;
+            let length = listed.entries.len();
+            // A page may repeat what the one before it held, where something before both was destroyed or created
+            // meanwhile.
+            entries.extend(
+                listed
+                    .entries
+                    .into_iter()
+                    .filter(|entry| seen.insert(entry.identifier.clone())),
+            );
+            let is_last = listed.total_pages.map_or(length < full_page, |pages| page >= pages);
+            if is_last {
+                return Ok(entries);
+            }
+        }
+        let problem = format!("GET {}: the list has not ended by page {pages_max}", collection.path());
+        Err(Unlisted {
+            page: pages_max,
+            error: self.unusable(problem),
+        })
+    }
+}
+
+/// A list that could not be read to its end, and where it failed.
+struct Unlisted {
+    page: u64,
+    error: Error,
+}
+
+fn sorted(objects: Vec<Option<Object>>) -> Vec<Object> {
+    let mut objects: Vec<Object> = objects.into_iter().flatten().collect();
+    objects.sort_by(|left, right| {
+        let key = |object: &Object| Collection::from(object.spec.kind());
+        key(left)
+            .cmp(&key(right))
+            .then_with(|| left.identifier.cmp(&right.identifier))
+    });
+    objects
+}

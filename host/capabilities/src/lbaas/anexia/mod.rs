@@ -1,0 +1,204 @@
+//! The real backend of `trueup:lbaas/api`: the Anexia Engine over HTTP.
+//!
+//! Decides nothing about what should be there; that is the guest's. Checks no grant and keeps no journal; that is the
+//! binding's. From the contract inwards:
+//!
+//! ```text
+//! mod (the six functions) -> list, create -> http (one request: slots, tries, rate limit) -> the Engine
+//!                            wire, path: what its JSON and paths mean
+//! ```
+
+mod create;
+mod created;
+mod http;
+mod limit;
+mod list;
+mod ordered;
+mod path;
+mod settings;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::Url;
+use reqwest::header::{AUTHORIZATION, HeaderMap};
+use reqwest::redirect::Policy;
+use tokio::sync::{Mutex, Semaphore};
+
+use self::http::{Call, Engine, Pauses};
+use self::path::Collection;
+pub use self::settings::{Settings, SettingsError, TOKEN_ENV_DEFAULT, Token, TokenError};
+use crate::Answer;
+use crate::lbaas::{Api, Error, Object, ObjectRef, Spec, State};
+
+/// How the tag begins that says whose a resource is; the Service's uid follows.
+const SERVICE_TAG_PREFIX: &str = "anxccm-svc-uid=";
+
+/// Below the idle timeouts that load balancers and servers commonly have, so that a request seldom meets a connection
+/// that is just being closed: for a creation that would be a lost answer.
+const IDLE_CONNECTION: Duration = Duration::from_secs(15);
+
+/// Told of every single HTTP request: `trueup_engine_requests_total` and `trueup_engine_requests_in_flight`.
+pub trait RequestMetrics: Send + Sync {
+    /// A request ended. `resource` is the path without identifiers and tags; `status` the HTTP status, or `timeout`,
+    /// `connection` (none, or it broke), or `abandoned` (nobody waited for it any more).
+    fn request(&self, resource: &str, method: &str, status: &str);
+    /// The number of requests under way changed.
+    fn in_flight(&self, delta: i64);
+}
+
+/// The Anexia Engine. One for the whole host: its requests share one limit, and its taggings one queue.
+pub struct Anexia {
+    engine: Arc<Engine>,
+}
+
+impl Anexia {
+    /// Checks the settings and prepares a client; sends nothing yet.
+    pub fn new(settings: Settings, token: Token, metrics: Arc<dyn RequestMetrics>) -> Result<Self, SettingsError> {
+        Self::with_pauses(settings, token, metrics, Pauses::default())
+    }
+
+    fn with_pauses(
+        settings: Settings,
+        token: Token,
+        metrics: Arc<dyn RequestMetrics>,
+        pauses: Pauses,
+    ) -> Result<Self, SettingsError> {
+        settings.check_numbers()?;
+        let base = settings.base()?;
+        let client = client(&settings, &base, &token)?;
+        Ok(Self {
+            engine: Arc::new(Engine {
+                client,
+                base: base.as_str().trim_end_matches('/').to_owned(),
+                token,
+                metrics,
+                permits: Semaphore::new(usize::from(settings.max_concurrent_requests)),
+                rate_limit: limit::RateLimit::default(),
+                tagging: Mutex::new(()),
+                pauses,
+                page_size: settings.page_size,
+                pages_max: list::PAGES_MAX,
+                request_timeout_ms: settings.request_timeout_ms,
+                connect_timeout_ms: settings.connect_timeout_ms,
+                adopt_orphans: settings.adopt_orphans,
+                created_parents: created::CreatedParents::default(),
+            }),
+        })
+    }
+
+    /// Children of the load balancers, direct or not, that carry no Service's tag, by kind then identifier: what was
+    /// created and never tagged by a host that has not come back, and what people made by hand. Changes nothing.
+    pub async fn orphans(&self, load_balancers: &[String]) -> Result<Vec<Object>, Error> {
+        self.call().orphans(load_balancers).await
+    }
+
+    /// Takes a tag from a resource; it need not carry it.
+    pub async fn untag(&self, identifier: &str, tag: &str) -> Result<(), Error> {
+        Ok(self.call().untag(identifier, tag).await?)
+    }
+
+    fn call(&self) -> Call {
+        Call::new(&self.engine)
+    }
+}
+
+fn client(settings: &Settings, base: &Url, token: &Token) -> Result<reqwest::Client, SettingsError> {
+    // An error says that one is installed already, which serves as well.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let mut builder = reqwest::Client::builder()
+        .user_agent(concat!("trueup/", env!("CARGO_PKG_VERSION")))
+        .default_headers(HeaderMap::from_iter([(AUTHORIZATION, token.header())]))
+        .timeout(Duration::from_millis(settings.request_timeout_ms))
+        .connect_timeout(Duration::from_millis(settings.connect_timeout_ms))
+        .pool_idle_timeout(IDLE_CONNECTION)
+        .redirect(Policy::none())
+        .retry(reqwest::retry::never());
+    let is_local = is_loopback(base);
+    if is_local {
+        // A proxy that the environment names would look for the Engine on its own machine.
+        builder = builder.no_proxy();
+    }
+    if base.scheme() == "http" {
+        // Nothing is ever verified, so a machine without CA certificates will do.
+        builder = builder.tls_certs_only([]);
+        if !is_local {
+            tracing::warn!(
+                url = base.as_str(),
+                "the Engine's token is sent unencrypted: use an `https` url"
+            );
+        }
+    }
+    builder.build().map_err(|error| SettingsError::Client {
+        reason: http::causes(&error),
+    })
+}
+
+fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    host == "localhost"
+        || host
+            .parse::<std::net::IpAddr>()
+            .is_ok_and(|address| address.is_loopback())
+}
+
+impl Api for Anexia {
+    fn load_balancer<'a>(&'a self, identifier: &'a str) -> Answer<'a, Result<State, Error>> {
+        Box::pin(async move {
+            let answer = self.call().get(Collection::LoadBalancers, identifier).await?;
+            Ok(wire::state(answer.get("state")))
+        })
+    }
+
+    fn list_tagged<'a>(&'a self, tag: &'a str) -> Answer<'a, Result<Vec<Object>, Error>> {
+        Box::pin(async move { self.call().list_tagged(tag).await })
+    }
+
+    fn get<'a>(&'a self, refs: &'a [ObjectRef]) -> Answer<'a, Vec<Result<Object, Error>>> {
+        Box::pin(async move {
+            let call = self.call();
+            ordered::all(refs.iter().cloned().map(|it| {
+                let call = call.clone();
+                async move { call.read(it.kind, &it.identifier).await }
+            }))
+            .await
+        })
+    }
+
+    fn create<'a>(&'a self, specs: &'a [Spec], tags: &'a [String]) -> Answer<'a, Vec<Result<Object, Error>>> {
+        Box::pin(async move { self.call().create(specs, tags).await })
+    }
+
+    fn reset<'a>(&'a self, refs: &'a [ObjectRef]) -> Answer<'a, Vec<Result<(), Error>>> {
+        Box::pin(async move {
+            let call = self.call();
+            ordered::all(refs.iter().cloned().map(|it| {
+                let call = call.clone();
+                async move {
+                    let existing = call.get(it.kind.into(), &it.identifier).await?;
+                    let body = wire::reset(it.kind, &it.identifier, &existing);
+                    Ok(call.put(it.kind.into(), &it.identifier, body).await?)
+                }
+            }))
+            .await
+        })
+    }
+
+    fn destroy<'a>(&'a self, refs: &'a [ObjectRef]) -> Answer<'a, Vec<Result<(), Error>>> {
+        Box::pin(async move {
+            let call = self.call();
+            ordered::all(refs.iter().cloned().map(|it| {
+                let call = call.clone();
+                async move {
+                    call.delete(it.kind.into(), &it.identifier).await?;
+                    call.engine.created_parents.remove(&it.identifier);
+                    Ok(())
+                }
+            }))
+            .await
+        })
+    }
+}

@@ -1,0 +1,52 @@
+//! Many at once, answers in order. How many really run at a time is the request semaphore's business.
+
+use std::collections::BTreeMap;
+use std::panic::resume_unwind;
+
+use tokio::task::JoinSet;
+use tracing::Instrument as _;
+
+/// Runs all at once and answers in the order given. Dropping this stops them all.
+pub(super) async fn all<T: Send + 'static>(
+    futures: impl IntoIterator<Item: Future<Output = T> + Send + 'static>,
+) -> Vec<T> {
+    let mut running = spawn(futures);
+    let mut done = BTreeMap::new();
+    while let Some((index, output)) = next(&mut running).await {
+        done.insert(index, output);
+    }
+    done.into_values().collect()
+}
+
+/// As `all`, but ends with the first error, in order of time, and stops the rest.
+pub(super) async fn all_or_error<T: Send + 'static, E: Send + 'static>(
+    futures: impl IntoIterator<Item: Future<Output = Result<T, E>> + Send + 'static>,
+) -> Result<Vec<T>, E> {
+    let mut running = spawn(futures);
+    let mut done = BTreeMap::new();
+    while let Some((index, output)) = next(&mut running).await {
+        done.insert(index, output?);
+    }
+    Ok(done.into_values().collect())
+}
+
+fn spawn<T: Send + 'static>(
+    futures: impl IntoIterator<Item: Future<Output = T> + Send + 'static>,
+) -> JoinSet<(usize, T)> {
+    let mut running = JoinSet::new();
+    for (index, future) in futures.into_iter().enumerate() {
+        running.spawn(async move { (index, future.await) }.in_current_span());
+    }
+    running
+}
+
+async fn next<T: Send + 'static>(running: &mut JoinSet<(usize, T)>) -> Option<(usize, T)> {
+    match running.join_next().await? {
+        Ok(done) => Some(done),
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => resume_unwind(panic),
+            // Cancelled: only a runtime that shuts down does that, and it drops whoever waits here as well.
+            Err(_) => std::future::pending().await,
+        },
+    }
+}

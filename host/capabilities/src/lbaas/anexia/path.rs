@@ -1,0 +1,122 @@
+//! The Engine's paths: where each resource is, and how identifiers and tags are written into them.
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+use crate::lbaas::{Kind, Spec};
+
+/// Everything but the characters that RFC 3986 section 2.3 leaves unreserved.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// The Engine's collections; the LBaaS kinds are in the order of the contract.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Collection {
+    LoadBalancers,
+    Backends,
+    Frontends,
+    Binds,
+    Servers,
+    /// Resources of every type, with their tags.
+    Resources,
+}
+
+impl Collection {
+    pub(super) fn path(self) -> &'static str {
+        match self {
+            Self::LoadBalancers => "/api/LBaaS/v1/loadbalancer.json",
+            Self::Backends => "/api/LBaaS/v1/backend.json",
+            Self::Frontends => "/api/LBaaS/v1/frontend.json",
+            Self::Binds => "/api/LBaaS/v1/bind.json",
+            Self::Servers => "/api/LBaaS/v1/server.json",
+            Self::Resources => "/api/core/v1/resource.json",
+        }
+    }
+
+    /// The path of one of its resources. None where the identifier can't be a path's segment, so that nothing can have
+    /// it.
+    pub(super) fn item(self, identifier: &str) -> Option<String> {
+        Some(format!("{}/{}", self.path(), segment(identifier)?))
+    }
+}
+
+impl From<Kind> for Collection {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Backend => Self::Backends,
+            Kind::Frontend => Self::Frontends,
+            Kind::Bind => Self::Binds,
+            Kind::Server => Self::Servers,
+        }
+    }
+}
+
+/// What the `resource` label of a tagging's metrics says: its path without identifier and tag.
+pub(super) const TAGS_LABEL: &str = "/api/core/v1/resource.json/tags";
+
+/// The path of one resource's tag; none where one of the two can't be a path's segment.
+pub(super) fn tag(identifier: &str, tag: &str) -> Option<String> {
+    Some(format!(
+        "{}/tags/{}",
+        Collection::Resources.item(identifier)?,
+        segment(tag)?
+    ))
+}
+
+/// Text as one segment of a path. Nothing, `.` and `..` are none: URLs are normalised, also where the dots are encoded,
+/// and `DELETE backend.json/` or `GET backend.json/..` would be a request to something else.
+pub(super) fn segment(text: &str) -> Option<String> {
+    if matches!(text, "" | "." | "..") {
+        None
+    } else {
+        Some(encode(text))
+    }
+}
+
+fn encode(text: &str) -> String {
+    utf8_percent_encode(text, RESERVED).to_string()
+}
+
+/// The query of a list by tag.
+pub(super) fn tag_query(tag: &str) -> String {
+    format!("tag_name={}", encode(tag))
+}
+
+/// A resource that others belong to, as lists by parent name it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Parent {
+    filter: &'static str,
+    pub(super) identifier: String,
+}
+
+impl Parent {
+    /// What a resource of this kind belongs to, by the identifier of that.
+    pub(super) fn of_kind(kind: Kind, identifier: &str) -> Self {
+        let filter = match kind {
+            Kind::Backend | Kind::Frontend => "load_balancer",
+            Kind::Bind => "frontend",
+            Kind::Server => "backend",
+        };
+        Self {
+            filter,
+            identifier: identifier.to_owned(),
+        }
+    }
+
+    /// What a resource belongs to.
+    pub(super) fn of(spec: &Spec) -> Self {
+        let identifier = match spec {
+            Spec::Backend(backend) => &backend.load_balancer,
+            Spec::Frontend(frontend) => &frontend.load_balancer,
+            Spec::Bind(bind) => &bind.frontend,
+            Spec::Server(server) => &server.backend,
+        };
+        Self::of_kind(spec.kind(), identifier)
+    }
+
+    /// The query of a list of its children: the filter is a query string of its own, encoded once more.
+    pub(super) fn query(&self) -> String {
+        format!(
+            "filters={}",
+            encode(&format!("{}={}", self.filter, encode(&self.identifier)))
+        )
+    }
+}

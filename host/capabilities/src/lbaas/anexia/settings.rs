@@ -1,0 +1,252 @@
+//! How the Engine is reached: settings, their limits, and the token.
+//!
+//! Reads the token's file or environment variable; opens no connection.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use reqwest::Url;
+use reqwest::header::HeaderValue;
+use serde::Deserialize;
+
+/// Where the token is looked for when neither `token_file` nor `token_env` is set.
+pub const TOKEN_ENV_DEFAULT: &str = "TRUEUP_LBAAS_TOKEN";
+
+/// More connections than this to one Engine would be an attack on it.
+const CONCURRENT_REQUESTS_MAX: u64 = 1_000;
+/// Longer pages save nothing any more: each of their entries is read on its own.
+const PAGE_SIZE_MAX: u64 = 1_000;
+/// An hour: whoever waits longer for one answer has mistaken the unit.
+const TIMEOUT_MAX_MS: u64 = 3_600_000;
+
+/// How the Engine is reached. Every setting may be left out.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// Base URL, `http` or `https`; a path prefix is kept. Default `https://engine.anexia-it.com`.
+    pub url: String,
+    /// File that holds the token; blanks and line ends around it are ignored. Default: none.
+    pub token_file: Option<PathBuf>,
+    /// Environment variable that holds the token, where there is no file. Default `TRUEUP_LBAAS_TOKEN`.
+    pub token_env: Option<String>,
+    /// How many requests the whole host has under way at a time, 1 to 1000. Default 16.
+    pub max_concurrent_requests: u16,
+    /// How many entries a page of a list is asked for, 1 to 1000. Default 100.
+    pub page_size: u32,
+    /// Milliseconds for one request with its whole answer, 1 to 3600000. Default 30000.
+    pub request_timeout_ms: u64,
+    /// Milliseconds for making a connection, 1 to 3600000. Default 10000.
+    pub connect_timeout_ms: u64,
+    /// Whether a creation first looks for an equal object that an earlier run left behind untagged. Default true.
+    pub adopt_orphans: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            url: "https://engine.anexia-it.com".to_owned(),
+            token_file: None,
+            token_env: None,
+            max_concurrent_requests: 16,
+            page_size: 100,
+            request_timeout_ms: 30_000,
+            connect_timeout_ms: 10_000,
+            adopt_orphans: true,
+        }
+    }
+}
+
+/// Why settings can't be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingsError {
+    /// The base URL is none that requests can be built on. The URL itself is not repeated: it may hold a password.
+    #[error("url: {reason}")]
+    Url {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A number out of its bounds.
+    #[error("{setting}: was {was}, must be 1 to {max}")]
+    Number {
+        /// The setting's name.
+        setting: &'static str,
+        /// What it was.
+        was: u64,
+        /// The largest it may be.
+        max: u64,
+    },
+    /// The HTTP client can't be built; with `https` this is mostly a machine without CA certificates.
+    #[error("can't build the HTTP client: {reason}")]
+    Client {
+        /// What the client's library said.
+        reason: String,
+    },
+}
+
+impl Settings {
+    /// The checked base URL, without a slash at its end.
+    pub(super) fn base(&self) -> Result<Url, SettingsError> {
+        let wrong = |reason: &str| SettingsError::Url {
+            reason: reason.to_owned(),
+        };
+        let url = Url::parse(&self.url).map_err(|err| SettingsError::Url {
+            reason: err.to_string(),
+        })?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(wrong("must begin with `http://` or `https://`"));
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(wrong(
+                "must hold no user name and no password: the token stands in `token_file` or `token_env`",
+            ));
+        }
+        if url.query().is_some() || url.fragment().is_some() {
+            return Err(wrong("must hold no query and no fragment"));
+        }
+        Ok(url)
+    }
+
+    /// An error for the first number that is out of its bounds.
+    pub(super) fn check_numbers(&self) -> Result<(), SettingsError> {
+        let numbers = [
+            (
+                "max_concurrent_requests",
+                u64::from(self.max_concurrent_requests),
+                CONCURRENT_REQUESTS_MAX,
+            ),
+            ("page_size", u64::from(self.page_size), PAGE_SIZE_MAX),
+            ("request_timeout_ms", self.request_timeout_ms, TIMEOUT_MAX_MS),
+            ("connect_timeout_ms", self.connect_timeout_ms, TIMEOUT_MAX_MS),
+        ];
+        match numbers.into_iter().find(|&(_, was, max)| was == 0 || was > max) {
+            Some((setting, was, max)) => Err(SettingsError::Number { setting, was, max }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The Engine's token. Shows itself as `***`.
+#[derive(Clone)]
+pub struct Token {
+    secret: String,
+    header: HeaderValue,
+}
+
+/// Why there is no token. Never holds the token.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenError {
+    /// The file can't be read.
+    #[error("can't read the Engine's token from the file `{}`", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The environment variable is not set, or is no text.
+    #[error("the environment variable `{name}` does not hold the Engine's token: set it, or `token_file`")]
+    Variable {
+        /// The variable's name.
+        name: String,
+        /// What is wrong with it.
+        source: std::env::VarError,
+    },
+    /// What was found can't be a token.
+    #[error("the Engine's token in {origin} {reason}")]
+    Unusable {
+        /// The file or variable.
+        origin: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// Two origins, and nothing says which one counts.
+    #[error("`token_file` and `token_env` are both set: leave one of them out")]
+    Ambiguous,
+}
+
+impl Token {
+    /// The token from where the settings say.
+    pub fn read(settings: &Settings) -> Result<Self, TokenError> {
+        match (&settings.token_file, &settings.token_env) {
+            (Some(_), Some(_)) => Err(TokenError::Ambiguous),
+            (Some(path), None) => Self::from_file(path),
+            (None, Some(name)) => Self::from_env(name),
+            (None, None) => Self::from_env(TOKEN_ENV_DEFAULT),
+        }
+    }
+
+    /// The token that a file holds; blanks and line ends around it are ignored.
+    pub fn from_file(path: &Path) -> Result<Self, TokenError> {
+        let text = std::fs::read_to_string(path).map_err(|source| TokenError::File {
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::new(&text, &format!("the file `{}`", path.display()))
+    }
+
+    /// The token that an environment variable holds.
+    pub fn from_env(name: &str) -> Result<Self, TokenError> {
+        let text = std::env::var(name).map_err(|source| TokenError::Variable {
+            name: name.to_owned(),
+            // `NotUnicode` holds the value itself; an error text must not.
+            source: match source {
+                std::env::VarError::NotPresent => source,
+                std::env::VarError::NotUnicode(_) => std::env::VarError::NotUnicode("***".into()),
+            },
+        })?;
+        Self::new(&text, &format!("the environment variable `{name}`"))
+    }
+
+    /// A token from text; `origin` says in errors where the text comes from.
+    pub fn new(text: &str, origin: &str) -> Result<Self, TokenError> {
+        let unusable = |reason| TokenError::Unusable {
+            origin: origin.to_owned(),
+            reason,
+        };
+        let secret = text.trim();
+        if secret.is_empty() {
+            return Err(unusable("is empty"));
+        }
+        if !secret.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(unusable(
+                "holds blanks or characters beyond ASCII, so no header can carry it",
+            ));
+        }
+        let mut header =
+            HeaderValue::try_from(format!("Token {secret}")).map_err(|_| unusable("can't be carried by a header"))?;
+        // Keeps it out of the HTTP library's own debug output.
+        header.set_sensitive(true);
+        Ok(Self {
+            secret: secret.to_owned(),
+            header,
+        })
+    }
+
+    /// The `Authorization` header's value.
+    pub(super) fn header(&self) -> HeaderValue {
+        self.header.clone()
+    }
+
+    /// The text without the token: servers and proxies echo requests in their errors, some as JSON within the text.
+    pub(super) fn scrub(&self, text: String) -> String {
+        let quoted = serde_json::Value::from(self.secret.as_str()).to_string();
+        let within_json = quoted
+            .strip_prefix('"')
+            .and_then(|rest| rest.strip_suffix('"'))
+            .unwrap_or(&quoted);
+        // The escaped one first: it may hold the plain one.
+        [within_json, &self.secret].into_iter().fold(text, |text, secret| {
+            if text.contains(secret) {
+                text.replace(secret, "***")
+            } else {
+                text
+            }
+        })
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}

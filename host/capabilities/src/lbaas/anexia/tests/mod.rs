@@ -1,0 +1,140 @@
+//! Every rule of the backend against servers that answer as each test says. Pauses are cut to milliseconds.
+
+mod creations;
+mod fake;
+mod limits;
+mod lists;
+mod log;
+mod pure;
+mod requests;
+mod server;
+mod simulated;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::http::Pauses;
+use super::{Anexia, RequestMetrics, Settings, Token};
+use crate::lbaas::{Backend, Bind, Error, Frontend, Kind, Mode, ObjectRef, Server as ServerSpec, Spec};
+
+const TOKEN: &str = "t0p-secret-token";
+const TAG: &str = "anxccm-svc-uid=u-1";
+
+/// Remembers what was counted.
+#[derive(Default)]
+struct Counted {
+    requests: Mutex<BTreeMap<(String, String, String), u64>>,
+    in_flight: Mutex<(i64, i64)>,
+}
+
+impl RequestMetrics for Counted {
+    fn request(&self, resource: &str, method: &str, status: &str) {
+        let labels = (resource.to_owned(), method.to_owned(), status.to_owned());
+        *self.requests.lock().unwrap().entry(labels).or_default() += 1;
+    }
+
+    fn in_flight(&self, delta: i64) {
+        let (now, most) = &mut *self.in_flight.lock().unwrap();
+        *now += delta;
+        *most = (*most).max(*now);
+    }
+}
+
+impl Counted {
+    /// `RESOURCE METHOD STATUS` with how often.
+    fn lines(&self) -> Vec<String> {
+        let requests = self.requests.lock().unwrap();
+        requests
+            .iter()
+            .map(|((resource, method, status), n)| format!("{resource} {method} {status}: {n}"))
+            .collect()
+    }
+}
+
+const QUICK: Pauses = Pauses {
+    tries: [Duration::from_millis(10), Duration::from_millis(20)],
+    tagging: Duration::from_millis(10),
+};
+
+fn engine(url: &str) -> Anexia {
+    engine_with(Settings {
+        url: url.to_owned(),
+        ..Settings::default()
+    })
+    .0
+}
+
+fn engine_with(settings: Settings) -> (Anexia, Arc<Counted>) {
+    let counted = Arc::new(Counted::default());
+    let metrics: Arc<dyn RequestMetrics> = Arc::<Counted>::clone(&counted);
+    (
+        Anexia::with_pauses(settings, Token::new(TOKEN, "the test").unwrap(), metrics, QUICK).unwrap(),
+        counted,
+    )
+}
+
+fn refs(kind: Kind, identifiers: &[&str]) -> Vec<ObjectRef> {
+    identifiers
+        .iter()
+        .map(|&identifier| ObjectRef {
+            kind,
+            identifier: identifier.to_owned(),
+        })
+        .collect()
+}
+
+fn backend(name: &str) -> Spec {
+    Spec::Backend(Backend {
+        name: name.to_owned(),
+        load_balancer: "lb".to_owned(),
+        mode: Mode::Tcp,
+        health_check: "\"adv_check\": \"tcp-check\"".to_owned(),
+    })
+}
+
+fn frontend(name: &str, default_backend: &str) -> Spec {
+    Spec::Frontend(Frontend {
+        name: name.to_owned(),
+        load_balancer: "lb".to_owned(),
+        mode: Mode::Tcp,
+        default_backend: default_backend.to_owned(),
+    })
+}
+
+fn bind(name: &str, frontend: &str, address: &str) -> Spec {
+    Spec::Bind(Bind {
+        name: name.to_owned(),
+        frontend: frontend.to_owned(),
+        address: address.to_owned(),
+        port: 443,
+    })
+}
+
+fn server_of(name: &str, backend: &str) -> Spec {
+    Spec::Server(ServerSpec {
+        name: name.to_owned(),
+        backend: backend.to_owned(),
+        ip: "10.0.0.1".to_owned(),
+        port: 30443,
+        check: "enabled".to_owned(),
+    })
+}
+
+/// A server as the Engine answers it.
+fn server_json(identifier: &str) -> Value {
+    json!({
+        "identifier": identifier, "name": identifier, "ip": "10.0.0.1", "port": 80, "check": "enabled",
+        "backend": {"identifier": "b", "name": "b"}, "state": {"id": "3", "text": "Deployed", "type": 1},
+    })
+}
+
+fn refused(status: u16, text: &str) -> Error {
+    Error::Refused((status, text.to_owned()))
+}
+
+fn unavailable(text: &str) -> Error {
+    Error::Unavailable(text.to_owned())
+}

@@ -1,0 +1,268 @@
+//! End to end against the simulated Engine, which knows the rules of the real one and shares no code with this backend.
+
+use super::*;
+use crate::lbaas::server::{Fault, FaultEffect, RetryAfter, ServerConfig, SimulatedEngine, When};
+use crate::lbaas::{Api as _, Object, State};
+
+/// Small pages, so that lists have several.
+async fn start(config: ServerConfig) -> (SimulatedEngine, Anexia) {
+    let config = ServerConfig {
+        token: TOKEN.into(),
+        load_balancers: vec!["lb".into()],
+        ..config
+    };
+    let sim = SimulatedEngine::start(config, ([127, 0, 0, 1], 0).into())
+        .await
+        .unwrap();
+    let url = format!("http://{}", sim.local_addr());
+    let (engine, _) = engine_with(Settings {
+        url,
+        page_size: 3,
+        ..Settings::default()
+    });
+    (sim, engine)
+}
+
+fn tags() -> [String; 1] {
+    [TAG.to_owned()]
+}
+
+fn fault(method: &str, path: &str, times: u32, effect: FaultEffect) -> Fault {
+    Fault {
+        method: method.to_owned(),
+        path: path.to_owned(),
+        times: Some(times),
+        effect,
+    }
+}
+
+fn status(code: u16, when: When) -> FaultEffect {
+    FaultEffect::Status {
+        code,
+        message: None,
+        when,
+    }
+}
+
+/// Creates again what failed until all is there, as a guest does over several calls.
+async fn create_all(engine: &Anexia, specs: &[Spec]) -> Vec<Object> {
+    let mut created = Vec::new();
+    let mut left = specs.to_vec();
+    let mut errors = Vec::new();
+    for _ in 0..20 {
+        let answers = engine.create(&left, &tags()).await;
+        let mut failed = Vec::new();
+        for (spec, answer) in left.into_iter().zip(answers) {
+            match answer {
+                Ok(object) => created.push(object),
+                Err(error) => {
+                    errors.push(error);
+                    failed.push(spec);
+                }
+            }
+        }
+        left = failed;
+        if left.is_empty() {
+            return created;
+        }
+    }
+    panic!("still not created: {left:?}: {errors:?}");
+}
+
+fn identifier_of<'a>(objects: &'a [Object], name: &str) -> &'a str {
+    &objects
+        .iter()
+        .find(|object| object.spec.name() == name)
+        .unwrap()
+        .identifier
+}
+
+/// Three ports with two servers and an address each.
+async fn build(engine: &Anexia) -> Vec<Object> {
+    let ports = ["a", "b", "c"];
+    let backends = create_all(engine, &ports.map(backend)).await;
+    let mut specs = Vec::new();
+    for port in ports {
+        let parent = identifier_of(&backends, port);
+        specs.push(frontend(port, parent));
+        specs.extend(["n1", "n2"].map(|node| server_of(&format!("{node}.{port}"), parent)));
+    }
+    let second = create_all(engine, &specs).await;
+    let binds: Vec<Spec> = ports
+        .iter()
+        .map(|port| {
+            let parent = second
+                .iter()
+                .find(|it| it.spec.kind() == Kind::Frontend && it.spec.name() == *port)
+                .unwrap();
+            bind(&format!("v6.{port}"), &parent.identifier, "2001:db8::1")
+        })
+        .collect();
+    let third = create_all(engine, &binds).await;
+    [backends, second, third].concat()
+}
+
+fn sorted_identifiers(objects: &[Object]) -> Vec<&str> {
+    let mut identifiers: Vec<&str> = objects.iter().map(|object| object.identifier.as_str()).collect();
+    identifiers.sort_unstable();
+    identifiers
+}
+
+/// All that was created is listed, once, and nothing else is there.
+async fn assert_true(engine: &Anexia, created: &[Object]) {
+    let listed = engine.list_tagged(TAG).await.unwrap();
+    assert_eq!(sorted_identifiers(&listed), sorted_identifiers(created));
+    assert_eq!(listed.len(), 15);
+    assert_eq!(engine.orphans(&["lb".to_owned()]).await, Ok(Vec::new()));
+}
+
+#[tokio::test]
+async fn a_service_lives_and_dies() {
+    let (_sim, engine) = start(ServerConfig {
+        latency_ms: 2,
+        ..ServerConfig::default()
+    })
+    .await;
+    assert_eq!(engine.load_balancer("lb").await, Ok(State::Ok));
+    assert_eq!(engine.load_balancer("no").await, Err(Error::NotFound));
+    assert_eq!(
+        engine.list_tagged(TAG).await,
+        Ok(Vec::new()),
+        "nobody has used the tag yet"
+    );
+    let created = build(&engine).await;
+    assert_true(&engine, &created).await;
+
+    let all: Vec<ObjectRef> = created
+        .iter()
+        .map(|object| ObjectRef {
+            kind: object.spec.kind(),
+            identifier: object.identifier.clone(),
+        })
+        .collect();
+    for (object, answer) in created.iter().zip(engine.get(&all).await) {
+        let answer = answer.unwrap();
+        assert_eq!((&answer.spec, answer.state), (&object.spec, State::Ok));
+    }
+    assert!(engine.reset(&all).await.iter().all(Result::is_ok));
+    for (object, answer) in created.iter().zip(engine.get(&all).await) {
+        assert_eq!(answer.unwrap().spec, object.spec, "a reset changes nothing");
+    }
+
+    let Err(Error::Refused((409, _))) = engine.destroy(&all[..1]).await.remove(0) else {
+        panic!("others refer to it")
+    };
+    for kind in [Kind::Server, Kind::Bind, Kind::Frontend, Kind::Backend] {
+        let refs: Vec<ObjectRef> = all.iter().filter(|it| it.kind == kind).cloned().collect();
+        assert!(engine.destroy(&refs).await.iter().all(Result::is_ok));
+        assert_eq!(engine.destroy(&refs[..1]).await, [Err(Error::NotFound)]);
+    }
+    assert_eq!(engine.list_tagged(TAG).await, Ok(Vec::new()));
+}
+
+#[tokio::test]
+async fn lists_without_types_are_read_all_the_same() {
+    let (_sim, engine) = start(ServerConfig {
+        resource_type_in_lists: false,
+        ..ServerConfig::default()
+    })
+    .await;
+    let created = build(&engine).await;
+    assert_true(&engine, &created).await;
+}
+
+#[tokio::test]
+async fn whatever_goes_wrong_leaves_no_orphan_and_nothing_twice() {
+    let posts = "/api/LBaaS/v1/*.json";
+    let taggings = "/api/core/v1/resource.json/*/tags/*";
+    let cases = [
+        vec![fault("POST", posts, 4, status(503, When::After))],
+        vec![fault("POST", posts, 4, status(502, When::Before))],
+        vec![fault("POST", posts, 4, FaultEffect::Close { when: When::After })],
+        vec![fault("POST", posts, 4, FaultEffect::Close { when: When::Before })],
+        vec![fault("POST", posts, 3, status(500, When::After))],
+        vec![fault("POST", taggings, 5, status(409, When::Before))],
+        vec![fault("POST", taggings, 3, status(503, When::After))],
+        vec![fault("POST", taggings, 2, FaultEffect::Close { when: When::Before })],
+        vec![
+            fault("POST", taggings, 2, status(500, When::Before)),
+            fault("DELETE", "*", 2, status(409, When::Before)),
+        ],
+        vec![
+            fault("POST", posts, 3, status(504, When::After)),
+            fault("GET", posts, 7, status(503, When::Before)),
+        ],
+        vec![
+            fault("GET", "*", 9, FaultEffect::Close { when: When::After }),
+            fault("POST", posts, 1, status(429, When::Before)),
+        ],
+    ];
+    for faults in cases {
+        println!("{faults:?}");
+        // Nothing here waits out a limit.
+        let retry_after = RetryAfter::WhenOver(false);
+        let (_sim, engine) = start(ServerConfig {
+            retry_after,
+            faults,
+            ..ServerConfig::default()
+        })
+        .await;
+        let created = build(&engine).await;
+        assert_true(&engine, &created).await;
+    }
+}
+
+#[tokio::test]
+async fn a_host_that_comes_back_adopts_what_its_predecessor_left() {
+    // Neither tagged nor destroyed.
+    let faults = vec![
+        fault("POST", "/api/core/v1/resource.json/*", 3, status(500, When::Before)),
+        fault("DELETE", "*", 3, status(500, When::Before)),
+    ];
+    let (sim, predecessor) = start(ServerConfig {
+        faults,
+        ..ServerConfig::default()
+    })
+    .await;
+    let specs = ["a", "b", "c"].map(backend);
+    assert!(predecessor.create(&specs, &tags()).await.iter().all(Result::is_err));
+    let orphans = predecessor.orphans(&["lb".to_owned()]).await.unwrap();
+    assert_eq!(orphans.len(), 3);
+    let url = format!("http://{}", sim.local_addr());
+    let (successor, _) = engine_with(Settings {
+        url,
+        page_size: 3,
+        ..Settings::default()
+    });
+    let created = build(&successor).await;
+    assert_true(&successor, &created).await;
+    assert!(
+        orphans
+            .iter()
+            .all(|orphan| sorted_identifiers(&created).contains(&orphan.identifier.as_str()))
+    );
+}
+
+#[tokio::test]
+async fn the_rate_limit_of_the_engine_is_kept() {
+    let config = ServerConfig {
+        rate_limit_per_second: std::num::NonZeroU32::new(10),
+        retry_after: RetryAfter::Seconds(30),
+        ..ServerConfig::default()
+    };
+    let (_sim, engine) = start(config).await;
+    let answers = engine.get(&refs(Kind::Backend, &["x"; 40])).await;
+    assert_eq!(
+        answers.iter().filter(|answer| **answer == Err(Error::NotFound)).count(),
+        10
+    );
+    assert!(
+        answers
+            .iter()
+            .all(|answer| matches!(answer, Err(Error::NotFound | Error::RateLimited(Some(29_000..=30_000)))))
+    );
+    assert!(matches!(
+        engine.load_balancer("lb").await,
+        Err(Error::RateLimited(Some(_)))
+    ));
+}

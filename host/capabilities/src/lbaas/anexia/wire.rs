@@ -1,0 +1,403 @@
+//! The Engine's JSON: what is sent and what comes back, as the types of the contract.
+//!
+//! Pure: the same body gives the same result. Knows no HTTP beyond a status code; paths stand in `path.rs`.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use serde_json::{Map, Value, json};
+
+use crate::lbaas::{Backend, Bind, Frontend, Kind, Mode, Object, Server, Spec, State};
+
+/// The state that asks the Engine to apply a resource again.
+const STATE_UPDATING: &str = "0";
+
+/// The body of a creation.
+pub(super) fn creation(spec: &Spec) -> Value {
+    let mut body = match spec {
+        Spec::Backend(backend) => json!({
+            "name": backend.name,
+            "mode": mode_text(backend.mode),
+            "load_balancer": backend.load_balancer,
+            "health_check": backend.health_check,
+        }),
+        Spec::Frontend(frontend) => json!({
+            "name": frontend.name,
+            "mode": mode_text(frontend.mode),
+            "load_balancer": frontend.load_balancer,
+            "default_backend": frontend.default_backend,
+        }),
+        Spec::Bind(bind) => json!({
+            "name": bind.name,
+            "address": bind.address,
+            "port": bind.port,
+            "ssl": false,
+            "frontend": bind.frontend,
+        }),
+        Spec::Server(server) => json!({
+            "name": server.name,
+            "ip": server.ip,
+            "port": server.port,
+            "check": server.check,
+            "backend": server.backend,
+        }),
+    };
+    leave_out_empty_checks(&mut body);
+    body
+}
+
+/// The body that has a resource applied again: its fields as they are.
+pub(super) fn reset(kind: Kind, identifier: &str, existing: &Value) -> Value {
+    let (values, references): (&[&str], &[&str]) = match kind {
+        Kind::Backend => (&["name", "mode", "health_check", "server_timeout"], &["load_balancer"]),
+        Kind::Frontend => (
+            &["name", "mode", "client_timeout"],
+            &["load_balancer", "default_backend"],
+        ),
+        Kind::Bind => (
+            &["name", "address", "port", "ssl", "ssl_certificate_path"],
+            &["frontend"],
+        ),
+        Kind::Server => (&["name", "ip", "port", "check"], &["backend"]),
+    };
+    let mut body = Map::new();
+    if kind == Kind::Bind {
+        // Required, so it is there even where the answer lacks it.
+        body.insert("ssl".to_owned(), Value::Bool(false));
+    }
+    for field in values {
+        if let Some(value) = existing.get(field).filter(|value| !value.is_null()) {
+            body.insert((*field).to_owned(), value.clone());
+        }
+    }
+    for field in references {
+        if let Some(referred) = existing
+            .get(field)
+            .and_then(reference_identifier)
+            .filter(|it| !it.is_empty())
+        {
+            body.insert((*field).to_owned(), Value::from(referred));
+        }
+    }
+    body.insert("identifier".to_owned(), Value::from(identifier));
+    body.insert("state".to_owned(), Value::from(STATE_UPDATING));
+    let mut body = Value::Object(body);
+    leave_out_empty_checks(&mut body);
+    body
+}
+
+fn leave_out_empty_checks(body: &mut Value) {
+    if let Some(fields) = body.as_object_mut() {
+        for field in ["health_check", "check"] {
+            if fields.get(field).is_some_and(|value| value == "") {
+                fields.remove(field);
+            }
+        }
+    }
+}
+
+fn mode_text(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Tcp => "tcp",
+        Mode::Http => "http",
+    }
+}
+
+/// A resource as it was answered; an error text names resource and field.
+pub(super) fn object(kind: Kind, answer: &Value) -> Result<Object, String> {
+    let identifier =
+        identifier(answer).ok_or_else(|| format!("{}: the answer holds no `identifier`", kind_text(kind)))?;
+    let resource = Resource {
+        kind,
+        identifier,
+        answer,
+    };
+    let spec = match kind {
+        Kind::Backend => Spec::Backend(Backend {
+            name: resource.text("name")?,
+            load_balancer: resource.reference("load_balancer")?,
+            mode: resource.mode()?,
+            health_check: resource.text("health_check")?,
+        }),
+        Kind::Frontend => Spec::Frontend(Frontend {
+            name: resource.text("name")?,
+            load_balancer: resource.reference("load_balancer")?,
+            mode: resource.mode()?,
+            default_backend: resource.reference("default_backend")?,
+        }),
+        Kind::Bind => Spec::Bind(Bind {
+            name: resource.text("name")?,
+            frontend: resource.reference("frontend")?,
+            address: resource.text("address")?,
+            port: resource.port()?,
+        }),
+        Kind::Server => Spec::Server(Server {
+            name: resource.text("name")?,
+            backend: resource.reference("backend")?,
+            ip: resource.text("ip")?,
+            port: resource.port()?,
+            check: resource.text("check")?,
+        }),
+    };
+    Ok(Object {
+        identifier: identifier.to_owned(),
+        state: state(answer.get("state")),
+        spec,
+    })
+}
+
+/// One answered resource, for reading its fields.
+struct Resource<'a> {
+    kind: Kind,
+    identifier: &'a str,
+    answer: &'a Value,
+}
+
+impl Resource<'_> {
+    /// A field's value; null counts as absent.
+    fn field(&self, field: &str) -> Option<&Value> {
+        self.answer.get(field).filter(|value| !value.is_null())
+    }
+
+    fn text(&self, field: &str) -> Result<String, String> {
+        match self.field(field) {
+            None => Ok(String::new()),
+            Some(Value::String(text)) => Ok(text.clone()),
+            Some(_) => Err(self.wrong(field, "text")),
+        }
+    }
+
+    fn reference(&self, field: &str) -> Result<String, String> {
+        match self.field(field) {
+            None => Ok(String::new()),
+            Some(value) => {
+                let referred = reference_identifier(value);
+                referred
+                    .map(str::to_owned)
+                    .ok_or_else(|| self.wrong(field, "an object with an identifier"))
+            }
+        }
+    }
+
+    fn mode(&self) -> Result<Mode, String> {
+        match self.field("mode").and_then(Value::as_str) {
+            Some("tcp") => Ok(Mode::Tcp),
+            Some("http") => Ok(Mode::Http),
+            _ => Err(self.wrong("mode", "`tcp` or `http`")),
+        }
+    }
+
+    fn port(&self) -> Result<u16, String> {
+        let port = self
+            .field("port")
+            .and_then(Value::as_u64)
+            .and_then(|port| u16::try_from(port).ok());
+        port.ok_or_else(|| self.wrong("port", "a number up to 65535"))
+    }
+
+    fn wrong(&self, field: &str, allowed: &str) -> String {
+        let was = self
+            .answer
+            .get(field)
+            .map_or_else(|| "absent".to_owned(), Value::to_string);
+        format!(
+            "{} `{}`: `{field}` was {was}, must be {allowed}",
+            kind_text(self.kind),
+            self.identifier
+        )
+    }
+}
+
+/// How errors and log lines name a kind.
+pub(super) fn kind_text(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Backend => "backend",
+        Kind::Frontend => "frontend",
+        Kind::Bind => "bind",
+        Kind::Server => "server",
+    }
+}
+
+/// The identifier that an answer is about.
+pub(super) fn identifier(answer: &Value) -> Option<&str> {
+    answer
+        .get("identifier")
+        .and_then(Value::as_str)
+        .filter(|identifier| !identifier.is_empty())
+}
+
+/// What a reference refers to: an object with an identifier in answers, bare text in requests (and in some echoes of
+/// them).
+fn reference_identifier(reference: &Value) -> Option<&str> {
+    match reference {
+        Value::String(identifier) => Some(identifier),
+        Value::Object(fields) => match fields.get("identifier") {
+            None | Some(Value::Null) => Some(""),
+            Some(identifier) => identifier.as_str(),
+        },
+        _ => None,
+    }
+}
+
+/// The state, by its id, and where that is unknown by its type. Where it is text, that is the id; where it is missing,
+/// the Engine has not yet got to the resource.
+pub(super) fn state(state: Option<&Value>) -> State {
+    let (id, kind) = match state {
+        None | Some(Value::Null) => return State::Pending,
+        Some(Value::Object(fields)) => (fields.get("id"), fields.get("type")),
+        Some(id) => (Some(id), None),
+    };
+    // Both are seen as numbers and as text.
+    let text = |value: &Value| match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    };
+    match id.and_then(text).as_deref() {
+        Some("0") => State::Updating,
+        Some("1" | "3") => State::Ok,
+        Some("2") => State::Failed,
+        Some("4") => State::Pending,
+        _ => match kind.and_then(text).as_deref() {
+            Some("1") => State::Ok,
+            Some("2") => State::Pending,
+            _ => State::Failed,
+        },
+    }
+}
+
+/// One line of a list: enough to read the resource in full.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) identifier: String,
+    pub(super) name: String,
+    /// Identifier and name of its type, where the list says so.
+    pub(super) resource_type: Option<ResourceType>,
+}
+
+/// What sort of resource something is, of all that the Engine knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ResourceType {
+    identifier: String,
+    pub(super) name: String,
+}
+
+impl ResourceType {
+    /// The type that an answer names.
+    pub(super) fn of(answer: &Value) -> Option<Self> {
+        let resource_type = answer.get("resource_type")?;
+        let name = resource_type.get("name").and_then(Value::as_str).unwrap_or_default();
+        Some(Self {
+            identifier: identifier(resource_type)?.to_owned(),
+            name: name.to_owned(),
+        })
+    }
+
+    /// The kind of LBaaS resource, where it is one.
+    pub(super) fn kind(&self) -> Option<Kind> {
+        match self.identifier.as_str() {
+            "33164a3066a04a52be43c607f0c5dd8c" => Some(Kind::Backend),
+            "da9d14b9d95840c08213de67f9cee6e2" => Some(Kind::Frontend),
+            "bd24def982aa478fb3352cb5f49aab47" => Some(Kind::Bind),
+            "01f321a4875446409d7d8469503a905f" => Some(Kind::Server),
+            _ => None,
+        }
+    }
+}
+
+/// One page of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Page {
+    pub(super) entries: Vec<Entry>,
+    /// How many pages there are, where the answer says so with a number above 0.
+    pub(super) total_pages: Option<u64>,
+}
+
+/// A page in any of its three shapes: with envelope and page data, with page data alone, or bare entries.
+pub(super) fn page(answer: &Value) -> Result<Page, String> {
+    let paged = match answer.get("data") {
+        Some(data @ Value::Object(_)) => data,
+        _ => answer,
+    };
+    let entries = match paged {
+        Value::Array(entries) => Some(entries),
+        _ => paged.get("data").and_then(Value::as_array),
+    };
+    let entries = entries.ok_or("the answer is no list: neither bare entries nor `data`")?;
+    let entries = entries.iter().map(|entry| {
+        Ok(Entry {
+            identifier: identifier(entry)
+                .ok_or("the list holds an entry without `identifier`")?
+                .to_owned(),
+            name: entry.get("name").and_then(Value::as_str).unwrap_or_default().to_owned(),
+            resource_type: ResourceType::of(entry),
+        })
+    });
+    Ok(Page {
+        entries: entries.collect::<Result<_, String>>()?,
+        total_pages: paged
+            .get("total_pages")
+            .and_then(Value::as_u64)
+            .filter(|&pages| pages > 0),
+    })
+}
+
+/// The names of the tags that a resource carries, from its `resource.json` answer.
+pub(super) fn tags(answer: &Value) -> Result<Vec<String>, String> {
+    let tags = match answer.get("tags") {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(tags) => tags.as_array().ok_or("`tags` is no list")?,
+    };
+    let name = |tag: &Value| tag.get("name").and_then(Value::as_str).map(str::to_owned);
+    tags.iter()
+        .map(|tag| name(tag).ok_or_else(|| "`tags` holds an entry without `name`".to_owned()))
+        .collect()
+}
+
+/// What an error's body says: the message and what is wrong with each field. `reason` stands for a missing message.
+pub(super) fn error_text(body: &[u8], reason: &str) -> String {
+    let body: Value = serde_json::from_slice(body).unwrap_or_default();
+    let error = body.get("error");
+    let message = error.and_then(|error| error.get("message")).and_then(Value::as_str);
+    let mut text = message
+        .filter(|message| !message.is_empty())
+        .unwrap_or(reason)
+        .to_owned();
+    let validation = error
+        .and_then(|error| error.get("validation"))
+        .and_then(Value::as_object);
+    let by_field: BTreeMap<_, _> = validation.into_iter().flatten().collect();
+    for (field, problem) in by_field {
+        let problem = problem.as_str().map_or_else(|| problem.to_string(), str::to_owned);
+        text.push_str(&format!("; {field}: {problem}"));
+    }
+    text
+}
+
+/// Whether an existing resource is what a creation wants, in every field that makes two resources the same.
+pub(super) fn same(wanted: &Spec, existing: &Spec) -> bool {
+    match (wanted, existing) {
+        (Spec::Bind(wanted), Spec::Bind(existing)) => {
+            wanted.name == existing.name
+                && wanted.frontend == existing.frontend
+                && wanted.port == existing.port
+                && same_address(&wanted.address, &existing.address)
+        }
+        (Spec::Server(wanted), Spec::Server(existing)) => {
+            wanted.name == existing.name
+                && wanted.backend == existing.backend
+                && wanted.port == existing.port
+                && wanted.check == existing.check
+                && same_address(&wanted.ip, &existing.ip)
+        }
+        _ => wanted == existing,
+    }
+}
+
+/// Equal as addresses, whatever their spelling; text that is no address is compared as text.
+fn same_address(left: &str, right: &str) -> bool {
+    match (left.parse::<IpAddr>(), right.parse::<IpAddr>()) {
+        (Ok(left), Ok(right)) => left.to_canonical() == right.to_canonical(),
+        _ => left == right,
+    }
+}

@@ -1,0 +1,64 @@
+//! `trueup:lbaas/api`: the Anexia Engine's LBaaS resources.
+
+pub mod anexia;
+mod binding;
+mod owners;
+pub mod planned;
+pub mod server;
+pub mod simulated;
+
+pub use crate::bindings::lbaas::api::Error;
+pub use crate::bindings::lbaas::types::{Backend, Bind, Frontend, Kind, Mode, Object, ObjectRef, Server, Spec, State};
+pub(crate) use owners::Owners;
+
+use crate::Answer;
+
+/// An Engine, real or simulated. Methods are named as the WIT functions and promise what those promise.
+pub trait Api: Send + Sync {
+    /// The state of a load balancer.
+    fn load_balancer<'a>(&'a self, identifier: &'a str) -> Answer<'a, Result<State, Error>>;
+    /// Every resource that carries the tag, by kind then identifier.
+    fn list_tagged<'a>(&'a self, tag: &'a str) -> Answer<'a, Result<Vec<Object>, Error>>;
+    /// Each resource, in the order of `refs`.
+    fn get<'a>(&'a self, refs: &'a [ObjectRef]) -> Answer<'a, Vec<Result<Object, Error>>>;
+    /// Creates and tags each, in the order of `specs`.
+    fn create<'a>(&'a self, specs: &'a [Spec], tags: &'a [String]) -> Answer<'a, Vec<Result<Object, Error>>>;
+    /// Has each applied again, in the order of `refs`.
+    fn reset<'a>(&'a self, refs: &'a [ObjectRef]) -> Answer<'a, Vec<Result<(), Error>>>;
+    /// Destroys each, in the order of `refs`.
+    fn destroy<'a>(&'a self, refs: &'a [ObjectRef]) -> Answer<'a, Vec<Result<(), Error>>>;
+}
+
+impl Kind {
+    /// As metrics and messages name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Backend => "backend",
+            Self::Frontend => "frontend",
+            Self::Bind => "bind",
+            Self::Server => "server",
+        }
+    }
+}
+
+impl Spec {
+    /// Which kind of resource this is.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Backend(_) => Kind::Backend,
+            Self::Frontend(_) => Kind::Frontend,
+            Self::Bind(_) => Kind::Bind,
+            Self::Server(_) => Kind::Server,
+        }
+    }
+
+    /// The resource's name.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Backend(backend) => &backend.name,
+            Self::Frontend(frontend) => &frontend.name,
+            Self::Bind(bind) => &bind.name,
+            Self::Server(server) => &server.name,
+        }
+    }
+}

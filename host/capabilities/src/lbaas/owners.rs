@@ -1,0 +1,89 @@
+//! Which load balancer a resource belongs to: the scope that a grant names.
+//!
+//! Kept for the resources that the running call has seen; what it has not seen is read from the Engine. Not kept
+//! where everything is granted.
+
+use std::collections::BTreeMap;
+
+use super::{Api, Error, Kind, Object, ObjectRef, Spec};
+
+/// What the running call has seen: for each resource its load balancer, or the parent that leads there.
+#[derive(Debug, Default)]
+pub(crate) struct Owners {
+    parents: BTreeMap<(u8, String), Parent>,
+    /// Whether the running call was refused something already.
+    refused: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Parent {
+    LoadBalancer(String),
+    Resource(Kind, String),
+}
+
+impl Owners {
+    pub(crate) fn clear(&mut self) {
+        self.parents.clear();
+        self.refused = false;
+    }
+
+    /// True once a call.
+    pub(crate) fn is_first_refusal(&mut self) -> bool {
+        !std::mem::replace(&mut self.refused, true)
+    }
+
+    pub(crate) fn see(&mut self, object: &Object) {
+        self.parents.insert(
+            (object.spec.kind() as u8, object.identifier.clone()),
+            parent(&object.spec),
+        );
+    }
+
+    /// The load balancer at the end of the chain of parents; empty where there is none (a frontend without one).
+    ///
+    /// # Errors
+    /// What the Engine answered where it had to be asked.
+    pub(crate) async fn load_balancer(&mut self, from: Parent, api: &dyn Api) -> Result<String, Error> {
+        let mut at = from;
+        loop {
+            let (kind, identifier) = match at {
+                Parent::LoadBalancer(identifier) => return Ok(identifier),
+                Parent::Resource(kind, identifier) => (kind, identifier),
+            };
+            if let Some(parent) = self.parents.get(&(kind as u8, identifier.clone())) {
+                at = parent.clone();
+                continue;
+            }
+            let mut answers = api
+                .get(&[ObjectRef {
+                    kind,
+                    identifier: identifier.clone(),
+                }])
+                .await;
+            let object = answers.pop().unwrap_or(Err(Error::NotFound))?;
+            self.see(&object);
+            // Children lead to parents of another kind, so the chain ends: bind, frontend, load balancer.
+            at = parent(&object.spec);
+        }
+    }
+}
+
+/// Everything that a new resource would refer to: its owner, and for a frontend the backend that it leads to.
+pub(crate) fn referred(spec: &Spec) -> Vec<Parent> {
+    let mut all = vec![parent(spec)];
+    if let Spec::Frontend(frontend) = spec
+        && !frontend.default_backend.is_empty()
+    {
+        all.push(Parent::Resource(Kind::Backend, frontend.default_backend.clone()));
+    }
+    all
+}
+
+pub(crate) fn parent(spec: &Spec) -> Parent {
+    match spec {
+        Spec::Backend(backend) => Parent::LoadBalancer(backend.load_balancer.clone()),
+        Spec::Frontend(frontend) => Parent::LoadBalancer(frontend.load_balancer.clone()),
+        Spec::Bind(bind) => Parent::Resource(Kind::Frontend, bind.frontend.clone()),
+        Spec::Server(server) => Parent::Resource(Kind::Backend, server.backend.clone()),
+    }
+}

@@ -1,0 +1,198 @@
+//! The Engine of a plan: real reads fill a simulation, and the simulation takes every write.
+//!
+//! The guarantee that a plan changes nothing stands here: this type is given a [`Reads`], which has no way to write.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::simulated::{Resource, Simulated};
+use super::{Api, Error, Object, ObjectRef, Spec, State};
+use crate::Answer;
+use crate::clock::VirtualClock;
+use crate::faults::Faults;
+
+/// The half of an Engine that changes nothing.
+#[derive(Clone)]
+pub struct Reads(Arc<dyn Api>);
+
+impl Reads {
+    /// The reads of a real Engine.
+    pub fn of(engine: Arc<dyn Api>) -> Self {
+        Self(engine)
+    }
+
+    /// As [`Api::load_balancer`].
+    pub async fn load_balancer(&self, identifier: &str) -> Result<State, Error> {
+        self.0.load_balancer(identifier).await
+    }
+
+    /// As [`Api::list_tagged`].
+    pub async fn list_tagged(&self, tag: &str) -> Result<Vec<Object>, Error> {
+        self.0.list_tagged(tag).await
+    }
+
+    /// As [`Api::get`].
+    pub async fn get(&self, refs: &[ObjectRef]) -> Vec<Result<Object, Error>> {
+        self.0.get(refs).await
+    }
+}
+
+/// What a plan reconciles against: as things are when it is first asked, and as they would become.
+pub struct Planned {
+    real: Reads,
+    simulated: Simulated,
+    seen: Mutex<Seen>,
+}
+
+/// What was read from the real Engine already, and is from then on simulated.
+#[derive(Default)]
+struct Seen {
+    load_balancers: BTreeSet<String>,
+    tags: BTreeSet<String>,
+    /// By kind (in the order of the contract) and identifier.
+    resources: BTreeSet<(u8, String)>,
+}
+
+impl Planned {
+    /// A plan that has read nothing yet. What it creates is settled at once.
+    pub fn new(real: Reads, clock: Arc<VirtualClock>) -> Self {
+        Self {
+            real,
+            simulated: Simulated::new(clock, Arc::new(Faults::default()), 0),
+            seen: Mutex::default(),
+        }
+    }
+
+    fn seen<T>(&self, look: impl FnOnce(&mut Seen) -> T) -> T {
+        look(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn see(&self, object: &Object) -> bool {
+        self.seen(|seen| {
+            seen.resources
+                .insert((object.spec.kind() as u8, object.identifier.clone()))
+        })
+    }
+
+    /// Reads what is referred to and was not seen yet.
+    async fn read(&self, refs: &[ObjectRef]) -> Result<(), Error> {
+        let unseen: Vec<ObjectRef> = self.seen(|seen| {
+            let is_new = |reference: &&ObjectRef| {
+                !seen
+                    .resources
+                    .contains(&(reference.kind as u8, reference.identifier.clone()))
+            };
+            refs.iter().filter(is_new).cloned().collect()
+        });
+        if unseen.is_empty() {
+            return Ok(());
+        }
+        for answer in self.real.get(&unseen).await {
+            match answer {
+                Ok(object) => self.take_over(object),
+                Err(Error::NotFound) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    async fn is_simulated(&self, object: &Object) -> bool {
+        let reference = ObjectRef {
+            kind: object.spec.kind(),
+            identifier: object.identifier.clone(),
+        };
+        matches!(self.simulated.get(&[reference]).await.as_slice(), [Ok(_)])
+    }
+
+    fn take_over(&self, object: Object) {
+        if self.see(&object) {
+            let Object {
+                identifier,
+                state,
+                spec,
+            } = object;
+            self.simulated.put(Resource {
+                identifier,
+                state,
+                tags: Vec::new(),
+                spec,
+            });
+        }
+    }
+
+    async fn read_load_balancer(&self, identifier: &str) -> Result<(), Error> {
+        if self.seen(|seen| seen.load_balancers.contains(identifier)) {
+            return Ok(());
+        }
+        let state = self.real.load_balancer(identifier).await?;
+        self.simulated.put_load_balancer(identifier.to_owned(), state);
+        self.seen(|seen| seen.load_balancers.insert(identifier.to_owned()));
+        Ok(())
+    }
+}
+
+impl Api for Planned {
+    fn load_balancer<'a>(&'a self, identifier: &'a str) -> Answer<'a, Result<State, Error>> {
+        Box::pin(async move {
+            self.read_load_balancer(identifier).await?;
+            self.simulated.load_balancer(identifier).await
+        })
+    }
+
+    fn list_tagged<'a>(&'a self, tag: &'a str) -> Answer<'a, Result<Vec<Object>, Error>> {
+        Box::pin(async move {
+            if !self.seen(|seen| seen.tags.contains(tag)) {
+                let listed = self.real.list_tagged(tag).await?;
+                // What the plan has destroyed meanwhile does not come back with a second tag's list.
+                let mut there = Vec::with_capacity(listed.len());
+                for object in listed {
+                    if self.see(&object) || self.is_simulated(&object).await {
+                        there.push(object);
+                    }
+                }
+                self.simulated.fill(tag, &there);
+                self.seen(|seen| seen.tags.insert(tag.to_owned()));
+            }
+            self.simulated.list_tagged(tag).await
+        })
+    }
+
+    fn get<'a>(&'a self, refs: &'a [ObjectRef]) -> Answer<'a, Vec<Result<Object, Error>>> {
+        Box::pin(async move {
+            match self.read(refs).await {
+                Ok(()) => self.simulated.get(refs).await,
+                Err(error) => refs.iter().map(|_| Err(error.clone())).collect(),
+            }
+        })
+    }
+
+    fn create<'a>(&'a self, specs: &'a [Spec], tags: &'a [String]) -> Answer<'a, Vec<Result<Object, Error>>> {
+        Box::pin(async move {
+            let answers = self.simulated.create(specs, tags).await;
+            // What the plan made itself is nobody's to read.
+            answers.iter().flatten().for_each(|object| {
+                self.see(object);
+            });
+            answers
+        })
+    }
+
+    fn reset<'a>(&'a self, refs: &'a [ObjectRef]) -> Answer<'a, Vec<Result<(), Error>>> {
+        Box::pin(async move {
+            match self.read(refs).await {
+                Ok(()) => self.simulated.reset(refs).await,
+                Err(error) => refs.iter().map(|_| Err(error.clone())).collect(),
+            }
+        })
+    }
+
+    fn destroy<'a>(&'a self, refs: &'a [ObjectRef]) -> Answer<'a, Vec<Result<(), Error>>> {
+        Box::pin(async move {
+            match self.read(refs).await {
+                Ok(()) => self.simulated.destroy(refs).await,
+                Err(error) => refs.iter().map(|_| Err(error.clone())).collect(),
+            }
+        })
+    }
+}

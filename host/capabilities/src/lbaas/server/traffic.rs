@@ -1,0 +1,181 @@
+//! The requests under way, and the numbers of those that were: the rate limit, overlapping taggings, counters.
+//!
+//! Pure: time is an argument, and nothing is awaited.
+
+use std::{collections::BTreeMap, num::NonZeroU32};
+
+use axum::http::StatusCode;
+use serde::Serialize;
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// What was counted since the start, or since the counters were last cleared.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(super) struct Counters {
+    /// By method and path, identifiers and tags left out: `GET /api/LBaaS/v1/bind.json/{id}`.
+    requests: BTreeMap<String, u64>,
+    /// By status.
+    answers: BTreeMap<u16, u64>,
+    /// Connections closed by a fault or at the end.
+    connections_cut: u64,
+    /// Requests whose client went away before the answer.
+    abandoned: u64,
+    requests_in_flight_max: u64,
+    /// Requests answered 429 by the rate limit.
+    rate_limited: u64,
+    /// Taggings that began while that of another resource was under way.
+    overlapping_taggings: u64,
+    /// Those of them that were answered 200 and did not happen.
+    lost_taggings: u64,
+}
+
+/// How a request ended.
+pub(super) enum End {
+    Answered(StatusCode),
+    Cut,
+    Abandoned,
+}
+
+/// What is under way, and what was counted.
+pub(super) struct Traffic {
+    pub(super) counters: Counters,
+    rate: Option<Rate>,
+    in_flight: u64,
+    taggings: BTreeMap<u64, Tagging>,
+    taggings_begun: u64,
+}
+
+struct Tagging {
+    resource: String,
+    is_lost: bool,
+}
+
+impl Traffic {
+    pub(super) fn new(rate_limit_per_second: Option<NonZeroU32>) -> Self {
+        Self {
+            counters: Counters::default(),
+            rate: rate_limit_per_second.map(Rate::new),
+            in_flight: 0,
+            taggings: BTreeMap::new(),
+            taggings_begun: 0,
+        }
+    }
+
+    pub(super) fn begin(&mut self, what: String) {
+        *self.counters.requests.entry(what).or_default() += 1;
+        self.in_flight += 1;
+        self.counters.requests_in_flight_max = self.counters.requests_in_flight_max.max(self.in_flight);
+    }
+
+    pub(super) fn end(&mut self, end: End) {
+        self.in_flight -= 1;
+        match end {
+            End::Answered(status) => *self.counters.answers.entry(status.as_u16()).or_default() += 1,
+            End::Cut => self.counters.connections_cut += 1,
+            End::Abandoned => self.counters.abandoned += 1,
+        }
+    }
+
+    /// Lets the request in, or says how many nanoseconds are to pass before one is let in.
+    pub(super) fn admit(&mut self, now_ns: u64) -> Result<(), u64> {
+        let admitted = self.rate.as_mut().map_or(Ok(()), |rate| rate.admit(now_ns));
+        self.counters.rate_limited += u64::from(admitted.is_err());
+        admitted
+    }
+
+    /// Notes a tagging, until it is ended by the number returned. Of those that overlap, the first is not lost.
+    pub(super) fn begin_tagging(&mut self, resource: &str, lose_overlapping: bool) -> (u64, bool) {
+        let number = self.taggings_begun;
+        self.taggings_begun += 1;
+        let mut others = self
+            .taggings
+            .values()
+            .filter(|other| other.resource != resource)
+            .peekable();
+        let overlaps = others.peek().is_some();
+        let is_lost = lose_overlapping && others.any(|other| !other.is_lost);
+        self.counters.overlapping_taggings += u64::from(overlaps);
+        self.counters.lost_taggings += u64::from(is_lost);
+        self.taggings.insert(
+            number,
+            Tagging {
+                resource: resource.to_owned(),
+                is_lost,
+            },
+        );
+        (number, is_lost)
+    }
+
+    pub(super) fn end_tagging(&mut self, number: u64) {
+        self.taggings.remove(&number);
+    }
+}
+
+/// A rate limit: a full second's requests may come at once, then one each time that the rate allows one more.
+struct Rate {
+    interval_ns: u64,
+    /// When the requests let in so far would have come at an even pace.
+    paced_until_ns: u64,
+}
+
+impl Rate {
+    fn new(per_second: NonZeroU32) -> Self {
+        Self {
+            interval_ns: SECOND_NS / u64::from(per_second.get()),
+            paced_until_ns: 0,
+        }
+    }
+
+    fn admit(&mut self, now_ns: u64) -> Result<(), u64> {
+        let paced_until_ns = self.paced_until_ns.max(now_ns) + self.interval_ns;
+        let ahead_ns = paced_until_ns - now_ns;
+        if ahead_ns > SECOND_NS {
+            return Err(ahead_ns - SECOND_NS);
+        }
+        self.paced_until_ns = paced_until_ns;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_limit_lets_a_second_of_requests_in_at_once_and_then_one_per_interval() {
+        let mut rate = Rate::new(NonZeroU32::new(4).unwrap());
+        let start_ns = 10 * SECOND_NS;
+        for _ in 0..4 {
+            assert_eq!(rate.admit(start_ns), Ok(()));
+        }
+        assert_eq!(rate.admit(start_ns), Err(SECOND_NS / 4));
+        assert_eq!(rate.admit(start_ns + SECOND_NS / 4 - 1), Err(1));
+        assert_eq!(rate.admit(start_ns + SECOND_NS / 4), Ok(()));
+        assert_eq!(rate.admit(start_ns + SECOND_NS / 4), Err(SECOND_NS / 4));
+        for _ in 0..4 {
+            assert_eq!(rate.admit(start_ns + 2 * SECOND_NS), Ok(()));
+        }
+        assert!(rate.admit(start_ns + 2 * SECOND_NS).is_err());
+    }
+
+    #[test]
+    fn of_taggings_that_overlap_the_first_one_stays() {
+        let mut traffic = Traffic::new(None);
+        let (first, first_lost) = traffic.begin_tagging("a", true);
+        let (_, second_lost) = traffic.begin_tagging("b", true);
+        let (_, same_resource_lost) = traffic.begin_tagging("a", true);
+        assert_eq!((first_lost, second_lost, same_resource_lost), (false, true, false));
+        traffic.end_tagging(first);
+
+        let mut traffic = Traffic::new(None);
+        let (first, _) = traffic.begin_tagging("a", true);
+        traffic.end_tagging(first);
+        assert!(!traffic.begin_tagging("b", true).1, "they do not overlap");
+        assert_eq!(traffic.counters.overlapping_taggings, 0);
+        assert!(!traffic.begin_tagging("c", false).1, "losing is switched off");
+        assert_eq!(
+            (traffic.counters.overlapping_taggings, traffic.counters.lost_taggings),
+            (1, 0)
+        );
+    }
+}

@@ -1,0 +1,442 @@
+//! An Engine in memory: what scenarios, plans and benchmarks reconcile against.
+//!
+//! It keeps the rules that guests can see (identifiers, states over time, refusals, tags) and nothing of HTTP: that
+//! is the simulated Engine's job. One operation costs O(log n) of all objects; a list costs what it returns.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::{Api, Error, Kind, Object, ObjectRef, Spec, State};
+use crate::Answer;
+use crate::clock::Clock;
+use crate::faults::{Faults, Turn};
+
+/// One resource as a scenario writes it and a dump shows it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Resource {
+    /// Unique among the resources of its kind.
+    pub identifier: String,
+    /// As it is now.
+    pub state: State,
+    /// In a dump: ascending.
+    pub tags: Vec<String>,
+    /// What it is.
+    pub spec: Spec,
+}
+
+/// An Engine in memory.
+pub struct Simulated {
+    clock: Arc<dyn Clock>,
+    faults: Arc<Faults>,
+    settle_ms: u64,
+    store: Mutex<Store>,
+}
+
+impl Simulated {
+    /// An Engine without any load balancer or resource. What it is asked to apply is settled after `settle_ms` of
+    /// `clock`; `faults` answer first.
+    pub fn new(clock: Arc<dyn Clock>, faults: Arc<Faults>, settle_ms: u64) -> Self {
+        Self {
+            clock,
+            faults,
+            settle_ms,
+            store: Mutex::default(),
+        }
+    }
+
+    /// Adds a load balancer, or gives it another state.
+    pub fn put_load_balancer(&self, identifier: String, state: State) {
+        self.store().load_balancers.insert(identifier, state);
+    }
+
+    /// Adds a resource as it is, in place of the one of that kind and identifier. Its state stays until it is reset;
+    /// what it refers to need not exist.
+    pub fn put(&self, resource: Resource) {
+        let Resource {
+            identifier,
+            state,
+            tags,
+            spec,
+        } = resource;
+        let stored = Stored {
+            state,
+            settled_at_ms: None,
+            tags: tags.into_iter().collect(),
+            spec,
+        };
+        self.store().insert(identifier, stored);
+    }
+
+    /// Takes over what a real list showed for `tag`: new resources with that tag, and the tag for those already here.
+    pub fn fill(&self, tag: &str, listed: &[Object]) {
+        let mut store = self.store();
+        for object in listed {
+            let key = Key::new(object.spec.kind(), &object.identifier);
+            if store.objects.contains_key(&key) {
+                store.tag(key, tag);
+            } else {
+                let tags = BTreeSet::from([tag.to_owned()]);
+                let stored = Stored {
+                    state: object.state,
+                    settled_at_ms: None,
+                    tags,
+                    spec: object.spec.clone(),
+                };
+                store.insert(object.identifier.clone(), stored);
+            }
+        }
+    }
+
+    /// Every resource as it is now, by kind then identifier.
+    pub fn resources(&self) -> Vec<Resource> {
+        let now_ms = self.clock.now_ms();
+        let resource = |(key, stored): (&Key, &Stored)| Resource {
+            identifier: key.identifier.clone(),
+            state: stored.state_at(now_ms),
+            tags: stored.tags.iter().cloned().collect(),
+            spec: stored.spec.clone(),
+        };
+        self.store().objects.iter().map(resource).collect()
+    }
+
+    fn store(&self) -> MutexGuard<'_, Store> {
+        // A panic while this is held is a defect that the caller hears of; the next one may still look.
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The state of what is applied now, and until when: `until_settled`, or `Ok` where that takes no time.
+    fn applied(&self, until_settled: State, now_ms: u64) -> (State, Option<u64>) {
+        match self.settle_ms {
+            0 => (State::Ok, None),
+            settle_ms => (until_settled, Some(now_ms.saturating_add(settle_ms))),
+        }
+    }
+
+    /// Handles the entries of a list that changes something, in order: after an entry that answers `RateLimited`, the
+    /// rest answers the same, without effect.
+    fn change<E: Serialize, T>(
+        &self,
+        call: &str,
+        entries: &[E],
+        mut act: impl FnMut(&mut Store, &E) -> Result<T, Error>,
+    ) -> Vec<Result<T, Error>>
+    where
+        Result<T, Error>: for<'de> Deserialize<'de>,
+    {
+        let mut turn = self.faults.turn(call);
+        if let Some(answer) = turn.list(entries) {
+            return answer;
+        }
+        let mut store = self.store();
+        let mut limited = None;
+        let mut answer = |entry: &E| {
+            if let Some(error) = &limited {
+                return Err(Error::clone(error));
+            }
+            let answer = turn.entry(entry).unwrap_or_else(|| act(&mut store, entry));
+            if let Err(error @ Error::RateLimited(_)) = &answer {
+                limited = Some(error.clone());
+            }
+            answer
+        };
+        entries.iter().map(&mut answer).collect()
+    }
+
+    fn look(&self, turn: &mut Turn<'_>, reference: &ObjectRef) -> Result<Object, Error> {
+        if let Some(answer) = turn.entry(reference) {
+            return answer;
+        }
+        let key = Key::new(reference.kind, &reference.identifier);
+        let now_ms = self.clock.now_ms();
+        self.store()
+            .objects
+            .get(&key)
+            .map(|stored| stored.object(&key, now_ms))
+            .ok_or(Error::NotFound)
+    }
+}
+
+impl std::fmt::Debug for Simulated {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Simulated")
+            .field("settle_ms", &self.settle_ms)
+            .field("store", &self.store)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Api for Simulated {
+    fn load_balancer<'a>(&'a self, identifier: &'a str) -> Answer<'a, Result<State, Error>> {
+        Box::pin(async move {
+            self.faults
+                .whole("api.load-balancer", &json!({ "identifier": identifier }))
+                .unwrap_or_else(|| {
+                    self.store()
+                        .load_balancers
+                        .get(identifier)
+                        .copied()
+                        .ok_or(Error::NotFound)
+                })
+        })
+    }
+
+    fn list_tagged<'a>(&'a self, tag: &'a str) -> Answer<'a, Result<Vec<Object>, Error>> {
+        Box::pin(async move {
+            self.faults
+                .whole("api.list-tagged", &json!({ "tag": tag }))
+                .unwrap_or_else(|| Ok(self.store().tagged(tag, self.clock.now_ms())))
+        })
+    }
+
+    fn get<'a>(&'a self, refs: &'a [ObjectRef]) -> Answer<'a, Vec<Result<Object, Error>>> {
+        Box::pin(async move {
+            let mut turn = self.faults.turn("api.get");
+            turn.list(refs)
+                .unwrap_or_else(|| refs.iter().map(|reference| self.look(&mut turn, reference)).collect())
+        })
+    }
+
+    fn create<'a>(&'a self, specs: &'a [Spec], tags: &'a [String]) -> Answer<'a, Vec<Result<Object, Error>>> {
+        Box::pin(async move {
+            let now_ms = self.clock.now_ms();
+            self.change("api.create", specs, |store, spec| {
+                if !store.has_parents(spec) {
+                    return Err(Error::Refused((422, "unknown reference".to_owned())));
+                }
+                let (state, settled_at_ms) = self.applied(State::Pending, now_ms);
+                let stored = Stored {
+                    state,
+                    settled_at_ms,
+                    tags: tags.iter().cloned().collect(),
+                    spec: spec.clone(),
+                };
+                let key = Key {
+                    rank: rank(spec.kind()),
+                    identifier: store.new_identifier(spec.kind()),
+                };
+                let object = stored.object(&key, now_ms);
+                store.insert(key.identifier, stored);
+                Ok(object)
+            })
+        })
+    }
+
+    fn reset<'a>(&'a self, refs: &'a [ObjectRef]) -> Answer<'a, Vec<Result<(), Error>>> {
+        Box::pin(async move {
+            let now_ms = self.clock.now_ms();
+            self.change("api.reset", refs, |store, reference| {
+                let key = Key::new(reference.kind, &reference.identifier);
+                let stored = store.objects.get_mut(&key).ok_or(Error::NotFound)?;
+                (stored.state, stored.settled_at_ms) = self.applied(State::Updating, now_ms);
+                Ok(())
+            })
+        })
+    }
+
+    fn destroy<'a>(&'a self, refs: &'a [ObjectRef]) -> Answer<'a, Vec<Result<(), Error>>> {
+        Box::pin(async move {
+            self.change("api.destroy", refs, |store, reference| {
+                let key = Key::new(reference.kind, &reference.identifier);
+                if !store.objects.contains_key(&key) {
+                    return Err(Error::NotFound);
+                }
+                if store.referrers.contains_key(&key) {
+                    return Err(Error::Refused((409, "in use".to_owned())));
+                }
+                store.remove(&key);
+                Ok(())
+            })
+        })
+    }
+}
+
+/// The order of kinds in every list: that of the contract.
+const fn rank(kind: Kind) -> usize {
+    match kind {
+        Kind::Backend => 0,
+        Kind::Frontend => 1,
+        Kind::Bind => 2,
+        Kind::Server => 3,
+    }
+}
+
+/// A kind's name, as a prefix of the identifiers that it gives.
+const fn prefix(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Backend => "backend",
+        Kind::Frontend => "frontend",
+        Kind::Bind => "bind",
+        Kind::Server => "server",
+    }
+}
+
+const KINDS: usize = 4;
+
+/// Sorts by kind, then identifier.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    rank: usize,
+    identifier: String,
+}
+
+impl Key {
+    fn new(kind: Kind, identifier: &str) -> Self {
+        Self {
+            rank: rank(kind),
+            identifier: identifier.to_owned(),
+        }
+    }
+
+    /// The resource that `spec` refers to; a frontend may have no backend.
+    fn parent(spec: &Spec) -> Option<Self> {
+        match spec {
+            Spec::Backend(_) => None,
+            Spec::Frontend(frontend) if frontend.default_backend.is_empty() => None,
+            Spec::Frontend(frontend) => Some(Self::new(Kind::Backend, &frontend.default_backend)),
+            Spec::Bind(bind) => Some(Self::new(Kind::Frontend, &bind.frontend)),
+            Spec::Server(server) => Some(Self::new(Kind::Backend, &server.backend)),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Stored {
+    state: State,
+    /// When `state` turns to `Ok`; none where it stays.
+    settled_at_ms: Option<u64>,
+    tags: BTreeSet<String>,
+    spec: Spec,
+}
+
+impl Stored {
+    fn state_at(&self, now_ms: u64) -> State {
+        match self.settled_at_ms {
+            Some(settled_at_ms) if settled_at_ms <= now_ms => State::Ok,
+            _ => self.state,
+        }
+    }
+
+    fn object(&self, key: &Key, now_ms: u64) -> Object {
+        Object {
+            identifier: key.identifier.clone(),
+            state: self.state_at(now_ms),
+            spec: self.spec.clone(),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Store {
+    load_balancers: BTreeMap<String, State>,
+    objects: BTreeMap<Key, Stored>,
+    /// How many objects refer to one; no entry for none. Holds what is referred to, whether it exists or not.
+    referrers: BTreeMap<Key, usize>,
+    by_tag: BTreeMap<String, BTreeSet<Key>>,
+    /// The last number given, by kind. It never goes back.
+    numbers: BTreeMap<usize, u64>,
+}
+
+impl Store {
+    fn insert(&mut self, identifier: String, stored: Stored) {
+        let key = Key {
+            rank: rank(stored.spec.kind()),
+            identifier,
+        };
+        self.remove(&key);
+        if let Some(parent) = Key::parent(&stored.spec) {
+            *self.referrers.entry(parent).or_default() += 1;
+        }
+        for tag in &stored.tags {
+            self.by_tag.entry(tag.clone()).or_default().insert(key.clone());
+        }
+        self.objects.insert(key, stored);
+    }
+
+    fn remove(&mut self, key: &Key) {
+        let Some(stored) = self.objects.remove(key) else { return };
+        if let Some(parent) = Key::parent(&stored.spec) {
+            let left = self
+                .referrers
+                .get(&parent)
+                .copied()
+                .unwrap_or_default()
+                .saturating_sub(1);
+            if left == 0 {
+                self.referrers.remove(&parent);
+            } else {
+                self.referrers.insert(parent, left);
+            }
+        }
+        for tag in &stored.tags {
+            if let Some(keys) = self.by_tag.get_mut(tag) {
+                keys.remove(key);
+                if keys.is_empty() {
+                    self.by_tag.remove(tag);
+                }
+            }
+        }
+    }
+
+    fn tag(&mut self, key: Key, tag: &str) {
+        if let Some(stored) = self.objects.get_mut(&key) {
+            stored.tags.insert(tag.to_owned());
+            self.by_tag.entry(tag.to_owned()).or_default().insert(key);
+        }
+    }
+
+    fn tagged(&self, tag: &str, now_ms: u64) -> Vec<Object> {
+        let Some(keys) = self.by_tag.get(tag) else {
+            return Vec::new();
+        };
+        let mut tagged = Vec::with_capacity(keys.len());
+        // Both ascend, and what carries one tag mostly stands together: the next object is most often the next key's.
+        let mut objects = self.objects.range::<Key, _>(..);
+        for key in keys {
+            let next = objects.next().filter(|(found, _)| *found == key);
+            let found = next.or_else(|| {
+                objects = self.objects.range(key..);
+                objects.next().filter(|(found, _)| *found == key)
+            });
+            tagged.extend(found.map(|(key, stored)| stored.object(key, now_ms)));
+        }
+        tagged
+    }
+
+    fn has_parents(&self, spec: &Spec) -> bool {
+        let load_balancer = match spec {
+            Spec::Backend(backend) => Some(&backend.load_balancer),
+            Spec::Frontend(frontend) => Some(&frontend.load_balancer),
+            Spec::Bind(_) | Spec::Server(_) => None,
+        };
+        load_balancer.is_none_or(|identifier| self.load_balancers.contains_key(identifier))
+            && Key::parent(spec).is_none_or(|parent| self.objects.contains_key(&parent))
+    }
+
+    /// `KIND-N`, with the next N whose identifier no resource has, of whatever kind.
+    fn new_identifier(&mut self, kind: Kind) -> String {
+        let in_use = |objects: &BTreeMap<Key, Stored>, identifier: &str| {
+            (0..KINDS).any(|rank| {
+                objects.contains_key(&Key {
+                    rank,
+                    identifier: identifier.to_owned(),
+                })
+            })
+        };
+        loop {
+            let number = self.numbers.entry(rank(kind)).or_default();
+            *number += 1;
+            let identifier = format!("{}-{number}", prefix(kind));
+            if !in_use(&self.objects, &identifier) {
+                return identifier;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "simulated_tests.rs"]
+mod tests;

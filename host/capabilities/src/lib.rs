@@ -1,0 +1,29 @@
+//! What guests may import: bindings, grants, backends and simulations.
+//!
+//! Each interface of `wit/` has its place here: the binding that checks the grant and asks the tape, and the
+//! backends that answer. Knows nothing of guests, instances or configuration files.
+//!
+//! ```text
+//! guest -> Host (limits, tape, grant) -> backend: real or simulated
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod bindings;
+pub mod clock;
+pub mod faults;
+pub mod grants;
+pub mod host;
+pub mod lbaas;
+pub mod log;
+pub mod meter;
+pub mod metrics;
+pub mod random;
+pub mod size;
+pub mod timers;
+
+use std::pin::Pin;
+
+pub use host::{Backends, Host, Identity, Stop};
+
+/// What a backend's method returns: boxed, so that backends can be `Arc<dyn ...>`.
+pub type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

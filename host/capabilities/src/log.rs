@@ -1,0 +1,120 @@
+//! `trueup:host/log`: where a guest's lines go.
+
+use std::fmt::Write as _;
+use std::sync::{Mutex, PoisonError};
+
+use crate::bindings::host::log::{Field, Level};
+use crate::host::Identity;
+
+/// A line longer than this is cut, in bytes: nobody reads on, and a log is no place to keep data.
+pub const LINE_BYTES_MAX: usize = 16 << 10;
+
+/// Takes the lines that guests write.
+pub trait Log: Send + Sync {
+    /// Takes one line of `guest`.
+    fn emit(&self, guest: &Identity, level: Level, line: &str);
+}
+
+/// The message and its fields as one line: `message key=value key="two words"`.
+pub(crate) fn line(message: &str, fields: &[Field]) -> String {
+    let mut line = on_one_line(message);
+    for field in fields {
+        let key = on_one_line(&field.key);
+        let plain = !field.value.is_empty()
+            && field
+                .value
+                .chars()
+                .all(|c| !c.is_whitespace() && !c.is_control() && c != '"');
+        // Writing to a String can't fail.
+        let _ = if plain {
+            write!(line, " {key}={}", field.value)
+        } else {
+            write!(line, " {key}={:?}", field.value)
+        };
+    }
+    if line.len() > LINE_BYTES_MAX {
+        line.truncate(line.floor_char_boundary(LINE_BYTES_MAX));
+        line.push_str("...");
+    }
+    line
+}
+
+/// What a guest writes stays on its line: a line of its own would look like one of the host's.
+fn on_one_line(text: &str) -> String {
+    if text.chars().any(char::is_control) {
+        text.escape_debug().collect()
+    } else {
+        text.to_owned()
+    }
+}
+
+/// Hands lines to `tracing`, with the guest's name, version and instance.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct TracingLog;
+
+impl Log for TracingLog {
+    fn emit(&self, guest: &Identity, level: Level, line: &str) {
+        let (name, version, instance) = (&guest.guest, &guest.version, &guest.instance);
+        match level {
+            Level::Trace => tracing::trace!(target: "guest", guest = %name, %version, %instance, "{line}"),
+            Level::Debug => tracing::debug!(target: "guest", guest = %name, %version, %instance, "{line}"),
+            Level::Info => tracing::info!(target: "guest", guest = %name, %version, %instance, "{line}"),
+            Level::Warn => tracing::warn!(target: "guest", guest = %name, %version, %instance, "{line}"),
+            Level::Error => tracing::error!(target: "guest", guest = %name, %version, %instance, "{line}"),
+        }
+    }
+}
+
+/// Keeps lines, for tests and for the talk of a plan.
+#[derive(Debug, Default)]
+pub struct KeptLog(Mutex<Vec<(Level, String)>>);
+
+impl KeptLog {
+    /// The lines so far, oldest first.
+    pub fn lines(&self) -> Vec<(Level, String)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Log for KeptLog {
+    fn emit(&self, _: &Identity, level: Level, line: &str) {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push((level, line.to_owned()));
+    }
+}
+
+/// Drops every line: for benchmarks, and for replays, whose lines were written when it happened.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct NoLog;
+
+impl Log for NoLog {
+    fn emit(&self, _: &Identity, _: Level, _: &str) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_holds_its_fields_and_is_cut_where_it_is_too_long() {
+        let field = |key: &str, value: &str| Field {
+            key: key.into(),
+            value: value.into(),
+        };
+        assert_eq!(
+            line(
+                "made",
+                &[field("kind", "bind"), field("why", "two words"), field("none", "")]
+            ),
+            "made kind=bind why=\"two words\" none=\"\""
+        );
+        assert_eq!(
+            line("two\nlines", &[field("k\r", "a\nb")]),
+            "two\\nlines k\\r=\"a\\nb\""
+        );
+        let cut = line(&"ä".repeat(LINE_BYTES_MAX), &[]);
+        assert!(cut.len() <= LINE_BYTES_MAX + 3 && cut.ends_with("ä..."));
+    }
+}

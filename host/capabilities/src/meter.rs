@@ -1,0 +1,121 @@
+//! Limits of one guest call, and the count of what it used.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// What one instance, and each of its calls, may use. All are named in the header of its journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Linear memory of the instance, in bytes. A service of 100 ports x 100 servers needs 20 MiB.
+    pub memory_bytes: u64,
+    /// CPU time of one call, in milliseconds, without what it waits for the host. Generous, since it is measured as
+    /// wall-clock time on a machine that does other things too.
+    pub cpu_ms: u64,
+    /// Questions that one call may ask. A rate-limited creation of 10,000 servers asks 31,000.
+    pub imports_per_call: u32,
+    /// Size of one answer, in bytes, the host's to the guest and the guest's to the host: a listing of 100,000
+    /// resources is 30 MiB.
+    pub answer_bytes: u64,
+    /// Lines of log that one call may write; further ones are dropped and counted.
+    pub log_lines_per_call: u32,
+    /// Lines of metrics that one call may write; further ones are dropped and counted.
+    pub metric_lines_per_call: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            memory_bytes: 256 << 20,
+            cpu_ms: 10_000,
+            imports_per_call: 100_000,
+            answer_bytes: 64 << 20,
+            log_lines_per_call: 1_000,
+            metric_lines_per_call: 10_000,
+        }
+    }
+}
+
+/// What the running call has used so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Used {
+    /// Questions asked.
+    pub imports: u32,
+    /// Time spent in imports: it does not count against the CPU limit.
+    pub waited: Duration,
+    /// Lines of log written or dropped.
+    pub log_lines: u32,
+    /// Lines of log dropped.
+    pub log_lines_dropped: u32,
+    /// Lines of metrics written or dropped.
+    pub metric_lines: u32,
+    /// Lines of metrics dropped.
+    pub metric_lines_dropped: u32,
+}
+
+/// What an instance has brought about, over all its calls, whatever became of them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Effects {
+    /// Objects created.
+    pub created: u64,
+    /// Objects destroyed.
+    pub destroyed: u64,
+}
+
+/// Counts one instance's use against its limits.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Meter {
+    /// What may be used.
+    pub limits: Limits,
+    /// What the running call, or the last one, used.
+    pub used: Used,
+    /// What came of it.
+    pub effects: Effects,
+}
+
+impl Meter {
+    /// A meter for `limits` that has counted nothing yet.
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            ..Self::default()
+        }
+    }
+
+    /// Starts to count anew.
+    pub fn begin_call(&mut self) {
+        self.used = Used::default();
+    }
+
+    /// Counts a question; false where the call has asked as many as it may.
+    pub(crate) fn question(&mut self) -> bool {
+        self.used.imports = self.used.imports.saturating_add(1);
+        self.used.imports <= self.limits.imports_per_call
+    }
+
+    /// Counts a line of log; false where it is to be dropped.
+    pub(crate) fn log_line(&mut self) -> bool {
+        count(
+            &mut self.used.log_lines,
+            &mut self.used.log_lines_dropped,
+            self.limits.log_lines_per_call,
+        )
+    }
+
+    /// Counts a line of metrics; false where it is to be dropped.
+    pub(crate) fn metric_line(&mut self) -> bool {
+        count(
+            &mut self.used.metric_lines,
+            &mut self.used.metric_lines_dropped,
+            self.limits.metric_lines_per_call,
+        )
+    }
+}
+
+fn count(lines: &mut u32, dropped: &mut u32, limit: u32) -> bool {
+    *lines = lines.saturating_add(1);
+    let fits = *lines <= limit;
+    *dropped = dropped.saturating_add(u32::from(!fits));
+    fits
+}

@@ -1,0 +1,193 @@
+//! `trueup:host/metrics`: counters, gauges and histograms that guests keep, summed over instances.
+//!
+//! Nothing here is recorded: metrics are made from what is recorded, so a replay makes them again.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::{Mutex, PoisonError};
+
+use crate::bindings::host::metrics::Label;
+
+/// So many different series one registry holds; a line for one more is dropped. A guest with a label per object
+/// would otherwise fill the host's memory and its operator's time-series database.
+pub const SERIES_MAX: usize = 10_000;
+
+/// A series' name and labels may be so long together, in bytes; a longer line is dropped.
+pub const SERIES_NAME_BYTES_MAX: usize = 1 << 10;
+
+/// The instance under which the host's own lines are taken: they are few, and always fit.
+pub const HOST: &str = "host";
+
+/// Buckets of a histogram, upper bounds in the metric's own unit: the Prometheus client libraries' default.
+pub const BUCKETS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+
+#[derive(Debug, Clone, PartialEq)]
+enum Series {
+    Counter(u64),
+    /// By instance; the series shows their sum.
+    Gauge(BTreeMap<String, f64>),
+    Histogram {
+        counts: [u64; BUCKETS.len()],
+        count: u64,
+        sum: f64,
+    },
+}
+
+/// All series of one host, or of one scenario.
+#[derive(Debug, Default)]
+pub struct Registry {
+    series: Mutex<BTreeMap<String, Series>>,
+}
+
+/// One line of a guest.
+#[derive(Debug, Clone, Copy)]
+pub enum Line {
+    /// Adds to a counter.
+    CounterAdd(u64),
+    /// Sets a gauge of this instance.
+    GaugeSet(f64),
+    /// Adds an observation to a histogram.
+    HistogramObserve(f64),
+}
+
+/// `name{key="value",...}`, labels in order of their keys, values escaped as Prometheus' text format has it.
+pub fn series_name(name: &str, labels: &[Label]) -> String {
+    let mut sorted: Vec<&Label> = labels.iter().collect();
+    sorted.sort_by(|a, b| a.key.cmp(&b.key));
+    let mut text = String::from(name);
+    for (index, label) in sorted.iter().enumerate() {
+        let open = if index == 0 { '{' } else { ',' };
+        let value = label
+            .value
+            .replace('\\', "\\\\")
+            .replace('"', "\\\"")
+            .replace('\n', "\\n");
+        // Writing to a String can't fail.
+        let _ = write!(text, "{open}{}=\"{value}\"", label.key);
+    }
+    if !sorted.is_empty() {
+        text.push('}');
+    }
+    text
+}
+
+impl Registry {
+    /// Takes a line of `instance`; false where it was dropped: the registry is full, or the name is in use for
+    /// another kind of series, or too long.
+    pub fn take(&self, instance: &str, name: &str, labels: &[Label], line: Line) -> bool {
+        let bytes = name.len()
+            + labels
+                .iter()
+                .map(|label| label.key.len() + label.value.len())
+                .sum::<usize>();
+        if bytes > SERIES_NAME_BYTES_MAX {
+            return false;
+        }
+        let name = series_name(name, labels);
+        let mut all = self.series.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= SERIES_MAX && instance != HOST && !all.contains_key(&name) {
+            return false;
+        }
+        let series = all.entry(name).or_insert_with(|| match line {
+            Line::CounterAdd(_) => Series::Counter(0),
+            Line::GaugeSet(_) => Series::Gauge(BTreeMap::new()),
+            Line::HistogramObserve(_) => Series::Histogram {
+                counts: [0; BUCKETS.len()],
+                count: 0,
+                sum: 0.0,
+            },
+        });
+        match (series, line) {
+            (Series::Counter(sum), Line::CounterAdd(delta)) => *sum = sum.saturating_add(delta),
+            (Series::Gauge(values), Line::GaugeSet(value)) => {
+                values.insert(instance.to_owned(), value);
+            }
+            (Series::Histogram { counts, count, sum }, Line::HistogramObserve(value)) => {
+                for (bound, bucket) in BUCKETS.iter().zip(counts) {
+                    *bucket += u64::from(value <= *bound);
+                }
+                *count += 1;
+                *sum += value;
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// The number that a series shows: a counter's sum, a gauge's sum over instances, a histogram's count.
+    /// None where the series was never touched.
+    pub fn number(&self, series: &str) -> Option<f64> {
+        let all = self.series.lock().unwrap_or_else(PoisonError::into_inner);
+        #[expect(clippy::cast_precision_loss, reason = "a metric is a float wherever it is shown")]
+        Some(match all.get(series)? {
+            Series::Counter(sum) => *sum as f64,
+            Series::Gauge(values) => values.values().sum(),
+            Series::Histogram { count, .. } => *count as f64,
+        })
+    }
+
+    /// Every series and the number that it shows, by name.
+    pub fn numbers(&self) -> BTreeMap<String, f64> {
+        let names: Vec<String> = {
+            let all = self.series.lock().unwrap_or_else(PoisonError::into_inner);
+            all.keys().cloned().collect()
+        };
+        names
+            .into_iter()
+            .filter_map(|name| self.number(&name).map(|number| (name, number)))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn label(key: &str, value: &str) -> Label {
+        Label {
+            key: key.into(),
+            value: value.into(),
+        }
+    }
+
+    #[test]
+    fn series_are_named_by_labels_in_order_of_their_keys() {
+        assert_eq!(series_name("up", &[]), "up");
+        assert_eq!(
+            series_name("n", &[label("z", "1"), label("a", "q\"\\\n")]),
+            r#"n{a="q\"\\\n",z="1"}"#
+        );
+    }
+
+    #[test]
+    fn counters_add_gauges_sum_over_instances_histograms_count() {
+        let registry = Registry::default();
+        assert!(registry.take("a", "c", &[], Line::CounterAdd(2)));
+        assert!(registry.take("b", "c", &[], Line::CounterAdd(3)));
+        assert_eq!(registry.number("c"), Some(5.0));
+        assert!(registry.take("a", "g", &[], Line::GaugeSet(4.0)));
+        assert!(registry.take("b", "g", &[], Line::GaugeSet(1.0)));
+        assert!(registry.take("a", "g", &[], Line::GaugeSet(0.0)));
+        assert_eq!(registry.number("g"), Some(1.0));
+        assert!(registry.take("a", "h", &[], Line::HistogramObserve(0.3)));
+        assert_eq!(registry.number("h"), Some(1.0));
+        assert!(
+            !registry.take("a", "c", &[], Line::GaugeSet(1.0)),
+            "a name has one kind"
+        );
+        assert_eq!(registry.number("never"), None);
+        assert_eq!(registry.numbers().len(), 3);
+    }
+
+    #[test]
+    fn a_full_registry_takes_no_new_series_but_still_the_old() {
+        let registry = Registry::default();
+        for index in 0..SERIES_MAX {
+            assert!(registry.take("a", &format!("n{index}"), &[], Line::CounterAdd(1)));
+        }
+        assert!(!registry.take("a", "one more", &[], Line::CounterAdd(1)));
+        assert!(registry.take("a", "n0", &[], Line::CounterAdd(1)));
+        assert!(registry.take(HOST, "the host's", &[], Line::CounterAdd(1)));
+        assert!(!registry.take(HOST, &"n".repeat(SERIES_NAME_BYTES_MAX + 1), &[], Line::CounterAdd(1)));
+    }
+}

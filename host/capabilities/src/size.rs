@@ -1,0 +1,66 @@
+//! How large an answer is: what the limit on answers counts.
+//!
+//! Counted on the value, not on its JSON, so that the limit holds, and costs little, whether or not anything is
+//! recorded.
+
+use crate::lbaas::{Error, Object, Spec, State};
+
+/// The bytes that a value brings into a guest's memory, roughly: its own and those of its texts.
+pub trait AnswerSize {
+    /// The size in bytes.
+    fn bytes(&self) -> usize;
+}
+
+macro_rules! flat {
+    ($($plain:ty),*) => { $(impl AnswerSize for $plain {
+        fn bytes(&self) -> usize {
+            size_of::<Self>()
+        }
+    })* };
+}
+
+flat!((), bool, u64, State);
+
+impl AnswerSize for String {
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.len()
+    }
+}
+
+impl<T: AnswerSize> AnswerSize for Vec<T> {
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.iter().map(AnswerSize::bytes).sum::<usize>()
+    }
+}
+
+impl<T: AnswerSize, E: AnswerSize> AnswerSize for Result<T, E> {
+    fn bytes(&self) -> usize {
+        match self {
+            Ok(value) => value.bytes(),
+            Err(error) => error.bytes(),
+        }
+    }
+}
+
+impl AnswerSize for Error {
+    fn bytes(&self) -> usize {
+        size_of::<Self>()
+            + match self {
+                Self::NotFound | Self::RateLimited(_) | Self::Unauthorized => 0,
+                Self::Refused((_, text)) | Self::Unavailable(text) | Self::AccessDenied(text) => text.len(),
+            }
+    }
+}
+
+impl AnswerSize for Object {
+    fn bytes(&self) -> usize {
+        size_of::<Self>()
+            + self.identifier.len()
+            + match &self.spec {
+                Spec::Backend(b) => b.name.len() + b.load_balancer.len() + b.health_check.len(),
+                Spec::Frontend(f) => f.name.len() + f.load_balancer.len() + f.default_backend.len(),
+                Spec::Bind(b) => b.name.len() + b.frontend.len() + b.address.len(),
+                Spec::Server(s) => s.name.len() + s.backend.len() + s.ip.len() + s.check.len(),
+            }
+    }
+}

@@ -1,0 +1,77 @@
+//! `trueup:host/timers`: what an instance asked to be woken for.
+//!
+//! Keeps the order in which timers fire (by time, then id); fires nothing itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The timers of one instance. Ids count up from 1.
+#[derive(Debug, Default)]
+pub struct Timers {
+    last: u64,
+    due: BTreeSet<(u64, u64)>,
+    by_id: BTreeMap<u64, u64>,
+}
+
+impl Timers {
+    /// Schedules a timer for `now_ms + delay_ms` and answers its id.
+    pub fn schedule(&mut self, now_ms: u64, delay_ms: u64) -> u64 {
+        self.last += 1;
+        let due_ms = now_ms.saturating_add(delay_ms);
+        self.due.insert((due_ms, self.last));
+        self.by_id.insert(self.last, due_ms);
+        self.last
+    }
+
+    /// False where the timer has fired already or never existed.
+    pub fn cancel(&mut self, timer: u64) -> bool {
+        match self.by_id.remove(&timer) {
+            Some(due_ms) => self.due.remove(&(due_ms, timer)),
+            None => false,
+        }
+    }
+
+    /// Takes the first timer that is due at `now_ms`: its time and its id.
+    pub fn take_due(&mut self, now_ms: u64) -> Option<(u64, u64)> {
+        let &(due_ms, timer) = self.due.first().filter(|&&(due_ms, _)| due_ms <= now_ms)?;
+        self.cancel(timer);
+        Some((due_ms, timer))
+    }
+
+    /// When the next timer is due; none where there is none.
+    pub fn next_due_ms(&self) -> Option<u64> {
+        self.due.first().map(|&(due_ms, _)| due_ms)
+    }
+
+    /// How many timers wait.
+    pub fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    /// True where no timer waits.
+    pub fn is_empty(&self) -> bool {
+        self.by_id.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timers_fire_in_order_of_time_then_id_and_once() {
+        let mut timers = Timers::default();
+        let late = timers.schedule(0, 20);
+        let first = timers.schedule(5, 5);
+        let second = timers.schedule(0, 10);
+        assert_eq!((late, first, second), (1, 2, 3));
+        assert_eq!(timers.take_due(9), None);
+        assert_eq!(timers.take_due(10), Some((10, first)));
+        assert!(!timers.cancel(first), "it has fired");
+        assert!(timers.cancel(second));
+        assert_eq!(timers.take_due(15), None);
+        assert_eq!(timers.next_due_ms(), Some(20));
+        assert_eq!(timers.take_due(20), Some((20, late)));
+        assert!(timers.is_empty());
+        assert_eq!(timers.schedule(u64::MAX, 1), 4, "the end of time is late enough");
+    }
+}

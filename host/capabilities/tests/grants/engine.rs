@@ -1,0 +1,153 @@
+//! A simulated Engine that remembers what it was asked, and what the tests ask for.
+
+use std::sync::{Arc, Mutex};
+
+use trueup_capabilities::Answer;
+use trueup_capabilities::clock::VirtualClock;
+use trueup_capabilities::faults::Faults;
+use trueup_capabilities::lbaas::simulated::{Resource, Simulated};
+use trueup_capabilities::lbaas::{
+    Api, Backend, Bind, Error, Frontend, Kind, Mode, Object, ObjectRef, Server, Spec, State,
+};
+
+/// A simulated Engine that remembers what it was asked.
+pub(crate) struct Engine {
+    simulated: Simulated,
+    asked: Mutex<Vec<String>>,
+}
+
+impl Engine {
+    fn note(&self, what: String) {
+        self.asked.lock().unwrap().push(what);
+    }
+
+    /// What was asked since the last time.
+    pub(crate) fn asked(&self) -> Vec<String> {
+        std::mem::take(&mut *self.asked.lock().unwrap())
+    }
+}
+
+pub(crate) fn names(refs: &[ObjectRef]) -> String {
+    refs.iter()
+        .map(|reference| reference.identifier.as_str())
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+impl Api for Engine {
+    fn load_balancer<'a>(&'a self, identifier: &'a str) -> Answer<'a, Result<State, Error>> {
+        self.note(format!("load-balancer {identifier}"));
+        self.simulated.load_balancer(identifier)
+    }
+
+    fn list_tagged<'a>(&'a self, tag: &'a str) -> Answer<'a, Result<Vec<Object>, Error>> {
+        self.note(format!("list-tagged {tag}"));
+        self.simulated.list_tagged(tag)
+    }
+
+    fn get<'a>(&'a self, refs: &'a [ObjectRef]) -> Answer<'a, Vec<Result<Object, Error>>> {
+        self.note(format!("get {}", names(refs)));
+        self.simulated.get(refs)
+    }
+
+    fn create<'a>(&'a self, specs: &'a [Spec], tags: &'a [String]) -> Answer<'a, Vec<Result<Object, Error>>> {
+        self.note(format!(
+            "create {}",
+            specs.iter().map(Spec::name).collect::<Vec<_>>().join(" ")
+        ));
+        self.simulated.create(specs, tags)
+    }
+
+    fn reset<'a>(&'a self, refs: &'a [ObjectRef]) -> Answer<'a, Vec<Result<(), Error>>> {
+        self.note(format!("reset {}", names(refs)));
+        self.simulated.reset(refs)
+    }
+
+    fn destroy<'a>(&'a self, refs: &'a [ObjectRef]) -> Answer<'a, Vec<Result<(), Error>>> {
+        self.note(format!("destroy {}", names(refs)));
+        self.simulated.destroy(refs)
+    }
+}
+
+pub(crate) fn backend(name: &str, load_balancer: &str) -> Spec {
+    Spec::Backend(Backend {
+        name: name.into(),
+        load_balancer: load_balancer.into(),
+        mode: Mode::Tcp,
+        health_check: String::new(),
+    })
+}
+
+pub(crate) fn frontend(name: &str, load_balancer: &str, default_backend: &str) -> Spec {
+    let (name, load_balancer, default_backend) = (name.into(), load_balancer.into(), default_backend.into());
+    Spec::Frontend(Frontend {
+        name,
+        load_balancer,
+        mode: Mode::Tcp,
+        default_backend,
+    })
+}
+
+pub(crate) fn bind(name: &str, frontend: &str) -> Spec {
+    Spec::Bind(Bind {
+        name: name.into(),
+        frontend: frontend.into(),
+        address: "203.0.113.1".into(),
+        port: 80,
+    })
+}
+
+pub(crate) fn server(name: &str, backend: &str) -> Spec {
+    Spec::Server(Server {
+        name: name.into(),
+        backend: backend.into(),
+        ip: "10.0.0.1".into(),
+        port: 80,
+        check: "enabled".into(),
+    })
+}
+
+pub(crate) fn reference(identifier: &str) -> ObjectRef {
+    let kind = match identifier.as_bytes()[0] {
+        b'b' => Kind::Backend,
+        b'f' => Kind::Frontend,
+        b'n' => Kind::Bind,
+        _ => Kind::Server,
+    };
+    ObjectRef {
+        kind,
+        identifier: identifier.into(),
+    }
+}
+
+pub(crate) fn refs(identifiers: &[&str]) -> Vec<ObjectRef> {
+    identifiers.iter().map(|identifier| reference(identifier)).collect()
+}
+
+/// On each of `lb-1` and `lb-2` one of each kind (`b1`, `f1`, `n1` and `s1` on the first), all tagged `t`.
+pub(crate) fn engine() -> Arc<Engine> {
+    let simulated = Simulated::new(Arc::new(VirtualClock::new(0)), Arc::new(Faults::default()), 0);
+    for n in ["1", "2"] {
+        let load_balancer = format!("lb-{n}");
+        simulated.put_load_balancer(load_balancer.clone(), State::Ok);
+        let [b, f, bi, s] = ["b", "f", "n", "s"].map(|kind| format!("{kind}{n}"));
+        let specs = [
+            (b.clone(), backend(&b, &load_balancer)),
+            (f.clone(), frontend(&f, &load_balancer, &b)),
+            (bi.clone(), bind(&bi, &f)),
+            (s.clone(), server(&s, &b)),
+        ];
+        for (identifier, spec) in specs {
+            simulated.put(Resource {
+                identifier,
+                state: State::Ok,
+                tags: vec!["t".into()],
+                spec,
+            });
+        }
+    }
+    Arc::new(Engine {
+        simulated,
+        asked: Mutex::default(),
+    })
+}

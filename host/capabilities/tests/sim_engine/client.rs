@@ -1,0 +1,132 @@
+//! A simulated Engine with a client that asks it, and what the client sends.
+
+use std::time::Duration;
+
+use reqwest::{Client, Method, Response};
+use serde_json::{Value, json};
+use trueup_capabilities::lbaas::server::{ServerConfig, SimulatedEngine, StartError};
+
+pub(crate) const BACKENDS: &str = "/api/LBaaS/v1/backend.json";
+pub(crate) const FRONTENDS: &str = "/api/LBaaS/v1/frontend.json";
+pub(crate) const BINDS: &str = "/api/LBaaS/v1/bind.json";
+pub(crate) const SERVERS: &str = "/api/LBaaS/v1/server.json";
+pub(crate) const BALANCERS: &str = "/api/LBaaS/v1/loadbalancer.json";
+pub(crate) const RESOURCES: &str = "/api/core/v1/resource.json";
+
+pub(crate) struct Sim {
+    pub(crate) engine: SimulatedEngine,
+    pub(crate) client: Client,
+}
+
+impl Sim {
+    pub(crate) async fn start(config: Value) -> Self {
+        Self::try_start(config).await.unwrap()
+    }
+
+    pub(crate) async fn try_start(config: Value) -> Result<Self, StartError> {
+        let config: ServerConfig = serde_json::from_value(config).unwrap();
+        let engine = SimulatedEngine::start(config, "127.0.0.1:0".parse().unwrap()).await?;
+        // Another test may have been first.
+        _ = rustls::crypto::ring::default_provider().install_default();
+        let client = Client::builder()
+            .no_proxy()
+            .timeout(Duration::from_secs(5))
+            .build()
+            .unwrap();
+        Ok(Self { engine, client })
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.engine.local_addr())
+    }
+
+    pub(crate) async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> reqwest::Result<Response> {
+        let request = self
+            .client
+            .request(method, self.url(path))
+            .header("Authorization", "Token simulated");
+        match body {
+            Some(body) => request.json(body).send().await,
+            None => request.send().await,
+        }
+    }
+
+    /// Status and body; the body is null where there is none.
+    pub(crate) async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> (u16, Value) {
+        let response = self.send(method, path, body).await.unwrap();
+        let status = response.status().as_u16();
+        let body = response.bytes().await.unwrap();
+        (
+            status,
+            if body.is_empty() {
+                Value::Null
+            } else {
+                serde_json::from_slice(&body).unwrap()
+            },
+        )
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Value {
+        let (status, body) = self.ask(Method::GET, path, None).await;
+        assert_eq!(status, 200, "GET {path}: {body}");
+        body
+    }
+
+    pub(crate) async fn put(&self, path: &str, body: &Value) -> Value {
+        let (status, body) = self.ask(Method::PUT, path, Some(body)).await;
+        assert!(matches!(status, 200 | 204), "PUT {path}: {status} {body}");
+        body
+    }
+
+    /// The identifier of what was created.
+    pub(crate) async fn create(&self, path: &str, body: Value) -> String {
+        let (status, body) = self.ask(Method::POST, path, Some(&body)).await;
+        assert_eq!(status, 201, "POST {path}: {body}");
+        text(&body, "/identifier")
+    }
+
+    pub(crate) async fn fault(&self, fault: Value) {
+        let (status, body) = self.ask(Method::POST, "/faults", Some(&fault)).await;
+        assert_eq!(status, 201, "{fault}: {body}");
+    }
+
+    pub(crate) async fn tag(&self, identifier: &str, tag: &str) -> u16 {
+        self.ask(
+            Method::POST,
+            &format!("{RESOURCES}/{identifier}/tags/{tag}"),
+            Some(&json!("")),
+        )
+        .await
+        .0
+    }
+
+    pub(crate) async fn tags(&self, identifier: &str) -> Value {
+        self.get(&format!("{RESOURCES}/{identifier}")).await["tags"].clone()
+    }
+
+    pub(crate) async fn names(&self, path: &str) -> Vec<String> {
+        let page = self.get(path).await;
+        page["data"]["data"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|entry| text(entry, "/name"))
+            .collect()
+    }
+}
+
+pub(crate) fn text(value: &Value, pointer: &str) -> String {
+    value
+        .pointer(pointer)
+        .and_then(Value::as_str)
+        .unwrap_or_else(|| panic!("no text at {pointer}: {value}"))
+        .to_owned()
+}
+
+pub(crate) fn backend(name: &str) -> Value {
+    json!({"name": name, "mode": "tcp", "load_balancer": "lb-1", "health_check": "\"adv_check\": \"tcp-check\""})
+}
+
+pub(crate) fn server(name: &str, backend: &str) -> Value {
+    json!({"name": name, "ip": "192.0.2.1", "port": 30080, "check": "enabled", "backend": backend})
+}

@@ -1,0 +1,22 @@
+//! `trueup completions`: what a shell completes.
+
+use clap::CommandFactory as _;
+use clap_complete::Shell;
+
+use crate::exit::{Ending, Exit};
+
+/// Prints completions for a shell.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  trueup completions bash > /etc/bash_completion.d/trueup")]
+pub(crate) struct Args {
+    /// The shell.
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+pub(crate) fn exec(args: Args) -> Ending {
+    let mut command = super::Cli::command();
+    let name = command.get_name().to_owned();
+    clap_complete::generate(args.shell, &mut command, name, &mut std::io::stdout());
+    Ok(Exit::Done)
+}

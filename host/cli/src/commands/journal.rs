@@ -1,0 +1,142 @@
+//! `trueup journal`: reads recordings.
+
+use std::path::PathBuf;
+
+use serde_json::value::RawValue;
+use trueup_journal::{Ending, Entry, Event, Header, Segment};
+
+use crate::exit::{Ending as CommandEnding, Exit, misused};
+use crate::output::{self, Output};
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// Shows a recording, a line an entry.
+    #[command(
+        after_help = "Examples:\n  trueup journal show 0.jsonl\n  trueup journal show --call api.create --call reconcile 0.jsonl\n  trueup journal show --output json 0.jsonl | jq ."
+    )]
+    Show(Show),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Show {
+    /// Recordings.
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+    /// Only calls and questions whose name holds this text; may be given several times.
+    #[arg(long, value_name = "TEXT")]
+    call: Vec<String>,
+    /// Arguments and answers in full, not cut to the line.
+    #[arg(long)]
+    full: bool,
+}
+
+/// So many characters of arguments, answers and results one line shows.
+const SHOWN_MAX: usize = 100;
+
+pub(crate) fn exec(command: Command, output: Output) -> CommandEnding {
+    let Command::Show(show) = command;
+    let mut shown = Vec::new();
+    for file in &show.files {
+        let segment = Segment::read(file).map_err(misused)?;
+        if let Some(torn) = &segment.torn {
+            eprintln!("warning: {torn}");
+        }
+        let entries = select(&segment.entries, &show.call);
+        match output {
+            Output::Json => {
+                let header = Entry {
+                    n: segment.first,
+                    event: Event::Header(Box::new(segment.header.clone())),
+                };
+                let lines = std::iter::once(header.to_line()).chain(entries.iter().map(|entry| entry.to_line()));
+                for line in lines {
+                    shown.push(RawValue::from_string(line).map_err(anyhow::Error::from)?);
+                }
+            }
+            Output::Text => {
+                output::line(&headline(file, &segment.header))?;
+                for entry in entries {
+                    output::line(&line(entry, if show.full { usize::MAX } else { SHOWN_MAX }))?;
+                }
+            }
+        }
+    }
+    if output == Output::Json {
+        output::json(&shown)?;
+    }
+    Ok(Exit::Done)
+}
+
+/// The entries whose name holds one of the texts; the result of a call goes with the call.
+fn select<'e>(entries: &'e [Entry], wanted: &[String]) -> Vec<&'e Entry> {
+    let fits = |name: &str| wanted.is_empty() || wanted.iter().any(|text| name.contains(text.as_str()));
+    let mut in_wanted_call = false;
+    let keep = |entry: &&Entry| match &entry.event {
+        Event::Header(_) => true,
+        Event::Call(call) => {
+            in_wanted_call = fits(&call.name);
+            in_wanted_call
+        }
+        Event::Ask(ask) => fits(&ask.name),
+        Event::Ending(_) => in_wanted_call,
+    };
+    entries.iter().filter(keep).collect()
+}
+
+fn headline(file: &std::path::Path, header: &Header) -> String {
+    let state = if header.snapshot.is_some() {
+        "from a snapshot"
+    } else {
+        "from nothing"
+    };
+    format!(
+        "{}\n  guest {}@{}  {}  {state}\n  settings {}",
+        file.display(),
+        header.guest,
+        header.version,
+        header.digest,
+        header.settings
+    )
+}
+
+fn line(entry: &Entry, max: usize) -> String {
+    let n = entry.n;
+    match &entry.event {
+        Event::Header(header) => format!("{n:>6}  segment of {}@{}", header.guest, header.version),
+        Event::Call(call) => format!(
+            "{n:>6}  {}  call {} {}",
+            time(call.at_ms),
+            call.name,
+            cut(call.args.get(), max)
+        ),
+        Event::Ask(ask) => {
+            let answer = ask
+                .answer
+                .as_ref()
+                .map_or_else(|| "no answer".to_owned(), |answer| cut(answer.get(), max));
+            format!("{n:>6}      {} {} -> {answer}", ask.name, cut(ask.args.get(), max))
+        }
+        Event::Ending(ending) => match ending {
+            Ending::Result(result) => format!("{n:>6}    result {}", cut(result.get(), max)),
+            Ending::Trap(text) => format!("{n:>6}    trap: {text}"),
+            Ending::Deadline(text) => format!("{n:>6}    deadline: {text}"),
+            Ending::Memory(text) => format!("{n:>6}    memory: {text}"),
+            Ending::Cancelled(text) => format!("{n:>6}    cancelled: {text}"),
+        },
+    }
+}
+
+fn cut(text: &str, max: usize) -> String {
+    match text.char_indices().nth(max) {
+        Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
+    }
+}
+
+/// When a call began, in UTC.
+fn time(at_ms: u64) -> String {
+    let at = i64::try_from(at_ms)
+        .ok()
+        .and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+    at.map_or_else(|| format!("{at_ms} ms"), |at| format!("{at:.3}"))
+}

@@ -1,0 +1,139 @@
+//! The commands, one file each: its arguments and one `exec`.
+
+mod completions;
+mod guest;
+mod journal;
+mod plan;
+mod replay;
+mod run;
+mod sim;
+mod test;
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+use trueup_runtime::registry::{Builtin, Registry};
+use trueup_runtime::{Engine, EngineOptions};
+
+use crate::exit::Ending;
+use crate::output::Output;
+
+/// Brings network control planes true: runs decision logic as WebAssembly guests, records every question that they
+/// ask, and replays it.
+#[derive(Debug, Parser)]
+#[command(version, propagate_version = true, after_help = EXAMPLES)]
+pub(crate) struct Cli {
+    /// How data is written to stdout.
+    #[arg(long, global = true, value_enum, default_value = "text")]
+    output: Output,
+    #[command(subcommand)]
+    command: Command,
+}
+
+impl Cli {
+    /// Whether this process is a simulated server.
+    pub(crate) fn is_simulator(&self) -> bool {
+        matches!(self.command, Command::Sim(_))
+    }
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  trueup run examples/quickstart --once     bring everything true once, and end
+  trueup plan examples/quickstart           what a run would do now; changes nothing
+  trueup test tests/scenarios               what the guests must do
+  trueup replay FILE.jsonl                  decide a recording again, and compare
+  trueup journal show FILE.jsonl            read a recording
+
+Exit codes: 0 done; 1 failed; 2 misused, unreadable input, or nothing to do it on; 3 differs.
+Log: TRUEUP_LOG=debug, or TRUEUP_LOG=info,guest=info,trueup::sim=warn for what the guests say.";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(run::Args),
+    Plan(plan::Args),
+    Test(test::Args),
+    Replay(replay::Args),
+    /// Reads recordings.
+    #[command(subcommand)]
+    Journal(journal::Command),
+    /// Shows guests.
+    #[command(subcommand)]
+    Guest(guest::Command),
+    /// Starts simulated servers, for trying and testing.
+    #[command(subcommand)]
+    Sim(sim::Command),
+    Completions(completions::Args),
+}
+
+/// Runs the command.
+pub(crate) fn exec(cli: Cli) -> Ending {
+    let output = cli.output;
+    match cli.command {
+        Command::Run(args) => run::exec(args, output),
+        Command::Plan(args) => plan::exec(args, output),
+        Command::Test(args) => test::exec(args, output),
+        Command::Replay(args) => replay::exec(args, output),
+        Command::Journal(command) => journal::exec(command, output),
+        Command::Guest(command) => guest::exec(command, output),
+        Command::Sim(command) => sim::exec(command),
+        Command::Completions(args) => completions::exec(args),
+    }
+}
+
+/// The guests that ship, by name and version.
+fn registry() -> Registry {
+    let builtin = |guest: &trueup_guests_builtin::Builtin| Builtin {
+        name: guest.name,
+        version: guest.version,
+        bytes: guest.bytes,
+    };
+    Registry::new(trueup_guests_builtin::GUESTS.iter().map(builtin).collect())
+}
+
+/// An engine that keeps what it compiles in the user's cache folder (XDG Base Directory Specification).
+fn engine() -> anyhow::Result<Engine> {
+    let cache = std::env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .filter(|folder| folder.is_absolute());
+    let cache = cache.or_else(|| std::env::home_dir().map(|home| home.join(".cache")));
+    let options = EngineOptions {
+        cache_dir: cache.map(|cache| cache.join("trueup")),
+        ..EngineOptions::default()
+    };
+    Ok(Engine::new(&options)?)
+}
+
+/// Answers when the operator or the system wants the program to end.
+async fn stopped() {
+    let terminate = async {
+        match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
+            Ok(mut signal) => {
+                signal.recv().await;
+            }
+            Err(error) => {
+                tracing::warn!("listening for SIGTERM: {error}");
+                std::future::pending::<()>().await;
+            }
+        }
+    };
+    tokio::select! {
+        () = terminate => {}
+        interrupted = tokio::signal::ctrl_c() => {
+            if let Err(error) = interrupted {
+                tracing::warn!("listening for ctrl-c: {error}");
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+}
+
+/// Runs to the end on a thread for each core.
+fn block_on<F: Future>(future: F) -> anyhow::Result<F::Output> {
+    use anyhow::Context as _;
+    let threads = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("starting threads")?;
+    Ok(threads.block_on(future))
+}

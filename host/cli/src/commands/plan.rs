@@ -1,0 +1,122 @@
+//! `trueup plan`: what a run would do now.
+
+use std::path::PathBuf;
+
+use trueup_runtime::plan::{self, Action, KeyPlan, Plan, Write};
+use trueup_runtime::run::StateLock;
+
+use crate::exit::{Ending, Exit};
+use crate::output::{self, Output};
+
+/// Shows what a run would do now, and changes nothing.
+///
+/// The guest's real decision runs to its end in a simulation that is filled from real reads. Exits 3 where there are
+/// changes, 1 where something would fail.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  trueup plan examples/quickstart\n  trueup plan /etc/trueup --output json\n  trueup plan /etc/trueup --orphans"
+)]
+pub(crate) struct Args {
+    /// A TOML file, or a folder with `trueup.toml`.
+    config: PathBuf,
+    /// Also lists children of the configured load balancers that no Service owns.
+    #[arg(long)]
+    orphans: bool,
+}
+
+pub(crate) fn exec(args: Args, output: Output) -> Ending {
+    let config = super::run::read(&args.config, &[])?;
+    // A simulated Engine of its own writes to the same file as that of a host that runs.
+    let _lock = if config.lbaas.sim.is_some() {
+        Some(StateLock::take(&config.state_dir)?)
+    } else {
+        None
+    };
+    let plan = super::block_on(plan::plan(&config, &super::registry(), args.orphans))??;
+    match output {
+        Output::Json => output::json(&plan)?,
+        Output::Text => show(&plan, args.orphans)?,
+    }
+    Ok(if plan.failed() > 0 || !plan.problems.is_empty() {
+        Exit::Failed
+    } else if plan.has_changes() {
+        Exit::Differs
+    } else {
+        Exit::Done
+    })
+}
+
+fn show(plan: &Plan, orphans: bool) -> anyhow::Result<()> {
+    for problem in &plan.problems {
+        eprintln!("warning: {problem}");
+    }
+    for key in &plan.keys {
+        output::line(&headline(key))?;
+        for write in &key.writes {
+            output::line(&format!("  {}", line(write)))?;
+        }
+    }
+    for key in &plan.held {
+        output::line(&format!(
+            "{key}  held: its objects are kept while a manifest can't be read"
+        ))?;
+    }
+    if orphans {
+        output::line(&format!(
+            "{} orphans: resources of these load balancers that no Service owns",
+            plan.orphans.len()
+        ))?;
+        for orphan in &plan.orphans {
+            output::line(&format!(
+                "  ? {:<8} {}  {}",
+                orphan.kind, orphan.name, orphan.identifier
+            ))?;
+        }
+    }
+    let word = if plan.keys.len() == 1 { "service" } else { "services" };
+    let reset = if plan.reset() > 0 {
+        format!(", {} to apply again", plan.reset())
+    } else {
+        String::new()
+    };
+    output::line(&format!(
+        "{} {word}: {} to create, {} to destroy{reset}, {} failed",
+        plan.keys.len(),
+        plan.created(),
+        plan.destroyed(),
+        plan.failed()
+    ))
+}
+
+fn headline(key: &KeyPlan) -> String {
+    let count = |action| key.writes.iter().filter(|write| write.action == action).count();
+    let (created, destroyed, reset) = (count(Action::Create), count(Action::Destroy), count(Action::Reset));
+    let mut counts = Vec::new();
+    if created > 0 {
+        counts.push(format!("+{created}"));
+    }
+    if destroyed > 0 {
+        counts.push(format!("-{destroyed}"));
+    }
+    if reset > 0 {
+        counts.push(format!("~{reset}"));
+    }
+    let gone = if key.gone { " (gone)" } else { "" };
+    match (&key.error, counts.is_empty()) {
+        (Some(error), true) => format!("{}{gone}  fails: {error}", key.key),
+        (Some(error), false) => format!("{}{gone}  {}, then fails: {error}", key.key, counts.join(" ")),
+        (None, true) => format!("{}{gone}  nothing to do", key.key),
+        (None, false) => format!("{}{gone}  {}", key.key, counts.join(" ")),
+    }
+}
+
+fn line(write: &Write) -> String {
+    let sign = match write.action {
+        Action::Create => '+',
+        Action::Reset => '~',
+        Action::Destroy => '-',
+    };
+    format!("{sign} {:<8} {}  {}", write.kind, write.name, write.details)
+        .trim_end()
+        .to_owned()
+}

@@ -1,0 +1,173 @@
+//! `trueup replay`: decides recordings again and compares.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::anyhow;
+use serde::Serialize;
+use trueup_journal::{Outcome, Segment};
+use trueup_runtime::capabilities::log::{Log, NoLog, TracingLog};
+use trueup_runtime::guests::Program;
+use trueup_runtime::registry::{Reference, Registry};
+use trueup_runtime::{Engine, replay};
+
+use crate::exit::{Ending, Exit, Failure, misused};
+use crate::output::{self, Output};
+
+/// Decides recordings again: the guest gets the recorded answers, and is compared with what it did.
+///
+/// Exits 0 where all are identical (as far as recorded), 3 where one is not.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  trueup replay .trueup/journals/lbaas/default%2Fweb/0.jsonl\n  trueup replay --guest target/my-guest.wasm incident.jsonl\n  trueup replay --guest lbaas@2 incident.jsonl"
+)]
+pub(crate) struct Args {
+    /// Recordings: each file stands by itself.
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+    /// Another guest: a file, or the name of one that ships. Without it, the recorded guest, found by its digest, else
+    /// by its name and version.
+    #[arg(long)]
+    guest: Option<String>,
+    /// Writes what the guest logs to the log.
+    #[arg(long)]
+    log: bool,
+}
+
+#[derive(Serialize)]
+struct Replayed {
+    file: String,
+    guest: String,
+    recorded_digest: String,
+    replayed_digest: String,
+    torn: Option<String>,
+    #[serde(flatten)]
+    outcome: Outcome,
+}
+
+pub(crate) fn exec(args: Args, output: Output) -> Ending {
+    let engine = super::engine()?;
+    let registry = super::registry();
+    let log: Arc<dyn Log> = if args.log {
+        Arc::new(TracingLog)
+    } else {
+        Arc::new(NoLog)
+    };
+    super::block_on(replay_all(&args, &engine, &registry, &log, output))?
+}
+
+async fn replay_all(args: &Args, engine: &Engine, registry: &Registry, log: &Arc<dyn Log>, output: Output) -> Ending {
+    let mut all = Vec::new();
+    let mut unreadable = 0;
+    // Recordings of one guest, however many, are replayed by one program.
+    let mut programs: BTreeMap<Reference, Arc<Program>> = BTreeMap::new();
+    for file in &args.files {
+        let segment = match Segment::read(file) {
+            Ok(segment) => segment,
+            Err(error) if args.files.len() == 1 => return Err(misused(error)),
+            Err(error) => {
+                // The others are worth a look all the same.
+                output::talk(&format!("error: {:#}", anyhow::Error::from(error)));
+                unreadable += 1;
+                continue;
+            }
+        };
+        let reference = reference(args.guest.as_deref(), &segment);
+        let program = match programs.get(&reference) {
+            Some(program) => Arc::clone(program),
+            None => {
+                let program = load(engine, registry, &reference, args.guest.is_some(), &segment)?;
+                programs.insert(reference, Arc::clone(&program));
+                program
+            }
+        };
+        let (header, torn) = (segment.header.clone(), segment.torn.as_ref().map(ToString::to_string));
+        let outcome = replay::replay(engine, &program, segment, Arc::clone(log)).await;
+        let outcome = outcome.map_err(|error| misused(anyhow!("{}: {error}", file.display())))?;
+        let replayed = Replayed {
+            file: file.display().to_string(),
+            guest: format!("{}@{}", program.guest.name, program.guest.version),
+            recorded_digest: header.digest,
+            replayed_digest: program.guest.digest.to_string(),
+            torn,
+            outcome,
+        };
+        if output == Output::Text {
+            show(&replayed)?;
+        }
+        all.push(replayed);
+    }
+    if output == Output::Json {
+        output::json(&all)?;
+    }
+    if unreadable > 0 {
+        return Err(misused(anyhow!(
+            "{unreadable} of {} recordings can't be read, see above",
+            args.files.len()
+        )));
+    }
+    Ok(if all.iter().all(|replayed| replayed.outcome.is_identical()) {
+        Exit::Done
+    } else {
+        Exit::Differs
+    })
+}
+
+/// The guest that was asked for; else the recorded one, by its digest; else the one of its name and version.
+fn reference(wanted: Option<&str>, segment: &Segment) -> Reference {
+    let header = &segment.header;
+    match wanted {
+        Some(file) if std::path::Path::new(file).is_file() => Reference::File(file.into()),
+        Some(name) => Reference::builtin(name),
+        None => {
+            let recorded = trueup_guests_builtin::GUESTS
+                .iter()
+                .find(|guest| guest.digest == header.digest);
+            recorded.map_or_else(
+                || Reference::Builtin {
+                    name: header.guest.clone(),
+                    version: header.version.clone(),
+                },
+                |guest| Reference::Builtin {
+                    name: guest.name.to_owned(),
+                    version: guest.version.to_owned(),
+                },
+            )
+        }
+    }
+}
+
+fn load(
+    engine: &Engine,
+    registry: &Registry,
+    reference: &Reference,
+    wanted: bool,
+    segment: &Segment,
+) -> Result<Arc<Program>, Failure> {
+    let header = &segment.header;
+    registry.program(engine, reference).map_err(|error| match wanted {
+        true => misused(error),
+        false => misused(anyhow!(
+            "{}: was recorded by guest `{}@{}` ({}): {error}; give it with --guest FILE",
+            segment.name,
+            header.guest,
+            header.version,
+            header.digest
+        )),
+    })
+}
+
+fn show(replayed: &Replayed) -> anyhow::Result<()> {
+    if let Some(torn) = &replayed.torn {
+        eprintln!("warning: {torn}");
+    }
+    output::line(&format!("{}: {}", replayed.file, replayed.outcome))?;
+    if replayed.recorded_digest != replayed.replayed_digest {
+        eprintln!(
+            "note: {} was recorded by another guest ({}) than `{}` ({})",
+            replayed.file, replayed.recorded_digest, replayed.guest, replayed.replayed_digest
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,74 @@
+//! `trueup test`: runs scenarios.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use trueup_runtime::scenario::{Guests, Summary, run_all};
+
+use crate::exit::{Ending, Exit, misused};
+use crate::output::{self, Output};
+
+/// Runs scenarios: what guests must do, against simulated capabilities with a virtual clock.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  trueup test tests/scenarios\n  trueup test --guest lbaas=target/my-lbaas.wasm tests/scenarios/lbaas"
+)]
+pub(crate) struct Args {
+    /// Scenario files, or folders of them: YAML or JSON.
+    #[arg(required = true)]
+    paths: Vec<PathBuf>,
+    /// Runs the scenarios of a guest against another build of it.
+    #[arg(long, value_name = "NAME=FILE", value_parser = guest_file)]
+    guest: Vec<(String, PathBuf)>,
+}
+
+fn guest_file(text: &str) -> Result<(String, PathBuf), String> {
+    match text.split_once('=') {
+        Some((name, file)) if !name.is_empty() && !file.is_empty() => Ok((name.to_owned(), file.into())),
+        _ => Err("must be NAME=FILE, such as lbaas=my-lbaas.wasm".to_owned()),
+    }
+}
+
+/// A guest that was replaced, and that nothing was run against: a name that is misspelt must not look like a success.
+fn unused<'n>(names: &'n [String], summary: &Summary) -> Option<&'n str> {
+    // A bare name is version 1 for ever.
+    let plain = |name: &str| name.strip_suffix("@1").unwrap_or(name).to_owned();
+    let is_used = |name: &&String| {
+        summary
+            .scenarios
+            .iter()
+            .any(|outcome| plain(&outcome.guest) == plain(name))
+    };
+    names.iter().find(|name| !is_used(name)).map(String::as_str)
+}
+
+pub(crate) fn exec(args: Args, output: Output) -> Ending {
+    let engine = super::engine()?;
+    let names: Vec<String> = args.guest.iter().map(|(name, _)| name.clone()).collect();
+    let replaced: BTreeMap<String, PathBuf> = args.guest.into_iter().collect();
+    let guests = Guests::new(engine, super::registry(), replaced);
+    let summary = super::block_on(run_all(Arc::new(guests), &args.paths, |outcome| {
+        if output == Output::Text {
+            // A reader of stdout that went away ends the program in `output::line`.
+            drop(output::line(&outcome.to_string()));
+        }
+    }))?;
+    for error in &summary.errors {
+        eprintln!("error: {error}");
+    }
+    match output {
+        Output::Json => output::json(&summary)?,
+        Output::Text => output::line(&summary.to_string())?,
+    }
+    if let Some(name) = unused(&names, &summary) {
+        return Err(misused(anyhow::anyhow!(
+            "--guest {name}=...: no scenario here is for a guest `{name}`"
+        )));
+    }
+    match summary.exit_code() {
+        0 => Ok(Exit::Done),
+        1 => Ok(Exit::Failed),
+        _ => Err(misused(anyhow::anyhow!("not everything could be run"))),
+    }
+}

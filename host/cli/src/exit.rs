@@ -1,0 +1,64 @@
+//! How the program ends: the exit codes that scripts rely on.
+
+use std::process::ExitCode;
+
+use trueup_runtime::run::SetupError;
+
+/// An ending without an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// 0: done.
+    Done,
+    /// 1: it was done, and something in it failed; what, was said.
+    Failed,
+    /// 3: there are changes (`plan`), or the replay was not identical.
+    Differs,
+}
+
+/// An ending with an error to print.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// 1: it could not be done.
+    Failed(anyhow::Error),
+    /// 2: misused, unreadable input, or nothing to do it on.
+    Misused(anyhow::Error),
+}
+
+/// How a command ends.
+pub(crate) type Ending = Result<Exit, Failure>;
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<SetupError> for Failure {
+    fn from(error: SetupError) -> Self {
+        match error {
+            SetupError::Misused(_) => Self::Misused(error.into()),
+            SetupError::Failed(_) => Self::Failed(error.into()),
+        }
+    }
+}
+
+/// Marks an error as misuse or unreadable input.
+pub(crate) fn misused<E: Into<anyhow::Error>>(error: E) -> Failure {
+    Failure::Misused(error.into())
+}
+
+/// Prints the error, once, with its causes, and answers the code.
+pub(crate) fn report(ending: Ending) -> ExitCode {
+    let (code, error) = match ending {
+        Ok(Exit::Done) => return ExitCode::SUCCESS,
+        Ok(Exit::Failed) => return ExitCode::from(1),
+        Ok(Exit::Differs) => return ExitCode::from(3),
+        Err(Failure::Failed(error)) => (1, error),
+        Err(Failure::Misused(error)) => (2, error),
+    };
+    // An error of several lines has several problems, one a line.
+    for line in format!("{error:#}").lines() {
+        eprintln!("error: {line}");
+    }
+    ExitCode::from(code)
+}

@@ -1,0 +1,342 @@
+//! The queue by key, and what each key went through.
+//!
+//! Not here: how long a pause is (`backoff.rs`). A key is in exactly one place: at rest, queued, or running.
+
+use std::collections::BTreeMap;
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use crate::backoff::{Backoff, pick};
+use crate::{KEYS_MAX, RETRY_AFTER_MS_MIN};
+
+/// How a controller behaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    /// How long a failed key waits.
+    pub backoff: Backoff,
+    /// A key at rest runs again at the latest this many ms after its last success, and no sooner than half of that:
+    /// where between is drawn from the seed, so that keys that succeeded together do not come back together. 0 is never.
+    pub resync_ms: u64,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// What should be is: the key rests, and its failures are forgotten.
+    Success,
+    /// Counts as a failure: the key runs again after a pause that grows with each.
+    Failure,
+    /// Counts as a failure whose pause is known, in ms (a server's `Retry-After`): exactly that, without jitter, and
+    /// the pause after the next [`Outcome::Failure`] does not grow for it.
+    RetryAfter(u64),
+    /// It was ended before it could succeed or fail: nothing is counted, and the key runs again at once.
+    Interrupted,
+}
+
+/// A change was refused because the controller already knows [`KEYS_MAX`] other keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooManyKeys;
+
+impl std::fmt::Display for TooManyKeys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "queueing a changed key: {KEYS_MAX} other keys are known, which is the limit; split the source"
+        )
+    }
+}
+
+impl std::error::Error for TooManyKeys {}
+
+/// What a status page says about a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyStatus {
+    /// Failures since the last success.
+    pub failures: u32,
+    /// Handed out and not yet done.
+    pub running: bool,
+    /// When it may run next; none while it runs, or rests without a resync.
+    pub due_ms: Option<u64>,
+    /// How its last run ended; none before the first.
+    pub last: Option<Outcome>,
+    /// When its last run ended.
+    pub last_done_ms: Option<u64>,
+    /// How many runs ended.
+    pub runs: u64,
+}
+
+/// Keys in order of when they are due, then of when they were queued.
+type Place = (u64, u64);
+
+/// Why a key is in the queue: a resync alone is no unfinished work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reason {
+    Work,
+    Resync,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    Queued {
+        place: Place,
+        reason: Reason,
+    },
+    /// Once more, because something changed meanwhile; or never again, because it was forgotten meanwhile.
+    Running {
+        then: Then,
+    },
+    AtRest,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Then {
+    AsItEnded,
+    OnceMore,
+    Forgotten,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    stage: Stage,
+    failures: u32,
+    /// The last growing pause, before jitter.
+    pause_ms: Option<u64>,
+    last: Option<Outcome>,
+    last_done_ms: Option<u64>,
+    runs: u64,
+}
+
+/// The queue. See the crate's documentation for what it promises.
+///
+/// A `now_ms` earlier than one given before counts as that one: a clock that is set back stops nothing.
+#[derive(Debug)]
+pub struct Controller<K> {
+    settings: Settings,
+    chance: ChaCha8Rng,
+    now_ms: u64,
+    arrivals: u64,
+    keys: BTreeMap<K, Entry>,
+    queue: BTreeMap<Place, K>,
+    running: usize,
+    /// Queued keys that are more than a resync.
+    waiting: usize,
+}
+
+impl<K: Ord + Clone> Controller<K> {
+    /// A controller that knows no key.
+    pub fn new(settings: Settings, seed: u64) -> Self {
+        Self {
+            settings,
+            chance: ChaCha8Rng::seed_from_u64(seed),
+            now_ms: 0,
+            arrivals: 0,
+            keys: BTreeMap::new(),
+            queue: BTreeMap::new(),
+            running: 0,
+            waiting: 0,
+        }
+    }
+
+    /// Says that what `key` stands for changed: it runs as soon as it is taken, and once more where it runs now.
+    pub fn changed(&mut self, key: &K, now_ms: u64) -> Result<(), TooManyKeys> {
+        let now_ms = self.clock(now_ms);
+        let Some(entry) = self.keys.get_mut(key) else {
+            if self.keys.len() >= KEYS_MAX {
+                return Err(TooManyKeys);
+            }
+            let entry = Entry {
+                stage: Stage::AtRest,
+                failures: 0,
+                pause_ms: None,
+                last: None,
+                last_done_ms: None,
+                runs: 0,
+            };
+            self.keys.insert(key.clone(), entry);
+            self.enqueue(key, now_ms, Reason::Work);
+            return Ok(());
+        };
+        match &mut entry.stage {
+            Stage::Running { then } => *then = Then::OnceMore,
+            // It keeps its place in line: a key that changes all the time would otherwise go to the end each time.
+            Stage::Queued {
+                place: (due_ms, _),
+                reason: Reason::Work,
+            } if *due_ms <= now_ms => {}
+            Stage::Queued { .. } | Stage::AtRest => self.enqueue(key, now_ms, Reason::Work),
+        }
+        Ok(())
+    }
+
+    /// The key that is due and has waited longest; the caller runs it and says [`done`](Self::done). None: nothing is due.
+    pub fn take_ready(&mut self, now_ms: u64) -> Option<K> {
+        let now_ms = self.clock(now_ms);
+        let first = self.queue.first_entry()?;
+        if first.key().0 > now_ms {
+            return None;
+        }
+        let key = first.remove();
+        let entry = self.keys.get_mut(&key)?;
+        if let Stage::Queued {
+            reason: Reason::Work, ..
+        } = entry.stage
+        {
+            self.waiting -= 1;
+        }
+        entry.stage = Stage::Running { then: Then::AsItEnded };
+        self.running += 1;
+        Some(key)
+    }
+
+    /// Says how the run of `key` ended; answers when it is due next, if at all. For a key that does not run it changes
+    /// nothing.
+    pub fn done(&mut self, key: &K, outcome: Outcome, now_ms: u64) -> Option<u64> {
+        let now_ms = self.clock(now_ms);
+        let entry = self.keys.get_mut(key)?;
+        let Stage::Running { then } = entry.stage else {
+            return None;
+        };
+        self.running -= 1;
+        entry.stage = Stage::AtRest;
+        entry.last = Some(outcome);
+        entry.last_done_ms = Some(now_ms);
+        entry.runs += 1;
+
+        // Drawn for every run alike, so that what one key draws does not depend on how another's run ended.
+        let chance = self.chance.next_u64();
+        let Settings { backoff, resync_ms } = self.settings;
+        let next = match outcome {
+            Outcome::Success => {
+                entry.failures = 0;
+                entry.pause_ms = None;
+                (resync_ms > 0).then(|| {
+                    let soonest_ms = resync_ms.div_ceil(2);
+                    (soonest_ms + pick(resync_ms - soonest_ms, chance), Reason::Resync)
+                })
+            }
+            Outcome::Failure => {
+                entry.failures = entry.failures.saturating_add(1);
+                let base_ms = backoff.next_base_ms(entry.pause_ms);
+                entry.pause_ms = Some(base_ms);
+                Some((backoff.with_jitter_ms(base_ms, chance), Reason::Work))
+            }
+            Outcome::Interrupted => Some((0, Reason::Work)),
+            Outcome::RetryAfter(pause_ms) => {
+                entry.failures = entry.failures.saturating_add(1);
+                Some((pause_ms.max(RETRY_AFTER_MS_MIN), Reason::Work))
+            }
+        };
+        let next = match then {
+            Then::Forgotten => {
+                self.keys.remove(key);
+                None
+            }
+            Then::OnceMore => Some((0, Reason::Work)),
+            Then::AsItEnded => next,
+        };
+        let (pause_ms, reason) = next?;
+        let due_ms = now_ms.saturating_add(pause_ms);
+        self.enqueue(key, due_ms, reason);
+        Some(due_ms)
+    }
+
+    /// Drops the key and what is known of it: it is neither retried nor resynced. Where it runs, that run goes on, and
+    /// the key is dropped when it is done; a change after this brings it back.
+    pub fn forget(&mut self, key: &K) {
+        let Some(entry) = self.keys.get_mut(key) else { return };
+        if let Stage::Running { then } = &mut entry.stage {
+            *then = Then::Forgotten;
+            return;
+        }
+        self.dequeue(key);
+        self.keys.remove(key);
+    }
+
+    /// When the next key is due: until then there is nothing to take. None: not before something changes or is done.
+    pub fn next_due_ms(&self) -> Option<u64> {
+        self.queue.first_key_value().map(|((due_ms, _), _)| *due_ms)
+    }
+
+    /// Nothing runs, is ready or waits for a retry; resyncs may lie ahead.
+    pub fn is_idle(&self) -> bool {
+        self.running == 0 && self.waiting == 0
+    }
+
+    /// How many keys are handed out.
+    pub fn running(&self) -> usize {
+        self.running
+    }
+
+    /// How many keys are ready or wait for a retry; resyncs do not count.
+    pub fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// How many keys are known.
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// No key is known.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// What is known of one key; none where it was never seen, or forgotten.
+    pub fn status(&self, key: &K) -> Option<KeyStatus> {
+        self.keys.get(key).map(Entry::status)
+    }
+
+    /// What is known of every key, in order of the keys.
+    pub fn statuses(&self) -> impl Iterator<Item = (&K, KeyStatus)> {
+        self.keys.iter().map(|(key, entry)| (key, entry.status()))
+    }
+
+    fn clock(&mut self, now_ms: u64) -> u64 {
+        self.now_ms = self.now_ms.max(now_ms);
+        self.now_ms
+    }
+
+    /// Puts a known key that does not run at the end of those due at `due_ms`, wherever it was.
+    fn enqueue(&mut self, key: &K, due_ms: u64, reason: Reason) {
+        self.dequeue(key);
+        let Some(entry) = self.keys.get_mut(key) else { return };
+        self.arrivals += 1;
+        let place = (due_ms, self.arrivals);
+        entry.stage = Stage::Queued { place, reason };
+        if reason == Reason::Work {
+            self.waiting += 1;
+        }
+        self.queue.insert(place, key.clone());
+    }
+
+    fn dequeue(&mut self, key: &K) {
+        let Some(entry) = self.keys.get_mut(key) else { return };
+        let Stage::Queued { place, reason } = entry.stage else {
+            return;
+        };
+        entry.stage = Stage::AtRest;
+        if reason == Reason::Work {
+            self.waiting -= 1;
+        }
+        self.queue.remove(&place);
+    }
+}
+
+impl Entry {
+    fn status(&self) -> KeyStatus {
+        let due_ms = match self.stage {
+            Stage::Queued { place: (due_ms, _), .. } => Some(due_ms),
+            Stage::Running { .. } | Stage::AtRest => None,
+        };
+        KeyStatus {
+            failures: self.failures,
+            running: matches!(self.stage, Stage::Running { .. }),
+            due_ms,
+            last: self.last,
+            last_done_ms: self.last_done_ms,
+            runs: self.runs,
+        }
+    }
+}

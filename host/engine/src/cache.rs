@@ -1,0 +1,187 @@
+//! Compiled guests on disk, so that a guest is compiled once a machine.
+//!
+//! An entry is named for the guest's digest and the engine's compatibility hash, and carries the SHA-256 of its name and
+//! content. One that is damaged, cut, renamed or made by another engine is compiled again and replaced, never trusted. Whoever
+//! can write to the folder can make the host run machine code, so a folder that others may write to is not used.
+
+use std::hash::{Hash, Hasher};
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest as _, Sha256};
+use wasmtime::component::Component;
+
+use crate::guest::Digest;
+
+/// Bytes of the checksum at the start of each entry.
+const CHECKSUM: usize = 32;
+
+/// So many entries stay: a few versions each of the guests that one host runs. A guest in Python takes 60 MB.
+const ENTRIES_MAX: usize = 32;
+
+pub(crate) struct Cache {
+    folder: Option<PathBuf>,
+    compatibility: String,
+}
+
+impl Cache {
+    /// A cache in `folder`, which is created where it is missing; one that never holds anything where the folder is
+    /// none, or not safe to use.
+    pub(crate) fn new(folder: Option<&Path>, engine: &wasmtime::Engine) -> Self {
+        let mut hasher = Sha256Hasher(Sha256::new());
+        engine.precompile_compatibility_hash().hash(&mut hasher);
+        let compatibility = hex(hasher.0.finalize().get(..8).unwrap_or_default());
+        let folder = folder.and_then(|folder| match usable(folder) {
+            Ok(()) => Some(folder.to_owned()),
+            Err(error) => {
+                tracing::warn!("compile cache {} is not used: {error}", folder.display());
+                None
+            }
+        });
+        Self { folder, compatibility }
+    }
+
+    /// The component that was compiled from these bytes before; none where there is none that can be trusted.
+    pub(crate) fn get(&self, engine: &wasmtime::Engine, digest: &Digest) -> Option<Component> {
+        let file = self.file(digest)?;
+        let bytes = std::fs::read(&file).ok()?;
+        let (checksum, content) = bytes.split_at_checked(CHECKSUM).unwrap_or_default();
+        let content = (self.checksum(digest, content) == checksum).then_some(content);
+        let Some(content) = content else {
+            tracing::warn!("compile cache entry {} is damaged: compiling again", file.display());
+            return None;
+        };
+        match deserialize(engine, content) {
+            Ok(component) => Some(component),
+            Err(error) => {
+                tracing::warn!(
+                    "compile cache entry {} is of no use: {error:#}; compiling again",
+                    file.display()
+                );
+                None
+            }
+        }
+    }
+
+    /// Keeps a compiled component. A cache that can't be written is slow, not wrong: it is said in the log.
+    pub(crate) fn put(&self, digest: &Digest, component: &Component) {
+        let Some(file) = self.file(digest) else { return };
+        let written = component
+            .serialize()
+            .map_err(|error| format!("{error:#}"))
+            .and_then(|content| {
+                write(&file, &self.checksum(digest, &content), &content).map_err(|error| error.to_string())
+            });
+        match written {
+            Ok(()) => self.prune(&file),
+            Err(error) => tracing::warn!("compile cache entry {} was not written: {error}", file.display()),
+        }
+    }
+
+    /// Lets the oldest entries go, beyond those that are kept.
+    fn prune(&self, written: &Path) {
+        let Some(Ok(entries)) = self.folder.as_ref().map(std::fs::read_dir) else {
+            return;
+        };
+        let mut old: Vec<(std::time::SystemTime, PathBuf)> = entries
+            .flatten()
+            .filter(|entry| {
+                entry.path() != written && entry.path().extension().is_some_and(|extension| extension == "cwasm")
+            })
+            .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
+            .collect();
+        old.sort();
+        for (_, file) in old.iter().take(old.len().saturating_sub(ENTRIES_MAX - 1)) {
+            // Another process may have let it go first; one that stays costs room, nothing else.
+            let _ = std::fs::remove_file(file);
+        }
+    }
+
+    fn file(&self, digest: &Digest) -> Option<PathBuf> {
+        Some(self.folder.as_ref()?.join(self.name(digest)))
+    }
+
+    fn name(&self, digest: &Digest) -> String {
+        format!("{}-{}.cwasm", digest.hex(), self.compatibility)
+    }
+
+    /// With its name, so that an entry is worth nothing under another's.
+    fn checksum(&self, digest: &Digest, content: &[u8]) -> [u8; CHECKSUM] {
+        Sha256::new()
+            .chain_update(self.name(digest))
+            .chain_update(content)
+            .finalize()
+            .into()
+    }
+}
+
+#[expect(unsafe_code, reason = "loading machine code that this program wrote")]
+fn deserialize(engine: &wasmtime::Engine, content: &[u8]) -> wasmtime::Result<Component> {
+    // SAFETY: the bytes came from `Component::serialize`: they match the checksum that was written with them, in a
+    // folder that nobody but this user can write to, under the name of this engine's compatibility hash, which
+    // wasmtime checks once more.
+    unsafe { Component::deserialize(engine, content) }
+}
+
+fn write(file: &Path, checksum: &[u8], content: &[u8]) -> std::io::Result<()> {
+    let part = file.with_extension(format!("{}.part", std::process::id()));
+    let mut out = std::fs::File::create(&part)?;
+    out.write_all(checksum)?;
+    out.write_all(content)?;
+    drop(out);
+    std::fs::rename(&part, file)
+}
+
+/// Creates the folder with mode 0700, or says why the one that is there can't be used.
+fn usable(folder: &Path) -> Result<(), String> {
+    if !folder.exists() {
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)
+            .map_err(|error| error.to_string())?;
+    }
+    let found = std::fs::symlink_metadata(folder).map_err(|error| error.to_string())?;
+    let user = rustix::process::geteuid().as_raw();
+    if !found.is_dir() {
+        return Err("it is not a folder".to_owned());
+    }
+    if found.uid() != user {
+        return Err(format!("it belongs to user {}, this is user {user}", found.uid()));
+    }
+    let mode = found.permissions().mode() & 0o777;
+    if mode != 0o700 {
+        return Err(format!(
+            "its mode is {mode:o}, must be 700: chmod 700 {}",
+            folder.display()
+        ));
+    }
+    Ok(())
+}
+
+/// The engine's compatibility hash comes as `impl Hash`; this makes it a digest that is the same in every process.
+struct Sha256Hasher(Sha256);
+
+impl Hasher for Sha256Hasher {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    fn finish(&self) -> u64 {
+        let digest = self.0.clone().finalize();
+        digest
+            .iter()
+            .take(8)
+            .fold(0, |number, byte| number << 8 | u64::from(*byte))
+    }
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a String can't fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

@@ -1,0 +1,111 @@
+//! How a call ended that gave no result, in words that name the guest, the export and the guest's own functions.
+
+use std::fmt::Write as _;
+
+use trueup_capabilities::{Identity, Stop};
+use trueup_journal::{Ending, TapeError};
+use wasmtime::WasmBacktrace;
+
+/// Why a call gave no result. The instance is gone; the host goes on.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// The guest trapped, or asked too much.
+    #[error("{0}")]
+    Trap(String),
+    /// The guest used up its CPU time.
+    #[error("{0}")]
+    Deadline(String),
+    /// The guest wanted more memory than it may have.
+    #[error("{0}")]
+    Memory(String),
+    /// The call was given up from outside.
+    #[error("{0}")]
+    Cancelled(String),
+    /// The tape could not record, or the replay ended here.
+    #[error(transparent)]
+    Tape(#[from] TapeError),
+}
+
+impl CallError {
+    /// How a journal has it; none where the tape itself is the reason.
+    pub fn ending(&self) -> Option<Ending> {
+        match self {
+            Self::Trap(text) => Some(Ending::Trap(text.clone())),
+            Self::Deadline(text) => Some(Ending::Deadline(text.clone())),
+            Self::Memory(text) => Some(Ending::Memory(text.clone())),
+            Self::Cancelled(text) => Some(Ending::Cancelled(text.clone())),
+            Self::Tape(_) => None,
+        }
+    }
+
+    /// Reads a wasmtime error: what ended the call, and where in the guest it was.
+    pub(crate) fn from_wasmtime(
+        error: wasmtime::Error,
+        identity: &Identity,
+        export: &str,
+        memory: Option<(usize, usize)>,
+    ) -> Self {
+        let place = format!("guest `{}@{}` in `{export}`", identity.guest, identity.version);
+        let backtrace = error.downcast_ref::<WasmBacktrace>().map(frames).unwrap_or_default();
+        if error.is::<Stop>() {
+            return match error.downcast::<Stop>() {
+                Ok(Stop::Tape(TapeError::Refused(text))) => Self::Trap(format!("{place}: {text}{backtrace}")),
+                Ok(Stop::Tape(tape)) => Self::Tape(tape),
+                Ok(stop @ Stop::TooManyQuestions { .. }) => Self::Trap(format!("{place}: {stop}{backtrace}")),
+                Err(error) => Self::Trap(format!("{place}: {error:#}{backtrace}")),
+            };
+        }
+        if let Some(exceeded) = error.downcast_ref::<DeadlineExceeded>() {
+            return Self::Deadline(format!("{place}: {exceeded}{backtrace}"));
+        }
+        if let Some((wanted, limit)) = memory {
+            return Self::Memory(format!(
+                "{place}: wanted {wanted} bytes of memory, above the limit `memory_bytes` of {limit}{backtrace}"
+            ));
+        }
+        let cause = match error.downcast_ref::<wasmtime::Trap>() {
+            Some(wasmtime::Trap::UnreachableCodeReached) => "trapped: `unreachable` (a panic, or an abort)".to_owned(),
+            Some(trap) => format!("trapped: {trap}"),
+            None => format!("failed: {}", error.root_cause()),
+        };
+        Self::Trap(format!("{place}: {cause}{backtrace}"))
+    }
+}
+
+/// The CPU deadline of a call has passed.
+#[derive(Debug, thiserror::Error)]
+#[error("used more than {limit_ms} ms of CPU time, its limit `cpu_ms`")]
+pub(crate) struct DeadlineExceeded {
+    pub(crate) limit_ms: u128,
+}
+
+/// So many frames a text names: enough to see where it was, and that it recursed.
+const FRAMES_MAX: usize = 16;
+
+/// The guest's functions, innermost first, on the same line: ` (at f <- g <- h)`.
+fn frames(backtrace: &WasmBacktrace) -> String {
+    let names: Vec<String> = backtrace
+        .frames()
+        .iter()
+        .filter_map(|frame| frame.func_name())
+        .map(|name| format!("{:#}", rustc_demangle::demangle(name)))
+        .collect();
+    if names.is_empty() {
+        return String::new();
+    }
+    let mut text = format!(
+        " (at {}",
+        names
+            .iter()
+            .take(FRAMES_MAX)
+            .map(String::as_str)
+            .collect::<Vec<_>>()
+            .join(" <- ")
+    );
+    if names.len() > FRAMES_MAX {
+        // Writing to a String can't fail.
+        let _ = write!(text, " <- {} more", names.len() - FRAMES_MAX);
+    }
+    text.push(')');
+    text
+}

@@ -1,0 +1,161 @@
+//! A guest: a component that was compiled, and what it says of itself.
+
+use std::path::PathBuf;
+
+use serde::{Serialize, Serializer};
+use sha2::{Digest as _, Sha256};
+use wasmtime::component::Component;
+
+use crate::Engine;
+use crate::cache::{Cache, hex};
+
+/// SHA-256 of a guest's bytes as they were given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Digest([u8; 32]);
+
+impl Digest {
+    /// The digest of these bytes.
+    pub fn of(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+
+    /// 64 lower-case hexadecimal digits.
+    pub fn hex(&self) -> String {
+        hex(&self.0)
+    }
+}
+
+impl std::fmt::Display for Digest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "sha256:{}", self.hex())
+    }
+}
+
+impl Serialize for Digest {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// Why a guest can't be loaded.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LoadError {
+    /// The bytes are neither a component nor a module that can become one.
+    #[error("{0}")]
+    NotAGuest(String),
+    /// They are, and the compiler refuses them.
+    #[error("compiling the guest: {0}")]
+    Compile(String),
+    /// The same, with the file's name.
+    #[error("guest {}: {error}", file.display())]
+    File {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        error: String,
+    },
+    /// The engine itself can't run here.
+    #[error("starting the WebAssembly engine: {0}")]
+    Engine(String),
+}
+
+/// A compiled guest, cheap to clone.
+#[derive(Clone)]
+pub struct Guest {
+    /// The name in its metadata; `unknown` without one.
+    pub name: String,
+    /// The version in its metadata; `unknown` without one.
+    pub version: String,
+    /// Of the bytes as they were given.
+    pub digest: Digest,
+    /// Length of the bytes as they were given.
+    pub size: usize,
+    /// The interfaces that it asks, as WIT names them, ascending.
+    pub imports: Vec<String>,
+    /// The interfaces that it answers, as WIT names them, ascending.
+    pub exports: Vec<String>,
+    component: Component,
+}
+
+impl Guest {
+    pub(crate) fn load(engine: &Engine, cache: &Cache, bytes: &[u8]) -> Result<Self, LoadError> {
+        let digest = Digest::of(bytes);
+        let encoded;
+        let component_bytes = if wasmparser::Parser::is_component(bytes) {
+            bytes
+        } else if wasmparser::Parser::is_core_wasm(bytes) {
+            encoded = componentise(bytes)?;
+            &encoded
+        } else {
+            let start = bytes.get(..bytes.len().min(4)).unwrap_or_default();
+            return Err(LoadError::NotAGuest(format!(
+                "not WebAssembly: it starts with {start:02x?}, must be a component, or a core module with wit-bindgen's type section"
+            )));
+        };
+        let component = match cache.get(&engine.wasmtime, &digest) {
+            Some(component) => component,
+            None => {
+                let compiled = Component::from_binary(&engine.wasmtime, component_bytes);
+                let component = compiled.map_err(|error| LoadError::Compile(one_line(&error)))?;
+                cache.put(&digest, &component);
+                component
+            }
+        };
+        let payload = wasm_metadata::Payload::from_binary(component_bytes).ok();
+        let metadata = payload.as_ref().map(wasm_metadata::Payload::metadata);
+        let unknown = || "unknown".to_owned();
+        let kind = component.component_type();
+        let mut imports: Vec<String> = kind
+            .imports(&engine.wasmtime)
+            .map(|(name, _)| name.to_owned())
+            .collect();
+        let mut exports: Vec<String> = kind
+            .exports(&engine.wasmtime)
+            .map(|(name, _)| name.to_owned())
+            .collect();
+        imports.sort();
+        exports.sort();
+        Ok(Self {
+            name: metadata
+                .and_then(|metadata| metadata.name.clone())
+                .unwrap_or_else(unknown),
+            version: metadata
+                .and_then(|metadata| metadata.version.as_ref())
+                .map_or_else(unknown, ToString::to_string),
+            digest,
+            size: bytes.len(),
+            imports,
+            exports,
+            component,
+        })
+    }
+
+    /// What a linker instantiates.
+    pub fn component(&self) -> &Component {
+        &self.component
+    }
+}
+
+/// With its causes; parsers show what they read on lines of its own.
+fn one_line(error: &impl std::fmt::Display) -> String {
+    format!("{error:#}")
+        .lines()
+        .map(str::trim)
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+fn componentise(module: &[u8]) -> Result<Vec<u8>, LoadError> {
+    let typed = wasmparser::Parser::new(0).parse_all(module).any(|payload| {
+        matches!(payload, Ok(wasmparser::Payload::CustomSection(section)) if section.name().starts_with("component-type"))
+    });
+    if !typed {
+        return Err(LoadError::NotAGuest(
+            "a core module without wit-bindgen's type section (`component-type`); build it with wit-bindgen, or give a component".to_owned(),
+        ));
+    }
+    wit_component::ComponentEncoder::default()
+        .module(module)
+        .and_then(|encoder| encoder.validate(true).encode())
+        .map_err(|error| LoadError::NotAGuest(format!("a core module that is no component: {}", one_line(&error))))
+}

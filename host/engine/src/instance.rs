@@ -1,0 +1,152 @@
+//! One instance of a guest: one store, one host, its limits.
+//!
+//! A caller brackets each call: [`Instance::enter`], the typed call on [`Instance::parts`], [`Instance::leave`]. A
+//! call whose future was dropped never leaves: such an instance, like one that trapped, is not entered again, and its
+//! host is taken out for the next.
+
+use std::time::{Duration, Instant as Now};
+
+use trueup_capabilities::{Host, Identity, Stop};
+use trueup_journal::TapeError;
+use wasmtime::component::Linker;
+use wasmtime::{Store, UpdateDeadline};
+
+use crate::Engine;
+use crate::ending::{CallError, DeadlineExceeded};
+use crate::limiter::Limiter;
+
+/// What a store holds.
+pub struct Data {
+    /// What answers the guest.
+    pub host: Host,
+    limiter: Limiter,
+    entered: Now,
+    cpu_max: Duration,
+}
+
+/// One instance, with `B`: its world's bindings.
+pub struct Instance<B> {
+    store: Store<Data>,
+    bindings: B,
+    usable: bool,
+}
+
+impl<B> Instance<B> {
+    /// Makes room for an instance whose calls may take `cpu_max` each, and instantiates with `instantiate`.
+    ///
+    /// # Errors
+    /// Why it can't be instantiated; with the host, for another try.
+    pub async fn new(
+        engine: &Engine,
+        host: Host,
+        cpu_max: Duration,
+        instantiate: impl AsyncFnOnce(&mut Store<Data>) -> wasmtime::Result<B>,
+    ) -> Result<Self, (Box<Host>, CallError)> {
+        let limiter = Limiter::new(host.meter.limits.memory_bytes);
+        let data = Data {
+            host,
+            limiter,
+            entered: Now::now(),
+            cpu_max,
+        };
+        let mut store = Store::new(&engine.wasmtime, data);
+        store.limiter(|data| &mut data.limiter);
+        store.epoch_deadline_callback(|mut context| {
+            let data = context.data_mut();
+            // A replay has no CPU deadline of its own: a call that was ended by one is over where its recording is.
+            if data.host.tape.stop_at_end() {
+                return Err(Stop::Tape(TapeError::Ended).into());
+            }
+            let waited = data.host.meter.used.waited;
+            if data.entered.elapsed().saturating_sub(waited) < data.cpu_max {
+                // Others get their turn: a busy guest holds no thread for longer than an epoch.
+                return Ok(UpdateDeadline::Yield(1));
+            }
+            Err(DeadlineExceeded {
+                limit_ms: data.cpu_max.as_millis(),
+            }
+            .into())
+        });
+        store.set_epoch_deadline(1);
+        match instantiate(&mut store).await {
+            Ok(bindings) => Ok(Self {
+                store,
+                bindings,
+                usable: true,
+            }),
+            Err(error) => {
+                let error = describe(&store, error, "instantiate");
+                Err((Box::new(store.into_data().host), error))
+            }
+        }
+    }
+
+    /// True until a call ends without a result, or was dropped: then nothing may enter it again.
+    pub fn is_usable(&self) -> bool {
+        self.usable
+    }
+
+    /// A call begins: its CPU time counts from here.
+    pub fn enter(&mut self) {
+        // Until it leaves: a dropped future leaves the store in the middle of a call.
+        self.usable = false;
+        let data = self.store.data_mut();
+        data.entered = Now::now();
+        data.limiter.refused_bytes = None;
+        self.store.set_epoch_deadline(1);
+    }
+
+    /// What a typed call needs.
+    pub fn parts(&mut self) -> (&mut Store<Data>, &B) {
+        (&mut self.store, &self.bindings)
+    }
+
+    /// The call ended.
+    ///
+    /// # Errors
+    /// Why it gave no result; the instance is gone.
+    pub fn leave<R>(&mut self, export: &str, result: wasmtime::Result<R>) -> Result<R, CallError> {
+        match result {
+            Ok(result) => {
+                self.usable = true;
+                Ok(result)
+            }
+            Err(error) => Err(describe(&self.store, error, export)),
+        }
+    }
+
+    /// What answers the guest.
+    pub fn host(&self) -> &Host {
+        &self.store.data().host
+    }
+
+    /// What answers the guest.
+    pub fn host_mut(&mut self) -> &mut Host {
+        &mut self.store.data_mut().host
+    }
+
+    /// Linear memory that the instance holds, in bytes.
+    pub fn memory_used_bytes(&self) -> usize {
+        self.store.data().limiter.used_bytes
+    }
+
+    /// Ends the instance and keeps what answered it.
+    pub fn into_host(self) -> Host {
+        self.store.into_data().host
+    }
+}
+
+fn describe(store: &Store<Data>, error: wasmtime::Error, export: &str) -> CallError {
+    let data = store.data();
+    let memory = data
+        .limiter
+        .refused_bytes
+        .map(|wanted| (wanted, data.limiter.limit_bytes));
+    let identity: &Identity = &data.host.identity;
+    CallError::from_wasmtime(error, identity, export, memory)
+}
+
+/// A linker for stores of this engine that offers nothing yet.
+pub fn linker(engine: &Engine) -> Linker<Data> {
+    Linker::new(&engine.wasmtime)
+}

@@ -1,0 +1,155 @@
+//! Compiles, caches, limits and instantiates guests: bytes in, limited instances out.
+//!
+//! Generic over what is called: knows no guest's world, no journal's content and no configuration file.
+//!
+//! ```text
+//! bytes -> Guest (compiled once, kept on disk) -> Instance (one store, one host, its limits)
+//! ```
+#![deny(unsafe_code)]
+
+mod cache;
+mod ending;
+mod guest;
+mod instance;
+mod limiter;
+
+pub use ending::CallError;
+pub use guest::{Digest, Guest, LoadError};
+pub use instance::{Data, Instance, linker};
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use cache::Cache;
+
+/// How often the engine looks whether a call has used up its CPU time. A call may overrun its limit by this much.
+const EPOCH: Duration = Duration::from_millis(10);
+
+/// Call stack of a guest, in bytes: deep recursion ends in a trap, not in the host's own stack.
+const WASM_STACK_BYTES: usize = 512 << 10;
+
+/// How an engine is set up.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Where compiled guests are kept; none: they are compiled each time.
+    pub cache_dir: Option<PathBuf>,
+    /// So many instances the pool has room for at once; address space is reserved for each, memory is not.
+    pub instances_max: u32,
+    /// The largest linear memory that any instance may have, in bytes. Address space for so much is reserved in any
+    /// case, since a 32-bit memory can reach it.
+    pub memory_bytes_max: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            cache_dir: None,
+            instances_max: 1_000,
+            memory_bytes_max: 1 << 32,
+        }
+    }
+}
+
+/// Compiles guests and makes room for their instances. Cheap to clone; all clones are one engine.
+#[derive(Clone)]
+pub struct Engine {
+    pub(crate) wasmtime: wasmtime::Engine,
+    cache: Arc<Cache>,
+    _epochs: Arc<Epochs>,
+}
+
+/// Stops the thread that counts epochs when the last engine goes.
+struct Epochs(std::sync::mpsc::Sender<()>);
+
+impl Engine {
+    /// An engine whose guests compute the same on every machine: one NaN, no threads, deterministic relaxed SIMD.
+    ///
+    /// # Errors
+    /// Where the machine can't run it; one line.
+    pub fn new(options: &Options) -> Result<Self, LoadError> {
+        let engine = wasmtime::Engine::new(&config(Some(options))).or_else(|error| {
+            // A machine with little address space (`ulimit -v`, some containers) has none to reserve.
+            tracing::warn!("no pool of instances, each is allocated by itself: {error:#}");
+            wasmtime::Engine::new(&config(None))
+        });
+        let wasmtime = engine.map_err(|error| LoadError::Engine(format!("{error:#}")))?;
+        let (stop, stopped) = std::sync::mpsc::channel();
+        let weak = wasmtime.weak();
+        std::thread::Builder::new()
+            .name("epochs".to_owned())
+            .spawn(move || {
+                while stopped.recv_timeout(EPOCH) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+                    let Some(engine) = weak.upgrade() else { return };
+                    engine.increment_epoch();
+                }
+            })
+            .map_err(|error| LoadError::Engine(format!("starting the thread that counts epochs: {error}")))?;
+        let cache = Arc::new(Cache::new(options.cache_dir.as_deref(), &wasmtime));
+        Ok(Self {
+            wasmtime,
+            cache,
+            _epochs: Arc::new(Epochs(stop)),
+        })
+    }
+
+    /// The compiler and its settings: what a linker is made for.
+    pub fn wasmtime(&self) -> &wasmtime::Engine {
+        &self.wasmtime
+    }
+
+    /// Loads a guest from a component, or from a core module with wit-bindgen's type section.
+    ///
+    /// # Errors
+    /// What the bytes are, where they are neither; why they can't be compiled.
+    pub fn load(&self, bytes: &[u8]) -> Result<Guest, LoadError> {
+        Guest::load(self, &self.cache, bytes)
+    }
+
+    /// Reads a file and loads it.
+    ///
+    /// # Errors
+    /// As [`Engine::load`], with the file's name.
+    pub fn load_file(&self, file: &Path) -> Result<Guest, LoadError> {
+        let named = |error: String| LoadError::File {
+            file: file.to_owned(),
+            error,
+        };
+        let bytes = std::fs::read(file).map_err(|error| named(error.to_string()))?;
+        self.load(&bytes).map_err(|error| named(error.to_string()))
+    }
+}
+
+impl Drop for Epochs {
+    fn drop(&mut self) {
+        // The thread may have gone already: then nobody needs to know.
+        let _ = self.0.send(());
+    }
+}
+
+fn config(pool: Option<&Options>) -> wasmtime::Config {
+    let mut config = wasmtime::Config::new();
+    config
+        .cranelift_nan_canonicalization(true)
+        .relaxed_simd_deterministic(true)
+        .concurrency_support(false)
+        .epoch_interruption(true)
+        .max_wasm_stack(WASM_STACK_BYTES)
+        .wasm_backtrace_details(wasmtime::WasmBacktraceDetails::Disable);
+    if let Some(options) = pool {
+        let mut pooling = wasmtime::PoolingAllocationConfig::new();
+        pooling
+            .total_component_instances(options.instances_max)
+            // A component of wit-component holds its module and, where it has a realloc of its own, a shim and its fixup.
+            .total_core_instances(options.instances_max.saturating_mul(4))
+            .max_core_instances_per_component(16)
+            .total_memories(options.instances_max.saturating_mul(2))
+            .total_tables(options.instances_max.saturating_mul(4))
+            .total_stacks(options.instances_max)
+            .max_memory_size(options.memory_bytes_max)
+            .table_elements(100_000)
+            .max_unused_warm_slots(100);
+        config.allocation_strategy(wasmtime::InstanceAllocationStrategy::Pooling(pooling));
+    }
+    config
+}

@@ -1,0 +1,41 @@
+//! Keeps an instance's memory within its limit, and remembers that it had to.
+
+use wasmtime::ResourceLimiter;
+
+/// So many elements a guest's table may have: each function whose address is taken has one.
+const TABLE_ELEMENTS_MAX: usize = 100_000;
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limiter {
+    pub(crate) limit_bytes: usize,
+    pub(crate) used_bytes: usize,
+    /// What the guest wanted in all when it was refused.
+    pub(crate) refused_bytes: Option<usize>,
+}
+
+impl Limiter {
+    pub(crate) fn new(memory_bytes: u64) -> Self {
+        Self {
+            limit_bytes: usize::try_from(memory_bytes).unwrap_or(usize::MAX),
+            used_bytes: 0,
+            refused_bytes: None,
+        }
+    }
+}
+
+impl ResourceLimiter for Limiter {
+    fn memory_growing(&mut self, current: usize, desired: usize, _maximum: Option<usize>) -> wasmtime::Result<bool> {
+        // A guest may have several memories: the limit is on their sum.
+        let total = self.used_bytes.saturating_sub(current).saturating_add(desired);
+        if total > self.limit_bytes {
+            self.refused_bytes = Some(total);
+            return Ok(false);
+        }
+        self.used_bytes = total;
+        Ok(true)
+    }
+
+    fn table_growing(&mut self, _current: usize, desired: usize, _maximum: Option<usize>) -> wasmtime::Result<bool> {
+        Ok(desired <= TABLE_ELEMENTS_MAX)
+    }
+}

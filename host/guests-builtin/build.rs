@@ -1,0 +1,65 @@
+//! Builds the guests that ship with trueup, so that one `cargo build` makes the host and what it runs.
+
+#[path = "build/guests.rs"]
+mod guests;
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+fn main() {
+    if let Err(error) = run() {
+        for line in error.lines() {
+            println!("cargo::error={line}");
+        }
+        std::process::exit(1);
+    }
+}
+
+fn run() -> Result<(), String> {
+    let manifest_dir = PathBuf::from(variable("CARGO_MANIFEST_DIR")?);
+    let root = manifest_dir
+        .ancestors()
+        .nth(2)
+        .ok_or("host/guests-builtin stands in a workspace")?;
+    let out = PathBuf::from(variable("OUT_DIR")?);
+    for watched in ["guests", "wit", "Cargo.toml", "Cargo.lock"] {
+        println!("cargo::rerun-if-changed={}", root.join(watched).display());
+    }
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=build");
+
+    let mut table = String::from("&[\n");
+    for source in guests::SOURCES {
+        let bytes = guests::build(root, &out.join("guests"), source)?;
+        let file = out.join(format!("{}@{}.wasm", source.name, source.version));
+        write_if_changed(&file, &bytes)?;
+        let digest = Sha256::digest(&bytes)
+            .iter()
+            .fold(String::from("sha256:"), |text, byte| text + &format!("{byte:02x}"));
+        // Writing to a String can't fail.
+        let _ = writeln!(
+            table,
+            "    Builtin {{ name: {:?}, version: {:?}, world: {:?}, digest: {digest:?}, bytes: include_bytes!({:?}) }},",
+            source.name,
+            source.version,
+            source.world,
+            file.display().to_string(),
+        );
+    }
+    table.push(']');
+    write_if_changed(&out.join("table.rs"), table.as_bytes())
+}
+
+fn variable(name: &str) -> Result<std::ffi::OsString, String> {
+    std::env::var_os(name).ok_or_else(|| format!("cargo sets {name} for build scripts"))
+}
+
+/// The same bytes keep their time, so that nothing that embeds them is built again.
+fn write_if_changed(file: &Path, bytes: &[u8]) -> Result<(), String> {
+    if std::fs::read(file).is_ok_and(|old| old == bytes) {
+        return Ok(());
+    }
+    std::fs::write(file, bytes).map_err(|error| format!("writing {}: {error}", file.display()))
+}

@@ -1,0 +1,149 @@
+//! What ships: each guest touches its world and nothing else, says nothing of the machine that built it, and comes out
+//! the same wherever it is built.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test fails where it stands"
+)]
+
+#[path = "../build/guests.rs"]
+#[expect(dead_code, reason = "the build script needs more of it")]
+mod guests;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest as _, Sha256};
+use trueup_guests_builtin::{Builtin, GUESTS};
+use wit_parser::decoding::{DecodedWasm, decode};
+use wit_parser::{Resolve, WorldId, WorldItem, WorldKey};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .canonicalize()
+        .unwrap()
+}
+
+/// The interfaces that a world asks and answers, as WIT names them.
+fn interfaces(resolve: &Resolve, world: WorldId) -> (BTreeSet<String>, BTreeSet<String>) {
+    let names = |items: &mut dyn Iterator<Item = (&WorldKey, &WorldItem)>| -> BTreeSet<String> {
+        items.map(|(key, _)| resolve.name_world_key(key)).collect()
+    };
+    let world = &resolve.worlds[world];
+    (names(&mut world.imports.iter()), names(&mut world.exports.iter()))
+}
+
+/// The world in `wit/`, resolved as a guest's bindings resolve it.
+fn world_of(guest: &Builtin) -> (BTreeSet<String>, BTreeSet<String>) {
+    let mut resolve = Resolve::default();
+    let mut last = None;
+    for package in ["host", "guest", "lbaas"] {
+        last = Some(resolve.push_dir(root().join("wit").join(package)).unwrap().0);
+    }
+    let name = guest
+        .world
+        .split_once('/')
+        .and_then(|(_, world)| world.split_once('@'))
+        .unwrap()
+        .0;
+    let world = resolve.select_world(&[last.unwrap()], Some(name)).unwrap();
+    interfaces(&resolve, world)
+}
+
+#[test]
+fn each_guest_imports_exactly_its_world_and_no_wasi() {
+    assert!(!GUESTS.is_empty());
+    for guest in GUESTS {
+        let DecodedWasm::Component(resolve, world) = decode(guest.bytes).unwrap() else {
+            panic!("{}@{} is no component", guest.name, guest.version);
+        };
+        let (imports, exports) = interfaces(&resolve, world);
+        assert_eq!(
+            (imports.clone(), exports),
+            world_of(guest),
+            "{}@{}",
+            guest.name,
+            guest.version
+        );
+        assert!(!imports.iter().any(|import| import.starts_with("wasi:")), "{imports:?}");
+    }
+}
+
+#[test]
+fn each_guest_says_its_name_and_version_and_has_the_digest_of_its_bytes() {
+    for guest in GUESTS {
+        let payload = wasm_metadata::Payload::from_binary(guest.bytes).unwrap();
+        let metadata = payload.metadata();
+        assert_eq!(metadata.name.as_deref(), Some(guest.name));
+        assert_eq!(
+            metadata.version.as_ref().map(ToString::to_string).as_deref(),
+            Some(guest.version)
+        );
+        let digest: String = Sha256::digest(guest.bytes)
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        assert_eq!(guest.digest, format!("sha256:{digest}"));
+    }
+    let names: BTreeSet<_> = GUESTS.iter().map(|guest| (guest.name, guest.version)).collect();
+    assert_eq!(names.len(), GUESTS.len(), "each name and version stands for one guest");
+    assert_eq!(
+        trueup_guests_builtin::find("lbaas", "1").map(|guest| guest.version),
+        Some("1")
+    );
+    assert_eq!(trueup_guests_builtin::find("lbaas", "0"), None);
+}
+
+#[test]
+fn no_guest_holds_a_path_of_the_building_machine() {
+    let home = std::env::home_dir().unwrap();
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    let cargo_home = std::env::var_os("CARGO_HOME").map_or_else(|| home.join(".cargo"), PathBuf::from);
+    for guest in GUESTS {
+        for path in [root().as_path(), &home, target, &cargo_home] {
+            let needle = path.to_str().unwrap().as_bytes();
+            // The root folder alone, as a home, is in every path there is.
+            if needle.len() > 1 {
+                let found = guest.bytes.windows(needle.len()).any(|window| window == needle);
+                assert!(!found, "{}@{} holds {}", guest.name, guest.version, path.display());
+            }
+        }
+    }
+}
+
+/// A copy of what cargo needs of the workspace, without what was built.
+fn copy_tree(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name();
+        if [".git", "target", ".trueup"].iter().any(|left_out| name == *left_out) {
+            continue;
+        }
+        let kind = entry.file_type().unwrap();
+        if kind.is_dir() {
+            copy_tree(&entry.path(), &to.join(&name));
+        } else if kind.is_file() {
+            std::fs::copy(entry.path(), to.join(&name)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn building_in_another_folder_gives_the_same_bytes() {
+    let elsewhere = tempfile::Builder::new().prefix("another folder ").tempdir().unwrap();
+    let workspace = elsewhere.path().join("some").join("where");
+    copy_tree(&root(), &workspace);
+    for (source, shipped) in guests::SOURCES.iter().zip(GUESTS) {
+        let built = guests::build(&workspace, &elsewhere.path().join("build"), source).unwrap();
+        assert_eq!((source.name, source.version), (shipped.name, shipped.version));
+        assert!(
+            built == shipped.bytes,
+            "{}@{} differs where it is built elsewhere",
+            source.name,
+            source.version
+        );
+    }
+}

@@ -1,0 +1,287 @@
+//! Compares two JSON values field by field, and says in words where they differ.
+//!
+//! Values only: which entry of which recording they come from is `divergence.rs`.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use serde::Serialize;
+use serde_json::Value;
+
+/// A report shows this many differences and counts the rest: what differs at all is seen in the first few.
+pub const DIFFERENCES_SHOWN_MAX: usize = 20;
+
+/// A value in a report is shortened to about this many characters, so that a difference stays on one or two lines.
+pub(crate) const VALUE_CHARS_MAX: usize = 120;
+
+/// How much of what two long texts have in common is shown before the place where they part.
+const COMMON_CHARS_SHOWN: usize = 20;
+
+/// One place where two values differ.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Difference {
+    /// Where, such as `args.specs[0].Bind.port`; empty for the whole value.
+    pub path: String,
+    /// What the recording has there; `None` where it has nothing.
+    pub recorded: Option<Differing>,
+    /// What the replay has there; `None` where it has nothing.
+    pub replayed: Option<Differing>,
+}
+
+/// What stands at a place where two values differ.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Differing {
+    /// A value.
+    Value(Value),
+    /// A list of so many elements, where the other list has another number of them.
+    Elements(usize),
+}
+
+/// Every place where two values differ, in order of the fields' names and the lists' elements.
+pub fn differences(recorded: &Value, replayed: &Value) -> Vec<Difference> {
+    differences_under("", recorded, replayed)
+}
+
+/// The same with every path beginning at `root`, such as `args`.
+pub fn differences_under(root: &str, recorded: &Value, replayed: &Value) -> Vec<Difference> {
+    let mut found = Vec::new();
+    compare(root, Some(recorded), Some(replayed), &mut found);
+    found
+}
+
+fn compare(path: &str, recorded: Option<&Value>, replayed: Option<&Value>, found: &mut Vec<Difference>) {
+    match (recorded, replayed) {
+        (recorded, replayed) if recorded == replayed => {}
+        (Some(Value::Object(recorded)), Some(Value::Object(replayed))) => {
+            let names: BTreeSet<&String> = recorded.keys().chain(replayed.keys()).collect();
+            for name in names {
+                compare(&field(path, name), recorded.get(name), replayed.get(name), found);
+            }
+        }
+        (Some(Value::Array(recorded)), Some(Value::Array(replayed))) => {
+            if recorded.len() != replayed.len() {
+                found.push(Difference {
+                    path: path.to_owned(),
+                    recorded: Some(Differing::Elements(recorded.len())),
+                    replayed: Some(Differing::Elements(replayed.len())),
+                });
+            }
+            for at in 0..recorded.len().max(replayed.len()) {
+                compare(&format!("{path}[{at}]"), recorded.get(at), replayed.get(at), found);
+            }
+        }
+        (recorded, replayed) => found.push(Difference {
+            path: path.to_owned(),
+            recorded: recorded.cloned().map(Differing::Value),
+            replayed: replayed.cloned().map(Differing::Value),
+        }),
+    }
+}
+
+/// `path.name`, or `path["name"]` where the name would be read as something else.
+fn field(path: &str, name: &str) -> String {
+    let plain = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-'));
+    match (plain, path.is_empty()) {
+        (true, true) => name.to_owned(),
+        (true, false) => format!("{path}.{name}"),
+        (false, _) => format!("{path}[{}]", Value::from(name)),
+    }
+}
+
+impl Difference {
+    /// One line, without a line break: `port: recorded 80, replayed 81`. The words for the two sides are the caller's.
+    pub fn render(&self, recorded_word: &str, replayed_word: &str) -> String {
+        let path = if self.path.is_empty() {
+            "the whole value"
+        } else {
+            &self.path
+        };
+        match (&self.recorded, &self.replayed) {
+            (Some(recorded), Some(replayed)) => {
+                let (recorded, replayed) = shorten_pair(&recorded.text(), &replayed.text());
+                format!("{path}: {recorded_word} {recorded}, {replayed_word} {replayed}")
+            }
+            (Some(recorded), None) => {
+                format!(
+                    "{path}: {recorded_word} {}, {replayed_word} nothing",
+                    shorten(&recorded.text())
+                )
+            }
+            (None, Some(replayed)) => {
+                format!(
+                    "{path}: {recorded_word} nothing, {replayed_word} {}",
+                    shorten(&replayed.text())
+                )
+            }
+            (None, None) => path.to_owned(),
+        }
+    }
+}
+
+impl Differing {
+    fn text(&self) -> String {
+        match self {
+            Self::Value(value) => value.to_string(),
+            Self::Elements(1) => "1 element".to_owned(),
+            Self::Elements(count) => format!("{count} elements"),
+        }
+    }
+}
+
+/// One line a difference, each begun with `indent` and ended with a line break: the first
+/// [`DIFFERENCES_SHOWN_MAX`], then `and K more`.
+pub fn render_differences(
+    differences: &[Difference],
+    recorded_word: &str,
+    replayed_word: &str,
+    indent: &str,
+) -> String {
+    let mut text = String::new();
+    for difference in differences.iter().take(DIFFERENCES_SHOWN_MAX) {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{indent}{}", difference.render(recorded_word, replayed_word));
+    }
+    let more = differences.len().saturating_sub(DIFFERENCES_SHOWN_MAX);
+    if more > 0 {
+        let _ = writeln!(text, "{indent}and {more} more");
+    }
+    text
+}
+
+/// The beginning of a text, and how long the whole is.
+pub(crate) fn shorten(text: &str) -> String {
+    shorten_from(text, 0)
+}
+
+/// Two texts that differ, both begun shortly before they part where they are too long to show whole.
+pub(crate) fn shorten_pair(a: &str, b: &str) -> (String, String) {
+    let common = a.chars().zip(b.chars()).take_while(|(a, b)| a == b).count();
+    let seen_from_the_start = common + COMMON_CHARS_SHOWN <= VALUE_CHARS_MAX;
+    let skipped = if seen_from_the_start {
+        0
+    } else {
+        common - COMMON_CHARS_SHOWN
+    };
+    (shorten_from(a, skipped), shorten_from(b, skipped))
+}
+
+fn shorten_from(text: &str, skipped: usize) -> String {
+    let chars = text.chars().count();
+    if chars <= VALUE_CHARS_MAX {
+        return text.to_owned();
+    }
+    let before = if skipped > 0 { "..." } else { "" };
+    let shown: String = text.chars().skip(skipped).take(VALUE_CHARS_MAX).collect();
+    let after = if chars > skipped + VALUE_CHARS_MAX { "..." } else { "" };
+    format!("{before}{shown}{after} ({chars} characters)")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(recorded: Value, replayed: Value, lines: &[&str]) {
+        let found = differences_under("args", &recorded, &replayed);
+        let text = render_differences(&found, "recorded", "replayed", "");
+        assert_eq!(text.lines().collect::<Vec<_>>(), lines);
+    }
+
+    #[test]
+    fn a_changed_field_is_named_by_its_path() {
+        check(
+            json!({"specs": [{"Bind": {"port": 80, "name": "x"}}]}),
+            json!({"specs": [{"Bind": {"port": 81, "name": "x"}}]}),
+            &["args.specs[0].Bind.port: recorded 80, replayed 81"],
+        );
+        check(
+            json!({"a b": 1, "": 1}),
+            json!({"a b": 2, "": 2}),
+            &[
+                r#"args[""]: recorded 1, replayed 2"#,
+                r#"args["a b"]: recorded 1, replayed 2"#,
+            ],
+        );
+    }
+
+    #[test]
+    fn missing_and_extra_fields_and_lengths_are_said_in_words() {
+        check(
+            json!({"b": null, "c": 1}),
+            json!({"a": "x", "c": 1}),
+            &[
+                r#"args.a: recorded nothing, replayed "x""#,
+                "args.b: recorded null, replayed nothing",
+            ],
+        );
+        check(
+            json!([1, 2]),
+            json!([1]),
+            &[
+                "args: recorded 2 elements, replayed 1 element",
+                "args[1]: recorded 2, replayed nothing",
+            ],
+        );
+        check(
+            json!({"a": [1]}),
+            json!({"a": {"x": 1}}),
+            &[r#"args.a: recorded [1], replayed {"x":1}"#],
+        );
+    }
+
+    #[test]
+    fn long_reports_and_long_values_are_cut() {
+        let recorded: Vec<u32> = (0..50).collect();
+        let replayed: Vec<u32> = (1..51).collect();
+        let found = differences(&json!(recorded), &json!(replayed));
+        assert_eq!(found.len(), 50);
+        let text = render_differences(&found, "expected", "got", "  ");
+        assert_eq!(text.lines().count(), 21);
+        assert!(
+            text.starts_with("  [0]: expected 0, got 1\n") && text.ends_with("  and 30 more\n"),
+            "{text}"
+        );
+
+        let found = differences(&json!("a".repeat(1000)), &json!(format!("{}b", "a".repeat(1000))));
+        let line = found[0].render("recorded", "replayed");
+        assert!(
+            line.len() < 400 && line.contains("ab\"") && line.contains("(1002 characters)"),
+            "{line}"
+        );
+    }
+
+    fn any_value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            "\\PC{0,4}".prop_map(Value::from)
+        ];
+        leaf.prop_recursive(3, 24, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::btree_map("[a-c]", inner, 0..4)
+                    .prop_map(|map| Value::Object(map.into_iter().collect()))
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn there_are_differences_exactly_where_values_differ(a in any_value(), b in any_value()) {
+            prop_assert!(differences(&a, &a).is_empty());
+            prop_assert_eq!(a == b, differences(&a, &b).is_empty());
+            let there = differences(&a, &b);
+            let back = differences(&b, &a);
+            prop_assert_eq!(there.len(), back.len());
+            for (there, back) in there.iter().zip(&back) {
+                prop_assert_eq!(&there.path, &back.path);
+                prop_assert_eq!(&there.recorded, &back.replayed);
+            }
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! What one line of a journal says, and the strict reading of it.
+//!
+//! Values (arguments, answers, results) stay the text that was written: nothing is reformatted, and nothing is parsed
+//! before someone needs it. Which entry may follow which is `order.rs`; how a line is written is `line.rs`.
+
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
+
+use crate::line;
+use crate::order::Kind;
+
+/// The version of the line formats that this crate writes and reads.
+pub const FORMAT: u32 = 1;
+
+/// The first line of a segment: whose recording it is, and the state in which it begins.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Header {
+    /// Version of the line formats: [`FORMAT`].
+    pub format: u32,
+    /// Name of the guest.
+    pub guest: String,
+    /// Version of the guest.
+    pub version: String,
+    /// Digest of the guest's component, as `sha256:...`.
+    pub digest: String,
+    /// The world that the guest implements.
+    pub world: String,
+    /// Version of the host that recorded.
+    pub host: String,
+    /// The settings given to the guest's `init`.
+    pub settings: Box<RawValue>,
+    /// The limits under which the guest ran.
+    pub limits: Box<RawValue>,
+    /// The guest's state before the first entry, to be restored after `init`; `None` where there was nothing to restore.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
+}
+
+/// One line of a journal.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// Number of the entry: counts up by one through all segments of an instance.
+    pub n: u64,
+    /// What happened.
+    pub event: Event,
+}
+
+/// What an entry reports.
+#[derive(Debug, Clone)]
+pub enum Event {
+    /// A segment begins.
+    Header(Box<Header>),
+    /// The host called an export of the guest.
+    Call(Call),
+    /// The guest asked the host.
+    Ask(Ask),
+    /// The call ended.
+    Ending(Ending),
+}
+
+/// A call of one of the guest's exports.
+#[derive(Debug, Clone)]
+pub struct Call {
+    /// The host's clock when the call began, in milliseconds.
+    pub at_ms: u64,
+    /// `interface.function`.
+    pub name: String,
+    /// The arguments, an object by parameter name.
+    pub args: Box<RawValue>,
+}
+
+/// A question of the guest, and the answer it got.
+#[derive(Debug, Clone)]
+pub struct Ask {
+    /// `interface.function`.
+    pub name: String,
+    /// The arguments, an object by parameter name.
+    pub args: Box<RawValue>,
+    /// The answer; `None` where the call ended before any answer reached the guest.
+    pub answer: Option<Box<RawValue>>,
+}
+
+/// How a call ended.
+#[derive(Debug, Clone)]
+pub enum Ending {
+    /// The guest returned this; null where the function has no result.
+    Result(Box<RawValue>),
+    /// The guest trapped, or was stopped for asking what no call may ask.
+    Trap(String),
+    /// The guest computed for longer than a call may.
+    Deadline(String),
+    /// The guest wanted more memory than an instance may have.
+    Memory(String),
+    /// The host gave up the call: a stop, a swap, or a newer input.
+    Cancelled(String),
+}
+
+impl Ending {
+    /// The ending of a call that returned `value`.
+    pub fn result<T: Serialize + ?Sized>(value: &T) -> Result<Self, serde_json::Error> {
+        serde_json::value::to_raw_value(value).map(Self::Result)
+    }
+
+    /// Whether the instance is gone with this call: everything but a result.
+    pub fn failed(&self) -> bool {
+        !matches!(self, Self::Result(_))
+    }
+
+    /// The key under which the ending stands in its line, and the value as JSON text or as plain text.
+    pub(crate) fn parts(&self) -> (&'static str, Result<&RawValue, &str>) {
+        match self {
+            Self::Result(value) => ("result", Ok(value)),
+            Self::Trap(text) => ("trap", Err(text)),
+            Self::Deadline(text) => ("deadline", Err(text)),
+            Self::Memory(text) => ("memory", Err(text)),
+            Self::Cancelled(text) => ("cancelled", Err(text)),
+        }
+    }
+}
+
+/// Why a line is no valid entry.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct EntryError(String);
+
+impl Entry {
+    /// Reads one line, without its newline. Unknown, missing and repeated keys are errors.
+    pub fn parse(text: &str) -> Result<Self, EntryError> {
+        // serde would also take an array of the fields in order.
+        if !text.starts_with('{') {
+            return Err(EntryError("not a JSON object".into()));
+        }
+        let line: Line<'_> = serde_json::from_str(text).map_err(|error| EntryError(reason(&error)))?;
+        let mut endings = [
+            line.result.map(Ending::Result),
+            line.trap.map(Ending::Trap),
+            line.deadline.map(Ending::Deadline),
+            line.memory.map(Ending::Memory),
+            line.cancelled.map(Ending::Cancelled),
+        ]
+        .into_iter()
+        .flatten();
+        let ending = endings.next();
+        if endings.next().is_some() {
+            return Err(EntryError("more than one ending".into()));
+        }
+        let event = match (
+            line.header,
+            line.at_ms,
+            line.call,
+            line.args,
+            line.ask,
+            line.answer,
+            ending,
+        ) {
+            (Some(header), None, None, None, None, None, None) => Event::Header(Box::new(parse_header(header)?)),
+            (None, Some(at_ms), Some(name), Some(args), None, None, None) => Event::Call(Call { at_ms, name, args }),
+            (None, None, None, Some(args), Some(name), answer, None) => Event::Ask(Ask { name, args, answer }),
+            (None, None, None, None, None, None, Some(ending)) => Event::Ending(ending),
+            _ => {
+                return Err(EntryError(
+                    "its keys make up no entry: expected `header`, or `at_ms`, `call` and `args`, or `ask`, `args` \
+                     and perhaps `answer`, or one of `result`, `trap`, `deadline`, `memory` and `cancelled`"
+                        .into(),
+                ));
+            }
+        };
+        Ok(Self { n: line.n, event })
+    }
+
+    /// The line that [`Entry::parse`] reads, without a newline.
+    pub fn to_line(&self) -> String {
+        let mut line = Vec::new();
+        match &self.event {
+            Event::Header(header) => line::header(&mut line, self.n, header),
+            Event::Call(call) => line::call(&mut line, self.n, call.at_ms, &call.name, &call.args),
+            Event::Ask(ask) => {
+                line::ask(&mut line, self.n, &ask.name);
+                line.extend_from_slice(ask.args.get().as_bytes());
+                if let Some(answer) = &ask.answer {
+                    line.extend_from_slice(line::ANSWER);
+                    line.extend_from_slice(answer.get().as_bytes());
+                }
+            }
+            Event::Ending(ending) => line::ending(&mut line, self.n, ending),
+        }
+        line::finish(&mut line);
+        line.pop();
+        String::from_utf8_lossy(&line).into_owned()
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        match &self.event {
+            Event::Header(_) => Kind::Header,
+            Event::Call(_) => Kind::Call,
+            Event::Ask(ask) => Kind::Ask {
+                answered: ask.answer.is_some(),
+            },
+            Event::Ending(ending) => Kind::Ending {
+                failed: ending.failed(),
+            },
+        }
+    }
+}
+
+/// Every key that any entry may have; which of them stand together is decided after.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line<'a> {
+    n: u64,
+    #[serde(borrow, default, deserialize_with = "present")]
+    header: Option<&'a RawValue>,
+    #[serde(default, deserialize_with = "present")]
+    at_ms: Option<u64>,
+    #[serde(default, deserialize_with = "present")]
+    call: Option<String>,
+    #[serde(default, deserialize_with = "present")]
+    args: Option<Box<RawValue>>,
+    #[serde(default, deserialize_with = "present")]
+    ask: Option<String>,
+    #[serde(default, deserialize_with = "present")]
+    answer: Option<Box<RawValue>>,
+    #[serde(default, deserialize_with = "present")]
+    result: Option<Box<RawValue>>,
+    #[serde(default, deserialize_with = "present")]
+    trap: Option<String>,
+    #[serde(default, deserialize_with = "present")]
+    deadline: Option<String>,
+    #[serde(default, deserialize_with = "present")]
+    memory: Option<String>,
+    #[serde(default, deserialize_with = "present")]
+    cancelled: Option<String>,
+}
+
+/// A key that is there, even with null: the answer of a function without a result is null, and an absent answer is none.
+fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(value: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(value).map(Some)
+}
+
+fn parse_header(raw: &RawValue) -> Result<Header, EntryError> {
+    /// What every format has in common, so that a newer one is named and not called damage.
+    #[derive(Deserialize)]
+    struct Format {
+        format: u32,
+    }
+    if !raw.get().starts_with('{') {
+        return Err(EntryError("`header` is not a JSON object".into()));
+    }
+    let told = |error: &serde_json::Error| EntryError(format!("`header`: {}", reason(error)));
+    let Format { format } = serde_json::from_str(raw.get()).map_err(|error| told(&error))?;
+    if format != FORMAT {
+        return Err(EntryError(format!(
+            "written in format {format}, and this trueup reads format {FORMAT}"
+        )));
+    }
+    serde_json::from_str(raw.get()).map_err(|error| told(&error))
+}
+
+/// serde_json's message with the column alone: its line is always 1 and would be taken for the file's.
+fn reason(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    match text.strip_suffix(&place) {
+        Some(message) => format!("{message} at column {}", error.column()),
+        None => text,
+    }
+}

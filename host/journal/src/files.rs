@@ -1,0 +1,134 @@
+//! Caps how many journal files are open at once: thousands of instances, each with a journal, share one pool.
+//!
+//! A file is opened for appending when a line is to be written, and closed when it is the one unused for longest. The
+//! lock is held for the look-up alone, never while anything is written.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// How many journal files are open at once unless told otherwise: a quarter of 1,024, the usual limit of a process.
+pub const OPEN_FILES_MAX: usize = 256;
+
+/// A pool of open files, shared by all journals of a host; clones are the same pool.
+#[derive(Debug, Clone)]
+pub struct Files {
+    pool: Arc<Mutex<Pool>>,
+}
+
+#[derive(Debug)]
+struct Pool {
+    open_max: usize,
+    next_owner: u64,
+    next_use: u64,
+    open: BTreeMap<Owner, Open>,
+    /// Last use to owner: the first is the one unused for longest.
+    by_use: BTreeMap<u64, Owner>,
+}
+
+#[derive(Debug)]
+struct Open {
+    file: Arc<File>,
+    last_use: u64,
+}
+
+/// A journal's name in the pool. One journal has one file open at most: its newest segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Owner(u64);
+
+impl Default for Files {
+    fn default() -> Self {
+        Self::new(OPEN_FILES_MAX)
+    }
+}
+
+impl Files {
+    /// A pool that keeps at most `open_max` files open, and at least one. A file that is being written to while it is
+    /// pushed out closes when that write is done.
+    pub fn new(open_max: usize) -> Self {
+        let pool = Pool {
+            open_max: open_max.max(1),
+            next_owner: 0,
+            next_use: 0,
+            open: BTreeMap::new(),
+            by_use: BTreeMap::new(),
+        };
+        Self {
+            pool: Arc::new(Mutex::new(pool)),
+        }
+    }
+
+    /// How many files the pool holds open now.
+    pub fn open_count(&self) -> usize {
+        self.lock().open.len()
+    }
+
+    pub(crate) fn register(&self) -> Owner {
+        let mut pool = self.lock();
+        let owner = Owner(pool.next_owner);
+        pool.next_owner += 1;
+        owner
+    }
+
+    /// The owner's open file, or the one at `path`, opened for appending. It must exist: a journal creates its files itself.
+    pub(crate) fn open(&self, owner: Owner, path: &Path) -> io::Result<Arc<File>> {
+        if let Some(file) = self.lock().touch(owner) {
+            return Ok(file);
+        }
+        let file = Arc::new(OpenOptions::new().append(true).open(path)?);
+        self.lock().insert(owner, Arc::clone(&file));
+        Ok(file)
+    }
+
+    /// Takes a file that the owner just created, in place of any it had.
+    pub(crate) fn insert(&self, owner: Owner, file: Arc<File>) {
+        self.lock().insert(owner, file);
+    }
+
+    /// Closes the owner's file.
+    pub(crate) fn close(&self, owner: Owner) {
+        self.lock().remove(owner);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Pool> {
+        // Nothing in here panics halfway through a change, so a poisoned lock still guards a sound pool.
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pool {
+    fn touch(&mut self, owner: Owner) -> Option<Arc<File>> {
+        let open = self.open.get_mut(&owner)?;
+        self.by_use.remove(&open.last_use);
+        open.last_use = self.next_use;
+        self.by_use.insert(self.next_use, owner);
+        self.next_use += 1;
+        Some(Arc::clone(&open.file))
+    }
+
+    fn insert(&mut self, owner: Owner, file: Arc<File>) {
+        self.remove(owner);
+        while self.open.len() >= self.open_max
+            && let Some((_, oldest)) = self.by_use.pop_first()
+        {
+            self.open.remove(&oldest);
+        }
+        self.open.insert(
+            owner,
+            Open {
+                file,
+                last_use: self.next_use,
+            },
+        );
+        self.by_use.insert(self.next_use, owner);
+        self.next_use += 1;
+    }
+
+    fn remove(&mut self, owner: Owner) {
+        if let Some(open) = self.open.remove(&owner) {
+            self.by_use.remove(&open.last_use);
+        }
+    }
+}

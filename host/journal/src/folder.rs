@@ -1,0 +1,138 @@
+//! A journal's folder on the disk: which files are its segments, and the few steps on them that must not go wrong halfway.
+//!
+//! Knows names and bytes; what stands in a segment is `reader.rs` and `writer.rs`.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use crate::writer::JournalError;
+
+const EXTENSION: &str = ".jsonl";
+
+/// One file of a journal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SegmentFile {
+    /// Number of its header's entry, as its name says.
+    pub first: u64,
+    /// The file.
+    pub path: PathBuf,
+    /// Its size.
+    pub bytes: u64,
+}
+
+/// The segments in a journal's folder, oldest first. Files of other names are not the journal's and are passed over.
+pub fn segment_files(dir: &Path) -> Result<Vec<SegmentFile>, JournalError> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).map_err(failed("list", dir))? {
+        let entry = entry.map_err(failed("list", dir))?;
+        let name = entry.file_name();
+        let Some(stem) = name.to_str().and_then(|name| name.strip_suffix(EXTENSION)) else {
+            continue;
+        };
+        let Ok(first) = stem.parse::<u64>() else { continue };
+        if first.to_string() != stem {
+            continue;
+        }
+        let path = entry.path();
+        let bytes = fs::metadata(&path).map_err(failed("look at", &path))?.len();
+        found.push(SegmentFile { first, path, bytes });
+    }
+    found.sort_by_key(|file| file.first);
+    Ok(found)
+}
+
+/// The file of the segment that begins with entry `first`.
+pub(crate) fn segment_path(dir: &Path, first: u64) -> PathBuf {
+    dir.join(format!("{first}{EXTENSION}"))
+}
+
+pub(crate) fn failed(tried: &'static str, path: &Path) -> impl FnOnce(io::Error) -> JournalError {
+    move |source| JournalError::Io {
+        tried,
+        path: path.to_owned(),
+        source,
+    }
+}
+
+/// Writes a line, or restores what was there before as well as it can be. The first error is the one that counts: the
+/// journal stops with it, and what could not be restored is a torn line, cut off when the journal is opened next.
+pub(crate) fn write_whole(
+    to: &mut impl Write,
+    line: &[u8],
+    restore: impl FnOnce() -> io::Result<()>,
+) -> io::Result<()> {
+    to.write_all(line).inspect_err(|_| {
+        let _ = restore();
+    })
+}
+
+pub(crate) fn truncate(path: &Path, bytes: u64) -> Result<(), JournalError> {
+    let cut = |file: File| file.set_len(bytes).and_then(|()| file.sync_all());
+    OpenOptions::new()
+        .write(true)
+        .open(path)
+        .and_then(cut)
+        .map_err(failed("cut the torn end off", path))
+}
+
+/// Creates a folder with its parents, and makes sure that their names survive the machine's end where they must be `durable`.
+pub(crate) fn create_dir(dir: &Path, durable: bool) -> Result<(), JournalError> {
+    let new: Vec<&Path> = dir.ancestors().take_while(|dir| !dir.exists()).collect();
+    fs::create_dir_all(dir).map_err(failed("create", dir))?;
+    if durable {
+        new.into_iter().filter_map(Path::parent).try_for_each(sync_dir)?;
+    }
+    Ok(())
+}
+
+pub(crate) fn sync_dir(dir: &Path) -> Result<(), JournalError> {
+    // The parent of a relative path of one component is empty, and means the working directory.
+    let dir = if dir.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        dir
+    };
+    File::open(dir)
+        .and_then(|dir| dir.sync_all())
+        .map_err(failed("sync", dir))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes three bytes, then the device is full.
+    struct Full(Vec<u8>);
+
+    impl Write for Full {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if self.0.len() >= 3 {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.0.extend(bytes.iter().take(3));
+            Ok(bytes.len().min(3))
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_line_written_in_part_is_taken_back() {
+        let mut file = Full(Vec::new());
+        let mut restored = false;
+        let error = write_whole(&mut file, b"abcdef", || {
+            restored = true;
+            Err(io::ErrorKind::Other.into())
+        });
+        assert_eq!(
+            error.expect_err("full").kind(),
+            io::ErrorKind::StorageFull,
+            "the first error counts"
+        );
+        assert!(restored && file.0 == b"abc");
+        write_whole(&mut Vec::new(), b"abcdef", || panic!("nothing to restore")).unwrap();
+    }
+}

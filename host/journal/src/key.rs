@@ -1,0 +1,138 @@
+//! The folder of an instance's journal: keys as names of folders, each key its own.
+//!
+//! What is not `A-Z a-z 0-9 . _ -` is written as `%` and two hexadecimal digits, so `default/web` becomes
+//! `default%2Fweb`. Nothing else is a name of its own: not `.`, `..` or a hidden file, not a folder in a folder.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+/// Longest escaped key that stands unshortened. A name of a file may have 255 bytes, and a shortened one needs 34 more.
+const ESCAPED_BYTES_MAX: usize = 200;
+
+/// Between the beginning of a long key and its hash; an escaped key never holds it.
+const SHORTENED: &str = "%~";
+
+/// The folder that holds the segments of one instance: `<root>/<guest>/<key>`.
+pub fn instance_dir(root: &Path, guest: &str, key: &str) -> PathBuf {
+    root.join(path_component(guest)).join(path_component(key))
+}
+
+/// A key as the name of one file or folder. Two keys never share a name; two whose escaped form is longer than 200 bytes
+/// do only where a 128-bit hash collides.
+pub fn path_component(key: &str) -> String {
+    if key.is_empty() {
+        // A lone `%` is no escape, so no other key gives it.
+        return "%".to_owned();
+    }
+    let mut name = String::with_capacity(key.len());
+    for (at, byte) in key.bytes().enumerate() {
+        let plain = byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-') || (byte == b'.' && at > 0);
+        if plain {
+            name.push(char::from(byte));
+        } else {
+            // Writing to a String cannot fail.
+            let _ = write!(name, "%{byte:02X}");
+        }
+    }
+    if name.len() > ESCAPED_BYTES_MAX {
+        name.truncate(ESCAPED_BYTES_MAX);
+        let _ = write!(name, "{SHORTENED}{:032x}", fnv1a(key.as_bytes()));
+    }
+    name
+}
+
+/// The key whose name this is; `None` where it is no name that [`path_component`] gives, or a shortened one.
+pub fn key_of(component: &str) -> Option<String> {
+    if component == "%" {
+        return Some(String::new());
+    }
+    let mut key = Vec::with_capacity(component.len());
+    let mut bytes = component.bytes();
+    while let Some(byte) = bytes.next() {
+        if byte == b'%' {
+            let high = char::from(bytes.next()?).to_digit(16)?;
+            let low = char::from(bytes.next()?).to_digit(16)?;
+            key.push(u8::try_from(high * 16 + low).ok()?);
+        } else {
+            key.push(byte);
+        }
+    }
+    let key = String::from_utf8(key).ok()?;
+    // Each key has one name: `%41` for `A` is not it.
+    (path_component(&key) == component).then_some(key)
+}
+
+/// FNV-1a, 128 bits: names must stay the same from one release to the next, which the standard library's hashers don't
+/// promise. Keys this long are not met in Kubernetes (a namespace and a name have 63 bytes each), so nobody gains by
+/// searching for a collision.
+fn fnv1a(bytes: &[u8]) -> u128 {
+    const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
+    bytes
+        .iter()
+        .fold(BASIS, |hash, byte| (hash ^ u128::from(*byte)).wrapping_mul(PRIME))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_key_reads_well_and_stays_one_component() {
+        for (key, name) in [
+            ("default/web", "default%2Fweb"),
+            ("web-1.v2_x", "web-1.v2_x"),
+            ("", "%"),
+            (".", "%2E"),
+            ("..", "%2E."),
+            ("%2F", "%252F"),
+            ("ä", "%C3%A4"),
+            ("a\0b", "a%00b"),
+        ] {
+            assert_eq!(path_component(key), name);
+            assert_eq!(key_of(name).as_deref(), Some(key));
+        }
+        assert_eq!(
+            instance_dir(Path::new("r"), "lbaas@2", "a/b"),
+            Path::new("r/lbaas%402/a%2Fb")
+        );
+    }
+
+    #[test]
+    fn a_name_that_no_key_gives_has_no_key() {
+        for name in [".hidden", "%4", "%4z", "%41", "%2f", "%FF", "a b", ""] {
+            assert_eq!(key_of(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn long_keys_that_differ_only_at_the_end_keep_apart() {
+        let names: BTreeMap<String, usize> = (0..2000)
+            .map(|end| (path_component(&format!("{}{end}", "/".repeat(300))), end))
+            .collect();
+        assert_eq!(names.len(), 2000);
+        assert!(names.keys().all(|name| name.len() <= 255 && key_of(name).is_none()));
+    }
+
+    proptest! {
+        #[test]
+        fn names_are_safe_and_give_the_key_back(key in "\\PC{0,60}|[a-z%/.~]{0,190}|[./%]{0,20}") {
+            let name = path_component(&key);
+            prop_assert!(!name.is_empty() && !name.starts_with('.') && name.len() <= 255);
+            prop_assert!(name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-%~".contains(&b)));
+            match key_of(&name) {
+                Some(back) => prop_assert_eq!(back, key),
+                None => prop_assert!(name.contains(SHORTENED)),
+            }
+        }
+
+        #[test]
+        fn different_keys_have_different_names(a in "[a-cA-C/.%2]{0,6}", b in "[a-cA-C/.%2]{0,6}") {
+            prop_assert_eq!(a == b, path_component(&a) == path_component(&b));
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Entries, writer, reader, tape and divergence of trueup's recordings.
+//!
+//! A journal is a folder of segments; a segment is a file of JSON lines: a header that says which guest stood in which
+//! state, then every call of the guest, every question that it asked with its answer, and how each call ended. The tape
+//! sits between a guest and the host's answers: it records them, keeps them in memory, replays them, or does nothing.
+//!
+//! Knows nothing of WebAssembly, of any guest or of any capability, and has no async runtime, no threads and no clock:
+//! times are arguments.
+//!
+//! ```text
+//! guest --question--> Tape --record--> Journal --> <root>/<guest>/<key>/<first entry>.jsonl
+//!                      |  <--replay--- Segment <------------------+
+//!                      +--> Outcome: identical, or where and how the guest diverged
+//! ```
+#![forbid(unsafe_code)]
+
+mod difference;
+mod divergence;
+mod entry;
+mod files;
+mod folder;
+mod key;
+mod line;
+mod order;
+mod reader;
+mod tape;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+pub use difference::{
+    DIFFERENCES_SHOWN_MAX, Difference, Differing, differences, differences_under, render_differences,
+};
+pub use divergence::{Asked, Divergence, Outcome};
+pub use entry::{Ask, Call, Ending, Entry, EntryError, Event, FORMAT, Header};
+pub use files::{Files, OPEN_FILES_MAX};
+pub use folder::{SegmentFile, segment_files};
+pub use key::{instance_dir, key_of, path_component};
+pub use reader::{ReadError, Segment, Torn};
+pub use tape::{RecordedCall, Refusal, Tape, TapeError};
+pub use writer::{Journal, JournalError, Keep, Opened, Options, Sync};

@@ -1,0 +1,242 @@
+//! Reads one segment: header, entries, and what was torn off its end. Never changes the file.
+
+use std::io::Read;
+use std::path::Path;
+use std::{fmt, fs, io, str};
+
+use crate::entry::{Ending, Entry, Event, Header};
+use crate::order::Position;
+
+/// One segment of a journal, read whole.
+#[derive(Debug, Clone)]
+pub struct Segment {
+    /// The file, or what stands for it in messages.
+    pub name: String,
+    /// Number of the header's entry.
+    pub first: u64,
+    /// Whose recording it is, and the state in which it begins.
+    pub header: Header,
+    /// Everything after the header.
+    pub entries: Vec<Entry>,
+    /// What was left out at the end.
+    pub torn: Option<Torn>,
+    pub(crate) position: Position,
+    /// Bytes of the header's line.
+    pub(crate) header_bytes: u64,
+    /// Bytes of all complete lines.
+    pub(crate) bytes: u64,
+}
+
+/// The last line of a segment, cut off in the middle by a crash: it was never acted on, and is left out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Torn {
+    /// The file, or what stands for it in messages.
+    pub file: String,
+    /// The line, from 1.
+    pub line: u64,
+    /// How many bytes of it there are.
+    pub bytes: u64,
+}
+
+impl fmt::Display for Torn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "`{}` line {} is torn: its {} bytes are left out",
+            self.file, self.line, self.bytes
+        )
+    }
+}
+
+/// Why a segment can't be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The file can't be opened or read.
+    #[error("can't read `{file}`")]
+    Io {
+        /// The file, or what stands for it in messages.
+        file: String,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// A line is no valid entry, or not the one that belongs there.
+    #[error("`{file}` line {line} is damaged: {reason}")]
+    Damaged {
+        /// The file, or what stands for it in messages.
+        file: String,
+        /// The line, from 1.
+        line: u64,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// There is not even a complete header.
+    #[error("`{file}` holds no entry: the file ends before its first line does")]
+    Empty {
+        /// The file, or what stands for it in messages.
+        file: String,
+        /// The beginning of a header, where there is one.
+        torn: Option<Torn>,
+    },
+}
+
+impl Segment {
+    /// Reads the segment in a file.
+    pub fn read(path: &Path) -> Result<Self, ReadError> {
+        let name = path.display().to_string();
+        match fs::read(path) {
+            Ok(bytes) => Self::from_bytes(&name, &bytes),
+            Err(source) => Err(ReadError::Io { file: name, source }),
+        }
+    }
+
+    /// Reads the segment that a reader gives, such as the standard input; `name` stands for the file in messages.
+    pub fn from_reader(name: &str, mut reader: impl Read) -> Result<Self, ReadError> {
+        let mut bytes = Vec::new();
+        match reader.read_to_end(&mut bytes) {
+            Ok(_) => Self::from_bytes(name, &bytes),
+            Err(source) => Err(ReadError::Io {
+                file: name.to_owned(),
+                source,
+            }),
+        }
+    }
+
+    /// Reads the segment in `bytes`; `name` stands for the file in messages.
+    pub fn from_bytes(name: &str, bytes: &[u8]) -> Result<Self, ReadError> {
+        let mut lines = bytes.split_inclusive(|byte| *byte == b'\n').zip(1_u64..);
+        let (mut segment, mut expected) = match lines.next() {
+            Some((line, number)) => match complete(name, line, number) {
+                Ok(text) => Self::begin(name, text, line.len())?,
+                Err(torn) => {
+                    return Err(ReadError::Empty {
+                        file: name.to_owned(),
+                        torn: Some(torn),
+                    });
+                }
+            },
+            None => {
+                return Err(ReadError::Empty {
+                    file: name.to_owned(),
+                    torn: None,
+                });
+            }
+        };
+        for (line, number) in lines {
+            let damaged = |reason: String| ReadError::Damaged {
+                file: name.to_owned(),
+                line: number,
+                reason,
+            };
+            let text = match complete(name, line, number) {
+                Ok(text) => text,
+                Err(torn) => {
+                    // Only the last piece can lack its newline.
+                    segment.torn = Some(torn);
+                    break;
+                }
+            };
+            let entry = parse(text).map_err(damaged)?;
+            if entry.n != expected {
+                return Err(damaged(format!(
+                    "entry {} stands where entry {expected} belongs: a line is missing, or out of its place",
+                    entry.n
+                )));
+            }
+            segment.position = segment
+                .position
+                .then(entry.kind())
+                .map_err(|reason| damaged(format!("{reason} (entry {})", entry.n)))?;
+            segment.entries.push(entry);
+            segment.bytes += line.len() as u64;
+            expected = expected.saturating_add(1);
+        }
+        Ok(segment)
+    }
+
+    /// The segment that begins with this header line, and the number of the entry after it.
+    fn begin(name: &str, text: &[u8], line_bytes: usize) -> Result<(Self, u64), ReadError> {
+        let damaged = |reason: String| ReadError::Damaged {
+            file: name.to_owned(),
+            line: 1,
+            reason,
+        };
+        let entry = parse(text).map_err(damaged)?;
+        let position = Position::Start
+            .then(entry.kind())
+            .map_err(|reason| damaged(reason.to_owned()))?;
+        let Event::Header(header) = entry.event else {
+            return Err(damaged("the first entry of a segment must be its header".to_owned()));
+        };
+        let segment = Self {
+            name: name.to_owned(),
+            first: entry.n,
+            header: *header,
+            entries: Vec::new(),
+            torn: None,
+            position,
+            header_bytes: line_bytes as u64,
+            bytes: line_bytes as u64,
+        };
+        Ok((segment, entry.n.saturating_add(1)))
+    }
+
+    /// The number that the next entry of this instance gets.
+    pub fn next_n(&self) -> u64 {
+        self.entries
+            .last()
+            .map_or(self.first, |entry| entry.n)
+            .saturating_add(1)
+    }
+
+    /// Whether the last call has no ending: the host was killed inside it, or its end is torn off.
+    pub fn ends_inside_call(&self) -> bool {
+        self.position.inside_call()
+    }
+
+    /// Whether the instance that this segment describes can go on in it: no call of it is open, the last one returned a
+    /// result, and what it asked at its start was answered.
+    pub fn can_go_on(&self) -> bool {
+        self.position.can_go_on()
+    }
+
+    /// The calls that returned a result, and the questions before the first call: what an instance is rebuilt from
+    /// after a failed call. Numbers stay as they were recorded, so there are gaps where calls were left out.
+    #[must_use]
+    pub fn without_failed_calls(mut self) -> Self {
+        let mut kept = Vec::with_capacity(self.entries.len());
+        let mut call: Option<Vec<Entry>> = None;
+        for entry in std::mem::take(&mut self.entries) {
+            match (&entry.event, &mut call) {
+                (Event::Call(_), _) => call = Some(vec![entry]),
+                (Event::Ending(Ending::Result(_)), Some(entries)) => {
+                    kept.append(entries);
+                    kept.push(entry);
+                    call = None;
+                }
+                (Event::Ending(_), _) => call = None,
+                (_, Some(entries)) => entries.push(entry),
+                (_, None) => kept.push(entry),
+            }
+        }
+        self.position = kept
+            .iter()
+            .try_fold(Position::Starting, |position, entry| position.then(entry.kind()))
+            .unwrap_or(self.position);
+        self.entries = kept;
+        self
+    }
+}
+
+/// The line without its newline, or what is torn.
+fn complete<'a>(name: &str, line: &'a [u8], number: u64) -> Result<&'a [u8], Torn> {
+    line.strip_suffix(b"\n").ok_or_else(|| Torn {
+        file: name.to_owned(),
+        line: number,
+        bytes: line.len() as u64,
+    })
+}
+
+fn parse(text: &[u8]) -> Result<Entry, String> {
+    let text = str::from_utf8(text).map_err(|error| format!("not UTF-8 from column {} on", error.valid_up_to() + 1))?;
+    Entry::parse(text).map_err(|error| error.to_string())
+}

@@ -1,0 +1,203 @@
+//! Recording: one serialisation of each question and answer into one buffer, and one write of the whole line.
+//!
+//! A question is serialised before it is answered, so that one that is never answered (the host refused it, or gave up
+//! the call while it waited) is recorded all the same.
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::{Refusal, TapeError};
+use crate::entry::{Ending, Entry, Header};
+use crate::line;
+use crate::order::{Kind, Position};
+use crate::writer::Journal;
+
+/// A larger buffer is given back after its line: one answer of 64 MiB must not cost each of many instances as much.
+const BUFFER_KEPT_BYTES_MAX: usize = 1 << 20;
+
+#[derive(Debug)]
+pub(super) struct Recording {
+    sink: Sink,
+    line: Vec<u8>,
+    /// The line holds a question with its arguments, and no answer yet.
+    pending: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum Sink {
+    Journal(Box<Journal>),
+    Memory {
+        entries: Vec<Entry>,
+        next_n: u64,
+        position: Position,
+    },
+}
+
+impl Recording {
+    pub(super) fn new(sink: Sink) -> Self {
+        Self {
+            sink,
+            line: Vec::new(),
+            pending: false,
+        }
+    }
+
+    /// Takes a question. An error here comes before the host did anything about it.
+    pub(super) fn asked<A: Serialize + ?Sized>(&mut self, name: &str, args: &A) -> Result<(), TapeError> {
+        self.leave_unanswered()?;
+        self.sink.check(Kind::Ask { answered: true })?;
+        line::ask(&mut self.line, self.sink.next_n(), name);
+        if let Err(source) = serde_json::to_writer(&mut self.line, args) {
+            self.line.clear();
+            return Err(TapeError::Unwritable {
+                name: name.to_owned(),
+                source,
+            });
+        }
+        self.pending = true;
+        Ok(())
+    }
+
+    /// Records the answer to the question taken last, and gives it on.
+    pub(super) fn answered<R: Serialize>(&mut self, name: &str, answer: Result<R, Refusal>) -> Result<R, TapeError> {
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(refusal) => {
+                self.leave_unanswered()?;
+                return Err(refusal.into());
+            }
+        };
+        let question_bytes = self.line.len();
+        self.line.extend_from_slice(line::ANSWER);
+        if let Err(source) = serde_json::to_writer(&mut self.line, &answer) {
+            self.line.truncate(question_bytes);
+            return Err(TapeError::Unwritable {
+                name: name.to_owned(),
+                source,
+            });
+        }
+        self.pending = false;
+        self.write(Kind::Ask { answered: true })?;
+        Ok(answer)
+    }
+
+    pub(super) fn begin_call(&mut self, at_ms: u64, name: &str, args: &RawValue) -> Result<(), TapeError> {
+        self.leave_unanswered()?;
+        line::call(&mut self.line, self.sink.next_n(), at_ms, name, args);
+        self.write(Kind::Call)
+    }
+
+    pub(super) fn end_call(&mut self, ending: &Ending) -> Result<(), TapeError> {
+        self.leave_unanswered()?;
+        line::ending(&mut self.line, self.sink.next_n(), ending);
+        self.write(Kind::Ending {
+            failed: ending.failed(),
+        })
+    }
+
+    pub(super) fn rotate(&mut self, header: &Header) -> Result<(), TapeError> {
+        self.leave_unanswered()?;
+        match &mut self.sink {
+            Sink::Journal(journal) => Ok(journal.start_segment(header)?),
+            Sink::Memory { position, .. } if position.inside_call() => {
+                Err(TapeError::Misplaced("a segment can't begin inside a call"))
+            }
+            Sink::Memory { position, .. } => {
+                *position = Position::Start;
+                line::header(&mut self.line, self.sink.next_n(), header);
+                self.write(Kind::Header)
+            }
+        }
+    }
+
+    pub(super) fn take_entries(&mut self) -> Vec<Entry> {
+        match &mut self.sink {
+            Sink::Journal(_) => Vec::new(),
+            Sink::Memory { entries, .. } => std::mem::take(entries),
+        }
+    }
+
+    pub(super) fn journal(&self) -> Option<&Journal> {
+        match &self.sink {
+            Sink::Journal(journal) => Some(journal),
+            Sink::Memory { .. } => None,
+        }
+    }
+
+    pub(super) fn journal_mut(&mut self) -> Option<&mut Journal> {
+        match &mut self.sink {
+            Sink::Journal(journal) => Some(journal),
+            Sink::Memory { .. } => None,
+        }
+    }
+
+    /// Records the question that waits for an answer, if there is one, as one that never got it.
+    fn leave_unanswered(&mut self) -> Result<(), TapeError> {
+        if !std::mem::take(&mut self.pending) {
+            return Ok(());
+        }
+        self.write(Kind::Ask { answered: false })
+    }
+
+    fn write(&mut self, kind: Kind) -> Result<(), TapeError> {
+        line::finish(&mut self.line);
+        let written = self.sink.append(&self.line, kind);
+        self.line.clear();
+        if self.line.capacity() > BUFFER_KEPT_BYTES_MAX {
+            self.line = Vec::new();
+        }
+        written
+    }
+}
+
+impl Sink {
+    pub(super) fn memory() -> Self {
+        Self::Memory {
+            entries: Vec::new(),
+            next_n: 1,
+            position: Position::Starting,
+        }
+    }
+
+    fn next_n(&self) -> u64 {
+        match self {
+            Self::Journal(journal) => journal.next_n(),
+            Self::Memory { next_n, .. } => *next_n,
+        }
+    }
+
+    /// Whether an entry of this kind may come now.
+    fn check(&self, kind: Kind) -> Result<Position, TapeError> {
+        match (self, kind) {
+            (Self::Journal(journal), kind) => journal.check(kind).map_err(TapeError::from),
+            (
+                Self::Memory {
+                    position: between @ Position::Between { .. },
+                    ..
+                },
+                Kind::Ask { .. },
+            ) => Ok(*between),
+            (Self::Memory { position, .. }, kind) => position.then(kind).map_err(TapeError::Misplaced),
+        }
+    }
+
+    fn append(&mut self, line: &[u8], kind: Kind) -> Result<(), TapeError> {
+        let after = self.check(kind)?;
+        match self {
+            Self::Journal(journal) => Ok(journal.append(line, kind)?),
+            Self::Memory {
+                entries,
+                next_n,
+                position,
+            } => {
+                let text = String::from_utf8_lossy(line);
+                let entry = Entry::parse(text.trim_end())
+                    .map_err(|_| TapeError::Misplaced("a line was written that can't be read"))?;
+                entries.push(entry);
+                *next_n += 1;
+                *position = after;
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,392 @@
+//! Replaying: answers come from the recording, and what the guest does is held against it, entry by entry.
+//!
+//! The first divergence is kept, and from then on every question is refused: what follows it follows from it. Where the
+//! recording itself has no more to compare with (it ends inside a call, or the call was cut short by deadline, memory or
+//! cancellation), the guest is stopped at its next question, and that is no divergence.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{RecordedCall, TapeError};
+use crate::difference::differences_under;
+use crate::divergence::{Asked, Divergence, Outcome};
+use crate::entry::{Ask, Ending, Entry, Event};
+use crate::reader::Segment;
+
+#[derive(Debug)]
+pub(super) struct Replay {
+    entries: Vec<Entry>,
+    /// The next entry to be used.
+    at: usize,
+    phase: Phase,
+    /// Number of the entry after the last.
+    end_n: u64,
+    same_guest: bool,
+    calls: u64,
+    /// The first thing that was not as recorded.
+    found: Option<Outcome>,
+    /// Why there was less to compare than there might have been.
+    short: Option<String>,
+    /// The arguments of the question in hand.
+    args: Vec<u8>,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// `init` and `restore`.
+    Starting {
+        ended: bool,
+    },
+    Between,
+    /// Inside a call; `ended`: the recording has nothing more of it that could answer a question.
+    InCall {
+        name: String,
+        n: u64,
+        ended: bool,
+    },
+}
+
+/// What stands at a question's place in the recording.
+enum Found {
+    Answer,
+    Unanswered,
+    Ended,
+    Otherwise(Outcome),
+}
+
+impl Replay {
+    pub(super) fn new(segment: Segment, digest: &str) -> Self {
+        Self {
+            same_guest: segment.header.digest == digest,
+            end_n: segment.next_n(),
+            entries: segment.entries,
+            at: 0,
+            phase: Phase::Starting { ended: false },
+            calls: 0,
+            found: None,
+            short: None,
+            args: Vec::new(),
+        }
+    }
+
+    pub(super) fn answer<A, R>(&mut self, name: &str, args: &A) -> Result<R, TapeError>
+    where
+        A: Serialize + ?Sized,
+        R: DeserializeOwned,
+    {
+        if self.found.is_some() {
+            return Err(TapeError::Diverged);
+        }
+        match self.phase {
+            Phase::Between => return Err(TapeError::Misplaced("a question outside any call")),
+            Phase::Starting { ended: true } | Phase::InCall { ended: true, .. } => return Err(TapeError::Ended),
+            Phase::Starting { .. } | Phase::InCall { .. } => {}
+        }
+        self.args.clear();
+        serde_json::to_writer(&mut self.args, args).map_err(|source| TapeError::Unwritable {
+            name: name.to_owned(),
+            source,
+        })?;
+        match self.look_up(name) {
+            Found::Answer => self.take_answer(),
+            Found::Unanswered => {
+                self.at += 1;
+                self.cut_short();
+                Err(TapeError::Ended)
+            }
+            Found::Ended => {
+                self.cut_short();
+                Err(TapeError::Ended)
+            }
+            Found::Otherwise(outcome) => Err(self.diverge(outcome)),
+        }
+    }
+
+    /// Holds the question in hand against the next entry.
+    fn look_up(&self, name: &str) -> Found {
+        let asked = || Asked {
+            name: name.to_owned(),
+            args: String::from_utf8_lossy(&self.args).into_owned(),
+        };
+        let Some(entry) = self.entries.get(self.at) else {
+            return Found::Ended;
+        };
+        match &entry.event {
+            Event::Ask(ask) if ask.name == name => match self.compare_args(ask) {
+                None if ask.answer.is_some() => Found::Answer,
+                None => Found::Unanswered,
+                Some(divergence) => Found::Otherwise(Outcome::Diverged { n: entry.n, divergence }),
+            },
+            Event::Ask(ask) => {
+                let recorded = Asked {
+                    name: ask.name.clone(),
+                    args: ask.args.get().to_owned(),
+                };
+                let divergence = Divergence::Question {
+                    recorded,
+                    asked: asked(),
+                };
+                Found::Otherwise(Outcome::Diverged { n: entry.n, divergence })
+            }
+            Event::Ending(Ending::Deadline(_) | Ending::Memory(_) | Ending::Cancelled(_)) => Found::Ended,
+            Event::Ending(Ending::Result(_) | Ending::Trap(_)) | Event::Call(_) | Event::Header(_) => {
+                Found::Otherwise(Outcome::AskedUnrecorded {
+                    n: entry.n,
+                    asked: asked(),
+                })
+            }
+        }
+    }
+
+    /// What differs, if anything: bytes first, since the same guest gives the same text; values where that differs.
+    fn compare_args(&self, ask: &Ask) -> Option<Divergence> {
+        if ask.args.get().as_bytes() == self.args {
+            return None;
+        }
+        let recorded = value_of(ask.args.get().as_bytes());
+        let replayed = value_of(&self.args);
+        if recorded == replayed {
+            return None;
+        }
+        let differences = differences_under("args", &recorded, &replayed);
+        Some(Divergence::Args {
+            ask: ask.name.clone(),
+            differences,
+        })
+    }
+
+    /// Uses the entry that [`Replay::look_up`] found to hold the answer.
+    fn take_answer<R: DeserializeOwned>(&mut self) -> Result<R, TapeError> {
+        let Some(Entry {
+            n,
+            event:
+                Event::Ask(Ask {
+                    name,
+                    answer: Some(answer),
+                    ..
+                }),
+        }) = self.entries.get(self.at)
+        else {
+            return Err(TapeError::Misplaced("the recorded answer is gone"));
+        };
+        match serde_json::from_str(answer.get()) {
+            Ok(answer) => {
+                self.at += 1;
+                Ok(answer)
+            }
+            Err(error) => {
+                let divergence = Divergence::Answer {
+                    ask: name.clone(),
+                    reason: error.to_string(),
+                };
+                let outcome = Outcome::Diverged { n: *n, divergence };
+                Err(self.diverge(outcome))
+            }
+        }
+    }
+
+    pub(super) fn next_call(&mut self) -> Option<RecordedCall> {
+        if self.found.is_some() || matches!(self.phase, Phase::InCall { .. } | Phase::Starting { ended: true }) {
+            return None;
+        }
+        let entry = self.entries.get(self.at)?;
+        match &entry.event {
+            Event::Call(call) => {
+                let (n, call) = (entry.n, call.clone());
+                self.at += 1;
+                self.phase = Phase::InCall {
+                    name: call.name.clone(),
+                    n,
+                    ended: false,
+                };
+                Some(RecordedCall {
+                    n,
+                    at_ms: call.at_ms,
+                    name: call.name,
+                    args: call.args,
+                })
+            }
+            // What `init` and `restore` asked in the recording, and did not ask now.
+            _ => {
+                self.found = Some(Outcome::Unused {
+                    n: entry.n,
+                    count: self.asks_left(),
+                    ending: None,
+                });
+                None
+            }
+        }
+    }
+
+    pub(super) fn end_call(&mut self, ending: &Ending) -> Result<(), TapeError> {
+        if self.found.is_some() {
+            return Err(TapeError::Diverged);
+        }
+        let Phase::InCall { name, ended, .. } = &self.phase else {
+            return Err(TapeError::Misplaced("an ending outside any call"));
+        };
+        let asks_left = self.asks_left();
+        let recorded = self
+            .entries
+            .get(self.at + usize::try_from(asks_left).unwrap_or(usize::MAX));
+        let recorded = recorded.and_then(|entry| match &entry.event {
+            Event::Ending(recorded) => Some((entry.n, recorded)),
+            _ => None,
+        });
+        // A call that was stopped because the recording has no more of it did all that could be compared.
+        if !ended {
+            let differs = recorded.and_then(|(_, recorded)| self.compare_ending(name, recorded, ending));
+            if asks_left > 0 {
+                let n = self.entries.get(self.at).map_or(self.end_n, |entry| entry.n);
+                let outcome = Outcome::Unused {
+                    n,
+                    count: asks_left,
+                    ending: differs.map(Box::new),
+                };
+                return Err(self.diverge(outcome));
+            }
+            if let (Some((n, _)), Some(divergence)) = (recorded, differs) {
+                return Err(self.diverge(Outcome::Diverged { n, divergence }));
+            }
+        }
+        if let Some(why) = self.why_short() {
+            self.short.get_or_insert(why);
+        }
+        self.at += usize::from(recorded.is_some());
+        self.calls += 1;
+        self.phase = Phase::Between;
+        Ok(())
+    }
+
+    /// What differs between two endings that can be compared at all: a recorded deadline, memory limit or cancellation
+    /// says nothing about what the guest would have done.
+    fn compare_ending(&self, call: &str, recorded: &Ending, replayed: &Ending) -> Option<Divergence> {
+        match (recorded, replayed) {
+            (Ending::Deadline(_) | Ending::Memory(_) | Ending::Cancelled(_), _) => None,
+            (Ending::Trap(recorded), Ending::Trap(replayed)) if recorded == replayed || !self.same_guest => None,
+            (Ending::Result(recorded), Ending::Result(replayed)) => {
+                if recorded.get() == replayed.get() {
+                    return None;
+                }
+                let differences = differences_under(
+                    "result",
+                    &value_of(recorded.get().as_bytes()),
+                    &value_of(replayed.get().as_bytes()),
+                );
+                (!differences.is_empty()).then(|| Divergence::Result {
+                    call: call.to_owned(),
+                    differences,
+                })
+            }
+            (recorded, replayed) => Some(Divergence::Ending {
+                call: call.to_owned(),
+                recorded: text_of(recorded),
+                replayed: text_of(replayed),
+            }),
+        }
+    }
+
+    pub(super) fn outcome(&self) -> Outcome {
+        if let Some(found) = &self.found {
+            return found.clone();
+        }
+        let (stopped, calls) = match &self.phase {
+            Phase::Starting { ended } => (*ended, self.calls),
+            Phase::Between => (false, self.calls),
+            Phase::InCall { ended, .. } => (*ended, self.calls + 1),
+        };
+        let entries = self.entries.len() as u64 + 1;
+        match (self.entries.get(self.at), &self.short) {
+            (Some(entry), _) if !stopped => {
+                let count = self.entries.len().saturating_sub(self.at) as u64;
+                Outcome::Unused {
+                    n: entry.n,
+                    count,
+                    ending: None,
+                }
+            }
+            (_, Some(why)) => Outcome::IdenticalAsFarAsRecorded {
+                calls,
+                entries,
+                why: why.clone(),
+            },
+            (_, None) => match &self.phase {
+                Phase::InCall { name, n, ended: false } => {
+                    let why = format!("the replay stopped inside `{name}` (entry {n})");
+                    Outcome::IdenticalAsFarAsRecorded { calls, entries, why }
+                }
+                _ => Outcome::Identical { calls, entries },
+            },
+        }
+    }
+
+    pub(super) fn stop_at_end(&mut self) -> bool {
+        let at_end = self.found.is_none() && matches!(self.phase, Phase::InCall { .. }) && self.why_short().is_some();
+        if at_end {
+            self.cut_short();
+        }
+        at_end
+    }
+
+    /// Stops the guest here: the recording has no answer for what it asks.
+    fn cut_short(&mut self) {
+        if let Some(why) = self.why_short() {
+            self.short.get_or_insert(why);
+        }
+        if let Phase::Starting { ended } | Phase::InCall { ended, .. } = &mut self.phase {
+            *ended = true;
+        }
+    }
+
+    /// Why the call in hand can't be compared to its end, with all its questions used.
+    fn why_short(&self) -> Option<String> {
+        let (name, begun) = match &self.phase {
+            Phase::InCall { name, n, .. } => (name, n),
+            Phase::Starting { .. } | Phase::Between => {
+                return Some("the recording ends before the first call".to_owned());
+            }
+        };
+        let Some(entry) = self.entries.get(self.at) else {
+            return Some(format!("the recording ends inside `{name}` (entry {begun})"));
+        };
+        match &entry.event {
+            Event::Ending(Ending::Deadline(text)) => Some(format!(
+                "`{name}` was ended by its deadline at entry {}: {text}",
+                entry.n
+            )),
+            Event::Ending(Ending::Memory(text)) => Some(format!(
+                "`{name}` was ended by its memory limit at entry {}: {text}",
+                entry.n
+            )),
+            Event::Ending(Ending::Cancelled(text)) => {
+                Some(format!("`{name}` was cancelled at entry {}: {text}", entry.n))
+            }
+            _ => None,
+        }
+    }
+
+    /// How many questions of the call in hand were not used.
+    fn asks_left(&self) -> u64 {
+        let left = self.entries.iter().skip(self.at);
+        left.take_while(|entry| matches!(entry.event, Event::Ask(_))).count() as u64
+    }
+
+    fn diverge(&mut self, outcome: Outcome) -> TapeError {
+        self.found = Some(outcome);
+        TapeError::Diverged
+    }
+}
+
+/// Both sides were written by serde_json, so both parse; text that did not would be compared as text.
+fn value_of(json: &[u8]) -> Value {
+    serde_json::from_slice(json).unwrap_or_else(|_| Value::from(String::from_utf8_lossy(json)))
+}
+
+fn text_of(ending: &Ending) -> String {
+    let (key, value) = ending.parts();
+    match value {
+        Ok(raw) => format!("{key} {}", raw.get()),
+        Err(text) => format!("{key} {}", Value::from(text)),
+    }
+}

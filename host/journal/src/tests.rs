@@ -1,0 +1,114 @@
+//! Tests of the crate as its users see it: what is written is read, replayed and compared.
+
+mod journals;
+mod replays;
+mod segments;
+mod tapes;
+
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::{
+    Ending, Entry, Event, FORMAT, Files, Header, Journal, Opened, Options, Refusal, Segment, Tape, TapeError,
+    segment_files,
+};
+
+pub(crate) const DIGEST: &str = "sha256:aa";
+
+pub(crate) fn raw(value: &Value) -> Box<RawValue> {
+    serde_json::value::to_raw_value(value).unwrap()
+}
+
+pub(crate) fn header(snapshot: Option<&str>) -> Header {
+    Header {
+        format: FORMAT,
+        guest: "lbaas".into(),
+        version: "1".into(),
+        digest: DIGEST.into(),
+        world: "trueup:lbaas/lbaas-reconciler@0.1.0".into(),
+        host: "0.1.0".into(),
+        settings: raw(&json!({})),
+        limits: raw(&json!({"memory": 1})),
+        snapshot: snapshot.map(str::to_owned),
+    }
+}
+
+/// A journal on default options with a segment begun.
+pub(crate) fn begun(dir: &Path, options: Options) -> Tape {
+    let Opened { mut journal, .. } = Journal::open(dir, options, &Files::default()).unwrap();
+    journal.start_segment(&header(None)).unwrap();
+    Tape::record(journal)
+}
+
+pub(crate) fn ask(tape: &mut Tape, name: &str, args: Value, answer: Value) -> Result<Value, TapeError> {
+    tape.ask_now(name, &args, || Ok(answer))
+}
+
+/// One call with `asks` questions and a result.
+pub(crate) fn call(tape: &mut Tape, asks: u32) {
+    tape.begin_call(5, "reconciliation.reconcile", &raw(&json!({"deep": true})))
+        .unwrap();
+    for at in 0..asks {
+        let answer = json!({"Ok": [at, "text \u{e4}\n"]});
+        assert_eq!(ask(tape, "api.get", json!({"at": at}), answer.clone()).unwrap(), answer);
+    }
+    tape.end_call(&Ending::result(&json!({"Ok": asks})).unwrap()).unwrap();
+}
+
+pub(crate) fn refused() -> Result<Value, Refusal> {
+    Err(Refusal("the answer is too large".into()))
+}
+
+/// A segment of these lines after a header that is entry 0.
+pub(crate) fn segment(lines: &[&str]) -> Segment {
+    let mut text = header_line() + "\n";
+    for line in lines {
+        text.push_str(line);
+        text.push('\n');
+    }
+    Segment::from_bytes("test.jsonl", text.as_bytes()).unwrap()
+}
+
+pub(crate) fn header_line() -> String {
+    Entry {
+        n: 0,
+        event: Event::Header(Box::new(header(None))),
+    }
+    .to_line()
+}
+
+pub(crate) fn lines_of(path: &Path) -> Vec<String> {
+    fs::read_to_string(path).unwrap().lines().map(str::to_owned).collect()
+}
+
+pub(crate) fn open(dir: &TempDir, options: Options) -> Opened {
+    Journal::open(dir.path(), options, &Files::default()).unwrap()
+}
+
+/// A segment with two calls, as its file.
+pub(crate) fn written() -> (TempDir, PathBuf) {
+    let dir = TempDir::new().unwrap();
+    let mut tape = begun(dir.path(), Options::default());
+    ask(&mut tape, "log.write", json!({"text": "starting"}), Value::Null).unwrap();
+    call(&mut tape, 1);
+    call(&mut tape, 2);
+    let path = dir.path().join("0.jsonl");
+    (dir, path)
+}
+
+/// The numbers of all entries in a journal, every segment of which must be whole and go on where the one before ends.
+pub(crate) fn gapless(dir: &Path) -> Range<u64> {
+    let files = segment_files(dir).unwrap();
+    let start = files[0].first;
+    let end = files.iter().fold(start, |expected, file| {
+        let segment = Segment::read(&file.path).unwrap();
+        assert_eq!((file.first, segment.first, &segment.torn), (expected, expected, &None));
+        segment.next_n()
+    });
+    start..end
+}

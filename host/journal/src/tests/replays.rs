@@ -1,0 +1,453 @@
+//! Replays: every outcome, and its words.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::{DIGEST, ask, raw, segment};
+use crate::{Ending, Outcome, Segment, Tape, TapeError};
+
+const CALL: &str = r#"{"n":1,"at_ms":9,"call":"r.reconcile","args":{"a":1}}"#;
+const GET: &str = r#"{"n":2,"ask":"api.get","args":{"refs":["x"],"deep":true},"answer":{"Ok":[1]}}"#;
+const CREATE: &str = r#"{"n":3,"ask":"api.create","args":{"specs":[{"Bind":{"port":80}}]},"answer":{"Ok":"bind-1"}}"#;
+const RESULT: &str = r#"{"n":4,"result":{"Ok":{"created":1}}}"#;
+
+/// What a guest does in the one call: questions with arguments, and how it ends if it was not stopped before.
+struct Guest<'a> {
+    asks: &'a [(&'a str, Value)],
+    ending: Ending,
+}
+
+/// Replays the one call of `recording`; the outcome, and what stopped the guest.
+fn replay(recording: Segment, digest: &str, guest: &Guest<'_>) -> (Outcome, Option<TapeError>) {
+    let mut tape = Tape::replay(recording, digest);
+    let call = tape.next_call().expect("a recorded call");
+    assert_eq!(
+        (call.n, call.at_ms, call.name.as_str(), call.args.get()),
+        (1, 9, "r.reconcile", r#"{"a":1}"#)
+    );
+    let mut stopped = None;
+    for (name, args) in guest.asks {
+        let answer = tape.ask_now(name, args, || -> Result<Value, _> { panic!("a replay asks nobody") });
+        if let Err(error) = answer {
+            stopped = Some(error);
+            break;
+        }
+    }
+    let ending = if stopped.is_some() {
+        Ending::Trap("stopped by the tape".into())
+    } else {
+        guest.ending.clone()
+    };
+    let _ = tape.end_call(&ending);
+    assert!(tape.next_call().is_none());
+    (tape.replay_outcome().expect("a replay"), stopped)
+}
+
+fn get() -> (&'static str, Value) {
+    // The recording has these fields in another order: values are compared, not only text.
+    ("api.get", json!({"deep": true, "refs": ["x"]}))
+}
+
+fn create(port: u32) -> (&'static str, Value) {
+    ("api.create", json!({"specs": [{"Bind": {"port": port}}]}))
+}
+
+fn result(created: u32) -> Ending {
+    Ending::result(&json!({"Ok": {"created": created}})).unwrap()
+}
+
+#[track_caller]
+fn check(lines: &[&str], guest: &Guest<'_>, told: &str) {
+    let (outcome, _) = replay(segment(lines), DIGEST, guest);
+    assert_eq!(outcome.to_string(), told);
+    assert_eq!(outcome.is_identical(), told.starts_with("identical"));
+}
+
+#[test]
+fn the_same_is_identical_and_gets_the_recorded_answers() {
+    let guest = Guest {
+        asks: &[get(), create(80)],
+        ending: result(1),
+    };
+    check(&[CALL, GET, CREATE, RESULT], &guest, "identical: 1 call, 5 entries");
+    let mut tape = Tape::replay(segment(&[r#"{"n":1,"ask":"a.b","args":{},"answer":[1,"x"]}"#]), "");
+    let answer: (u32, String) = tape
+        .ask_now("a.b", &json!({}), || panic!("a replay asks nobody"))
+        .unwrap();
+    assert_eq!(answer, (1, "x".to_owned()));
+    assert!(tape.next_call().is_none());
+    assert_eq!(tape.replay_outcome(), Some(Outcome::Identical { calls: 0, entries: 2 }));
+}
+
+#[test]
+fn another_argument_diverges_at_its_entry_field_by_field() {
+    check(
+        &[CALL, GET, CREATE, RESULT],
+        &Guest {
+            asks: &[get(), create(81)],
+            ending: result(1),
+        },
+        "diverged at entry 3: `api.create`\n  args.specs[0].Bind.port: recorded 80, replayed 81",
+    );
+}
+
+#[test]
+fn another_question_diverges_and_both_are_told() {
+    check(
+        &[CALL, GET, CREATE, RESULT],
+        &Guest {
+            asks: &[create(80)],
+            ending: result(1),
+        },
+        "diverged at entry 2\n  recorded: api.get {\"refs\":[\"x\"],\"deep\":true}\n  \
+         asked:    api.create {\"specs\":[{\"Bind\":{\"port\":80}}]}",
+    );
+}
+
+#[test]
+fn another_result_diverges_at_the_ending() {
+    check(
+        &[CALL, GET, CREATE, RESULT],
+        &Guest {
+            asks: &[get(), create(80)],
+            ending: result(2),
+        },
+        "diverged at entry 4: `r.reconcile`\n  result.Ok.created: recorded 1, replayed 2",
+    );
+    check(
+        &[CALL, GET, CREATE, RESULT],
+        &Guest {
+            asks: &[get(), create(80)],
+            ending: Ending::Trap("unreachable".into()),
+        },
+        "diverged at entry 4: `r.reconcile`\n  recorded: result {\"Ok\":{\"created\":1}}\n  replayed: trap \"unreachable\"",
+    );
+}
+
+#[test]
+fn an_edited_answer_diverges_where_something_depends_on_it() {
+    let recording = [CALL, r#"{"n":2,"ask":"a.size","args":{},"answer":81}"#, CREATE, RESULT];
+    let mut tape = Tape::replay(segment(&recording), DIGEST);
+    tape.next_call().unwrap();
+    let port: u32 = tape
+        .ask_now("a.size", &json!({}), || panic!("a replay asks nobody"))
+        .unwrap();
+    let (name, args) = create(port);
+    assert!(matches!(
+        ask(&mut tape, name, args, Value::Null),
+        Err(TapeError::Diverged)
+    ));
+    assert!(
+        matches!(
+            ask(&mut tape, "a.size", json!({}), Value::Null),
+            Err(TapeError::Diverged)
+        ),
+        "and so do all later ones"
+    );
+    assert!(matches!(tape.end_call(&result(1)), Err(TapeError::Diverged)));
+    assert!(matches!(tape.replay_outcome(), Some(Outcome::Diverged { n: 3, .. })));
+}
+
+#[test]
+fn an_answer_of_another_type_diverges_at_its_entry() {
+    let mut tape = Tape::replay(segment(&[CALL, GET, CREATE, RESULT]), DIGEST);
+    tape.next_call().unwrap();
+    let answer = tape.ask_now("api.get", &get().1, || -> Result<u32, _> {
+        panic!("a replay asks nobody")
+    });
+    assert!(matches!(answer, Err(TapeError::Diverged)));
+    let told = tape.replay_outcome().unwrap().to_string();
+    assert!(
+        told.starts_with("diverged at entry 2: `api.get`\n  the recorded answer can't be given: invalid type"),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_question_after_the_recorded_end_was_never_recorded() {
+    check(
+        &[CALL, GET, r#"{"n":3,"result":{"Ok":{"created":1}}}"#],
+        &Guest {
+            asks: &[get(), create(80)],
+            ending: result(1),
+        },
+        "asked something never recorded at entry 3\n  asked: api.create {\"specs\":[{\"Bind\":{\"port\":80}}]}",
+    );
+}
+
+#[test]
+fn questions_that_were_not_asked_are_unused() {
+    check(
+        &[CALL, GET, CREATE, RESULT],
+        &Guest {
+            asks: &[get()],
+            ending: result(1),
+        },
+        "1 entry unused from entry 3 on",
+    );
+    check(
+        &[CALL, GET, CREATE, RESULT],
+        &Guest {
+            asks: &[],
+            ending: result(0),
+        },
+        "2 entries unused from entry 2 on\n  result.Ok.created: recorded 1, replayed 0",
+    );
+    let started = r#"{"n":1,"ask":"log.write","args":{},"answer":null}"#;
+    let mut tape = Tape::replay(
+        segment(&[started, r#"{"n":2,"at_ms":0,"call":"a.b","args":{}}"#]),
+        DIGEST,
+    );
+    assert!(tape.next_call().is_none(), "`init` asked once in the recording");
+    assert_eq!(
+        tape.replay_outcome(),
+        Some(Outcome::Unused {
+            n: 1,
+            count: 1,
+            ending: None
+        })
+    );
+}
+
+#[test]
+fn calls_that_the_host_never_made_are_unused() {
+    let second = [
+        CALL,
+        GET,
+        CREATE,
+        RESULT,
+        r#"{"n":5,"at_ms":0,"call":"a.b","args":{}}"#,
+        r#"{"n":6,"result":null}"#,
+    ];
+    let mut tape = Tape::replay(segment(&second), DIGEST);
+    assert_eq!(
+        tape.replay_outcome(),
+        Some(Outcome::Unused {
+            n: 1,
+            count: 6,
+            ending: None
+        })
+    );
+    tape.next_call().unwrap();
+    for (name, args) in [get(), create(80)] {
+        ask(&mut tape, name, args, Value::Null).unwrap();
+    }
+    tape.end_call(&result(1)).unwrap();
+    assert_eq!(
+        tape.replay_outcome(),
+        Some(Outcome::Unused {
+            n: 5,
+            count: 2,
+            ending: None
+        })
+    );
+    assert_eq!(tape.next_call().map(|call| call.n), Some(5));
+    tape.end_call(&Ending::result(&()).unwrap()).unwrap();
+    assert_eq!(tape.replay_outcome(), Some(Outcome::Identical { calls: 2, entries: 7 }));
+}
+
+#[test]
+fn a_recording_that_ends_inside_a_call_is_replayed_as_far_as_it_goes() {
+    let told = "identical as far as recorded: 1 call, 3 entries; the recording ends inside `r.reconcile` (entry 1)";
+    let on = Guest {
+        asks: &[get(), create(80)],
+        ending: result(1),
+    };
+    check(&[CALL, GET], &on, told);
+    assert!(matches!(
+        replay(segment(&[CALL, GET]), DIGEST, &on).1,
+        Some(TapeError::Ended)
+    ));
+    check(
+        &[CALL, GET],
+        &Guest {
+            asks: &[get()],
+            ending: result(1),
+        },
+        told,
+    );
+    check(
+        &[CALL, GET],
+        &Guest {
+            asks: &[],
+            ending: result(1),
+        },
+        "1 entry unused from entry 2 on",
+    );
+    check(
+        &[CALL, r#"{"n":2,"ask":"api.get","args":{"refs":["x"],"deep":true}}"#],
+        &on,
+        told,
+    );
+}
+
+#[test]
+fn a_call_that_was_cut_short_is_replayed_as_far_as_it_went() {
+    for (ending, why) in [
+        (
+            r#"{"n":3,"deadline":"10 s"}"#,
+            "`r.reconcile` was ended by its deadline at entry 3: 10 s",
+        ),
+        (
+            r#"{"n":3,"memory":"64 MiB"}"#,
+            "`r.reconcile` was ended by its memory limit at entry 3: 64 MiB",
+        ),
+        (
+            r#"{"n":3,"cancelled":"stop"}"#,
+            "`r.reconcile` was cancelled at entry 3: stop",
+        ),
+    ] {
+        let told = format!("identical as far as recorded: 1 call, 4 entries; {why}");
+        for guest in [
+            Guest {
+                asks: &[get(), create(80)],
+                ending: result(1),
+            },
+            Guest {
+                asks: &[get()],
+                ending: result(1),
+            },
+            Guest {
+                asks: &[get()],
+                ending: Ending::Trap("another end".into()),
+            },
+        ] {
+            check(&[CALL, GET, ending], &guest, &told);
+        }
+        check(
+            &[CALL, GET, ending],
+            &Guest {
+                asks: &[],
+                ending: result(1),
+            },
+            "1 entry unused from entry 2 on",
+        );
+    }
+    let sleeping = [
+        CALL,
+        r#"{"n":2,"ask":"clock.sleep-ms","args":{"ms":5}}"#,
+        r#"{"n":3,"cancelled":"stop"}"#,
+    ];
+    check(
+        &sleeping,
+        &Guest {
+            asks: &[("clock.sleep-ms", json!({"ms": 5}))],
+            ending: result(1),
+        },
+        "identical as far as recorded: 1 call, 4 entries; `r.reconcile` was cancelled at entry 3: stop",
+    );
+}
+
+#[test]
+fn a_call_that_the_host_refused_to_answer_ends_as_recorded() {
+    let recording = [
+        CALL,
+        r#"{"n":2,"ask":"api.get","args":{"refs":["x"],"deep":true}}"#,
+        r#"{"n":3,"trap":"too large"}"#,
+    ];
+    let guest = Guest {
+        asks: &[get(), create(80)],
+        ending: result(1),
+    };
+    check(&recording, &guest, "identical: 1 call, 4 entries");
+    assert!(matches!(
+        replay(segment(&recording), DIGEST, &guest).1,
+        Some(TapeError::Ended)
+    ));
+}
+
+#[test]
+fn a_trap_is_compared_by_its_text_where_the_guest_is_the_recorded_one() {
+    let recording = [CALL, r#"{"n":2,"trap":"overflow at plan.rs"}"#];
+    let guest = Guest {
+        asks: &[],
+        ending: Ending::Trap("overflow at act.rs".into()),
+    };
+    check(
+        &recording,
+        &guest,
+        "diverged at entry 2: `r.reconcile`\n  recorded: trap \"overflow at plan.rs\"\n  replayed: trap \"overflow at act.rs\"",
+    );
+    let (outcome, _) = replay(segment(&recording), "sha256:bb", &guest);
+    assert_eq!(outcome, Outcome::Identical { calls: 1, entries: 3 });
+    let (outcome, _) = replay(
+        segment(&recording),
+        "sha256:bb",
+        &Guest {
+            asks: &[],
+            ending: result(1),
+        },
+    );
+    assert!(matches!(outcome, Outcome::Diverged { n: 2, .. }));
+}
+
+#[test]
+fn an_outcome_is_told_in_json_too() {
+    let (outcome, _) = replay(
+        segment(&[CALL, GET, CREATE, RESULT]),
+        DIGEST,
+        &Guest {
+            asks: &[get(), create(81)],
+            ending: result(1),
+        },
+    );
+    assert_eq!(
+        serde_json::to_value(&outcome).unwrap(),
+        json!({
+            "outcome": "diverged", "n": 3,
+            "divergence": {"kind": "args", "ask": "api.create", "differences": [
+                {"path": "args.specs[0].Bind.port", "recorded": {"value": 80}, "replayed": {"value": 81}}
+            ]}
+        })
+    );
+}
+
+/// Makes calls with so many questions each; the `changed`-th question has another argument.
+fn perform(tape: &mut Tape, counts: &[usize], changed: Option<usize>, begin: bool) {
+    let mut asked = 0;
+    for count in counts {
+        if begin {
+            tape.begin_call(0, "a.b", &raw(&json!({}))).unwrap();
+        } else if tape.next_call().is_none() {
+            return;
+        }
+        for _ in 0..*count {
+            let args = json!({"at": asked, "changed": changed == Some(asked)});
+            if ask(tape, "api.get", args, json!({"Ok": asked})).is_err() {
+                break;
+            }
+            asked += 1;
+        }
+        if tape.end_call(&Ending::result(count).unwrap()).is_err() {
+            return;
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_replay_is_identical_twice_and_diverges_exactly_where_a_question_changed(
+        counts in prop::collection::vec(0_usize..5, 1..5),
+        changed in 0_usize..20,
+    ) {
+        let mut recorded = Tape::memory();
+        perform(&mut recorded, &counts, None, true);
+        let lines: Vec<String> = recorded.take_entries().iter().map(crate::Entry::to_line).collect();
+        let recording = segment(&lines.iter().map(String::as_str).collect::<Vec<_>>());
+        for _ in 0..2 {
+            let mut tape = Tape::replay(recording.clone(), DIGEST);
+            perform(&mut tape, &counts, None, false);
+            prop_assert!(tape.next_call().is_none());
+            let identical = Outcome::Identical { calls: counts.len() as u64, entries: lines.len() as u64 + 1 };
+            prop_assert_eq!(tape.replay_outcome(), Some(identical));
+        }
+        let mut tape = Tape::replay(recording.clone(), DIGEST);
+        perform(&mut tape, &counts, Some(changed), false);
+        let at = recording.entries.iter().filter(|entry| matches!(entry.event, crate::Event::Ask(_))).nth(changed);
+        match (at, tape.replay_outcome()) {
+            (Some(entry), Some(Outcome::Diverged { n, .. })) => prop_assert_eq!(n, entry.n),
+            (None, Some(outcome)) => prop_assert!(outcome.is_identical()),
+            (_, outcome) => prop_assert!(false, "{outcome:?}"),
+        }
+    }
+}

@@ -1,0 +1,452 @@
+//! Writes the journal of one instance: a folder of segments, the newest of which grows line by line.
+//!
+//! A line is written whole, by one write, before anyone acts on it. What a killed host leaves behind is therefore at most
+//! one torn line at the end, and opening the journal cuts it off. Once a write failed, nothing more is written: a journal
+//! may end early, but it never has a hole.
+//!
+//! What the lines say is `line.rs`, their order `order.rs`; the tape is the only one to write entries.
+
+use std::collections::VecDeque;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::entry::Header;
+use crate::files::{Files, Owner};
+use crate::folder::{SegmentFile, create_dir, failed, segment_files, segment_path, sync_dir, truncate, write_whole};
+use crate::line;
+use crate::order::{Kind, Position};
+use crate::reader::{ReadError, Segment, Torn};
+
+/// When a line is safe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Sync {
+    /// With the operating system before the guest sees the answer: survives the host's end, not the machine's.
+    #[default]
+    Write,
+    /// On the disk before the guest sees the answer.
+    Fsync,
+    /// With the operating system at once, on the disk at the first [`Journal::tick`] after so many milliseconds.
+    Interval {
+        /// Milliseconds between two syncs.
+        ms: u64,
+    },
+}
+
+/// Which segments stay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keep {
+    /// The newest segments of up to so many bytes together; the newest one in any case.
+    Bytes(u64),
+    /// The newest segment alone: what an instance is rebuilt from.
+    LastSegment,
+}
+
+/// How a journal is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// When a line is safe.
+    pub sync: Sync,
+    /// A segment with so many bytes after its header is long enough.
+    pub segment_bytes: u64,
+    /// A segment with so many entries after its header is long enough.
+    pub segment_entries: u64,
+    /// Which segments stay when a new one begins.
+    pub keep: Keep,
+}
+
+impl Default for Options {
+    /// An instance is rebuilt from one segment, so 1,000 entries or 1 MiB bound how long that takes; 256 MiB of history
+    /// an instance.
+    fn default() -> Self {
+        Self {
+            sync: Sync::Write,
+            segment_bytes: 1 << 20,
+            segment_entries: 1000,
+            keep: Keep::Bytes(256 << 20),
+        }
+    }
+}
+
+/// Why a journal can't be opened or written.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// The operating system refused.
+    #[error("can't {tried} `{path}`", path = path.display())]
+    Io {
+        /// What was tried, such as `write to`.
+        tried: &'static str,
+        /// On which file or folder.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// The newest segment can't be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// An earlier write failed, and a line after it would stand behind a hole.
+    #[error("nothing more is written to `{dir}`: {reason}", dir = dir.display())]
+    Stopped {
+        /// The journal's folder.
+        dir: PathBuf,
+        /// The earlier error.
+        reason: String,
+    },
+    /// The caller asked for something that has no place here.
+    #[error("{0}")]
+    Misplaced(&'static str),
+}
+
+/// The journal of one instance, open for writing.
+#[derive(Debug)]
+pub struct Journal {
+    dir: PathBuf,
+    options: Options,
+    files: Files,
+    owner: Owner,
+    next_n: u64,
+    /// Where the newest segment stood when the journal was opened, until it is continued or another begins.
+    found: Option<Growing>,
+    growing: Option<Growing>,
+    /// All segments before the growing one, oldest first.
+    older: VecDeque<SegmentFile>,
+    unsynced: bool,
+    last_sync_ms: Option<u64>,
+    stopped: Option<String>,
+}
+
+/// What [`Journal::open`] found.
+#[derive(Debug)]
+pub struct Opened {
+    /// The journal. It takes entries after [`Journal::start_segment`] or [`Journal::continue_segment`].
+    pub journal: Journal,
+    /// Its newest segment, without what was torn.
+    pub newest: Option<Segment>,
+    /// The torn line that was cut off.
+    pub torn: Option<Torn>,
+}
+
+/// The segment at the end of the journal.
+#[derive(Debug)]
+struct Growing {
+    file: SegmentFile,
+    header_bytes: u64,
+    entries: u64,
+    position: Position,
+}
+
+impl Journal {
+    /// Opens the journal in a folder, which is created where there is none. A torn last line is cut off and reported;
+    /// any other damage of the newest segment is an error.
+    pub fn open(dir: &Path, options: Options, files: &Files) -> Result<Opened, JournalError> {
+        create_dir(dir, options.sync != Sync::Write)?;
+        let mut older = VecDeque::from(segment_files(dir)?);
+        let mut next_n = 0;
+        let mut torn = None;
+        let mut newest = None;
+        while let Some(file) = older.pop_back() {
+            match Segment::read(&file.path) {
+                Ok(mut segment) => {
+                    if let Some(cut) = segment.torn.take() {
+                        truncate(&file.path, segment.bytes)?;
+                        torn = torn.or(Some(cut));
+                    }
+                    if segment.first != file.first {
+                        let reason = format!("entry {} begins a file named for entry {}", segment.first, file.first);
+                        return Err(ReadError::Damaged {
+                            file: segment.name,
+                            line: 1,
+                            reason,
+                        }
+                        .into());
+                    }
+                    next_n = next_n.max(segment.next_n());
+                    newest = Some((
+                        SegmentFile {
+                            bytes: segment.bytes,
+                            ..file
+                        },
+                        segment,
+                    ));
+                    break;
+                }
+                // The host was killed while it wrote the header: the segment before is the newest one.
+                Err(ReadError::Empty { torn: cut, .. }) => {
+                    fs::remove_file(&file.path).map_err(failed("remove", &file.path))?;
+                    torn = torn.or(cut);
+                    next_n = next_n.max(file.first);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let (found, newest) = match newest {
+            Some((file, segment)) => {
+                let growing = Growing {
+                    file,
+                    header_bytes: segment.header_bytes,
+                    entries: segment.entries.len() as u64,
+                    position: segment.position,
+                };
+                (Some(growing), Some(segment))
+            }
+            None => (None, None),
+        };
+        let journal = Self {
+            dir: dir.to_owned(),
+            options,
+            files: files.clone(),
+            owner: files.register(),
+            next_n,
+            found,
+            growing: None,
+            older,
+            unsynced: false,
+            last_sync_ms: None,
+            stopped: None,
+        };
+        Ok(Opened { journal, newest, torn })
+    }
+
+    /// The journal's folder.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The number of the next entry.
+    pub fn next_n(&self) -> u64 {
+        self.next_n
+    }
+
+    /// The file that grows now.
+    pub fn segment_path(&self) -> Option<&Path> {
+        self.growing.as_ref().map(|growing| growing.file.path.as_path())
+    }
+
+    /// Begins a segment, with the state in which the instance is now, and removes old ones. Also the way to go on after
+    /// a call that failed or was never ended.
+    pub fn start_segment(&mut self, header: &Header) -> Result<(), JournalError> {
+        self.check_not_stopped()?;
+        if self
+            .growing
+            .as_ref()
+            .is_some_and(|growing| growing.position.inside_call())
+        {
+            return Err(JournalError::Misplaced("a segment can't begin inside a call"));
+        }
+        let position = Position::Start.then(Kind::Header).map_err(JournalError::Misplaced)?;
+        let mut line = Vec::new();
+        line::header(&mut line, self.next_n, header);
+        line::finish(&mut line);
+        let path = segment_path(&self.dir, self.next_n);
+        let started = self.create(&path, &line);
+        self.stop_on_error(started)?;
+        let bytes = line.len() as u64;
+        let file = SegmentFile {
+            first: self.next_n,
+            path,
+            bytes,
+        };
+        self.next_n += 1;
+        if let Some(before) = self.growing.take().or(self.found.take()) {
+            self.older.push_back(before.file);
+        }
+        self.growing = Some(Growing {
+            file,
+            header_bytes: bytes,
+            entries: 0,
+            position,
+        });
+        let removed = self.remove_old();
+        self.stop_on_error(removed)
+    }
+
+    /// Goes on in the newest segment that [`Journal::open`] found. It must end where the instance can go on:
+    /// see [`Segment::can_go_on`].
+    pub fn continue_segment(&mut self) -> Result<(), JournalError> {
+        self.check_not_stopped()?;
+        match self.found.take_if(|found| found.position.can_go_on()) {
+            Some(found) => {
+                self.growing = Some(found);
+                Ok(())
+            }
+            None if self.growing.is_some() => Err(JournalError::Misplaced("a segment was already begun")),
+            None if self.found.is_some() => Err(JournalError::Misplaced(
+                "the newest segment ends inside a call, or with a failed one: begin another",
+            )),
+            None => Err(JournalError::Misplaced("there is no segment to continue: begin one")),
+        }
+    }
+
+    /// Whether a new segment should begin now: between calls, where this one is long enough, or its last call failed (the
+    /// instance is gone, and the next one begins with a state of its own).
+    pub fn wants_rotation(&self) -> bool {
+        let Some(growing) = &self.growing else { return false };
+        let long = growing.entries >= self.options.segment_entries
+            || growing.file.bytes.saturating_sub(growing.header_bytes) >= self.options.segment_bytes;
+        match growing.position {
+            Position::Between { failed } => failed || long,
+            _ => false,
+        }
+    }
+
+    /// With [`Sync::Interval`]: brings what was written to the disk if it is time.
+    pub fn tick(&mut self, now_ms: u64) -> Result<(), JournalError> {
+        let Sync::Interval { ms } = self.options.sync else {
+            return Ok(());
+        };
+        if !self.unsynced || self.last_sync_ms.is_some_and(|last| now_ms < last.saturating_add(ms)) {
+            return Ok(());
+        }
+        self.last_sync_ms = Some(now_ms);
+        self.sync_now()
+    }
+
+    /// Brings everything that was written to the disk.
+    pub fn sync_now(&mut self) -> Result<(), JournalError> {
+        self.check_not_stopped()?;
+        let Some(growing) = &self.growing else { return Ok(()) };
+        let path = &growing.file.path;
+        let synced = self
+            .files
+            .open(self.owner, path)
+            .and_then(|file| file.sync_data())
+            .map_err(failed("sync", path));
+        self.stop_on_error(synced)?;
+        self.unsynced = false;
+        Ok(())
+    }
+
+    /// Whether an entry of this kind could be written now. Asked before the host does anything that must be recorded.
+    pub(crate) fn check(&self, kind: Kind) -> Result<Position, JournalError> {
+        self.check_not_stopped()?;
+        let position = self
+            .growing
+            .as_ref()
+            .map_or(Position::Start, |growing| growing.position);
+        position.then(kind).map_err(JournalError::Misplaced)
+    }
+
+    /// Writes one line, newline included, which says that it is entry `next_n`.
+    pub(crate) fn append(&mut self, line: &[u8], kind: Kind) -> Result<(), JournalError> {
+        let position = self.check(kind)?;
+        let written = self.write(line);
+        self.stop_on_error(written)?;
+        if let Some(growing) = &mut self.growing {
+            growing.file.bytes += line.len() as u64;
+            growing.entries += 1;
+            growing.position = position;
+        }
+        self.next_n += 1;
+        Ok(())
+    }
+
+    fn write(&mut self, line: &[u8]) -> Result<(), JournalError> {
+        let Some(growing) = &self.growing else {
+            return Err(JournalError::Misplaced("no segment was begun"));
+        };
+        let path = &growing.file.path;
+        let file = self.files.open(self.owner, path).map_err(failed("open", path))?;
+        write_whole(&mut &*file, line, || file.set_len(growing.file.bytes)).map_err(failed("write to", path))?;
+        match self.options.sync {
+            Sync::Write => {}
+            Sync::Fsync => file.sync_data().map_err(failed("sync", path))?,
+            Sync::Interval { .. } => self.unsynced = true,
+        }
+        Ok(())
+    }
+
+    fn create(&mut self, path: &Path, header: &[u8]) -> Result<(), JournalError> {
+        let file = OpenOptions::new()
+            .append(true)
+            .create_new(true)
+            .open(path)
+            .map_err(failed("create", path))?;
+        write_whole(&mut &file, header, || file.set_len(0)).map_err(failed("write to", path))?;
+        // An interval bounds what a crash of the machine may take; a segment's beginning is worth more than that, since
+        // older segments may be removed for it.
+        if self.options.sync != Sync::Write {
+            file.sync_data().map_err(failed("sync", path))?;
+            sync_dir(&self.dir)?;
+        }
+        self.files.insert(self.owner, Arc::new(file));
+        Ok(())
+    }
+
+    fn remove_old(&mut self) -> Result<(), JournalError> {
+        let mut bytes = self.growing.as_ref().map_or(0, |growing| growing.file.bytes);
+        bytes += self.older.iter().map(|file| file.bytes).sum::<u64>();
+        let bytes_max = match self.options.keep {
+            Keep::Bytes(bytes_max) => bytes_max,
+            Keep::LastSegment => 0,
+        };
+        while bytes > bytes_max
+            && let Some(oldest) = self.older.front()
+        {
+            match fs::remove_file(&oldest.path) {
+                // Whoever removed it did what was wanted.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                removed => removed.map_err(failed("remove", &oldest.path))?,
+            }
+            bytes -= oldest.bytes;
+            self.older.pop_front();
+        }
+        Ok(())
+    }
+
+    fn check_not_stopped(&self) -> Result<(), JournalError> {
+        match &self.stopped {
+            Some(reason) => Err(JournalError::Stopped {
+                dir: self.dir.clone(),
+                reason: reason.clone(),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    fn stop_on_error(&mut self, done: Result<(), JournalError>) -> Result<(), JournalError> {
+        if let Err(error) = &done {
+            let cause = std::error::Error::source(error)
+                .map(|source| format!(": {source}"))
+                .unwrap_or_default();
+            self.stopped = Some(format!("{error}{cause}"));
+        }
+        done
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        self.files.close(self.owner);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::header;
+
+    #[test]
+    fn an_interval_passes_between_two_syncs() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let options = Options {
+            sync: Sync::Interval { ms: 100 },
+            ..Options::default()
+        };
+        let mut journal = Journal::open(dir.path(), options, &Files::default()).unwrap().journal;
+        journal.start_segment(&header(None)).unwrap();
+        let mut unsynced_after = |now_ms| {
+            let mut line = Vec::new();
+            line::ask(&mut line, journal.next_n(), "a.b");
+            line.extend_from_slice(b"{},\"answer\":1");
+            line::finish(&mut line);
+            journal.append(&line, Kind::Ask { answered: true }).unwrap();
+            journal.tick(now_ms).unwrap();
+            journal.unsynced
+        };
+        assert_eq!(
+            [1000, 1099, 1100, 1101, 1200].map(&mut unsynced_after),
+            [false, true, false, true, false]
+        );
+    }
+}

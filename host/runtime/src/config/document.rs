@@ -1,0 +1,256 @@
+//! The three places that a configuration comes from, and what was found wrong with them.
+//!
+//! Knows line numbers, names of variables and how TOML becomes JSON; which keys there are it is told by `section.rs`.
+//! Nothing stops at the first mistake: problems are collected here, and told all at once.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
+use std::ops::Range;
+
+use serde_json::Value;
+use toml::Spanned;
+use toml::de::{DeInteger, DeTable, DeValue};
+
+use super::Override;
+use super::section::Place;
+
+/// Every variable that sets a key begins so.
+pub(super) const PREFIX: &str = "TRUEUP_";
+
+/// A value in an error text is cut here: enough to find it, and the text stays one line.
+const SHOWN_CHARS_MAX: usize = 80;
+
+/// How alike two keys must be before one is offered for the other; below this the offer is noise.
+const LIKENESS_MIN: f64 = 0.5;
+
+/// The three places that values come from, and what was found wrong with them.
+pub(super) struct Document<'d> {
+    name: String,
+    text: &'d str,
+    environment: &'d BTreeMap<String, String>,
+    overrides: &'d [Override],
+    problems: RefCell<Vec<Problem>>,
+    variables: RefCell<BTreeMap<String, Variable>>,
+    left: RefCell<BTreeSet<String>>,
+}
+
+/// One line for the operator; those without a line of the file come first.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Problem {
+    line: Option<usize>,
+    text: String,
+}
+
+/// The key that a variable belongs to, and whether the variable can set it.
+struct Variable {
+    key: String,
+    settable: bool,
+}
+
+impl<'d> Document<'d> {
+    pub(super) fn new(
+        name: String,
+        text: &'d str,
+        environment: &'d BTreeMap<String, String>,
+        overrides: &'d [Override],
+    ) -> Self {
+        Self {
+            name,
+            text,
+            environment,
+            overrides,
+            problems: RefCell::default(),
+            variables: RefCell::default(),
+            left: RefCell::default(),
+        }
+    }
+
+    /// What a flag, or else a variable, gives for a key: its name, its text, and which of the two it is.
+    pub(super) fn outside(&self, key: &str) -> Option<(String, &'d str, Place)> {
+        if let Some(flag) = self.overrides.iter().rev().find(|flag| flag.key == key) {
+            return Some((flag.flag.clone(), &flag.value, Place::Flag));
+        }
+        let variable = variable_of_key(key);
+        let text = self.environment.get(&variable)?;
+        Some((variable, text, Place::Environment))
+    }
+
+    /// Whether a flag or a variable gives anything in a section.
+    pub(super) fn has_outside(&self, section: &str) -> bool {
+        let (keys, variables) = (format!("{section}."), format!("{}_", variable_of_key(section)));
+        let in_flags = self.overrides.iter().any(|flag| flag.key.starts_with(&keys));
+        in_flags || self.environment.keys().any(|name| name.starts_with(&variables))
+    }
+
+    /// Says that there is such a key, and whether a variable can set it.
+    pub(super) fn register(&self, key: &str, settable: bool) {
+        let variable = Variable {
+            key: key.to_owned(),
+            settable,
+        };
+        self.variables.borrow_mut().insert(variable_of_key(key), variable);
+    }
+
+    /// A problem of the file as a whole.
+    pub(super) fn wrong(&self, text: impl Display) {
+        self.push(None, format!("{}: {text}", self.name));
+    }
+
+    /// A problem at a place in the file.
+    pub(super) fn wrong_at(&self, span: Range<usize>, text: impl Display) {
+        let line = self.line(span.start);
+        self.wrong_on(Some(line), text);
+    }
+
+    /// A value in the file that is not what it must be.
+    pub(super) fn wrong_value(&self, key: &str, value: &Spanned<DeValue<'_>>, reason: impl Display) {
+        let shown = self.shown(value.span());
+        self.wrong_at(value.span(), format_args!("{key}: was {shown}, {reason}"));
+    }
+
+    /// A problem of a flag or a variable.
+    pub(super) fn wrong_outside(&self, origin: &str, text: impl Display) {
+        self.push(None, format!("{origin}: {text}"));
+    }
+
+    /// A syntax error, on one line.
+    pub(super) fn not_toml(&self, error: &toml::de::Error) -> String {
+        let line = self.line(error.span().unwrap_or_default().start);
+        let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
+        format!("{}:{line}: not TOML: {message}", self.name)
+    }
+
+    /// Says that a variable of the environment is meant for something else than a key.
+    pub(super) fn leave(&self, variable: &str) {
+        self.left.borrow_mut().insert(variable.to_owned());
+    }
+
+    /// A problem on a line of the file, if it has one.
+    pub(super) fn wrong_on(&self, line: Option<usize>, text: impl Display) {
+        match line {
+            Some(number) => self.push(line, format!("{}:{number}: {text}", self.name)),
+            None => self.wrong(text),
+        }
+    }
+
+    fn push(&self, line: Option<usize>, text: String) {
+        self.problems.borrow_mut().push(Problem { line, text });
+    }
+
+    /// The line of the file, counted from 1, as editors do.
+    pub(super) fn line(&self, offset: usize) -> usize {
+        1 + self.text.bytes().take(offset).filter(|byte| *byte == b'\n').count()
+    }
+
+    /// The problems met: without a line first, then down the file. Variables that set no key are among them, except
+    /// those of `elsewhere`, which other parts of the program read.
+    pub(super) fn problems(&self, elsewhere: &[&str]) -> Vec<String> {
+        for name in self.environment.keys().filter(|name| name.starts_with(PREFIX)) {
+            if !elsewhere.contains(&name.as_str()) && !self.left.borrow().contains(name) {
+                self.check_variable(name);
+            }
+        }
+        let mut problems = self.problems.borrow().clone();
+        problems.sort();
+        problems.dedup();
+        problems.into_iter().map(|problem| problem.text).collect()
+    }
+
+    /// Names the variable alone: what it holds may be a secret.
+    fn check_variable(&self, name: &str) {
+        let variables = self.variables.borrow();
+        if variables.get(name).is_some_and(|known| known.settable) {
+            return;
+        }
+        let inside = |whole: &str| {
+            name.strip_prefix(whole)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+        };
+        let text = match variables
+            .iter()
+            .find(|(known, variable)| !variable.settable && inside(known))
+        {
+            Some((_, whole)) => format!(
+                "{name}: `{}` is a list or a table, which the file alone can set",
+                whole.key
+            ),
+            None => {
+                let settable = variables.iter().filter(|(_, variable)| variable.settable);
+                let offer = nearest(name, settable.map(|(known, _)| known.as_str()))
+                    .map(offered)
+                    .unwrap_or_default();
+                format!("{name}: unknown variable{offer} (`{PREFIX}A_B` sets the key `b` in [a])")
+            }
+        };
+        self.push(None, text);
+    }
+
+    /// The value as it stands in the file, on one line and not too long.
+    fn shown(&self, span: Range<usize>) -> String {
+        let text = self.text.get(span).unwrap_or_default();
+        let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        if line.chars().count() <= SHOWN_CHARS_MAX {
+            return line;
+        }
+        line.chars().take(SHOWN_CHARS_MAX).chain("...".chars()).collect()
+    }
+
+    /// A value as JSON; what JSON can't hold is a problem.
+    pub(super) fn json(&self, key: &str, value: &Spanned<DeValue<'_>>) -> Value {
+        let wrong = |must: &str| {
+            self.wrong_value(key, value, format_args!("must be {must}"));
+            Value::Null
+        };
+        match value.get_ref() {
+            DeValue::String(text) => Value::from(text.as_ref()),
+            DeValue::Boolean(truth) => Value::from(*truth),
+            DeValue::Integer(number) => {
+                match (parsed_u64(number), i64::from_str_radix(number.as_str(), number.radix())) {
+                    (Some(number), _) => Value::from(number),
+                    (None, Ok(number)) => Value::from(number),
+                    (None, Err(_)) => wrong(&format!("a whole number from {} to {}", i64::MIN, u64::MAX)),
+                }
+            }
+            DeValue::Float(number) => {
+                let number = number.as_str().parse().ok().and_then(serde_json::Number::from_f64);
+                number.map_or_else(|| wrong("a number that JSON can hold"), Value::Number)
+            }
+            DeValue::Datetime(_) => wrong("text in quotes: settings are JSON, which has no dates"),
+            DeValue::Array(items) => {
+                let item = |(index, item)| self.json(&format!("{key}[{index}]"), item);
+                Value::Array(items.iter().enumerate().map(item).collect())
+            }
+            DeValue::Table(table) => Value::Object(self.json_object(key, table)),
+        }
+    }
+
+    /// The same for a table.
+    pub(super) fn json_object(&self, key: &str, table: &DeTable<'_>) -> serde_json::Map<String, Value> {
+        let entry = |(name, value): (&Spanned<_>, &Spanned<DeValue<'_>>)| {
+            let name: &std::borrow::Cow<'_, str> = name.get_ref();
+            (name.to_string(), self.json(&format!("{key}.{name}"), value))
+        };
+        table.iter().map(entry).collect()
+    }
+}
+
+pub(super) fn parsed_u64(number: &DeInteger<'_>) -> Option<u64> {
+    u64::from_str_radix(number.as_str(), number.radix()).ok()
+}
+
+fn variable_of_key(key: &str) -> String {
+    format!("{PREFIX}{}", key.replace(['.', '-'], "_").to_uppercase())
+}
+
+pub(super) fn nearest<'k>(wanted: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
+    let likeness = |key: &'k str| (strsim::normalized_damerau_levenshtein(wanted, key), key);
+    let (likeness, key) = known
+        .map(likeness)
+        .max_by(|(left, _), (right, _)| left.total_cmp(right))?;
+    (likeness >= LIKENESS_MIN).then_some(key)
+}
+
+pub(super) fn offered(key: &str) -> String {
+    format!("; did you mean `{key}`?")
+}

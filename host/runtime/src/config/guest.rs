@@ -1,0 +1,165 @@
+//! `[guests.NAME]`: which guest decides, what it is told, what it may ask and how much it may use.
+//!
+//! Names a guest and checks the name's form; whether there is such a guest is found out by those who load it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use trueup_capabilities::grants::{CAPABILITIES, EVERYTHING, Grant, Grants};
+use trueup_capabilities::meter::Limits;
+
+use super::section::Section;
+
+/// One `[guests.NAME]`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Guest {
+    /// `use`: which component.
+    pub reference: GuestRef,
+    /// What its `init` is given: a JSON object. Default: empty. The guest itself says what it takes.
+    pub settings: Value,
+    /// What it may ask beyond log, clock, timers, random and metrics. Default: nothing.
+    pub grants: Grants,
+    /// How much it may use.
+    pub limits: Limits,
+}
+
+/// Where a guest's component is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum GuestRef {
+    /// `builtin:NAME@VERSION`: one of those in this binary.
+    Builtin {
+        /// The guest's name.
+        name: String,
+        /// Its version; a name alone is version 1 for ever.
+        version: u32,
+    },
+    /// `file:PATH`: a component, or a core module that can be made one.
+    File(PathBuf),
+}
+
+impl GuestRef {
+    /// Reads `builtin:NAME[@VERSION]` or `file:PATH`, a relative path being relative to `folder`.
+    /// The error says what the text must be.
+    pub fn parse(text: &str, folder: &Path) -> Result<Self, String> {
+        match text.split_once(':') {
+            Some(("builtin", rest)) => {
+                let (name, version) = rest.split_once('@').unwrap_or((rest, "1"));
+                let version = version.parse().ok().filter(|version| *version > 0);
+                match version {
+                    Some(version) if is_name(name) => Ok(Self::Builtin {
+                        name: name.to_owned(),
+                        version,
+                    }),
+                    _ => Err("must be `builtin:NAME@VERSION`, the version a whole number from 1".to_owned()),
+                }
+            }
+            Some(("file", "")) => Err("must be `file:PATH`".to_owned()),
+            Some(("file", path)) => Ok(Self::File(folder.join(path))),
+            Some(("oci", _)) => {
+                Err("is not supported by this version yet, must be `builtin:NAME@VERSION` or `file:PATH`".to_owned())
+            }
+            None if text.contains('/') || text.ends_with(".wasm") || text.ends_with(".wat") => {
+                Err(format!("must say what it is: `file:{text}`"))
+            }
+            None if is_name(text.split('@').next().unwrap_or_default()) => {
+                Err(format!("must say what it is: `builtin:{text}`, or `file:{text}`"))
+            }
+            _ => Err("must be `builtin:NAME@VERSION` or `file:PATH`".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for GuestRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Builtin { name, version } => write!(f, "builtin:{name}@{version}"),
+            Self::File(path) => write!(f, "file:{}", path.display()),
+        }
+    }
+}
+
+/// As crates are named, for a built-in guest is one.
+fn is_name(text: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    text.starts_with(|c: char| c.is_ascii_lowercase()) && text.chars().all(allowed)
+}
+
+impl Guest {
+    /// `None` only where a problem was found.
+    pub(super) fn read(mut section: Section<'_>, folder: &Path) -> Option<Self> {
+        let must = "must be `builtin:NAME@VERSION` or `file:PATH`";
+        let reference = match section.given("use") {
+            Some(given) => {
+                let reference = given
+                    .text()
+                    .ok_or(must.to_owned())
+                    .and_then(|text| GuestRef::parse(text, folder));
+                reference.map_err(|reason| section.wrong_value(&given, reason)).ok()
+            }
+            None => {
+                section.missing("use", must);
+                None
+            }
+        };
+        let settings = Value::Object(section.json_object("settings"));
+        let grants = read_grants(section.section("grants"));
+        let limits = read_limits(section.section("limits"));
+        section.end();
+        Some(Self {
+            reference: reference?,
+            settings,
+            grants,
+            limits,
+        })
+    }
+}
+
+fn read_grants(mut section: Section<'_>) -> Grants {
+    let mut by_capability = BTreeMap::new();
+    for capability in CAPABILITIES {
+        let mut grant = section.section(capability);
+        let granted = Grant {
+            read: read_scopes(&mut grant, "read"),
+            write: read_scopes(&mut grant, "write"),
+        };
+        if grant.is_present() {
+            by_capability.insert(capability.to_owned(), granted);
+        }
+        grant.end();
+    }
+    section.end_as("capability", "; log, clock, timers, random and metrics need no grant");
+    Grants::new(by_capability)
+}
+
+fn read_scopes(section: &mut Section<'_>, key: &'static str) -> BTreeSet<String> {
+    let must = format!("be a name, or \"{EVERYTHING}\" for everything");
+    let name = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    section.list(key, &must, name).unwrap_or_default().into_iter().collect()
+}
+
+fn read_limits(mut section: Section<'_>) -> Limits {
+    /// From one that holds a guest's own data to all that 32 bits address.
+    const MEMORY_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 32;
+    /// Up to an hour: a guest under a debugger is as slow as that, a decision is not.
+    const CPU_MS: RangeInclusive<u64> = 1..=3_600_000;
+    /// Each is an entry of the journal: ten million are some gigabytes.
+    const IMPORTS: RangeInclusive<u32> = 1..=10_000_000;
+    /// An answer is copied into the guest's memory at least once, so it stays well below what 32 bits address.
+    const ANSWER_BYTES: RangeInclusive<u64> = 1 << 10..=1 << 30;
+    /// None at all is allowed: lines above the limit are dropped, the call goes on.
+    const LINES: RangeInclusive<u32> = 0..=1_000_000;
+    let default = Limits::default();
+    let limits = Limits {
+        memory_bytes: section.whole("memory_bytes", default.memory_bytes, MEMORY_BYTES),
+        cpu_ms: section.whole("cpu_ms", default.cpu_ms, CPU_MS),
+        imports_per_call: section.whole("imports_per_call", default.imports_per_call, IMPORTS),
+        answer_bytes: section.whole("answer_bytes", default.answer_bytes, ANSWER_BYTES),
+        log_lines_per_call: section.whole("log_lines_per_call", default.log_lines_per_call, LINES),
+        metric_lines_per_call: section.whole("metric_lines_per_call", default.metric_lines_per_call, LINES),
+    };
+    section.end();
+    limits
+}

@@ -1,0 +1,295 @@
+//! What an operator configures: a TOML file, under environment variables, under flags.
+//!
+//! Everything is checked here and nowhere else: what comes out of [`Config::load`] has every default filled in, every
+//! path resolved and every number in its range. Whether a folder, a token or a guest's file exists is found out by
+//! those who open it. Tokens are never read here, only where they are.
+//!
+//! ```text
+//! flags > TRUEUP_... variables > trueup.toml -> Config, or every problem, one a line
+//! ```
+
+mod document;
+mod guest;
+mod lbaas;
+mod section;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+
+use toml::de::DeTable;
+use trueup_capabilities::lbaas::anexia::TOKEN_ENV_DEFAULT;
+use trueup_journal::{Keep, Options, Sync};
+
+pub use self::guest::{Guest, GuestRef};
+pub use self::lbaas::{AnexiaBackend, Lbaas, LbaasBackend, LbaasSim, TokenAt};
+
+use self::document::Document;
+use self::section::Section;
+
+/// The file that a folder stands for.
+pub const FILE_NAME: &str = "trueup.toml";
+
+/// A configuration is some hundred lines; a file above this is another file given by mistake.
+pub const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Variables with our prefix that set no key, because another part of the program reads them.
+pub const VARIABLES_ELSEWHERE: [&str; 2] = [TOKEN_ENV_DEFAULT, "TRUEUP_LOG"];
+
+/// Everything that `trueup run` and `trueup plan` need to know.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The file this was read from.
+    pub file: PathBuf,
+    /// Journals, snapshots, known keys, status and caches. Default: `.trueup` beside the file.
+    pub state_dir: PathBuf,
+    /// Of every random choice that the host makes. Default: 1.
+    pub seed: u64,
+    /// Where what should be is read from.
+    pub source: Source,
+    /// Load balancers at an Anexia Engine.
+    pub lbaas: Lbaas,
+    /// How calls are recorded.
+    pub journal: Recording,
+    /// How keys are worked on.
+    pub run: Run,
+}
+
+/// `[source]`: where what should be is read from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// A folder of Kubernetes YAML.
+    Manifests(PathBuf),
+}
+
+/// `[journal]`: how calls are recorded. Keys and defaults: `record` (true), `sync` (`"write"`, `"fsync"` or
+/// `"interval"`; the first), `interval_ms` (1000, for the last), `segment_bytes` (1 MiB), `segment_entries` (1000) and
+/// `keep_bytes` (256 MiB for each instance).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recording {
+    /// Whether calls are recorded to be looked at later. What an instance is rebuilt from is kept in any case.
+    pub record: bool,
+    /// How journals are kept. Without `record`, that is the last segment alone.
+    pub options: Options,
+}
+
+/// `[run]`: how keys are worked on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Run {
+    /// How many keys are worked on at once. Default: 4.
+    pub workers: u32,
+    /// Milliseconds after which a key is looked at again though nothing changed. Default: 300,000.
+    pub resync_ms: u64,
+    /// Milliseconds before a failed key is tried again for the first time. Default: 1000.
+    pub backoff_initial_ms: u64,
+    /// Milliseconds that a failed key waits at most. Default: 300,000.
+    pub backoff_max_ms: u64,
+}
+
+/// A value that a flag of the command line gives for a key, before environment and file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Override {
+    /// The flag as the operator typed it, for error texts: `--no-record`.
+    pub flag: String,
+    /// The key, with its sections: `journal.record`.
+    pub key: String,
+    /// The value, as the variable of that key would hold it: `false`.
+    pub value: String,
+}
+
+/// What is wrong with a configuration: every problem, one a line.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", problems.join("\n"))]
+pub struct ConfigError {
+    problems: Vec<String>,
+}
+
+impl ConfigError {
+    /// Each on one line: where, what was given, what is allowed.
+    pub fn problems(&self) -> &[String] {
+        &self.problems
+    }
+}
+
+impl Config {
+    /// Reads the configuration in `path` (a file, or a folder with `trueup.toml`) under this process's environment.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        Self::load_under(path, &[])
+    }
+
+    /// The same under this process's environment and the values of flags.
+    ///
+    /// # Errors
+    /// As [`Config::load_with`].
+    pub fn load_under(path: &Path, overrides: &[Override]) -> Result<Self, ConfigError> {
+        Self::load_with(path, &environment()?, overrides)
+    }
+
+    /// The same under a given environment and the values of flags; the last of several for one key counts.
+    ///
+    /// A variable `TRUEUP_A_B` stands for the key `b` in `[a]`, as if its text stood in the file: a relative path in it
+    /// is relative to the file too. Variables without that prefix are not looked at.
+    pub fn load_with(
+        path: &Path,
+        environment: &BTreeMap<String, String>,
+        overrides: &[Override],
+    ) -> Result<Self, ConfigError> {
+        let file = if path.is_dir() {
+            path.join(FILE_NAME)
+        } else {
+            path.to_owned()
+        };
+        let text = read(&file).map_err(|problem| one(format!("{}: {problem}", file.display())))?;
+        let document = Document::new(file.display().to_string(), &text, environment, overrides);
+        let table = match DeTable::parse(&text) {
+            Ok(table) => table,
+            Err(error) => return Err(one(document.not_toml(&error))),
+        };
+        let config = Self::from_document(&document, Section::outermost(&document, table.get_ref()), &file);
+        let problems = document.problems(&VARIABLES_ELSEWHERE);
+        match config {
+            Some(config) if problems.is_empty() => Ok(config),
+            _ => Err(ConfigError { problems }),
+        }
+    }
+
+    /// What the document says; `None` only where it has a problem.
+    fn from_document<'d>(document: &'d Document<'d>, mut root: Section<'d>, file: &Path) -> Option<Self> {
+        let folder = file.parent().unwrap_or(Path::new(""));
+        let state_dir = folder.join(root.path("state_dir").unwrap_or_else(|| PathBuf::from(".trueup")));
+        let seed = root.whole("seed", 1, 0..=u64::MAX);
+        let source = Source::read(root.section("source"), document, folder);
+        let lbaas = Lbaas::read(document, &mut root, folder, seed);
+        let journal = Recording::read(root.section("journal"));
+        let run = Run::read(root.section("run"));
+        root.end();
+        Some(Self {
+            file: file.to_owned(),
+            state_dir,
+            seed,
+            source: source?,
+            lbaas: lbaas?,
+            journal,
+            run,
+        })
+    }
+}
+
+impl Source {
+    fn read<'d>(mut section: Section<'d>, document: &'d Document<'d>, folder: &Path) -> Option<Self> {
+        let must = "a folder of Kubernetes YAML";
+        if !section.is_present() {
+            document.wrong(format_args!(
+                "[source] is missing: add `[source]` with `manifests = \"manifests\"`, {must}"
+            ));
+        }
+        if section.refuse(
+            "kubernetes",
+            format_args!("not supported by this version yet; set `manifests` to {must}"),
+        ) {
+            return None;
+        }
+        let manifests = section.required("manifests", format_args!("be {must}"), |given| {
+            given.filled().map(|path| folder.join(path))
+        });
+        section.end();
+        manifests.map(Self::Manifests)
+    }
+}
+
+impl Recording {
+    fn read(mut section: Section<'_>) -> Self {
+        /// A lost second of a busy host is some thousand entries; beyond a minute `write` says what is meant.
+        const INTERVAL_MS: RangeInclusive<u64> = 1..=60_000;
+        /// From a few entries to what a pager still opens.
+        const SEGMENT_BYTES: RangeInclusive<u64> = 1 << 12..=1 << 30;
+        /// An instance is rebuilt from a segment: a million entries are minutes.
+        const SEGMENT_ENTRIES: RangeInclusive<u64> = 1..=1_000_000;
+        /// The newest segment is kept in any case, so any number makes sense; more than a pebibyte is a typing error.
+        const KEEP_BYTES: RangeInclusive<u64> = 0..=1 << 50;
+        let default = Options::default();
+        let record = section.truth("record", true);
+        let ms = section.whole("interval_ms", 1000, INTERVAL_MS);
+        let syncs = [
+            ("write", Sync::Write),
+            ("fsync", Sync::Fsync),
+            ("interval", Sync::Interval { ms }),
+        ];
+        let keep_bytes = section.whole("keep_bytes", 256 << 20, KEEP_BYTES);
+        let options = Options {
+            sync: section.choice("sync", default.sync, &syncs),
+            segment_bytes: section.whole("segment_bytes", default.segment_bytes, SEGMENT_BYTES),
+            segment_entries: section.whole("segment_entries", default.segment_entries, SEGMENT_ENTRIES),
+            keep: if record {
+                Keep::Bytes(keep_bytes)
+            } else {
+                Keep::LastSegment
+            },
+        };
+        section.end();
+        Self { record, options }
+    }
+}
+
+impl Run {
+    fn read(mut section: Section<'_>) -> Self {
+        /// Each worker holds an instance: at the default memory limit, 256 of them may use 16 GiB.
+        const WORKERS: RangeInclusive<u32> = 1..=256;
+        /// A day: a longer pause is no resync and no retry any more.
+        const PAUSE_MS: RangeInclusive<u64> = 1..=86_400_000;
+        let workers = section.whole("workers", 4, WORKERS);
+        let resync_ms = section.whole("resync_ms", 300_000, PAUSE_MS);
+        let backoff_initial_ms = section.whole("backoff_initial_ms", 1000, PAUSE_MS);
+        let backoff_max_ms = section.whole("backoff_max_ms", 300_000, PAUSE_MS);
+        if backoff_max_ms < backoff_initial_ms {
+            section.wrong_key(
+                "backoff_max_ms",
+                format_args!("was {backoff_max_ms}, must be at least `backoff_initial_ms`, {backoff_initial_ms}"),
+            );
+        }
+        section.end();
+        Self {
+            workers,
+            resync_ms,
+            backoff_initial_ms,
+            backoff_max_ms,
+        }
+    }
+}
+
+/// The variables of this process that may set keys.
+fn environment() -> Result<BTreeMap<String, String>, ConfigError> {
+    let ours = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
+    let ours = ours.filter(|(name, _)| name.starts_with(document::PREFIX));
+    ours.map(|(name, value)| match value.into_string() {
+        Ok(value) => Ok((name, value)),
+        Err(_) => Err(one(format!("{name}: is not UTF-8"))),
+    })
+    .collect()
+}
+
+fn read(file: &Path) -> Result<String, String> {
+    let hint = format!("give a TOML file, or a folder with `{FILE_NAME}`");
+    let unreadable = |cause: io::Error| format!("can't read the configuration: {cause}; {hint}");
+    let mut text = String::new();
+    // One byte more than allowed tells a file that is too long from one that just fits.
+    File::open(file)
+        .and_then(|opened| opened.take(FILE_BYTES_MAX + 1).read_to_string(&mut text))
+        .map_err(unreadable)?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(format!(
+            "longer than {FILE_BYTES_MAX} bytes, so no configuration; {hint}"
+        ));
+    }
+    Ok(text)
+}
+
+fn one(problem: String) -> ConfigError {
+    ConfigError {
+        problems: vec![problem],
+    }
+}

@@ -1,0 +1,439 @@
+//! Reads one table key by key: flags first, then the environment, then the file.
+//!
+//! Knows nothing of what any key means. A key exists because somebody asks for it here, so the list of known keys, the
+//! variables and the error texts can't drift apart. A reader that met a mistake goes on with a placeholder that never
+//! leaves [`super::Config::load_with`].
+//!
+//! ```text
+//! flags, environment, file -> Section -> typed values + problems
+//! ```
+
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use toml::Spanned;
+use toml::de::{DeArray, DeTable, DeValue};
+
+use super::document::{Document, nearest, offered, parsed_u64};
+
+/// A value and where it was given. Of two that exclude each other, the one from the stronger place wins.
+pub(super) struct Given<'d> {
+    key: String,
+    value: GivenValue<'d>,
+}
+
+enum GivenValue<'d> {
+    File(&'d Spanned<DeValue<'d>>),
+    /// A flag or a variable, by its name.
+    Outside {
+        origin: String,
+        text: &'d str,
+        place: Place,
+    },
+}
+
+/// Where a value was given, weakest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Place {
+    File,
+    Environment,
+    Flag,
+}
+
+/// One table of the file, with the flags and variables that set keys in it. It may be in none of the three: then every
+/// key of it is absent, and nothing that is missing in it is a problem.
+pub(super) struct Section<'d> {
+    document: &'d Document<'d>,
+    path: String,
+    table: Option<&'d DeTable<'d>>,
+    line: Option<usize>,
+    present: bool,
+    known: Vec<&'static str>,
+    /// Known to be wrong, and said so.
+    refused: Vec<&'static str>,
+}
+
+impl<'d> Section<'d> {
+    /// The outermost one of a document, which is this table of the file.
+    pub(super) fn outermost(document: &'d Document<'d>, table: &'d DeTable<'d>) -> Self {
+        Self {
+            document,
+            path: String::new(),
+            table: Some(table),
+            line: None,
+            present: true,
+            known: Vec::new(),
+            refused: Vec::new(),
+        }
+    }
+
+    /// Whether anything was given in it, or it stands in the file, however empty.
+    pub(super) fn is_present(&self) -> bool {
+        self.present
+    }
+
+    /// A problem of the section as a whole, at its header.
+    pub(super) fn wrong(&self, text: impl Display) {
+        self.document.wrong_on(self.line, text);
+    }
+
+    /// A problem of a value given in it.
+    pub(super) fn wrong_value(&self, given: &Given<'d>, reason: impl Display) {
+        match &given.value {
+            GivenValue::File(value) => self.document.wrong_value(&given.key, value, reason),
+            GivenValue::Outside { origin, text, .. } => {
+                let shown = Value::from(*text);
+                self.document
+                    .wrong_outside(origin, format_args!("was {shown}, {reason}"));
+            }
+        }
+    }
+
+    /// A problem of a value given in it, which is not shown.
+    pub(super) fn wrong_given(&self, given: &Given<'d>, text: impl Display) {
+        match &given.value {
+            GivenValue::File(value) => self
+                .document
+                .wrong_at(value.span(), format_args!("{}: {text}", given.key)),
+            GivenValue::Outside { origin, .. } => self.document.wrong_outside(origin, text),
+        }
+    }
+
+    /// Says why a key that somebody may well look for here is none; true where the file gives it.
+    pub(super) fn refuse(&mut self, key: &'static str, text: impl Display) -> bool {
+        let given = self.has(key);
+        if given {
+            self.refused.push(key);
+            self.wrong_key(key, text);
+        }
+        given
+    }
+
+    fn has(&self, key: &str) -> bool {
+        self.table.is_some_and(|table| table.contains_key(key))
+    }
+
+    /// The keys asked for so far that the file gives.
+    pub(super) fn given_in_file(&self) -> impl Iterator<Item = &'static str> {
+        self.known.iter().copied().filter(|key| self.has(key))
+    }
+
+    /// Says that a variable of the environment is meant for something else than a key.
+    pub(super) fn leave_variable(&self, name: &str) {
+        self.document.leave(name);
+    }
+
+    /// A problem of what a key means, where the value by itself is fine: at the key, or at the section.
+    pub(super) fn wrong_key(&self, key: &str, text: impl Display) {
+        let entry = self.table.and_then(|table| table.get_key_value(key));
+        let line = entry
+            .map(|(name, _)| self.document.line(name.span().start))
+            .or(self.line);
+        self.document
+            .wrong_on(line, format_args!("{}: {text}", self.path_of(key)));
+    }
+
+    /// The section below this one that `key` names.
+    pub(super) fn section(&mut self, key: &'static str) -> Section<'d> {
+        self.known.push(key);
+        let path = self.path_of(key);
+        let entry = self.table.and_then(|table| table.get_key_value(key));
+        let table = entry.and_then(|(_, value)| {
+            if value.get_ref().as_table().is_none() {
+                self.document.wrong_value(&path, value, "must be a table");
+            }
+            value.get_ref().as_table()
+        });
+        Section {
+            document: self.document,
+            table,
+            line: entry.map(|(name, _)| self.document.line(name.span().start)),
+            present: entry.is_some() || self.document.has_outside(&path),
+            path,
+            known: Vec::new(),
+            refused: Vec::new(),
+        }
+    }
+
+    /// A scalar, wherever it was given.
+    pub(super) fn given(&mut self, key: &'static str) -> Option<Given<'d>> {
+        self.known.push(key);
+        let path = self.path_of(key);
+        self.document.register(&path, true);
+        let value = match self.document.outside(&path) {
+            Some((origin, text, place)) => GivenValue::Outside { origin, text, place },
+            None => GivenValue::File(self.table?.get(key)?),
+        };
+        Some(Given { key: path, value })
+    }
+
+    /// A scalar of its own type. Absent: none. Not what `read` takes: none, and a problem: it `must` be something.
+    pub(super) fn value<T>(
+        &mut self,
+        key: &'static str,
+        must: impl Display,
+        read: impl FnOnce(&Given<'d>) -> Option<T>,
+    ) -> Option<T> {
+        let given = self.given(key)?;
+        let value = read(&given);
+        if value.is_none() {
+            self.wrong_value(&given, format_args!("must {must}"));
+        }
+        value
+    }
+
+    /// The same, with the place it was given in.
+    pub(super) fn placed<T>(
+        &mut self,
+        key: &'static str,
+        must: impl Display,
+        read: impl FnOnce(&Given<'d>) -> Option<T>,
+    ) -> Option<(T, Place)> {
+        self.value(key, must, |given| Some((read(given)?, given.place())))
+    }
+
+    /// The same, where absence is a problem too.
+    pub(super) fn required<T>(
+        &mut self,
+        key: &'static str,
+        must: impl Display,
+        read: impl FnOnce(&Given<'d>) -> Option<T>,
+    ) -> Option<T> {
+        let mut absent = true;
+        let value = self.value(key, &must, |given| {
+            absent = false;
+            read(given)
+        });
+        if absent {
+            self.missing(key, format_args!("must {must}"));
+        }
+        value
+    }
+
+    /// Says that a key must be given.
+    pub(super) fn missing(&self, key: &str, reason: impl Display) {
+        if self.present {
+            self.wrong(format_args!("{}: is missing, {reason}", self.path_of(key)));
+        }
+    }
+
+    /// A whole number in a range.
+    pub(super) fn whole<T>(&mut self, key: &'static str, default: T, range: RangeInclusive<T>) -> T
+    where
+        T: TryFrom<u64> + PartialOrd + Display + Copy,
+    {
+        self.optional_whole(key, range).unwrap_or(default)
+    }
+
+    /// A whole number in a range, where absence means something of its own.
+    pub(super) fn optional_whole<T>(&mut self, key: &'static str, range: RangeInclusive<T>) -> Option<T>
+    where
+        T: TryFrom<u64> + PartialOrd + Display + Copy,
+    {
+        let must = format!("be a whole number from {} to {}", range.start(), range.end());
+        self.value(key, must, |given| {
+            let number = T::try_from(given.whole()?).ok()?;
+            range.contains(&number).then_some(number)
+        })
+    }
+
+    /// `true` or `false`.
+    pub(super) fn truth(&mut self, key: &'static str, default: bool) -> bool {
+        self.value(key, "be true or false", Given::truth).unwrap_or(default)
+    }
+
+    /// A path, as it was given.
+    pub(super) fn path(&mut self, key: &'static str) -> Option<PathBuf> {
+        self.value(key, "be a path", |given| given.filled().map(PathBuf::from))
+    }
+
+    /// One of a few words.
+    pub(super) fn choice<T: Copy>(&mut self, key: &'static str, default: T, choices: &[(&str, T)]) -> T {
+        self.value(key, format_args!("be {}", words(choices)), |given| {
+            chosen(given, choices)
+        })
+        .unwrap_or(default)
+    }
+
+    /// A list of texts that are all different, each as `read` understands it; `None` where it is absent.
+    pub(super) fn list<T: PartialEq>(
+        &mut self,
+        key: &'static str,
+        must: &str,
+        read: impl Fn(&str) -> Option<T>,
+    ) -> Option<Vec<T>> {
+        let (path, items) = self.array(key)?;
+        let mut values = Vec::with_capacity(items.len());
+        for (index, item) in items.iter().enumerate() {
+            let wrong = |must: &str| {
+                let path = format!("{path}[{index}]");
+                self.document.wrong_value(&path, item, format_args!("must {must}"));
+            };
+            let Some(value) = item.get_ref().as_str().and_then(&read) else {
+                wrong(must);
+                continue;
+            };
+            if let Some(earlier) = values.iter().position(|other| *other == value) {
+                wrong(&format!("differ from {key}[{earlier}]"));
+                continue;
+            }
+            values.push(value);
+        }
+        Some(values)
+    }
+
+    /// The same, where absence and an empty list are problems too.
+    pub(super) fn filled_list<T: PartialEq>(
+        &mut self,
+        key: &'static str,
+        must: &str,
+        least: &str,
+        read: impl Fn(&str) -> Option<T>,
+    ) -> Vec<T> {
+        match self.table.and_then(|table| table.get(key)) {
+            None => self.missing(key, format_args!("must hold {least}")),
+            Some(value) if value.get_ref().as_array().is_some_and(|items| items.is_empty()) => {
+                self.wrong_key(key, format_args!("was [], must hold {least}"));
+            }
+            Some(_) => {}
+        }
+        self.list(key, must, read).unwrap_or_default()
+    }
+
+    /// A list of what another part of the program defines, and names in its own errors what is wrong with it.
+    pub(super) fn items<T: DeserializeOwned>(&mut self, key: &'static str) -> Option<Vec<T>> {
+        let (path, items) = self.array(key)?;
+        let read = |(index, item): (usize, &Spanned<DeValue<'_>>)| {
+            let path = format!("{path}[{index}]");
+            let value = serde_json::from_value(self.document.json(&path, item));
+            let wrong = |error| self.document.wrong_at(item.span(), format_args!("{path}: {error}"));
+            value.map_err(wrong).ok()
+        };
+        Some(items.iter().enumerate().filter_map(read).collect())
+    }
+
+    fn array(&mut self, key: &'static str) -> Option<(String, &'d DeArray<'d>)> {
+        let (path, value) = self.only_in_file(key)?;
+        let items = value.get_ref().as_array();
+        if items.is_none() {
+            self.document.wrong_value(&path, value, "must be a list");
+        }
+        Some((path, items?))
+    }
+
+    /// A table of anything, as JSON; empty where it is absent.
+    pub(super) fn json_object(&mut self, key: &'static str) -> serde_json::Map<String, Value> {
+        let Some((path, value)) = self.only_in_file(key) else {
+            return serde_json::Map::new();
+        };
+        let Some(table) = value.get_ref().as_table() else {
+            self.document.wrong_value(&path, value, "must be a table");
+            return serde_json::Map::new();
+        };
+        self.document.json_object(&path, table)
+    }
+
+    fn only_in_file(&mut self, key: &'static str) -> Option<(String, &'d Spanned<DeValue<'d>>)> {
+        self.known.push(key);
+        let path = self.path_of(key);
+        self.document.register(&path, false);
+        Some((path, self.table?.get(key)?))
+    }
+
+    /// Says which keys of the file nobody asked for.
+    pub(super) fn end(self) {
+        self.end_as("key", "");
+    }
+
+    /// The same, where the keys are the names of something, with a word about those names.
+    pub(super) fn end_as(mut self, noun: &str, note: &str) {
+        self.known.sort_unstable();
+        for (key, _) in self.table.into_iter().flat_map(DeTable::iter) {
+            let name = key.get_ref().as_ref();
+            if self.known.contains(&name) || self.refused.contains(&name) {
+                continue;
+            }
+            let place = if self.path.is_empty() {
+                String::new()
+            } else {
+                format!(" in [{}]", self.path)
+            };
+            let offer = nearest(name, self.known.iter().copied())
+                .map(offered)
+                .unwrap_or_default();
+            let known = self.known.join(", ");
+            self.document.wrong_at(
+                key.span(),
+                format_args!("unknown {noun} `{name}`{place}{offer} (known: {known}{note})"),
+            );
+        }
+    }
+
+    fn path_of(&self, key: &str) -> String {
+        if self.path.is_empty() {
+            key.to_owned()
+        } else {
+            format!("{}.{key}", self.path)
+        }
+    }
+}
+
+impl<'d> Given<'d> {
+    /// Where it was given.
+    pub(super) fn place(&self) -> Place {
+        match &self.value {
+            GivenValue::File(_) => Place::File,
+            GivenValue::Outside { place, .. } => *place,
+        }
+    }
+
+    /// As text.
+    pub(super) fn text(&self) -> Option<&'d str> {
+        match &self.value {
+            GivenValue::File(value) => value.get_ref().as_str(),
+            GivenValue::Outside { text, .. } => Some(text),
+        }
+    }
+
+    /// As text that is not empty.
+    pub(super) fn filled(&self) -> Option<&'d str> {
+        self.text().filter(|text| !text.is_empty())
+    }
+
+    /// As a whole number.
+    pub(super) fn whole(&self) -> Option<u64> {
+        match &self.value {
+            GivenValue::File(value) => parsed_u64(value.get_ref().as_integer()?),
+            GivenValue::Outside { text, .. } => text.parse().ok(),
+        }
+    }
+
+    /// As `true` or `false`.
+    pub(super) fn truth(&self) -> Option<bool> {
+        match &self.value {
+            GivenValue::File(value) => value.get_ref().as_bool(),
+            GivenValue::Outside { text, .. } => text.parse().ok(),
+        }
+    }
+}
+
+/// The choice that a value names.
+pub(super) fn chosen<T: Copy>(given: &Given<'_>, choices: &[(&str, T)]) -> Option<T> {
+    let text = given.text()?;
+    choices
+        .iter()
+        .find(|(word, _)| *word == text)
+        .map(|(_, choice)| *choice)
+}
+
+/// The choices, as an error text lists them.
+pub(super) fn words<T>(choices: &[(&str, T)]) -> String {
+    choices
+        .iter()
+        .map(|(word, _)| format!("\"{word}\""))
+        .collect::<Vec<_>>()
+        .join(" or ")
+}

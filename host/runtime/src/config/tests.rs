@@ -1,0 +1,707 @@
+//! What an operator sees: values with their defaults, and the text of every refusal.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use trueup_capabilities::grants::Access;
+use trueup_capabilities::meter::Limits;
+use trueup_journal::{Keep, Options, Sync};
+
+use super::*;
+
+/// The least that does something; the tests below change it.
+const LEAST: &str = r#"
+[source]
+manifests = "manifests"
+[guests.lbaas]
+use = "builtin:lbaas@1"
+[adapter.lbaas]
+cluster = "c1"
+load_balancers = ["lb-1"]
+[backend.lbaas]
+kind = "anexia"
+"#;
+
+fn load(text: &str, environment: &[(&str, &str)], overrides: &[(&str, &str, &str)]) -> Result<Config, String> {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join(FILE_NAME), text).unwrap();
+    let environment = environment
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+        .collect();
+    let flag = |(flag, key, value): &(&str, &str, &str)| Override {
+        flag: (*flag).to_owned(),
+        key: (*key).to_owned(),
+        value: (*value).to_owned(),
+    };
+    let overrides: Vec<_> = overrides.iter().map(flag).collect();
+    let loaded = Config::load_with(folder.path(), &environment, &overrides);
+    // The folder's name differs from run to run.
+    let prefix = format!("{}/", folder.path().display());
+    loaded.map_err(|error| error.to_string().replace(&prefix, ""))
+}
+
+/// Asserts what is said about a file, line by line.
+#[track_caller]
+fn refused(text: &str, said: &[&str]) {
+    let error = load(text, &[], &[]).expect_err("the file must be refused");
+    assert_eq!(error.lines().collect::<Vec<_>>(), said, "of:\n{text}");
+}
+
+/// Asserts what is said about [`LEAST`] with one line changed, or with lines after its end where `from` is empty.
+#[track_caller]
+fn refused_with(from: &str, to: &str, said: &[&str]) {
+    assert!(LEAST.contains(from), "`{from}` is not in the file to change");
+    let text = if from.is_empty() {
+        format!("{LEAST}{to}")
+    } else {
+        LEAST.replacen(from, to, 1)
+    };
+    refused(&text, said);
+}
+
+fn anexia(config: &Config) -> &AnexiaBackend {
+    match &config.lbaas.backend {
+        LbaasBackend::Anexia(backend) => backend,
+        LbaasBackend::Simulated => panic!("a simulated backend"),
+    }
+}
+
+#[test]
+fn the_least_configuration_has_every_default() {
+    let config = load(LEAST, &[], &[]).unwrap();
+    let folder = config.file.parent().unwrap().to_owned();
+    assert_eq!(config.state_dir, folder.join(".trueup"));
+    assert_eq!(config.seed, 1);
+    assert_eq!(config.source, Source::Manifests(folder.join("manifests")));
+    let guest = &config.lbaas.guest;
+    assert_eq!(
+        guest.reference,
+        GuestRef::Builtin {
+            name: "lbaas".to_owned(),
+            version: 1
+        }
+    );
+    assert_eq!(guest.settings, json!({}));
+    assert!(
+        !guest.grants.allow_some("lbaas", Access::Read),
+        "nothing is granted unless it is named"
+    );
+    assert_eq!(guest.limits, Limits::default());
+    assert_eq!(config.lbaas.adapter.addresses, Vec::<String>::new());
+    assert_eq!(config.lbaas.adapter.backoff_steps, 30);
+    let backend = anexia(&config);
+    assert_eq!(
+        backend.settings(None),
+        trueup_capabilities::lbaas::anexia::Settings::default()
+    );
+    assert_eq!(backend.token(), TokenAt::Variable("TRUEUP_LBAAS_TOKEN".to_owned()));
+    assert!(config.lbaas.sim.is_none());
+    assert_eq!(
+        config.journal,
+        Recording {
+            record: true,
+            options: Options::default()
+        }
+    );
+    let run = Run {
+        workers: 4,
+        resync_ms: 300_000,
+        backoff_initial_ms: 1000,
+        backoff_max_ms: 300_000,
+    };
+    assert_eq!(config.run, run);
+}
+
+#[test]
+fn every_key_is_read() {
+    let text = r#"
+state_dir = "/var/lib/trueup"
+seed = 18446744073709551615
+source.manifests = "/etc/trueup/manifests"
+
+[guests.lbaas]
+use = "file:guests/lbaas.wasm"
+settings = { failed_objects = "reset", deep = { list = [1, -2, 2.5, true] } }
+grants.lbaas = { read = ["*"], write = ["lb-1"] }
+[guests.lbaas.limits]
+memory_bytes = 0x4000000
+cpu_ms = 2_000
+imports_per_call = 3
+answer_bytes = 4096
+log_lines_per_call = 0
+metric_lines_per_call = 6
+
+[adapter.lbaas]
+cluster = "c1"
+load_balancers = ["lb-1", "lb-2"]
+addresses = ["::ffff:203.0.113.10", "2001:DB8:0::1"]
+backoff_steps = 7
+
+[backend.lbaas]
+kind = "anexia"
+url = "http://localhost:9480/"
+token_file = "token"
+max_concurrent_requests = 8
+page_size = 9
+request_timeout_ms = 10
+connect_timeout_ms = 11
+adopt_orphans = false
+
+[sim.lbaas]
+listen = "127.0.0.1:9480"
+state_file = "engine.json"
+token_env = "SIM_TOKEN"
+load_balancers = ["lb-1", { identifier = "lb-2", name = "second" }]
+settle_ms = 12
+latency_ms = 13
+rate_limit_per_second = 14
+retry_after = 15
+seed = 16
+resource_type_in_lists = false
+lose_overlapping_taggings = false
+[[sim.lbaas.faults]]
+path = "*/tags/*"
+status = 503
+times = 2
+
+[journal]
+record = true
+sync = "interval"
+interval_ms = 250
+segment_bytes = 65536
+segment_entries = 10
+keep_bytes = 1000000
+
+[run]
+workers = 2
+resync_ms = 60000
+backoff_initial_ms = 5
+backoff_max_ms = 500
+"#;
+    let config = load(text, &[], &[]).unwrap();
+    let folder = config.file.parent().unwrap().to_owned();
+    assert_eq!(config.state_dir, Path::new("/var/lib/trueup"));
+    assert_eq!(config.seed, u64::MAX);
+    assert_eq!(config.source, Source::Manifests(PathBuf::from("/etc/trueup/manifests")));
+
+    let guest = &config.lbaas.guest;
+    assert_eq!(guest.reference, GuestRef::File(folder.join("guests/lbaas.wasm")));
+    assert_eq!(
+        guest.settings,
+        json!({"failed_objects": "reset", "deep": {"list": [1, -2, 2.5, true]}})
+    );
+    assert!(guest.grants.allow("lbaas", Access::Read, "lb-9"));
+    assert!(guest.grants.allow("lbaas", Access::Write, "lb-1") && !guest.grants.allow("lbaas", Access::Write, "lb-9"));
+    let limits = Limits {
+        memory_bytes: 64 << 20,
+        cpu_ms: 2000,
+        imports_per_call: 3,
+        answer_bytes: 4096,
+        log_lines_per_call: 0,
+        metric_lines_per_call: 6,
+    };
+    assert_eq!(guest.limits, limits);
+
+    let adapter = &config.lbaas.adapter;
+    assert_eq!(adapter.load_balancers, ["lb-1", "lb-2"]);
+    assert_eq!(adapter.addresses, ["203.0.113.10", "2001:db8::1"], "in one spelling");
+    assert_eq!(adapter.backoff_steps, 7);
+
+    let settings = anexia(&config).settings(None);
+    assert_eq!(settings.url, "http://localhost:9480");
+    assert_eq!(
+        (settings.token_file, settings.token_env),
+        (Some(folder.join("token")), None)
+    );
+    assert_eq!((settings.max_concurrent_requests, settings.page_size), (8, 9));
+    assert_eq!((settings.request_timeout_ms, settings.connect_timeout_ms), (10, 11));
+    assert!(!settings.adopt_orphans);
+
+    let sim = config.lbaas.sim.as_ref().unwrap();
+    assert_eq!(sim.listen, "127.0.0.1:9480".parse().unwrap());
+    assert_eq!(sim.token, TokenAt::Variable("SIM_TOKEN".to_owned()));
+    let server = sim.server("secret");
+    assert_eq!(server.token, "secret".into());
+    assert_eq!(server.state_file, Some(folder.join("engine.json")));
+    let names: Vec<_> = server
+        .load_balancers
+        .iter()
+        .map(|balancer| balancer.name.as_str())
+        .collect();
+    assert_eq!(names, ["lb-1", "second"]);
+    assert_eq!((server.settle_ms, server.latency_ms, server.seed), (12, 13, 16));
+    assert_eq!(server.rate_limit_per_second.map(|limit| limit.get()), Some(14));
+    assert_eq!(
+        server.retry_after,
+        trueup_capabilities::lbaas::server::RetryAfter::Seconds(15)
+    );
+    assert!(!server.resource_type_in_lists && !server.lose_overlapping_taggings);
+    assert_eq!(
+        server.faults.first().map(|fault| (fault.path.as_str(), fault.times)),
+        Some(("*/tags/*", Some(2)))
+    );
+
+    let options = Options {
+        sync: Sync::Interval { ms: 250 },
+        segment_bytes: 65536,
+        segment_entries: 10,
+        keep: Keep::Bytes(1_000_000),
+    };
+    assert_eq!(config.journal, Recording { record: true, options });
+    let run = Run {
+        workers: 2,
+        resync_ms: 60_000,
+        backoff_initial_ms: 5,
+        backoff_max_ms: 500,
+    };
+    assert_eq!(config.run, run);
+}
+
+#[test]
+fn the_quickstart_fits_together() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/quickstart");
+    let config = Config::load_with(&folder, &BTreeMap::new(), &[]).unwrap();
+    assert_eq!(anexia(&config).settings(None).url, "http://127.0.0.1:9480");
+    let sim = config.lbaas.sim.as_ref().unwrap();
+    assert_eq!(
+        sim.token,
+        TokenAt::File(folder.join("token")),
+        "it lets in the backend's token"
+    );
+    let server = sim.server("token");
+    let balancers: Vec<_> = server
+        .load_balancers
+        .iter()
+        .map(|balancer| &balancer.identifier)
+        .collect();
+    assert_eq!(
+        balancers,
+        config.lbaas.adapter.load_balancers.iter().collect::<Vec<_>>()
+    );
+    for balancer in balancers {
+        assert!(config.lbaas.guest.grants.allow("lbaas", Access::Write, balancer));
+    }
+    let Source::Manifests(manifests) = &config.source;
+    assert!(manifests.join("nodes.yaml").is_file());
+}
+
+#[test]
+fn without_a_url_the_backend_follows_the_simulated_engine() {
+    let config = load(&format!("{LEAST}[sim.lbaas]\n"), &[], &[]).unwrap();
+    let sim = config.lbaas.sim.as_ref().unwrap();
+    assert_eq!(sim.listen, "127.0.0.1:0".parse().unwrap());
+    assert_eq!(sim.server("").seed, 1, "the host's");
+    let bound = "127.0.0.1:12345".parse().unwrap();
+    assert_eq!(anexia(&config).settings(Some(bound)).url, "http://127.0.0.1:12345");
+
+    let own = load(
+        &format!("{LEAST}url = \"http://192.0.2.1:80\"\n[sim.lbaas]\n"),
+        &[],
+        &[],
+    )
+    .unwrap();
+    assert_eq!(anexia(&own).settings(Some(bound)).url, "http://192.0.2.1:80");
+}
+
+#[test]
+fn flags_come_before_variables_and_variables_before_the_file() {
+    let text = format!("seed = 2\n{LEAST}token_file = \"token\"\n");
+    let environment = [
+        ("TRUEUP_SEED", "3"),
+        ("TRUEUP_STATE_DIR", "elsewhere"),
+        ("TRUEUP_ADAPTER_LBAAS_CLUSTER", "c2"),
+        ("TRUEUP_BACKEND_LBAAS_URL", "https://engine.example"),
+        ("TRUEUP_BACKEND_LBAAS_TOKEN_ENV", "TRUEUP_MY_TOKEN"),
+        ("TRUEUP_JOURNAL_SYNC", "fsync"),
+        ("TRUEUP_GUESTS_LBAAS_LIMITS_CPU_MS", "77"),
+        // Read elsewhere, or not ours: left alone.
+        ("TRUEUP_MY_TOKEN", "secret"),
+        ("TRUEUP_LBAAS_TOKEN", "secret"),
+        ("TRUEUP_LOG", "debug"),
+        ("HOME", "/root"),
+    ];
+    let overrides = [("--seed", "seed", "4"), ("--no-record", "journal.record", "false")];
+    let config = load(&text, &environment, &overrides).unwrap();
+    assert_eq!(config.seed, 4);
+    assert_eq!(
+        config.state_dir,
+        config.file.parent().unwrap().join("elsewhere"),
+        "as if it stood in the file"
+    );
+    assert_eq!(config.lbaas.adapter.cluster, "c2");
+    assert_eq!(anexia(&config).settings(None).url, "https://engine.example");
+    assert_eq!(
+        anexia(&config).token(),
+        TokenAt::Variable("TRUEUP_MY_TOKEN".to_owned()),
+        "not the file's file"
+    );
+    assert_eq!(config.journal.options.sync, Sync::Fsync);
+    assert_eq!(
+        (config.journal.record, config.journal.options.keep),
+        (false, Keep::LastSegment)
+    );
+    assert_eq!(config.lbaas.guest.limits.cpu_ms, 77);
+}
+
+#[test]
+fn a_variable_may_choose_the_simulation_over_what_the_file_says() {
+    let text = format!("{LEAST}url = \"http://127.0.0.1:9480\"\n[sim.lbaas]\nlisten = \"127.0.0.1:9480\"\n");
+    let config = load(&text, &[("TRUEUP_BACKEND_LBAAS_KIND", "simulated")], &[]).unwrap();
+    assert_eq!(config.lbaas.backend, LbaasBackend::Simulated);
+    assert!(config.lbaas.sim.is_none(), "nobody would speak to it");
+}
+
+#[test]
+fn variables_and_flags_are_named_where_they_are_wrong() {
+    for (name, value, said) in [
+        (
+            "TRUEUP_SEED",
+            "one",
+            "TRUEUP_SEED: was \"one\", must be a whole number from 0 to 18446744073709551615",
+        ),
+        (
+            "TRUEUP_RUN_WORKERS",
+            "0",
+            "TRUEUP_RUN_WORKERS: was \"0\", must be a whole number from 1 to 256",
+        ),
+        (
+            "TRUEUP_ADAPTER_LBAAS_CLUSTR",
+            "secret",
+            "TRUEUP_ADAPTER_LBAAS_CLUSTR: unknown variable; did you mean `TRUEUP_ADAPTER_LBAAS_CLUSTER`? \
+             (`TRUEUP_A_B` sets the key `b` in [a])",
+        ),
+        (
+            "TRUEUP_ADAPTER_LBAAS_ADDRESSES",
+            "203.0.113.10",
+            "TRUEUP_ADAPTER_LBAAS_ADDRESSES: `adapter.lbaas.addresses` is a list or a table, which the file alone can set",
+        ),
+        (
+            "TRUEUP_GUESTS_LBAAS_SETTINGS_MAX_ROUNDS",
+            "3",
+            "TRUEUP_GUESTS_LBAAS_SETTINGS_MAX_ROUNDS: `guests.lbaas.settings` is a list or a table, \
+             which the file alone can set",
+        ),
+    ] {
+        assert_eq!(load(LEAST, &[(name, value)], &[]).expect_err(name), said);
+    }
+    let error = load(LEAST, &[], &[("--seed", "seed", "x")]).unwrap_err();
+    assert_eq!(
+        error,
+        "--seed: was \"x\", must be a whole number from 0 to 18446744073709551615"
+    );
+}
+
+#[test]
+fn unknown_keys_are_named_with_the_nearest_known_one() {
+    refused_with(
+        "load_balancers = [\"lb-1\"]",
+        "load_balancers = [\"lb-1\"]\nadress = []",
+        &[
+            "trueup.toml:9: unknown key `adress` in [adapter.lbaas]; did you mean `addresses`? \
+           (known: addresses, backoff_steps, cluster, load_balancers)",
+        ],
+    );
+    refused_with(
+        "",
+        "[jurnal]\n",
+        &["trueup.toml:11: unknown key `jurnal`; did you mean `journal`? \
+           (known: adapter, backend, guests, journal, run, seed, sim, source, state_dir)"],
+    );
+    refused_with(
+        "",
+        "[guests.lbass]\n",
+        &[
+            "trueup.toml:11: unknown guest `lbass` in [guests]; did you mean `lbaas`? \
+           (known: lbaas; a guest is named as its adapter)",
+        ],
+    );
+    refused_with(
+        "use = \"builtin:lbaas@1\"",
+        "use = \"builtin:lbaas@1\"\ngrants = { clock = { read = [\"*\"] } }",
+        &["trueup.toml:6: unknown capability `clock` in [guests.lbaas.grants] \
+           (known: lbaas; log, clock, timers, random and metrics need no grant)"],
+    );
+    refused_with(
+        "",
+        "orphans = true\n",
+        &[
+            "trueup.toml:11: unknown key `orphans` in [backend.lbaas]; did you mean `adopt_orphans`? (known: \
+           adopt_orphans, connect_timeout_ms, kind, max_concurrent_requests, page_size, request_timeout_ms, token_env, \
+           token_file, url)",
+        ],
+    );
+}
+
+#[test]
+fn wrong_values_are_named_with_what_they_must_be() {
+    refused_with(
+        "[source]",
+        "seed = -1\n[source]",
+        &["trueup.toml:2: seed: was -1, must be a whole number from 0 to 18446744073709551615"],
+    );
+    refused_with(
+        "[source]",
+        "state_dir = \"\"\nrun = 4\n[source]",
+        &[
+            "trueup.toml:2: state_dir: was \"\", must be a path",
+            "trueup.toml:3: run: was 4, must be a table",
+        ],
+    );
+    refused_with(
+        "manifests = \"manifests\"",
+        "kubernetes = { context = \"prod\" }",
+        &["trueup.toml:3: source.kubernetes: not supported by this version yet; \
+           set `manifests` to a folder of Kubernetes YAML"],
+    );
+    refused_with(
+        "cluster = \"c1\"",
+        "cluster = \"my cluster\"",
+        &["trueup.toml:7: adapter.lbaas.cluster: was \"my cluster\", must be 1 to 63 letters, digits, `-`, `_` or `.`"],
+    );
+    refused_with(
+        "load_balancers = [\"lb-1\"]",
+        "load_balancers = []\naddresses = [\"203.0.113.10\", 7,\n \"::\",\n \"::ffff:203.0.113.10\"]\nbackoff_steps = 0",
+        &[
+            "trueup.toml:8: adapter.lbaas.load_balancers: was [], must hold at least one identifier",
+            "trueup.toml:9: adapter.lbaas.addresses[1]: was 7, must be an IP address that is not the unspecified one",
+            "trueup.toml:10: adapter.lbaas.addresses[2]: was \"::\", must be an IP address that is not the unspecified one",
+            "trueup.toml:11: adapter.lbaas.addresses[3]: was \"::ffff:203.0.113.10\", must differ from addresses[0]",
+            "trueup.toml:12: adapter.lbaas.backoff_steps: was 0, must be a whole number from 1 to 10000",
+        ],
+    );
+    refused_with(
+        "",
+        "[guests.lbaas.limits]\nmemory_bytes = 64\ncpu_ms = \"10s\"\n",
+        &[
+            "trueup.toml:12: guests.lbaas.limits.memory_bytes: was 64, must be a whole number from 1048576 to 4294967296",
+            "trueup.toml:13: guests.lbaas.limits.cpu_ms: was \"10s\", must be a whole number from 1 to 3600000",
+        ],
+    );
+    refused_with(
+        "",
+        "[journal]\nsync = \"always\"\nrecord = \"yes\"\n[run]\nbackoff_initial_ms = 500\nbackoff_max_ms = 100\n",
+        &[
+            "trueup.toml:12: journal.sync: was \"always\", must be \"write\" or \"fsync\" or \"interval\"",
+            "trueup.toml:13: journal.record: was \"yes\", must be true or false",
+            "trueup.toml:16: run.backoff_max_ms: was 100, must be at least `backoff_initial_ms`, 500",
+        ],
+    );
+    refused_with(
+        "use = \"builtin:lbaas@1\"",
+        "use = \"builtin:lbaas@1\"\nsettings = { at = 2026-01-01, far = inf }\n\
+         grants = { lbaas = { read = \"lb-1\", write = [\"lb-1\", \"lb-1\", \"\"] } }",
+        &[
+            "trueup.toml:6: guests.lbaas.settings.at: was 2026-01-01, must be text in quotes: \
+             settings are JSON, which has no dates",
+            "trueup.toml:6: guests.lbaas.settings.far: was inf, must be a number that JSON can hold",
+            "trueup.toml:7: guests.lbaas.grants.lbaas.read: was \"lb-1\", must be a list",
+            "trueup.toml:7: guests.lbaas.grants.lbaas.write[1]: was \"lb-1\", must differ from write[0]",
+            "trueup.toml:7: guests.lbaas.grants.lbaas.write[2]: was \"\", must be a name, or \"*\" for everything",
+        ],
+    );
+}
+
+#[test]
+fn a_guest_says_what_it_is() {
+    let both = "must be `builtin:NAME@VERSION` or `file:PATH`";
+    for (given, reason) in [
+        (
+            "oci:registry.example/lbaas@sha256:0",
+            format!("is not supported by this version yet, {both}"),
+        ),
+        (
+            "builtin:lbaas@0",
+            "must be `builtin:NAME@VERSION`, the version a whole number from 1".to_owned(),
+        ),
+        (
+            "builtin:",
+            "must be `builtin:NAME@VERSION`, the version a whole number from 1".to_owned(),
+        ),
+        ("file:", "must be `file:PATH`".to_owned()),
+        (
+            "guests/lbaas.wasm",
+            "must say what it is: `file:guests/lbaas.wasm`".to_owned(),
+        ),
+        (
+            "lbaas@2",
+            "must say what it is: `builtin:lbaas@2`, or `file:lbaas@2`".to_owned(),
+        ),
+        ("http://guests.example", both.to_owned()),
+        ("", both.to_owned()),
+    ] {
+        let said = format!("trueup.toml:5: guests.lbaas.use: was \"{given}\", {reason}");
+        refused_with("use = \"builtin:lbaas@1\"", &format!("use = \"{given}\""), &[&said]);
+    }
+    refused_with(
+        "use = \"builtin:lbaas@1\"",
+        "",
+        &["trueup.toml:4: guests.lbaas.use: is missing, must be `builtin:NAME@VERSION` or `file:PATH`"],
+    );
+
+    let parse = |text| GuestRef::parse(text, Path::new("/etc/trueup")).unwrap().to_string();
+    assert_eq!(
+        parse("builtin:lbaas"),
+        "builtin:lbaas@1",
+        "a bare name is version 1 for ever"
+    );
+    assert_eq!(parse("builtin:lbaas@2"), "builtin:lbaas@2");
+    assert_eq!(parse("file:lbaas.wasm"), "file:/etc/trueup/lbaas.wasm");
+    assert_eq!(parse("file:/opt/lbaas.wasm"), "file:/opt/lbaas.wasm");
+}
+
+#[test]
+fn a_backend_never_shows_a_secret() {
+    refused_with(
+        "",
+        "token = \"pa55word\"\n",
+        &[
+            "trueup.toml:11: backend.lbaas.token: a token does not stand here: put it into a file, and the file's path \
+           into `token_file`",
+        ],
+    );
+    refused_with(
+        "",
+        "url = \"https://me:pa55word@engine.example\"\n",
+        &[
+            "trueup.toml:11: backend.lbaas.url: must hold no user name and no password: the token stands in `token_file`",
+        ],
+    );
+    refused_with(
+        "",
+        "token_env = \"pa55-word\"\n",
+        &["trueup.toml:11: backend.lbaas.token_env: must be the name of a variable"],
+    );
+    refused_with(
+        "",
+        "token_env = \"A\"\ntoken_file = \"token\"\n",
+        &["trueup.toml:11: backend.lbaas.token_env: goes without `token_file`: leave one of them out"],
+    );
+    for url in [
+        "engine.example",
+        "ftp://engine.example",
+        "http://",
+        "https://engine.example?a=b",
+    ] {
+        let said = format!(
+            "trueup.toml:11: backend.lbaas.url: was \"{url}\", must be `http://HOST` or `https://HOST`, \
+             without query and fragment"
+        );
+        refused_with("", &format!("url = \"{url}\"\n"), &[&said]);
+    }
+}
+
+#[test]
+fn sections_that_do_not_fit_are_named_with_the_lines_to_add() {
+    refused(
+        "[source]\nmanifests = \"m\"\n",
+        &[
+            "trueup.toml: nothing to do: add `[adapter.lbaas]` with `cluster = \"c1\"` and `load_balancers = [\"lb-1\"]`, \
+           `[guests.lbaas]` with `use = \"builtin:lbaas@1\"` and \
+           `grants = { lbaas = { read = [\"lb-1\"], write = [\"lb-1\"] } }`, \
+           and `[backend.lbaas]` with `kind = \"anexia\"` and `token_file = \"token\"`, or with `kind = \"simulated\"`",
+        ],
+    );
+    refused(
+        "[guests.lbaas]\nuse = \"builtin:lbaas\"\n",
+        &[
+            "trueup.toml: [source] is missing: add `[source]` with `manifests = \"manifests\"`, a folder of Kubernetes YAML",
+            "trueup.toml:1: [guests.lbaas] needs an adapter: add `[adapter.lbaas]` with `cluster = \"c1\"` and \
+             `load_balancers = [\"lb-1\"]`",
+        ],
+    );
+    refused(
+        "[source]\n[adapter.lbaas]\n",
+        &[
+            "trueup.toml:1: source.manifests: is missing, must be a folder of Kubernetes YAML",
+            "trueup.toml:2: [adapter.lbaas] needs a backend that acts: add `[backend.lbaas]` with `kind = \"anexia\"` and \
+             `token_file = \"token\"`, or with `kind = \"simulated\"`",
+            "trueup.toml:2: [adapter.lbaas] needs a guest that decides: add `[guests.lbaas]` with \
+             `use = \"builtin:lbaas@1\"` and `grants = { lbaas = { read = [\"lb-1\"], write = [\"lb-1\"] } }`",
+            "trueup.toml:2: adapter.lbaas.cluster: is missing, must be 1 to 63 letters, digits, `-`, `_` or `.`",
+            "trueup.toml:2: adapter.lbaas.load_balancers: is missing, must hold at least one identifier",
+        ],
+    );
+    refused_with(
+        "kind = \"anexia\"",
+        "page_size = 3",
+        &["trueup.toml:9: backend.lbaas.kind: is missing, must be \"anexia\" or \"simulated\""],
+    );
+    refused_with(
+        "kind = \"anexia\"",
+        "kind = \"simulated\"\nurl = \"http://engine.example\"\n[sim.lbaas]",
+        &[
+            "trueup.toml:11: backend.lbaas.url: goes with `kind = \"anexia\"` alone",
+            "trueup.toml:12: [sim.lbaas] speaks HTTP, which goes with `backend.lbaas.kind = \"anexia\"` alone",
+        ],
+    );
+}
+
+#[test]
+fn a_simulated_engine_is_checked_too() {
+    refused_with(
+        "",
+        "url = \"http://127.0.0.1:9480\"\n[sim.lbaas]\nlisten = \"127.0.0.1:9481\"\n",
+        &[
+            "trueup.toml:13: sim.lbaas.listen: was 127.0.0.1:9481, must be where `backend.lbaas.url` is, \
+           http://127.0.0.1:9480; or leave `url` out, and it follows",
+        ],
+    );
+    refused_with(
+        "",
+        "[sim.lbaas]\nlisten = \"0.0.0.0:9480\"\nretry_after = \"soon\"\nrate_limit_per_second = 0\n\
+         faults = [\n { path = \"*\" },\n { statsu = 500 },\n]\n",
+        &[
+            "trueup.toml:12: sim.lbaas.listen: was \"0.0.0.0:9480\", must be a loopback address with a port, \
+             such as `127.0.0.1:9480`",
+            "trueup.toml:13: sim.lbaas.retry_after: was \"soon\", must be true, false or a number of seconds",
+            "trueup.toml:14: sim.lbaas.rate_limit_per_second: was 0, must be a whole number from 1 to 1000000",
+            "trueup.toml:16: sim.lbaas.faults[0]: fault: must hold exactly one of `status`, `delay_ms`, `close` and \
+             `fail_next`",
+            "trueup.toml:17: sim.lbaas.faults[1]: unknown field `statsu`, expected one of `method`, `path`, `times`, \
+             `status`, `message`, `delay_ms`, `close`, `fail_next`, `when`",
+        ],
+    );
+}
+
+#[test]
+fn what_is_not_toml_is_one_line() {
+    for (text, said) in [
+        ("seed = \n", "trueup.toml:1: not TOML: "),
+        ("seed = 1\n[source\n", "trueup.toml:2: not TOML: "),
+        ("seed = 1\nseed = 2\n", "trueup.toml:2: not TOML: duplicate key"),
+        ("a: b\n", "trueup.toml:1: not TOML: "),
+    ] {
+        let error = load(text, &[], &[]).expect_err(text);
+        assert!(
+            error.starts_with(said) && error.lines().count() == 1,
+            "of {text:?}: {error}"
+        );
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let hint = "give a TOML file, or a folder with `trueup.toml`";
+    let load = |path: &Path| {
+        Config::load_with(path, &BTreeMap::new(), &[])
+            .expect_err("no file")
+            .to_string()
+    };
+
+    let missing = folder.path().join(FILE_NAME);
+    let said = "can't read the configuration: No such file or directory (os error 2)";
+    assert_eq!(load(folder.path()), format!("{}: {said}; {hint}", missing.display()));
+
+    let long = folder.path().join("long.toml");
+    std::fs::write(&long, "#".repeat(FILE_BYTES_MAX as usize + 1)).unwrap();
+    assert_eq!(
+        load(&long),
+        format!(
+            "{}: longer than 1048576 bytes, so no configuration; {hint}",
+            long.display()
+        )
+    );
+}

@@ -1,0 +1,148 @@
+//! From a call's name and JSON arguments to a typed call, and back.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::{RawValue, to_raw_value};
+use trueup_engine::{CallError, Instance};
+
+/// A call's answer as JSON, or why there is none.
+pub type Answer = Result<Box<RawValue>, InvokeError>;
+
+/// Why a call gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum InvokeError {
+    /// The call was not made: the guest has no such export, or the arguments do not fit it.
+    #[error("{0}")]
+    Misuse(String),
+    /// The call was made and gave no result.
+    #[error(transparent)]
+    Call(#[from] CallError),
+}
+
+/// The exports of `trueup:guest/lifecycle`, which every world has.
+pub(crate) const LIFECYCLE: [&str; 3] = ["lifecycle.init", "lifecycle.snapshot", "lifecycle.restore"];
+
+/// The arguments of a call, typed, with every key known at whatever depth: the generated types would pass over a slip of
+/// the pen.
+pub(crate) fn args<T: DeserializeOwned>(call: &str, args: &RawValue) -> Result<T, InvokeError> {
+    let misuse = |what: String| InvokeError::Misuse(format!("arguments of `{call}`: {what}"));
+    let mut unknown = None;
+    let mut json = serde_json::Deserializer::from_str(args.get());
+    let typed = serde_ignored::deserialize(&mut json, |key| {
+        unknown.get_or_insert_with(|| key.to_string());
+    });
+    match (typed, unknown) {
+        (Err(error), _) => Err(misuse(error.to_string())),
+        (Ok(_), Some(key)) => Err(misuse(format!("unknown key `{key}`"))),
+        (Ok(typed), None) => Ok(typed),
+    }
+}
+
+/// There is no such export.
+pub(crate) fn unknown(call: &str, calls: &[&str]) -> InvokeError {
+    let all: Vec<&str> = LIFECYCLE.iter().chain(calls).copied().collect();
+    InvokeError::Misuse(format!("the guest has no export `{call}`; it has: {}", all.join(", ")))
+}
+
+/// Ends a typed call and writes its result as JSON. One larger than an answer may be ends the call: a recording would
+/// have to hold it, a snapshot at the head of every segment.
+pub(crate) fn answer<B, R: Serialize>(instance: &mut Instance<B>, call: &str, result: wasmtime::Result<R>) -> Answer {
+    let limit = instance.host().meter.limits.answer_bytes;
+    let result = result.and_then(|result| json_within(&result, limit));
+    Ok(instance.leave(call, result)?)
+}
+
+fn json_within<R: Serialize>(result: &R, limit: u64) -> wasmtime::Result<Box<RawValue>> {
+    let json = to_raw_value(result)?;
+    let bytes = json.get().len() as u64;
+    if bytes > limit {
+        return Err(wasmtime::format_err!(
+            "its answer is {bytes} bytes, above the limit `answer_bytes` of {limit}"
+        ));
+    }
+    Ok(json)
+}
+
+/// The arms of `dispatch` that are the same in every world: `lifecycle`, and what does not exist.
+macro_rules! lifecycle {
+    ($instance:expr, $call:expr, $args:expr, $calls:expr) => {{
+        #[derive(serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Init {
+            config: String,
+        }
+        #[derive(serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Restore {
+            snapshot: String,
+        }
+        match $call {
+            "lifecycle.init" => {
+                let args: Init = $crate::guests::dispatch::args($call, $args)?;
+                $instance.enter();
+                let (store, bindings) = $instance.parts();
+                let result = bindings.trueup_guest_lifecycle().call_init(store, &args.config).await;
+                $crate::guests::dispatch::answer($instance, $call, result)
+            }
+            "lifecycle.restore" => {
+                let args: Restore = $crate::guests::dispatch::args($call, $args)?;
+                $instance.enter();
+                let (store, bindings) = $instance.parts();
+                let result = bindings
+                    .trueup_guest_lifecycle()
+                    .call_restore(store, &args.snapshot)
+                    .await;
+                $crate::guests::dispatch::answer($instance, $call, result)
+            }
+            "lifecycle.snapshot" => {
+                $instance.enter();
+                let (store, bindings) = $instance.parts();
+                let result = bindings.trueup_guest_lifecycle().call_snapshot(store).await;
+                $crate::guests::dispatch::answer($instance, $call, result)
+            }
+            other => Err($crate::guests::dispatch::unknown(other, $calls)),
+        }
+    }};
+}
+pub(crate) use lifecycle;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guests::lbaas::Desired;
+
+    #[derive(Debug, serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Args {
+        desired: Desired,
+    }
+
+    #[test]
+    fn a_key_that_nothing_knows_is_named_wherever_it_is() {
+        let text = |more: &str, in_port: &str| {
+            format!(
+                r#"{{"desired": {{"load_balancers": ["lb-1"], "name_suffix": "web", "service_uid": "u", "external_addresses": [],
+                "ports": [{{"name": "a", "external": 1, "internal": 2}}, {{"name": "b", "external": 3, "internal": 4{in_port}}}],
+                "servers": [], "backoff_steps": 3{more}}}}}"#
+            )
+        };
+        let read = |text: String| args::<Args>("a.b", &RawValue::from_string(text).unwrap());
+        assert_eq!(read(text("", "")).unwrap().desired.ports.len(), 2);
+        for (more, in_port, key) in [
+            (r#", "serverss": []"#, "", "unknown key `desired.serverss`"),
+            (
+                "",
+                r#", "protocol": {"x": 1}"#,
+                "unknown key `desired.ports.1.protocol`",
+            ),
+            (r#", "backoff_steps": 4"#, "", "duplicate field `backoff_steps`"),
+        ] {
+            let error = read(text(more, in_port)).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("arguments of `a.b`: {key}")), "{error}");
+        }
+        let error = read(r#"{"desired": {}, "more": 1}"#.to_owned())
+            .unwrap_err()
+            .to_string();
+        assert!(error.starts_with("arguments of `a.b`: missing field"), "{error}");
+    }
+}

@@ -1,0 +1,169 @@
+//! The worlds that a guest may implement, and calling one by the name of its export.
+//!
+//! Each world has a module with its bindings; everything above this module speaks JSON by the WIT's names.
+
+pub mod dispatch;
+pub mod lbaas;
+
+use serde_json::value::RawValue;
+use trueup_capabilities::Host;
+use trueup_engine::{CallError, Data, Engine, Guest, Instance};
+
+/// One of the worlds in `wit/`, by its interfaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct World {
+    /// As WIT names it.
+    pub name: &'static str,
+    /// What a guest of this world may ask, ascending.
+    pub imports: &'static [&'static str],
+    /// What it must answer, ascending.
+    pub exports: &'static [&'static str],
+    /// The exports that may be called, as scenarios and journals name them.
+    pub calls: &'static [&'static str],
+}
+
+/// Every world that this build knows.
+pub const WORLDS: &[World] = &[World {
+    name: "trueup:lbaas/lbaas-reconciler@0.1.0",
+    imports: &[
+        "trueup:host/clock@0.1.0",
+        "trueup:host/log@0.1.0",
+        "trueup:host/metrics@0.1.0",
+        "trueup:host/random@0.1.0",
+        "trueup:lbaas/api@0.1.0",
+        "trueup:lbaas/types@0.1.0",
+    ],
+    exports: &["trueup:guest/lifecycle@0.1.0", "trueup:lbaas/reconciliation@0.1.0"],
+    calls: lbaas::CALLS,
+}];
+
+impl World {
+    /// The world of a guest, found from its exports.
+    ///
+    /// # Errors
+    /// One line: what the guest exports or imports that no world has, and the worlds that there are.
+    pub fn of(guest: &Guest) -> Result<&'static Self, String> {
+        let exports_all = |world: &&Self| {
+            world
+                .exports
+                .iter()
+                .all(|export| guest.exports.iter().any(|has| has == export))
+        };
+        let Some(world) = WORLDS.iter().find(exports_all) else {
+            let worlds: Vec<&str> = WORLDS.iter().map(|world| world.name).collect();
+            return Err(format!(
+                "guest `{}@{}` exports {}, which is no world of this host; the worlds are: {}",
+                guest.name,
+                guest.version,
+                list_or_nothing(&guest.exports),
+                worlds.join(", "),
+            ));
+        };
+        if let Some(foreign) = guest
+            .imports
+            .iter()
+            .find(|import| !world.imports.contains(&import.as_str()))
+        {
+            return Err(format!(
+                "guest `{}@{}` imports `{foreign}`, which its world {} does not have; it may import: {}",
+                guest.name,
+                guest.version,
+                world.name,
+                world.imports.join(", "),
+            ));
+        }
+        Ok(world)
+    }
+}
+
+fn list_or_nothing(names: &[String]) -> String {
+    if names.is_empty() {
+        "nothing".to_owned()
+    } else {
+        names.join(", ")
+    }
+}
+
+/// A guest that is linked to its world: ready to be instantiated.
+pub struct Program {
+    /// The guest.
+    pub guest: Guest,
+    /// Its world.
+    pub world: &'static World,
+    linked: Linked,
+}
+
+enum Linked {
+    Lbaas(lbaas::LbaasReconcilerPre<Data>),
+}
+
+/// An instance of one of the worlds.
+pub(crate) enum Running {
+    Lbaas(Instance<lbaas::LbaasReconciler>),
+}
+
+/// The same expression for an instance of whichever world.
+macro_rules! each {
+    ($running:expr, $instance:ident => $body:expr) => {
+        match $running {
+            Running::Lbaas($instance) => $body,
+        }
+    };
+}
+
+impl Program {
+    /// Finds the guest's world and links it.
+    ///
+    /// # Errors
+    /// One line: why this guest can't run here.
+    pub fn new(engine: &Engine, guest: Guest) -> Result<Self, String> {
+        let world = World::of(&guest)?;
+        let linked = lbaas::link(engine, &guest).map(Linked::Lbaas).map_err(|error| {
+            format!(
+                "guest `{}@{}` does not fit its world {}: {error:#}",
+                guest.name, guest.version, world.name
+            )
+        })?;
+        Ok(Self { guest, world, linked })
+    }
+
+    pub(crate) async fn instantiate(
+        &self,
+        engine: &Engine,
+        host: Host,
+        cpu_max: std::time::Duration,
+    ) -> Result<Running, (Box<Host>, CallError)> {
+        match &self.linked {
+            Linked::Lbaas(linked) => Instance::new(engine, host, cpu_max, async |store| {
+                linked.instantiate_async(store).await
+            })
+            .await
+            .map(Running::Lbaas),
+        }
+    }
+}
+
+impl Running {
+    /// Calls an export by its name; `lifecycle` is the same in every world.
+    pub(crate) async fn dispatch(&mut self, call: &str, args: &RawValue) -> dispatch::Answer {
+        match self {
+            Self::Lbaas(instance) => lbaas::dispatch(instance, call, args).await,
+        }
+    }
+
+    pub(crate) fn host(&self) -> &Host {
+        each!(self, instance => instance.host())
+    }
+
+    pub(crate) fn host_mut(&mut self) -> &mut Host {
+        each!(self, instance => instance.host_mut())
+    }
+
+    pub(crate) fn is_usable(&self) -> bool {
+        each!(self, instance => instance.is_usable())
+    }
+
+    pub(crate) fn into_host(self) -> Host {
+        each!(self, instance => instance.into_host())
+    }
+}

@@ -1,0 +1,22 @@
+//! Events to controller to guest to effects.
+//!
+//! ```text
+//! source -> adapter -> controller -> instance (guest, tape, limits) -> effects
+//! ```
+//!
+//! Everything that the commands do is here; the command line itself, and the guests that ship, are not.
+#![forbid(unsafe_code)]
+
+pub mod config;
+pub mod guests;
+pub mod instance;
+pub mod plan;
+pub mod registry;
+pub mod replay;
+pub mod run;
+pub mod scenario;
+pub mod sim;
+pub mod sources;
+
+pub use trueup_capabilities as capabilities;
+pub use trueup_engine::{Engine, Guest, Options as EngineOptions};

@@ -1,0 +1,407 @@
+//! What a run would do now, and why not: the guest's real decision, to its end, in a simulation that is filled from real
+//! reads.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
+use trueup_capabilities::clock::VirtualClock;
+use trueup_capabilities::clock::{Clock as _, SystemClock};
+use trueup_capabilities::lbaas::planned::{Planned, Reads};
+use trueup_capabilities::lbaas::{Error, Kind, Object, ObjectRef, Spec};
+use trueup_capabilities::log::NoLog;
+use trueup_capabilities::{Backends, Host};
+use trueup_journal::{Event, Tape};
+
+use crate::config::{Config, Source};
+use crate::guests::lbaas::adapter::{self, Key};
+use crate::guests::lbaas::{self, Desired, Error as Reconciliation, Report};
+use crate::instance::{Instance, Start};
+use crate::registry::Registry;
+use crate::run::wishes::Wishes;
+use crate::run::work::describe;
+use crate::run::{KnownKeys, Setup, SetupError, nothing_there};
+use crate::sources::{Objects, manifests};
+
+/// What a run would do for one key.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct KeyPlan {
+    /// `namespace/name`.
+    pub key: String,
+    /// The Service went away: its objects would be removed.
+    pub gone: bool,
+    /// In order.
+    pub writes: Vec<Write>,
+    /// Why it would not become true; none: it would.
+    pub error: Option<String>,
+}
+
+/// One object that would be written.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Write {
+    /// What would be done.
+    pub action: Action,
+    /// `backend`, `frontend`, `bind` or `server`.
+    pub kind: &'static str,
+    /// The object's name; the identifier where the name is not known.
+    pub name: String,
+    /// What else is worth knowing: where it leads, what it listens on. References to objects that do not exist yet are
+    /// `(new KIND NAME)`.
+    pub details: String,
+}
+
+/// What would be done to an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Action {
+    /// It would be created.
+    Create,
+    /// It would be applied again as it is.
+    Reset,
+    /// It would be destroyed.
+    Destroy,
+}
+
+/// What a run would do.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Plan {
+    /// By key.
+    pub keys: Vec<KeyPlan>,
+    /// Manifests that can't be read, or are not used.
+    pub problems: Vec<String>,
+    /// Keys whose objects a run would keep though no manifest names them, since one that can't be read may.
+    pub held: Vec<String>,
+    /// Children of the configured load balancers that carry no service's tag, where they were asked for.
+    pub orphans: Vec<Orphan>,
+}
+
+/// A resource that no service owns.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Orphan {
+    /// `backend`, `frontend`, `bind` or `server`.
+    pub kind: &'static str,
+    /// Its identifier.
+    pub identifier: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl Plan {
+    /// How many objects would be created.
+    pub fn created(&self) -> usize {
+        self.count(Action::Create)
+    }
+
+    /// How many objects would be destroyed.
+    pub fn destroyed(&self) -> usize {
+        self.count(Action::Destroy)
+    }
+
+    /// How many objects would be applied again.
+    pub fn reset(&self) -> usize {
+        self.count(Action::Reset)
+    }
+
+    /// How many keys would not become true.
+    pub fn failed(&self) -> usize {
+        self.keys.iter().filter(|key| key.error.is_some()).count()
+    }
+
+    /// True where a run would write something.
+    pub fn has_changes(&self) -> bool {
+        self.keys.iter().any(|key| !key.writes.is_empty())
+    }
+
+    fn count(&self, action: Action) -> usize {
+        self.keys
+            .iter()
+            .flat_map(|key| &key.writes)
+            .filter(|write| write.action == action)
+            .count()
+    }
+}
+
+/// Plans a run. Nothing is written anywhere but in the simulation; `orphans` asks for resources that no service owns.
+///
+/// # Errors
+/// Where nothing could be begun.
+pub async fn plan(config: &Config, registry: &Registry, orphans: bool) -> Result<Plan, SetupError> {
+    let Source::Manifests(folder) = &config.source;
+    let snapshot = manifests::load(folder).map_err(SetupError::misused)?;
+    let setup = Setup::new(config, registry).await?;
+    let mut wishes = Wishes::new(config.lbaas.adapter.clone(), &config.state_dir).map_err(SetupError::misused)?;
+    let known = KnownKeys::load(&config.state_dir.join("keys").join(lbaas::NAME)).map_err(SetupError::misused)?;
+
+    let changes = Objects::default().changes_to(&snapshot.objects);
+    let looked = wishes.take_in(&changes, snapshot.is_complete(), known.keys().next().is_some());
+    let mut plan = Plan {
+        problems: snapshot.problems.iter().map(ToString::to_string).collect(),
+        ..Plan::default()
+    };
+    if looked.is_empty {
+        plan.problems.push(nothing_there());
+    }
+    let mut keys = wishes.keys();
+    for (namespace, name) in known.keys().filter_map(|key| key.split_once('/')) {
+        let key = Key {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        };
+        if wishes.is_complete() || wishes.wish(&key).is_some() {
+            keys.insert(key);
+        } else {
+            plan.held.push(key.to_string());
+        }
+    }
+    for key in keys {
+        let wish = wishes.wish(&key);
+        let gone = wish.is_none();
+        let outcome = match wish.transpose() {
+            Ok(desired) => plan_key(&setup, config, &key, &calls(&wishes, &known, &key, desired)).await,
+            Err(error) => Outcome {
+                writes: Vec::new(),
+                error: Some(error),
+            },
+        };
+        plan.keys.push(KeyPlan {
+            key: key.to_string(),
+            gone,
+            writes: outcome.writes,
+            error: outcome.error,
+        });
+    }
+    if orphans {
+        plan.orphans = find_orphans(&setup, &config.lbaas.adapter.load_balancers).await?;
+    }
+    if let Some(engine) = setup.simulated_engine {
+        engine.stop().await;
+    }
+    Ok(plan)
+}
+
+/// What a run would call for: what is left under old UIDs goes, then what should be, then what is left elsewhere.
+fn calls(wishes: &Wishes, known: &KnownKeys, key: &Key, desired: Option<Desired>) -> Vec<Desired> {
+    let (mut before, mut after) = (Vec::new(), Vec::new());
+    for (uid, on) in known.places(&key.to_string()) {
+        let removal = |on: Vec<String>| adapter::removal(key, &uid, on, wishes.settings());
+        match &desired {
+            _ if wishes.owner(&uid).is_some_and(|owner| owner != key) => {}
+            Some(desired) if desired.service_uid == uid => {
+                let left: Vec<String> = on
+                    .into_iter()
+                    .filter(|identifier| !desired.load_balancers.contains(identifier))
+                    .collect();
+                after.extend((!left.is_empty()).then(|| removal(left)));
+            }
+            _ => before.push(removal(on.into_iter().collect())),
+        }
+    }
+    before.into_iter().chain(desired).chain(after).collect()
+}
+
+async fn find_orphans(setup: &Setup, load_balancers: &[String]) -> Result<Vec<Orphan>, SetupError> {
+    let Some(anexia) = &setup.anexia else {
+        return Ok(Vec::new());
+    };
+    let found = anexia.orphans(load_balancers).await;
+    let found = found
+        .map_err(|error| SetupError::Failed(format!("listing orphans: {}", describe(&Reconciliation::Api(error)))))?;
+    let orphan = |object: Object| Orphan {
+        kind: object.spec.kind().name(),
+        name: object.spec.name().to_owned(),
+        identifier: object.identifier,
+    };
+    Ok(found.into_iter().map(orphan).collect())
+}
+
+struct Outcome {
+    writes: Vec<Write>,
+    error: Option<String>,
+}
+
+/// Runs the guest's decision for one key. The grants are the real ones: what a run would be refused, a plan is too.
+async fn plan_key(setup: &Setup, config: &Config, key: &Key, calls: &[Desired]) -> Outcome {
+    let failed = |error: String| Outcome {
+        writes: Vec::new(),
+        error: Some(error),
+    };
+    let instances = &setup.instances;
+    let clock = Arc::new(VirtualClock::new(SystemClock.now_ms()));
+    let planned = Planned::new(Reads::of(Arc::clone(&setup.api)), Arc::clone(&clock));
+    let backends = Backends {
+        clock,
+        log: Arc::new(NoLog),
+        lbaas: Some(Arc::new(planned)),
+        metrics: Arc::default(),
+        ..setup.backends(config.seed, &key.to_string())
+    };
+    let identity = instances.identity(&key.to_string());
+    let host = Host::new(
+        identity,
+        Tape::memory(),
+        instances.grants.clone(),
+        backends,
+        instances.limits,
+    );
+    let start = Start {
+        settings: &instances.settings,
+        snapshot: None,
+        cpu_max: Duration::from_millis(instances.limits.cpu_ms),
+    };
+    let mut instance = match Instance::start(&instances.engine, &instances.program, host, start).await {
+        Ok(instance) => instance,
+        Err((_, error)) => return failed(error.to_string()),
+    };
+    let mut error = None;
+    for desired in calls {
+        #[derive(Serialize)]
+        struct Args<'a> {
+            desired: &'a Desired,
+        }
+        let Ok(args) = to_raw_value(&Args { desired }) else {
+            return failed("the wish is no JSON".to_owned());
+        };
+        let answer = match instance.call("reconciliation.reconcile", &args).await {
+            Ok(answer) => answer,
+            Err(stopped) => {
+                error = Some(stopped.to_string());
+                break;
+            }
+        };
+        match serde_json::from_str::<Result<Report, Reconciliation>>(answer.get()) {
+            Ok(Ok(_)) => {}
+            Ok(Err(refused)) => {
+                error = Some(describe(&refused));
+                break;
+            }
+            Err(unreadable) => {
+                error = Some(format!("the guest's answer: {unreadable}"));
+                break;
+            }
+        }
+    }
+    let events = instance
+        .host_mut()
+        .tape
+        .take_entries()
+        .into_iter()
+        .map(|entry| entry.event);
+    let mut story = Story::default();
+    events.for_each(|event| story.read(&event));
+    Outcome {
+        writes: story.writes,
+        error,
+    }
+}
+
+/// Reads the tape of a plan: what was written, and what the identifiers in it mean.
+#[derive(Default)]
+struct Story {
+    writes: Vec<Write>,
+    /// What was listed, by kind and identifier.
+    existing: BTreeMap<(&'static str, String), Spec>,
+    /// What the plan created: identifier to name, by kind.
+    new: BTreeMap<(&'static str, String), String>,
+}
+
+impl Story {
+    fn read(&mut self, event: &Event) {
+        let Event::Ask(ask) = event else { return };
+        let Some(answer) = &ask.answer else { return };
+        match ask.name.as_str() {
+            "api.list-tagged" => {
+                let listed: Result<Result<Vec<Object>, Error>, _> = serde_json::from_str(answer.get());
+                for object in listed.into_iter().flatten().flatten() {
+                    self.existing
+                        .insert((object.spec.kind().name(), object.identifier), object.spec);
+                }
+            }
+            "api.create" => {
+                let created: Vec<Result<Object, Error>> = serde_json::from_str(answer.get()).unwrap_or_default();
+                for object in created.into_iter().flatten() {
+                    let kind = object.spec.kind().name();
+                    let (name, details) = (object.spec.name().to_owned(), self.details(&object.spec));
+                    self.new.insert((kind, object.identifier), name.clone());
+                    self.writes.push(Write {
+                        action: Action::Create,
+                        kind,
+                        name,
+                        details,
+                    });
+                }
+            }
+            "api.destroy" => self.existing_written(Action::Destroy, &ask.args, answer),
+            "api.reset" => self.existing_written(Action::Reset, &ask.args, answer),
+            _ => {}
+        }
+    }
+
+    fn existing_written(&mut self, action: Action, args: &RawValue, answer: &RawValue) {
+        let refs: Vec<ObjectRef> = serde_json::from_str::<Value>(args.get())
+            .ok()
+            .and_then(|mut args| serde_json::from_value(args.get_mut("refs")?.take()).ok())
+            .unwrap_or_default();
+        let answers: Vec<Result<(), Error>> = serde_json::from_str(answer.get()).unwrap_or_default();
+        for (reference, answer) in refs.into_iter().zip(answers) {
+            if answer.is_err() {
+                continue;
+            }
+            let kind = reference.kind.name();
+            let spec = self.existing.get(&(kind, reference.identifier.clone()));
+            let name = spec.map_or_else(|| reference.identifier.clone(), |spec| spec.name().to_owned());
+            let details = spec.map(|spec| self.details(spec)).unwrap_or_default();
+            self.writes.push(Write {
+                action,
+                kind,
+                name,
+                details,
+            });
+        }
+    }
+
+    fn details(&self, spec: &Spec) -> String {
+        match spec {
+            Spec::Backend(backend) => format!("on {}", backend.load_balancer),
+            Spec::Frontend(frontend) => {
+                format!(
+                    "on {}, to {}",
+                    frontend.load_balancer,
+                    self.named(Kind::Backend, &frontend.default_backend)
+                )
+            }
+            Spec::Bind(bind) => {
+                let address = if bind.address.contains(':') {
+                    format!("[{}]", bind.address)
+                } else {
+                    bind.address.clone()
+                };
+                format!(
+                    "{address}:{} of {}",
+                    bind.port,
+                    self.named(Kind::Frontend, &bind.frontend)
+                )
+            }
+            Spec::Server(server) => {
+                let ip = if server.ip.contains(':') {
+                    format!("[{}]", server.ip)
+                } else {
+                    server.ip.clone()
+                };
+                format!("{ip}:{} in {}", server.port, self.named(Kind::Backend, &server.backend))
+            }
+        }
+    }
+
+    fn named(&self, kind: Kind, identifier: &str) -> String {
+        match self.new.get(&(kind.name(), identifier.to_owned())) {
+            Some(name) => format!("(new {} {name})", kind.name()),
+            None => match self.existing.get(&(kind.name(), identifier.to_owned())) {
+                Some(spec) => spec.name().to_owned(),
+                None => identifier.to_owned(),
+            },
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! Opens the instance of a key: from its recording, where it has one, so that its state goes on.
+//!
+//! The state of an instance is in one place, the newest segment of its journal: a snapshot in the header, and the calls
+//! since. While recording is on that is `journals/<guest>/<key>/`, else `instances/<guest>/<key>/`, which keeps the
+//! newest segment alone. Where recording was switched on or off, the state moves.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::value::to_raw_value;
+use trueup_capabilities::grants::Grants;
+use trueup_capabilities::meter::Limits;
+use trueup_capabilities::{Backends, Host, Identity};
+use trueup_engine::{CallError, Engine};
+use trueup_journal::{
+    Ending, Event, Files, Header, Journal, JournalError, Keep, Options, Segment, Tape, TapeError, segment_files,
+};
+
+use crate::guests::Program;
+use crate::instance::{Instance, Start, StartError};
+use crate::replay;
+
+/// Why an instance can't be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Its recording can't be read or written.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The guest did not start.
+    #[error(transparent)]
+    Start(#[from] StartError),
+    /// The settings or limits are no JSON.
+    #[error("writing the header of a recording: {0}")]
+    Header(#[from] serde_json::Error),
+}
+
+/// What all instances of one guest have in common.
+pub struct Instances {
+    /// Compiles and limits.
+    pub engine: Engine,
+    /// The name that the guest has in configuration and state: without its version, since state outlives versions.
+    pub name: &'static str,
+    /// The guest.
+    pub program: Arc<Program>,
+    /// For `lifecycle.init`.
+    pub settings: serde_json::Value,
+    /// What it may touch.
+    pub grants: Grants,
+    /// What it may use.
+    pub limits: Limits,
+    /// The state of an instance that was given its settings and nothing else.
+    pub initial: String,
+    /// The folder of journals, snapshots and known keys.
+    pub state_dir: PathBuf,
+    /// Whether recordings are kept beyond what a restart needs.
+    pub record: bool,
+    /// How recordings are kept.
+    pub journal: Options,
+    /// The files that are open.
+    pub files: Files,
+}
+
+impl Instances {
+    fn folder(&self, record: bool, key: &str) -> PathBuf {
+        let root = if record { "journals" } else { "instances" };
+        trueup_journal::instance_dir(&self.state_dir.join(root), self.name, key)
+    }
+
+    fn options(&self) -> Options {
+        Options {
+            keep: if self.record {
+                self.journal.keep
+            } else {
+                Keep::LastSegment
+            },
+            ..self.journal
+        }
+    }
+
+    /// The header of a segment that begins with this state.
+    ///
+    /// # Errors
+    /// Where settings or limits are no JSON.
+    pub fn header(&self, snapshot: String) -> Result<Header, serde_json::Error> {
+        let guest = &self.program.guest;
+        Ok(Header {
+            format: trueup_journal::FORMAT,
+            guest: guest.name.clone(),
+            version: guest.version.clone(),
+            digest: guest.digest.to_string(),
+            world: self.program.world.name.to_owned(),
+            host: env!("CARGO_PKG_VERSION").to_owned(),
+            settings: to_raw_value(&self.settings)?,
+            limits: to_raw_value(&self.limits)?,
+            snapshot: Some(snapshot),
+        })
+    }
+
+    /// Who the instance of `key` is.
+    pub fn identity(&self, key: &str) -> Identity {
+        Identity {
+            guest: self.program.guest.name.clone(),
+            version: self.program.guest.version.clone(),
+            digest: self.program.guest.digest.to_string(),
+            instance: key.to_owned(),
+        }
+    }
+
+    /// Opens the instance of `key`: rebuilt from its last snapshot and the calls since, without those that failed.
+    ///
+    /// # Errors
+    /// Where its recording is damaged or can't be written, or the guest refuses its settings or its state.
+    pub async fn open(&self, key: &str, backends: Backends) -> Result<Instance, OpenError> {
+        let state_moves = self.state_moves(key);
+        let opened = Journal::open(&self.folder(self.record, key), self.options(), &self.files)?;
+        if let Some(torn) = &opened.torn {
+            tracing::warn!("{torn}: the host was stopped while it wrote; cut off");
+        }
+        let other = self.folder(!self.record, key);
+        let elsewhere = if state_moves {
+            Journal::open(&other, self.options(), &self.files)?.newest
+        } else {
+            None
+        };
+        let moved = elsewhere.is_some();
+        let mut journal = opened.journal;
+        let newest = elsewhere.or(opened.newest);
+        let can_go_on = !moved
+            && newest
+                .as_ref()
+                .is_some_and(|segment| segment.can_go_on() && !asked_at_start(segment));
+        let old_header = newest.as_ref().map(|segment| segment.header.clone());
+        let snapshot = match newest {
+            Some(segment) => self.recover(key, segment).await,
+            None => self.initial.clone(),
+        };
+        let header = self.header(snapshot.clone())?;
+        if can_go_on && old_header.is_some_and(|old| same(&old, &header)) {
+            journal.continue_segment()?;
+        } else {
+            journal.start_segment(&header)?;
+        }
+        if moved && self.record {
+            // From here on the state is in the journal: a copy that grows old would be taken for newer one day.
+            std::fs::remove_dir_all(&other).map_err(|source| JournalError::Io {
+                tried: "remove",
+                path: other,
+                source,
+            })?;
+        }
+        let host = Host::new(
+            self.identity(key),
+            Tape::record(journal),
+            self.grants.clone(),
+            backends,
+            self.limits,
+        );
+        self.start(host, &snapshot).await.map_err(|(_, error)| error.into())
+    }
+
+    /// Whether the newest state is where the other kind of recording is kept. State that is not recorded is taken
+    /// over by the first run that records again, so where there is any, it is the newest.
+    fn state_moves(&self, key: &str) -> bool {
+        let has = |record| segment_files(&self.folder(record, key)).is_ok_and(|files| !files.is_empty());
+        if self.record {
+            has(false)
+        } else {
+            !has(false) && has(true)
+        }
+    }
+
+    async fn start(&self, host: Host, snapshot: &str) -> Result<Instance, (Box<Host>, StartError)> {
+        let cpu_max = Duration::from_millis(self.limits.cpu_ms);
+        Instance::start(
+            &self.engine,
+            &self.program,
+            host,
+            Start {
+                settings: &self.settings,
+                snapshot: Some(snapshot),
+                cpu_max,
+            },
+        )
+        .await
+    }
+
+    /// The state after the recorded calls that succeeded. Where this guest decides differently than the recorded one
+    /// did, the calls since the snapshot are no path to a state of its own: the snapshot is what is left.
+    async fn recover(&self, key: &str, segment: Segment) -> String {
+        let last = segment.header.snapshot.clone().unwrap_or_else(|| self.initial.clone());
+        let segment = segment.without_failed_calls();
+        if segment.entries.is_empty() {
+            return last;
+        }
+        match replay::state_after(&self.engine, &self.program, segment).await {
+            Ok(snapshot) => snapshot,
+            Err(error) => {
+                tracing::warn!(
+                    instance = key,
+                    "the calls since the last snapshot can't be repeated by guest `{}@{}` ({error}): going on from the snapshot",
+                    self.program.guest.name,
+                    self.program.guest.version,
+                );
+                last
+            }
+        }
+    }
+
+    /// Goes on in a new segment where the old one is long enough: in a new instance, so that a segment always begins with
+    /// what `init` and `restore` ask.
+    ///
+    /// # Errors
+    /// Where the guest gives no snapshot or does not take it, or the segment can't be written. The instance is gone then.
+    pub async fn rotate_if_long(&self, mut instance: Instance) -> Result<Instance, RotateError> {
+        if !instance.host().tape.wants_rotation() {
+            return Ok(instance);
+        }
+        let snapshot = instance.snapshot().await?;
+        let header = self.header(snapshot.clone())?;
+        let mut host = instance.into_host();
+        host.tape.rotate(&header)?;
+        self.start(host, &snapshot).await.map_err(|(_, error)| error.into())
+    }
+
+    /// Removes what a key that is gone needs no more. Recordings stay: they tell what happened.
+    ///
+    /// # Errors
+    /// Where the folder can't be removed.
+    pub fn forget(&self, key: &str) -> std::io::Result<()> {
+        match std::fs::remove_dir_all(self.folder(false, key)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Why a new segment could not begin.
+#[derive(Debug, thiserror::Error)]
+pub enum RotateError {
+    /// The guest gave no snapshot.
+    #[error(transparent)]
+    Snapshot(#[from] CallError),
+    /// The header is no JSON.
+    #[error("writing the header of a recording: {0}")]
+    Header(#[from] serde_json::Error),
+    /// The segment can't be written.
+    #[error(transparent)]
+    Tape(#[from] TapeError),
+    /// The new instance did not start.
+    #[error(transparent)]
+    Start(#[from] StartError),
+}
+
+/// Ends a call that was dropped while it slept, and the instance with it.
+pub(super) fn cancel(instance: Instance, why: &str) {
+    let mut host = instance.into_host();
+    if let Err(error) = host.tape.end_call(&Ending::Cancelled(why.to_owned())) {
+        tracing::warn!(
+            instance = host.identity.instance,
+            "recording that a call was cancelled: {error}"
+        );
+    }
+}
+
+/// Whether `init` or `restore` asked something: they will again, and only a segment's beginning has a place for that.
+fn asked_at_start(segment: &Segment) -> bool {
+    segment
+        .entries
+        .first()
+        .is_some_and(|entry| matches!(entry.event, Event::Ask(_)))
+}
+
+fn same(old: &Header, new: &Header) -> bool {
+    let text = |header: &Header| {
+        // The snapshot is compared as it is: a guest whose state changed since the header has another one.
+        (
+            header.guest.clone(),
+            header.version.clone(),
+            header.digest.clone(),
+            header.world.clone(),
+            header.host.clone(),
+            header.snapshot.clone(),
+        )
+    };
+    text(old) == text(new) && old.settings.get() == new.settings.get() && old.limits.get() == new.limits.get()
+}

@@ -1,0 +1,181 @@
+//! The keys that this host has made objects for: under which UIDs, on which load balancers. That is what a Service that
+//! went away while the host was down is cleaned up by. One file a key, so that one Service costs the same however many
+//! there are.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::files;
+
+/// Where objects of a key may exist: UID to load balancers.
+pub(super) type Places = BTreeMap<String, BTreeSet<String>>;
+
+/// What is known of one key, as its file has it.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Known {
+    key: String,
+    uids: Places,
+}
+
+/// All known keys of one guest, in memory and on disk.
+#[derive(Debug)]
+pub struct KnownKeys {
+    folder: PathBuf,
+    places: BTreeMap<String, Places>,
+}
+
+impl KnownKeys {
+    /// Reads the keys in `folder`; none where it does not exist yet.
+    ///
+    /// # Errors
+    /// Where a file can't be read, with its name. Nothing is guessed: a key that is not known is never cleaned up.
+    pub fn load(folder: &Path) -> io::Result<Self> {
+        let mut known = Self {
+            folder: folder.to_owned(),
+            places: BTreeMap::new(),
+        };
+        let entries = match std::fs::read_dir(folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(known),
+            Err(error) => return Err(named(folder, &error)),
+        };
+        for entry in entries {
+            let file = entry.map_err(|error| named(folder, &error))?.path();
+            if file.extension().is_none_or(|extension| extension != "json") {
+                continue;
+            }
+            let text = std::fs::read_to_string(&file).map_err(|error| named(&file, &error))?;
+            let read: Known = serde_json::from_str(&text).map_err(|error| {
+                let next = "repair it: it says where the objects of a Service are, should that go away";
+                named(&file, &format!("{error}; {next}"))
+            })?;
+            known.places.insert(read.key, read.uids);
+        }
+        Ok(known)
+    }
+
+    /// Every key.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.places.keys().map(String::as_str)
+    }
+
+    /// Where objects of `key` may exist.
+    pub fn places(&self, key: &str) -> Places {
+        self.places.get(key).cloned().unwrap_or_default()
+    }
+
+    /// Remembers, on disk before this returns, that objects of `key` may exist under `uid` on `load_balancers`.
+    ///
+    /// # Errors
+    /// Where it can't be written; then nothing may be created.
+    pub fn remember(&mut self, key: &str, uid: &str, load_balancers: &[String]) -> io::Result<()> {
+        let mut places = self.places(key);
+        let on = places.entry(uid.to_owned()).or_default();
+        let before = on.len();
+        on.extend(load_balancers.iter().cloned());
+        if on.len() == before && before > 0 {
+            return Ok(());
+        }
+        self.write(key, places)
+    }
+
+    /// Forgets that objects of `key` may exist under `uid` on `load_balancers`: they are gone.
+    ///
+    /// # Errors
+    /// Where it can't be written; then they are looked for once more next time.
+    pub fn forget(&mut self, key: &str, uid: &str, load_balancers: &[String]) -> io::Result<()> {
+        let mut places = self.places(key);
+        let Some(on) = places.get_mut(uid) else { return Ok(()) };
+        on.retain(|identifier| !load_balancers.contains(identifier));
+        if on.is_empty() {
+            places.remove(uid);
+        }
+        if places.is_empty() {
+            files::remove(&self.file(key))?;
+            self.places.remove(key);
+            return Ok(());
+        }
+        self.write(key, places)
+    }
+
+    fn write(&mut self, key: &str, uids: Places) -> io::Result<()> {
+        let known = Known {
+            key: key.to_owned(),
+            uids,
+        };
+        files::replace_json(&self.file(key), &known)?;
+        self.places.insert(known.key, known.uids);
+        Ok(())
+    }
+
+    fn file(&self, key: &str) -> PathBuf {
+        self.folder
+            .join(format!("{}.json", trueup_journal::path_component(key)))
+    }
+}
+
+fn named(path: &Path, error: &dyn std::fmt::Display) -> io::Error {
+    io::Error::other(format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn on(identifiers: &[&str]) -> Vec<String> {
+        identifiers.iter().map(|&identifier| identifier.to_owned()).collect()
+    }
+
+    #[test]
+    fn what_is_remembered_is_there_after_a_restart_and_what_is_forgotten_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("keys");
+        let mut known = KnownKeys::load(&folder).unwrap();
+        known.remember("default/web", "u1", &on(&["lb-1"])).unwrap();
+        known.remember("default/web", "u1", &on(&["lb-2"])).unwrap();
+        known.remember("default/web", "u2", &on(&["lb-2"])).unwrap();
+        known.remember("apps/api", "u3", &on(&["lb-1"])).unwrap();
+
+        let mut again = KnownKeys::load(&folder).unwrap();
+        assert_eq!(again.keys().collect::<Vec<_>>(), ["apps/api", "default/web"]);
+        let places: Places = [
+            ("u1".to_owned(), on(&["lb-1", "lb-2"]).into_iter().collect()),
+            ("u2".to_owned(), on(&["lb-2"]).into_iter().collect()),
+        ]
+        .into();
+        assert_eq!(again.places("default/web"), places);
+        again.forget("default/web", "u1", &on(&["lb-1"])).unwrap();
+        again.forget("default/web", "u2", &on(&["lb-1", "lb-2"])).unwrap();
+        again.forget("apps/api", "u3", &on(&["lb-1"])).unwrap();
+        again.forget("apps/api", "u3", &on(&["lb-1"])).unwrap();
+
+        let last = KnownKeys::load(&folder).unwrap();
+        assert_eq!(last.keys().collect::<Vec<_>>(), ["default/web"]);
+        assert_eq!(
+            last.places("default/web"),
+            [("u1".to_owned(), on(&["lb-2"]).into_iter().collect())].into()
+        );
+    }
+
+    #[test]
+    fn a_file_that_somebody_removed_stops_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut known = KnownKeys::load(folder.path()).unwrap();
+        known.remember("default/web", "u1", &on(&["lb-1"])).unwrap();
+        std::fs::remove_file(folder.path().join("default%2Fweb.json")).unwrap();
+        known.forget("default/web", "u1", &on(&["lb-1"])).unwrap();
+        assert_eq!(known.keys().count(), 0);
+    }
+
+    #[test]
+    fn a_damaged_file_is_named_not_skipped() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("a.json"), "{").unwrap();
+        let error = KnownKeys::load(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("a.json"), "{error}");
+    }
+}

@@ -1,0 +1,40 @@
+//! One host at a time works with a state folder: two would write one recording.
+
+use std::fs::File;
+use std::path::Path;
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::setup::SetupError;
+
+/// Holds the state folder until it is dropped, or the process ends in whatever way.
+#[derive(Debug)]
+pub struct StateLock {
+    _file: File,
+}
+
+impl StateLock {
+    /// Takes the folder, which is created where it is missing.
+    ///
+    /// # Errors
+    /// One line: who has it, or why it can't be used.
+    pub fn take(state_dir: &Path) -> Result<Self, SetupError> {
+        let failed = |error: &dyn std::fmt::Display| {
+            SetupError::Failed(format!("state folder {}: {error}", state_dir.display()))
+        };
+        std::fs::create_dir_all(state_dir).map_err(|error| failed(&error))?;
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(state_dir.join("lock"))
+            .map_err(|error| failed(&error))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Self { _file: file }),
+            Err(rustix::io::Errno::WOULDBLOCK) => Err(failed(
+                &"another trueup runs with it; stop that one, or give this one a `state_dir` of its own",
+            )),
+            Err(error) => Err(failed(&error)),
+        }
+    }
+}

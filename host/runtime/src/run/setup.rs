@@ -1,0 +1,258 @@
+//! What a run and a plan need before they begin: the guest, the Engine, and where state is kept.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use trueup_capabilities::bindings::host::metrics::Label;
+use trueup_capabilities::clock::SystemClock;
+use trueup_capabilities::faults::Faults;
+use trueup_capabilities::grants::Access;
+use trueup_capabilities::lbaas::anexia::{Anexia, RequestMetrics, Token};
+use trueup_capabilities::lbaas::server::SimulatedEngine;
+use trueup_capabilities::lbaas::simulated::Simulated;
+use trueup_capabilities::lbaas::{Api, State};
+use trueup_capabilities::metrics::{HOST, Line, Registry as Metrics};
+use trueup_capabilities::random::Seeded;
+use trueup_capabilities::{Backends, Host};
+use trueup_engine::{Engine, Options as EngineOptions};
+use trueup_journal::{Event, Files, OPEN_FILES_MAX, Tape};
+
+use super::instances::Instances;
+use crate::config::{Config, GuestRef, LbaasBackend, LbaasSim, TokenAt};
+use crate::guests::lbaas;
+use crate::instance::{Instance, Start};
+use crate::registry::{Reference, Registry};
+
+/// Why nothing could be begun: one line.
+#[derive(Debug, thiserror::Error)]
+pub enum SetupError {
+    /// Something that was given can't be used: the operator's to mend.
+    #[error("{0}")]
+    Misused(String),
+    /// It could be used, and did not work now.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl SetupError {
+    /// Something that was given can't be used; with its causes.
+    pub(crate) fn misused(error: impl Into<anyhow::Error>) -> Self {
+        Self::Misused(format!("{:#}", error.into()))
+    }
+
+    /// It did not work now; with its causes.
+    pub(crate) fn failed(error: impl Into<anyhow::Error>) -> Self {
+        Self::Failed(format!("{:#}", error.into()))
+    }
+}
+
+/// Everything that a run or a plan works with.
+pub struct Setup {
+    /// Opens instances.
+    pub instances: Arc<Instances>,
+    /// The Engine.
+    pub api: Arc<dyn Api>,
+    /// The same, where it is an Engine over HTTP: it can list orphans.
+    pub anexia: Option<Arc<Anexia>>,
+    /// All metrics of this process.
+    pub metrics: Arc<Metrics>,
+    /// The simulated Engine that was started for this run.
+    pub simulated_engine: Option<SimulatedEngine>,
+}
+
+impl Setup {
+    /// Loads the guest, has it accept its settings, and connects to the Engine, which is started where it is simulated.
+    ///
+    /// # Errors
+    /// One line: what can't be used.
+    pub async fn new(config: &Config, registry: &Registry) -> Result<Self, SetupError> {
+        let metrics = Arc::new(Metrics::default());
+        let options = EngineOptions {
+            cache_dir: Some(config.state_dir.join("cache")),
+            ..EngineOptions::default()
+        };
+        let engine = Engine::new(&options).map_err(SetupError::misused)?;
+        let guest = &config.lbaas.guest;
+        let reference = match &guest.reference {
+            GuestRef::Builtin { name, version } => Reference::Builtin {
+                name: name.clone(),
+                version: version.to_string(),
+            },
+            GuestRef::File(file) => Reference::File(file.clone()),
+        };
+        let program = registry.program(&engine, &reference).map_err(SetupError::misused)?;
+        let mut instances = Instances {
+            engine,
+            program,
+            settings: guest.settings.clone(),
+            grants: guest.grants.clone(),
+            limits: guest.limits,
+            initial: String::new(),
+            state_dir: config.state_dir.clone(),
+            name: lbaas::NAME,
+            record: config.journal.record,
+            journal: config.journal.options,
+            files: Files::new(OPEN_FILES_MAX),
+        };
+        warn_of_missing_grants(config);
+        instances.initial = initial_state(&instances).await?;
+        let simulated_engine = match &config.lbaas.sim {
+            Some(sim) => Some(start_engine(sim).await?),
+            None => None,
+        };
+        let address = simulated_engine.as_ref().map(SimulatedEngine::local_addr);
+        let (api, anexia) = connect(config, address, &metrics)?;
+        Ok(Self {
+            instances: Arc::new(instances),
+            api,
+            anexia,
+            metrics,
+            simulated_engine,
+        })
+    }
+
+    /// What answers the instance of `key`.
+    pub fn backends(&self, seed: u64, key: &str) -> Backends {
+        Backends {
+            random: Arc::new(Seeded::new(seed, stream_of(key))),
+            metrics: Arc::clone(&self.metrics),
+            lbaas: Some(Arc::clone(&self.api)),
+            ..Backends::default()
+        }
+    }
+}
+
+/// Each key has chance of its own (FNV-1a of the key), so that what one draws does not depend on the others.
+pub(super) fn stream_of(key: &str) -> u64 {
+    key.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+/// A guest without a grant for what it will be asked to do fails at each call: said once, at the start.
+fn warn_of_missing_grants(config: &Config) {
+    for load_balancer in &config.lbaas.adapter.load_balancers {
+        for access in [Access::Read, Access::Write] {
+            if !config.lbaas.guest.grants.allow(lbaas::NAME, access, load_balancer) {
+                tracing::warn!(
+                    "[guests.lbaas] has no grant to {access} load balancer `{load_balancer}` of [adapter.lbaas]: its calls will be refused"
+                );
+            }
+        }
+    }
+}
+
+/// The state of an instance that was given its settings and nothing else. Settings that the guest refuses are refused
+/// here, once, before anything runs.
+async fn initial_state(instances: &Instances) -> Result<String, SetupError> {
+    let host = Host::new(
+        instances.identity("setup"),
+        Tape::memory(),
+        instances.grants.clone(),
+        Backends::default(),
+        instances.limits,
+    );
+    let start = Start {
+        settings: &instances.settings,
+        snapshot: None,
+        cpu_max: Duration::from_millis(instances.limits.cpu_ms),
+    };
+    let started = Instance::start(&instances.engine, &instances.program, host, start).await;
+    let mut instance = started.map_err(|(_, error)| SetupError::misused(error))?;
+    instance.host_mut().tape.take_entries();
+    let snapshot = instance.snapshot().await.map_err(SetupError::misused)?;
+    // A snapshot is taken between calls, where a recording has no place for questions.
+    if let Some(Event::Ask(ask)) = instance
+        .host_mut()
+        .tape
+        .take_entries()
+        .into_iter()
+        .map(|entry| entry.event)
+        .next()
+    {
+        let guest = &instances.program.guest;
+        return Err(SetupError::Misused(format!(
+            "guest `{}@{}` asks `{}` in `lifecycle.snapshot`, which may use nothing but log and metrics",
+            guest.name, guest.version, ask.name
+        )));
+    }
+    Ok(snapshot)
+}
+
+/// The Engine, and the same where it is one over HTTP.
+type Connected = (Arc<dyn Api>, Option<Arc<Anexia>>);
+
+fn connect(config: &Config, simulated: Option<SocketAddr>, metrics: &Arc<Metrics>) -> Result<Connected, SetupError> {
+    match &config.lbaas.backend {
+        LbaasBackend::Anexia(backend) => {
+            let settings = backend.settings(simulated);
+            let token = Token::read(&settings).map_err(SetupError::misused)?;
+            let metrics = EngineMetrics {
+                metrics: Arc::clone(metrics),
+                in_flight: AtomicI64::new(0),
+            };
+            let anexia = Arc::new(Anexia::new(settings, token, Arc::new(metrics)).map_err(SetupError::misused)?);
+            Ok((Arc::<Anexia>::clone(&anexia), Some(anexia)))
+        }
+        LbaasBackend::Simulated => {
+            let engine = Simulated::new(Arc::new(SystemClock), Arc::new(Faults::default()), 0);
+            for identifier in &config.lbaas.adapter.load_balancers {
+                engine.put_load_balancer(identifier.clone(), State::Ok);
+            }
+            Ok((Arc::new(engine), None))
+        }
+    }
+}
+
+async fn start_engine(sim: &LbaasSim) -> Result<SimulatedEngine, SetupError> {
+    let token = match &sim.token {
+        TokenAt::File(file) => std::fs::read_to_string(file).map_err(|error| error.to_string()),
+        TokenAt::Variable(name) => std::env::var(name).map_err(|error| error.to_string()),
+    };
+    let token = token.map_err(|error| {
+        SetupError::Misused(format!(
+            "the simulated Engine's token: can't read {}: {error}",
+            sim.token
+        ))
+    })?;
+    let engine = SimulatedEngine::start(sim.server(token.trim()), sim.listen)
+        .await
+        .map_err(SetupError::failed)?;
+    tracing::info!("simulated Engine listens on http://{}", engine.local_addr());
+    Ok(engine)
+}
+
+/// The backend's requests, as metrics of the host.
+struct EngineMetrics {
+    metrics: Arc<Metrics>,
+    in_flight: AtomicI64,
+}
+
+impl RequestMetrics for EngineMetrics {
+    fn request(&self, resource: &str, method: &str, status: &str) {
+        let label = |key: &str, value: &str| Label {
+            key: key.to_owned(),
+            value: value.to_owned(),
+        };
+        let labels = [
+            label("resource", resource),
+            label("method", method),
+            label("status", status),
+        ];
+        self.metrics
+            .take(HOST, "trueup_engine_requests_total", &labels, Line::CounterAdd(1));
+    }
+
+    fn in_flight(&self, delta: i64) {
+        let now = self.in_flight.fetch_add(delta, Ordering::Relaxed) + delta;
+        #[expect(clippy::cast_precision_loss, reason = "at most as many as may run at once")]
+        self.metrics.take(
+            HOST,
+            "trueup_engine_requests_in_flight",
+            &[],
+            Line::GaugeSet(now as f64),
+        );
+    }
+}

@@ -1,0 +1,361 @@
+//! What is done for one key: removes what is left of it under old UIDs, reconciles it, and asks what is in service.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::to_raw_value;
+use trueup_capabilities::clock::Clock;
+use trueup_capabilities::meter::Effects;
+use trueup_capabilities::{Backends, lbaas};
+use trueup_controller::Outcome;
+use trueup_journal::{Journal, JournalError};
+
+use super::files;
+use super::instances::{self, Instances, OpenError};
+use super::interrupt::{Interrupt, InterruptibleClock, Sleepers};
+use super::known::{KnownKeys, Places};
+use crate::guests::lbaas::adapter::{self, Key};
+use crate::guests::lbaas::{AddressPorts, Desired, Error as Reconciliation, Report};
+use crate::instance::Instance;
+
+/// An instance, and what ends its call while it sleeps.
+pub(super) struct Live {
+    pub(super) instance: Instance,
+    pub(super) interrupt: Arc<Interrupt>,
+}
+
+impl Live {
+    /// Brings what was recorded to the disk, where the configuration says so and it is time.
+    pub(super) fn sync_if_due(&mut self) -> Result<(), JournalError> {
+        let host = self.instance.host_mut();
+        let now_ms = host.backends.clock.now_ms();
+        host.tape.journal_mut().map_or(Ok(()), |journal| journal.tick(now_ms))
+    }
+
+    /// Brings everything that was recorded to the disk: nobody will look after it any more.
+    pub(super) fn sync(&mut self) {
+        if let Some(Err(error)) = self.instance.host_mut().tape.journal_mut().map(Journal::sync_now) {
+            tracing::warn!("{error}");
+        }
+    }
+}
+
+/// What is to be done for one key.
+pub(super) struct Job {
+    pub(super) key: Key,
+    /// What should be; none: the key is gone, and so is to be all of its.
+    pub(super) desired: Option<Desired>,
+    /// Where objects may exist.
+    pub(super) places: Places,
+    /// UIDs that are another key's now: their objects are no longer this one's to remove.
+    pub(super) moved: BTreeSet<String>,
+    /// From the key's last job, where it is still there.
+    pub(super) live: Option<Live>,
+    /// Ends it while it sleeps; that of `live`, where there is one.
+    pub(super) interrupt: Arc<Interrupt>,
+}
+
+/// What all jobs share.
+pub(super) struct Shared {
+    pub(super) instances: Arc<Instances>,
+    pub(super) known: Mutex<KnownKeys>,
+    pub(super) settings: adapter::Settings,
+    pub(super) sleepers: Arc<Sleepers>,
+    pub(super) status_dir: PathBuf,
+}
+
+/// What came of a job.
+pub(super) struct Done {
+    pub(super) key: Key,
+    pub(super) live: Option<Live>,
+    pub(super) end: End,
+    /// What was created and destroyed, whatever the end.
+    pub(super) effects: Effects,
+    /// What is in service now, where that was found out.
+    pub(super) in_service: Vec<AddressPorts>,
+}
+
+/// How a job ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum End {
+    /// Everything is as it should be; `gone`: the key is no more.
+    True { gone: bool },
+    /// It was cut while it slept, for a newer input or a stop.
+    Interrupted,
+    /// One line; when to try again, where the Engine said.
+    Failed { error: String, retry_after_ms: Option<u64> },
+}
+
+impl End {
+    pub(super) fn outcome(&self) -> Outcome {
+        match self {
+            Self::True { .. } => Outcome::Success,
+            Self::Interrupted => Outcome::Interrupted,
+            Self::Failed {
+                retry_after_ms: Some(ms),
+                ..
+            } => Outcome::RetryAfter(*ms),
+            Self::Failed {
+                retry_after_ms: None, ..
+            } => Outcome::Failure,
+        }
+    }
+}
+
+/// Why a step of a job went no further.
+enum Trouble {
+    Interrupted,
+    Failed { error: String, retry_after_ms: Option<u64> },
+}
+
+impl From<String> for Trouble {
+    fn from(error: String) -> Self {
+        Self::Failed {
+            error,
+            retry_after_ms: None,
+        }
+    }
+}
+
+/// One job in work.
+struct Work<'a> {
+    shared: &'a Shared,
+    key: Key,
+    backends: Backends,
+    interrupt: Arc<Interrupt>,
+    live: Option<Live>,
+    effects: Effects,
+}
+
+/// Does the job to its end.
+pub(super) async fn run(shared: Arc<Shared>, job: Job, backends: Backends) -> Done {
+    let Job {
+        key,
+        desired,
+        places,
+        moved,
+        live,
+        interrupt,
+    } = job;
+    let mut work = Work {
+        shared: &shared,
+        key,
+        backends,
+        interrupt,
+        live,
+        effects: Effects::default(),
+    };
+    let mut in_service = Vec::new();
+    let end = match work.all(desired, places, moved, &mut in_service).await {
+        Ok(gone) => End::True { gone },
+        Err(Trouble::Interrupted) => End::Interrupted,
+        Err(Trouble::Failed { error, retry_after_ms }) => End::Failed { error, retry_after_ms },
+    };
+    Done {
+        key: work.key,
+        live: work.live,
+        end,
+        effects: work.effects,
+        in_service,
+    }
+}
+
+#[derive(Serialize)]
+struct Args<'a> {
+    desired: &'a Desired,
+}
+
+impl Work<'_> {
+    async fn all(
+        &mut self,
+        desired: Option<Desired>,
+        places: Places,
+        moved: BTreeSet<String>,
+        in_service: &mut Vec<AddressPorts>,
+    ) -> Result<bool, Trouble> {
+        let key = self.key.to_string();
+        let mut left = Vec::new();
+        for (uid, on) in places {
+            if moved.contains(&uid) {
+                let on: Vec<String> = on.into_iter().collect();
+                self.known(|known| known.forget(&key, &uid, &on))?;
+                continue;
+            }
+            match &desired {
+                // Load balancers that the configuration no longer names: after what it does name.
+                Some(desired) if desired.service_uid == uid => {
+                    let on = on
+                        .into_iter()
+                        .filter(|identifier| !desired.load_balancers.contains(identifier))
+                        .collect::<Vec<_>>();
+                    if !on.is_empty() {
+                        left.push((uid, on));
+                    }
+                }
+                _ => self.remove(&uid, on.into_iter().collect()).await?,
+            }
+        }
+        let status_file = self
+            .shared
+            .status_dir
+            .join(&self.key.namespace)
+            .join(format!("{}.json", self.key.name));
+        let Some(desired) = desired else {
+            files::remove(&status_file).map_err(|error| error.to_string())?;
+            return Ok(true);
+        };
+        // On disk before anything is created: whatever happens next, it can be found again.
+        self.known(|known| known.remember(&key, &desired.service_uid, &desired.load_balancers))?;
+        self.reconcile(&desired).await?;
+        *in_service = self.call("reconciliation.status", &desired).await?;
+        files::replace_json(&status_file, &adapter::status(in_service)).map_err(|error| error.to_string())?;
+        for (uid, on) in left {
+            self.remove(&uid, on).await?;
+        }
+        Ok(false)
+    }
+
+    /// Removes every object under `uid` on these load balancers.
+    async fn remove(&mut self, uid: &str, on: Vec<String>) -> Result<(), Trouble> {
+        let removal = adapter::removal(&self.key, uid, on.clone(), &self.shared.settings);
+        self.reconcile(&removal).await?;
+        let key = self.key.to_string();
+        self.known(|known| known.forget(&key, uid, &on))
+    }
+
+    fn known<T>(&self, change: impl FnOnce(&mut KnownKeys) -> std::io::Result<T>) -> Result<T, Trouble> {
+        let mut known = self.shared.known.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut known).map_err(|error| Trouble::from(error.to_string()))
+    }
+
+    async fn reconcile(&mut self, desired: &Desired) -> Result<Report, Trouble> {
+        self.call("reconciliation.reconcile", desired).await
+    }
+
+    /// Calls the guest, and reads its answer: `{"Ok": R}` or `{"Err": error}`.
+    async fn call<R: DeserializeOwned>(&mut self, call: &str, desired: &Desired) -> Result<R, Trouble> {
+        let args = to_raw_value(&Args { desired }).map_err(|error| format!("arguments of `{call}`: {error}"))?;
+        let mut live = match self.live.take() {
+            Some(live) => live,
+            // A guest may sleep in `init`, too.
+            None => tokio::select! {
+                biased;
+                opened = self.open() => opened?,
+                () = self.interrupt.reached() => return Err(Trouble::Interrupted),
+            },
+        };
+        let before = live.instance.host().meter.effects;
+        let answer = tokio::select! {
+            biased;
+            answer = live.instance.call(call, &args) => Some(answer),
+            () = self.interrupt.reached() => None,
+        };
+        let after = live.instance.host().meter.effects;
+        self.effects.created += after.created - before.created;
+        self.effects.destroyed += after.destroyed - before.destroyed;
+        let Some(answer) = answer else {
+            instances::cancel(
+                live.instance,
+                "ended while it slept: the host stops, or there is a newer input",
+            );
+            return Err(Trouble::Interrupted);
+        };
+        let answer = answer.map_err(with_causes)?;
+        live.sync_if_due().map_err(with_causes)?;
+        // An instance whose journal can't go on is opened anew, which says why it can't.
+        let Live { instance, interrupt } = live;
+        match self.shared.instances.rotate_if_long(instance).await {
+            Ok(instance) => self.live = Some(Live { instance, interrupt }),
+            Err(error) => tracing::warn!(instance = %self.key, "its recording goes on in a new instance: {error}"),
+        }
+        let result: Result<R, Reconciliation> =
+            serde_json::from_str(answer.get()).map_err(|error| format!("the answer of `{call}`: {error}"))?;
+        result.map_err(|error| Trouble::Failed {
+            error: describe(&error),
+            retry_after_ms: retry_after_ms(&error),
+        })
+    }
+
+    async fn open(&self) -> Result<Live, String> {
+        let interrupt = Arc::clone(&self.interrupt);
+        let clock: Arc<dyn Clock> = Arc::new(InterruptibleClock {
+            clock: Arc::clone(&self.backends.clock),
+            interrupt: Arc::clone(&interrupt),
+            sleepers: Arc::clone(&self.shared.sleepers),
+        });
+        let backends = Backends {
+            clock,
+            ..self.backends.clone()
+        };
+        let opened = self.shared.instances.open(&self.key.to_string(), backends).await;
+        let instance = opened.map_err(|error| {
+            let damaged = matches!(error, OpenError::Journal(JournalError::Read(_)));
+            let next = if damaged {
+                "; repair it, or move its folder away to go on without what it says"
+            } else {
+                ""
+            };
+            with_causes(error) + next
+        })?;
+        Ok(Live { instance, interrupt })
+    }
+}
+
+/// On one line: what was tried, and what the disk or the guest had against it.
+fn with_causes(error: impl Into<anyhow::Error>) -> String {
+    format!("{:#}", error.into())
+}
+
+fn retry_after_ms(error: &Reconciliation) -> Option<u64> {
+    match error {
+        Reconciliation::Api(lbaas::Error::RateLimited(after_ms)) => *after_ms,
+        _ => None,
+    }
+}
+
+/// An error of the guest, in an operator's words.
+pub(crate) fn describe(error: &Reconciliation) -> String {
+    match error {
+        Reconciliation::InvalidInput(text) => format!("invalid input: {text}"),
+        Reconciliation::Progressing(refs) => format!("not ready yet: {}", list(refs)),
+        Reconciliation::RecoveryPending(refs) => format!("reset, and not ready again yet: {}", list(refs)),
+        Reconciliation::Failed(refs) => format!("the Engine failed to apply: {}", list(refs)),
+        Reconciliation::NotDestroyable(refs) => format!("can't be destroyed: {}", list(refs)),
+        Reconciliation::TimedOut(refs) => format!("waited too long for: {}", list(refs)),
+        Reconciliation::Api(error) => match error {
+            lbaas::Error::NotFound => {
+                "the Engine does not know the load balancer: check `load_balancers` in [adapter.lbaas]".to_owned()
+            }
+            lbaas::Error::RateLimited(Some(ms)) => {
+                format!("the Engine limits the rate of requests, for {ms} ms from now")
+            }
+            lbaas::Error::RateLimited(None) => "the Engine limits the rate of requests".to_owned(),
+            lbaas::Error::Unauthorized => {
+                "the Engine refuses the token: check `token_file` in [backend.lbaas]".to_owned()
+            }
+            lbaas::Error::Refused((status, text)) => format!("the Engine refuses it: {status} {text}"),
+            lbaas::Error::Unavailable(text) => format!("the Engine is not available: {text}"),
+            lbaas::Error::AccessDenied(text) => format!("access denied: {text}; see `grants` in [guests.lbaas]"),
+        },
+    }
+}
+
+/// So many resources one line names.
+const NAMED_MAX: usize = 5;
+
+fn list(refs: &[lbaas::ObjectRef]) -> String {
+    let named: Vec<String> = refs
+        .iter()
+        .take(NAMED_MAX)
+        .map(|reference| format!("{} {}", reference.kind.name(), reference.identifier))
+        .collect();
+    let more = refs.len().saturating_sub(NAMED_MAX);
+    if more == 0 {
+        named.join(", ")
+    } else {
+        format!("{} and {more} more", named.join(", "))
+    }
+}

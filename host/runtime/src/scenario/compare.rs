@@ -1,0 +1,165 @@
+//! Compares what a step showed with what it must show.
+
+use serde_json::{Number, Value};
+use trueup_journal::differences_under;
+
+use super::report::Problem;
+
+/// Imports whose questions `expect_calls` leaves out: they are the guest's means, not its acts.
+const LEFT_OUT: [&str; 5] = ["log", "metrics", "clock", "random", "timers"];
+
+/// True for a question that `expect_calls` lists.
+pub(super) fn is_listed(call: &str) -> bool {
+    !LEFT_OUT.contains(&call.split('.').next().unwrap_or_default())
+}
+
+/// Equality; none where it holds.
+pub(super) fn values(what: &str, expected: &Value, was: &Value) -> Option<Problem> {
+    let differences = differences_under("", &plain(expected), &plain(was));
+    (!differences.is_empty()).then(|| Problem {
+        message: format!("{what} differs:"),
+        differences,
+    })
+}
+
+/// The questions that a step asked, in order. Says which is the first that differs: those after it follow from it.
+pub(super) fn calls(expected: &[Value], asked: &[Value]) -> Option<Problem> {
+    let (expected_plain, asked_plain): (Vec<_>, Vec<_>) =
+        (expected.iter().map(plain).collect(), asked.iter().map(plain).collect());
+    let length = expected.len().max(asked.len());
+    let index = (0..length).find(|&index| expected_plain.get(index) != asked_plain.get(index))?;
+    let counts = format!("expected {}, were {}", expected.len(), asked.len());
+    let position = index + 1;
+    let (message, differences) = match (expected_plain.get(index), asked_plain.get(index)) {
+        (Some(wanted), Some(was)) if wanted.get("call") == was.get("call") => {
+            let name = wanted.get("call").and_then(Value::as_str).unwrap_or_default();
+            let message = format!("call {position} of the step, {name}, differs ({counts}):");
+            (message, differences_under("", wanted, was))
+        }
+        (wanted, was) => {
+            let side = |call: Option<&Value>| call.map_or_else(|| "none".to_owned(), ToString::to_string);
+            let message = format!(
+                "call {position} of the step differs ({counts}):\n  expected {}\n  was      {}",
+                side(wanted),
+                side(was)
+            );
+            (message, Vec::new())
+        }
+    };
+    Some(Problem { message, differences })
+}
+
+/// Resources of the LBaaS API by kind then identifier, tags sorted.
+pub(super) fn sorted_resources(mut resources: Vec<Value>) -> Value {
+    /// In the order of the contract.
+    const KINDS: [&str; 4] = ["Backend", "Frontend", "Bind", "Server"];
+    for resource in &mut resources {
+        if let Some(Value::Array(tags)) = resource.get_mut("tags") {
+            tags.sort_by(|a, b| a.as_str().cmp(&b.as_str()));
+        }
+    }
+    resources.sort_by_cached_key(|resource| {
+        let kind = resource
+            .get("spec")
+            .and_then(|spec| KINDS.iter().position(|kind| spec.get(kind).is_some()));
+        let identifier = resource.get("identifier").and_then(Value::as_str).unwrap_or_default();
+        (kind, identifier.to_owned())
+    });
+    Value::Array(resources)
+}
+
+/// Numbers in one spelling: a whole number that was written, or came, as `5.0` is 5.
+fn plain(value: &Value) -> Value {
+    match value {
+        Value::Number(number) => Value::Number(whole(number).unwrap_or_else(|| number.clone())),
+        Value::Array(items) => items.iter().map(plain).collect(),
+        Value::Object(fields) => fields
+            .iter()
+            .map(|(name, value)| (name.clone(), plain(value)))
+            .collect(),
+        other => other.clone(),
+    }
+}
+
+fn whole(number: &Number) -> Option<Number> {
+    // Up to 2^53 every whole number has a float of its own.
+    const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
+    let float = number
+        .as_f64()
+        .filter(|float| number.is_f64() && float.fract() == 0.0 && float.abs() <= EXACT_MAX)?;
+    #[expect(clippy::cast_possible_truncation, reason = "whole and at most 2^53")]
+    let integer = float as i64;
+    Some(integer.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn numbers_are_compared_as_numbers_and_text_as_text() {
+        assert_eq!(values("it", &json!({"a": [5, 0.5]}), &json!({"a": [5.0, 0.5]})), None);
+        assert!(values("it", &json!(5), &json!("5")).is_some());
+        assert!(values("it", &json!(u64::MAX), &json!(18_446_744_073_709_551_615.0)).is_some());
+        assert!(values("it", &json!(null), &json!({})).is_some());
+    }
+
+    #[test]
+    fn the_first_call_that_differs_is_named() {
+        let call = |name: &str, value: u64| json!({"call": name, "args": {"v": value}});
+        let all = [call("kv.get", 1), call("kv.put", 2)];
+        assert_eq!(calls(&all, &all), None);
+        let problem = calls(&all, &[call("kv.get", 1), call("kv.put", 3)]).unwrap();
+        assert_eq!(
+            problem.message,
+            "call 2 of the step, kv.put, differs (expected 2, were 2):"
+        );
+        assert_eq!(problem.differences[0].path, "args.v");
+        let problem = calls(&all, &all[1..]).unwrap();
+        let told = "call 1 of the step differs (expected 2, were 1):\n  \
+                    expected {\"args\":{\"v\":1},\"call\":\"kv.get\"}\n  was      {\"args\":{\"v\":2},\"call\":\"kv.put\"}";
+        assert_eq!(problem.message, told);
+        let problem = calls(&[], &all[..1]).unwrap();
+        assert!(
+            problem
+                .message
+                .starts_with("call 1 of the step differs (expected 0, were 1):\n  expected none")
+        );
+    }
+
+    #[test]
+    fn means_are_left_out_of_the_list_of_calls() {
+        assert!(["api.get", "store.append", "logs.get"].into_iter().all(is_listed));
+        let means = [
+            "log.emit",
+            "metrics.counter-add",
+            "clock.now-ms",
+            "random.next-u64",
+            "timers.cancel",
+        ];
+        assert!(!means.into_iter().any(is_listed));
+    }
+
+    #[test]
+    fn resources_come_by_kind_then_identifier() {
+        let resource =
+            |kind: &str, identifier: &str| json!({"identifier": identifier, "tags": ["b", "a"], "spec": {kind: {}}});
+        let sorted = sorted_resources(vec![
+            resource("Server", "a"),
+            resource("Bind", "b"),
+            resource("Backend", "z"),
+            resource("Frontend", "c"),
+            resource("Backend", "b-10"),
+        ]);
+        let names: Vec<_> = sorted
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|r| r["identifier"].as_str().unwrap())
+            .collect();
+        assert_eq!(names, ["b-10", "z", "c", "b", "a"]);
+        assert_eq!(sorted[0]["tags"], json!(["a", "b"]));
+    }
+}

@@ -1,0 +1,218 @@
+//! Reads typed parts out of a [`Node`], with errors that name the place, what was there and what may be.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::node::{Content, Entry, Node, ParseError};
+
+/// Quotes a place for a message; the document itself has no name.
+fn at(place: &str) -> String {
+    if place.is_empty() {
+        String::new()
+    } else {
+        format!("`{place}`: ")
+    }
+}
+
+/// `place.key`, where there is a place.
+pub(super) fn join(place: &str, key: &str) -> String {
+    if place.is_empty() {
+        key.to_owned()
+    } else {
+        format!("{place}.{key}")
+    }
+}
+
+/// An error on the line of `node`.
+pub(super) fn error(node: &Node, place: &str, message: impl std::fmt::Display) -> ParseError {
+    ParseError {
+        line: Some(node.line),
+        message: format!("{}{message}", at(place)),
+    }
+}
+
+fn was(node: &Node, place: &str, wanted: &str) -> ParseError {
+    error(node, place, format!("was {}, must be {wanted}", node.what()))
+}
+
+/// An object whose keys are all known.
+pub(super) struct Fields<'a> {
+    node: &'a Node,
+    entries: &'a [Entry],
+    place: String,
+}
+
+impl<'a> Fields<'a> {
+    /// The object at `place`, which may have the `allowed` keys and no other.
+    pub(super) fn of(node: &'a Node, place: &str, allowed: &[&str]) -> Result<Self, ParseError> {
+        let entries = entries(node, place)?;
+        if let Some(entry) = entries.iter().find(|entry| !allowed.contains(&entry.key.as_str())) {
+            let known: Vec<String> = allowed.iter().map(|key| format!("`{key}`")).collect();
+            let nearest = allowed
+                .iter()
+                .map(|key| (strsim::damerau_levenshtein(key, &entry.key), key))
+                // Two slips of a finger; further away it is another word.
+                .filter(|(distance, _)| *distance <= 2)
+                .min()
+                .map(|(_, key)| format!(" (did you mean `{key}`?)"))
+                .unwrap_or_default();
+            let message = format!(
+                "{}unknown key `{}`{nearest}; there may be {}",
+                at(place),
+                entry.key,
+                known.join(", ")
+            );
+            return Err(ParseError {
+                line: Some(entry.line),
+                message,
+            });
+        }
+        Ok(Self {
+            node,
+            entries,
+            place: place.to_owned(),
+        })
+    }
+
+    /// The place of a key in this object.
+    pub(super) fn place(&self, key: &str) -> String {
+        join(&self.place, key)
+    }
+
+    /// The value of a key, where it is there.
+    pub(super) fn get(&self, key: &str) -> Option<&'a Node> {
+        self.entries
+            .iter()
+            .find(|entry| entry.key == key)
+            .map(|entry| &entry.value)
+    }
+
+    /// The value of a key that must be there.
+    pub(super) fn required(&self, key: &str) -> Result<&'a Node, ParseError> {
+        self.get(key)
+            .ok_or_else(|| error(self.node, &self.place, format!("`{key}` is missing")))
+    }
+
+    /// The value of a key as it is, where it is there.
+    pub(super) fn value(&self, key: &str) -> Option<Value> {
+        self.get(key).map(Node::to_value)
+    }
+
+    /// Reads a key with `read`, where it is there.
+    pub(super) fn read<T>(
+        &self,
+        key: &str,
+        read: impl FnOnce(&'a Node, &str) -> Result<T, ParseError>,
+    ) -> Result<Option<T>, ParseError> {
+        self.get(key).map(|node| read(node, &self.place(key))).transpose()
+    }
+}
+
+/// The entries of an object with any keys.
+pub(super) fn entries<'a>(node: &'a Node, place: &str) -> Result<&'a [Entry], ParseError> {
+    match &node.content {
+        Content::Object(entries) => Ok(entries),
+        _ => Err(was(node, place, "an object")),
+    }
+}
+
+/// The items of a list, each with its place.
+pub(super) fn items<'a>(node: &'a Node, place: &str) -> Result<Vec<(String, &'a Node)>, ParseError> {
+    match &node.content {
+        Content::List(items) => Ok(items
+            .iter()
+            .enumerate()
+            .map(|(index, item)| (format!("{place}[{index}]"), item))
+            .collect()),
+        _ => Err(was(node, place, "a list")),
+    }
+}
+
+/// Text.
+pub(super) fn text(node: &Node, place: &str) -> Result<String, ParseError> {
+    match &node.content {
+        Content::Text(text) => Ok(text.clone()),
+        _ => Err(was(node, place, "text")),
+    }
+}
+
+/// Text that is not empty.
+pub(super) fn name(node: &Node, place: &str) -> Result<String, ParseError> {
+    let text = text(node, place)?;
+    if text.is_empty() {
+        Err(error(node, place, "was \"\", must not be empty"))
+    } else {
+        Ok(text)
+    }
+}
+
+/// A whole number from 0.
+pub(super) fn count(node: &Node, place: &str) -> Result<u64, ParseError> {
+    match &node.content {
+        Content::Number(number) => number
+            .as_u64()
+            .ok_or_else(|| error(node, place, format!("was {number}, must be a whole number from 0"))),
+        _ => Err(was(node, place, "a whole number from 0")),
+    }
+}
+
+/// A number.
+pub(super) fn number(node: &Node, place: &str) -> Result<f64, ParseError> {
+    match &node.content {
+        Content::Number(number) => Ok(number.as_f64().unwrap_or(f64::NAN)),
+        _ => Err(was(node, place, "a number")),
+    }
+}
+
+/// A truth value.
+pub(super) fn truth(node: &Node, place: &str) -> Result<bool, ParseError> {
+    match &node.content {
+        Content::Bool(truth) => Ok(*truth),
+        _ => Err(was(node, place, "`true` or `false`")),
+    }
+}
+
+/// An object with any keys, as it is.
+pub(super) fn object(node: &Node, place: &str) -> Result<Value, ParseError> {
+    entries(node, place).map(|_| node.to_value())
+}
+
+/// A value of the contract's types, with every key known.
+///
+/// The generated types ignore keys that they do not know; what is written back tells which those were.
+pub(super) fn typed<T: Serialize + DeserializeOwned>(node: &Node, place: &str) -> Result<T, ParseError> {
+    let given = node.to_value();
+    let not_typed = |cause: serde_json::Error| error(node, place, format!("{given} does not fit: {cause}"));
+    let value: T = serde_json::from_value(given.clone()).map_err(not_typed)?;
+    let known = serde_json::to_value(&value).map_err(not_typed)?;
+    all_known(node, &known, place)?;
+    Ok(value)
+}
+
+fn all_known(node: &Node, known: &Value, place: &str) -> Result<(), ParseError> {
+    match (&node.content, known) {
+        (Content::Object(entries), Value::Object(known)) => entries.iter().try_for_each(|entry| {
+            let Some(value) = known.get(&entry.key) else {
+                let keys: Vec<String> = known.keys().map(|key| format!("`{key}`")).collect();
+                let message = format!(
+                    "{}unknown key `{}`; there may be {}",
+                    at(place),
+                    entry.key,
+                    keys.join(", ")
+                );
+                return Err(ParseError {
+                    line: Some(entry.line),
+                    message,
+                });
+            };
+            all_known(&entry.value, value, &join(place, &entry.key))
+        }),
+        (Content::List(items), Value::Array(known)) => items
+            .iter()
+            .zip(known)
+            .enumerate()
+            .try_for_each(|(index, (item, known))| all_known(item, known, &format!("{place}[{index}]"))),
+        _ => Ok(()),
+    }
+}

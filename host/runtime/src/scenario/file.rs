@@ -1,0 +1,361 @@
+//! The scenario file format: from text to [`Scenario`]s.
+//!
+//! An unknown key anywhere is an error that names the key, the place and the keys that may be there. Parts of the
+//! format that belong to capabilities without a simulation in this build are read with the same care.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use trueup_capabilities::faults::Fault;
+use trueup_capabilities::lbaas::simulated::Resource;
+
+use super::fields::{Fields, count, entries, error, items, join, name, number, object, text, truth, typed};
+use super::model::{Action, ExpectedState, Given, GivenLbaas, Scenario, Step};
+use super::node::{self, Content, Node, ParseError};
+
+/// Reads the scenarios of one file, YAML or JSON: one, or a list of them.
+///
+/// # Errors
+/// The first thing that is no scenario, with its line.
+pub fn parse(file: &str) -> Result<Vec<Scenario>, ParseError> {
+    let root = node::parse(file)?;
+    let scenarios: Vec<Scenario> = match &root.content {
+        Content::List(_) => items(&root, "")?
+            .iter()
+            .map(|(place, node)| scenario(node, place))
+            .collect::<Result<_, _>>()?,
+        Content::Object(_) => vec![scenario(&root, "")?],
+        _ => {
+            return Err(error(
+                &root,
+                "",
+                format!("was {}, must be a scenario or a list of them", root.what()),
+            ));
+        }
+    };
+    let mut lines = BTreeMap::new();
+    for scenario in &scenarios {
+        if let Some(first) = lines.insert(&scenario.name, scenario.line) {
+            let message = format!(
+                "`name`: was {:?}, must differ from the one on line {first}",
+                scenario.name
+            );
+            return Err(ParseError {
+                line: Some(scenario.line),
+                message,
+            });
+        }
+    }
+    Ok(scenarios)
+}
+
+fn scenario(node: &Node, place: &str) -> Result<Scenario, ParseError> {
+    let keys = [
+        "name",
+        "about",
+        "guest",
+        "config",
+        "expect_init_error",
+        "given",
+        "steps",
+    ];
+    let fields = Fields::of(node, place, &keys)?;
+    let expect_init_error = fields.read("expect_init_error", name)?;
+    match (&expect_init_error, fields.get("steps")) {
+        (Some(_), Some(steps)) => {
+            let message = "must not be there beside `expect_init_error`: an instance that did not start takes no step";
+            return Err(error(steps, &fields.place("steps"), message));
+        }
+        (None, None) => return Err(error(node, place, "`steps` is missing (or `expect_init_error`)")),
+        _ => {}
+    }
+    Ok(Scenario {
+        line: node.line,
+        name: name(fields.required("name")?, &fields.place("name"))?,
+        about: fields.read("about", text)?,
+        guest: name(fields.required("guest")?, &fields.place("guest"))?,
+        config: fields.read("config", object)?.unwrap_or_else(|| json!({})),
+        expect_init_error,
+        given: fields.read("given", given)?.unwrap_or_default(),
+        steps: fields
+            .read("steps", |node, place| list(node, place, step))?
+            .unwrap_or_default(),
+    })
+}
+
+fn list<'a, T>(
+    node: &'a Node,
+    place: &str,
+    read: impl Fn(&'a Node, &str) -> Result<T, ParseError>,
+) -> Result<Vec<T>, ParseError> {
+    items(node, place)?
+        .into_iter()
+        .map(|(place, item)| read(item, &place))
+        .collect()
+}
+
+fn given(node: &Node, place: &str) -> Result<Given, ParseError> {
+    let fields = Fields::of(
+        node,
+        place,
+        &["now_ms", "checkpoint", "sandboxes", "etcd", "lbaas", "neg"],
+    )?;
+    let sandbox = |node: &Node, place: &str| records(node, place, &["id", "ip", "namespace", "name"]);
+    let others = [
+        ("checkpoint", fields.read("checkpoint", checkpoint)?),
+        ("sandboxes", fields.read("sandboxes", sandbox)?),
+        ("etcd", fields.read("etcd", texts)?),
+        ("neg", fields.read("neg", negs)?),
+    ];
+    Ok(Given {
+        now_ms: fields.read("now_ms", count)?.unwrap_or_default(),
+        lbaas: fields.read("lbaas", given_lbaas)?,
+        others: others
+            .into_iter()
+            .filter_map(|(key, value)| Some((key, value?)))
+            .collect(),
+    })
+}
+
+fn given_lbaas(node: &Node, place: &str) -> Result<GivenLbaas, ParseError> {
+    let fields = Fields::of(node, place, &["load_balancers", "objects", "settle_ms"])?;
+    Ok(GivenLbaas {
+        load_balancers: fields.read("load_balancers", typed)?.unwrap_or_default(),
+        objects: fields
+            .read("objects", |node, place| list(node, place, typed))?
+            .unwrap_or_default(),
+        settle_ms: fields.read("settle_ms", count)?.unwrap_or_default(),
+    })
+}
+
+fn checkpoint(node: &Node, place: &str) -> Result<Value, ParseError> {
+    if node.content != Content::Null {
+        let fields = Fields::of(node, place, &["data", "entries"])?;
+        text(fields.required("data")?, &fields.place("data"))?;
+        list(fields.required("entries")?, &fields.place("entries"), text)?;
+    }
+    Ok(node.to_value())
+}
+
+fn texts(node: &Node, place: &str) -> Result<Value, ParseError> {
+    for entry in entries(node, place)? {
+        text(&entry.value, &join(place, &entry.key))?;
+    }
+    Ok(node.to_value())
+}
+
+fn negs(node: &Node, place: &str) -> Result<Value, ParseError> {
+    let fields = Fields::of(node, place, &["negs"])?;
+    list(fields.required("negs")?, &fields.place("negs"), |node, place| {
+        let fields = Fields::of(node, place, &["name", "zone", "subnet", "endpoints"])?;
+        for key in ["name", "zone", "subnet"] {
+            text(fields.required(key)?, &fields.place(key))?;
+        }
+        records(
+            fields.required("endpoints")?,
+            &fields.place("endpoints"),
+            &["ip", "ipv6", "port", "node"],
+        )
+    })?;
+    Ok(node.to_value())
+}
+
+/// A list of records whose fields are all text.
+fn records(node: &Node, place: &str, keys: &[&str]) -> Result<Value, ParseError> {
+    list(node, place, |node, place| {
+        let fields = Fields::of(node, place, keys)?;
+        keys.iter()
+            .try_for_each(|key| text(fields.required(key)?, &fields.place(key)).map(|_| ()))
+    })?;
+    Ok(node.to_value())
+}
+
+/// The key that says what a step does, and those that may stand beside it.
+const STEPS: [(&str, &[&str]); 7] = [
+    ("call", &["args", "expect", "expect_calls", "save"]),
+    ("advance_ms", &["expect_timers", "expect_calls"]),
+    ("fault", &[]),
+    ("clear_faults", &[]),
+    ("operation_done", &["failure", "expect", "expect_calls"]),
+    ("restart", &[]),
+    ("expect_state", &[]),
+];
+
+fn step(node: &Node, place: &str) -> Result<Step, ParseError> {
+    let entries = entries(node, place)?;
+    let is_there = |key: &str| entries.iter().any(|entry| entry.key == key);
+    let mut said = STEPS.iter().filter(|(key, _)| is_there(key));
+    let Some((kind, beside)) = said.next() else {
+        let kinds: Vec<String> = STEPS.iter().map(|(key, _)| format!("`{key}`")).collect();
+        return Err(error(
+            node,
+            place,
+            format!("says nothing to do; there must be one of {}", kinds.join(", ")),
+        ));
+    };
+    if let Some((second, _)) = said.next() {
+        return Err(error(
+            node,
+            place,
+            format!("does both `{kind}` and `{second}`; these are two steps"),
+        ));
+    }
+    let keys: Vec<&str> = std::iter::once(kind).chain(*beside).copied().collect();
+    let fields = Fields::of(node, place, &keys)?;
+    let what = fields.required(kind)?;
+    let place = fields.place(kind);
+    let expect_calls = fields.read("expect_calls", |node, place| list(node, place, expected_call))?;
+    let expect = fields.value("expect");
+    let action = match *kind {
+        "call" => Action::Call {
+            export: function(what, &place)?,
+            args: fields.read("args", object)?.unwrap_or_else(|| json!({})),
+            expect,
+            expect_calls,
+            save: fields.read("save", save)?.unwrap_or_default(),
+        },
+        "advance_ms" => Action::Advance {
+            duration_ms: count(what, &place)?,
+            expect_timers: fields.read("expect_timers", |node, place| list(node, place, timer))?,
+            expect_calls,
+        },
+        "fault" => Action::Fault(fault(what, &place)?),
+        "clear_faults" if truth(what, &place)? => Action::ClearFaults,
+        "clear_faults" => return Err(error(what, &place, "was false, must be true")),
+        "operation_done" => Action::OperationDone {
+            operation: count(what, &place)?,
+            failure: fields.read("failure", optional_text)?.flatten(),
+            expect,
+            expect_calls,
+        },
+        "restart" => {
+            let restart = Fields::of(what, &place, &["carry_state"])?;
+            Action::Restart {
+                carry_state: restart.read("carry_state", truth)?.unwrap_or_default(),
+            }
+        }
+        _ => Action::ExpectState(expected_state(what, &place)?),
+    };
+    Ok(Step {
+        line: node.line,
+        action,
+    })
+}
+
+/// `interface.function`.
+fn function(node: &Node, place: &str) -> Result<String, ParseError> {
+    let text = text(node, place)?;
+    match text.split_once('.') {
+        Some((interface, function)) if !interface.is_empty() && !function.is_empty() => Ok(text),
+        _ => Err(error(
+            node,
+            place,
+            format!("was {text:?}, must be `interface.function`"),
+        )),
+    }
+}
+
+fn optional_text(node: &Node, place: &str) -> Result<Option<String>, ParseError> {
+    if node.content == Content::Null {
+        Ok(None)
+    } else {
+        text(node, place).map(Some)
+    }
+}
+
+fn expected_call(node: &Node, place: &str) -> Result<Value, ParseError> {
+    let fields = Fields::of(node, place, &["call", "args"])?;
+    let call = function(fields.required("call")?, &fields.place("call"))?;
+    let args = fields.read("args", object)?.unwrap_or_else(|| json!({}));
+    Ok(json!({ "call": call, "args": args }))
+}
+
+fn save(node: &Node, place: &str) -> Result<BTreeMap<String, String>, ParseError> {
+    let read = |entry: &node::Entry| {
+        let place = join(place, &entry.key);
+        let pointer = text(&entry.value, &place)?;
+        if !pointer.is_empty() && !pointer.starts_with('/') {
+            let message = format!("was {pointer:?}, must be a JSON pointer: \"\" or \"/...\"");
+            return Err(error(&entry.value, &place, message));
+        }
+        Ok((entry.key.clone(), pointer))
+    };
+    entries(node, place)?.iter().map(read).collect()
+}
+
+fn timer(node: &Node, place: &str) -> Result<Value, ParseError> {
+    match items(node, place)?.as_slice() {
+        [(id_place, id), (_, _)] => count(id, id_place).map(|_| node.to_value()),
+        other => Err(error(
+            node,
+            place,
+            format!("has {} items, must be `[id, result]`", other.len()),
+        )),
+    }
+}
+
+fn fault(node: &Node, place: &str) -> Result<Fault, ParseError> {
+    let fields = Fields::of(node, place, &["call", "error", "answer", "times", "match"])?;
+    let answer = match (fields.value("error"), fields.value("answer")) {
+        (Some(error), None) => json!({ "Err": error }),
+        (None, Some(answer)) => answer,
+        (None, None) => return Err(error(node, place, "`error` is missing (or `answer`)")),
+        (Some(_), Some(_)) => return Err(error(node, place, "has both `error` and `answer`; there may be one")),
+    };
+    let times = match fields.get("times") {
+        None => Some(1),
+        Some(node) if node.content == Content::Null => None,
+        Some(node) => match count(node, &fields.place("times"))? {
+            0 => {
+                return Err(error(
+                    node,
+                    &fields.place("times"),
+                    "was 0, must be at least 1, or null for ever",
+                ));
+            }
+            times => Some(times),
+        },
+    };
+    let call = function(fields.required("call")?, &fields.place("call"))?;
+    Ok(Fault {
+        call,
+        answer,
+        times,
+        matching: fields.value("match"),
+    })
+}
+
+fn expected_state(node: &Node, place: &str) -> Result<ExpectedState, ParseError> {
+    let fields = Fields::of(node, place, &["etcd", "checkpoint", "lbaas", "neg", "metrics"])?;
+    let others = [
+        ("etcd", fields.read("etcd", texts)?),
+        ("checkpoint", fields.read("checkpoint", checkpoint)?),
+        ("neg", fields.read("neg", negs)?),
+    ];
+    Ok(ExpectedState {
+        lbaas: fields.read("lbaas", expected_objects)?,
+        metrics: fields.read("metrics", metrics)?,
+        others: others
+            .into_iter()
+            .filter_map(|(key, value)| Some((key, value?)))
+            .collect(),
+    })
+}
+
+fn expected_objects(node: &Node, place: &str) -> Result<Vec<Value>, ParseError> {
+    let fields = Fields::of(node, place, &["objects"])?;
+    let objects = fields.required("objects")?;
+    // Read as what they are for the sake of their keys, kept as values for the sake of `${name}`.
+    list(objects, &fields.place("objects"), |node, place| {
+        typed::<Resource>(node, place).map(|_| node.to_value())
+    })
+}
+
+fn metrics(node: &Node, place: &str) -> Result<BTreeMap<String, f64>, ParseError> {
+    let read = |entry: &node::Entry| Ok((entry.key.clone(), number(&entry.value, &join(place, &entry.key))?));
+    entries(node, place)?.iter().map(read).collect()
+}
+
+#[cfg(test)]
+#[path = "file_tests.rs"]
+mod tests;

@@ -1,0 +1,123 @@
+//! Scenarios: what a guest must do, as files; run against simulated capabilities with a virtual clock.
+//!
+//! There is no network here and no real time. The runner knows instances by what a [`Stage`] hands it; [`Guests`] is
+//! the stage with real guests.
+//!
+//! ```text
+//! paths -> files -> scenarios -> (world, instance, steps) -> outcomes -> summary
+//! ```
+
+mod compare;
+mod fields;
+mod file;
+mod find;
+mod guests;
+mod model;
+mod node;
+mod report;
+mod run;
+mod stage;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+
+pub use file::parse;
+pub use find::{FileError, ScenarioFile};
+pub use guests::Guests;
+pub use model::{Action, ExpectedState, Given, GivenLbaas, Scenario, Step};
+pub use node::ParseError;
+pub use report::{Failure, Outcome, Problem, Summary};
+pub use stage::{Actor, Asked, FaultedClock, FaultedRandom, NotStarted, Stage, World};
+
+/// Runs every scenario under `paths`, a few at a time, and hands each outcome to `tell` in the order of the files.
+///
+/// A file that can't be read and a guest that can't be loaded are errors of the summary; everything else runs.
+pub async fn run_all(stage: Arc<dyn Stage>, paths: &[PathBuf], tell: impl FnMut(&Outcome)) -> Summary {
+    let (files, errors) = find::read(paths);
+    run_files(stage, files, errors.iter().map(ToString::to_string).collect(), tell).await
+}
+
+async fn run_files(
+    stage: Arc<dyn Stage>,
+    files: Vec<ScenarioFile>,
+    errors: Vec<String>,
+    mut tell: impl FnMut(&Outcome),
+) -> Summary {
+    let mut summary = Summary {
+        errors,
+        ..Summary::default()
+    };
+    let guests: BTreeSet<&str> = files
+        .iter()
+        .flat_map(|file| &file.scenarios)
+        .map(|scenario| scenario.guest.as_str())
+        .collect();
+    let mut loaded = BTreeSet::new();
+    for guest in guests {
+        match stage.load(guest).await {
+            Ok(()) => {
+                loaded.insert(guest.to_owned());
+            }
+            Err(error) => summary
+                .errors
+                .push(format!("guest `{guest}` could not be loaded: {error}")),
+        }
+    }
+    let mut waiting = files
+        .into_iter()
+        .flat_map(|file| {
+            let path = file.path.display().to_string();
+            file.scenarios.into_iter().map(move |scenario| (path.clone(), scenario))
+        })
+        .filter(|(_, scenario)| loaded.contains(&scenario.guest))
+        .enumerate();
+    // Each scenario computes and never waits, so more at once than there are processors gain nothing.
+    let at_once = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut running = JoinSet::new();
+    let mut done: BTreeMap<usize, Outcome> = BTreeMap::new();
+    let mut next = 0;
+    loop {
+        while running.len() < at_once
+            && let Some((index, (file, scenario))) = waiting.next()
+        {
+            let stage = stage.clone();
+            running.spawn(async move { (index, outcome(&*stage, file, &scenario).await) });
+        }
+        match running.join_next().await {
+            None => break,
+            Some(Ok((index, outcome))) => {
+                done.insert(index, outcome);
+            }
+            Some(Err(error)) => {
+                // Only a defect of this program panics in there: it must not be lost, and the rest still runs.
+                summary
+                    .errors
+                    .push(format!("a scenario could not be run to its end: {error}"));
+            }
+        }
+        while let Some(outcome) = done.remove(&next) {
+            tell(&outcome);
+            summary.take(outcome);
+            next += 1;
+        }
+    }
+    for outcome in done.into_values() {
+        tell(&outcome);
+        summary.take(outcome);
+    }
+    summary
+}
+
+async fn outcome(stage: &dyn Stage, file: String, scenario: &Scenario) -> Outcome {
+    let failure = run::run(stage, scenario).await.err();
+    Outcome {
+        file,
+        name: scenario.name.clone(),
+        line: scenario.line,
+        guest: scenario.guest.clone(),
+        failure,
+    }
+}

@@ -1,0 +1,344 @@
+//! Runs one scenario: a fresh world, an instance, step after step, until one does not show what it must.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use trueup_capabilities::clock::Clock;
+use trueup_capabilities::faults::Fault;
+
+use super::compare;
+use super::model::{Action, ExpectedState, Scenario, Step};
+use super::report::{Failure, Problem};
+use super::stage::{Actor, NotStarted, Stage, World};
+
+/// So many timers fire in one step. A guest that schedules a timer for now in every timer would never end; one a
+/// millisecond for a minute is below.
+const TIMERS_PER_STEP_MAX: usize = 100_000;
+
+/// Runs a scenario to its end, or to the first step that fails.
+///
+/// # Errors
+/// What that step showed.
+pub(super) async fn run(stage: &dyn Stage, scenario: &Scenario) -> Result<(), Failure> {
+    let at_start = |problem| Failure {
+        step: None,
+        line: scenario.line,
+        doing: "at the start".to_owned(),
+        problems: vec![problem],
+    };
+    if let Some(part) = scenario.given.others.keys().next() {
+        return Err(at_start(not_simulated(&format!("given.{part}"))));
+    }
+    let world = World::new(scenario.given.clone());
+    let mut run = Run {
+        stage,
+        scenario,
+        world,
+        actor: None,
+        saved: BTreeMap::new(),
+    };
+    run.start(None).await.map_err(at_start)?;
+    for (index, step) in scenario.steps.iter().enumerate() {
+        let mut problems = run.step(step).await;
+        problems.extend(run.world.faults.take_misfits().into_iter().map(said));
+        if !problems.is_empty() {
+            let doing = doing(&step.action);
+            return Err(Failure {
+                step: Some(index + 1),
+                line: step.line,
+                doing,
+                problems,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn said(message: impl Into<String>) -> Problem {
+    Problem {
+        message: message.into(),
+        differences: Vec::new(),
+    }
+}
+
+fn not_simulated(part: &str) -> Problem {
+    said(format!(
+        "`{part}` needs a capability that this build does not simulate; leave it out, or use a build that does"
+    ))
+}
+
+fn doing(action: &Action) -> String {
+    match action {
+        Action::Call { export, .. } => format!("call {export}"),
+        Action::Advance { duration_ms, .. } => format!("advance_ms {duration_ms}"),
+        Action::Fault(fault) => format!("fault on {}", fault.call),
+        Action::ClearFaults => "clear_faults".to_owned(),
+        Action::OperationDone { operation, .. } => format!("operation_done {operation}"),
+        Action::Restart { carry_state } => format!("restart, carry_state {carry_state}"),
+        Action::ExpectState(_) => "expect_state".to_owned(),
+    }
+}
+
+struct Run<'a> {
+    stage: &'a dyn Stage,
+    scenario: &'a Scenario,
+    world: World,
+    /// None before the start, and where `init` was to fail.
+    actor: Option<Box<dyn Actor>>,
+    saved: BTreeMap<String, Value>,
+}
+
+impl Run<'_> {
+    /// A new instance with the scenario's settings, and the old one's state where there is a snapshot.
+    async fn start(&mut self, snapshot: Option<&str>) -> Result<(), Problem> {
+        // The old instance and its timers end before the new one begins.
+        self.actor = None;
+        let Scenario {
+            guest,
+            config,
+            expect_init_error,
+            ..
+        } = self.scenario;
+        let started = self.stage.start(guest, &self.world, config, snapshot).await;
+        match (expect_init_error, started) {
+            (None, Ok(mut actor)) => {
+                // What a start asks is no step's doing.
+                actor.take_asked();
+                self.actor = Some(actor);
+                Ok(())
+            }
+            (Some(wanted), Err(NotStarted::Init(error))) if error.contains(wanted) => Ok(()),
+            (Some(wanted), Err(NotStarted::Init(error))) => Err(said(format!(
+                "the error of init differs:\n  expected {wanted:?} in it\n  was      {error:?}"
+            ))),
+            (Some(wanted), Ok(_)) => Err(said(format!(
+                "init took the config, but was to refuse it with {wanted:?} in its error"
+            ))),
+            (_, Err(error)) => Err(said(error.to_string())),
+        }
+    }
+
+    async fn step(&mut self, step: &Step) -> Vec<Problem> {
+        match &step.action {
+            Action::Call {
+                export,
+                args,
+                expect,
+                expect_calls,
+                save,
+            } => {
+                let args = self.filled(args);
+                match self.call(export, &args).await {
+                    Err(problem) => vec![problem],
+                    Ok(answer) => {
+                        let problems = self.shown(expect.as_ref(), &answer, expect_calls.as_deref());
+                        if problems.is_empty() {
+                            self.save(save, &answer)
+                        } else {
+                            problems
+                        }
+                    }
+                }
+            }
+            Action::Advance {
+                duration_ms,
+                expect_timers,
+                expect_calls,
+            } => match self.advance(*duration_ms).await {
+                Err(problem) => vec![problem],
+                Ok(fired) => {
+                    let expected = expect_timers.as_ref().map(|timers| Value::Array(timers.clone()));
+                    self.shown_as(
+                        "the list of timers",
+                        expected.as_ref(),
+                        &Value::Array(fired),
+                        expect_calls.as_deref(),
+                    )
+                }
+            },
+            Action::Fault(fault) => self.fault(fault),
+            Action::ClearFaults => {
+                self.world.faults.clear();
+                Vec::new()
+            }
+            Action::OperationDone { .. } => vec![not_simulated("operation_done")],
+            Action::Restart { carry_state } => self.restart(*carry_state).await.err().into_iter().collect(),
+            Action::ExpectState(expected) => self.compare_state(expected),
+        }
+    }
+
+    async fn call(&mut self, export: &str, args: &Value) -> Result<Value, Problem> {
+        let actor = self
+            .actor
+            .as_mut()
+            .ok_or_else(|| said("there is no instance: its start was to fail"))?;
+        actor
+            .call(export, args)
+            .await
+            .map_err(|trap| said(format!("{export}: {trap}")))
+    }
+
+    fn shown(&mut self, expect: Option<&Value>, answer: &Value, expect_calls: Option<&[Value]>) -> Vec<Problem> {
+        self.shown_as("the answer", expect, answer, expect_calls)
+    }
+
+    /// Compares what a step answered and asked; what was asked is taken in any case.
+    fn shown_as(
+        &mut self,
+        what: &str,
+        expect: Option<&Value>,
+        answer: &Value,
+        expect_calls: Option<&[Value]>,
+    ) -> Vec<Problem> {
+        let asked = self.actor.as_mut().map(|actor| actor.take_asked()).unwrap_or_default();
+        let asked: Vec<Value> = asked
+            .into_iter()
+            .filter(|asked| compare::is_listed(&asked.call))
+            .map(|asked| json!({ "call": asked.call, "args": asked.args }))
+            .collect();
+        let answer = expect.and_then(|expected| compare::values(what, &self.filled(expected), answer));
+        let calls = expect_calls.and_then(|expected| {
+            let expected: Vec<Value> = expected.iter().map(|call| self.filled(call)).collect();
+            compare::calls(&expected, &asked)
+        });
+        answer.into_iter().chain(calls).collect()
+    }
+
+    fn save(&mut self, save: &BTreeMap<String, String>, answer: &Value) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        for (name, pointer) in save {
+            match answer.pointer(pointer) {
+                Some(value) => {
+                    self.saved.insert(name.clone(), value.clone());
+                }
+                None => problems.push(said(format!(
+                    "save `{name}`: there is nothing at {pointer:?} of {answer}"
+                ))),
+            }
+        }
+        problems
+    }
+
+    /// Moves the clock to each timer that falls due, fires it, and then to the end; a guest that slept past it stays.
+    async fn advance(&mut self, duration_ms: u64) -> Result<Vec<Value>, Problem> {
+        let until_ms = self.world.clock.now_ms().saturating_add(duration_ms);
+        let mut fired = Vec::new();
+        while let Some((due_ms, timer)) = self.actor.as_mut().and_then(|actor| actor.take_due(until_ms)) {
+            if fired.len() == TIMERS_PER_STEP_MAX {
+                return Err(said(format!(
+                    "{TIMERS_PER_STEP_MAX} timers fired and there is one more; does each schedule the next for now?"
+                )));
+            }
+            self.move_clock_to(due_ms);
+            let result = self.call("timer-events.on-timer", &json!({ "timer": timer })).await?;
+            fired.push(json!([timer, result]));
+        }
+        self.move_clock_to(until_ms);
+        Ok(fired)
+    }
+
+    fn move_clock_to(&self, ms: u64) {
+        if ms > self.world.clock.now_ms() {
+            self.world.clock.set_ms(ms);
+        }
+    }
+
+    fn fault(&self, fault: &Fault) -> Vec<Problem> {
+        if !World::FAULTED.contains(&fault.call.as_str()) {
+            let imports = World::FAULTED.join(", ");
+            return vec![said(format!(
+                "`{}` is no import that this build simulates; these are {imports}",
+                fault.call
+            ))];
+        }
+        self.world.faults.add(Fault {
+            call: fault.call.clone(),
+            answer: self.filled(&fault.answer),
+            times: fault.times,
+            matching: fault.matching.as_ref().map(|matching| self.filled(matching)),
+        });
+        Vec::new()
+    }
+
+    async fn restart(&mut self, carry_state: bool) -> Result<(), Problem> {
+        if !carry_state {
+            return self.start(None).await;
+        }
+        match self.call("lifecycle.snapshot", &json!({})).await? {
+            Value::String(snapshot) => self.start(Some(&snapshot)).await,
+            other => Err(said(format!("lifecycle.snapshot answered {other}, which is no text"))),
+        }
+    }
+
+    fn compare_state(&self, expected: &ExpectedState) -> Vec<Problem> {
+        let others = expected
+            .others
+            .keys()
+            .map(|part| not_simulated(&format!("expect_state.{part}")));
+        let lbaas = expected.lbaas.as_ref().and_then(|objects| {
+            let objects = objects.iter().map(|object| self.filled(object)).collect();
+            let now = match serde_json::to_value(self.world.lbaas.resources()) {
+                Ok(Value::Array(now)) => compare::sorted_resources(now),
+                Ok(other) => other,
+                Err(error) => return Some(said(format!("lbaas.objects are no JSON: {error}"))),
+            };
+            compare::values("lbaas.objects", &compare::sorted_resources(objects), &now)
+        });
+        let metrics = expected.metrics.as_ref().and_then(|series| {
+            let now: BTreeMap<&String, f64> = series
+                .keys()
+                .filter_map(|name| Some((name, self.world.metrics.number(name)?)))
+                .collect();
+            compare::values("metrics", &json!(series), &json!(now))
+        });
+        others.chain(lbaas).chain(metrics).collect()
+    }
+
+    /// The value with every `${name}` in its strings replaced by what was saved under that name: text as it is,
+    /// anything else as its JSON. What was not saved under any name stays as it is written.
+    fn filled(&self, value: &Value) -> Value {
+        if self.saved.is_empty() {
+            return value.clone();
+        }
+        match value {
+            Value::String(text) => Value::String(self.filled_text(text)),
+            Value::Array(items) => items.iter().map(|item| self.filled(item)).collect(),
+            Value::Object(fields) => fields
+                .iter()
+                .map(|(name, value)| (name.clone(), self.filled(value)))
+                .collect(),
+            other => other.clone(),
+        }
+    }
+
+    /// From left to right, once: what was put in is not looked at again.
+    fn filled_text(&self, text: &str) -> String {
+        let mut filled = String::new();
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once("${") {
+            filled.push_str(before);
+            let saved = after
+                .split_once('}')
+                .and_then(|(name, after)| Some((self.saved.get(name)?, after)));
+            match saved {
+                Some((Value::String(text), after)) => {
+                    filled.push_str(text);
+                    rest = after;
+                }
+                Some((value, after)) => {
+                    filled.push_str(&value.to_string());
+                    rest = after;
+                }
+                None => {
+                    filled.push_str("${");
+                    rest = after;
+                }
+            }
+        }
+        filled + rest
+    }
+}
+
+#[cfg(test)]
+#[path = "run_tests.rs"]
+mod tests;

@@ -1,0 +1,154 @@
+//! The edge between the runner of scenarios and what runs a guest: a world to run in, and instances to call.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use trueup_capabilities::Answer;
+use trueup_capabilities::clock::{Clock, VirtualClock};
+use trueup_capabilities::faults::Faults;
+use trueup_capabilities::lbaas::simulated::Simulated;
+use trueup_capabilities::metrics::Registry;
+use trueup_capabilities::random::Random;
+
+use super::model::Given;
+
+/// Where guests come from.
+pub trait Stage: Send + Sync {
+    /// Makes sure that a guest, `NAME` or `NAME@VERSION`, can be started.
+    ///
+    /// # Errors
+    /// Why it could not be loaded.
+    fn load<'a>(&'a self, guest: &'a str) -> Answer<'a, Result<(), String>>;
+
+    /// A new instance in `world`, after `lifecycle.init`, and after `lifecycle.restore` where there is a snapshot.
+    ///
+    /// # Errors
+    /// Why it did not start.
+    fn start<'a>(
+        &'a self,
+        guest: &'a str,
+        world: &'a World,
+        settings: &'a Value,
+        snapshot: Option<&'a str>,
+    ) -> Answer<'a, Result<Box<dyn Actor>, NotStarted>>;
+}
+
+/// Why an instance did not start.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotStarted {
+    /// `lifecycle.init` said so.
+    #[error("init refused the config: {0}")]
+    Init(String),
+    /// `lifecycle.restore` said so.
+    #[error("restore refused the old instance's snapshot: {0}")]
+    Restore(String),
+    /// It trapped, or could not be made.
+    #[error("{0}")]
+    Broken(String),
+}
+
+/// One instance of a guest.
+pub trait Actor: Send {
+    /// Calls an export, `interface.function` in WIT spelling, with its arguments by name.
+    ///
+    /// # Errors
+    /// The text of the trap, or why this can't be called.
+    fn call<'a>(&'a mut self, export: &'a str, args: &'a Value) -> Answer<'a, Result<Value, String>>;
+
+    /// Takes the questions asked since the last look, in order, whoever answered them.
+    fn take_asked(&mut self) -> Vec<Asked>;
+
+    /// Takes the first timer that is due at `now_ms`, in order of time then id: its time and its id.
+    fn take_due(&mut self, now_ms: u64) -> Option<(u64, u64)>;
+}
+
+/// A question that an instance asked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Asked {
+    /// `interface.function` in WIT spelling.
+    pub call: String,
+    /// By parameter name.
+    pub args: Value,
+}
+
+/// Everything that one scenario simulates. Instances come and go; this stays.
+#[derive(Debug, Clone)]
+pub struct World {
+    /// Moves with `advance_ms` and with sleeps.
+    pub clock: Arc<VirtualClock>,
+    /// What is to fail.
+    pub faults: Arc<Faults>,
+    /// The LBaaS API.
+    pub lbaas: Arc<Simulated>,
+    /// Metrics of every instance.
+    pub metrics: Arc<Registry>,
+}
+
+impl World {
+    /// The imports that answer a fault; one on any other import would never be asked for.
+    pub const FAULTED: [&'static str; 9] = [
+        "api.create",
+        "api.destroy",
+        "api.get",
+        "api.list-tagged",
+        "api.load-balancer",
+        "api.reset",
+        "clock.now-ms",
+        "clock.sleep-ms",
+        "random.next-u64",
+    ];
+
+    /// The world as it is `given`.
+    pub(super) fn new(given: Given) -> Self {
+        let clock = Arc::new(VirtualClock::new(given.now_ms));
+        let faults = Arc::new(Faults::default());
+        let given = given.lbaas.unwrap_or_default();
+        let lbaas = Simulated::new(clock.clone(), faults.clone(), given.settle_ms);
+        for (identifier, state) in given.load_balancers {
+            lbaas.put_load_balancer(identifier, state);
+        }
+        for resource in given.objects {
+            lbaas.put(resource);
+        }
+        Self {
+            clock,
+            faults,
+            lbaas: Arc::new(lbaas),
+            metrics: Arc::default(),
+        }
+    }
+}
+
+/// The clock as guests see it: faults answer first.
+#[derive(Debug)]
+pub struct FaultedClock(pub World);
+
+impl Clock for FaultedClock {
+    fn now_ms(&self) -> u64 {
+        self.0
+            .faults
+            .whole("clock.now-ms", &json!({}))
+            .unwrap_or_else(|| self.0.clock.now_ms())
+    }
+
+    fn sleep_ms(&self, duration_ms: u64) -> Answer<'_, ()> {
+        match self
+            .0
+            .faults
+            .whole("clock.sleep-ms", &json!({ "duration_ms": duration_ms }))
+        {
+            Some(()) => Box::pin(std::future::ready(())),
+            None => self.0.clock.sleep_ms(duration_ms),
+        }
+    }
+}
+
+/// Chance as guests see it: 0, unless a fault gives another answer.
+#[derive(Debug)]
+pub struct FaultedRandom(pub World);
+
+impl Random for FaultedRandom {
+    fn next_u64(&self) -> u64 {
+        self.0.faults.whole("random.next-u64", &json!({})).unwrap_or(0)
+    }
+}

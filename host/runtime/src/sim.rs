@@ -1,0 +1,63 @@
+//! Simulated servers that run by themselves, from a file and flags.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use trueup_capabilities::lbaas::server::{LoadBalancer, ServerConfig, SimulatedEngine};
+
+use crate::run::SetupError;
+
+/// What the command line says of a simulated Engine; it comes before the file.
+#[derive(Debug, Clone, Default)]
+pub struct LbaasFlags {
+    /// The token that it lets in; none: as the file says, else `simulated`.
+    pub token: Option<String>,
+    /// Identifiers of its load balancers; empty: as the file says, else `lb-1`.
+    pub load_balancers: Vec<String>,
+    /// How long a resource takes to be applied, in milliseconds.
+    pub settle_ms: Option<u64>,
+    /// How long each answer takes, in milliseconds.
+    pub latency_ms: Option<u64>,
+    /// Where its state is kept.
+    pub state_file: Option<PathBuf>,
+}
+
+/// The settings of a simulated Engine: from the keys of `[sim.lbaas]` at the top of a TOML file, then from flags. A
+/// relative `state_file` in the file is relative to it.
+///
+/// # Errors
+/// One line: why the file can't be used.
+pub fn lbaas_config(file: Option<&Path>, flags: LbaasFlags) -> Result<ServerConfig, SetupError> {
+    let mut config = ServerConfig::default();
+    if let Some(file) = file {
+        let failed = |error: &dyn std::fmt::Display| {
+            SetupError::Misused(format!(
+                "{}: {}",
+                file.display(),
+                error.to_string().trim().replace('\n', " ")
+            ))
+        };
+        let text = std::fs::read_to_string(file).map_err(|error| failed(&error))?;
+        config = toml::from_str(&text).map_err(|error| failed(&error))?;
+        let folder = file.parent().unwrap_or(Path::new(""));
+        config.state_file = config.state_file.map(|state_file| folder.join(state_file));
+    }
+    if let Some(token) = flags.token {
+        config.token = token.into();
+    }
+    if !flags.load_balancers.is_empty() {
+        config.load_balancers = flags.load_balancers.into_iter().map(LoadBalancer::from).collect();
+    }
+    config.settle_ms = flags.settle_ms.unwrap_or(config.settle_ms);
+    config.latency_ms = flags.latency_ms.unwrap_or(config.latency_ms);
+    config.state_file = flags.state_file.or(config.state_file);
+    Ok(config)
+}
+
+/// Starts a simulated Engine.
+///
+/// # Errors
+/// One line: why it can't listen, or its state can't be read.
+pub async fn start_lbaas(config: ServerConfig, listen: SocketAddr) -> Result<SimulatedEngine, SetupError> {
+    SimulatedEngine::start(config, listen).await.map_err(SetupError::failed)
+}

@@ -1,0 +1,276 @@
+//! From the text of one manifest file to the Kubernetes objects in it.
+//!
+//! Pure: it opens no file. Each document stands alone, so that one that cannot be read hides no other; `List`s are
+//! taken apart; kinds that nobody here reads are passed over.
+//!
+//! ```text
+//! text -> documents -> (items ->) objects with their lines, and problems with theirs
+//! ```
+//!
+//! JSON is read as the YAML it is. Scalars follow YAML's core schema (`on` and `yes` are text), and types are Kubernetes':
+//! a number where text belongs is a problem, and so is text where a number belongs.
+
+use std::sync::Arc;
+
+use serde_saphyr::{DefaultMessageFormatter, MessageFormatter, Options};
+
+use super::located::{Located, Value, entry, read, text};
+use crate::sources::{Kind, Object};
+
+/// Values in one document at most. 10,000 Services as `kubectl get -o yaml` prints them have about a million.
+const VALUES_MAX: usize = 10_000_000;
+
+/// An object and the line on which it begins.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Found {
+    pub(super) object: Object,
+    pub(super) line: u64,
+}
+
+/// Why something in a file is not an object.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Flaw {
+    pub(super) line: u64,
+    pub(super) reason: String,
+}
+
+impl Flaw {
+    fn new(line: u64, reason: impl AsRef<str>) -> Self {
+        Self {
+            line,
+            reason: one_line(reason.as_ref()),
+        }
+    }
+}
+
+/// Everything in one file, in its order.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Contents {
+    pub(super) objects: Vec<Found>,
+    pub(super) flaws: Vec<Flaw>,
+}
+
+/// Reads the text of a file.
+pub(super) fn parse(text: &str) -> Contents {
+    let mut contents = Contents::default();
+    for document in split(text) {
+        let found = parse_document(document.text);
+        let objects = found.objects.into_iter();
+        contents.objects.extend(objects.map(|found| Found {
+            line: found.line + document.lines_before,
+            ..found
+        }));
+        let flaws = found.flaws.into_iter();
+        contents.flaws.extend(flaws.map(|flaw| Flaw {
+            line: flaw.line + document.lines_before,
+            ..flaw
+        }));
+    }
+    contents
+}
+
+/// Reads one document; lines count from its start.
+fn parse_document(text: &str) -> Contents {
+    let mut contents = Contents::default();
+    match serde_saphyr::from_str_with_options::<Located>(text, options()) {
+        Ok(value) => take(&value, None, &mut contents),
+        Err(error) => contents.flaws.push(flaw_of(&error)),
+    }
+    contents
+}
+
+fn options() -> Options {
+    serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_nodes: VALUES_MAX,
+            // Each value is one event, each list and map one more for its end.
+            max_events: 2 * VALUES_MAX,
+        },
+        strict_booleans: true,
+        with_snippet: false,
+    }
+}
+
+fn flaw_of(error: &serde_saphyr::Error) -> Flaw {
+    let line = error.location().map_or(1, |location| location.line().max(1));
+    Flaw::new(line, DefaultMessageFormatter.format_message(error.without_snippet()))
+}
+
+/// Reasons are printed on one line, whatever the library puts in them.
+fn one_line(reason: &str) -> String {
+    reason.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+struct Document<'a> {
+    text: &'a str,
+    lines_before: u64,
+}
+
+/// Cuts at document markers. Cutting by line is right: YAML allows none of them at the start of a line inside a value.
+fn split(text: &str) -> Vec<Document<'_>> {
+    let mut documents = Vec::new();
+    let mut rest = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut lines_before = 0;
+    while !rest.is_empty() {
+        let (mut bytes, mut lines) = (0, 0);
+        for line in rest.split_inclusive('\n') {
+            if lines > 0 && is_marker(line, "---") {
+                break;
+            }
+            bytes += line.len();
+            lines += 1;
+            if is_marker(line, "...") {
+                break;
+            }
+        }
+        let (document, after) = rest.split_at_checked(bytes).unwrap_or((rest, ""));
+        if !document.lines().all(says_nothing) {
+            documents.push(Document {
+                text: document,
+                lines_before,
+            });
+        }
+        lines_before += lines;
+        rest = after;
+    }
+    documents
+}
+
+fn is_marker(line: &str, marker: &str) -> bool {
+    line.strip_prefix(marker)
+        .is_some_and(|after| after.is_empty() || after.starts_with(char::is_whitespace))
+}
+
+/// Blank, a comment, a directive or a bare marker: a document of such lines alone is none.
+fn says_nothing(line: &str) -> bool {
+    let line = ["---", "..."]
+        .into_iter()
+        .find_map(|marker| line.strip_prefix(marker))
+        .unwrap_or(line);
+    let line = line.trim_start();
+    line.is_empty() || line.starts_with(['#', '%'])
+}
+
+/// Takes an object, or the items of a list of objects. Items of a typed list (`ServiceList`) may leave out what the list
+/// says: `list` is then its apiVersion and its items' kind.
+fn take(value: &Located, list: Option<(&str, &str)>, contents: &mut Contents) {
+    let line = value.referenced.line();
+    if value.value == Value::Null {
+        return;
+    }
+    if !matches!(value.value, Value::Map(_)) {
+        return contents.flaws.push(Flaw::new(
+            line,
+            "is no Kubernetes object: must be a map with apiVersion and kind",
+        ));
+    }
+    let said = |key| text(value, key).filter(|text| !text.is_empty());
+    let Some(api_version) = said("apiVersion").or(list.map(|(api_version, _)| api_version)) else {
+        return contents
+            .flaws
+            .push(Flaw::new(line, "apiVersion: must be text, such as `v1`"));
+    };
+    let Some(kind) = said("kind").or(list.map(|(_, kind)| kind)) else {
+        return contents
+            .flaws
+            .push(Flaw::new(line, "kind: must be text, such as `Service`"));
+    };
+    let is_list = kind.ends_with("List")
+        && entry(value, "metadata")
+            .and_then(|metadata| text(metadata, "name"))
+            .is_none();
+    if let Some(items) = entry(value, "items").filter(|_| is_list) {
+        let list = kind
+            .strip_suffix("List")
+            .filter(|kind| !kind.is_empty())
+            .map(|kind| (api_version, kind));
+        return match &items.value {
+            Value::List(items) => items.iter().for_each(|item| take(item, list, contents)),
+            Value::Null => {}
+            _ => contents
+                .flaws
+                .push(Flaw::new(items.referenced.line(), "items: must be a list of objects")),
+        };
+    }
+    match object(value, api_version, kind) {
+        Ok(Some(object)) => contents.objects.push(Found { object, line }),
+        Ok(None) => tracing::debug!(
+            kind,
+            api_version,
+            line,
+            "passed over an object of a kind that is not used"
+        ),
+        Err(flaw) => contents.flaws.push(flaw),
+    }
+}
+
+/// One object; none where its kind is not used here.
+fn object(value: &Located, api_version: &str, kind: &str) -> Result<Option<Object>, Flaw> {
+    let Some(kind) = Kind::ALL.into_iter().find(|known| known.name() == kind) else {
+        return Ok(None);
+    };
+    match api_version {
+        "v1" => {}
+        // Another group may well have a kind of the same name.
+        _ if api_version.contains('/') => return Ok(None),
+        _ => {
+            let line = entry(value, "apiVersion").unwrap_or(value).referenced.line();
+            let reason = format!("apiVersion: was `{api_version}`, must be `v1` for kind {}", kind.name());
+            return Err(Flaw::new(line, reason));
+        }
+    }
+    let object = match kind {
+        Kind::Node => read(value).map(|node| Object::Node(Arc::new(node))),
+        Kind::Service => read(value).map(|service| Object::Service(Arc::new(service))),
+    };
+    let object = object.map_err(|error| Flaw::new(error.line.unwrap_or(1), error.to_string()))?;
+    check_names(value, &object)?;
+    Ok(Some(object))
+}
+
+/// Names become parts of file names, tags and resources' names, so they are what Kubernetes lets them be.
+fn check_names(value: &Located, object: &Object) -> Result<(), Flaw> {
+    let metadata = entry(value, "metadata");
+    let line = |key| {
+        metadata
+            .and_then(|at| entry(at, key))
+            .or(metadata)
+            .unwrap_or(value)
+            .referenced
+            .line()
+    };
+    let name = object.metadata().name.as_deref().unwrap_or_default();
+    if name.is_empty() {
+        let reason = format!("metadata.name: is missing from this {}", object.kind().name());
+        return Err(Flaw::new(line("name"), reason));
+    }
+    // Lengths and letters: RFC 1123, as Kubernetes applies it.
+    if name.len() > 253 || !name.split('.').all(is_label) {
+        let reason = format!(
+            "metadata.name: was `{}`, must be at most 253 lower case letters, digits, `-` and `.`, with a letter or \
+             digit at each end of a part",
+            name.escape_debug()
+        );
+        return Err(Flaw::new(line("name"), reason));
+    }
+    let namespace = object.reference().namespace;
+    if object.kind().has_namespace() && (namespace.len() > 63 || !is_label(&namespace)) {
+        let reason = format!(
+            "metadata.namespace: was `{}`, must be at most 63 lower case letters, digits and `-`, with a letter or \
+             digit at each end",
+            namespace.escape_debug()
+        );
+        return Err(Flaw::new(line("namespace"), reason));
+    }
+    Ok(())
+}
+
+fn is_label(label: &str) -> bool {
+    let letter = |character: char| character.is_ascii_lowercase() || character.is_ascii_digit();
+    label.starts_with(letter)
+        && label.ends_with(letter)
+        && label.chars().all(|character| letter(character) || character == '-')
+}
+
+#[cfg(test)]
+mod tests;

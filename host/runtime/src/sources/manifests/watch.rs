@@ -1,0 +1,153 @@
+//! Waits for a folder to change, and says what changed.
+//!
+//! What counts as a change is `Folder`'s to say: here are only the reasons to look again, which are an event from the
+//! operating system, a file that has not settled, and a rescan for events that got lost.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
+use tokio::sync::{Notify, mpsc};
+use tokio::time::{Instant, sleep};
+
+use super::{Folder, FolderError, Problem};
+use crate::sources::{Change, Objects};
+
+/// A look at least this often while the operating system reports changes: its queues overflow, and network file systems
+/// report nothing.
+const RESCAN: Duration = Duration::from_secs(30);
+
+/// A look this often where the operating system cannot report changes, for example because its watches are used up.
+const RESCAN_UNWATCHED: Duration = Duration::from_secs(2);
+
+/// After an event, wait this long before the look: events come in bursts, and each look asks for every file.
+const BURST: Duration = Duration::from_millis(50);
+
+/// Batches that may wait for whoever acts on them; beyond that looking waits too, and the next batch holds more.
+const BATCHES_MAX: usize = 16;
+
+/// The first batch waits at most this long for files to settle, in ms.
+const FIRST_BATCH_MS_MAX: u64 = 5_000;
+
+/// What changed since the batch before; the first holds everything.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Batch {
+    /// What is new or different, then what is gone.
+    pub changes: Vec<Change>,
+    /// All that stand now, in order of files and lines.
+    pub problems: Vec<Problem>,
+    /// Those of `problems` that did not stand before: for the log.
+    pub new_problems: Vec<Problem>,
+    /// Every file was read and nothing hides an object: an object that no batch has brought is not there, and what is
+    /// left of it from before may be taken away.
+    pub complete: bool,
+}
+
+/// The batches of a watched folder. Watching ends when this is dropped.
+pub type Batches = mpsc::Receiver<Batch>;
+
+/// Watches a folder. The first batch comes when its files have settled, also where there are none. Must be called within
+/// a tokio runtime with time.
+pub fn watch(folder: &Path) -> Result<Batches, FolderError> {
+    let folder = Folder::open(folder)?;
+    let (sender, batches) = mpsc::channel(BATCHES_MAX);
+    tokio::spawn(follow(folder, sender));
+    Ok(batches)
+}
+
+/// What the last batch said, changes apart.
+struct Said {
+    problems: Vec<Problem>,
+    complete: bool,
+}
+
+async fn follow(mut folder: Folder, batches: mpsc::Sender<Batch>) {
+    let started = Instant::now();
+    let changed = Arc::new(Notify::new());
+    let mut watcher = None;
+    let mut said: Option<Said> = None;
+    let mut told = Objects::default();
+    loop {
+        if watcher.is_none() && folder.listed {
+            // Before the look: what changes during it is an event.
+            watcher = watcher_of(&folder.root, &changed);
+        }
+        let now_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let looking = tokio::task::spawn_blocking(move || {
+            let again_in_ms = folder.look(now_ms);
+            (folder, again_in_ms)
+        });
+        // Fails only where the runtime shuts down.
+        let Ok((back, again_in_ms)) = looking.await else { return };
+        folder = back;
+        if !folder.listed {
+            // A folder that comes back is another one to the operating system.
+            watcher = None;
+        }
+
+        let changes = told.changes_to(&folder.objects);
+        let complete = folder.is_complete();
+        // The first batch is everything: it waits for files that settle, though not for one that never does. That a
+        // file has not settled is no news by itself.
+        let news = match &said {
+            None => again_in_ms.is_none() || now_ms >= FIRST_BATCH_MS_MAX,
+            Some(said) => !changes.is_empty() || said.problems != folder.problems || (complete && !said.complete),
+        };
+        if news {
+            let before = said.take().map(|said| said.problems).unwrap_or_default();
+            let problems = folder.problems.clone();
+            let new_problems = problems
+                .iter()
+                .filter(|problem| !before.contains(problem))
+                .cloned()
+                .collect();
+            said = Some(Said {
+                problems: problems.clone(),
+                complete,
+            });
+            if batches
+                .send(Batch {
+                    changes,
+                    problems,
+                    new_problems,
+                    complete,
+                })
+                .await
+                .is_err()
+            {
+                return;
+            }
+            told.clone_from(&folder.objects);
+        }
+
+        let rescan = if watcher.is_some() { RESCAN } else { RESCAN_UNWATCHED };
+        let pause = again_in_ms.map_or(rescan, Duration::from_millis);
+        tokio::select! {
+            () = batches.closed() => return,
+            () = changed.notified() => sleep(BURST).await,
+            () = sleep(pause) => {}
+        }
+    }
+}
+
+/// Reports to `changed`; none where the operating system cannot, which rescans make up for.
+fn watcher_of(root: &Path, changed: &Arc<Notify>) -> Option<RecommendedWatcher> {
+    let changed = Arc::clone(changed);
+    let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+        // Our own looks open folders and files.
+        if !event.is_ok_and(|event| matches!(event.kind, EventKind::Access(_))) {
+            changed.notify_one();
+        }
+    });
+    let watching = watcher.and_then(|mut watcher| {
+        watcher.watch(root, RecursiveMode::Recursive)?;
+        Ok(watcher)
+    });
+    watching
+        .inspect_err(|error| {
+            let seconds = RESCAN_UNWATCHED.as_secs();
+            tracing::warn!(folder = %root.display(), %error, "cannot watch the manifests: looking every {seconds} s instead");
+        })
+        .ok()
+}

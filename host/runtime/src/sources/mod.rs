@@ -1,0 +1,316 @@
+//! What should be, as sources deliver it: Kubernetes objects, and the changes between one look and the next.
+//!
+//! The model alone: where objects come from is the business of the modules below, what they mean that of the adapters
+//! in `guests/`. Objects are shared, so that a snapshot or a change is cheap to hand on.
+//!
+//! ```text
+//! manifests -> changes -> Objects -> adapter -> desired
+//! ```
+
+pub mod manifests;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+/// The kinds of objects that adapters read. A further kind is a variant here, one of [`Object`], and its lines in the
+/// matches of this file and of `manifests/documents.rs`; the compiler names them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// A machine of the cluster; it has no namespace.
+    Node,
+    /// A name for Pods, maybe reached through a load balancer.
+    Service,
+}
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Self; 2] = [Self::Node, Self::Service];
+
+    /// As in a manifest's `kind`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Node => "Node",
+            Self::Service => "Service",
+        }
+    }
+
+    /// Whether its objects live in namespaces.
+    pub fn has_namespace(self) -> bool {
+        match self {
+            Self::Node => false,
+            Self::Service => true,
+        }
+    }
+}
+
+/// Which object: one kind, namespace and name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ObjectRef {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its namespace; empty for kinds without.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl fmt::Display for ObjectRef {
+    /// `Service default/web`, `Node node-1`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ", self.kind.name())?;
+        if !self.namespace.is_empty() {
+            write!(f, "{}/", self.namespace)?;
+        }
+        f.write_str(&self.name)
+    }
+}
+
+/// One object. Where the manifest names no namespace, it is in `default`.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Object {
+    /// A Node.
+    Node(Arc<Node>),
+    /// A Service.
+    Service(Arc<Service>),
+}
+
+impl Object {
+    /// Its kind, namespace and name.
+    pub fn reference(&self) -> ObjectRef {
+        let metadata = self.metadata();
+        let kind = self.kind();
+        let namespace = match &metadata.namespace {
+            _ if !kind.has_namespace() => String::new(),
+            Some(namespace) if !namespace.is_empty() => namespace.clone(),
+            _ => "default".to_owned(),
+        };
+        ObjectRef {
+            kind,
+            namespace,
+            name: metadata.name.clone().unwrap_or_default(),
+        }
+    }
+
+    /// Its kind.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Node(_) => Kind::Node,
+            Self::Service(_) => Kind::Service,
+        }
+    }
+
+    /// Its metadata.
+    pub fn metadata(&self) -> &ObjectMeta {
+        match self {
+            Self::Node(node) => &node.metadata,
+            Self::Service(service) => &service.metadata,
+        }
+    }
+
+    /// Equal in every field; the same shared object is found equal without a look at the fields.
+    pub fn same_as(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Node(one), Self::Node(other)) => Arc::ptr_eq(one, other) || one == other,
+            (Self::Service(one), Self::Service(other)) => Arc::ptr_eq(one, other) || one == other,
+            _ => false,
+        }
+    }
+}
+
+/// An object is new, different, or gone.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// Which object.
+    pub reference: ObjectRef,
+    /// What it is now; none where it is gone.
+    pub now: Option<Object>,
+}
+
+/// All objects of a source at one moment, in order of kind, namespace and name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Objects {
+    by_reference: BTreeMap<ObjectRef, Object>,
+}
+
+impl Objects {
+    /// One object.
+    pub fn get(&self, reference: &ObjectRef) -> Option<&Object> {
+        self.by_reference.get(reference)
+    }
+
+    /// One Service.
+    pub fn service(&self, namespace: &str, name: &str) -> Option<&Service> {
+        let reference = ObjectRef {
+            kind: Kind::Service,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        };
+        match self.get(&reference)? {
+            Object::Service(service) => Some(service),
+            Object::Node(_) => None,
+        }
+    }
+
+    /// All Services, in order of namespace and name.
+    pub fn services(&self) -> impl Iterator<Item = (&ObjectRef, &Service)> {
+        self.of_kind(Kind::Service)
+            .filter_map(|(reference, object)| match object {
+                Object::Service(service) => Some((reference, service.as_ref())),
+                Object::Node(_) => None,
+            })
+    }
+
+    /// All Nodes, in order of name.
+    pub fn nodes(&self) -> impl Iterator<Item = &Node> {
+        self.of_kind(Kind::Node).filter_map(|(_, object)| match object {
+            Object::Node(node) => Some(node.as_ref()),
+            Object::Service(_) => None,
+        })
+    }
+
+    /// All objects, in order of kind, namespace and name.
+    pub fn iter(&self) -> impl Iterator<Item = (&ObjectRef, &Object)> {
+        self.by_reference.iter()
+    }
+
+    /// How many objects.
+    pub fn len(&self) -> usize {
+        self.by_reference.len()
+    }
+
+    /// There is no object.
+    pub fn is_empty(&self) -> bool {
+        self.by_reference.is_empty()
+    }
+
+    /// Puts an object in, in place of one of the same kind, namespace and name, which it answers.
+    pub fn insert(&mut self, object: Object) -> Option<Object> {
+        self.by_reference.insert(object.reference(), object)
+    }
+
+    /// Makes a change true here; answers what was there before.
+    pub fn apply(&mut self, change: &Change) -> Option<Object> {
+        match &change.now {
+            Some(object) => self.by_reference.insert(change.reference.clone(), object.clone()),
+            None => self.by_reference.remove(&change.reference),
+        }
+    }
+
+    /// The changes that lead from `self` to `later`: what is new or different first, then what is gone, so that
+    /// whoever acts on them in order has what it needs before it takes away.
+    pub fn changes_to(&self, later: &Self) -> Vec<Change> {
+        let new = later
+            .iter()
+            .filter(|(reference, object)| !self.get(reference).is_some_and(|was| was.same_as(object)));
+        let gone = self
+            .by_reference
+            .keys()
+            .filter(|reference| !later.by_reference.contains_key(reference));
+        new.map(|(reference, object)| Change {
+            reference: reference.clone(),
+            now: Some(object.clone()),
+        })
+        .chain(gone.map(|reference| Change {
+            reference: reference.clone(),
+            now: None,
+        }))
+        .collect()
+    }
+
+    fn of_kind(&self, kind: Kind) -> impl Iterator<Item = (&ObjectRef, &Object)> {
+        let first = ObjectRef {
+            kind,
+            namespace: String::new(),
+            name: String::new(),
+        };
+        self.by_reference
+            .range(first..)
+            .take_while(move |(reference, _)| reference.kind == kind)
+    }
+}
+
+impl FromIterator<Object> for Objects {
+    /// Of two objects of one kind, namespace and name, the later one stays.
+    fn from_iter<I: IntoIterator<Item = Object>>(objects: I) -> Self {
+        Self {
+            by_reference: objects.into_iter().map(|object| (object.reference(), object)).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service(namespace: Option<&str>, name: &str, ip: Option<&str>) -> Object {
+        let mut service = Service::default();
+        service.metadata.namespace = namespace.map(str::to_owned);
+        service.metadata.name = Some(name.to_owned());
+        service.spec.get_or_insert_default().load_balancer_ip = ip.map(str::to_owned);
+        Object::Service(Arc::new(service))
+    }
+
+    fn node(name: &str) -> Object {
+        let mut node = Node::default();
+        node.metadata.name = Some(name.to_owned());
+        node.metadata.namespace = Some("ignored".to_owned());
+        Object::Node(Arc::new(node))
+    }
+
+    #[test]
+    fn each_kind_is_listed_apart_and_in_order() {
+        let objects: Objects = [
+            service(None, "web", None),
+            node("n2"),
+            service(Some("apps"), "web", None),
+            node("n1"),
+        ]
+        .into_iter()
+        .collect();
+        let named: Vec<String> = objects.iter().map(|(reference, _)| reference.to_string()).collect();
+        assert_eq!(named, ["Node n1", "Node n2", "Service apps/web", "Service default/web"]);
+        assert_eq!((objects.nodes().count(), objects.services().count()), (2, 2));
+        assert!(objects.service("default", "web").is_some());
+        assert!(objects.service("other", "web").is_none());
+    }
+
+    #[test]
+    fn changes_lead_from_one_snapshot_to_the_other() {
+        let before: Objects = [
+            service(None, "gone", None),
+            service(None, "same", None),
+            service(None, "moved", None),
+        ]
+        .into_iter()
+        .collect();
+        let after: Objects = [
+            service(None, "same", None),
+            service(None, "moved", Some("192.0.2.1")),
+            node("new"),
+        ]
+        .into_iter()
+        .collect();
+        let changes = before.changes_to(&after);
+        let said: Vec<(String, bool)> = changes
+            .iter()
+            .map(|change| (change.reference.to_string(), change.now.is_some()))
+            .collect();
+        let expected = [
+            ("Node new", true),
+            ("Service default/moved", true),
+            ("Service default/gone", false),
+        ];
+        assert_eq!(said, expected.map(|(name, there)| (name.to_owned(), there)));
+
+        let mut applied = before;
+        for change in &changes {
+            applied.apply(change);
+        }
+        assert_eq!(applied, after);
+        assert_eq!(applied.changes_to(&after), []);
+    }
+}

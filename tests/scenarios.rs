@@ -1,0 +1,37 @@
+//! Every scenario under `tests/scenarios` passes, run as `trueup test` runs them: with the guests that ship, as
+//! WebAssembly.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use trueup_runtime::registry::{Builtin, Registry};
+use trueup_runtime::scenario::{Guests, run_all};
+use trueup_runtime::{Engine, EngineOptions};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_scenario_of_the_project_passes() {
+    let shipped = trueup_guests_builtin::GUESTS.iter();
+    let builtins = shipped.map(|guest| Builtin {
+        name: guest.name,
+        version: guest.version,
+        bytes: guest.bytes,
+    });
+    let engine = Engine::new(&EngineOptions::default()).unwrap();
+    let guests = Guests::new(engine, Registry::new(builtins.collect()), BTreeMap::new());
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/scenarios");
+    let mut failures = Vec::new();
+    let summary = run_all(Arc::new(guests), &[folder], |outcome| {
+        if outcome.failure.is_some() {
+            failures.push(outcome.to_string());
+        }
+    })
+    .await;
+    assert_eq!(
+        summary.exit_code(),
+        0,
+        "{summary}\n{}\n{}",
+        summary.errors.join("\n"),
+        failures.join("\n")
+    );
+}

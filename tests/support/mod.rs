@@ -1,0 +1,434 @@
+//! What the tests of the whole system share: a copy of the quickstart in a folder of its own, the real binary run on it,
+//! and a simulated Engine in a process of its own.
+//!
+//! Asserts nothing about trueup but that it could be started; what it must do, each file of tests says itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+/// The token of every site, and what every Engine lets in. Long enough to be found nowhere by chance.
+pub(crate) const TOKEN: &str = "a-token-that-must-be-seen-nowhere-3141592653";
+
+/// On a machine that does other things too, a process may take long for what is done at once.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The binary, in an environment without any of trueup's variables.
+pub(crate) fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_trueup"));
+    for (name, _) in std::env::vars_os() {
+        if name.as_encoded_bytes().starts_with(b"TRUEUP_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// Runs the binary to its end.
+pub(crate) fn trueup<A: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = A>) -> Ran {
+    ran(program().args(args))
+}
+
+/// Runs a command to its end.
+pub(crate) fn ran(command: &mut Command) -> Ran {
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    Ran {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// How a program ended, and what it said. `{}` shows all of it, for the messages of assertions.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Ran {
+    /// The same, once the exit code is known to be this one.
+    #[track_caller]
+    pub(crate) fn exits(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "{self}");
+        self
+    }
+
+    pub(crate) fn last_line(&self) -> &str {
+        self.stdout.lines().last().unwrap_or_default()
+    }
+
+    /// The lines of stderr that hold this text.
+    pub(crate) fn said(&self, text: &str) -> Vec<&str> {
+        self.stderr.lines().filter(|line| line.contains(text)).collect()
+    }
+
+    /// The one JSON document that stdout is.
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("stdout is no JSON: {error}\n{self}"))
+    }
+}
+
+impl fmt::Display for Ran {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { code, stdout, stderr } = self;
+        write!(f, "exit code {code:?}\n--- stdout\n{stdout}--- stderr\n{stderr}---")
+    }
+}
+
+/// A copy of the quickstart, gone with this value.
+pub(crate) struct Site {
+    folder: TempDir,
+}
+
+impl Site {
+    /// As it ships, but for the port: several tests run at once.
+    pub(crate) fn quickstart() -> Self {
+        let site = Self::copied();
+        site.edit("trueup.toml", "url = \"http://127.0.0.1:9480\"\n", "");
+        site.edit("trueup.toml", "listen = \"127.0.0.1:9480\"", "listen = \"127.0.0.1:0\"");
+        site
+    }
+
+    /// With an Engine in another process, a guest that looks again soon, and a host that tries again soon.
+    pub(crate) fn against(engine: &Engine) -> Self {
+        let site = Self::copied();
+        let config = fs::read_to_string(site.path("trueup.toml")).unwrap();
+        let (before, _) = config.split_once("\n[sim.lbaas]").unwrap();
+        fs::write(
+            site.path("trueup.toml"),
+            format!("{before}\n[run]\nbackoff_initial_ms = 10\n"),
+        )
+        .unwrap();
+        site.edit("trueup.toml", "http://127.0.0.1:9480", engine.url());
+        site.edit("trueup.toml", "backoff_initial_ms = 200", "backoff_initial_ms = 20");
+        site
+    }
+
+    fn copied() -> Self {
+        let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/quickstart");
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("manifests")).unwrap();
+        for files in ["", "manifests"] {
+            for entry in fs::read_dir(shipped.join(files)).unwrap() {
+                let entry = entry.unwrap();
+                if entry.file_type().unwrap().is_file() {
+                    fs::copy(entry.path(), folder.path().join(files).join(entry.file_name())).unwrap();
+                }
+            }
+        }
+        let site = Self { folder };
+        fs::write(site.path("token"), TOKEN).unwrap();
+        site
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn state_dir(&self) -> PathBuf {
+        self.path(".trueup")
+    }
+
+    /// Replaces a text that stands in a file exactly once.
+    #[track_caller]
+    pub(crate) fn edit(&self, file: &str, from: &str, to: &str) {
+        let text = fs::read_to_string(self.path(file)).unwrap();
+        assert_eq!(
+            text.matches(from).count(),
+            1,
+            "`{from}` must stand once in {file}:\n{text}"
+        );
+        fs::write(self.path(file), text.replacen(from, to, 1)).unwrap();
+    }
+
+    /// Puts a manifest there, whole, as an editor does.
+    pub(crate) fn put_manifest(&self, name: &str, text: &str) {
+        let draft = self.path("draft");
+        fs::write(&draft, text).unwrap();
+        fs::rename(draft, self.path("manifests").join(name)).unwrap();
+    }
+
+    pub(crate) fn remove_manifest(&self, name: &str) {
+        fs::remove_file(self.path("manifests").join(name)).unwrap();
+    }
+
+    /// A command that takes the configuration: `run` or `plan`, and what else it is given.
+    pub(crate) fn command(&self, command: &str, args: &[&str]) -> Command {
+        let mut program = program();
+        program.arg(command).arg(self.folder()).args(args);
+        program
+    }
+
+    pub(crate) fn run_once(&self) -> Ran {
+        ran(&mut self.command("run", &["--once"]))
+    }
+
+    pub(crate) fn plan(&self) -> Ran {
+        ran(&mut self.command("plan", &[]))
+    }
+
+    /// The recordings, in order of their keys.
+    pub(crate) fn journals(&self) -> Vec<PathBuf> {
+        let files = files_under(&self.state_dir().join("journals"));
+        files
+            .into_iter()
+            .filter(|file| file.extension().is_some_and(|extension| extension == "jsonl"))
+            .collect()
+    }
+
+    /// Starts a command that goes on until it is stopped.
+    pub(crate) fn start(&self, command: &str, args: &[&str]) -> Started {
+        let said = tempfile::tempdir().unwrap();
+        let file = |name| File::create(said.path().join(name)).unwrap();
+        let child = self
+            .command(command, args)
+            .stdin(Stdio::null())
+            .stdout(file("stdout"))
+            .stderr(file("stderr"))
+            .spawn()
+            .unwrap();
+        Started { child, said }
+    }
+}
+
+/// All files below a folder, in order; none where there is no such folder.
+pub(crate) fn files_under(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return Vec::new();
+    };
+    let mut files = Vec::new();
+    for entry in entries {
+        let entry = entry.unwrap();
+        if entry.file_type().unwrap().is_dir() {
+            files.extend(files_under(&entry.path()));
+        } else {
+            files.push(entry.path());
+        }
+    }
+    files.sort();
+    files
+}
+
+/// A program that runs; killed with this value, where it still does.
+pub(crate) struct Started {
+    child: Child,
+    said: TempDir,
+}
+
+impl Started {
+    pub(crate) fn stdout(&self) -> String {
+        fs::read_to_string(self.said.path().join("stdout")).unwrap()
+    }
+
+    pub(crate) fn stderr(&self) -> String {
+        fs::read_to_string(self.said.path().join("stderr")).unwrap()
+    }
+
+    /// Waits until stdout holds this text.
+    #[track_caller]
+    pub(crate) fn wait_for(&mut self, text: &str) {
+        wait_until(&format!("`{text}` on stdout"), || {
+            assert!(
+                self.ended().is_none(),
+                "it ended:\n{}\n{}",
+                self.stdout(),
+                self.stderr()
+            );
+            self.stdout().contains(text)
+        });
+    }
+
+    /// How it ended, where it has.
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
+    }
+
+    /// Asks it to end, as the system does when it goes down (SIGTERM), and answers how it did and how long it took.
+    pub(crate) fn terminate(mut self) -> (Ran, Duration) {
+        let began = Instant::now();
+        let id = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+        let mut code = None;
+        wait_until("the program's end", || {
+            code = self.ended();
+            code.is_some()
+        });
+        let ran = Ran {
+            code: code.and_then(|status| status.code()),
+            stdout: self.stdout(),
+            stderr: self.stderr(),
+        };
+        (ran, began.elapsed())
+    }
+
+    /// Ends it at once, as `kill -9` does.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+/// Looks again and again until it is so.
+#[track_caller]
+pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "waited {} s for {what}", PATIENCE.as_secs());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A resource, as the Engine has it: fields by name, references as identifiers.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub(crate) struct Object {
+    pub(crate) kind: String,
+    pub(crate) identifier: String,
+    pub(crate) fields: BTreeMap<String, Value>,
+    pub(crate) tags: BTreeSet<String>,
+    pub(crate) state: String,
+}
+
+impl Object {
+    /// A field as text, whatever it holds; empty where there is none.
+    pub(crate) fn field(&self, name: &str) -> String {
+        match self.fields.get(name) {
+            Some(Value::String(text)) => text.clone(),
+            Some(other) => other.to_string(),
+            None => String::new(),
+        }
+    }
+
+    pub(crate) fn name(&self) -> String {
+        self.field("name")
+    }
+}
+
+/// `trueup sim lbaas` in a process of its own, ended with this value.
+pub(crate) struct Engine {
+    child: Child,
+    url: String,
+}
+
+impl Engine {
+    pub(crate) fn start(args: &[&str]) -> Self {
+        let mut child = program()
+            .args(["sim", "lbaas", "--listen", "127.0.0.1:0", "--token", TOKEN])
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let url = line
+            .trim()
+            .strip_prefix("listening on ")
+            .unwrap_or_else(|| panic!("`{line}` is no address"));
+        Self {
+            child,
+            url: url.to_owned(),
+        }
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// All that was ever created and is still there, by kind and identifier; load balancers apart.
+    pub(crate) fn objects(&self) -> Vec<Object> {
+        serde_json::from_value(self.get("/state")["objects"].take()).unwrap()
+    }
+
+    /// The objects of one Service of the quickstart: `web.default`.
+    pub(crate) fn objects_of(&self, service: &str) -> Vec<Object> {
+        let suffix = format!(".{service}.quickstart");
+        self.objects()
+            .into_iter()
+            .filter(|object| object.name().ends_with(&suffix))
+            .collect()
+    }
+
+    /// How many requests of each kind came so far: `POST /api/LBaaS/v1/backend.json`.
+    pub(crate) fn requests(&self) -> BTreeMap<String, u64> {
+        serde_json::from_value(self.get("/requests")["requests"].take()).unwrap()
+    }
+
+    /// Those of them that are no reads.
+    pub(crate) fn writes(&self) -> BTreeMap<String, u64> {
+        self.requests()
+            .into_iter()
+            .filter(|(request, _)| !request.starts_with("GET "))
+            .collect()
+    }
+
+    /// Has something go wrong.
+    pub(crate) fn fault(&self, fault: &Value) {
+        self.answer(HTTP.client.post(self.address("/faults")).json(fault));
+    }
+
+    fn get(&self, path: &str) -> Value {
+        serde_json::from_slice(&self.answer(HTTP.client.get(self.address(path)))).unwrap()
+    }
+
+    fn address(&self, path: &str) -> String {
+        format!("{}{path}", self.url)
+    }
+
+    fn answer(&self, request: reqwest::RequestBuilder) -> Vec<u8> {
+        HTTP.runtime.block_on(async {
+            let answer = request.send().await.unwrap().error_for_status().unwrap();
+            answer.bytes().await.unwrap().to_vec()
+        })
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+/// What speaks HTTP for tests, which are not async themselves.
+struct Http {
+    runtime: Runtime,
+    client: reqwest::Client,
+}
+
+static HTTP: LazyLock<Http> = LazyLock::new(|| {
+    // Plain HTTP alone is spoken, but a client is not built without something for TLS. Another may have been first.
+    _ = rustls::crypto::ring::default_provider().install_default();
+    let client = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().unwrap();
+    Http {
+        runtime: Runtime::new().unwrap(),
+        client,
+    }
+});
