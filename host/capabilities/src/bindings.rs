@@ -5,7 +5,7 @@
 #![expect(missing_docs, reason = "generated from wit/, where the documentation stands")]
 
 wasmtime::component::bindgen!({
-    path: ["../../wit/host", "../../wit/guest", "../../wit/lbaas"],
+    path: ["../../wit/host", "../../wit/guest", "../../wit/lbaas", "../../wit/checkpoint", "../../wit/cri"],
     inline: "
         package trueup:capabilities;
         world capabilities {
@@ -15,6 +15,8 @@ wasmtime::component::bindgen!({
             import trueup:host/random@0.1.0;
             import trueup:host/metrics@0.1.0;
             import trueup:lbaas/api@0.1.0;
+            import trueup:checkpoint/store@0.1.0;
+            import trueup:cri/sandboxes@0.1.0;
         }
     ",
     world: "trueup:capabilities/capabilities",
@@ -28,4 +30,4 @@ wasmtime::component::bindgen!({
     additional_derives: [Clone, PartialEq, serde::Serialize, serde::Deserialize],
 });
 
-pub use trueup::{host, lbaas};
+pub use trueup::{checkpoint, cri, host, lbaas};

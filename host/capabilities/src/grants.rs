@@ -9,8 +9,15 @@ use serde::{Deserialize, Serialize};
 /// The scope that holds everything.
 pub const EVERYTHING: &str = "*";
 
-/// What may be granted beyond log, clock, timers, random and metrics: `lbaas`, scoped by load balancer identifiers.
-pub const CAPABILITIES: [&str; 1] = ["lbaas"];
+/// The one scope of `checkpoint`: the instance's own storage.
+pub const OWN: &str = "own";
+
+/// The one scope of `cri`: the running sandboxes of the container runtime.
+pub const SANDBOXES: &str = "sandboxes";
+
+/// What may be granted beyond log, clock, timers, random and metrics: `checkpoint` (its scope is [`OWN`]), `cri` (its
+/// scope is [`SANDBOXES`]), and `lbaas`, scoped by load balancer identifiers.
+pub const CAPABILITIES: [&str; 3] = ["checkpoint", "cri", "lbaas"];
 
 /// What one guest is granted. The default grants nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -12,7 +12,9 @@ use serde_json::value::RawValue;
 use trueup_journal::{Refusal, Tape, TapeError};
 
 use crate::bindings::host::{clock, log, metrics, random, timers};
+use crate::checkpoint;
 use crate::clock::{Clock, SystemClock};
+use crate::cri;
 use crate::grants::Grants;
 use crate::lbaas;
 use crate::log::{Log, TracingLog};
@@ -48,6 +50,10 @@ pub struct Backends {
     pub metrics: Arc<Registry>,
     /// The Engine; none where the configuration names no backend: every call answers `unavailable`.
     pub lbaas: Option<Arc<dyn lbaas::Api>>,
+    /// This instance's own durable storage; none: every call answers `unavailable`.
+    pub checkpoint: Option<Arc<dyn checkpoint::Store>>,
+    /// The container runtime; none: every call answers an error.
+    pub sandboxes: Option<Arc<dyn cri::Runtime>>,
 }
 
 impl Default for Backends {
@@ -59,6 +65,8 @@ impl Default for Backends {
             log: Arc::new(TracingLog),
             metrics: Arc::default(),
             lbaas: None,
+            checkpoint: None,
+            sandboxes: None,
         }
     }
 }

@@ -9,7 +9,9 @@
 #![forbid(unsafe_code)]
 
 pub mod bindings;
+pub mod checkpoint;
 pub mod clock;
+pub mod cri;
 pub mod faults;
 pub mod grants;
 pub mod host;

@@ -3,6 +3,8 @@
 //! Counted on the value, not on its JSON, so that the limit holds, and costs little, whether or not anything is
 //! recorded.
 
+use crate::checkpoint::{self, Saved};
+use crate::cri::Sandbox;
 use crate::lbaas::{Error, Object, Spec, State};
 
 /// The bytes that a value brings into a guest's memory, roughly: its own and those of its texts.
@@ -30,6 +32,31 @@ impl AnswerSize for String {
 impl<T: AnswerSize> AnswerSize for Vec<T> {
     fn bytes(&self) -> usize {
         size_of::<Self>() + self.iter().map(AnswerSize::bytes).sum::<usize>()
+    }
+}
+
+impl<T: AnswerSize> AnswerSize for Option<T> {
+    fn bytes(&self) -> usize {
+        self.as_ref().map_or(size_of::<Self>(), AnswerSize::bytes)
+    }
+}
+
+impl AnswerSize for Saved {
+    fn bytes(&self) -> usize {
+        self.data.bytes() + self.entries.bytes()
+    }
+}
+
+impl AnswerSize for checkpoint::Error {
+    fn bytes(&self) -> usize {
+        let (Self::Unavailable(text) | Self::Corrupt(text) | Self::AccessDenied(text)) = self;
+        size_of::<Self>() + text.len()
+    }
+}
+
+impl AnswerSize for Sandbox {
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.id.len() + self.ip.len() + self.namespace.len() + self.name.len()
     }
 }
 

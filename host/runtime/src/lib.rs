@@ -10,6 +10,7 @@
 pub mod config;
 pub mod guests;
 pub mod instance;
+pub mod ipam;
 pub mod plan;
 pub mod registry;
 pub mod replay;

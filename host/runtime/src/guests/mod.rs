@@ -3,6 +3,7 @@
 //! Each world has a module with its bindings; everything above this module speaks JSON by the WIT's names.
 
 pub mod dispatch;
+pub mod ipam;
 pub mod lbaas;
 
 use serde_json::value::RawValue;
@@ -23,19 +24,33 @@ pub struct World {
 }
 
 /// Every world that this build knows.
-pub const WORLDS: &[World] = &[World {
-    name: "trueup:lbaas/lbaas-reconciler@0.1.0",
-    imports: &[
-        "trueup:host/clock@0.1.0",
-        "trueup:host/log@0.1.0",
-        "trueup:host/metrics@0.1.0",
-        "trueup:host/random@0.1.0",
-        "trueup:lbaas/api@0.1.0",
-        "trueup:lbaas/types@0.1.0",
-    ],
-    exports: &["trueup:guest/lifecycle@0.1.0", "trueup:lbaas/reconciliation@0.1.0"],
-    calls: lbaas::CALLS,
-}];
+pub const WORLDS: &[World] = &[
+    World {
+        name: ipam::WORLD,
+        imports: &[
+            "trueup:checkpoint/store@0.1.0",
+            "trueup:cri/sandboxes@0.1.0",
+            "trueup:host/clock@0.1.0",
+            "trueup:host/log@0.1.0",
+            "trueup:host/metrics@0.1.0",
+        ],
+        exports: &["trueup:guest/lifecycle@0.1.0", "trueup:ipam/datastore@0.1.0"],
+        calls: ipam::CALLS,
+    },
+    World {
+        name: lbaas::WORLD,
+        imports: &[
+            "trueup:host/clock@0.1.0",
+            "trueup:host/log@0.1.0",
+            "trueup:host/metrics@0.1.0",
+            "trueup:host/random@0.1.0",
+            "trueup:lbaas/api@0.1.0",
+            "trueup:lbaas/types@0.1.0",
+        ],
+        exports: &["trueup:guest/lifecycle@0.1.0", "trueup:lbaas/reconciliation@0.1.0"],
+        calls: lbaas::CALLS,
+    },
+];
 
 impl World {
     /// The world of a guest, found from its exports.
@@ -94,11 +109,13 @@ pub struct Program {
 }
 
 enum Linked {
+    Ipam(ipam::IpamDatastorePre<Data>),
     Lbaas(lbaas::LbaasReconcilerPre<Data>),
 }
 
 /// An instance of one of the worlds.
 pub(crate) enum Running {
+    Ipam(Instance<ipam::IpamDatastore>),
     Lbaas(Instance<lbaas::LbaasReconciler>),
 }
 
@@ -106,6 +123,7 @@ pub(crate) enum Running {
 macro_rules! each {
     ($running:expr, $instance:ident => $body:expr) => {
         match $running {
+            Running::Ipam($instance) => $body,
             Running::Lbaas($instance) => $body,
         }
     };
@@ -118,7 +136,11 @@ impl Program {
     /// One line: why this guest can't run here.
     pub fn new(engine: &Engine, guest: Guest) -> Result<Self, String> {
         let world = World::of(&guest)?;
-        let linked = lbaas::link(engine, &guest).map(Linked::Lbaas).map_err(|error| {
+        let linked = match world.name {
+            ipam::WORLD => ipam::link(engine, &guest).map(Linked::Ipam),
+            _ => lbaas::link(engine, &guest).map(Linked::Lbaas),
+        };
+        let linked = linked.map_err(|error| {
             format!(
                 "guest `{}@{}` does not fit its world {}: {error:#}",
                 guest.name, guest.version, world.name
@@ -134,6 +156,11 @@ impl Program {
         cpu_max: std::time::Duration,
     ) -> Result<Running, (Box<Host>, CallError)> {
         match &self.linked {
+            Linked::Ipam(linked) => Instance::new(engine, host, cpu_max, async |store| {
+                linked.instantiate_async(store).await
+            })
+            .await
+            .map(Running::Ipam),
             Linked::Lbaas(linked) => Instance::new(engine, host, cpu_max, async |store| {
                 linked.instantiate_async(store).await
             })
@@ -147,6 +174,7 @@ impl Running {
     /// Calls an export by its name; `lifecycle` is the same in every world.
     pub(crate) async fn dispatch(&mut self, call: &str, args: &RawValue) -> dispatch::Answer {
         match self {
+            Self::Ipam(instance) => ipam::dispatch(instance, call, args).await,
             Self::Lbaas(instance) => lbaas::dispatch(instance, call, args).await,
         }
     }

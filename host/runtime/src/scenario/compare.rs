@@ -68,6 +68,22 @@ pub(super) fn sorted_resources(mut resources: Vec<Value>) -> Value {
     Value::Array(resources)
 }
 
+/// What is stored; `data` is compared as JSON where both sides are JSON text.
+pub(super) fn checkpoints(mut expected: Value, mut was: Value) -> Option<Problem> {
+    let json = |checkpoint: &Value| -> Option<Value> {
+        let data = checkpoint.get("data")?.as_str()?;
+        serde_json::from_str(data).ok()
+    };
+    if let (Some(wanted), Some(is)) = (json(&expected), json(&was)) {
+        for (checkpoint, data) in [(&mut expected, wanted), (&mut was, is)] {
+            if let Some(place) = checkpoint.get_mut("data") {
+                *place = data;
+            }
+        }
+    }
+    values("checkpoint", &expected, &was)
+}
+
 /// Numbers in one spelling: a whole number that was written, or came, as `5.0` is 5.
 fn plain(value: &Value) -> Value {
     match value {
@@ -104,6 +120,24 @@ mod tests {
         assert!(values("it", &json!(5), &json!("5")).is_some());
         assert!(values("it", &json!(u64::MAX), &json!(18_446_744_073_709_551_615.0)).is_some());
         assert!(values("it", &json!(null), &json!({})).is_some());
+    }
+
+    #[test]
+    fn stored_data_is_compared_as_json_where_both_sides_are() {
+        let stored = |data: &str| json!({"data": data, "entries": ["{}"]});
+        assert_eq!(
+            checkpoints(stored(r#"{"a":1,"b":[]}"#), stored(r#"{"b": [], "a": 1}"#)),
+            None
+        );
+        assert_eq!(checkpoints(stored("no JSON"), stored("no JSON")), None);
+        assert_eq!(checkpoints(Value::Null, Value::Null), None);
+        let problem = checkpoints(stored(r#"{"a":1}"#), stored(r#"{"a":2}"#)).unwrap();
+        assert_eq!(problem.differences[0].path, "data.a");
+        assert!(
+            checkpoints(stored("x"), stored(r#""x""#)).is_some(),
+            "text is not a JSON string"
+        );
+        assert!(checkpoints(Value::Null, stored("x")).is_some());
     }
 
     #[test]

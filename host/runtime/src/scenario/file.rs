@@ -100,16 +100,17 @@ fn given(node: &Node, place: &str) -> Result<Given, ParseError> {
         place,
         &["now_ms", "checkpoint", "sandboxes", "etcd", "lbaas", "neg"],
     )?;
-    let sandbox = |node: &Node, place: &str| records(node, place, &["id", "ip", "namespace", "name"]);
+    let checkpoint = |node: &Node, place: &str| checkpoint(node, place).and_then(|_| typed(node, place));
+    let sandboxes = |node: &Node, place: &str| list(node, place, typed);
     let others = [
-        ("checkpoint", fields.read("checkpoint", checkpoint)?),
-        ("sandboxes", fields.read("sandboxes", sandbox)?),
         ("etcd", fields.read("etcd", texts)?),
         ("neg", fields.read("neg", negs)?),
     ];
     Ok(Given {
         now_ms: fields.read("now_ms", count)?.unwrap_or_default(),
         lbaas: fields.read("lbaas", given_lbaas)?,
+        checkpoint: fields.read("checkpoint", checkpoint)?.flatten(),
+        sandboxes: fields.read("sandboxes", sandboxes)?.unwrap_or_default(),
         others: others
             .into_iter()
             .filter_map(|(key, value)| Some((key, value?)))
@@ -329,12 +330,12 @@ fn expected_state(node: &Node, place: &str) -> Result<ExpectedState, ParseError>
     let fields = Fields::of(node, place, &["etcd", "checkpoint", "lbaas", "neg", "metrics"])?;
     let others = [
         ("etcd", fields.read("etcd", texts)?),
-        ("checkpoint", fields.read("checkpoint", checkpoint)?),
         ("neg", fields.read("neg", negs)?),
     ];
     Ok(ExpectedState {
         lbaas: fields.read("lbaas", expected_objects)?,
         metrics: fields.read("metrics", metrics)?,
+        checkpoint: fields.read("checkpoint", checkpoint)?,
         others: others
             .into_iter()
             .filter_map(|(key, value)| Some((key, value?)))

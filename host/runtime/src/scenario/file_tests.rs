@@ -91,6 +91,7 @@ steps:
         },
         Action::Restart { carry_state: true },
         Action::ExpectState(ExpectedState {
+            checkpoint: None,
             lbaas: Some(vec![]),
             metrics: Some(BTreeMap::from([("m{a=\"b\"}".to_owned(), 5.0)])),
             others: BTreeMap::from([("neg", json!({"negs": []}))]),

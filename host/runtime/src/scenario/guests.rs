@@ -99,6 +99,8 @@ impl Stage for Guests {
                 log: Arc::new(NoLog),
                 metrics: Arc::clone(&world.metrics),
                 lbaas: Some(world.lbaas.clone()),
+                checkpoint: Some(world.checkpoint.clone()),
+                sandboxes: Some(world.sandboxes.clone()),
             };
             let limits = Limits::default();
             let host = Host::new(identity, Tape::memory(), Grants::everything(), backends, limits);

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
+use trueup_capabilities::checkpoint::Saved;
+use trueup_capabilities::cri::Sandbox;
 use trueup_capabilities::faults::Fault;
 use trueup_capabilities::lbaas::{State, simulated::Resource};
 
@@ -34,6 +36,10 @@ pub struct Given {
     pub now_ms: u64,
     /// The LBaaS API.
     pub lbaas: Option<GivenLbaas>,
+    /// What is stored; none: nothing ever was.
+    pub checkpoint: Option<Saved>,
+    /// What the container runtime runs.
+    pub sandboxes: Vec<Sandbox>,
     /// Parts of the format whose capability this build has no simulation of, by key.
     pub others: BTreeMap<&'static str, Value>,
 }
@@ -114,6 +120,8 @@ pub struct ExpectedState {
     pub lbaas: Option<Vec<Value>>,
     /// Series to number.
     pub metrics: Option<BTreeMap<String, f64>>,
+    /// What is stored, `null` for nothing.
+    pub checkpoint: Option<Value>,
     /// Parts of the format whose capability this build has no simulation of, by key.
     pub others: BTreeMap<&'static str, Value>,
 }

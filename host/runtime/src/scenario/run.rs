@@ -291,7 +291,15 @@ impl Run<'_> {
                 .collect();
             compare::values("metrics", &json!(series), &json!(now))
         });
-        others.chain(lbaas).chain(metrics).collect()
+        let checkpoint = expected.checkpoint.as_ref().and_then(|saved| {
+            let now = match serde_json::to_value(self.world.checkpoint.saved()) {
+                Ok(now) => now,
+                Err(error) => return Some(said(format!("checkpoint is no JSON: {error}"))),
+            };
+            let expected = self.filled(saved);
+            compare::checkpoints(expected, now)
+        });
+        others.chain(lbaas).chain(checkpoint).chain(metrics).collect()
     }
 
     /// The value with every `${name}` in its strings replaced by what was saved under that name: text as it is,

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use trueup_capabilities::Answer;
+use trueup_capabilities::checkpoint;
 use trueup_capabilities::clock::{Clock, VirtualClock};
+use trueup_capabilities::cri;
 use trueup_capabilities::faults::Faults;
 use trueup_capabilities::lbaas::simulated::Simulated;
 use trueup_capabilities::metrics::Registry;
@@ -80,13 +82,17 @@ pub struct World {
     pub faults: Arc<Faults>,
     /// The LBaaS API.
     pub lbaas: Arc<Simulated>,
+    /// What is stored; it outlives instances.
+    pub checkpoint: Arc<checkpoint::simulated::Simulated>,
+    /// The container runtime.
+    pub sandboxes: Arc<cri::simulated::Simulated>,
     /// Metrics of every instance.
     pub metrics: Arc<Registry>,
 }
 
 impl World {
     /// The imports that answer a fault; one on any other import would never be asked for.
-    pub const FAULTED: [&'static str; 9] = [
+    pub const FAULTED: [&'static str; 13] = [
         "api.create",
         "api.destroy",
         "api.get",
@@ -96,12 +102,18 @@ impl World {
         "clock.now-ms",
         "clock.sleep-ms",
         "random.next-u64",
+        "sandboxes.list-running",
+        "store.append",
+        "store.checkpoint",
+        "store.restore",
     ];
 
     /// The world as it is `given`.
     pub(super) fn new(given: Given) -> Self {
         let clock = Arc::new(VirtualClock::new(given.now_ms));
         let faults = Arc::new(Faults::default());
+        let checkpoint = checkpoint::simulated::Simulated::new(faults.clone(), given.checkpoint);
+        let sandboxes = cri::simulated::Simulated::new(faults.clone(), given.sandboxes);
         let given = given.lbaas.unwrap_or_default();
         let lbaas = Simulated::new(clock.clone(), faults.clone(), given.settle_ms);
         for (identifier, state) in given.load_balancers {
@@ -114,6 +126,8 @@ impl World {
             clock,
             faults,
             lbaas: Arc::new(lbaas),
+            checkpoint: Arc::new(checkpoint),
+            sandboxes: Arc::new(sandboxes),
             metrics: Arc::default(),
         }
     }

@@ -11,6 +11,9 @@ use super::dispatch::{self, Answer, lifecycle};
 /// The name of this guest in configuration and state, whatever the component calls itself.
 pub const NAME: &str = "lbaas";
 
+/// Its world, as WIT names it.
+pub const WORLD: &str = "trueup:lbaas/lbaas-reconciler@0.1.0";
+
 #[expect(missing_docs, reason = "generated from wit/, where the documentation stands")]
 mod bindings {
     wasmtime::component::bindgen!({

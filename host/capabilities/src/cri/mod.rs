@@ -1,0 +1,18 @@
+//! `trueup:cri/sandboxes`: the container runtime's running pod sandboxes.
+//!
+//! ```text
+//! guest -> binding (grant, tape) -> Runtime: simulated, or CRI v1 over the runtime's socket
+//! ```
+
+mod binding;
+pub mod simulated;
+
+pub use crate::bindings::cri::sandboxes::Sandbox;
+
+use crate::Answer;
+
+/// A container runtime, real or simulated.
+pub trait Runtime: Send + Sync {
+    /// Running sandboxes that have an address of their own, by id; one record for each address.
+    fn list_running(&self) -> Answer<'_, Result<Vec<Sandbox>, String>>;
+}

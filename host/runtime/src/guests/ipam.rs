@@ -1,0 +1,170 @@
+//! The world `trueup:ipam/ipam-datastore`: its bindings, and its exports by name.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use trueup_engine::{Data, Engine, Guest, Instance};
+
+use super::dispatch::{self, Answer, lifecycle};
+
+/// The name of this guest in configuration and state, whatever the component calls itself.
+pub const NAME: &str = "ipam";
+
+/// Its world, as WIT names it.
+pub const WORLD: &str = "trueup:ipam/ipam-datastore@0.1.0";
+
+#[expect(missing_docs, reason = "generated from wit/, where the documentation stands")]
+mod bindings {
+    wasmtime::component::bindgen!({
+        path: [
+            "../../wit/host",
+            "../../wit/guest",
+            "../../wit/checkpoint",
+            "../../wit/cri",
+            "../../wit/ipam",
+        ],
+        world: "trueup:ipam/ipam-datastore",
+        with: {
+            "trueup:host": trueup_capabilities::bindings::host,
+            "trueup:checkpoint": trueup_capabilities::bindings::checkpoint,
+            "trueup:cri": trueup_capabilities::bindings::cri,
+        },
+        require_store_data_send: true,
+        exports: { default: async },
+        additional_derives: [Clone, PartialEq, serde::Serialize, serde::Deserialize],
+    });
+}
+
+pub use bindings::exports::trueup::ipam::datastore::{
+    AddressInfo, Assignment, Eni, EniInfos, Error, IpamKey, PodIpInfo, Stats,
+};
+pub use bindings::{IpamDatastore, IpamDatastorePre};
+
+/// Links a guest of this world.
+///
+/// # Errors
+/// Where an import or export does not have the type that `wit/` gives it.
+pub fn link(engine: &Engine, guest: &Guest) -> wasmtime::Result<IpamDatastorePre<Data>> {
+    let mut linker = trueup_engine::linker(engine);
+    IpamDatastore::add_to_linker::<_, wasmtime::component::HasSelf<_>>(&mut linker, |data: &mut Data| &mut data.host)?;
+    IpamDatastorePre::new(linker.instantiate_pre(guest.component())?)
+}
+
+/// The arguments of `datastore.add-eni`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AddEni {
+    /// The interface's id.
+    pub eni_id: String,
+    /// Its device number.
+    pub device_number: i32,
+    /// Whether it is the node's first interface.
+    pub is_primary: bool,
+    /// Whether it carries branch interfaces.
+    pub is_trunk: bool,
+}
+
+/// The arguments of `datastore.add-ipv4-address-to-store`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AddAddress {
+    /// The interface's id.
+    pub eni_id: String,
+    /// Dotted IPv4.
+    pub ipv4: String,
+}
+
+/// The arguments of `datastore.del-ipv4-address-from-store`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct DelAddress {
+    /// The interface's id.
+    pub eni_id: String,
+    /// Dotted IPv4.
+    pub ipv4: String,
+    /// Also from a pod.
+    pub force: bool,
+}
+
+/// The arguments of calls about one pod.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct OfKey {
+    /// The pod's interface.
+    pub key: IpamKey,
+}
+
+/// The arguments of calls about one interface.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct OfEni {
+    /// The interface's id.
+    pub eni_id: String,
+}
+
+/// The arguments of `datastore.remove-eni-from-data-store`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RemoveEni {
+    /// The interface's id.
+    pub eni_id: String,
+    /// Also from pods.
+    pub force: bool,
+}
+
+/// The arguments of `datastore.remove-unused-eni-from-store`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RemoveUnusedEni {
+    /// Free addresses that the others must have; 0: any number will do.
+    pub warm_ip_target: u32,
+    /// Addresses that the others must have, free or not; 0: any number will do.
+    pub minimum_ip_target: u32,
+}
+
+/// The arguments of `datastore.get-eni-needs-ip`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct EniNeedsIp {
+    /// Addresses that an interface may have.
+    pub max_ip_per_eni: u32,
+    /// Whether primary interfaces are passed over.
+    pub skip_primary: bool,
+}
+
+/// Calls without arguments.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Nothing {}
+
+/// The exports by name: what each takes, and how it is called.
+macro_rules! exports {
+    ($($name:literal: $args:ty => |$export:ident, $store:ident, $a:ident| $call:expr;)*) => {
+        /// What a guest of this world can be called for, beside `lifecycle`.
+        pub const CALLS: &[&str] = &[$($name),*];
+
+        pub(super) async fn dispatch(instance: &mut Instance<IpamDatastore>, call: &str, args: &RawValue) -> Answer {
+            match call {
+                $($name => {
+                    let $a = dispatch::args::<$args>(call, args)?;
+                    instance.enter();
+                    let ($store, bindings) = instance.parts();
+                    let $export = bindings.trueup_ipam_datastore();
+                    let result = $call.await;
+                    dispatch::answer(instance, call, result)
+                })*
+                _ => lifecycle!(instance, call, args, CALLS),
+            }
+        }
+    };
+}
+
+exports! {
+    "datastore.add-eni": AddEni => |e, s, a| e.call_add_eni(s, &a.eni_id, a.device_number, a.is_primary, a.is_trunk);
+    "datastore.add-ipv4-address-to-store": AddAddress => |e, s, a| e.call_add_ipv4_address_to_store(s, &a.eni_id, &a.ipv4);
+    "datastore.allocated-ips": Nothing => |e, s, _a| e.call_allocated_ips(s);
+    "datastore.assign-pod-ipv4-address": OfKey => |e, s, a| e.call_assign_pod_ipv4_address(s, &a.key);
+    "datastore.del-ipv4-address-from-store": DelAddress => |e, s, a| e.call_del_ipv4_address_from_store(s, &a.eni_id, &a.ipv4, a.force);
+    "datastore.find-address-for-sandbox": OfKey => |e, s, a| e.call_find_address_for_sandbox(s, &a.key);
+    "datastore.freeable-ips": OfEni => |e, s, a| e.call_freeable_ips(s, &a.eni_id);
+    "datastore.get-eni-infos": Nothing => |e, s, _a| e.call_get_eni_infos(s);
+    "datastore.get-eni-ips": OfEni => |e, s, a| e.call_get_eni_ips(s, &a.eni_id);
+    "datastore.get-eni-needs-ip": EniNeedsIp => |e, s, a| e.call_get_eni_needs_ip(s, a.max_ip_per_eni, a.skip_primary);
+    "datastore.get-enis": Nothing => |e, s, _a| e.call_get_enis(s);
+    "datastore.get-stats": Nothing => |e, s, _a| e.call_get_stats(s);
+    "datastore.get-trunk-eni": Nothing => |e, s, _a| e.call_get_trunk_eni(s);
+    "datastore.read-backing-store": Nothing => |e, s, _a| e.call_read_backing_store(s);
+    "datastore.remove-eni-from-data-store": RemoveEni => |e, s, a| e.call_remove_eni_from_data_store(s, &a.eni_id, a.force);
+    "datastore.remove-unused-eni-from-store": RemoveUnusedEni => |e, s, a| e.call_remove_unused_eni_from_store(s, a.warm_ip_target, a.minimum_ip_target);
+    "datastore.unassign-pod-ipv4-address": OfKey => |e, s, a| e.call_unassign_pod_ipv4_address(s, &a.key);
+}
