@@ -7,6 +7,7 @@ use std::net::Ipv4Addr;
 use serde_json::{Map, Value};
 
 use crate::error::{CniError, shown};
+use crate::host::Line;
 use crate::request::PROTOCOL;
 
 /// What the host said.
@@ -39,12 +40,16 @@ impl NoAnswer {
 }
 
 impl Answer {
-    /// Reads the line, without its end. Members that nobody named are passed over.
+    /// Reads the line. Members that nobody named are passed over; a line whose end alone is missing counts.
     ///
     /// # Errors
-    /// `Garbled` where it is no answer, `Unusable` where it is one of another version of the protocol.
-    pub(crate) fn parse(line: &[u8]) -> Result<Self, NoAnswer> {
-        let value = serde_json::from_slice(line).map_err(|error| garbled(&format!("it is not JSON: {error}")))?;
+    /// `Garbled` where it is no answer, `Unusable` where it is one of another version of the protocol, `Down` where the
+    /// host closed the connection in the middle of it.
+    pub(crate) fn parse(line: &Line) -> Result<Self, NoAnswer> {
+        let value = serde_json::from_slice(&line.bytes).map_err(|error| match (error.is_eof(), line.ended) {
+            (true, false) => NoAnswer::Down("the host hung up in the middle of its answer; was it stopped?".to_owned()),
+            _ => garbled(&format!("it is not JSON: {error}")),
+        })?;
         let Value::Object(mut answer) = value else {
             return Err(garbled("it is not a JSON object"));
         };
@@ -124,13 +129,18 @@ mod tests {
 
     use super::*;
 
+    fn parse(line: &[u8]) -> Result<Answer, NoAnswer> {
+        let bytes = line.to_owned();
+        Answer::parse(&Line { bytes, ended: true })
+    }
+
     #[test]
     fn an_answer_is_ok_or_an_error() {
         assert_eq!(
-            Answer::parse(br#"{"v":1,"ok":{"ip":"10.0.0.5","deviceNumber":1},"more":true}"#),
+            parse(br#"{"v":1,"ok":{"ip":"10.0.0.5","deviceNumber":1},"more":true}"#),
             Ok(Answer::Ok(json!({"ip": "10.0.0.5", "deviceNumber": 1})))
         );
-        assert_eq!(Answer::parse(br#"{"v":1,"ok":null}"#), Ok(Answer::Ok(Value::Null)));
+        assert_eq!(parse(br#"{"v":1,"ok":null}"#), Ok(Answer::Ok(Value::Null)));
         let refused = |details: Option<&str>| {
             Ok(Answer::Refused(CniError {
                 code: 11,
@@ -139,12 +149,12 @@ mod tests {
             }))
         };
         assert_eq!(
-            Answer::parse(br#"{"v":1,"error":{"code":11,"msg":"no address is free","details":"net/c1/eth0"}}"#),
+            parse(br#"{"v":1,"error":{"code":11,"msg":"no address is free","details":"net/c1/eth0"}}"#),
             refused(Some("net/c1/eth0"))
         );
         for without in [r#""details":"""#, r#""details":null"#, r#""more":1"#] {
             let line = format!(r#"{{"v":1,"error":{{"code":11,"msg":"no address is free",{without}}}}}"#);
-            assert_eq!(Answer::parse(line.as_bytes()), refused(None));
+            assert_eq!(parse(line.as_bytes()), refused(None));
         }
     }
 
@@ -167,18 +177,36 @@ mod tests {
             r#"{"v":1,"error":{"code":4294967296,"msg":"no"}}"#,
             r#"{"v":1,"error":{"code":11}}"#,
         ] {
-            let Err(NoAnswer::Garbled(text)) = Answer::parse(line.as_bytes()) else {
+            let Err(NoAnswer::Garbled(text)) = parse(line.as_bytes()) else {
                 panic!("{line}")
             };
             assert!(text.starts_with("the host's answer is not understood: it"), "{text}");
         }
-        assert!(matches!(Answer::parse(b"\xff"), Err(NoAnswer::Garbled(_))));
+        assert!(matches!(parse(b"\xff"), Err(NoAnswer::Garbled(_))));
         assert_eq!(
-            Answer::parse(br#"{"v":2,"fine":true}"#),
+            parse(br#"{"v":2,"fine":true}"#),
             Err(NoAnswer::Unusable(
                 "the host answered in version 2 of the protocol; this plugin speaks 1".to_owned()
             ))
         );
+    }
+
+    #[test]
+    fn a_line_that_broke_off_is_a_host_that_went_away() {
+        let cut = |text: &str| {
+            let bytes = text.as_bytes().to_owned();
+            Answer::parse(&Line { bytes, ended: false })
+        };
+        let whole = r#"{"v":1,"ok":{}}"#;
+        assert_eq!(cut(whole), Ok(Answer::Ok(json!({}))), "only the line's end is missing");
+        for end in 1..whole.len() {
+            assert!(matches!(cut(&whole[..end]), Err(NoAnswer::Down(_))), "{end}");
+            assert!(
+                matches!(parse(&whole.as_bytes()[..end]), Err(NoAnswer::Garbled(_))),
+                "{end}"
+            );
+        }
+        assert!(matches!(cut("hello"), Err(NoAnswer::Garbled(_))));
     }
 
     #[test]

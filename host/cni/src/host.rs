@@ -22,12 +22,21 @@ const WRITE_BYTES: usize = 16 * 1024;
 /// The kernel takes no time limit of zero, which means none, and none below its own tick.
 const WAIT_MIN: Duration = Duration::from_millis(1);
 
-/// Connects, sends `request`, and reads one line, whose end is not returned.
+/// What the host said before its first line's end, or before it closed the connection.
+#[derive(Debug)]
+pub(crate) struct Line {
+    /// Without the end.
+    pub(crate) bytes: Vec<u8>,
+    /// Whether the end was there.
+    pub(crate) ended: bool,
+}
+
+/// Connects, sends `request`, and reads one line.
 ///
 /// # Errors
 /// `Down` where the socket is missing or refuses, where `timeout` passes over all of it, and where the host closes
-/// before its answer is whole; `Garbled` for an answer over the limit; `Unusable` for the rest, such as no permission.
-pub(crate) fn exchange(socket: &Path, request: &[u8], timeout: Duration) -> Result<Vec<u8>, NoAnswer> {
+/// without a word; `Garbled` for an answer over the limit; `Unusable` for the rest, such as no permission.
+pub(crate) fn exchange(socket: &Path, request: &[u8], timeout: Duration) -> Result<Line, NoAnswer> {
     let call = Call {
         socket,
         started: Instant::now(),
@@ -103,7 +112,7 @@ impl Call<'_> {
         Ok(())
     }
 
-    fn receive(&self, stream: &mut UnixStream) -> Result<Vec<u8>, NoAnswer> {
+    fn receive(&self, stream: &mut UnixStream) -> Result<Line, NoAnswer> {
         let mut answer = Vec::new();
         let mut piece = [0; READ_BYTES];
         loop {
@@ -123,11 +132,16 @@ impl Call<'_> {
                 let text = format!("the host's answer is longer than {ANSWER_BYTES_MAX} bytes");
                 return Err(NoAnswer::Garbled(text));
             }
-            if end.is_some() {
-                return Ok(answer);
+            if end.is_none() && read.is_empty() && answer.is_empty() {
+                let text = format!(
+                    "the host at `{}` hung up before its answer; was it stopped?",
+                    self.socket.display()
+                );
+                return Err(NoAnswer::Down(text));
             }
-            if read.is_empty() {
-                return Err(self.hung_up(&answer));
+            if end.is_some() || read.is_empty() {
+                let (bytes, ended) = (answer, end.is_some());
+                return Ok(Line { bytes, ended });
             }
         }
     }
@@ -141,18 +155,6 @@ impl Call<'_> {
     fn too_late(&self) -> NoAnswer {
         let (socket, ms) = (self.socket.display(), self.timeout.as_millis());
         NoAnswer::Down(format!("the host at `{socket}` did not answer within {ms} ms"))
-    }
-
-    fn hung_up(&self, answer: &[u8]) -> NoAnswer {
-        let when = if answer.is_empty() {
-            "before"
-        } else {
-            "in the middle of"
-        };
-        let socket = self.socket.display();
-        NoAnswer::Down(format!(
-            "the host at `{socket}` hung up {when} its answer; was it stopped?"
-        ))
     }
 
     fn broken(&self, doing: &str, error: &io::Error) -> NoAnswer {

@@ -24,16 +24,14 @@ pub(crate) fn report(ending: &Ending, variables: &Variables) -> ExitCode {
         }
     };
     let printed = text.map_or(Ok(()), |text| print(&text));
-    // Where stderr is gone too there is nobody left to tell.
     if let Some(line) = line {
-        let _ = writeln!(io::stderr(), "{line}");
+        log(&line);
     }
     match printed {
         Ok(()) => code,
         // The runtime did not get its answer: it must not take this for success.
         Err(error) => {
-            let line = log_line(variables, &format!("writing the result to stdout: {error}"));
-            let _ = writeln!(io::stderr(), "{line}");
+            log(&log_line(variables, &format!("writing the result to stdout: {error}")));
             ExitCode::FAILURE
         }
     }
@@ -43,6 +41,12 @@ fn print(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     writeln!(stdout, "{text}")?;
     stdout.flush()
+}
+
+/// In one write, so that the lines of plugins that share a log stay whole.
+fn log(line: &str) {
+    // Where stderr is gone there is nobody left to tell.
+    let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
 fn text_of(error: &CniError) -> String {
