@@ -7,6 +7,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
+use trueup_capabilities::checkpoint::KEEP_GENERATIONS;
 
 use super::JSON_FILE_ENV;
 use super::document::Document;
@@ -34,10 +35,6 @@ const JSON_FILE: &str = "/var/run/aws-node/ipam.json";
 
 /// Linux's `sun_path` holds 108 bytes, the last of them 0 (`unix(7)`).
 const SOCKET_BYTES_MAX: usize = 107;
-
-/// So many replaced checkpoints are kept where the configuration says nothing: the one before a bad recovery, that before
-/// it, and one more.
-const KEEP_GENERATIONS: u32 = 3;
 
 /// The setting that says where the guest reads at its start.
 const PHASE: &str = "checkpoint_migration_phase";
@@ -88,11 +85,15 @@ pub enum CheckpointAt {
     Database {
         /// Default: `checkpoints.redb` in the state folder.
         path: PathBuf,
+        /// As of a file.
+        keep_generations: u32,
     },
     /// `kind = "json-file"`: in the file that the VPC CNI's node agent reads and writes.
     JsonFile {
         /// Default: what [`JSON_FILE_ENV`] says, else `/var/run/aws-node/ipam.json`.
         path: PathBuf,
+        /// As of a file.
+        keep_generations: u32,
     },
     /// `kind = "simulated"`: in memory, gone with the process.
     Simulated,
@@ -292,6 +293,8 @@ fn read_checkpoint(mut section: Section<'_>, places: &Places<'_>, guest: Option<
         ("json-file", Kind::JsonFile),
         ("simulated", Kind::Simulated),
     ];
+    const ON_DISK: [Kind; 3] = [Kind::File, Kind::Database, Kind::JsonFile];
+    const NOT_SIMULATED: &str = "every kind but \"simulated\"";
     let kind = section.placed("kind", format_args!("be {}", words(&KINDS)), |given| {
         chosen(given, &KINDS)
     });
@@ -333,12 +336,14 @@ fn read_checkpoint(mut section: Section<'_>, places: &Places<'_>, guest: Option<
         },
         Kind::Database => CheckpointAt::Database {
             path: path.unwrap_or_else(|| places.state_dir.join("checkpoints.redb")),
+            keep_generations,
         },
         Kind::JsonFile => CheckpointAt::JsonFile {
             path: path.unwrap_or_else(|| {
                 let named = places.document.variable(JSON_FILE_ENV).filter(|path| !path.is_empty());
                 PathBuf::from(named.unwrap_or(JSON_FILE))
             }),
+            keep_generations,
         },
         Kind::Simulated => CheckpointAt::Simulated,
     }

@@ -781,11 +781,13 @@ fn checkpoints_may_be_kept_elsewhere() {
     };
     let (database, state_dir) = checkpoint("kind = \"database\"", &[]);
     let path = state_dir.join("checkpoints.redb");
-    assert_eq!(database, CheckpointAt::Database { path });
+    let keep_generations = 3;
+    assert_eq!(database, CheckpointAt::Database { path, keep_generations });
     assert_eq!(checkpoint("kind = \"simulated\"", &[]).0, CheckpointAt::Simulated);
 
     let original = |path: &str| CheckpointAt::JsonFile {
         path: PathBuf::from(path),
+        keep_generations,
     };
     let (own, of_original) = ("kind = \"json-file\"", "AWS_VPC_K8S_CNI_BACKING_STORE");
     assert_eq!(checkpoint(own, &[]).0, original("/var/run/aws-node/ipam.json"));
@@ -899,17 +901,17 @@ fn sections_of_pod_addresses_that_do_not_fit_are_named() {
     );
     pods_refused_with(
         "enis_file = \"enis.json\"\n",
-        "enis_file = \"enis.json\"\n[backend.checkpoint]\nkind = \"json-file\"\nkeep_generations = 1\n",
+        "enis_file = \"enis.json\"\n[backend.checkpoint]\nkind = \"json-file\"\nshared_sync = true\n",
         &[
             "trueup.toml:7: backend.checkpoint.kind: was \"json-file\", which keeps no entries after a checkpoint: set \
              `compact_after = 0` in `guests.ipam.settings`",
-            "trueup.toml:8: backend.checkpoint.keep_generations: goes with `kind = \"file\"` alone",
+            "trueup.toml:8: backend.checkpoint.shared_sync: goes with `kind = \"file\"` alone",
         ],
     );
     pods_refused_with(
         "enis_file = \"enis.json\"\n",
         "enis_file = \"enis.json\"\n[backend.checkpoint]\nkind = \"simulated\"\npath = \"here\"\n",
-        &["trueup.toml:8: backend.checkpoint.path: goes with any kind but \"simulated\""],
+        &["trueup.toml:8: backend.checkpoint.path: goes with every kind but \"simulated\""],
     );
     pods_refused_with(
         "enis_file = \"enis.json\"\n",

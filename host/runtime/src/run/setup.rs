@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use trueup_capabilities::bindings::host::metrics::Label;
-use trueup_capabilities::checkpoint::Store;
+use trueup_capabilities::checkpoint::{OpenError, Store, database, file, json_file, simulated};
+use trueup_capabilities::cri::remote::{self, Remote};
 use trueup_capabilities::clock::SystemClock;
 use trueup_capabilities::faults::Faults;
 use trueup_capabilities::grants::{Access, OWN, SANDBOXES};
@@ -255,7 +256,11 @@ impl Addresses {
         let backends = Backends {
             random: Arc::new(Seeded::new(config.seed, stream_of(&ipam.adapter.instance))),
             metrics: Arc::clone(&ground.metrics),
-            checkpoint: Some(open_store(&ipam.checkpoint).await?),
+            checkpoint: Some(open_store(&ipam.checkpoint, &ipam.adapter.instance, &ground.metrics)?),
+            sandboxes: Some(Arc::new(Remote::new(remote::Settings {
+                socket: ipam.runtime_socket.clone(),
+                ..remote::Settings::default()
+            }))),
             ..Backends::default()
         };
         Ok(Self { instances, backends })
@@ -280,8 +285,31 @@ fn warn_of_missing_ipam_grants(ipam: &Ipam) {
     }
 }
 
-async fn open_store(at: &CheckpointAt) -> Result<Arc<dyn Store>, SetupError> {
-    todo!("{at:?}")
+/// Opens the storage of an instance, which is its own until it is dropped.
+fn open_store(at: &CheckpointAt, instance: &str, metrics: &Arc<Metrics>) -> Result<Arc<dyn Store>, SetupError> {
+    let store: Result<Arc<dyn Store>, OpenError> = match at.clone() {
+        CheckpointAt::File {
+            path,
+            shared_sync,
+            keep_generations,
+        } => {
+            let settings = file::Settings {
+                path,
+                keep_generations,
+                shared_sync,
+            };
+            file::File::open(settings, Arc::clone(metrics)).map(|store| Arc::new(store) as _)
+        }
+        CheckpointAt::Database { path, keep_generations } => {
+            database::Database::open(&path, instance, keep_generations).map(|store| Arc::new(store) as _)
+        }
+        CheckpointAt::JsonFile { path, keep_generations } => {
+            let settings = json_file::Settings { path, keep_generations };
+            json_file::JsonFile::open(settings).map(|store| Arc::new(store) as _)
+        }
+        CheckpointAt::Simulated => Ok(Arc::new(simulated::Simulated::new(Arc::default(), None))),
+    };
+    store.map_err(SetupError::failed)
 }
 
 /// The Engine, and the same where it is one over HTTP.
