@@ -90,7 +90,10 @@ impl<'a> State<'a> {
 fn lines(shown: &Shown, now_ms: u64) -> Vec<String> {
     let mut lines = vec![
         format!("instance  {}", shown.instance),
-        format!("guest     {}@{} {}", shown.guest.name, shown.guest.version, shown.guest.digest),
+        format!(
+            "guest     {}@{} {}",
+            shown.guest.name, shown.guest.version, shown.guest.digest
+        ),
     ];
     let store = match (shown.read, &shown.error) {
         (true, None) => "read".to_owned(),
@@ -111,7 +114,15 @@ fn lines(shown: &Shown, now_ms: u64) -> Vec<String> {
 }
 
 fn interfaces(shown: &Shown, now_ms: u64) -> Vec<Vec<String>> {
-    let head = ["INTERFACE", "DEVICE", "FLAGS", "ADDRESSES", "ASSIGNED", "RESTING", "FREE"];
+    let head = [
+        "INTERFACE",
+        "DEVICE",
+        "FLAGS",
+        "ADDRESSES",
+        "ASSIGNED",
+        "RESTING",
+        "FREE",
+    ];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for eni in &shown.enis {
         let (mut assigned, mut resting, mut free) = (0_usize, 0_usize, 0_usize);

@@ -169,7 +169,8 @@ fn say(event: &Event) {
 /// The same, of pod addresses.
 fn say_of_pods(event: &ipam::Event) {
     use ipam::Event as Pods;
-    let line = |instance: &str, what: &str, more: &str| output::line_if_read(&format!("{instance:<24} {what:<8} {more}"));
+    let line =
+        |instance: &str, what: &str, more: &str| output::line_if_read(&format!("{instance:<24} {what:<8} {more}"));
     match event {
         Pods::Read { instance, stats } => line(instance, "true", &counted(stats)),
         Pods::Listening { socket } => output::line_if_read(&format!("listening on {}", socket.display())),
@@ -178,15 +179,27 @@ fn say_of_pods(event: &ipam::Event) {
             "released",
             &format!("network interface `{eni}` is unused and can be detached"),
         ),
-        Pods::Spool { instance, done, kept: 0 } => {
-            line(instance, "spool", &format!("{done} left by pods that ended while no host ran: done"));
+        Pods::Spool {
+            instance,
+            done,
+            kept: 0,
+        } => {
+            line(
+                instance,
+                "spool",
+                &format!("{done} left by pods that ended while no host ran: done"),
+            );
         }
         Pods::Spool { instance, done, kept } => output::talk(&format!(
             "warning: {instance}: of the releases left by pods that ended while no host ran, {done} are done and {kept} are tried \
              again"
         )),
         Pods::Ended { instance, error } => output::talk(&format!("warning: {instance}: {error}")),
-        Pods::RolledBack { instance, error, stands } => output::talk(&format!(
+        Pods::RolledBack {
+            instance,
+            error,
+            stands,
+        } => output::talk(&format!(
             "warning: {instance}: what the store took is lost, and whoever waited for it was told ({error}): going on from \
              entry {stands} of the journal"
         )),

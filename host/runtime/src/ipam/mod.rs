@@ -230,6 +230,8 @@ pub struct Shown {
     pub error: Option<String>,
     /// Counts.
     pub stats: Stats,
+    /// How long an address rests after it was handed back, as the guest is set; 0: not at all.
+    pub cooling_period_ms: u64,
     /// Interfaces by device number then id, with their addresses and whose they are.
     pub enis: Vec<crate::guests::ipam::Eni>,
     /// Allocations whose address no interface has, by address.

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use trueup_capabilities::bindings::host::metrics::Label;
 use trueup_capabilities::checkpoint::{OpenError, Store, database, file, json_file, simulated};
-use trueup_capabilities::cri::remote::{self, Remote};
 use trueup_capabilities::clock::SystemClock;
+use trueup_capabilities::cri::remote::{self, Remote};
 use trueup_capabilities::faults::Faults;
 use trueup_capabilities::grants::{Access, OWN, SANDBOXES};
 use trueup_capabilities::lbaas::anexia::{Anexia, RequestMetrics, Token};
