@@ -6,15 +6,35 @@
 //! spool --------------^            +-> answers wait for the store -> pods
 //! ```
 
+mod actor;
+mod client;
+mod datastore;
+mod durability;
+mod enis;
+pub mod protocol;
+mod released;
+mod router;
+mod server;
+mod spool;
+
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 use trueup_capabilities::Backends;
 
+pub use self::client::show;
+pub use self::server::CONNECTIONS_MAX;
+
+use self::actor::{Actor, Parts, Standing};
+use self::released::Released;
+use self::router::{Door, QUEUE_MAX, Router};
+use self::server::Place;
 use crate::run::{Instances, SetupError};
 
 /// A first reading of the store that failed is tried again after so long.
@@ -194,10 +214,141 @@ pub async fn serve(
     backends: Backends,
     enis: watch::Receiver<Enis>,
     stop: impl Future<Output = ()>,
-    tell: impl FnMut(Event),
+    mut tell: impl FnMut(Event),
 ) -> Result<(), SetupError> {
-    let _ = (settings, Arc::new(instances), backends, enis, stop, tell);
-    Err(SetupError::Failed("pod addresses can't be served yet".to_owned()))
+    let mut stop = std::pin::pin!(stop);
+    let socket = settings.socket.clone();
+    let mut place = Place::take(&socket).await?;
+    let (events, mut told) = mpsc::unbounded_channel();
+    let mut served = Served::start(settings, instances, backends, enis, events)?;
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut stop => {
+                served.stop().await;
+                return Ok(());
+            }
+            Some(event) = told.recv() => tell(event),
+            () = served.is_up() => break,
+        }
+    }
+    let listener = place.listen()?;
+    while let Ok(event) = told.try_recv() {
+        tell(event);
+    }
+    tell(Event::Listening { socket });
+    let (close, closing) = watch::channel(false);
+    let mut server = tokio::spawn(server::serve(listener, Arc::new(served.router.clone()), closing));
+    loop {
+        tokio::select! {
+            biased;
+            () = &mut stop => break,
+            Some(event) = told.recv() => tell(event),
+        }
+    }
+    // The server has gone where nobody listens any more.
+    let _ = close.send(true);
+    let ended = tokio::time::timeout(STOP_GRACE, async {
+        let answered = (&mut server).await;
+        served.stop().await;
+        answered
+    });
+    match ended.await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::error!("the server of pod requests ended badly: {error}"),
+        Err(_) => {
+            server.abort();
+            tracing::warn!(
+                "requests did not end within {} s: whoever asked finds no answer, and asks again",
+                STOP_GRACE.as_secs()
+            );
+        }
+    }
+    while let Ok(event) = told.try_recv() {
+        tell(event);
+    }
+    Ok(())
+}
+
+/// Requests that wait when the host is stopped may end in their own time, up to this long.
+const STOP_GRACE: Duration = Duration::from_secs(10);
+
+/// An instance that is served, without a socket: what [`serve`] listens for.
+pub struct Served {
+    router: Router,
+    task: JoinHandle<()>,
+    is_up: watch::Receiver<bool>,
+}
+
+impl Served {
+    /// Begins to bring the instance up; see [`serve`]. Must be called inside a runtime.
+    ///
+    /// # Errors
+    /// Where the file of released interfaces can't be used.
+    pub fn start(
+        settings: Settings,
+        instances: Instances,
+        backends: Backends,
+        enis: watch::Receiver<Enis>,
+        events: mpsc::UnboundedSender<Event>,
+    ) -> Result<Self, SetupError> {
+        let name = settings.instance.clone();
+        let standing = Arc::new(Standing::new());
+        let parts = parts(settings, instances, backends, enis, Arc::clone(&standing), events)?;
+        let (jobs, asked) = mpsc::channel(QUEUE_MAX);
+        let (up, is_up) = watch::channel(false);
+        let task = tokio::spawn(async move {
+            let mut actor = Actor::new(parts);
+            actor.start().await;
+            // Who waited for it may have gone.
+            let _ = up.send(true);
+            actor.run(asked).await;
+        });
+        let mut router = Router::default();
+        router.doors.insert(name, Door { jobs, standing });
+        Ok(Self { router, task, is_up })
+    }
+
+    /// Answers when the store was read and the spool worked off, or the first try of that failed.
+    pub async fn is_up(&mut self) {
+        // Where its task has gone there is nothing to wait for: requests are told so.
+        let _ = self.is_up.wait_for(|is_up| *is_up).await;
+    }
+
+    /// Answers one request, a line without its end, with a line.
+    pub async fn answer(&self, request: &[u8]) -> Vec<u8> {
+        protocol::line(&self.router.answer(request).await)
+    }
+
+    /// Carries out what waits, and ends.
+    pub async fn stop(self) {
+        drop(self.router);
+        if let Err(error) = self.task.await {
+            tracing::error!("an instance ended badly: {error}");
+        }
+    }
+}
+
+fn parts(
+    settings: Settings,
+    mut instances: Instances,
+    backends: Backends,
+    enis: watch::Receiver<Enis>,
+    standing: Arc<Standing>,
+    events: mpsc::UnboundedSender<Event>,
+) -> Result<Parts, SetupError> {
+    instances.settings = guest_settings(instances.settings);
+    let released = Released::load(&settings.released_file).map_err(SetupError::Misused)?;
+    Ok(Parts {
+        all: BTreeSet::from([settings.instance.clone()]),
+        settings,
+        instances: Arc::new(instances),
+        backends,
+        enis,
+        released,
+        standing,
+        events,
+    })
 }
 
 /// As [`serve`], but nobody is listened to: it ends when the store was read and the spool worked off, when the reading
@@ -211,10 +362,23 @@ pub async fn once(
     backends: Backends,
     enis: Enis,
     stop: impl Future<Output = ()>,
-    tell: impl FnMut(Event),
+    mut tell: impl FnMut(Event),
 ) -> Result<Summary, SetupError> {
-    let _ = (settings, Arc::new(instances), backends, enis, stop, tell);
-    Err(SetupError::Failed("pod addresses can't be served yet".to_owned()))
+    let (events, mut told) = mpsc::unbounded_channel();
+    let (_list, enis) = watch::channel(enis);
+    let parts = parts(settings, instances, backends, enis, Arc::new(Standing::new()), events)?;
+    let mut work = std::pin::pin!(Actor::new(parts).run_once(stop));
+    let summary = loop {
+        tokio::select! {
+            biased;
+            Some(event) = told.recv() => tell(event),
+            summary = &mut work => break summary,
+        }
+    };
+    while let Ok(event) = told.try_recv() {
+        tell(event);
+    }
+    Ok(summary)
 }
 
 /// What a host answers for `trueup ipam show`.
@@ -249,13 +413,4 @@ pub struct ShownGuest {
     pub version: String,
     /// `sha256:` and the digest of its bytes.
     pub digest: String,
-}
-
-/// Asks the host that listens on `socket` how its instance stands; `instance` none: its only one.
-///
-/// # Errors
-/// One line: that no host listens there, or what it said.
-pub async fn show(socket: &std::path::Path, instance: Option<&str>) -> Result<Shown, String> {
-    let _ = instance;
-    Err(format!("no host listens on `{}`", socket.display()))
 }
