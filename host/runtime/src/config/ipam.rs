@@ -239,8 +239,10 @@ fn read_enis(section: &mut Section<'_>, folder: &Path) -> Option<EnisFrom> {
     let file = section.placed("enis_file", "be a path", |given| {
         given.filled().map(|path| folder.join(path))
     });
+    let count = section.length("enis");
     let is_given = section.has("enis");
-    let enis = section.items::<Eni>("enis").map(|enis| Enis { enis });
+    // Which one is meant is told by its place in the list, so those that could not be read would be missed.
+    let enis = section.items::<Eni>("enis").filter(|enis| Some(enis.len()) == count);
     match (file, is_given) {
         (Some((_, Place::File)), true) => {
             section.wrong_key("enis", "goes without `enis_file`: leave one of them out");
@@ -248,7 +250,7 @@ fn read_enis(section: &mut Section<'_>, folder: &Path) -> Option<EnisFrom> {
         }
         (Some((file, _)), _) => Some(EnisFrom::File(file)),
         (None, true) => {
-            let enis = enis?;
+            let enis = Enis { enis: enis? };
             if enis.enis.is_empty() {
                 section.wrong_key("enis", "was [], must hold at least one network interface");
             }
@@ -305,13 +307,9 @@ fn read_checkpoint(mut section: Section<'_>, places: &Places<'_>, guest: Option<
     let (kind, place) = kind.unwrap_or((Kind::File, Place::File));
     if place == Place::File {
         for (key, kinds, words) in [
-            (
-                "path",
-                [Kind::File, Kind::Database, Kind::JsonFile].as_slice(),
-                "any kind but \"simulated\"",
-            ),
+            ("path", ON_DISK.as_slice(), NOT_SIMULATED),
+            ("keep_generations", &ON_DISK, NOT_SIMULATED),
             ("shared_sync", &[Kind::File], "`kind = \"file\"` alone"),
-            ("keep_generations", &[Kind::File], "`kind = \"file\"` alone"),
         ] {
             if section.has(key) && !kinds.contains(&kind) {
                 section.wrong_key(key, format_args!("goes with {words}"));

@@ -319,6 +319,12 @@ impl<'d> Section<'d> {
         Some(items.iter().enumerate().filter_map(read).collect())
     }
 
+    /// How many items a list in the file has, whatever they are.
+    pub(super) fn length(&self, key: &str) -> Option<usize> {
+        let items = self.table?.get(key)?.get_ref().as_array()?;
+        Some(items.len())
+    }
+
     /// A problem of an item of a list in the file, which is fine by itself.
     pub(super) fn wrong_item(&self, key: &str, index: usize, text: impl Display) {
         let items = self.table.and_then(|table| table.get(key)?.get_ref().as_array());

@@ -572,6 +572,7 @@ impl Actor {
                 assigned: allocated_count - held.len(),
                 held: held.len(),
             },
+            cooling_period_ms: self.datastore.cooling_period_ms(),
             enis: infos.enis,
             held,
             released: self.released.ids().iter().cloned().collect(),

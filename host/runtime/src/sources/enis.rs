@@ -268,7 +268,10 @@ mod tests {
             r#"{"enis":[{"id":"a","#,
             "EOF while parsing a value at line 1 column 19",
         );
-        refused("[]", "invalid type: sequence, expected struct Enis at line 1 column 0");
+        refused(
+            "[]",
+            "invalid length 0, expected struct Enis with 1 element at line 1 column 2",
+        );
         refused("{}", "missing field `enis` at line 1 column 2");
         refused(
             r#"{"enis":[],"eni":[]}"#,
