@@ -17,6 +17,7 @@ use redb::{ReadableDatabase as _, ReadableTable as _, StorageBackend as _, Table
 
 use super::generations::Keep;
 use super::lock::{Lock, OpenError};
+use super::tools::Generation;
 use super::{DATA_BYTES_MAX, ENTRY_BYTES_MAX, Error, Saved, Store, blocking, place, within};
 use crate::Answer;
 
@@ -242,7 +243,7 @@ fn stable_bytes(path: &Path) -> Result<Vec<u8>, Error> {
     const READINGS_MAX: u32 = 20;
     let read = || -> Result<Vec<u8>, Error> {
         let path_gone = || Error::Unavailable(format!("{}: it is gone", path.display()));
-        let mut file = place::open(path, false)?.ok_or_else(path_gone)?;
+        let mut file = place::open_any(path)?.ok_or_else(path_gone)?;
         let mut bytes = Vec::new();
         let read = file.read_to_end(&mut bytes);
         read.map_err(|error| place::failed(path, "reading", &error))?;
@@ -380,6 +381,64 @@ pub(super) fn get(database: &redb::Database, instance: &str, generation: u32) ->
         saved.entries.push(text(name, bytes.value())?);
     }
     Ok(Some(saved))
+}
+
+/// Whose rows there are, ascending.
+pub(super) fn instances(path: &Path, database: &redb::Database) -> Result<Vec<String>, Error> {
+    guarded(path, || {
+        let data = database.begin_read()?.open_table(DATA)?;
+        let mut names: Vec<String> = Vec::new();
+        for row in data.iter()? {
+            let (key, _) = row?;
+            let name = key.value().0;
+            if names.last().is_none_or(|last| last != name) {
+                names.push(name.to_owned());
+            }
+        }
+        Ok(names)
+    })
+}
+
+/// What an instance has stored, or had `generation` checkpoints ago.
+pub(super) fn stored(
+    path: &Path,
+    database: &redb::Database,
+    instance: &str,
+    generation: u32,
+) -> Result<Option<Saved>, Error> {
+    guarded(path, || get(database, instance, generation))
+}
+
+/// The generations of an instance, the newest first.
+pub(super) fn generations(path: &Path, database: &redb::Database, instance: &str) -> Result<Vec<Generation>, Error> {
+    let mut all = Vec::new();
+    for generation in 1.. {
+        let Some(saved) = stored(path, database, instance, generation)? else {
+            break;
+        };
+        let bytes = saved.data.len() as u64;
+        all.push(Generation { generation, bytes });
+    }
+    Ok(all)
+}
+
+/// Reads every row.
+pub(super) fn check(path: &Path, database: &redb::Database) -> Result<(), Error> {
+    for instance in instances(path, database)? {
+        stored(path, database, &instance, 0)?;
+        generations(path, database, &instance)?;
+    }
+    Ok(())
+}
+
+/// For an operator's own doing, who holds the lock: makes a new epoch, and the database where there is none.
+pub(super) fn store(path: &Path, instance: &str, saved: &Saved) -> Result<(), Error> {
+    if place::look(path)?.is_none() {
+        create(path)?;
+    }
+    let database = open_existing(path)?;
+    let stored = guarded(path, || put(&database, instance, Keep::All, saved));
+    stored.and_then(|()| guarded(path, || Ok(database.close()?)))
 }
 
 impl Store for Database {

@@ -82,6 +82,10 @@ pub(super) fn replace(disk: &dyn Disk, path: &Path, keep: Keep, pieces: &[&[u8]]
 /// Puts a whole, synced file at `path`; what was there becomes generation 1. With an error: whether it is in place.
 fn put(disk: &dyn Disk, path: &Path, keep: Keep, new: &Path) -> Result<(), (Error, bool)> {
     if let Err(error) = retain(disk, path, keep) {
+        if let Keep::All = keep {
+            let _ = fs::remove_file(new);
+            return Err((place::failed(path, "keeping what is to be replaced", &error), false));
+        }
         // The checkpoint itself matters more than the copy of an older one.
         tracing::warn!(path = %path.display(), "checkpoint: the replaced one could not be kept: {error}");
     }

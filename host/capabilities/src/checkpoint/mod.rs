@@ -9,12 +9,14 @@ mod binding;
 pub mod database;
 mod disk;
 pub mod file;
+pub mod fold;
 mod format;
 mod generations;
 pub mod json_file;
 mod lock;
 mod place;
 pub mod simulated;
+pub mod tools;
 
 pub use lock::OpenError;
 

@@ -52,6 +52,19 @@ pub(super) fn create_folder(folder: &Path) -> io::Result<()> {
 
 /// Opens a store's file where there is one, for reading and, with `write`, for writing.
 pub(super) fn open(path: &Path, write: bool) -> Result<Option<File>, Error> {
+    let Some((file, meta)) = open_plain(path, write)? else {
+        return Ok(None);
+    };
+    check(path, &meta)?;
+    Ok(Some(file))
+}
+
+/// Opens a store's file for reading, whoever's it is: an operator looks at a host's files under another name.
+pub(super) fn open_any(path: &Path) -> Result<Option<File>, Error> {
+    Ok(open_plain(path, false)?.map(|(file, _)| file))
+}
+
+fn open_plain(path: &Path, write: bool) -> Result<Option<(File, Metadata)>, Error> {
     let mut options = OpenOptions::new();
     options.read(true).write(write).custom_flags(careful());
     let file = match options.open(path) {
@@ -61,8 +74,8 @@ pub(super) fn open(path: &Path, write: bool) -> Result<Option<File>, Error> {
         Err(error) => return Err(failed(path, "opening", &error)),
     };
     let meta = file.metadata().map_err(|error| failed(path, "looking at", &error))?;
-    check(path, &meta)?;
-    Ok(Some(file))
+    check_plain(path, &meta)?;
+    Ok(Some((file, meta)))
 }
 
 /// As `open`, and narrows the file's mode where it is wider than ours.
@@ -133,18 +146,23 @@ fn symlink(path: &Path) -> Error {
     ))
 }
 
-fn check(path: &Path, meta: &Metadata) -> Result<(), Error> {
-    let shown = path.display();
+fn check_plain(path: &Path, meta: &Metadata) -> Result<(), Error> {
     if meta.file_type().is_symlink() {
         return Err(symlink(path));
     }
     if !meta.is_file() {
-        return Err(Error::AccessDenied(format!("{shown}: is no plain file")));
+        return Err(Error::AccessDenied(format!("{}: is no plain file", path.display())));
     }
+    Ok(())
+}
+
+fn check(path: &Path, meta: &Metadata) -> Result<(), Error> {
+    check_plain(path, meta)?;
     let (owner, own) = (meta.uid(), rustix::process::geteuid().as_raw());
     if owner != own {
         return Err(Error::AccessDenied(format!(
-            "{shown}: belongs to the user {owner}, this host runs as {own}"
+            "{}: belongs to the user {owner}, this process runs as {own}",
+            path.display()
         )));
     }
     Ok(())
