@@ -16,14 +16,16 @@ use crate::rests::Cooling;
 use crate::settings::{Settings, Source, Unknown};
 use crate::simulated::{Fault, Simulation};
 
-/// How many sequences each property tries here. `PROPTEST_CASES` asks for more.
-fn config(cases: u32) -> ProptestConfig {
-    let asked = std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok());
+/// How many sequences each property tries here; `PROPTEST_CASES` asks for more.
+const CASES: u32 = 300;
+
+fn config() -> ProptestConfig {
+    let asked = ProptestConfig::default();
     ProptestConfig {
-        cases: asked.unwrap_or(cases),
+        cases: asked.cases.max(CASES),
         failure_persistence: None,
         max_shrink_iters: 20_000,
-        ..ProptestConfig::default()
+        ..asked
     }
 }
 
@@ -420,7 +422,7 @@ fn is_stored(world: &Simulation, ip: &str, key: Option<&IpamKey>) {
 }
 
 proptest! {
-    #![proptest_config(config(300))]
+    #![proptest_config(config())]
 
     #[test]
     fn the_guest_does_what_the_plain_model_does(
@@ -454,7 +456,7 @@ fn calm_node() -> impl Strategy<Value = (Settings, Vec<Vec<Step>>)> {
 }
 
 proptest! {
-    #![proptest_config(config(300))]
+    #![proptest_config(config())]
 
     #[test]
     fn no_address_is_given_out_while_it_rests_over_restarts_too((settings, lives) in calm_node(), carries: bool) {
@@ -491,7 +493,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(config(300))]
+    #![proptest_config(config())]
 
     #[test]
     fn any_text_is_read_without_a_trap(
