@@ -1,14 +1,16 @@
 //! One instance: its calls one after another, what makes it change, and how it comes back.
 //!
 //! ```text
-//! start:   begin -> interfaces -> read the store -> spool -> requests
+//! start:   begin -> interfaces, remembered and listed -> read the store -> spool -> requests
 //! a trap:  begin again from the recording -> what differs in interfaces -> read the store -> requests
 //! a loss:  begin from what is durable, as at the start
 //! ```
 //! The store is the truth, never the recording: the recording may be behind it after a crash. Reading again after a trap
 //! tells what the failed call had written.
 //!
-//! Nothing here waits for a disk to sync but the spool: answers do, in `durability.rs`.
+//! Answers wait for their sync in `durability.rs`, and the actor goes on meanwhile. It waits itself only where the disk must
+//! have something before a file changes: a release before it leaves the spool, an interface that is given up before
+//! anybody is told, an address that left before it is forgotten; and for the file of what the guest is given.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,6 +25,7 @@ use super::durability::{Answers, Lost};
 use super::enis::{Addition, Inventory, Removal, Traits};
 use super::protocol::{self, Answer, Command, Done, Gc, Refusal};
 use super::released::Released;
+use super::remembered::Remembered;
 use super::spool::{Release, Spool, Whose};
 use super::{Enis, Event, READING_RETRY, READINGS_MAX_ONCE, Settings, Shown, Stats, Summary};
 use crate::guests::ipam::{EniInfos, Error, IpamKey};
@@ -42,6 +45,12 @@ const WARM_PERIOD: Duration = Duration::from_secs(30);
 
 /// After a pod's end unused interfaces are looked for at once, but not more often than this: many pods end together.
 const WARM_PAUSE: Duration = Duration::from_secs(1);
+
+/// What left the guest is forgotten so long after, all of it at once.
+const FORGET_PAUSE: Duration = Duration::from_secs(1);
+
+/// Where it can't be forgotten, for example because the disk is full, it is tried again after so long.
+const FORGET_RETRY: Duration = Duration::from_secs(30);
 
 /// How often the recording is looked at for what is to be brought to the disk.
 const SYNC_PERIOD: Duration = Duration::from_secs(1);
@@ -90,10 +99,11 @@ impl Standing {
 /// What an instance is made of.
 pub(super) struct Parts {
     pub(super) settings: Settings,
-    pub(super) instances: Arc<Instances>,
+    pub(super) instances: Instances,
     pub(super) backends: Backends,
     pub(super) enis: watch::Receiver<Enis>,
     pub(super) released: Released,
+    pub(super) remembered: Remembered,
     /// All instances of this host.
     pub(super) all: BTreeSet<String>,
     pub(super) standing: Arc<Standing>,
@@ -110,13 +120,13 @@ pub(super) struct Actor {
     wanted: Inventory,
     /// What the guest has.
     has: Inventory,
-    /// What an instance before this one had: pods may use what left the list, and a reading drops what no interface has.
-    kept: Inventory,
     /// Addresses that the guest refused, which are not tried again until the list changes.
     refused: BTreeSet<(String, String)>,
     /// Interfaces whose other traits were told of.
     told: BTreeMap<String, Traits>,
     released: Released,
+    /// What the guest was given, and more: pods may use what left the list, and a reading drops what no interface has.
+    remembered: Remembered,
     spool: Option<Spool>,
     /// Releases that wait for their turn.
     releases: VecDeque<Release>,
@@ -148,13 +158,22 @@ struct Due {
     spool: Option<Instant>,
     leaving: Option<Instant>,
     warm: Option<Instant>,
+    forget: Option<Instant>,
     sync: Option<Instant>,
     last_warm: Option<Instant>,
 }
 
 impl Due {
     fn next(&self) -> Option<Instant> {
-        let all = [self.begin, self.reading, self.spool, self.leaving, self.warm, self.sync];
+        let all = [
+            self.begin,
+            self.reading,
+            self.spool,
+            self.leaving,
+            self.warm,
+            self.forget,
+            self.sync,
+        ];
         all.into_iter().flatten().min()
     }
 }
@@ -193,10 +212,10 @@ impl Actor {
             enis: parts.enis,
             wanted: Inventory::default(),
             has: Inventory::default(),
-            kept: Inventory::default(),
             refused: BTreeSet::new(),
             told: BTreeMap::new(),
             released: parts.released,
+            remembered: parts.remembered,
             spool,
             releases: VecDeque::new(),
             worked_off: Worked::default(),
@@ -218,6 +237,8 @@ impl Actor {
         let now = Instant::now();
         self.due.sync = Some(now + SYNC_PERIOD);
         self.due.leaving = Some(now + LEAVING_PERIOD);
+        // What an earlier host could not forget any more.
+        self.due.forget = Some(now + FORGET_PAUSE);
         self.due.warm = self.settings.warm.map(|_| now + WARM_PERIOD);
         self.take_in_enis();
         self.begin(Begin::FromStore).await;
@@ -302,6 +323,9 @@ impl Actor {
 
     /// Gives out the last answers, and leaves a recording that is on the disk.
     async fn end(mut self) {
+        if self.due.forget.is_some() {
+            self.forget_gone().await;
+        }
         self.datastore.sync();
         self.answers.end().await;
     }
@@ -359,28 +383,33 @@ impl Actor {
 
     async fn try_begin(&mut self, how: Begin) -> Result<(), NoAnswer> {
         self.unread = Some("the instance is being built again".to_owned());
-        match how {
+        let should_have = match how {
             Begin::FromStore => {
-                self.kept = self.kept.with(&std::mem::take(&mut self.has));
+                self.has = Inventory::default();
                 self.datastore.begin(self.stands).await?;
                 if self.stands.is_some() || !self.is_begun {
-                    // Only then is all that was written settled: after a trap some of it may still wait for its sync.
+                    // Only then can nothing be lost any more: after a trap some of it may still wait for its sync.
                     self.answers.begin_life(self.datastore.last_entry());
                 }
                 self.is_begun = true;
                 self.stands = None;
+                let remembered = self.remembered.inventory().without(self.released.ids());
+                self.wanted.with(&remembered)
             }
             Begin::FromRecording => {
                 self.datastore.begin_again().await?;
                 self.has = Inventory::of_guest(&self.datastore.eni_infos().await?);
+                self.wanted.clone()
             }
-        }
-        let should_have = self.wanted.with(&self.kept);
+        };
+        // Without all of them the reading would drop what pods have there.
+        let additions = self.has.additions_to(&should_have);
+        self.remembered
+            .add(&additions)
+            .map_err(|error| NoAnswer(format!("the interfaces can't be remembered: {error}")))?;
         self.add(&should_have).await?;
         self.read().await?;
-        self.datastore.rest().await?;
-        self.kept = Inventory::default();
-        Ok(())
+        self.datastore.rest().await
     }
 
     /// The instance ended in a call, or after it.
@@ -427,6 +456,8 @@ impl Actor {
         match self.datastore.read_backing_store().await? {
             Ok(()) => {
                 self.unread = None;
+                self.answers.was_read();
+                self.datastore.was_read();
                 self.readings_failed = 0;
                 self.downs = 0;
                 let stats = self.datastore.stats().await?;
@@ -590,13 +621,7 @@ impl Actor {
     async fn try_after(&mut self, freed: &[String]) -> Result<(), NoAnswer> {
         let mut has_left = false;
         for ip in freed {
-            let Some(id) = self.has.place(ip).map(str::to_owned) else {
-                continue;
-            };
-            for removal in self.has.removals_of(&id, &self.wanted) {
-                self.remove(removal).await?;
-                has_left = true;
-            }
+            has_left |= self.remove_freed(ip).await?;
         }
         if has_left {
             // It may have waited for its place on another interface.
@@ -638,6 +663,9 @@ impl Actor {
             self.due.warm = Some(Instant::now() + WARM_PERIOD);
             self.due.last_warm = Some(Instant::now());
             self.give_up_unused().await?;
+        }
+        if take_due(&mut self.due.forget) {
+            self.forget_gone().await;
         }
         if take_due(&mut self.due.sync) {
             self.due.sync = Some(Instant::now() + SYNC_PERIOD);
@@ -685,7 +713,19 @@ impl Actor {
     }
 
     async fn add(&mut self, should_have: &Inventory) -> Result<(), NoAnswer> {
-        for addition in self.has.additions_to(should_have) {
+        let mut additions = self.has.additions_to(should_have);
+        additions.retain(|addition| match addition {
+            Addition::Eni { .. } => true,
+            Addition::Address { id, ip } => !self.refused.contains(&(id.clone(), ip.clone())),
+        });
+        if let Err(error) = self.remembered.add(&additions) {
+            tracing::error!(
+                instance = self.settings.instance,
+                "new interfaces and addresses are not used yet, they can't be remembered: {error}; trying again"
+            );
+            return Ok(());
+        }
+        for addition in additions {
             match addition {
                 Addition::Eni { id, traits } => match self.datastore.add_eni(&id, traits).await? {
                     Ok(()) => {
@@ -706,14 +746,9 @@ impl Actor {
     }
 
     async fn add_address(&mut self, id: String, ip: String) -> Result<(), NoAnswer> {
-        let place = (id, ip);
-        if self.refused.contains(&place) {
-            return Ok(());
-        }
-        let (id, ip) = &place;
-        match self.datastore.add_address(id, ip).await? {
+        match self.datastore.add_address(&id, &ip).await? {
             Ok(()) => {
-                self.has.add_address(id, ip);
+                self.has.add_address(&id, &ip);
             }
             Err(error) => {
                 tracing::warn!(
@@ -723,7 +758,7 @@ impl Actor {
                     "the guest does not take the address: {}",
                     protocol::name(&error)
                 );
-                self.refused.insert(place);
+                self.refused.insert((id, ip));
             }
         }
         Ok(())
@@ -742,17 +777,14 @@ impl Actor {
                     );
                     return Ok(());
                 }
-                // Its free addresses go at once: a new pod on it would keep it for ever.
-                for ip in self.has.addresses(&id) {
-                    self.remove_address(&id, &ip).await?;
-                }
-                Ok(())
+                self.remove_free(&id).await
             }
             Removal::Replaced(id) => {
                 let wanted = self.wanted.traits(&id);
                 if self.remove_eni(&id).await? {
-                    self.told.remove(&id);
-                } else if let Some(wanted) = wanted
+                    return Ok(());
+                }
+                if let Some(wanted) = wanted
                     && self.told.insert(id.clone(), wanted) != Some(wanted)
                 {
                     tracing::warn!(
@@ -761,9 +793,59 @@ impl Actor {
                         "the interface has another device number or other flags in the list; pods use it, so it is replaced when none does"
                     );
                 }
-                Ok(())
+                self.remove_free(&id).await
             }
         }
+    }
+
+    /// Of an interface that is to go the free addresses go at once: a new pod on it would keep it for ever.
+    async fn remove_free(&mut self, id: &str) -> Result<(), NoAnswer> {
+        for ip in self.has.addresses(id) {
+            self.remove_address(id, &ip).await?;
+        }
+        Ok(())
+    }
+
+    /// An address was freed: it goes where it is to, and its interface with it. Others on it are still used, or went
+    /// before; so this takes no longer where there are many. True where it was to go.
+    async fn remove_freed(&mut self, ip: &str) -> Result<bool, NoAnswer> {
+        match self.has.removal_after(ip, &self.wanted) {
+            None => return Ok(false),
+            Some(Removal::Address { id, ip }) => self.remove_address(&id, &ip).await?,
+            Some(Removal::Eni(id) | Removal::Replaced(id)) => {
+                if !self.remove_eni(&id).await? {
+                    self.remove_address(&id, ip).await?;
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Forgets what the guest has no more, once what it wrote of pods there can't be lost: a DEL that came to nothing leaves
+    /// the pod its address.
+    async fn forget_gone(&mut self) {
+        self.due.forget = None;
+        if !self.is_serving() || self.remembered.inventory() == &self.has {
+            return;
+        }
+        // Where that fails the instance is begun again, with all that is remembered.
+        let settled = self.answers.settle(self.datastore.last_entry()).await;
+        let forgot = settled.and_then(|()| {
+            let forgot = self.remembered.forget_all_but(&self.has);
+            forgot.map_err(|error| error.to_string())
+        });
+        if let Err(error) = forgot {
+            self.due.forget = Some(Instant::now() + FORGET_RETRY);
+            tracing::warn!(
+                instance = self.settings.instance,
+                "interfaces and addresses that are gone are still remembered: {error}"
+            );
+        }
+    }
+
+    /// Something left the guest.
+    fn forget_soon(&mut self) {
+        self.due.forget.get_or_insert_with(|| Instant::now() + FORGET_PAUSE);
     }
 
     /// False where pods use it.
@@ -771,6 +853,8 @@ impl Actor {
         match self.datastore.remove_eni(id).await? {
             Ok(()) | Err(Error::UnknownEni) => {
                 self.has.remove_eni(id);
+                self.told.remove(id);
+                self.forget_soon();
                 Ok(true)
             }
             Err(Error::EniInUse) => Ok(false),
@@ -790,6 +874,7 @@ impl Actor {
         match self.datastore.del_address(id, ip).await? {
             Ok(()) | Err(Error::UnknownIp | Error::UnknownEni) => {
                 self.has.remove_address(ip);
+                self.forget_soon();
             }
             Err(Error::IpInUse) => {}
             Err(error) => {
@@ -804,18 +889,22 @@ impl Actor {
         Ok(())
     }
 
-    /// Gives up interfaces that are not needed, each on disk before the next.
+    /// Gives up interfaces that are not needed, each on disk before the next: whoever detaches one must not find that a pod
+    /// whose end was lost still uses it.
     async fn give_up_unused(&mut self) -> Result<(), NoAnswer> {
         let Some(targets) = self.settings.warm.filter(|_| self.is_serving()) else {
             return Ok(());
         };
         while let Some(id) = self.datastore.remove_unused(targets).await? {
             self.has.remove_eni(&id);
+            self.forget_soon();
             if !self.wanted.has_eni(&id) {
                 // It was on its way out already.
                 continue;
             }
-            if let Err(error) = self.released.add(&id) {
+            let settled = self.answers.settle(self.datastore.last_entry()).await;
+            let given_up = settled.and_then(|()| self.released.add(&id).map_err(|error| error.to_string()));
+            if let Err(error) = given_up {
                 tracing::error!(
                     instance = self.settings.instance,
                     eni = id,

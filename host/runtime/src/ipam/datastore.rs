@@ -2,8 +2,6 @@
 //!
 //! Knows the guest's exports and its recording; when it is begun again, and what is asked, is `actor.rs`.
 
-use std::sync::Arc;
-
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::to_raw_value;
@@ -26,7 +24,7 @@ pub(super) struct NoAnswer(pub(super) String);
 
 /// One instance of the guest, or the place where one was.
 pub(super) struct Datastore {
-    instances: Arc<Instances>,
+    instances: Instances,
     key: String,
     backends: Backends,
     live: Option<Instance>,
@@ -37,7 +35,7 @@ pub(super) struct Datastore {
 }
 
 impl Datastore {
-    pub(super) fn new(instances: Arc<Instances>, key: String, backends: Backends) -> Self {
+    pub(super) fn new(instances: Instances, key: String, backends: Backends) -> Self {
         Self {
             instances,
             key,
@@ -68,6 +66,13 @@ impl Datastore {
         const DEFAULT: u64 = 30_000;
         let set = self.instances.settings.get("cooling_period_ms");
         set.and_then(serde_json::Value::as_u64).unwrap_or(DEFAULT)
+    }
+
+    /// The store was read: instances that are begun later read it too, whatever phase they were set to. In phase 1 the
+    /// container runtime would be asked again otherwise. It does not know yet what was just given out, and still knows what
+    /// was just handed back.
+    pub(super) fn was_read(&mut self) {
+        super::set_phase(&mut self.instances.settings, super::PHASE_STORE);
     }
 
     /// The number of the last entry of its recording.

@@ -21,6 +21,8 @@ pub(super) struct Answers {
     shared: Arc<Shared>,
     /// Which life of the instance the answers are of.
     life: u64,
+    /// Whether this life has read the store, or may have written to it.
+    is_read: bool,
     waiting: mpsc::UnboundedSender<Waiting>,
     lost: mpsc::UnboundedReceiver<Lost>,
     task: JoinHandle<()>,
@@ -65,17 +67,24 @@ impl Answers {
             store,
             shared,
             life: 1,
+            is_read: true,
             waiting,
             lost,
             task,
         }
     }
 
-    /// The instance was built from what is durable: what was written so far is settled, up to this entry.
+    /// The instance is new, and knows nothing of what was written: up to this entry nothing can be lost. What it answers
+    /// before [`Answers::was_read`] tells nothing of the store.
     pub(super) fn begin_life(&mut self, entry: u64) {
         self.life = self.shared.lost_life.load(Ordering::SeqCst) + 1;
-        self.shared.durable.fetch_max(self.written(), Ordering::SeqCst);
+        self.is_read = false;
         self.shared.stands.store(entry, Ordering::SeqCst);
+    }
+
+    /// The instance has read the store: from here on that says what is durable.
+    pub(super) fn was_read(&mut self) {
+        self.is_read = true;
     }
 
     /// Whether this life of the instance has lost something.
@@ -87,7 +96,9 @@ impl Answers {
     /// durable.
     pub(super) fn give(&self, entry: u64, answer: Answer, reply: oneshot::Sender<Answer>) {
         let written = self.written();
-        if !self.is_lost() && written <= self.shared.durable.load(Ordering::SeqCst) {
+        let is_settled = !self.is_read || written <= self.shared.durable.load(Ordering::SeqCst);
+        if !self.is_lost() && is_settled {
+            self.shared.stands.fetch_max(entry, Ordering::SeqCst);
             // Whoever asked may have gone; that changes nothing.
             let _ = reply.send(answer);
             return;
@@ -307,9 +318,10 @@ mod tests {
         let first = give(&answers, 8);
         assert_eq!(store.sync(Ok(())).await, 1);
         assert_eq!(first.await.unwrap(), allocation(8));
+        assert_eq!(give(&answers, 9).try_recv().unwrap(), allocation(9), "a read");
 
         store.append("2").await.unwrap();
-        let second = give(&answers, 9);
+        let second = give(&answers, 10);
         store.sync(Err(Error::Unavailable("EIO".to_owned()))).await;
         let refusal = second.await.unwrap().unwrap_err();
         assert_eq!(
@@ -318,21 +330,31 @@ mod tests {
         );
         // The actor has not noticed yet.
         assert!(answers.is_lost());
-        assert!(give(&answers, 10).await.unwrap().is_err());
+        assert!(give(&answers, 11).await.unwrap().is_err());
         assert_eq!(
             answers.next_lost().await,
             Lost {
                 error: "unavailable: EIO".to_owned(),
-                stands: 8
+                stands: 9
             }
         );
         answers.begin_life(12);
         assert!(!answers.is_lost());
+        // It has read nothing that could be lost.
         assert_eq!(give(&answers, 13).try_recv().unwrap(), allocation(13));
+        answers.was_read();
+        let mut read = give(&answers, 14);
+        store.came.notified().await;
+        assert!(
+            read.try_recv().is_err(),
+            "the store has not said that what was read is durable"
+        );
+        assert_eq!(store.sync(Ok(())).await, 2);
+        assert_eq!(read.await.unwrap(), allocation(14));
         store.append("3").await.unwrap();
-        let third = give(&answers, 14);
+        let third = give(&answers, 15);
         assert_eq!(store.sync(Ok(())).await, 3);
-        assert_eq!(third.await.unwrap(), allocation(14));
+        assert_eq!(third.await.unwrap(), allocation(15));
         answers.end().await;
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
-use super::Enis;
+use super::{Eni, Enis};
 use crate::guests::ipam::EniInfos;
 
 /// What does not change about an interface while the guest has it.
@@ -80,6 +80,20 @@ impl Inventory {
         wanted
     }
 
+    /// The same as a list, by id.
+    pub(super) fn list(&self) -> Enis {
+        let eni = |(id, interface): (&String, &Interface)| Eni {
+            id: id.clone(),
+            device_number: interface.traits.device_number,
+            is_primary: interface.traits.is_primary,
+            is_trunk: interface.traits.is_trunk,
+            addresses: by_number(&interface.addresses),
+        };
+        Enis {
+            enis: self.interfaces.iter().map(eni).collect(),
+        }
+    }
+
     /// What the guest says that it has.
     pub(super) fn of_guest(infos: &EniInfos) -> Self {
         let mut has = Self::default();
@@ -133,6 +147,28 @@ impl Inventory {
         }
     }
 
+    /// Whether it is as if this was added.
+    pub(super) fn contains(&self, addition: &Addition) -> bool {
+        match addition {
+            Addition::Eni { id, traits } => self.traits(id) == Some(*traits),
+            Addition::Address { id, ip } => self.place(ip) == Some(id),
+        }
+    }
+
+    /// Adds this; what was there with other traits, or elsewhere, is then as this says. Nothing else goes.
+    pub(super) fn put(&mut self, addition: &Addition) {
+        match addition {
+            Addition::Eni { id, traits } => match self.interfaces.get_mut(id) {
+                Some(interface) => interface.traits = *traits,
+                None => self.add_eni(id, *traits),
+            },
+            Addition::Address { id, ip } => {
+                self.remove_address(ip);
+                self.add_address(id, ip);
+            }
+        }
+    }
+
     /// The interface that has the address.
     pub(super) fn place(&self, ip: &str) -> Option<&str> {
         self.places.get(ip).map(String::as_str)
@@ -162,7 +198,7 @@ impl Inventory {
     }
 
     /// What is to be added, interfaces by device number then id, addresses by number. An address that is still on another
-    /// interface waits until it is gone there.
+    /// interface waits until it is gone there; those of an interface with other traits wait until that is replaced.
     pub(super) fn additions_to(&self, wanted: &Self) -> Vec<Addition> {
         let mut sorted: Vec<_> = wanted.interfaces.iter().collect();
         sorted.sort_by_key(|(id, interface)| (interface.traits.device_number, *id));
@@ -171,11 +207,15 @@ impl Inventory {
             if !self.has_eni(id) {
                 let (id, traits) = (id.clone(), interface.traits);
                 additions.push(Addition::Eni { id, traits });
+            } else if self.traits(id) != Some(interface.traits) {
+                continue;
             }
-            let missing = by_number(&interface.addresses)
-                .into_iter()
-                .filter(|ip| self.place(ip).is_none());
-            additions.extend(missing.map(|ip| Addition::Address { id: id.clone(), ip }));
+            let missing = interface.addresses.iter().filter(|ip| self.place(ip).is_none());
+            additions.extend(
+                by_number(missing)
+                    .into_iter()
+                    .map(|ip| Addition::Address { id: id.clone(), ip }),
+            );
         }
         additions
     }
@@ -185,8 +225,21 @@ impl Inventory {
         self.ids().flat_map(|id| self.removals_of(id, wanted)).collect()
     }
 
+    /// What may go now that no pod uses this address any more.
+    pub(super) fn removal_after(&self, ip: &str, wanted: &Self) -> Option<Removal> {
+        let id = self.place(ip)?.to_owned();
+        let Some(should) = wanted.traits(&id) else {
+            return Some(Removal::Eni(id));
+        };
+        if self.traits(&id) != Some(should) {
+            return Some(Removal::Replaced(id));
+        }
+        let ip = ip.to_owned();
+        (wanted.place(&ip) != Some(&id)).then_some(Removal::Address { id, ip })
+    }
+
     /// What is to go of one interface.
-    pub(super) fn removals_of(&self, id: &str, wanted: &Self) -> Vec<Removal> {
+    fn removals_of(&self, id: &str, wanted: &Self) -> Vec<Removal> {
         let Some(has) = self.interfaces.get(id) else {
             return Vec::new();
         };
@@ -194,11 +247,20 @@ impl Inventory {
             return vec![Removal::Eni(id.to_owned())];
         };
         let replaced = (has.traits != should.traits).then(|| Removal::Replaced(id.to_owned()));
-        let left = by_number(&has.addresses)
+        let left = has.addresses.difference(&should.addresses);
+        let left = by_number(left)
             .into_iter()
-            .filter(|ip| !should.addresses.contains(ip));
-        let left = left.map(|ip| Removal::Address { id: id.to_owned(), ip });
+            .map(|ip| Removal::Address { id: id.to_owned(), ip });
         replaced.into_iter().chain(left).collect()
+    }
+
+    /// This without some interfaces.
+    pub(super) fn without(&self, ids: &BTreeSet<String>) -> Self {
+        let mut others = self.clone();
+        for id in ids {
+            others.remove_eni(id);
+        }
+        others
     }
 
     /// This, and what `other` has beyond it.
@@ -217,8 +279,8 @@ impl Inventory {
 }
 
 /// As the guest orders them; what is no address comes last, for the guest to refuse.
-fn by_number(addresses: &BTreeSet<String>) -> Vec<String> {
-    let mut sorted: Vec<String> = addresses.iter().cloned().collect();
+fn by_number<'a>(addresses: impl IntoIterator<Item = &'a String>) -> Vec<String> {
+    let mut sorted: Vec<String> = addresses.into_iter().cloned().collect();
     sorted.sort_by_cached_key(|ip| {
         let number = ip.parse::<Ipv4Addr>().map(u32::from);
         (number.is_err(), number.unwrap_or(0))
@@ -311,6 +373,42 @@ mod tests {
         let should = wanted(&[("a", 2, &["10.0.0.1"])]);
         assert_eq!(has.removals_to(&should), [Removal::Replaced("a".to_owned())]);
         assert_eq!(has.additions_to(&should), [], "while a pod uses it nothing changes");
+        let grown = wanted(&[("a", 2, &["10.0.0.1", "10.0.0.2"])]);
+        assert_eq!(has.additions_to(&grown), [], "new addresses would keep it for ever");
+    }
+
+    #[test]
+    fn what_may_go_after_a_pod_is_known_from_its_address() {
+        let has = wanted(&[
+            ("a", 0, &["10.0.0.1", "10.0.0.2"]),
+            ("b", 1, &["10.0.1.1"]),
+            ("c", 2, &["10.0.2.1"]),
+        ]);
+        let should = wanted(&[("a", 0, &["10.0.0.1"]), ("c", 3, &["10.0.0.2", "10.0.2.1"])]);
+        let after = |ip| has.removal_after(ip, &should);
+        assert_eq!(after("10.0.0.1"), None, "listed");
+        assert_eq!(
+            after("10.0.0.2"),
+            Some(Removal::Address {
+                id: "a".to_owned(),
+                ip: "10.0.0.2".to_owned()
+            })
+        );
+        assert_eq!(after("10.0.1.1"), Some(Removal::Eni("b".to_owned())));
+        assert_eq!(after("10.0.2.1"), Some(Removal::Replaced("c".to_owned())));
+        assert_eq!(after("10.9.9.9"), None, "on no interface");
+    }
+
+    #[test]
+    fn a_list_of_what_there_is_says_it_all() {
+        let has = wanted(&[("b", 1, &["10.0.0.10", "10.0.0.9"]), ("a", -1, &[])]);
+        assert_eq!(
+            has.list(),
+            enis(&[("a", -1, &[]), ("b", 1, &["10.0.0.9", "10.0.0.10"])])
+        );
+        assert_eq!(Inventory::wanted(&has.list(), &BTreeSet::new()), has);
+        let given_up = BTreeSet::from(["b".to_owned(), "c".to_owned()]);
+        assert_eq!(has.without(&given_up), wanted(&[("a", -1, &[])]));
     }
 
     #[test]

@@ -13,9 +13,11 @@ mod durability;
 mod enis;
 pub mod protocol;
 mod released;
+mod remembered;
 mod router;
 mod server;
 mod spool;
+mod state_file;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -33,6 +35,7 @@ pub use self::server::CONNECTIONS_MAX;
 
 use self::actor::{Actor, Parts, Standing};
 use self::released::Released;
+use self::remembered::Remembered;
 use self::router::{Door, QUEUE_MAX, Router};
 use self::server::Place;
 use crate::run::{Instances, SetupError};
@@ -192,12 +195,22 @@ pub struct Summary {
 /// original has nothing to move from. What [`Instances::settings`] must hold; [`serve`] and [`once`] see to it themselves.
 #[must_use]
 pub fn guest_settings(mut settings: Value) -> Value {
-    if let Some(settings) = settings.as_object_mut() {
-        settings
-            .entry("checkpoint_migration_phase")
-            .or_insert_with(|| Value::from(2));
+    if settings.get(PHASE).is_none() {
+        set_phase(&mut settings, PHASE_STORE);
     }
     settings
+}
+
+/// The guest's setting of where it reads: section 3 of its specification.
+const PHASE: &str = "checkpoint_migration_phase";
+
+/// The phase in which it reads the store.
+const PHASE_STORE: u32 = 2;
+
+fn set_phase(settings: &mut Value, phase: u32) {
+    if let Some(settings) = settings.as_object_mut() {
+        settings.insert(PHASE.to_owned(), Value::from(phase));
+    }
 }
 
 /// Serves pods until `stop`: brings the guest up, gives it the interfaces as they stand in `enis` now, has it read its
@@ -207,7 +220,8 @@ pub fn guest_settings(mut settings: Value) -> Value {
 /// A store that can't be read ends nothing: the socket is there, and answers that it is to be tried again.
 ///
 /// # Errors
-/// Where nothing could be begun: the socket or the file of released interfaces can't be used.
+/// Where nothing could be begun: the socket, the file of released interfaces, or that of interfaces that pods may use
+/// can't be used.
 pub async fn serve(
     settings: Settings,
     instances: Instances,
@@ -284,7 +298,7 @@ impl Served {
     /// Begins to bring the instance up; see [`serve`]. Must be called inside a runtime.
     ///
     /// # Errors
-    /// Where the file of released interfaces can't be used.
+    /// Where the file of released interfaces, or that of interfaces that pods may use, can't be used.
     pub fn start(
         settings: Settings,
         instances: Instances,
@@ -339,13 +353,16 @@ fn parts(
 ) -> Result<Parts, SetupError> {
     instances.settings = guest_settings(instances.settings);
     let released = Released::load(&settings.released_file).map_err(SetupError::Misused)?;
+    let remembered = Remembered::place(&instances.state_dir, &settings.instance);
+    let remembered = Remembered::load(remembered, released.ids()).map_err(SetupError::Misused)?;
     Ok(Parts {
         all: BTreeSet::from([settings.instance.clone()]),
         settings,
-        instances: Arc::new(instances),
+        instances,
         backends,
         enis,
         released,
+        remembered,
         standing,
         events,
     })

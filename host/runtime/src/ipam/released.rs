@@ -1,18 +1,15 @@
 //! The file of interfaces that were given up: whoever detaches them in the cloud reads it.
 //!
-//! An interface stands here before anything else happens to it, and until it has left the list of interfaces: until then
-//! it must not come back to the guest, whatever is restarted meanwhile.
+//! An interface stands here once the guest has let go of it and that is durable, before anybody is told, and until it has
+//! left the list of interfaces: until then it must not come back to the guest, whatever is restarted meanwhile.
 
 use std::collections::BTreeSet;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// Names of the node's interfaces are for the host's user.
-const FILE_MODE: u32 = 0o600;
+use super::state_file;
 
 /// What the file holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,10 +39,9 @@ impl Released {
                 file.display()
             )
         };
-        let written = match std::fs::read(file) {
-            Ok(text) => serde_json::from_slice(&text).map_err(|error| failed(&error))?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Written::default(),
-            Err(error) => return Err(failed(&error)),
+        let written = match state_file::read(file).map_err(|error| failed(&error))? {
+            Some(text) => serde_json::from_slice(&text).map_err(|error| failed(&error))?,
+            None => Written::default(),
         };
         Ok(Self {
             file: file.to_owned(),
@@ -82,34 +78,9 @@ impl Released {
     }
 
     fn replace(&mut self, written: Written) -> io::Result<()> {
-        let replaced = self.write(&written);
-        replaced
-            .map_err(|error| io::Error::new(error.kind(), format!("writing `{}`: {error}", self.file.display())))?;
+        state_file::replace(&self.file, &serde_json::to_vec(&written)?)?;
         self.written = written;
         Ok(())
-    }
-
-    fn write(&self, written: &Written) -> io::Result<()> {
-        let folder = self.file.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let folder = folder.unwrap_or(Path::new("."));
-        std::fs::create_dir_all(folder)?;
-        let mut part = self.file.clone().into_os_string();
-        part.push(".part");
-        // Left behind by a host that was killed, perhaps with another mode.
-        match std::fs::remove_file(&part) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut out = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(FILE_MODE)
-            .open(&part)?;
-        out.write_all(&serde_json::to_vec(written)?)?;
-        out.write_all(b"\n")?;
-        out.sync_all()?;
-        std::fs::rename(&part, &self.file)?;
-        File::open(folder)?.sync_all()
     }
 }
 

@@ -4,12 +4,12 @@
 
 use std::fs::{DirBuilder, File, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, watch};
@@ -35,6 +35,9 @@ const DIR_MODE: u32 = 0o700;
 
 /// Addresses are for the host's user to give.
 const SOCKET_MODE: u32 = 0o600;
+
+/// Nobody else may hold the lock of a place.
+const LOCK_MODE: u32 = 0o600;
 
 /// A place for a socket that no other host has. Removed when it goes.
 #[derive(Debug)]
@@ -71,6 +74,9 @@ impl Place {
             .create(true)
             .truncate(false)
             .write(true)
+            .mode(LOCK_MODE)
+            // What a link leads to is another's file.
+            .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
             .open(lock)
             .map_err(failed)?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {

@@ -1,0 +1,174 @@
+//! What the guest was given, in a file: an address that left the list while a pod uses it must be there when the store is
+//! read after a restart, or the reading takes the pod's allocation for a stale one, and its address goes to another.
+//!
+//! The file has at least what the guest has: more is harmless, since what is not listed goes again when no pod uses it.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use super::Enis;
+use super::enis::{Addition, Inventory};
+use super::state_file;
+
+/// The interfaces and addresses that the guest was given, as the file has them.
+#[derive(Debug)]
+pub(super) struct Remembered {
+    file: PathBuf,
+    written: Inventory,
+}
+
+impl Remembered {
+    /// Where an instance's file is.
+    pub(super) fn place(state_dir: &Path, instance: &str) -> PathBuf {
+        state_dir.join("ipam").join(format!("{instance}.json"))
+    }
+
+    /// Reads the file, without the interfaces `given_up`; none there: the guest was never given anything.
+    ///
+    /// # Errors
+    /// One line: why it can't be read. Without it addresses could be given out that pods still use, so nothing goes on.
+    pub(super) fn load(file: PathBuf, given_up: &BTreeSet<String>) -> Result<Self, String> {
+        let failed = |error: &dyn std::fmt::Display| {
+            format!(
+                "the interfaces that pods may still use can't be read from `{}`: {error}; repair it, or remove it where every address that a pod uses is in the list of interfaces",
+                file.display()
+            )
+        };
+        let text = state_file::read(&file).map_err(|error| failed(&error))?;
+        let enis: Enis = match text {
+            Some(text) => serde_json::from_slice(&text).map_err(|error| failed(&error))?,
+            None => Enis::default(),
+        };
+        let written = Inventory::wanted(&enis, given_up);
+        Ok(Self { file, written })
+    }
+
+    /// All of it.
+    pub(super) fn inventory(&self) -> &Inventory {
+        &self.written
+    }
+
+    /// What the guest is about to be given, on disk when this returns.
+    ///
+    /// # Errors
+    /// Where it can't be written; then the guest must not get it.
+    pub(super) fn add(&mut self, additions: &[Addition]) -> std::io::Result<()> {
+        if additions.iter().all(|addition| self.written.contains(addition)) {
+            return Ok(());
+        }
+        let mut next = self.written.clone();
+        for addition in additions {
+            next.put(addition);
+        }
+        self.replace(next)
+    }
+
+    /// Forgets what the guest has no more. What it knew of pods there must be durable before.
+    ///
+    /// # Errors
+    /// Where it can't be written; then it is remembered longer.
+    pub(super) fn forget_all_but(&mut self, has: &Inventory) -> std::io::Result<()> {
+        self.replace(has.clone())
+    }
+
+    fn replace(&mut self, next: Inventory) -> std::io::Result<()> {
+        state_file::replace(&self.file, &serde_json::to_vec(&next.list())?)?;
+        self.written = next;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::enis::Traits;
+    use super::*;
+
+    fn load(file: &Path) -> Result<Remembered, String> {
+        Remembered::load(file.to_owned(), &BTreeSet::new())
+    }
+
+    fn eni(id: &str, device_number: i32) -> Addition {
+        Addition::Eni {
+            id: id.to_owned(),
+            traits: Traits {
+                device_number,
+                is_primary: false,
+                is_trunk: true,
+            },
+        }
+    }
+
+    fn address(id: &str, ip: &str) -> Addition {
+        Addition::Address {
+            id: id.to_owned(),
+            ip: ip.to_owned(),
+        }
+    }
+
+    #[test]
+    fn what_was_given_is_there_after_a_restart_until_it_is_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = Remembered::place(dir.path(), "pods");
+        assert!(file.ends_with("ipam/pods.json"));
+        let mut remembered = load(&file).unwrap();
+        assert_eq!(remembered.inventory(), &Inventory::default());
+        remembered.add(&[]).unwrap();
+        assert!(!file.exists(), "nothing is written before there is something");
+        let given = [
+            eni("b", 1),
+            address("b", "10.0.0.2"),
+            address("b", "10.0.0.3"),
+            eni("a", 0),
+        ];
+        remembered.add(&given).unwrap();
+        let loaded = load(&file).unwrap();
+        assert_eq!(loaded.inventory(), remembered.inventory());
+        assert!(given.iter().all(|addition| loaded.inventory().contains(addition)));
+
+        // An address that moved, an interface that came back with other traits.
+        remembered.add(&[eni("a", 5), address("a", "10.0.0.2")]).unwrap();
+        let mut has = Inventory::default();
+        for addition in [
+            eni("a", 5),
+            address("a", "10.0.0.2"),
+            eni("b", 1),
+            address("b", "10.0.0.3"),
+        ] {
+            has.put(&addition);
+        }
+        assert_eq!(load(&file).unwrap().inventory(), &has);
+        let given_up = BTreeSet::from(["b".to_owned()]);
+        has.remove_eni("b");
+        assert_eq!(Remembered::load(file.clone(), &given_up).unwrap().inventory(), &has);
+        remembered.forget_all_but(&has).unwrap();
+        assert_eq!(
+            std::fs::read_to_string(&file).unwrap(),
+            "{\"enis\":[{\"id\":\"a\",\"device_number\":5,\"is_primary\":false,\"is_trunk\":true,\"addresses\":[\"10.0.0.2\"]}]}\n"
+        );
+    }
+
+    #[test]
+    fn what_can_t_be_written_is_not_remembered() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = Remembered::place(dir.path(), "pods");
+        std::fs::write(dir.path().join("ipam"), "no folder").unwrap();
+        let mut remembered = Remembered {
+            file,
+            written: Inventory::default(),
+        };
+        let error = remembered.add(&[eni("a", 0)]).unwrap_err().to_string();
+        assert!(error.starts_with("writing `"), "{error}");
+        assert_eq!(remembered.inventory(), &Inventory::default());
+    }
+
+    #[test]
+    fn a_damaged_file_is_an_error_that_says_what_to_do() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("pods.json");
+        for text in ["", "{", "[]", r#"{"enis":[1]}"#, r#"{"enis":[],"more":1}"#] {
+            std::fs::write(&file, text).unwrap();
+            let error = load(&file).unwrap_err();
+            assert!(error.contains("pods.json") && error.contains("repair it"), "{error}");
+        }
+    }
+}
