@@ -76,6 +76,21 @@ impl<'s> Host<'s> {
     }
 }
 
+/// Puts another list of interfaces there, whole: a look at one that is half written would be said.
+fn put_list(site: &Site, text: &str) {
+    let draft = site.path("enis.draft");
+    fs::write(&draft, text).unwrap();
+    fs::rename(draft, site.path("enis.json")).unwrap();
+}
+
+/// Edits the list of interfaces, where `from` stands once.
+#[track_caller]
+fn edit_list(site: &Site, from: &str, to: &str) {
+    let text = fs::read_to_string(site.path("enis.json")).unwrap();
+    assert_eq!(text.matches(from).count(), 1, "`{from}` must stand once:\n{text}");
+    put_list(site, &text.replacen(from, to, 1));
+}
+
 fn found(ip: &str, device_number: i32) -> Value {
     json!({"ok": {"ip": ip, "deviceNumber": device_number}})
 }
@@ -105,6 +120,12 @@ fn replays(site: &Site) {
 #[test]
 fn addresses_outlive_the_host_and_rest_before_others_get_them() {
     let site = Site::ipam();
+    // Longer than any test, also where the machine is slow.
+    site.edit(
+        "trueup.toml",
+        "cooling_period_ms = 30000",
+        "cooling_period_ms = 86400000",
+    );
     let host = Host::start(&site);
     assert_eq!(host.status(), json!({"ok": {}}));
     host.gives("c1", "10.0.0.2", 0);
@@ -179,16 +200,16 @@ fn the_list_of_interfaces_is_followed_and_a_bad_edit_changes_nothing() {
     let site = Site::ipam();
     let mut host = Host::start(&site);
     host.gives("c1", "10.0.0.2", 0);
-    site.edit("enis.json", r#""addresses": ["10.0.1.2", "10.0.1.3"]"#, ONE_MORE);
+    edit_list(&site, r#""addresses": ["10.0.1.2", "10.0.1.3"]"#, ONE_MORE);
     host.wait_until_shown("the sixth address", |shown| shown["stats"]["addresses"] == 6);
 
-    site.edit("enis.json", "\"10.0.1.4\"", "\"10.0.1.04\"");
+    edit_list(&site, "\"10.0.1.4\"", "\"10.0.1.04\"");
     host.started
         .wait_for_warning("enis[1].addresses[2]: was \"10.0.1.04\", must be an IPv4 address");
     assert_eq!(host.show()["stats"]["addresses"], 6, "the last good list stays");
 
     // An interface with a pod stays until the pod is gone.
-    fs::write(site.path("enis.json"), r#"{"enis":[]}"#).unwrap();
+    put_list(&site, r#"{"enis":[]}"#);
     host.wait_until_shown("the other interface's end", |shown| shown["stats"]["enis"] == 1);
     assert_eq!(host.pod("CHECK", "c1"), found("10.0.0.2", 0));
     assert!(host.pod("DEL", "c1")["ok"].is_object());
@@ -198,6 +219,74 @@ fn the_list_of_interfaces_is_followed_and_a_bad_edit_changes_nothing() {
     assert_eq!(warnings.len(), 1, "{ran}");
     assert!(warnings[0].starts_with("warning: network interfaces "), "{ran}");
     replays(&site);
+}
+
+/// Edits the first interface's addresses in the list.
+fn list_first(site: &Site, from: &[&str], to: &[&str]) {
+    let list = |ips: &[&str]| format!("\"addresses\": [\"{}\"]", ips.join("\", \""));
+    edit_list(site, &list(from), &list(to));
+}
+
+#[test]
+fn an_address_that_left_the_list_is_its_pod_s_until_the_pod_is_gone_over_restarts_too() {
+    let site = Site::ipam();
+    let (full, left) = (
+        ["10.0.0.2", "10.0.0.3", "10.0.0.4"],
+        ["10.0.0.3", "10.0.0.4", "10.0.0.5"],
+    );
+    let host = Host::start(&site);
+    host.gives("c1", "10.0.0.2", 0);
+    host.gives("c2", "10.0.0.3", 0);
+    list_first(&site, &full, &left);
+    // With the new one, and still the one that left.
+    host.wait_until_shown("the new address", |shown| shown["stats"]["addresses"] == 6);
+    host.started.kill();
+
+    let host = Host::start(&site);
+    assert_eq!(host.pod("CHECK", "c1"), found("10.0.0.2", 0));
+    let listed_again = ["10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"];
+    list_first(&site, &left, &listed_again);
+    host.wait_until_shown("the address after it", |shown| shown["stats"]["addresses"] == 7);
+    host.gives("c3", "10.0.0.4", 0);
+    assert_eq!(host.pod("CHECK", "c1"), found("10.0.0.2", 0));
+    host.started.kill();
+
+    // An edit while nobody looks. What no pod uses goes at once.
+    list_first(&site, &listed_again, &["10.0.0.5"]);
+    let host = Host::start(&site);
+    let shown = host.show();
+    assert_eq!(
+        shown["stats"],
+        json!({"enis": 2, "addresses": 6, "assigned": 3, "held": 0}),
+        "{shown}"
+    );
+    for (container, ip) in [("c1", "10.0.0.2"), ("c2", "10.0.0.3"), ("c3", "10.0.0.4")] {
+        assert_eq!(host.pod("CHECK", container), found(ip, 0));
+    }
+    assert!(host.pod("DEL", "c1")["ok"].is_object());
+    host.wait_until_shown("the address's end", |shown| shown["stats"]["addresses"] == 5);
+    let remembered = || fs::read_to_string(site.path(".trueup/ipam/ipam.json")).unwrap();
+    wait_until("it is forgotten", || !remembered().contains("\"10.0.0.2\""));
+    assert!(remembered().contains("\"10.0.0.3\""), "{}", remembered());
+    host.started.kill();
+
+    let host = Host::start(&site);
+    assert_eq!(code(&host.pod("CHECK", "c1")), 3);
+    assert_eq!(host.pod("CHECK", "c2"), found("10.0.0.3", 0));
+    host.gives("c4", "10.0.0.5", 0);
+    assert_eq!(host.show()["stats"]["addresses"], 5);
+    let ran = host.ends();
+    assert!(ran.stderr.lines().all(|line| !line.contains("ERROR")), "{ran}");
+    replays(&site);
+
+    // Without it nobody knows what pods may use.
+    fs::write(site.path(".trueup/ipam/ipam.json"), "{").unwrap();
+    let ran = site.run_once().exits(2);
+    let error = ran.said("error: ").join("\n");
+    assert!(
+        error.contains("the interfaces that pods may still use can't be read from `") && error.contains("ipam.json`"),
+        "{ran}"
+    );
 }
 
 #[test]

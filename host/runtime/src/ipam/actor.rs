@@ -237,8 +237,6 @@ impl Actor {
         let now = Instant::now();
         self.due.sync = Some(now + SYNC_PERIOD);
         self.due.leaving = Some(now + LEAVING_PERIOD);
-        // What an earlier host could not forget any more.
-        self.due.forget = Some(now + FORGET_PAUSE);
         self.due.warm = self.settings.warm.map(|_| now + WARM_PERIOD);
         self.take_in_enis();
         self.begin(Begin::FromStore).await;
@@ -466,6 +464,8 @@ impl Actor {
                     stats,
                 });
                 self.follow().await?;
+                // There may be what an earlier instance could not forget any more.
+                self.forget_soon();
                 // A reading after a trap is no reason to look: a release in which the instance ends would not let go.
                 if self.due.spool.is_none() {
                     self.look_at_spool();
@@ -825,6 +825,7 @@ impl Actor {
     /// the pod its address.
     async fn forget_gone(&mut self) {
         self.due.forget = None;
+        // After the next reading it is due again.
         if !self.is_serving() || self.remembered.inventory() == &self.has {
             return;
         }

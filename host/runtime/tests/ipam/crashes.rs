@@ -1,6 +1,6 @@
 //! Kills, traps and lost syncs in any order: no address is held twice, and what was answered stands.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,17 +15,24 @@ use crate::host::{GUARD, Host, Stage, ask, eni, request};
 const CLIENTS: usize = 8;
 const KILLS: usize = 12;
 
-/// Who certainly holds which address: from the answer to its ADD on, until it asks for a DEL.
-type Held = Arc<Mutex<BTreeMap<String, String>>>;
+/// What was answered, and is certain until the same container asks for something else.
+#[derive(Default)]
+struct Certain {
+    /// Who holds which address.
+    held: BTreeMap<String, String>,
+    /// Who has none.
+    free: BTreeSet<String>,
+}
 
 /// One client: adds and deletes pods of its own until the host is gone.
-async fn client(served: Arc<Served>, mut chance: ChaCha8Rng, name: usize, held: Held) {
+async fn client(served: Arc<Served>, mut chance: ChaCha8Rng, name: usize, certain: Arc<Mutex<Certain>>) {
     loop {
         let container = format!("pod-{name}-{}", chance.random_range(0..4));
         if chance.random_bool(0.5) {
+            certain.lock().unwrap().free.remove(&container);
             let answer = ask(&served, &request("ADD", &container)).await;
             if let Some(ip) = answer["ok"]["ip"].as_str() {
-                let before = held.lock().unwrap().insert(ip.to_owned(), container.clone());
+                let before = certain.lock().unwrap().held.insert(ip.to_owned(), container.clone());
                 assert!(
                     before.as_ref().is_none_or(|before| *before == container),
                     "{ip} is given to {container} and still that of {before:?}"
@@ -34,12 +41,13 @@ async fn client(served: Arc<Served>, mut chance: ChaCha8Rng, name: usize, held: 
                 assert_eq!(answer["error"]["code"], json!(11), "{answer}");
             }
         } else {
-            held.lock().unwrap().retain(|_, holder| *holder != container);
+            certain.lock().unwrap().held.retain(|_, holder| *holder != container);
             let answer = ask(&served, &request("DEL", &container)).await;
-            assert!(
-                answer["ok"].is_object() || answer["error"]["code"] == json!(11),
-                "{answer}"
-            );
+            if answer["ok"].is_object() {
+                certain.lock().unwrap().free.insert(container);
+            } else {
+                assert_eq!(answer["error"]["code"], json!(11), "{answer}");
+            }
         }
     }
 }
@@ -62,7 +70,8 @@ fn check(seed: u64) {
     let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
     let mut stage = Stage::new(&[eni("a", 0, &addresses[..12]), eni("b", 1, &addresses[12..])]);
     stage.guest["compact_after"] = json!(20);
-    let held = Held::default();
+    let certain: Arc<Mutex<Certain>> = Arc::default();
+    let mut checked_free = 0;
     for life in 0..KILLS {
         let host = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -72,7 +81,11 @@ fn check(seed: u64) {
         host.block_on(async {
             let started = tokio::time::timeout(GUARD, stage.start()).await.unwrap();
             let Host { served, events: _ } = started;
-            for (ip, container) in held.lock().unwrap().clone() {
+            let (held, free) = {
+                let certain = certain.lock().unwrap();
+                (certain.held.clone(), certain.free.clone())
+            };
+            for (ip, container) in held {
                 let answer = ask(&served, &request("CHECK", &container)).await;
                 assert_eq!(
                     answer["ok"]["ip"],
@@ -80,11 +93,20 @@ fn check(seed: u64) {
                     "seed {seed}, life {life}: {container} {answer}"
                 );
             }
+            for container in free {
+                let answer = ask(&served, &request("CHECK", &container)).await;
+                assert_eq!(
+                    answer["error"]["code"],
+                    json!(3),
+                    "seed {seed}, life {life}: the DEL of {container} is lost: {answer}"
+                );
+                checked_free += 1;
+            }
             let served = Arc::new(served);
             let mut clients = tokio::task::JoinSet::new();
             for name in 0..CLIENTS {
                 let chance = ChaCha8Rng::seed_from_u64(chance.next_u64());
-                clients.spawn(client(Arc::clone(&served), chance, name, Arc::clone(&held)));
+                clients.spawn(client(Arc::clone(&served), chance, name, Arc::clone(&certain)));
             }
             trouble(&stage, &mut chance).await;
             // A client ends only where something is wrong.
@@ -96,6 +118,7 @@ fn check(seed: u64) {
         host.shutdown_timeout(GUARD);
         stage.disk = stage.disk.after_crash(chance.random_range(0..4));
     }
+    assert!(checked_free > 0, "seed {seed}: no answered DEL was looked for");
     let last = tokio::runtime::Runtime::new().unwrap();
     last.block_on(async {
         stage.replay_all().await;

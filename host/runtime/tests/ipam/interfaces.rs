@@ -48,7 +48,8 @@ async fn an_address_moves_and_other_traits_come_when_no_pod_uses_them() {
         },
     ]));
     host.del("c1").await;
-    host.until_shown(&["a", "b 10.0.0.1 10.0.1.1*"]).await;
+    // Nothing new comes to an interface that is to be replaced: its pods would keep it as it is for ever.
+    host.until_shown(&["a", "b 10.0.1.1*"]).await;
     let check = host.ask(&request("CHECK", "c2")).await;
     assert_eq!(check["ok"]["deviceNumber"], json!(1), "as long as a pod uses it");
     host.del("c2").await;
@@ -56,6 +57,46 @@ async fn an_address_moves_and_other_traits_come_when_no_pod_uses_them() {
     let shown = host.ask(&json!({"v":1,"command":"SHOW"})).await;
     assert_eq!(shown["ok"]["enis"][1]["device_number"], json!(5));
     assert_eq!(shown["ok"]["enis"][1]["is_trunk"], json!(true));
+    host.stop().await;
+}
+
+#[tokio::test]
+async fn an_interface_that_is_to_be_replaced_gets_no_new_pods() {
+    let stage = Stage::new(&[eni("a", 0, &["10.0.0.1", "10.0.0.2"])]);
+    let host = stage.start().await;
+    host.add("c1").await;
+    stage.enis.send_replace(enis(&[eni("a", 3, &["10.0.0.1", "10.0.0.2"])]));
+    host.until_shown(&["a 10.0.0.1*"]).await;
+    assert_eq!(host.code(&request("ADD", "c2")).await, 11);
+    host.del("c1").await;
+    host.until_shown(&["a 10.0.0.1 10.0.0.2"]).await;
+    let answer = host.ask(&request("ADD", "c2")).await;
+    assert_eq!(answer["ok"]["deviceNumber"], json!(3), "{answer}");
+    host.stop().await;
+    stage.replay_all().await;
+}
+
+#[tokio::test]
+async fn what_left_the_list_is_there_after_a_restart_and_a_given_up_interface_is_not() {
+    let stage = Stage::new(&[eni("a", 0, &["10.0.0.1"]), eni("b", 1, &["10.0.1.1", "10.0.1.2"])]);
+    let host = stage.start().await;
+    host.add("c1").await;
+    assert_eq!(host.add("c2").await, "10.0.1.1");
+    stage.enis.send_replace(enis(&[eni("a", 0, &["10.0.0.1"])]));
+    host.until_shown(&["a 10.0.0.1*", "b 10.0.1.1*"]).await;
+    host.stop().await;
+
+    let host = stage.start().await;
+    assert_eq!(host.shown().await, ["a 10.0.0.1*", "b 10.0.1.1*"]);
+    host.del("c2").await;
+    host.until_shown(&["a 10.0.0.1*"]).await;
+    host.stop().await;
+    let remembered = std::fs::read_to_string(stage.dir.path().join("state/ipam/pods.json")).unwrap();
+    assert!(!remembered.contains("10.0.1"), "{remembered}");
+
+    std::fs::write(stage.settings().released_file, r#"{"enis":["a"]}"#).unwrap();
+    let host = stage.start().await;
+    assert!(host.shown().await.is_empty());
     host.stop().await;
 }
 
