@@ -157,7 +157,7 @@ fn addresses_outlive_the_host_and_rest_before_others_get_them() {
         "store     read",
         "total     2 interfaces, 5 addresses: 3 assigned, 0 held",
         "eni-1      0       primary  3          2         1        0",
-        "10.0.0.3  eni-1      assigned              net      c2         eth0",
+        "10.0.0.3  eni-1      assigned                 net      c2         eth0",
         "10.0.1.3  eni-2      free",
     ] {
         assert!(
