@@ -21,8 +21,8 @@ pub(super) struct Answers {
     shared: Arc<Shared>,
     /// Which life of the instance the answers are of.
     life: u64,
-    /// Whether this life has read the store, or may have written to it.
-    is_read: bool,
+    /// So much was written before this life of the instance; none once it has read the store.
+    before: Option<u64>,
     waiting: mpsc::UnboundedSender<Waiting>,
     lost: mpsc::UnboundedReceiver<Lost>,
     task: JoinHandle<()>,
@@ -67,7 +67,7 @@ impl Answers {
             store,
             shared,
             life: 1,
-            is_read: true,
+            before: None,
             waiting,
             lost,
             task,
@@ -75,16 +75,16 @@ impl Answers {
     }
 
     /// The instance is new, and knows nothing of what was written: up to this entry nothing can be lost. What it answers
-    /// before [`Answers::was_read`] tells nothing of the store.
+    /// before [`Answers::was_read`] tells nothing of what was written before it.
     pub(super) fn begin_life(&mut self, entry: u64) {
         self.life = self.shared.lost_life.load(Ordering::SeqCst) + 1;
-        self.is_read = false;
+        self.before = Some(self.written());
         self.shared.stands.store(entry, Ordering::SeqCst);
     }
 
     /// The instance has read the store: from here on that says what is durable.
     pub(super) fn was_read(&mut self) {
-        self.is_read = true;
+        self.before = None;
     }
 
     /// Whether this life of the instance has lost something.
@@ -96,7 +96,8 @@ impl Answers {
     /// durable.
     pub(super) fn give(&self, entry: u64, answer: Answer, reply: oneshot::Sender<Answer>) {
         let written = self.written();
-        let is_settled = !self.is_read || written <= self.shared.durable.load(Ordering::SeqCst);
+        let durable = self.shared.durable.load(Ordering::SeqCst);
+        let is_settled = written <= self.before.map_or(durable, |before| before.max(durable));
         if !self.is_lost() && is_settled {
             self.shared.stands.fetch_max(entry, Ordering::SeqCst);
             // Whoever asked may have gone; that changes nothing.
