@@ -210,11 +210,14 @@ mod tests {
     use super::super::protocol::Done;
     use super::*;
 
+    /// Who waits for how many changes.
+    type Sync = (u64, oneshot::Sender<Result<(), Error>>);
+
     /// A store whose syncs are let through, or fail, one by one.
     #[derive(Default)]
     struct Manual {
         written: AtomicU64,
-        syncs: Mutex<Vec<(u64, oneshot::Sender<Result<(), Error>>)>>,
+        syncs: Mutex<Vec<Sync>>,
         came: tokio::sync::Notify,
     }
 

@@ -74,7 +74,8 @@ fn check(seed: u64) {
         host.block_on(async {
             let started = tokio::time::timeout(GUARD, stage.start()).await.unwrap();
             let Host { served, events: _ } = started;
-            for (ip, container) in held.lock().unwrap().clone() {
+            let certain = held.lock().unwrap().clone();
+            for (ip, container) in certain {
                 let answer = ask(&served, &request("CHECK", &container)).await;
                 assert_eq!(
                     answer["ok"]["ip"],
