@@ -238,7 +238,6 @@ fn watcher_of(file: &Path, changed: &Arc<Notify>) -> notify::Result<RecommendedW
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 mod tests {
     use super::*;
 
