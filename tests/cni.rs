@@ -86,11 +86,6 @@ impl Host {
         Self { site, running: None }
     }
 
-    fn started(mut self) -> Self {
-        self.start();
-        self
-    }
-
     /// Starts it, and waits until pods are served.
     #[track_caller]
     fn start(&mut self) {
@@ -291,7 +286,7 @@ fn names(count: usize) -> Vec<String> {
     (1..=count).map(|n| format!("p{n}")).collect()
 }
 
-/// A node whose pods have namespaces already; none where such tests are skipped.
+/// A node whose host is down, and whose pods have namespaces already; none where such tests are skipped.
 #[track_caller]
 fn node(version: &'static str, host: Host, pods: usize) -> Option<Node> {
     let network = Network::start()?;
@@ -303,11 +298,12 @@ fn node(version: &'static str, host: Host, pods: usize) -> Option<Node> {
 const PODS: usize = 20;
 
 fn pods_live_on_a_node(version: &'static str) {
-    let host = Host::new("cooling_period_ms = 0", &[12, 12]).started();
+    let host = Host::new("cooling_period_ms = 0", &[12, 12]);
     // One more, which comes late.
     let Some(mut node) = node(version, host, PODS + 1) else {
         return;
     };
+    node.host.start();
     let names = names(PODS + 1);
     let (early, rest) = names.split_at(PODS / 2);
     let (together, late) = rest.split_at(PODS / 2);
@@ -402,10 +398,11 @@ fn twenty_pods_reach_each_other_and_a_killed_host_loses_none_with_cni_1_0_0() {
 #[test]
 fn an_address_that_del_freed_is_given_to_nobody_while_it_rests() {
     // No machine is so slow that this is over within the test.
-    let host = Host::new(&format!("cooling_period_ms = {A_DAY_MS}"), &[3]).started();
+    let host = Host::new(&format!("cooling_period_ms = {A_DAY_MS}"), &[3]);
     let Some(mut node) = node("1.0.0", host, 5) else {
         return;
     };
+    node.host.start();
     let freed = node.add("p1");
     node.add("p2");
     node.del(&freed);
@@ -424,10 +421,11 @@ fn an_address_that_del_freed_is_given_to_nobody_while_it_rests() {
 #[test]
 fn an_address_that_del_freed_is_given_out_again_once_it_has_rested() {
     const REST: Duration = Duration::from_millis(1000);
-    let host = Host::new("cooling_period_ms = 1000", &[2]).started();
-    let Some(node) = node("1.0.0", host, 3) else {
+    let host = Host::new("cooling_period_ms = 1000", &[2]);
+    let Some(mut node) = node("1.0.0", host, 3) else {
         return;
     };
+    node.host.start();
     let freed = node.add("p1");
     let stays = node.add("p2");
     // Before it is freed until after it is given out: at least as long as it has rested, however slow this machine is.
@@ -460,10 +458,11 @@ fn an_address_that_del_freed_is_given_out_again_once_it_has_rested() {
 
 #[test]
 fn a_full_pool_is_error_11_and_a_del_cleans_up_after_it() {
-    let host = Host::new("cooling_period_ms = 0", &[1, 1]).started();
-    let Some(node) = node("1.0.0", host, 3) else {
+    let host = Host::new("cooling_period_ms = 0", &[1, 1]);
+    let Some(mut node) = node("1.0.0", host, 3) else {
         return;
     };
+    node.host.start();
     let pods = ["p1", "p2"].map(|pod| node.add(pod));
     node.is_full_for("p3");
     is_done(node.host.ask("STATUS", ""));
@@ -511,9 +510,11 @@ fn a_host_that_is_down_holds_up_nobody_and_works_off_what_was_released_meanwhile
     };
     let spooled =
         |containers: &[&str]| -> BTreeSet<String> { containers.iter().map(|container| release(container).0).collect() };
-    // Never started: there is no socket. Who knows whether ADD was carried out: so what a runtime then releases is kept.
-    assert_eq!(node.refused("p1").0, TRY_AGAIN_LATER);
-    node.del_failed("p1");
+    // Never started: there is no socket. Asked directly, as this `bridge` stumbles over what its first failure leaves: a
+    // bridge without a hardware address.
+    assert_eq!(refusal(node.host.ask("ADD", "p1")).0, TRY_AGAIN_LATER);
+    // Nobody knows any more whether that ADD was carried out, so the release is kept.
+    is_done(node.host.ask("DEL", "p1"));
     assert_eq!(node.host.spooled(), spooled(&["p1"]));
     assert_eq!(refusal(node.host.ask("STATUS", "")).0, 50);
     node.host.start();
