@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use support::network::Network;
 use support::plugins::{INTERFACE, ask, bridge};
-use support::{Ran, Site, Started, trueup, wait_until};
+use support::{Ran, Site, Started, ran, trueup, wait_until};
 
 /// The node's bridge. Its first address is the gateway.
 const BRIDGE: &str = "pods0";
@@ -117,6 +117,15 @@ impl Host {
     fn kill_and_start(&mut self) {
         self.kill();
         self.start();
+    }
+
+    /// How many addresses pods have, as the host tells its operator.
+    #[track_caller]
+    fn assigned(&self) -> usize {
+        let mut show = support::program();
+        show.args(["ipam", "show", "--output", "json"]).arg(self.site.folder());
+        let shown = ran(&mut show).exits(0).json();
+        serde_json::from_value(shown["stats"]["assigned"].clone()).unwrap()
     }
 
     /// The names of the files in the spool.
@@ -355,6 +364,7 @@ fn pods_live_on_a_node(version: &'static str) {
     // The way to all other networks.
     node.network.ping(&pods[0].name, address(1));
     assert_eq!(node.network.links_on(BRIDGE), PODS);
+    assert_eq!(node.host.assigned(), PODS);
 
     let newcomer = node.add(&late[0]);
     assert!(!held.contains(&newcomer.address), "{newcomer:?}");
@@ -377,6 +387,7 @@ fn pods_live_on_a_node(version: &'static str) {
         assert_eq!(code, 3, "{} has no address any more", pod.name);
     }
     assert_eq!(node.network.links_on(BRIDGE), 0);
+    assert_eq!(node.host.assigned(), 0);
     assert_eq!(node.host.spooled(), BTreeSet::new());
 
     let mut all = vec!["replay".into()];
