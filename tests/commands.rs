@@ -146,7 +146,7 @@ fn guest_inspect_takes_a_name_or_a_file() {
     let ran = trueup(["guest", "inspect", "nobody"]).exits(2);
     assert!(
         ran.stderr
-            .contains("no guest `nobody@1` ships with this host; there are: lbaas@1, lbaas@2"),
+            .contains("no guest `nobody@1` ships with this host; there are: ipam@1, lbaas@1, lbaas@2"),
         "{ran}"
     );
     let text = file.put("text.wasm", "no module at all");
@@ -259,6 +259,8 @@ fn misuse_exits_2_and_says_so_on_stderr_alone() {
         &["journal", "show"],
         &["guest"],
         &["guest", "inspect"],
+        &["ipam"],
+        &["ipam", "show", "one", "another"],
         &["sim", "lbaas", "--listen", "nowhere"],
         &["completions", "cobol"],
         &["guest", "list", "--output", "xml"],

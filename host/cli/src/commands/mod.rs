@@ -2,6 +2,7 @@
 
 mod completions;
 mod guest;
+mod ipam;
 mod journal;
 mod plan;
 mod replay;
@@ -60,6 +61,9 @@ enum Command {
     /// Shows guests.
     #[command(subcommand)]
     Guest(guest::Command),
+    /// Shows pod addresses.
+    #[command(subcommand)]
+    Ipam(ipam::Command),
     /// Starts simulated servers, for trying and testing.
     #[command(subcommand)]
     Sim(sim::Command),
@@ -76,6 +80,7 @@ pub(crate) fn exec(cli: Cli) -> Ending {
         Command::Replay(args) => replay::exec(args, output),
         Command::Journal(command) => journal::exec(command, output),
         Command::Guest(command) => guest::exec(command, output),
+        Command::Ipam(command) => ipam::exec(command, output),
         Command::Sim(command) => sim::exec(command),
         Command::Completions(args) => completions::exec(args),
     }
