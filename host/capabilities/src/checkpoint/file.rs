@@ -156,7 +156,7 @@ impl File {
         Self::open_on(Arc::new(Real), settings, metrics)
     }
 
-    fn open_on(disk: Arc<dyn Disk>, settings: Settings, metrics: Arc<Registry>) -> Result<Self, OpenError> {
+    pub(super) fn open_on(disk: Arc<dyn Disk>, settings: Settings, metrics: Arc<Registry>) -> Result<Self, OpenError> {
         let lock = Lock::take(&settings.path)?;
         metrics.take(HOST, TORN_TAILS_TOTAL, &[], Line::CounterAdd(0));
         let shared = Shared {

@@ -52,7 +52,7 @@ impl JsonFile {
         Self::open_on(Arc::new(Real), settings)
     }
 
-    fn open_on(disk: Arc<dyn Disk>, settings: Settings) -> Result<Self, OpenError> {
+    pub(super) fn open_on(disk: Arc<dyn Disk>, settings: Settings) -> Result<Self, OpenError> {
         let lock = Lock::take(&settings.path)?;
         Ok(Self {
             shared: Arc::new(Shared {

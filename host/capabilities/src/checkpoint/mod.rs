@@ -8,6 +8,8 @@
 mod binding;
 pub mod database;
 mod disk;
+#[cfg(test)]
+mod faulty_disk_tests;
 pub mod file;
 pub mod fold;
 mod format;

@@ -1,5 +1,6 @@
 //! The commands, one file each: its arguments and one `exec`.
 
+mod checkpoint;
 mod completions;
 mod guest;
 mod ipam;
@@ -64,6 +65,9 @@ enum Command {
     /// Shows pod addresses.
     #[command(subcommand)]
     Ipam(ipam::Command),
+    /// Looks at what guests have stored, copies it, brings an earlier checkpoint back.
+    #[command(subcommand)]
+    Checkpoint(checkpoint::Command),
     /// Starts simulated servers, for trying and testing.
     #[command(subcommand)]
     Sim(sim::Command),
@@ -81,6 +85,7 @@ pub(crate) fn exec(cli: Cli) -> Ending {
         Command::Journal(command) => journal::exec(command, output),
         Command::Guest(command) => guest::exec(command, output),
         Command::Ipam(command) => ipam::exec(command, output),
+        Command::Checkpoint(command) => checkpoint::exec(command, output),
         Command::Sim(command) => sim::exec(command),
         Command::Completions(args) => completions::exec(args),
     }
