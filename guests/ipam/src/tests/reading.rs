@@ -365,3 +365,19 @@ fn where_the_first_checkpoint_of_phase_1_fails_all_is_as_before() {
     // The pod without an id may use its address, which rests.
     assert_eq!(node.assign(&mut world, key("c9")), Err(Error::NoAvailableIp));
 }
+
+#[test]
+fn a_store_that_lacks_what_memory_has_is_out_of_step() {
+    let mut world = Simulation::storing(&checkpoint(&[("c1", "10.0.0.1")]), &[]);
+    let mut node = node(&mut world, DROP, &["10.0.0.1", "10.0.0.2"]);
+    node.read_backing_store(&mut world).unwrap();
+    assert!(node.snapshot().contains(r#""in_step":true"#));
+    world.stored = Simulation::storing(&checkpoint(&[]), &[]).stored;
+    assert_eq!(dropped(&mut world, &mut node), [""; 0]);
+    assert!(node.snapshot().contains(r#""in_step":false"#));
+    node.assign(&mut world, key("c2")).unwrap();
+    assert_eq!(
+        world.stored.unwrap().data,
+        checkpoint(&[("c1", "10.0.0.1"), ("c2", "10.0.0.2")])
+    );
+}

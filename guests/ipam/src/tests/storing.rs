@@ -121,3 +121,31 @@ fn a_failure_leaves_an_address_exactly_as_it_was() {
     assert_eq!(node.eni_infos(), before);
     assert_eq!(before.enis[0].addresses[0].unassigned_at_ms, Some(1000));
 }
+
+#[test]
+fn a_failure_leaves_a_held_allocation_and_its_rest_as_they_were() {
+    let config = r#"{"checkpoint_migration_phase": 2, "unknown_allocations": "hold"}"#;
+    let rested = r#"{"op":"rest","addresses":[{"ipv4":"10.9.9.9","at":500}]}"#;
+    let mut world = Simulation {
+        now_ms: 1000,
+        ..Simulation::storing(&checkpoint(&[("c2", "10.9.9.9")]), &[rested])
+    };
+    let mut node = node(&mut world, config, &["10.0.0.1"]);
+    node.read_backing_store(&mut world).unwrap();
+    let before = node.snapshot();
+    assert!(
+        before.contains(r#""resting":[{"ipv4":"10.9.9.9","at":500}]"#),
+        "{before}"
+    );
+    let before = before.replace(r#""in_step":true"#, r#""in_step":false"#);
+    world.now_ms = 2000;
+    world.fail("checkpoint", disk_full());
+    assert_eq!(node.assign(&mut world, key("c2")), not_stored("unavailable: disk full"));
+    assert_eq!(node.snapshot(), before);
+    world.fail("checkpoint", disk_full());
+    assert_eq!(
+        node.unassign(&mut world, key("c2")),
+        not_stored("unavailable: disk full")
+    );
+    assert_eq!(node.snapshot(), before);
+}

@@ -57,7 +57,7 @@ struct Shared {
     /// Never held while the disk is waited for, but for the write of one entry into the system's cache.
     state: Mutex<State>,
     /// A sync came to its end, or the state changed in another way that those who wait must know.
-    settled: Notify,
+    settled: Arc<Notify>,
     _lock: Lock,
 }
 
@@ -170,7 +170,7 @@ impl File {
                 epoch: 0,
                 syncs: Syncs::default(),
             }),
-            settled: Notify::new(),
+            settled: Arc::default(),
             _lock: lock,
         };
         if let Err(error) = shared.load() {
@@ -261,7 +261,13 @@ impl File {
             };
             if starts {
                 let shared = Arc::clone(&self.shared);
-                tokio::task::spawn_blocking(move || shared.sync());
+                tokio::task::spawn_blocking(move || {
+                    let settled = Arc::clone(&shared.settled);
+                    shared.sync();
+                    // Who is told that all is durable may close the store, and open it again.
+                    drop(shared);
+                    settled.notify_waiters();
+                });
             }
             settled.await;
         }
@@ -534,7 +540,7 @@ impl Shared {
         unsure.map_or(Ok(()), Err)
     }
 
-    /// Makes durable what is written, for as long as somebody waits for more.
+    /// Makes durable what is written, for as long as somebody waits for more. Whoever calls tells those who wait of the end.
     fn sync(&self) {
         loop {
             let (log, written, epoch) = {
@@ -563,7 +569,6 @@ impl Shared {
             }
             self.settled.notify_waiters();
         }
-        self.settled.notify_waiters();
     }
 
     /// Takes note of how a sync ended that began with `written` changes and this end. Where it failed: where to cut.

@@ -40,7 +40,15 @@ pub enum OpenError {
 /// The lock on a store, let go when dropped.
 #[derive(Debug)]
 pub(super) struct Lock {
-    _file: File,
+    file: File,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing alone would leave the lock with a child process that was just being started: it has the file too, until
+        // it becomes another program. Where this fails, closing is all there is.
+        let _ = self.file.unlock();
+    }
 }
 
 impl Lock {
@@ -70,7 +78,7 @@ impl Lock {
             Err(TryLockError::Error(source)) => return Err(failed("locking", &beside)(source)),
         }
         write_pid(&mut file).map_err(failed("writing the pid to", &beside))?;
-        Ok(Self { _file: file })
+        Ok(Self { file })
     }
 }
 

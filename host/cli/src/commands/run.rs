@@ -244,11 +244,12 @@ pub(super) fn seconds(ms: u64) -> String {
 }
 
 fn conclude(ended: &Ended, once: bool) {
-    if let Some(services) = &ended.services {
-        conclude_services(services, once);
-    }
     if let Some(addresses) = &ended.addresses {
         conclude_addresses(addresses);
+    }
+    // Scripts read how Services stand from the last line, whatever else runs beside.
+    if let Some(services) = &ended.services {
+        conclude_services(services, once);
     }
 }
 

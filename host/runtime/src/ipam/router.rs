@@ -41,11 +41,11 @@ impl Router {
         let gone = || Refusal::later("the host ends");
         let asked = command.clone();
         let (reply, answer) = oneshot::channel();
-        let sent = door.jobs.send(Job { command, reply }).await;
-        match (sent, answer.await) {
-            (Ok(()), Ok(answer)) => answer,
-            _ => Err(asked.refuse(gone())),
+        // What can't be sent comes back, and would keep its own answer waiting.
+        if door.jobs.send(Job { command, reply }).await.is_err() {
+            return Err(asked.refuse(gone()));
         }
+        answer.await.unwrap_or_else(|_| Err(asked.refuse(gone())))
     }
 
     fn door(&self, instance: Option<&str>) -> Result<&Door, Refusal> {
