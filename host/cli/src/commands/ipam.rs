@@ -296,12 +296,12 @@ INTERFACE  DEVICE  FLAGS     ADDRESSES  ASSIGNED  RESTING  FREE
 eni-1      0       primary   4          1         1        2
 eni-9      -       given up  -          -         -        -
 
-ADDRESS   INTERFACE  STATE                NETWORK  CONTAINER     IN POD
+ADDRESS   INTERFACE  STATE                NETWORK  CONTAINER    IN POD
 10.0.0.2  eni-1      assigned             net      c1\u{1b}[2J  eth0
 10.0.0.3  eni-1      resting, 0.0 s left
 10.0.0.4  eni-1      free
 10.0.0.5  eni-1      free
-10.0.7.5  -          held                 net      c9            eth0"
+10.0.7.5  -          held                 net      c9           eth0"
         );
     }
 
