@@ -38,17 +38,15 @@ fn interfaces(resolve: &Resolve, world: WorldId) -> (BTreeSet<String>, BTreeSet<
 /// The world in `wit/`, resolved as a guest's bindings resolve it.
 fn world_of(guest: &Builtin) -> (BTreeSet<String>, BTreeSet<String>) {
     let mut resolve = Resolve::default();
-    let mut last = None;
-    for package in ["host", "guest", "lbaas"] {
-        last = Some(resolve.push_dir(root().join("wit").join(package)).unwrap().0);
+    // What the worlds of all guests use; their own packages come after.
+    for package in ["host", "guest", "checkpoint", "cri"] {
+        resolve.push_dir(root().join("wit").join(package)).unwrap();
     }
-    let name = guest
-        .world
-        .split_once('/')
-        .and_then(|(_, world)| world.split_once('@'))
-        .unwrap()
-        .0;
-    let world = resolve.select_world(&[last.unwrap()], Some(name)).unwrap();
+    let (package, name) = guest.world.split_once('/').unwrap();
+    let package = root().join("wit").join(package.strip_prefix("trueup:").unwrap());
+    let package = resolve.push_dir(package).unwrap().0;
+    let name = name.split_once('@').unwrap().0;
+    let world = resolve.select_world(&[package], Some(name)).unwrap();
     interfaces(&resolve, world)
 }
 

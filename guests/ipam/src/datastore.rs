@@ -1,0 +1,110 @@
+//! The guest's state, and what all of its calls share: the time of a call, the gauges after it, lines of the log.
+//!
+//! The exported functions are in `enis` and `pods`; `reading` has `read-backing-store`.
+
+use crate::address::Address;
+use crate::bindings::trueup::host::log::Level;
+use crate::key::Key;
+use crate::memory::Memory;
+use crate::metrics::{self, Gauges};
+use crate::settings::Settings;
+use crate::snapshot;
+use crate::world::World;
+use crate::writing::{Book, Change};
+
+/// The device number of an allocation that is held: no interface has its address.
+pub const NO_DEVICE: i32 = -1;
+
+/// Everything that one instance knows.
+#[derive(Debug)]
+pub struct Datastore {
+    pub(crate) settings: Settings,
+    pub(crate) memory: Memory,
+    pub(crate) book: Book,
+    gauges: Gauges,
+}
+
+impl Datastore {
+    /// Knows nothing yet; the store is out of step.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            memory: Memory::default(),
+            book: Book::default(),
+            gauges: Gauges::default(),
+        }
+    }
+
+    /// What follows `lifecycle.init`: all metrics exist from then on.
+    pub fn begin(&mut self, world: &mut impl World) {
+        metrics::begin(world);
+        self.gauges.send(world, &self.memory);
+    }
+
+    /// `lifecycle.snapshot`
+    #[must_use]
+    pub fn snapshot(&self) -> String {
+        snapshot::write(&self.memory, &self.book)
+    }
+
+    /// `lifecycle.restore`
+    ///
+    /// # Errors
+    /// Why it is no snapshot of this guest; nothing has changed.
+    pub fn restore(&mut self, world: &mut impl World, text: &str) -> Result<(), String> {
+        (self.memory, self.book) = snapshot::read(text)?;
+        self.gauges.send(world, &self.memory);
+        Ok(())
+    }
+
+    /// The time of this call, asked at most once in it. What is over by then is forgotten.
+    pub(crate) fn now_ms(&mut self, world: &mut impl World) -> u64 {
+        let now_ms = world.now_ms();
+        self.memory.forget_over(self.settings.cooling, now_ms);
+        now_ms
+    }
+
+    /// Ends a call that may have changed something.
+    pub(crate) fn show(&mut self, world: &mut impl World) {
+        self.gauges.follow(world, &self.memory);
+    }
+
+    /// Brings a change into the store that memory has already.
+    pub(crate) fn write(&mut self, world: &mut impl World, now_ms: u64, entry: Option<String>) -> Result<(), String> {
+        let change = Change {
+            memory: &self.memory,
+            now_ms,
+            entry,
+        };
+        self.book.write(world, &self.settings, &change)
+    }
+}
+
+/// A line about one allocation. `more` is the ENI, or why.
+pub(crate) fn log_pod(
+    world: &mut impl World,
+    level: Level,
+    message: &str,
+    key: &Key,
+    address: Option<Address>,
+    more: Option<(&str, &str)>,
+) {
+    let fields = key.fields();
+    let address = address.map(|address| address.to_string());
+    let address = address.as_deref().map(|text| ("address", text));
+    let mut shown = [("", ""); 5];
+    let all = [
+        Some(("network", fields.network_name.as_str())),
+        Some(("container", &fields.container_id)),
+        Some(("interface", &fields.if_name)),
+        address,
+        more,
+    ];
+    let mut count = 0;
+    for (slot, field) in shown.iter_mut().zip(all.into_iter().flatten()) {
+        *slot = field;
+        count += 1;
+    }
+    world.log(level, message, shown.get(..count).unwrap_or_default());
+}

@@ -1,0 +1,253 @@
+//! One network interface and its addresses: which are free, and which of those goes out first.
+//!
+//! Knows nothing of keys: an address is free or taken here, and by whom is written elsewhere.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use trueup_guest_common::words;
+
+use crate::address::Address;
+use crate::rests::Cooling;
+
+/// Which interface it is, in the order of all lists: by device number, then by id.
+#[derive(Clone, Debug)]
+pub struct EniKey {
+    /// as a signed number; several interfaces may have the same
+    pub device_number: i32,
+    /// unique
+    pub id: Rc<str>,
+}
+
+impl Ord for EniKey {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.device_number
+            .cmp(&other.device_number)
+            .then_with(|| words::compare(&self.id, &other.id))
+    }
+}
+
+impl PartialOrd for EniKey {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for EniKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for EniKey {}
+
+/// What an interface is, without its addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traits {
+    /// the node's first interface, which is never given back
+    pub is_primary: bool,
+    /// an interface that carries others
+    pub is_trunk: bool,
+    /// when it was added here
+    pub created_at_ms: u64,
+}
+
+/// A network interface.
+#[derive(Clone, Debug)]
+pub struct Eni {
+    /// What it is.
+    pub traits: Traits,
+    /// Every address, and when it was last unassigned.
+    addresses: BTreeMap<Address, Option<u64>>,
+    /// Free and never unassigned: these go out first.
+    fresh: BTreeSet<Address>,
+    /// Free and unassigned at some time: the one that was longest ago goes out first.
+    used: BTreeSet<(u64, Address)>,
+}
+
+impl Eni {
+    /// An interface without addresses.
+    #[must_use]
+    pub fn new(traits: Traits) -> Self {
+        Self {
+            traits,
+            addresses: BTreeMap::new(),
+            fresh: BTreeSet::new(),
+            used: BTreeSet::new(),
+        }
+    }
+
+    /// Adds an address that this interface does not have, taken.
+    pub fn add_taken(&mut self, address: Address, unassigned_at_ms: Option<u64>) {
+        self.addresses.insert(address, unassigned_at_ms);
+    }
+
+    /// Makes an address of this interface free.
+    pub fn free(&mut self, address: Address) {
+        match self.addresses.get(&address) {
+            Some(None) => {
+                self.fresh.insert(address);
+            }
+            Some(&Some(time)) => {
+                self.used.insert((time, address));
+            }
+            None => {}
+        }
+    }
+
+    /// Takes an address; false where it was not free.
+    pub fn take(&mut self, address: Address) -> bool {
+        match self.addresses.get(&address) {
+            Some(None) => self.fresh.remove(&address),
+            Some(&Some(time)) => self.used.remove(&(time, address)),
+            None => false,
+        }
+    }
+
+    /// Takes the address away; answers when it was last unassigned.
+    pub fn remove(&mut self, address: Address) -> Option<u64> {
+        self.take(address);
+        self.addresses.remove(&address).flatten()
+    }
+
+    /// When the address was last unassigned; none also where this interface does not have it.
+    #[must_use]
+    pub fn unassigned_at_ms(&self, address: Address) -> Option<u64> {
+        self.addresses.get(&address).copied().flatten()
+    }
+
+    /// Sets when the address was last unassigned; it stays free or taken. Answers what held before.
+    pub fn replace_unassigned_at(&mut self, address: Address, unassigned_at_ms: Option<u64>) -> Option<u64> {
+        let was_free = self.take(address);
+        let time = self.addresses.get_mut(&address)?;
+        let before = std::mem::replace(time, unassigned_at_ms);
+        if was_free {
+            self.free(address);
+        }
+        before
+    }
+
+    /// The address to give out next.
+    #[must_use]
+    pub fn candidate(&self, cooling: Cooling, now_ms: u64) -> Option<Address> {
+        self.fresh.first().copied().or_else(|| {
+            // The one that was unassigned longest ago: where it rests, all do.
+            let &(time, address) = self.used.first()?;
+            (!cooling.rests(time, now_ms)).then_some(address)
+        })
+    }
+
+    /// When the addresses that were unassigned rest, and there is nothing else: the first of those times.
+    #[must_use]
+    pub fn oldest_rest(&self) -> Option<u64> {
+        self.used.first().map(|&(time, _)| time)
+    }
+
+    /// The free addresses that rest, with the time of their unassignment, the last first.
+    pub fn resting(&self, cooling: Cooling, now_ms: u64) -> impl Iterator<Item = (Address, u64)> {
+        self.used
+            .iter()
+            .rev()
+            .take_while(move |(time, _)| cooling.rests(*time, now_ms))
+            .map(|&(time, address)| (address, time))
+    }
+
+    /// All addresses ascending, with the time of their last unassignment.
+    pub fn addresses(&self) -> impl Iterator<Item = (Address, Option<u64>)> {
+        self.addresses.iter().map(|(&address, &time)| (address, time))
+    }
+
+    /// How many addresses.
+    #[must_use]
+    pub fn total(&self) -> usize {
+        self.addresses.len()
+    }
+
+    /// How many of them are free.
+    #[must_use]
+    pub fn free_count(&self) -> usize {
+        self.fresh.len() + self.used.len()
+    }
+
+    /// How many of them are taken.
+    #[must_use]
+    pub fn taken_count(&self) -> usize {
+        self.total() - self.free_count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> Address {
+        Address::parse(text).unwrap()
+    }
+
+    fn eni(times: &[(&str, Option<u64>)]) -> Eni {
+        let mut eni = Eni::new(Traits {
+            is_primary: false,
+            is_trunk: false,
+            created_at_ms: 0,
+        });
+        for (text, time) in times {
+            eni.add_taken(address(text), *time);
+            eni.free(address(text));
+        }
+        eni
+    }
+
+    #[test]
+    fn interfaces_are_ordered_by_signed_device_number_then_id() {
+        let key = |device_number, id: &str| EniKey {
+            device_number,
+            id: Rc::from(id),
+        };
+        let ordered = [
+            key(-2, "z"),
+            key(0, ""),
+            key(0, "Z"),
+            key(0, "a"),
+            key(0, "é"),
+            key(7, "a"),
+        ];
+        assert!(ordered.is_sorted_by(|left, right| left < right));
+    }
+
+    #[test]
+    fn never_unassigned_first_then_the_longest_ago_then_by_number() {
+        let cooling = Cooling::of_ms(10);
+        let mut eni = eni(&[
+            ("10.0.0.1", Some(50)),
+            ("10.0.0.9", Some(40)),
+            ("10.0.0.2", Some(40)),
+            ("10.0.0.7", None),
+            ("10.0.0.5", None),
+        ]);
+        for expected in ["10.0.0.5", "10.0.0.7", "10.0.0.2", "10.0.0.9"] {
+            assert_eq!(eni.candidate(cooling, 55), Some(address(expected)));
+            assert!(eni.take(address(expected)));
+        }
+        assert_eq!(eni.candidate(cooling, 60), None);
+        assert_eq!(eni.candidate(cooling, 61), Some(address("10.0.0.1")));
+        assert_eq!((eni.total(), eni.free_count(), eni.taken_count()), (5, 1, 4));
+    }
+
+    #[test]
+    fn a_new_time_keeps_an_address_free_or_taken() {
+        let cooling = Cooling::of_ms(10);
+        let mut eni = eni(&[("10.0.0.1", None), ("10.0.0.2", None)]);
+        let [one, two] = [address("10.0.0.1"), address("10.0.0.2")];
+        assert!(eni.take(two));
+        assert!(!eni.take(two));
+        assert_eq!(eni.replace_unassigned_at(one, Some(5)), None);
+        assert_eq!(eni.replace_unassigned_at(two, Some(6)), None);
+        assert_eq!(eni.resting(cooling, 5).collect::<Vec<_>>(), [(one, 5)]);
+        eni.free(two);
+        assert_eq!(eni.resting(cooling, 16).collect::<Vec<_>>(), [(two, 6)]);
+        assert_eq!(eni.remove(two), Some(6));
+        assert_eq!(eni.replace_unassigned_at(two, Some(9)), None);
+        assert_eq!(eni.addresses().collect::<Vec<_>>(), [(one, Some(5))]);
+    }
+}

@@ -1,0 +1,315 @@
+//! The exported functions about ENIs and their addresses, over any [`World`].
+
+use crate::address::Address;
+use crate::bindings::exports::trueup::ipam::datastore::{AddressInfo, Eni as EniInfo, EniInfos, Error, Stats};
+use crate::bindings::trueup::host::log::Level;
+use crate::datastore::{Datastore, log_pod};
+use crate::eni::{Eni, EniKey, Traits};
+use crate::metrics::{self, count};
+use crate::stored;
+use crate::world::World;
+
+impl Datastore {
+    /// `datastore.add-eni`
+    ///
+    /// # Errors
+    /// As the contract says.
+    pub fn add_eni(
+        &mut self,
+        world: &mut impl World,
+        id: &str,
+        device_number: i32,
+        is_primary: bool,
+        is_trunk: bool,
+    ) -> Result<(), Error> {
+        if self.memory.eni_key(id).is_some() {
+            return Err(Error::DuplicatedEni);
+        }
+        let traits = Traits {
+            is_primary,
+            is_trunk,
+            created_at_ms: self.now_ms(world),
+        };
+        self.memory.add_eni(id, device_number, traits);
+        self.show(world);
+        Ok(())
+    }
+
+    /// `datastore.add-ipv4-address-to-store`
+    ///
+    /// # Errors
+    /// As the contract says.
+    pub fn add_address(&mut self, world: &mut impl World, id: &str, ipv4: &str) -> Result<(), Error> {
+        let address = parse(ipv4)?;
+        let place = self.eni(id)?;
+        if self.memory.place(address).is_some() {
+            return Err(Error::IpAlreadyInStore);
+        }
+        if self.memory.rests().get(address).is_some() {
+            // Whether that rest is over already, only the clock can tell.
+            self.now_ms(world);
+        }
+        let taken_over = self.memory.holder(address).map(|holder| holder.key.clone());
+        self.memory.add_address(&place, address);
+        if let Some(key) = taken_over {
+            let eni = Some(("eni", id));
+            log_pod(
+                world,
+                Level::Info,
+                "a held allocation has its address now",
+                &key,
+                Some(address),
+                eni,
+            );
+        }
+        self.show(world);
+        Ok(())
+    }
+
+    /// `datastore.del-ipv4-address-from-store`
+    ///
+    /// # Errors
+    /// As the contract says.
+    pub fn del_address(&mut self, world: &mut impl World, id: &str, ipv4: &str, force: bool) -> Result<(), Error> {
+        let address = parse(ipv4)?;
+        let place = self.eni(id)?;
+        if self.memory.place(address) != Some(&place) {
+            return Err(Error::UnknownIp);
+        }
+        if self.memory.holder(address).is_none() {
+            self.remove_free_address(world, address);
+        } else if force {
+            let now_ms = self.now_ms(world);
+            self.evict(world, id, address);
+            self.memory.remove_address(address);
+            self.memory.rest(address, self.settings.cooling, now_ms);
+            world.counter_add(metrics::FORCE_REMOVED_IPS, 1);
+            self.forget(world, &[address], now_ms);
+        } else {
+            return Err(Error::IpInUse);
+        }
+        self.show(world);
+        Ok(())
+    }
+
+    /// `datastore.remove-eni-from-data-store`
+    ///
+    /// # Errors
+    /// As the contract says.
+    pub fn remove_eni(&mut self, world: &mut impl World, id: &str, force: bool) -> Result<(), Error> {
+        let place = self.eni(id)?;
+        let eni = self.memory.eni(&place).ok_or(Error::UnknownEni)?;
+        let taken = eni.taken_count();
+        if taken > 0 && !force {
+            return Err(Error::EniInUse);
+        }
+        let addresses: Vec<(Address, Option<u64>)> = eni.addresses().collect();
+        let asks_time = taken > 0 || addresses.iter().any(|(_, time)| time.is_some());
+        let now_ms = if asks_time { self.now_ms(world) } else { 0 };
+        let mut forgotten = Vec::with_capacity(taken);
+        for &(address, _) in &addresses {
+            if self.memory.holder(address).is_some() {
+                self.evict(world, id, address);
+                forgotten.push(address);
+            }
+        }
+        self.memory.remove_eni(&place);
+        for (address, time) in addresses {
+            if forgotten.binary_search(&address).is_ok() {
+                self.memory.rest(address, self.settings.cooling, now_ms);
+            } else {
+                let rest = time.filter(|&time| self.settings.cooling.rests(time, now_ms));
+                self.memory.replace_unassigned_at(address, rest);
+            }
+        }
+        if !forgotten.is_empty() {
+            world.counter_add(metrics::FORCE_REMOVED_ENIS, 1);
+            let removed = u64::try_from(forgotten.len()).unwrap_or(u64::MAX);
+            world.counter_add(metrics::FORCE_REMOVED_IPS, removed);
+            self.forget(world, &forgotten, now_ms);
+        }
+        self.show(world);
+        Ok(())
+    }
+
+    /// `datastore.remove-unused-eni-from-store`
+    pub fn remove_unused_eni(
+        &mut self,
+        world: &mut impl World,
+        warm_ip_target: u32,
+        minimum_ip_target: u32,
+    ) -> Option<String> {
+        if self.memory.enis().all(|(_, eni)| eni.traits.is_primary) {
+            return None;
+        }
+        let now_ms = self.now_ms(world);
+        let mut unused = None;
+        for (key, eni) in self.memory.enis() {
+            let Some(why) = self.why_kept(eni, now_ms, warm_ip_target, minimum_ip_target) else {
+                unused = Some(key.clone());
+                break;
+            };
+            world.log(Level::Debug, "the ENI is kept", &[("eni", &key.id), ("why", why)]);
+        }
+        let key = unused?;
+        // None of its addresses rests, so there is nothing to remember.
+        self.memory.remove_eni(&key);
+        self.show(world);
+        Some(key.id.as_ref().to_owned())
+    }
+
+    /// The first rule that keeps the ENI; none: it can go.
+    fn why_kept(&self, eni: &Eni, now_ms: u64, warm_ip_target: u32, minimum_ip_target: u32) -> Option<&'static str> {
+        let Traits {
+            is_primary,
+            is_trunk,
+            created_at_ms,
+        } = eni.traits;
+        let free = self.memory.total_count() - self.memory.assigned_count();
+        let others_free = free.saturating_sub(eni.free_count());
+        let others_total = self.memory.total_count().saturating_sub(eni.total());
+        let rules = [
+            (is_primary, "it is primary"),
+            (
+                now_ms.saturating_sub(created_at_ms) < self.settings.min_eni_lifetime_ms,
+                "it is too young",
+            ),
+            (
+                eni.resting(self.settings.cooling, now_ms).next().is_some(),
+                "an address of it rests",
+            ),
+            (eni.taken_count() > 0, "an address of it is assigned"),
+            (
+                count(others_free) < warm_ip_target,
+                "the others have too few free addresses",
+            ),
+            (
+                count(others_total) < minimum_ip_target,
+                "the others have too few addresses",
+            ),
+            (is_trunk, "it is a trunk"),
+        ];
+        rules.into_iter().find(|&(keeps, _)| keeps).map(|(_, why)| why)
+    }
+
+    /// `datastore.freeable-ips`
+    #[must_use]
+    pub fn freeable_ips(&self, id: &str) -> Vec<String> {
+        let eni = self.memory.eni_key(id).and_then(|key| self.memory.eni(key));
+        let addresses = eni.into_iter().flat_map(Eni::addresses).map(|(address, _)| address);
+        addresses
+            .filter(|&address| self.memory.holder(address).is_none())
+            .map(|address| address.to_string())
+            .collect()
+    }
+
+    /// `datastore.get-eni-ips`
+    ///
+    /// # Errors
+    /// As the contract says.
+    pub fn eni_ips(&self, id: &str) -> Result<Vec<String>, Error> {
+        let key = self.memory.eni_key(id).ok_or(Error::UnknownEni)?;
+        let eni = self.memory.eni(key).ok_or(Error::UnknownEni)?;
+        Ok(eni.addresses().map(|(address, _)| address.to_string()).collect())
+    }
+
+    /// `datastore.get-eni-infos`
+    #[must_use]
+    pub fn eni_infos(&self) -> EniInfos {
+        let Stats { total, assigned } = self.stats();
+        EniInfos {
+            total_ips: total,
+            assigned_ips: assigned,
+            enis: self.memory.enis().map(|(key, eni)| self.eni_info(key, eni)).collect(),
+        }
+    }
+
+    /// `datastore.get-eni-needs-ip`
+    #[must_use]
+    pub fn eni_needs_ip(&self, max_ip_per_eni: u32, skip_primary: bool) -> Option<EniInfo> {
+        let has_room = |eni: &Eni| count(eni.total()) < max_ip_per_eni && !(skip_primary && eni.traits.is_primary);
+        let (key, eni) = self.memory.enis().find(|(_, eni)| has_room(eni))?;
+        Some(self.eni_info(key, eni))
+    }
+
+    /// `datastore.get-enis`
+    #[must_use]
+    pub fn eni_count(&self) -> u32 {
+        count(self.memory.eni_count())
+    }
+
+    /// `datastore.get-stats`
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        Stats {
+            total: count(self.memory.total_count()),
+            assigned: count(self.memory.assigned_count()),
+        }
+    }
+
+    /// `datastore.get-trunk-eni`
+    #[must_use]
+    pub fn trunk_eni(&self) -> Option<String> {
+        let (key, _) = self.memory.enis().find(|(_, eni)| eni.traits.is_trunk)?;
+        Some(key.id.as_ref().to_owned())
+    }
+
+    fn eni(&self, id: &str) -> Result<EniKey, Error> {
+        self.memory.eni_key(id).cloned().ok_or(Error::UnknownEni)
+    }
+
+    fn eni_info(&self, key: &EniKey, eni: &Eni) -> EniInfo {
+        let info = |(address, unassigned_at_ms): (Address, Option<u64>)| AddressInfo {
+            address: address.to_string(),
+            key: self.memory.holder(address).map(|holder| holder.key.fields().clone()),
+            unassigned_at_ms,
+        };
+        EniInfo {
+            id: key.id.as_ref().to_owned(),
+            device_number: key.device_number,
+            is_primary: eni.traits.is_primary,
+            is_trunk: eni.traits.is_trunk,
+            created_at_ms: eni.traits.created_at_ms,
+            addresses: eni.addresses().map(info).collect(),
+        }
+    }
+
+    /// Deletes an address that nobody has; where it rests, that is remembered.
+    fn remove_free_address(&mut self, world: &mut impl World, address: Address) {
+        let Some(time) = self.memory.unassigned_at_ms(address) else {
+            self.memory.remove_address(address);
+            return;
+        };
+        let now_ms = self.now_ms(world);
+        self.memory.remove_address(address);
+        if self.settings.cooling.rests(time, now_ms) {
+            self.memory.replace_unassigned_at(address, Some(time));
+        }
+    }
+
+    /// Says who loses the address by force.
+    fn evict(&self, world: &mut impl World, id: &str, address: Address) {
+        if let Some(holder) = self.memory.holder(address) {
+            let eni = Some(("eni", id));
+            let message = "the address is taken from its pod by force";
+            log_pod(world, Level::Warn, message, &holder.key, Some(address), eni);
+        }
+    }
+
+    /// Stores that these addresses have no pod any more. Where that fails they have none all the same: the cloud has
+    /// taken them, and the next change writes a whole checkpoint.
+    fn forget(&mut self, world: &mut impl World, addresses: &[Address], now_ms: u64) {
+        if let Err(why) = self.write(world, now_ms, Some(stored::forget(addresses, now_ms))) {
+            let fields = [("error", why.as_str())];
+            world.log(
+                Level::Warn,
+                "the removal was not stored, the next change makes up for it",
+                &fields,
+            );
+        }
+    }
+}
+
+fn parse(ipv4: &str) -> Result<Address, Error> {
+    Address::parse(ipv4).ok_or_else(|| Error::InvalidIp(ipv4.to_owned()))
+}

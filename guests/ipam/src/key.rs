@@ -1,0 +1,135 @@
+//! The key of an allocation, cheap to copy and fast to compare.
+
+use std::cmp::Ordering;
+use std::rc::Rc;
+
+use trueup_guest_common::words;
+
+use crate::bindings::exports::trueup::ipam::datastore::IpamKey;
+use crate::json;
+
+/// The network name of a pod that was learned from the container runtime. Part of the stored format.
+pub const MIGRATED_NETWORK: &str = "_migrated-from-cri";
+/// The interface name of such a pod. Part of the stored format.
+pub const MIGRATED_INTERFACE: &str = "unknown";
+
+/// A key; whether all of it is there, [`Key::missing`] says. Its order means nothing: the field that differs most
+/// comes first.
+#[derive(Clone, Debug)]
+pub struct Key(Rc<IpamKey>);
+
+impl Key {
+    /// The key of these fields, whatever they hold.
+    #[must_use]
+    pub fn new(fields: IpamKey) -> Self {
+        Self(Rc::new(fields))
+    }
+
+    /// What is known of a container that only the runtime told of.
+    #[must_use]
+    pub fn migrated(container_id: &str) -> Self {
+        Self::new(IpamKey {
+            network_name: MIGRATED_NETWORK.to_owned(),
+            container_id: container_id.to_owned(),
+            if_name: MIGRATED_INTERFACE.to_owned(),
+        })
+    }
+
+    /// The fields, as the contract has them.
+    #[must_use]
+    pub fn fields(&self) -> &IpamKey {
+        &self.0
+    }
+
+    /// The first field that is empty, as the contract names it. None: the key is whole.
+    #[must_use]
+    pub fn missing(&self) -> Option<&'static str> {
+        let fields = [
+            ("network-name", &self.0.network_name),
+            ("container-id", &self.0.container_id),
+            ("if-name", &self.0.if_name),
+        ];
+        fields
+            .into_iter()
+            .find(|(_, text)| text.is_empty())
+            .map(|(name, _)| name)
+    }
+
+    /// The key's members in a stored allocation or entry, without braces.
+    #[must_use]
+    pub fn stored_members(&self) -> String {
+        let fields = &*self.0;
+        let length = fields.network_name.len() + fields.container_id.len() + fields.if_name.len();
+        let mut text = String::with_capacity(length + r#""networkName":"","containerID":"","ifName":"""#.len());
+        text.push_str(r#""networkName":"#);
+        json::push_text(&mut text, &fields.network_name);
+        text.push_str(r#","containerID":"#);
+        json::push_text(&mut text, &fields.container_id);
+        text.push_str(r#","ifName":"#);
+        json::push_text(&mut text, &fields.if_name);
+        text
+    }
+}
+
+impl Ord for Key {
+    fn cmp(&self, other: &Self) -> Ordering {
+        words::compare(&self.0.container_id, &other.0.container_id)
+            .then_with(|| words::compare(&self.0.network_name, &other.0.network_name))
+            .then_with(|| words::compare(&self.0.if_name, &other.0.if_name))
+    }
+}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Key {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(network_name: &str, container_id: &str, if_name: &str) -> Key {
+        Key::new(IpamKey {
+            network_name: network_name.to_owned(),
+            container_id: container_id.to_owned(),
+            if_name: if_name.to_owned(),
+        })
+    }
+
+    #[test]
+    fn the_first_empty_field_is_named() {
+        assert_eq!(key("n", "c", "i").missing(), None);
+        assert_eq!(key("", "", "").missing(), Some("network-name"));
+        assert_eq!(key("n", "", "").missing(), Some("container-id"));
+        assert_eq!(key("n", "c", "").missing(), Some("if-name"));
+        assert_eq!(key(" ", "\0", "\n").missing(), None);
+    }
+
+    #[test]
+    fn every_field_counts() {
+        let one = key("n", "c", "i");
+        assert_eq!(one, key("n", "c", "i"));
+        for other in [key("m", "c", "i"), key("n", "d", "i"), key("n", "c", "j")] {
+            assert_ne!(one, other);
+        }
+        // Where one field ends and the next begins counts too.
+        assert_ne!(key("a", "bc", "d"), key("ab", "c", "d"));
+    }
+
+    #[test]
+    fn stored_members_are_escaped_where_json_requires_it_and_nowhere_else() {
+        assert_eq!(
+            key("réseau<1>/", "a\"b\\c", "\u{7f}\t\u{1}\u{1f}\u{8}\u{c}\n\r").stored_members(),
+            "\"networkName\":\"réseau<1>/\",\"containerID\":\"a\\\"b\\\\c\",\"ifName\":\"\u{7f}\\t\\u0001\\u001f\\b\\f\\n\\r\""
+        );
+    }
+}

@@ -1,0 +1,210 @@
+//! The guest ipam: which pod holds which address of which network interface (ENI) of this node.
+//!
+//! A pod gets its address only when the store has it; an address that was given back rests before it goes out again.
+//! The model is the datastore of the AWS VPC CNI's node agent, version 1.7.
+//!
+//! Here are the bindings, the exports and the imports; nothing is decided here. `enis`, `pods` and `reading` have the
+//! exported functions, over a [`World`]; `memory` with `eni`, `openings` and `rests` keeps what is known and its
+//! indexes; `stored` and `snapshot` are texts.
+//!
+//! ```text
+//! enis --+
+//! pods --+-> memory (undone where the write fails) -> writing -> store
+//! reading <- stored <- store | runtime
+//! ```
+#![cfg_attr(not(target_family = "wasm"), forbid(unsafe_code))]
+
+use std::cell::RefCell;
+
+use crate::bindings::exports::trueup::guest::lifecycle;
+use crate::bindings::exports::trueup::ipam::datastore::{
+    self as exported, Assignment, Eni, EniInfos, Error, IpamKey, PodIpInfo, Stats,
+};
+use crate::bindings::trueup::checkpoint::store::{self, Error as StoreError, Saved};
+use crate::bindings::trueup::cri::sandboxes::{self, Sandbox};
+use crate::bindings::trueup::host::{clock, log, metrics as meter};
+use crate::datastore::Datastore;
+use crate::settings::Settings;
+use crate::world::World;
+
+pub mod address;
+pub mod datastore;
+pub mod eni;
+pub mod enis;
+pub mod json;
+pub mod key;
+pub mod memory;
+pub mod metrics;
+pub mod openings;
+pub mod pods;
+pub mod reading;
+pub mod rests;
+pub mod settings;
+#[cfg(test)]
+mod simulated;
+pub mod snapshot;
+pub mod stored;
+#[cfg(test)]
+mod tests;
+pub mod world;
+pub mod writing;
+
+/// The contract's types and functions, generated from `wit/`.
+#[expect(
+    missing_docs,
+    reason = "a case or parameter whose name says it all has no text in `wit/`"
+)]
+pub mod bindings {
+    wit_bindgen::generate!({
+        path: ["../../wit/host", "../../wit/guest", "../../wit/checkpoint", "../../wit/cri", "../../wit/ipam"],
+        world: "trueup:ipam/ipam-datastore",
+        additional_derives: [Clone, PartialEq, Eq, PartialOrd, Ord],
+        generate_all,
+    });
+}
+
+thread_local! {
+    /// What this instance knows. A component has one thread.
+    static DATASTORE: RefCell<Datastore> = RefCell::new(Datastore::new(Settings::DEFAULT));
+}
+
+/// Asks the datastore, or changes it.
+fn with<T>(call: impl FnOnce(&mut Datastore) -> T) -> T {
+    DATASTORE.with_borrow_mut(call)
+}
+
+/// The exports.
+struct Ipam;
+
+impl lifecycle::Guest for Ipam {
+    fn init(config: String) -> Result<(), String> {
+        let settings = Settings::read(&config)?;
+        with(|datastore| {
+            *datastore = Datastore::new(settings);
+            datastore.begin(&mut Imports);
+        });
+        Ok(())
+    }
+
+    fn snapshot() -> String {
+        with(|datastore| datastore.snapshot())
+    }
+
+    fn restore(snapshot: String) -> Result<(), String> {
+        with(|datastore| datastore.restore(&mut Imports, &snapshot))
+    }
+}
+
+impl exported::Guest for Ipam {
+    fn add_eni(eni_id: String, device_number: i32, is_primary: bool, is_trunk: bool) -> Result<(), Error> {
+        with(|datastore| datastore.add_eni(&mut Imports, &eni_id, device_number, is_primary, is_trunk))
+    }
+
+    fn add_ipv4_address_to_store(eni_id: String, ipv4: String) -> Result<(), Error> {
+        with(|datastore| datastore.add_address(&mut Imports, &eni_id, &ipv4))
+    }
+
+    fn del_ipv4_address_from_store(eni_id: String, ipv4: String, force: bool) -> Result<(), Error> {
+        with(|datastore| datastore.del_address(&mut Imports, &eni_id, &ipv4, force))
+    }
+
+    fn assign_pod_ipv4_address(key: IpamKey) -> Result<Assignment, Error> {
+        with(|datastore| datastore.assign(&mut Imports, key))
+    }
+
+    fn unassign_pod_ipv4_address(key: IpamKey) -> Result<Assignment, Error> {
+        with(|datastore| datastore.unassign(&mut Imports, key))
+    }
+
+    fn find_address_for_sandbox(key: IpamKey) -> Option<Assignment> {
+        with(|datastore| datastore.find(key))
+    }
+
+    fn allocated_ips() -> Vec<PodIpInfo> {
+        with(|datastore| datastore.allocated_ips())
+    }
+
+    fn freeable_ips(eni_id: String) -> Vec<String> {
+        with(|datastore| datastore.freeable_ips(&eni_id))
+    }
+
+    fn get_eni_ips(eni_id: String) -> Result<Vec<String>, Error> {
+        with(|datastore| datastore.eni_ips(&eni_id))
+    }
+
+    fn get_eni_infos() -> EniInfos {
+        with(|datastore| datastore.eni_infos())
+    }
+
+    fn get_eni_needs_ip(max_ip_per_eni: u32, skip_primary: bool) -> Option<Eni> {
+        with(|datastore| datastore.eni_needs_ip(max_ip_per_eni, skip_primary))
+    }
+
+    fn get_enis() -> u32 {
+        with(|datastore| datastore.eni_count())
+    }
+
+    fn get_stats() -> Stats {
+        with(|datastore| datastore.stats())
+    }
+
+    fn get_trunk_eni() -> Option<String> {
+        with(|datastore| datastore.trunk_eni())
+    }
+
+    fn read_backing_store() -> Result<(), Error> {
+        with(|datastore| datastore.read_backing_store(&mut Imports))
+    }
+
+    fn remove_eni_from_data_store(eni_id: String, force: bool) -> Result<(), Error> {
+        with(|datastore| datastore.remove_eni(&mut Imports, &eni_id, force))
+    }
+
+    fn remove_unused_eni_from_store(warm_ip_target: u32, minimum_ip_target: u32) -> Option<String> {
+        with(|datastore| datastore.remove_unused_eni(&mut Imports, warm_ip_target, minimum_ip_target))
+    }
+}
+
+/// The component's imports.
+struct Imports;
+
+impl World for Imports {
+    fn checkpoint(&mut self, data: &str) -> Result<(), StoreError> {
+        store::checkpoint(data)
+    }
+
+    fn append(&mut self, entry: &str) -> Result<(), StoreError> {
+        store::append(entry)
+    }
+
+    fn restore(&mut self) -> Result<Option<Saved>, StoreError> {
+        store::restore()
+    }
+
+    fn list_running(&mut self) -> Result<Vec<Sandbox>, String> {
+        sandboxes::list_running()
+    }
+
+    fn now_ms(&mut self) -> u64 {
+        clock::now_ms()
+    }
+
+    fn counter_add(&mut self, name: &str, delta: u64) {
+        meter::counter_add(name, &[], delta);
+    }
+
+    fn gauge_set(&mut self, name: &str, value: f64) {
+        meter::gauge_set(name, &[], value);
+    }
+
+    fn log(&mut self, level: log::Level, message: &str, fields: &[(&str, &str)]) {
+        let field = |&(key, value): &(&str, &str)| log::Field {
+            key: key.to_owned(),
+            value: value.to_owned(),
+        };
+        log::emit(level, message, &fields.iter().map(field).collect::<Vec<_>>());
+    }
+}
+
+#[cfg(target_family = "wasm")]
+bindings::export!(Ipam with_types_in bindings);

@@ -1,0 +1,375 @@
+//! All that the guest knows: interfaces, addresses, and which key holds which.
+//!
+//! Keeps its indexes together and decides nothing; that each change is allowed, its caller has found out.
+//!
+//! An allocation is assigned where an interface has its address, else held. Both are kept in one place, so that what is
+//! held becomes assigned by its address alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use crate::address::Address;
+use crate::eni::{Eni, EniKey, Traits};
+use crate::key::Key;
+use crate::openings::Openings;
+use crate::rests::{Cooling, Rests};
+
+/// Who holds an address.
+#[derive(Clone, Debug)]
+pub struct Holder {
+    /// by which key
+    pub key: Key,
+    /// The key as it stands in what is stored: a whole checkpoint is written from these pieces.
+    pub stored: Rc<str>,
+}
+
+impl Holder {
+    /// The holder that this key makes.
+    #[must_use]
+    pub fn new(key: Key) -> Self {
+        let stored = Rc::from(key.stored_members());
+        Self { key, stored }
+    }
+}
+
+/// Interfaces, addresses and allocations.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    enis: BTreeMap<EniKey, Eni>,
+    by_id: BTreeMap<Rc<str>, EniKey>,
+    places: BTreeMap<Address, EniKey>,
+    holders: BTreeMap<Address, Holder>,
+    by_key: BTreeMap<Key, Address>,
+    held: BTreeSet<Address>,
+    rests: Rests,
+    openings: Openings,
+}
+
+impl Memory {
+    /// The interface with this id.
+    #[must_use]
+    pub fn eni_key(&self, id: &str) -> Option<&EniKey> {
+        self.by_id.get(id)
+    }
+
+    /// The interface and its addresses.
+    #[must_use]
+    pub fn eni(&self, key: &EniKey) -> Option<&Eni> {
+        self.enis.get(key)
+    }
+
+    /// All interfaces in order.
+    pub fn enis(&self) -> impl Iterator<Item = (&EniKey, &Eni)> {
+        self.enis.iter()
+    }
+
+    /// The interface that has the address.
+    #[must_use]
+    pub fn place(&self, address: Address) -> Option<&EniKey> {
+        self.places.get(&address)
+    }
+
+    /// Who holds the address, assigned or held.
+    #[must_use]
+    pub fn holder(&self, address: Address) -> Option<&Holder> {
+        self.holders.get(&address)
+    }
+
+    /// The address of the key, assigned or held.
+    #[must_use]
+    pub fn address_of(&self, key: &Key) -> Option<Address> {
+        self.by_key.get(key).copied()
+    }
+
+    /// All allocations by address, assigned and held.
+    pub fn allocations(&self) -> impl Iterator<Item = (Address, &Holder)> {
+        self.holders.iter().map(|(&address, holder)| (address, holder))
+    }
+
+    /// The held allocations by address.
+    pub fn held(&self) -> impl Iterator<Item = (Address, &Holder)> {
+        self.held
+            .iter()
+            .filter_map(|&address| Some((address, self.holder(address)?)))
+    }
+
+    /// How many interfaces.
+    #[must_use]
+    pub fn eni_count(&self) -> usize {
+        self.enis.len()
+    }
+
+    /// How many addresses the interfaces have.
+    #[must_use]
+    pub fn total_count(&self) -> usize {
+        self.places.len()
+    }
+
+    /// How many addresses of interfaces are assigned.
+    #[must_use]
+    pub fn assigned_count(&self) -> usize {
+        self.holders.len() - self.held.len()
+    }
+
+    /// How many allocations are held.
+    #[must_use]
+    pub fn held_count(&self) -> usize {
+        self.held.len()
+    }
+
+    /// The rests of addresses that no interface has.
+    #[must_use]
+    pub fn rests(&self) -> &Rests {
+        &self.rests
+    }
+
+    /// Forgets the rests that are over.
+    pub fn forget_over(&mut self, cooling: Cooling, now_ms: u64) {
+        self.rests.forget_over(cooling, now_ms);
+    }
+
+    /// Adds an interface whose id is not known yet.
+    pub fn add_eni(&mut self, id: &str, device_number: i32, traits: Traits) {
+        let id: Rc<str> = Rc::from(id);
+        let key = EniKey {
+            device_number,
+            id: Rc::clone(&id),
+        };
+        self.by_id.insert(id, key.clone());
+        self.enis.insert(key, Eni::new(traits));
+    }
+
+    /// Removes an interface and its addresses with their allocations. What rests is not remembered by this.
+    pub fn remove_eni(&mut self, key: &EniKey) {
+        let Some(eni) = self.enis.remove(key) else { return };
+        self.by_id.remove(&key.id);
+        self.openings.close(key);
+        for (address, _) in eni.addresses() {
+            self.places.remove(&address);
+            if let Some(holder) = self.holders.remove(&address) {
+                self.by_key.remove(&holder.key);
+            }
+        }
+    }
+
+    /// Adds an address that no interface has: assigned where it was held, else free. It takes along the time at which
+    /// it was last unassigned, where that is remembered.
+    pub fn add_address(&mut self, place: &EniKey, address: Address) {
+        let Some(eni) = self.enis.get_mut(place) else { return };
+        eni.add_taken(address, self.rests.replace(address, None));
+        self.places.insert(address, place.clone());
+        if !self.held.remove(&address) {
+            eni.free(address);
+            self.openings.update(place, eni);
+        }
+    }
+
+    /// Removes an address with its allocation from its interface; answers when it was last unassigned.
+    pub fn remove_address(&mut self, address: Address) -> Option<u64> {
+        self.release(address);
+        let place = self.places.remove(&address)?;
+        let eni = self.enis.get_mut(&place)?;
+        let time = eni.remove(address);
+        self.openings.update(&place, eni);
+        time
+    }
+
+    /// Gives the address, which nobody holds, to a key that has none. Where no interface has it, it is held.
+    pub fn allocate(&mut self, address: Address, holder: Holder) {
+        match self.places.get(&address) {
+            Some(place) => {
+                if let Some(eni) = self.enis.get_mut(place) {
+                    eni.take(address);
+                    self.openings.update(place, eni);
+                }
+            }
+            None => {
+                self.held.insert(address);
+            }
+        }
+        self.by_key.insert(holder.key.clone(), address);
+        self.holders.insert(address, holder);
+    }
+
+    /// Ends the allocation of the address, whose time of unassignment stays; answers who held it.
+    pub fn release(&mut self, address: Address) -> Option<Holder> {
+        let holder = self.holders.remove(&address)?;
+        self.by_key.remove(&holder.key);
+        match self.places.get(&address) {
+            Some(place) => {
+                if let Some(eni) = self.enis.get_mut(place) {
+                    eni.free(address);
+                    self.openings.update(place, eni);
+                }
+            }
+            None => {
+                self.held.remove(&address);
+            }
+        }
+        Some(holder)
+    }
+
+    /// When the address was last unassigned, as far as it is remembered.
+    #[must_use]
+    pub fn unassigned_at_ms(&self, address: Address) -> Option<u64> {
+        match self.places.get(&address) {
+            Some(place) => self.enis.get(place)?.unassigned_at_ms(address),
+            None => self.rests.get(address),
+        }
+    }
+
+    /// Sets when the address was last unassigned, none: never, or not remembered. Answers what held before.
+    pub fn replace_unassigned_at(&mut self, address: Address, unassigned_at_ms: Option<u64>) -> Option<u64> {
+        let Some(place) = self.places.get(&address) else {
+            return self.rests.replace(address, unassigned_at_ms);
+        };
+        let eni = self.enis.get_mut(place)?;
+        let before = eni.replace_unassigned_at(address, unassigned_at_ms);
+        self.openings.update(place, eni);
+        before
+    }
+
+    /// The address rests from now on; answers when it had been unassigned before.
+    pub fn rest(&mut self, address: Address, cooling: Cooling, now_ms: u64) -> Option<u64> {
+        // In an interface the time is shown, whether or not it means a rest; elsewhere rests alone are remembered.
+        let remembered = self.places.contains_key(&address) || cooling.rests(now_ms, now_ms);
+        self.replace_unassigned_at(address, remembered.then_some(now_ms))
+    }
+
+    /// The address to give out next: of the first interface that has one.
+    pub fn candidate(&mut self, cooling: Cooling, now_ms: u64) -> Option<(EniKey, Address)> {
+        self.openings.open_after_rest(cooling, now_ms);
+        while let Some(key) = self.openings.first().cloned() {
+            let eni = self.enis.get(&key)?;
+            if let Some(address) = eni.candidate(cooling, now_ms) {
+                return Some((key, address));
+            }
+            self.openings.wait(&key, eni);
+        }
+        None
+    }
+
+    /// Every address that rests, assigned ones aside: those of interfaces, and those that are remembered. By address.
+    #[must_use]
+    pub fn all_resting(&self, cooling: Cooling, now_ms: u64) -> Vec<(Address, u64)> {
+        let remembered = self.rests.iter().filter(|&(_, time)| cooling.rests(time, now_ms));
+        let mut all: Vec<_> = self
+            .enis
+            .values()
+            .flat_map(|eni| eni.resting(cooling, now_ms))
+            .chain(remembered)
+            .collect();
+        all.sort_unstable();
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bindings::exports::trueup::ipam::datastore::IpamKey;
+
+    const COOLING: Cooling = Cooling::of_ms(10);
+
+    fn address(text: &str) -> Address {
+        Address::parse(text).unwrap()
+    }
+
+    fn holder(container_id: &str) -> Holder {
+        Holder::new(Key::new(IpamKey {
+            network_name: "net".to_owned(),
+            container_id: container_id.to_owned(),
+            if_name: "eth0".to_owned(),
+        }))
+    }
+
+    fn memory(enis: &[(&str, i32, &[&str])]) -> Memory {
+        let mut memory = Memory::default();
+        for (id, device_number, addresses) in enis {
+            let traits = Traits {
+                is_primary: false,
+                is_trunk: false,
+                created_at_ms: 0,
+            };
+            memory.add_eni(id, *device_number, traits);
+            let key = memory.eni_key(id).unwrap().clone();
+            for text in *addresses {
+                memory.add_address(&key, address(text));
+            }
+        }
+        memory
+    }
+
+    fn counts(memory: &Memory) -> [usize; 4] {
+        [
+            memory.eni_count(),
+            memory.total_count(),
+            memory.assigned_count(),
+            memory.held_count(),
+        ]
+    }
+
+    fn given_out(memory: &mut Memory, now_ms: u64) -> Option<Address> {
+        let (_, address) = memory.candidate(COOLING, now_ms)?;
+        memory.allocate(address, holder(&address.to_string()));
+        Some(address)
+    }
+
+    #[test]
+    fn the_first_interface_with_an_address_out_of_rest_gives_it() {
+        let mut memory = memory(&[
+            ("b", 2, &["10.0.2.1"]),
+            ("c", 1, &["10.0.1.1"]),
+            ("a", 2, &["10.0.3.1"]),
+        ]);
+        for expected in ["10.0.1.1", "10.0.3.1", "10.0.2.1"] {
+            assert_eq!(given_out(&mut memory, 0), Some(address(expected)));
+        }
+        assert_eq!(given_out(&mut memory, 0), None);
+        for (text, now_ms) in [("10.0.2.1", 100), ("10.0.1.1", 105)] {
+            memory.release(address(text));
+            memory.rest(address(text), COOLING, now_ms);
+        }
+        assert_eq!(given_out(&mut memory, 110), None);
+        // Both are out of rest here, the clock goes back, and then they are again.
+        assert_eq!(memory.candidate(COOLING, 200).unwrap().1, address("10.0.1.1"));
+        assert_eq!(given_out(&mut memory, 110), None);
+        assert_eq!(memory.candidate(COOLING, 111).unwrap().1, address("10.0.2.1"));
+        assert_eq!(given_out(&mut memory, 116), Some(address("10.0.1.1")));
+        assert_eq!(given_out(&mut memory, 116), Some(address("10.0.2.1")));
+    }
+
+    #[test]
+    fn what_is_held_becomes_assigned_by_its_address() {
+        let mut memory = memory(&[("a", 1, &["10.0.0.1"])]);
+        memory.allocate(address("10.9.9.9"), holder("c1"));
+        assert_eq!(counts(&memory), [1, 1, 0, 1]);
+        let key = memory.eni_key("a").unwrap().clone();
+        memory.add_address(&key, address("10.9.9.9"));
+        assert_eq!(counts(&memory), [1, 2, 1, 0]);
+        assert_eq!(memory.address_of(&holder("c1").key), Some(address("10.9.9.9")));
+        memory.remove_eni(&key);
+        assert_eq!(counts(&memory), [0, 0, 0, 0]);
+        assert_eq!(memory.address_of(&holder("c1").key), None);
+        assert!(memory.candidate(COOLING, 0).is_none());
+    }
+
+    #[test]
+    fn a_rest_outside_any_interface_is_taken_along_and_only_where_it_is_one() {
+        let mut memory = memory(&[("a", 1, &[])]);
+        let (one, two) = (address("10.0.0.1"), address("10.0.0.2"));
+        assert_eq!(memory.rest(one, COOLING, 7), None);
+        assert_eq!(memory.rest(two, Cooling::of_ms(0), 7), None);
+        assert_eq!(memory.all_resting(COOLING, 17), [(one, 7)]);
+        let key = memory.eni_key("a").unwrap().clone();
+        memory.add_address(&key, one);
+        memory.add_address(&key, two);
+        assert_eq!(memory.unassigned_at_ms(one), Some(7));
+        assert_eq!(memory.unassigned_at_ms(two), None);
+        assert_eq!(memory.rests().iter().count(), 0);
+        assert_eq!(memory.all_resting(COOLING, 17), [(one, 7)]);
+        assert_eq!(memory.all_resting(COOLING, 18), []);
+        assert_eq!(memory.remove_address(one), Some(7));
+        assert_eq!(counts(&memory), [1, 1, 0, 0]);
+    }
+}

@@ -1,0 +1,67 @@
+//! The names of all metrics, and the gauges, which are sent where they have changed.
+
+use crate::memory::Memory;
+use crate::world::World;
+
+/// ENIs removed by force that had pods.
+pub const FORCE_REMOVED_ENIS: &str = "trueup_ipam_force_removed_enis_total";
+/// Addresses removed by force from a pod.
+pub const FORCE_REMOVED_IPS: &str = "trueup_ipam_force_removed_ips_total";
+/// Assignments answered `no-available-ip`.
+pub const NO_AVAILABLE_IP: &str = "trueup_ipam_no_available_ip_total";
+/// Failed `append` and `checkpoint` calls, tolerated ones too.
+pub const STORE_FAILURES: &str = "trueup_ipam_store_failures_total";
+
+const COUNTERS: [&str; 4] = [FORCE_REMOVED_ENIS, FORCE_REMOVED_IPS, NO_AVAILABLE_IP, STORE_FAILURES];
+const GAUGES: [&str; 4] = [
+    "trueup_ipam_enis",
+    "trueup_ipam_total_ips",
+    "trueup_ipam_assigned_ips",
+    "trueup_ipam_held_allocations",
+];
+
+/// A count as the contract has it. More than fits is more than fits a 32-bit memory.
+#[must_use]
+pub fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// The gauges as they were sent last.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Gauges([usize; GAUGES.len()]);
+
+impl Gauges {
+    /// Sends all of them.
+    pub fn send(&mut self, world: &mut impl World, memory: &Memory) {
+        self.0 = gauges(memory);
+        for (name, number) in GAUGES.iter().zip(self.0) {
+            world.gauge_set(name, f64::from(count(number)));
+        }
+    }
+
+    /// Sends those that have changed.
+    pub fn follow(&mut self, world: &mut impl World, memory: &Memory) {
+        for ((name, sent), number) in GAUGES.iter().zip(&mut self.0).zip(gauges(memory)) {
+            if *sent != number {
+                *sent = number;
+                world.gauge_set(name, f64::from(count(number)));
+            }
+        }
+    }
+}
+
+fn gauges(memory: &Memory) -> [usize; GAUGES.len()] {
+    [
+        memory.eni_count(),
+        memory.total_count(),
+        memory.assigned_count(),
+        memory.held_count(),
+    ]
+}
+
+/// Makes all counters exist.
+pub fn begin(world: &mut impl World) {
+    for name in COUNTERS {
+        world.counter_add(name, 0);
+    }
+}

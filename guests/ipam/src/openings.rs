@@ -1,0 +1,68 @@
+//! Which interfaces may have an address to give out now, so that the first is found without walking over all.
+//!
+//! A hint, never the answer: an interface that is said to be open is looked at, and waits where it has nothing. Each
+//! interface that has a free address is in one of the two lists, others in none.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::eni::{Eni, EniKey};
+use crate::rests::Cooling;
+
+/// The two lists.
+#[derive(Clone, Debug, Default)]
+pub struct Openings {
+    open: BTreeSet<EniKey>,
+    /// Only resting addresses are free, as far as anyone has looked: until when the first of them was unassigned.
+    waiting: BTreeMap<EniKey, u64>,
+    by_time: BTreeSet<(u64, EniKey)>,
+}
+
+impl Openings {
+    /// The first interface that may have one.
+    #[must_use]
+    pub fn first(&self) -> Option<&EniKey> {
+        self.open.first()
+    }
+
+    /// The interface's free addresses have changed.
+    pub fn update(&mut self, key: &EniKey, eni: &Eni) {
+        let opened = eni.free_count() > 0;
+        if opened == self.open.contains(key) && self.waiting.is_empty() {
+            return;
+        }
+        self.close(key);
+        if opened {
+            self.open.insert(key.clone());
+        }
+    }
+
+    /// The interface has nothing to give out now.
+    pub fn wait(&mut self, key: &EniKey, eni: &Eni) {
+        self.close(key);
+        if let Some(time) = eni.oldest_rest() {
+            self.waiting.insert(key.clone(), time);
+            self.by_time.insert((time, key.clone()));
+        }
+    }
+
+    /// The interface has no free address, or is gone.
+    pub fn close(&mut self, key: &EniKey) {
+        self.open.remove(key);
+        if let Some(time) = self.waiting.remove(key) {
+            self.by_time.remove(&(time, key.clone()));
+        }
+    }
+
+    /// Those whose first address has come out of its rest may have one.
+    pub fn open_after_rest(&mut self, cooling: Cooling, now_ms: u64) {
+        while let Some((time, _)) = self.by_time.first() {
+            if cooling.rests(*time, now_ms) {
+                return;
+            }
+            if let Some((_, key)) = self.by_time.pop_first() {
+                self.waiting.remove(&key);
+                self.open.insert(key);
+            }
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The exported functions about pods: which address a key gets, gives back, or has.
+
+use crate::address::Address;
+use crate::bindings::exports::trueup::ipam::datastore::{Assignment, Error, IpamKey, PodIpInfo};
+use crate::bindings::trueup::host::log::Level;
+use crate::datastore::{Datastore, NO_DEVICE, log_pod};
+use crate::eni::{Eni, EniKey};
+use crate::key::Key;
+use crate::memory::Holder;
+use crate::metrics;
+use crate::stored;
+use crate::world::World;
+
+impl Datastore {
+    /// `datastore.assign-pod-ipv4-address`
+    ///
+    /// # Errors
+    /// As the contract says.
+    pub fn assign(&mut self, world: &mut impl World, key: IpamKey) -> Result<Assignment, Error> {
+        let key = whole(key)?;
+        let known = self.memory.address_of(&key);
+        if let Some(address) = known
+            && let Some(place) = self.memory.place(address)
+        {
+            return Ok(assignment(address, place.device_number));
+        }
+        self.readable()?;
+        let now_ms = self.now_ms(world);
+        let Some((place, address)) = self.memory.candidate(self.settings.cooling, now_ms) else {
+            world.counter_add(metrics::NO_AVAILABLE_IP, 1);
+            log_pod(world, Level::Error, "no address is free", &key, None, None);
+            return Err(Error::NoAvailableIp);
+        };
+        self.give(world, Holder::new(key), known, (&place, address), now_ms)?;
+        self.show(world);
+        Ok(assignment(address, place.device_number))
+    }
+
+    /// Assigns the address, stores it, and takes everything back where that fails. `held` is the address that the key
+    /// gives up: it could not be routed, and its pod may have used it.
+    fn give(
+        &mut self,
+        world: &mut impl World,
+        holder: Holder,
+        held: Option<Address>,
+        (place, address): (&EniKey, Address),
+        now_ms: u64,
+    ) -> Result<(), Error> {
+        let given_up = held.and_then(|held| {
+            let holder = self.memory.release(held)?;
+            Some((held, holder, self.memory.rest(held, self.settings.cooling, now_ms)))
+        });
+        // No entry says that one address is given up and another taken.
+        let entry = given_up.is_none().then(|| stored::assign(&holder, address, now_ms));
+        let key = holder.key.clone();
+        self.memory.allocate(address, holder);
+        if let Err(why) = self.write(world, now_ms, entry) {
+            self.memory.release(address);
+            if let Some((held, holder, rest)) = given_up {
+                self.memory.allocate(held, holder);
+                self.memory.replace_unassigned_at(held, rest);
+            }
+            return Err(Error::BackingStore(why));
+        }
+        if let Some((held, _, _)) = given_up {
+            log_pod(
+                world,
+                Level::Warn,
+                "a held allocation is given up",
+                &key,
+                Some(held),
+                None,
+            );
+        }
+        let eni = Some(("eni", &*place.id));
+        log_pod(world, Level::Info, "assigned", &key, Some(address), eni);
+        Ok(())
+    }
+
+    /// `datastore.unassign-pod-ipv4-address`
+    ///
+    /// # Errors
+    /// As the contract says.
+    pub fn unassign(&mut self, world: &mut impl World, key: IpamKey) -> Result<Assignment, Error> {
+        let key = whole(key)?;
+        self.readable()?;
+        let Some(address) = self.found(&key) else {
+            log_pod(world, Level::Warn, "the pod is unknown", &key, None, None);
+            return Err(Error::UnknownPod);
+        };
+        let now_ms = self.now_ms(world);
+        let holder = self.memory.release(address).ok_or(Error::UnknownPod)?;
+        let before = self.memory.rest(address, self.settings.cooling, now_ms);
+        if let Err(why) = self.write(world, now_ms, Some(stored::unassign(&holder, address, now_ms))) {
+            self.memory.replace_unassigned_at(address, before);
+            self.memory.allocate(address, holder);
+            return Err(Error::BackingStore(why));
+        }
+        let place = self.memory.place(address);
+        let eni = place.map(|place| ("eni", &*place.id));
+        log_pod(world, Level::Info, "unassigned", &holder.key, Some(address), eni);
+        let answer = assignment(address, place.map_or(NO_DEVICE, |place| place.device_number));
+        self.show(world);
+        Ok(answer)
+    }
+
+    /// `datastore.find-address-for-sandbox`
+    #[must_use]
+    pub fn find(&self, key: IpamKey) -> Option<Assignment> {
+        let address = self.found(&whole(key).ok()?)?;
+        Some(assignment(address, self.device_number(address)))
+    }
+
+    /// `datastore.allocated-ips`
+    #[must_use]
+    pub fn allocated_ips(&self) -> Vec<PodIpInfo> {
+        let of_eni = |(key, eni): (&EniKey, &Eni)| {
+            let device_number = key.device_number;
+            let addresses = eni.addresses();
+            let assigned = addresses.filter_map(|(address, _)| Some((address, self.memory.holder(address)?)));
+            assigned
+                .map(|(address, holder)| pod(address, holder, device_number))
+                .collect::<Vec<_>>()
+        };
+        let held = self
+            .memory
+            .held()
+            .map(|(address, holder)| pod(address, holder, NO_DEVICE));
+        self.memory.enis().flat_map(of_eni).chain(held).collect()
+    }
+
+    /// The address that an unassignment of this key frees: its own, else that of its container as the runtime told of
+    /// it.
+    fn found(&self, key: &Key) -> Option<Address> {
+        self.memory
+            .address_of(key)
+            .or_else(|| self.memory.address_of(&Key::migrated(&key.fields().container_id)))
+    }
+
+    fn device_number(&self, address: Address) -> i32 {
+        self.memory
+            .place(address)
+            .map_or(NO_DEVICE, |place| place.device_number)
+    }
+
+    /// What could not be read may have any pod in it.
+    fn readable(&self) -> Result<(), Error> {
+        self.book
+            .blocked
+            .clone()
+            .map_or(Ok(()), |why| Err(Error::BackingStore(why)))
+    }
+}
+
+fn whole(key: IpamKey) -> Result<Key, Error> {
+    let key = Key::new(key);
+    match key.missing() {
+        None => Ok(key),
+        Some(field) => Err(Error::InvalidKey(field.to_owned())),
+    }
+}
+
+fn assignment(address: Address, device_number: i32) -> Assignment {
+    Assignment {
+        ip: address.to_string(),
+        device_number,
+    }
+}
+
+fn pod(address: Address, holder: &Holder, device_number: i32) -> PodIpInfo {
+    PodIpInfo {
+        key: holder.key.fields().clone(),
+        ip: address.to_string(),
+        device_number,
+    }
+}

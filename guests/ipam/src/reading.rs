@@ -1,0 +1,187 @@
+//! `read-backing-store`: what was allocated before, from the container runtime or from the store.
+//!
+//! Taking over is decided here, allocation by allocation: the first rule that applies. Nothing is written but by phase
+//! 1, which is the store's first writer.
+//!
+//! ```text
+//! runtime | store -> claims in order -> dropped | known | assigned | held
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::address::Address;
+use crate::bindings::exports::trueup::ipam::datastore::Error;
+use crate::bindings::trueup::cri::sandboxes::Sandbox;
+use crate::bindings::trueup::host::log::Level;
+use crate::datastore::{Datastore, log_pod};
+use crate::key::Key;
+use crate::memory::{Holder, Memory};
+use crate::settings::{Settings, Source, Unknown};
+use crate::stored::{self, Claim};
+use crate::world::{self, World};
+use crate::writing::{Book, Change};
+
+impl Datastore {
+    /// `datastore.read-backing-store`
+    ///
+    /// # Errors
+    /// As the contract says. The store counts as unread from then on.
+    pub fn read_backing_store(&mut self, world: &mut impl World) -> Result<(), Error> {
+        let answer = match self.settings.source {
+            Source::Runtime => self.read_runtime(world),
+            Source::Store => self.read_store(world),
+        };
+        match answer {
+            Ok(()) => {
+                self.book.blocked = None;
+                self.show(world);
+                Ok(())
+            }
+            Err(why) => {
+                world.log(Level::Error, "the reading failed", &[("error", &why)]);
+                self.book.blocked = Some(why.clone());
+                Err(Error::BackingStore(why))
+            }
+        }
+    }
+
+    fn read_runtime(&mut self, world: &mut impl World) -> Result<(), String> {
+        let sandboxes = world
+            .list_running()
+            .map_err(|why| format!("container runtime: {why}"))?;
+        let now_ms = self.now_ms(world);
+        let before = self.memory.clone();
+        let mut taking = Taking::over(&self.settings, &mut self.memory, now_ms);
+        for Sandbox { id, ip, .. } in sandboxes {
+            let key = Key::migrated(&id);
+            taking.take(world, Claim { key, ipv4: ip });
+        }
+        let change = Change {
+            memory: &self.memory,
+            now_ms,
+            entry: None,
+        };
+        let answer = self.book.write_whole(world, &self.settings, &change);
+        if answer.is_err() {
+            self.memory = before;
+        }
+        answer
+    }
+
+    fn read_store(&mut self, world: &mut impl World) -> Result<(), String> {
+        let saved = world.restore().map_err(|error| world::words(&error))?;
+        let Some(saved) = saved else {
+            self.book.in_step = false;
+            self.book.entries = 0;
+            return Ok(());
+        };
+        let stored = stored::read(&saved.data, &saved.entries)?;
+        let now_ms = self.now_ms(world);
+        self.take_times(&stored.unassigned_at_ms, now_ms);
+        let mut taking = Taking::over(&self.settings, &mut self.memory, now_ms);
+        for claim in stored.claims {
+            taking.take(world, claim);
+        }
+        self.book = Book {
+            in_step: taking.agrees(),
+            entries: u64::try_from(saved.entries.len()).unwrap_or(u64::MAX),
+            blocked: None,
+        };
+        Ok(())
+    }
+
+    /// The later of what is stored and what memory has; a clock that has gone back since makes it now.
+    fn take_times(&mut self, stored: &BTreeMap<Address, u64>, now_ms: u64) {
+        for (&address, &time) in stored {
+            let time = time.min(now_ms);
+            let in_eni = self.memory.place(address).is_some();
+            let known = self.memory.unassigned_at_ms(address);
+            let news = known.is_none_or(|known| known < time);
+            if news && (in_eni || self.settings.cooling.rests(time, now_ms)) {
+                self.memory.replace_unassigned_at(address, Some(time));
+            }
+        }
+    }
+}
+
+/// One taking over.
+struct Taking<'d> {
+    settings: &'d Settings,
+    memory: &'d mut Memory,
+    now_ms: u64,
+    /// The allocations of memory that were claimed.
+    claimed: BTreeSet<Address>,
+    has_dropped: bool,
+}
+
+impl<'d> Taking<'d> {
+    fn over(settings: &'d Settings, memory: &'d mut Memory, now_ms: u64) -> Self {
+        Self {
+            settings,
+            memory,
+            now_ms,
+            claimed: BTreeSet::new(),
+            has_dropped: false,
+        }
+    }
+
+    /// What is stored gives exactly the allocations that memory has.
+    fn agrees(&self) -> bool {
+        let all = self.memory.assigned_count() + self.memory.held_count();
+        !self.has_dropped && self.claimed.len() == all
+    }
+
+    fn take(&mut self, world: &mut impl World, Claim { key, ipv4 }: Claim) {
+        let Some(address) = Address::parse(&ipv4) else {
+            return self.drop(world, &key, &ipv4, "it is no IPv4 address");
+        };
+        let in_eni = self.memory.place(address).is_some();
+        match self.memory.holder(address) {
+            None if !in_eni && self.settings.unknown == Unknown::Drop => {
+                return self.drop(world, &key, &ipv4, "no ENI has the address");
+            }
+            Some(holder) if holder.key == key => {
+                self.claimed.insert(address);
+                return;
+            }
+            Some(_) => return self.drop(world, &key, &ipv4, "another pod has the address"),
+            None => {}
+        }
+        if key.missing().is_some() {
+            return self.drop_resting(world, &key, address, "its key is not whole");
+        }
+        let other = self.memory.address_of(&key);
+        if let Some(other) = other {
+            if !in_eni || self.memory.place(other).is_some() {
+                return self.drop_resting(world, &key, address, "the pod has another address");
+            }
+            self.claimed.remove(&other);
+            self.memory.release(other);
+            self.drop_resting(world, &key, other, "the pod has an address that an ENI has");
+        }
+        self.memory.allocate(address, Holder::new(key.clone()));
+        self.claimed.insert(address);
+        if !in_eni {
+            let message = "the allocation is held until an ENI has its address";
+            log_pod(world, Level::Info, message, &key, Some(address), None);
+        }
+    }
+
+    fn drop_resting(&mut self, world: &mut impl World, key: &Key, address: Address, why: &str) {
+        self.memory.rest(address, self.settings.cooling, self.now_ms);
+        self.drop(world, key, &address.to_string(), why);
+    }
+
+    fn drop(&mut self, world: &mut impl World, key: &Key, ipv4: &str, why: &str) {
+        self.has_dropped = true;
+        let fields = key.fields();
+        let shown = [
+            ("network", fields.network_name.as_str()),
+            ("container", &fields.container_id),
+            ("interface", &fields.if_name),
+            ("address", ipv4),
+            ("why", why),
+        ];
+        world.log(Level::Warn, "an allocation is dropped", &shown);
+    }
+}

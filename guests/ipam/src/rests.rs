@@ -1,0 +1,103 @@
+//! How long an unassigned address rests, and the rests of addresses that no ENI has.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::address::Address;
+
+/// How long an address rests after it was unassigned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cooling {
+    period_ms: u64,
+}
+
+impl Cooling {
+    /// 0: not at all.
+    #[must_use]
+    pub const fn of_ms(period_ms: u64) -> Self {
+        Self { period_ms }
+    }
+
+    /// Whether an address that was unassigned then still rests, at exactly the period's end too. Where the clock has
+    /// gone back it was unassigned just now.
+    #[must_use]
+    pub const fn rests(self, unassigned_at_ms: u64, now_ms: u64) -> bool {
+        self.period_ms != 0 && now_ms.saturating_sub(unassigned_at_ms) <= self.period_ms
+    }
+}
+
+/// Addresses of no ENI, and when they were unassigned: one that is added again in time goes on resting.
+#[derive(Clone, Debug, Default)]
+pub struct Rests {
+    by_address: BTreeMap<Address, u64>,
+    by_time: BTreeSet<(u64, Address)>,
+}
+
+impl Rests {
+    /// Sets when the address was unassigned, none: forgets it. Answers what was known before.
+    pub fn replace(&mut self, address: Address, unassigned_at_ms: Option<u64>) -> Option<u64> {
+        let before = match unassigned_at_ms {
+            Some(time) => self.by_address.insert(address, time),
+            None => self.by_address.remove(&address),
+        };
+        if let Some(time) = before {
+            self.by_time.remove(&(time, address));
+        }
+        if let Some(time) = unassigned_at_ms {
+            self.by_time.insert((time, address));
+        }
+        before
+    }
+
+    /// None where the address is not remembered.
+    #[must_use]
+    pub fn get(&self, address: Address) -> Option<u64> {
+        self.by_address.get(&address).copied()
+    }
+
+    /// Forgets what is over, so that no more is remembered than rests.
+    pub fn forget_over(&mut self, cooling: Cooling, now_ms: u64) {
+        while let Some(&(time, address)) = self.by_time.first() {
+            if cooling.rests(time, now_ms) {
+                return;
+            }
+            self.replace(address, None);
+        }
+    }
+
+    /// All of them, by address.
+    pub fn iter(&self) -> impl Iterator<Item = (Address, u64)> {
+        self.by_address.iter().map(|(&address, &time)| (address, time))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn at_exactly_the_periods_end_an_address_still_rests() {
+        let cooling = Cooling::of_ms(30_000);
+        assert!(cooling.rests(1000, 31_000));
+        assert!(!cooling.rests(1000, 31_001));
+        assert!(cooling.rests(1000, 10), "the clock has gone back");
+        assert!(cooling.rests(u64::MAX, 0));
+        assert!(!cooling.rests(0, u64::MAX));
+        assert!(!Cooling::of_ms(0).rests(5, 5), "0 is off");
+    }
+
+    #[test]
+    fn what_is_over_is_forgotten_and_the_rest_stays() {
+        let [one, two] = ["10.0.0.1", "10.0.0.2"].map(|text| Address::parse(text).unwrap());
+        let mut rests = Rests::default();
+        assert_eq!(rests.replace(two, Some(5)), None);
+        assert_eq!(rests.replace(one, Some(50)), None);
+        assert_eq!(rests.replace(two, Some(6)), Some(5));
+        rests.forget_over(Cooling::of_ms(10), 16);
+        assert_eq!(rests.iter().collect::<Vec<_>>(), [(one, 50), (two, 6)]);
+        rests.forget_over(Cooling::of_ms(10), 17);
+        assert_eq!(rests.iter().collect::<Vec<_>>(), [(one, 50)]);
+        assert_eq!((rests.get(one), rests.get(two)), (Some(50), None));
+        assert_eq!(rests.replace(one, None), Some(50));
+        assert!(rests.by_time.is_empty());
+    }
+}

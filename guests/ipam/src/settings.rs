@@ -1,0 +1,211 @@
+//! What an operator may set, and what holds where nothing is set.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use trueup_guest_common::text;
+
+use crate::rests::Cooling;
+
+/// Where a reading looks for what was allocated before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Phase 1: at the container runtime; what is stored is replaced.
+    Runtime,
+    /// Phases 2 and 3: in the store. They differ in who else writes, not in what this guest does.
+    Store,
+}
+
+/// What a reading does with an allocation whose address no ENI has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unknown {
+    /// Presume it stale.
+    Drop,
+    /// Keep it until its ENI comes or its pod ends.
+    Hold,
+}
+
+/// The guest's settings, each within its range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// `checkpoint_migration_phase`
+    pub source: Source,
+    /// `compact_after`: entries after which the next change writes a whole checkpoint
+    pub compact_after: u64,
+    /// `cooling_period_ms`
+    pub cooling: Cooling,
+    /// `min_eni_lifetime_ms`
+    pub min_eni_lifetime_ms: u64,
+    /// `unknown_allocations`
+    pub unknown: Unknown,
+}
+
+/// The whole-number settings: name, least, most.
+const WHOLE: [(&str, u64, u64); 4] = [
+    ("checkpoint_migration_phase", 1, 3),
+    ("compact_after", 0, 1_000_000),
+    ("cooling_period_ms", 0, DAY_MS),
+    ("min_eni_lifetime_ms", 0, DAY_MS),
+];
+const UNKNOWN: &str = "unknown_allocations";
+const DAY_MS: u64 = 86_400_000;
+
+impl Settings {
+    /// What holds where nothing is set. Both times are those of the AWS VPC CNI's node agent.
+    pub const DEFAULT: Self = Self {
+        source: Source::Runtime,
+        compact_after: 1000,
+        cooling: Cooling::of_ms(30_000),
+        min_eni_lifetime_ms: 60_000,
+        unknown: Unknown::Drop,
+    };
+
+    /// Reads the JSON object that `lifecycle.init` takes.
+    ///
+    /// # Errors
+    /// The first unknown name, else the first wrong value by name.
+    pub fn read(config: &str) -> Result<Self, String> {
+        let Ok(Value::Object(members)) = serde_json::from_str(config) else {
+            return Err("config: not a JSON object".to_owned());
+        };
+        let members: BTreeMap<String, Value> = members.into_iter().collect();
+        if let Some(name) = members.keys().find(|name| !known().any(|known| known == *name)) {
+            let known: Vec<&str> = known().collect();
+            return Err(format!("{name}: unknown setting; known: {}", known.join(", ")));
+        }
+        let mut settings = Self::DEFAULT;
+        for (name, value) in &members {
+            settings.set(name, value)?;
+        }
+        Ok(settings)
+    }
+
+    fn set(&mut self, name: &str, value: &Value) -> Result<(), String> {
+        if name == UNKNOWN {
+            self.unknown = match value.as_str() {
+                Some("drop") => Unknown::Drop,
+                Some("hold") => Unknown::Hold,
+                _ => return Err(format!("{name}: {} is not \"drop\" or \"hold\"", text::json(value))),
+            };
+            return Ok(());
+        }
+        let number = whole(name, value)?;
+        match name {
+            "checkpoint_migration_phase" if number == 1 => self.source = Source::Runtime,
+            "checkpoint_migration_phase" => self.source = Source::Store,
+            "compact_after" => self.compact_after = number,
+            "cooling_period_ms" => self.cooling = Cooling::of_ms(number),
+            _ => self.min_eni_lifetime_ms = number,
+        }
+        Ok(())
+    }
+}
+
+/// All names, ascending.
+fn known() -> impl Iterator<Item = &'static str> {
+    WHOLE.iter().map(|&(name, _, _)| name).chain([UNKNOWN])
+}
+
+fn whole(name: &str, value: &Value) -> Result<u64, String> {
+    let range = WHOLE.iter().find(|(known, _, _)| *known == name);
+    let &(_, least, most) = range.unwrap_or(&("", 0, 0));
+    value
+        .as_u64()
+        .filter(|number| (least..=most).contains(number))
+        .ok_or_else(|| {
+            format!(
+                "{name}: {} is not a whole number from {least} to {most}",
+                text::json(value)
+            )
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_set_is_the_default() {
+        assert_eq!(Settings::read("{}"), Ok(Settings::DEFAULT));
+    }
+
+    #[test]
+    fn everything_can_be_set() {
+        let config = r#"{"checkpoint_migration_phase": 3, "compact_after": 0, "cooling_period_ms": 86400000,
+            "min_eni_lifetime_ms": 0, "unknown_allocations": "hold"}"#;
+        let expected = Settings {
+            source: Source::Store,
+            compact_after: 0,
+            cooling: Cooling::of_ms(86_400_000),
+            min_eni_lifetime_ms: 0,
+            unknown: Unknown::Hold,
+        };
+        assert_eq!(Settings::read(config), Ok(expected));
+        let phase = |n: u64| Settings::read(&format!(r#"{{"checkpoint_migration_phase": {n}}}"#)).map(|s| s.source);
+        assert_eq!(
+            [phase(1), phase(2), phase(3)],
+            [Ok(Source::Runtime), Ok(Source::Store), Ok(Source::Store)]
+        );
+        assert_eq!(
+            Settings::read(r#"{"unknown_allocations": "drop"}"#),
+            Ok(Settings::DEFAULT)
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let known = "known: checkpoint_migration_phase, compact_after, cooling_period_ms, min_eni_lifetime_ms, \
+                     unknown_allocations";
+        for (config, error) in [
+            ("", "config: not a JSON object"),
+            ("[]", "config: not a JSON object"),
+            ("null", "config: not a JSON object"),
+            ("{", "config: not a JSON object"),
+            (
+                r#"{"cooling_period": 1}"#,
+                &format!("cooling_period: unknown setting; {known}"),
+            ),
+            // Unknown names come before wrong values, whichever is first by name.
+            (
+                r#"{"b": 1, "compact_after": -1, "aa": 1, "zz": 1}"#,
+                &format!("aa: unknown setting; {known}"),
+            ),
+            (
+                r#"{"compact_after": -1, "zz": 1}"#,
+                &format!("zz: unknown setting; {known}"),
+            ),
+            (
+                r#"{"checkpoint_migration_phase": 0}"#,
+                "checkpoint_migration_phase: 0 is not a whole number from 1 to 3",
+            ),
+            (
+                r#"{"compact_after": 1000001}"#,
+                "compact_after: 1000001 is not a whole number from 0 to 1000000",
+            ),
+            (
+                r#"{"cooling_period_ms": 30000.0}"#,
+                "cooling_period_ms: 30000.0 is not a whole number from 0 to 86400000",
+            ),
+            (
+                r#"{"cooling_period_ms": "30000"}"#,
+                r#"cooling_period_ms: "30000" is not a whole number from 0 to 86400000"#,
+            ),
+            (
+                r#"{"min_eni_lifetime_ms": true}"#,
+                "min_eni_lifetime_ms: true is not a whole number from 0 to 86400000",
+            ),
+            (
+                r#"{"min_eni_lifetime_ms": null, "unknown_allocations": 1}"#,
+                "min_eni_lifetime_ms: null is not a whole number from 0 to 86400000",
+            ),
+            (
+                r#"{"unknown_allocations": ["hold", 1]}"#,
+                r#"unknown_allocations: ["hold",1] is not "drop" or "hold""#,
+            ),
+        ] {
+            assert_eq!(Settings::read(config), Err(error.to_owned()), "{config}");
+        }
+        let deep = format!(r#"{{"a":{}{}}}"#, "[".repeat(100_000), "]".repeat(100_000));
+        assert_eq!(Settings::read(&deep), Err("config: not a JSON object".to_owned()));
+    }
+}

@@ -1,0 +1,147 @@
+//! The store, the runtime and the clock in memory, with faults and a transcript: what native tests call against.
+//!
+//! Behaves as the simulated capabilities of scenario files.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::bindings::trueup::checkpoint::store::{Error as StoreError, Saved};
+use crate::bindings::trueup::cri::sandboxes::Sandbox;
+use crate::bindings::trueup::host::log::Level;
+use crate::world::World;
+
+/// What a call of the store was, by its function's name in `wit/`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Checkpoint(String),
+    Append(String),
+    Restore,
+    ListRunning,
+}
+
+/// A call that is to fail, and whether the store has the text all the same: a write that failed may have reached it.
+#[derive(Clone, Debug)]
+pub(crate) struct Fault {
+    /// `checkpoint`, `append`, `restore` or `list-running`
+    pub(crate) call: &'static str,
+    pub(crate) error: StoreError,
+    pub(crate) has_effect: bool,
+}
+
+/// The guest's world.
+#[derive(Debug, Default)]
+pub(crate) struct Simulation {
+    pub(crate) now_ms: u64,
+    /// How often the clock was read.
+    pub(crate) readings: u32,
+    pub(crate) stored: Option<Saved>,
+    pub(crate) sandboxes: Vec<Sandbox>,
+    /// The first of a call's faults is its next answer.
+    pub(crate) faults: VecDeque<Fault>,
+    pub(crate) asked: Vec<Asked>,
+    pub(crate) metrics: BTreeMap<String, f64>,
+    pub(crate) lines: Vec<(Level, String)>,
+}
+
+impl Simulation {
+    /// A store that holds this.
+    pub(crate) fn storing(data: &str, entries: &[&str]) -> Self {
+        Self {
+            stored: Some(Saved {
+                data: data.to_owned(),
+                entries: entries.iter().map(|&entry| entry.to_owned()).collect(),
+            }),
+            ..Self::default()
+        }
+    }
+
+    /// Lets the next call of this name fail without effect.
+    pub(crate) fn fail(&mut self, call: &'static str, error: StoreError) {
+        self.faults.push_back(Fault {
+            call,
+            error,
+            has_effect: false,
+        });
+    }
+
+    /// What was asked since the last time.
+    pub(crate) fn take_asked(&mut self) -> Vec<Asked> {
+        std::mem::take(&mut self.asked)
+    }
+
+    /// The lines of this level, and the last word on each.
+    pub(crate) fn take_lines(&mut self) -> Vec<(Level, String)> {
+        std::mem::take(&mut self.lines)
+    }
+
+    fn fault(&mut self, call: &str) -> Option<Fault> {
+        let at = self.faults.iter().position(|fault| fault.call == call)?;
+        self.faults.remove(at)
+    }
+
+    /// Answers with the effect, the fault, or both.
+    fn write(&mut self, call: &str, effect: impl FnOnce(&mut Option<Saved>)) -> Result<(), StoreError> {
+        let fault = self.fault(call);
+        if fault.as_ref().is_none_or(|fault| fault.has_effect) {
+            effect(&mut self.stored);
+        }
+        fault.map_or(Ok(()), |fault| Err(fault.error))
+    }
+}
+
+impl World for Simulation {
+    fn checkpoint(&mut self, data: &str) -> Result<(), StoreError> {
+        self.asked.push(Asked::Checkpoint(data.to_owned()));
+        self.write("checkpoint", |stored| {
+            *stored = Some(Saved {
+                data: data.to_owned(),
+                entries: Vec::new(),
+            });
+        })
+    }
+
+    fn append(&mut self, entry: &str) -> Result<(), StoreError> {
+        self.asked.push(Asked::Append(entry.to_owned()));
+        if self.stored.is_none() {
+            return Err(StoreError::Unavailable("nothing to append to".to_owned()));
+        }
+        self.write("append", |stored| {
+            if let Some(saved) = stored {
+                saved.entries.push(entry.to_owned());
+            }
+        })
+    }
+
+    fn restore(&mut self) -> Result<Option<Saved>, StoreError> {
+        self.asked.push(Asked::Restore);
+        match self.fault("restore") {
+            Some(fault) => Err(fault.error),
+            None => Ok(self.stored.clone()),
+        }
+    }
+
+    fn list_running(&mut self) -> Result<Vec<Sandbox>, String> {
+        self.asked.push(Asked::ListRunning);
+        match self.fault("list-running") {
+            Some(fault) => Err(crate::world::words(&fault.error)),
+            None => Ok(self.sandboxes.clone()),
+        }
+    }
+
+    fn now_ms(&mut self) -> u64 {
+        self.readings += 1;
+        self.now_ms
+    }
+
+    fn counter_add(&mut self, name: &str, delta: u64) {
+        *self.metrics.entry(name.to_owned()).or_default() += delta as f64;
+    }
+
+    fn gauge_set(&mut self, name: &str, value: f64) {
+        self.metrics.insert(name.to_owned(), value);
+    }
+
+    fn log(&mut self, level: Level, message: &str, fields: &[(&str, &str)]) {
+        let fields: Vec<String> = fields.iter().map(|(key, value)| format!(" {key}={value}")).collect();
+        self.lines.push((level, format!("{message}{}", fields.concat())));
+    }
+}

@@ -1,0 +1,297 @@
+//! The texts that are stored: writing them, reading them back, applying entries to a checkpoint.
+//!
+//! Pure. The checkpoint is the format of the AWS VPC CNI's node agent, `vpc-cni-ipam/1`, so that files can be exchanged
+//! with it; entries are this guest's own. What is read may come from anybody: nothing is believed unseen.
+//!
+//! ```text
+//! checkpoint -> allocations --+
+//! entries ----> changes ------+-> allocations in order, times of unassignment
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use trueup_guest_common::text;
+
+use crate::address::Address;
+use crate::bindings::exports::trueup::ipam::datastore::IpamKey;
+use crate::json::{self, Json, Members};
+use crate::key::Key;
+use crate::memory::Holder;
+
+/// The version of the checkpoint's format.
+const VERSION: &str = "vpc-cni-ipam/1";
+
+/// The text of a whole checkpoint.
+#[must_use]
+pub fn checkpoint<'h>(allocations: impl Iterator<Item = (Address, &'h Holder)>) -> String {
+    let mut out = format!(r#"{{"version":"{VERSION}","allocations":"#);
+    json::push_list(&mut out, allocations, |out, (address, holder)| {
+        // Writing into a String can't fail, here and below.
+        let _ = write!(out, r#"{{{},"ipv4":"{address}"}}"#, holder.stored);
+    });
+    out.push('}');
+    out
+}
+
+/// The entry of an assignment.
+#[must_use]
+pub fn assign(holder: &Holder, address: Address, now_ms: u64) -> String {
+    change("assign", holder, address, now_ms)
+}
+
+/// The entry of an unassignment.
+#[must_use]
+pub fn unassign(holder: &Holder, address: Address, now_ms: u64) -> String {
+    change("unassign", holder, address, now_ms)
+}
+
+fn change(op: &str, holder: &Holder, address: Address, now_ms: u64) -> String {
+    let members = &holder.stored;
+    format!(r#"{{"op":"{op}",{members},"ipv4":"{address}","at":{now_ms}}}"#)
+}
+
+/// The entry of addresses that were taken from their pods by force.
+#[must_use]
+pub fn forget(addresses: &[Address], now_ms: u64) -> String {
+    let mut out = String::from(r#"{"op":"forget","ipv4":"#);
+    json::push_list(&mut out, addresses, |out, address| {
+        let _ = write!(out, r#""{address}""#);
+    });
+    let _ = write!(out, r#","at":{now_ms}}}"#);
+    out
+}
+
+/// The entry of addresses that rest, with the times at which they were unassigned.
+#[must_use]
+pub fn rest(addresses: &[(Address, u64)]) -> String {
+    let mut out = String::from(r#"{"op":"rest","addresses":"#);
+    json::push_list(&mut out, addresses, |out, (address, time)| {
+        let _ = write!(out, r#"{{"ipv4":"{address}","at":{time}}}"#);
+    });
+    out.push('}');
+    out
+}
+
+/// An allocation as somebody else says it is: the key may lack fields, the text may be no address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// of the pod
+    pub key: Key,
+    /// the text that should be an address
+    pub ipv4: String,
+}
+
+/// What the store says, entries applied.
+#[derive(Debug, Default)]
+pub struct Stored {
+    /// In the checkpoint's order, then in that of the entries.
+    pub claims: Vec<Claim>,
+    /// When the last entry that named the address says that it was unassigned.
+    pub unassigned_at_ms: BTreeMap<Address, u64>,
+}
+
+/// Reads a checkpoint and applies the entries, oldest first.
+///
+/// # Errors
+/// What is wrong with which piece, in the contract's words.
+pub fn read(data: &str, entries: &[String]) -> Result<Stored, String> {
+    let mut folding = Folding::of(read_checkpoint(data)?);
+    for (number, entry) in (1_usize..).zip(entries) {
+        let change = read_entry(entry).map_err(|fault| match fault {
+            Fault::Malformed => format!("checkpoint: entry {number} is malformed"),
+            Fault::UnknownOp(op) => format!("checkpoint: entry {number} has the unknown op {}", text::quoted(&op)),
+        })?;
+        folding.apply(change);
+    }
+    Ok(folding.done())
+}
+
+fn read_checkpoint(data: &str) -> Result<Vec<Claim>, String> {
+    let value = Json::read(data).ok_or("checkpoint: not JSON")?;
+    let members = value.members();
+    let version = members.as_ref().and_then(|members| members.text("version"));
+    let (Some(members), Some(version)) = (members, version) else {
+        return Err("checkpoint: no version".to_owned());
+    };
+    if version != VERSION {
+        let version = text::quoted(&version);
+        return Err(format!(
+            "checkpoint: unknown version {version}; this guest reads \"{VERSION}\""
+        ));
+    }
+    let allocations = match members.get("allocations") {
+        None => Vec::new(),
+        Some(value) if value.is_null() => Vec::new(),
+        Some(value) => value.list().ok_or("checkpoint: allocations is not a list")?,
+    };
+    let claim =
+        |(number, value)| read_claim(value).ok_or_else(|| format!("checkpoint: allocation {number} is malformed"));
+    (1_usize..).zip(allocations).map(claim).collect()
+}
+
+fn read_claim(value: Json<'_>) -> Option<Claim> {
+    let members = value.members()?;
+    let field = |name| match members.get(name) {
+        None => Some(String::new()),
+        Some(value) if value.is_null() => Some(String::new()),
+        Some(value) => value.text(),
+    };
+    Some(Claim {
+        key: Key::new(IpamKey {
+            network_name: field("networkName")?,
+            container_id: field("containerID")?,
+            if_name: field("ifName")?,
+        }),
+        ipv4: field("ipv4")?,
+    })
+}
+
+/// What one entry says.
+enum Change {
+    Assign(Key, Address),
+    Unassign(Key, Address, u64),
+    Forget(Vec<Address>, u64),
+    Rest(Vec<(Address, u64)>),
+}
+
+/// What is wrong with an entry.
+enum Fault {
+    Malformed,
+    UnknownOp(String),
+}
+
+fn read_entry(entry: &str) -> Result<Change, Fault> {
+    let members = Json::read(entry).and_then(Json::members).ok_or(Fault::Malformed)?;
+    let op = members.text("op").ok_or(Fault::Malformed)?;
+    let change = match op.as_str() {
+        "assign" => read_change(&members).map(|(key, address, _)| Change::Assign(key, address)),
+        "unassign" => read_change(&members).map(|(key, address, at)| Change::Unassign(key, address, at)),
+        "forget" => read_forget(&members),
+        "rest" => read_rest(&members),
+        _ => return Err(Fault::UnknownOp(op)),
+    };
+    change.ok_or(Fault::Malformed)
+}
+
+fn read_change(members: &Members<'_>) -> Option<(Key, Address, u64)> {
+    let key = Key::new(IpamKey {
+        network_name: members.text("networkName")?,
+        container_id: members.text("containerID")?,
+        if_name: members.text("ifName")?,
+    });
+    let address = Address::parse(&members.text("ipv4")?)?;
+    let at = members.whole("at")?;
+    key.missing().is_none().then_some((key, address, at))
+}
+
+fn read_forget(members: &Members<'_>) -> Option<Change> {
+    let address = |value: Json<'_>| Address::parse(&value.text()?);
+    let addresses: Option<_> = members.list("ipv4")?.into_iter().map(address).collect();
+    Some(Change::Forget(addresses?, members.whole("at")?))
+}
+
+fn read_rest(members: &Members<'_>) -> Option<Change> {
+    let rest = |value: Json<'_>| {
+        let members = value.members()?;
+        Some((Address::parse(&members.text("ipv4")?)?, members.whole("at")?))
+    };
+    let rests: Option<_> = members.list("addresses")?.into_iter().map(rest).collect();
+    Some(Change::Rest(rests?))
+}
+
+/// A checkpoint while entries are applied to it. A claim's number is its place in the order.
+struct Folding {
+    claims: Vec<Option<Claim>>,
+    by_key: BTreeSet<(Key, usize)>,
+    by_address: BTreeSet<(Address, Key, usize)>,
+    unassigned_at_ms: BTreeMap<Address, u64>,
+}
+
+impl Folding {
+    fn of(claims: Vec<Claim>) -> Self {
+        let mut folding = Self {
+            claims: Vec::with_capacity(claims.len()),
+            by_key: BTreeSet::new(),
+            by_address: BTreeSet::new(),
+            unassigned_at_ms: BTreeMap::new(),
+        };
+        for claim in claims {
+            folding.add(claim);
+        }
+        folding
+    }
+
+    fn add(&mut self, claim: Claim) {
+        let number = self.claims.len();
+        self.by_key.insert((claim.key.clone(), number));
+        // Entries name addresses: a claim whose text is none is never found by one.
+        if let Some(address) = Address::parse(&claim.ipv4) {
+            self.by_address.insert((address, claim.key.clone(), number));
+        }
+        self.claims.push(Some(claim));
+    }
+
+    fn drop_claims(&mut self, numbers: Vec<usize>) {
+        for number in numbers {
+            let Some(claim) = self.claims.get_mut(number).and_then(Option::take) else {
+                continue;
+            };
+            if let Some(address) = Address::parse(&claim.ipv4) {
+                self.by_address.remove(&(address, claim.key.clone(), number));
+            }
+            self.by_key.remove(&(claim.key, number));
+        }
+    }
+
+    fn of_key(&self, key: &Key) -> Vec<usize> {
+        let all = (key.clone(), usize::MIN)..=(key.clone(), usize::MAX);
+        self.by_key.range(all).map(|&(_, number)| number).collect()
+    }
+
+    fn of_address(&self, address: Address) -> Vec<usize> {
+        // No key comes before the one whose fields are all empty.
+        let nothing = Key::new(IpamKey {
+            network_name: String::new(),
+            container_id: String::new(),
+            if_name: String::new(),
+        });
+        let from = self.by_address.range((address, nothing, usize::MIN)..);
+        let same = from.take_while(|(other, _, _)| *other == address);
+        same.map(|&(_, _, number)| number).collect()
+    }
+
+    fn of_both(&self, address: Address, key: &Key) -> Vec<usize> {
+        let all = (address, key.clone(), usize::MIN)..=(address, key.clone(), usize::MAX);
+        self.by_address.range(all).map(|&(_, _, number)| number).collect()
+    }
+
+    fn apply(&mut self, change: Change) {
+        match change {
+            Change::Assign(key, address) => {
+                self.drop_claims(self.of_key(&key));
+                self.drop_claims(self.of_address(address));
+                let ipv4 = address.to_string();
+                self.add(Claim { key, ipv4 });
+            }
+            Change::Unassign(key, address, at) => {
+                self.drop_claims(self.of_both(address, &key));
+                self.unassigned_at_ms.insert(address, at);
+            }
+            Change::Forget(addresses, at) => {
+                for address in addresses {
+                    self.drop_claims(self.of_address(address));
+                    self.unassigned_at_ms.insert(address, at);
+                }
+            }
+            Change::Rest(rests) => self.unassigned_at_ms.extend(rests),
+        }
+    }
+
+    fn done(self) -> Stored {
+        Stored {
+            claims: self.claims.into_iter().flatten().collect(),
+            unassigned_at_ms: self.unassigned_at_ms,
+        }
+    }
+}

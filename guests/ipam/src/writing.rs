@@ -1,0 +1,99 @@
+//! Brings a change into the store: as one entry, or as a whole checkpoint where the store is out of step or has as many
+//! entries as it may have.
+//!
+//! Here is what the guest knows about the store. What a failed write means for the change, its caller decides.
+
+use crate::bindings::trueup::checkpoint::store::Error as StoreError;
+use crate::bindings::trueup::host::log::Level;
+use crate::memory::Memory;
+use crate::metrics;
+use crate::settings::Settings;
+use crate::stored;
+use crate::world::{World, words};
+
+/// What the guest knows about the store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Book {
+    /// What is stored, read back, gives exactly the allocations in memory.
+    pub in_step: bool,
+    /// How many entries follow the checkpoint.
+    pub entries: u64,
+    /// Why the store could not be read: nothing is written until it could be.
+    pub blocked: Option<String>,
+}
+
+/// A change that memory has already and the store does not.
+pub struct Change<'c> {
+    /// memory after the change
+    pub memory: &'c Memory,
+    /// when the change happened
+    pub now_ms: u64,
+    /// the entry that says it; none: only a whole checkpoint can
+    pub entry: Option<String>,
+}
+
+impl Book {
+    /// Writes the change.
+    ///
+    /// # Errors
+    /// Why it could not be written, as `KIND: TEXT` or in the words of the reading that failed. It may have been
+    /// written all the same: the next change writes a whole checkpoint.
+    pub fn write(&mut self, world: &mut impl World, settings: &Settings, change: &Change<'_>) -> Result<(), String> {
+        if let Some(why) = &self.blocked {
+            let why = why.clone();
+            self.in_step = false;
+            return Err(why);
+        }
+        match &change.entry {
+            Some(entry) if self.in_step && self.entries < settings.compact_after => self.append(world, entry),
+            _ => self.write_whole(world, settings, change),
+        }
+    }
+
+    /// Writes a whole checkpoint, whatever is stored, and then what rests.
+    ///
+    /// # Errors
+    /// As [`Book::write`]. That the rests were not stored is logged, and no error.
+    pub fn write_whole(
+        &mut self,
+        world: &mut impl World,
+        settings: &Settings,
+        change: &Change<'_>,
+    ) -> Result<(), String> {
+        let answer = world.checkpoint(&stored::checkpoint(change.memory.allocations()));
+        self.note(world, answer)?;
+        self.in_step = true;
+        self.entries = 0;
+        if settings.compact_after == 0 {
+            return Ok(());
+        }
+        let resting = change.memory.all_resting(settings.cooling, change.now_ms);
+        if resting.is_empty() {
+            return Ok(());
+        }
+        if let Err(why) = self.append(world, &stored::rest(&resting)) {
+            let fields = [("error", why.as_str())];
+            world.log(
+                Level::Warn,
+                "the rests were not stored, a restart would end them",
+                &fields,
+            );
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, world: &mut impl World, entry: &str) -> Result<(), String> {
+        let answer = world.append(entry);
+        self.note(world, answer)?;
+        self.entries = self.entries.saturating_add(1);
+        Ok(())
+    }
+
+    fn note(&mut self, world: &mut impl World, answer: Result<(), StoreError>) -> Result<(), String> {
+        answer.map_err(|error| {
+            self.in_step = false;
+            world.counter_add(metrics::STORE_FAILURES, 1);
+            words(&error)
+        })
+    }
+}
