@@ -112,7 +112,8 @@ impl Host for Fake {
         let life = state.lives;
         state.life = Some(life);
         let State { pool, held, .. } = &mut *state;
-        held.values_mut().for_each(|(address, device)| *device = pool[address].unwrap_or(-1));
+        held.values_mut()
+            .for_each(|(address, device)| *device = pool[address].unwrap_or(-1));
         for key in std::mem::take(&mut state.spool) {
             if state.lie != Lie::LosesReleases {
                 state.held.remove(&key);
@@ -232,7 +233,7 @@ fn allocation((address, device): (Ipv4Addr, i64)) -> Value {
 
 impl State {
     fn now_and_then(&mut self) -> bool {
-        self.random.random_range(0..10) == 0
+        self.random.random_range(0..4) == 0
     }
 
     fn lies(&mut self, lie: Lie) -> bool {
@@ -245,7 +246,10 @@ impl State {
 
     /// The first address that is on an ENI, held by nobody, and not lost.
     fn candidate(&self) -> Option<(Ipv4Addr, i64)> {
-        let mut routed = self.pool.iter().filter_map(|(address, device)| Some((*address, (*device)?)));
+        let mut routed = self
+            .pool
+            .iter()
+            .filter_map(|(address, device)| Some((*address, (*device)?)));
         routed.find(|(address, _)| !self.lost.contains(address) && self.is_free(*address))
     }
 
@@ -263,7 +267,9 @@ impl State {
             },
             "GC" => self.gc(question),
             _ => {
-                let row = |(key, (address, _)): (&Key, &(Ipv4Addr, i64))| json!([address, key.network, key.container, key.interface]);
+                let row = |(key, (address, _)): (&Key, &(Ipv4Addr, i64))| {
+                    json!([address, key.network, key.container, key.interface])
+                };
                 json!({"ok": self.held.iter().map(row).collect::<Vec<_>>()})
             }
         }
@@ -281,7 +287,9 @@ impl State {
             return allocation(held);
         }
         let twice = self.lies(Lie::GivesTwice);
-        let taken = twice.then(|| self.held.values().copied().choose(&mut self.random)).flatten();
+        let taken = twice
+            .then(|| self.held.values().copied().choose(&mut self.random))
+            .flatten();
         match taken.or_else(|| self.candidate()) {
             Some(candidate) => {
                 self.held.insert(key.clone(), candidate);

@@ -291,10 +291,19 @@ impl Ledger {
                 state.tell(&[key.clone()], *found, format!("read: {key} holds {is}"));
             }
             if !belief.is_sure() {
-                *(if found.is_some() { &mut decided.held } else { &mut decided.free }) += 1;
+                *(if found.is_some() {
+                    &mut decided.held
+                } else {
+                    &mut decided.free
+                }) += 1;
             }
             if let Some(wrong) = belief.against(*found) {
-                state.breaks(wrong, &[key.clone()], *found, format!("{key} holds {is}, not {belief:?}"));
+                state.breaks(
+                    wrong,
+                    &[key.clone()],
+                    *found,
+                    format!("{key} holds {is}, not {belief:?}"),
+                );
             }
         }
         // First let go of all, or who changed places would be in each other's way.
@@ -306,7 +315,9 @@ impl Ledger {
                 state.hold(key, *address);
             }
         }
-        let held = found.iter().filter_map(|(key, address)| Some((*address.as_ref()?, key.clone())));
+        let held = found
+            .iter()
+            .filter_map(|(key, address)| Some((*address.as_ref()?, key.clone())));
         let held: BTreeMap<Ipv4Addr, Key> = held.collect();
         for address in held.keys().chain(shown.keys()) {
             let (asked, listed) = (held.get(address), shown.get(address));
@@ -357,7 +368,10 @@ impl State {
     fn hold(&mut self, key: &Key, address: Ipv4Addr) {
         self.believe(key, Belief::Holds(address));
         if let Some(other) = self.owners.get(&address).filter(|other| *other != key) {
-            let (keys, what) = ([key.clone(), other.clone()], format!("{address} is held by {other} and {key}"));
+            let (keys, what) = (
+                [key.clone(), other.clone()],
+                format!("{address} is held by {other} and {key}"),
+            );
             self.breaks(Wrong::Double, &keys, Some(address), what);
         }
         self.owners.insert(address, key.clone());
@@ -402,6 +416,8 @@ impl State {
             self.breaks(wrong, &[key.clone()], found, what);
         }
         match (asked, found) {
+            // That it is there is no promise that it stays, where a DEL had no answer: it may be under way to the store.
+            (Asked::Check(_), _) if !before.is_sure() => {}
             (Asked::Add(_) | Asked::Check(_), Some(address)) => self.hold(key, address),
             _ => self.believe(key, Belief::Nothing),
         }

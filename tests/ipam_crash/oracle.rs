@@ -13,12 +13,19 @@ fn nothing_is_wrong_with_an_honest_host() {
             rounds: 40,
             kills: true,
             failures: false,
+            rests: false,
         };
         let tally = drive(&Fake::new(Lie::None, seed), course).unwrap_or_else(|broken| panic!("{broken}"));
         println!("{tally:?}");
-        assert!(tally.answers > 200 && tally.full > 10 && tally.unanswered > 40, "{tally:?}");
+        assert!(
+            tally.answers > 200 && tally.full > 10 && tally.unanswered > 40,
+            "{tally:?}"
+        );
         assert!(tally.held > 5 && tally.free > 5, "kills must hit work: {tally:?}");
-        assert!(tally.spooled > 0 && tally.in_vain > 0 && tally.unrouted > 0, "{tally:?}");
+        assert!(
+            tally.spooled > 0 && tally.in_vain > 0 && tally.unrouted > 0,
+            "{tally:?}"
+        );
     }
 }
 
@@ -45,6 +52,7 @@ fn whatever_a_host_does_wrong_is_found() {
             rounds: 100,
             kills: true,
             failures: false,
+            rests: false,
         };
         match drive(&Fake::new(lie, course.seed), course) {
             Err(broken) => {

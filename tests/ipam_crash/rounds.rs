@@ -81,6 +81,8 @@ pub(crate) struct Course {
     pub(crate) kills: bool,
     /// Whether operations may fail for other reasons than that no address is free.
     pub(crate) failures: bool,
+    /// Whether addresses that are handed back may not be given out for some time.
+    pub(crate) rests: bool,
 }
 
 /// What came of it, where nothing was wrong: says whether the test has seen what it is about.
@@ -118,6 +120,7 @@ struct Client {
     keys: Vec<Key>,
     /// Keys whose address no ENI has: ADD may answer another one then, so it is not asked.
     unrouted: BTreeSet<Key>,
+    failures: bool,
 }
 
 /// Asks the host once.
@@ -137,7 +140,7 @@ pub(crate) fn ask(socket: &Path, question: &Value) -> Result<Value, Answered> {
 }
 
 /// Asks for something done.
-fn done(socket: &Path, asked: &Asked<'_>) -> Answered {
+pub(crate) fn done(socket: &Path, asked: &Asked<'_>) -> Answered {
     let about = |command: &str, key: &Key| {
         json!({"v": 1, "command": command, "instance": null,
                "network": key.network, "containerId": key.container, "ifName": key.interface})
@@ -194,7 +197,9 @@ fn other_pool(random: &mut ChaCha8Rng) -> Pool {
     }
     if random.random_range(0..4) == 0 {
         let gone = Some(DEVICES[random.random_range(0..DEVICES.len())]);
-        pool.values_mut().filter(|device| **device == gone).for_each(|device| *device = None);
+        pool.values_mut()
+            .filter(|device| **device == gone)
+            .for_each(|device| *device = None);
     }
     pool
 }
@@ -204,13 +209,16 @@ fn described(pool: &Pool) -> String {
     let mut text = "ENIs with all their addresses".to_owned();
     let home = whole_pool();
     for (address, device) in pool.iter().filter(|(address, device)| home[*address] != **device) {
-        text += &device.map_or_else(|| format!(", but {address}"), |device| format!(", but {address} on {device}"));
+        text += &device.map_or_else(
+            || format!(", but {address}"),
+            |device| format!(", but {address} on {device}"),
+        );
     }
     text
 }
 
 impl Client {
-    fn new(seed: u64, number: u64) -> Self {
+    fn new(Course { seed, failures, .. }: Course, number: u64) -> Self {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         random.set_stream(number + 1);
         let key = |container: &str, interface: &str| Key {
@@ -226,6 +234,7 @@ impl Client {
             random,
             keys: keys.collect(),
             unrouted: BTreeSet::new(),
+            failures,
         }
     }
 
@@ -244,7 +253,7 @@ impl Client {
             (Some(true), 0..20) if again => Asked::Add(key),
             (Some(true), 0..35) => Asked::Check(key),
             (Some(true), 35..45) => Asked::Gc(&self.keys, &stay),
-            (Some(true), 45..50) => Asked::Release(key),
+            (Some(true), 45..50) if !self.failures => Asked::Release(key),
             (Some(true), _) => Asked::Del(key),
             (_, 0..80) => Asked::Add(key),
             (_, 80..90) => Asked::Check(key),
@@ -285,7 +294,7 @@ struct Rounds<'a, H> {
 
 /// Does all of this to a host, which is dead before and after; `Err` where it did what no host may do.
 pub(crate) fn drive(host: &impl Host, course: Course) -> Result<Tally, Broken> {
-    let clients: Vec<Client> = (0..CLIENTS).map(|number| Client::new(course.seed, number)).collect();
+    let clients: Vec<Client> = (0..CLIENTS).map(|number| Client::new(course, number)).collect();
     let keys = clients.iter().flat_map(|client| client.keys.clone());
     let mut rounds = Rounds {
         host,
@@ -300,18 +309,21 @@ pub(crate) fn drive(host: &impl Host, course: Course) -> Result<Tally, Broken> {
     host.put_pool(&rounds.pool);
     let ended = rounds.all();
     host.kill();
-    ended.map_err(|mut broken| {
-        broken.what = format!("{} (seed {}, after {:?})", broken.what, course.seed, rounds.tally);
-        broken
-    })?;
     let count = |count: &AtomicUsize| count.load(Ordering::Relaxed);
-    Ok(Tally {
+    let tally = Tally {
         answers: count(&rounds.counts.answers),
         full: count(&rounds.counts.full),
         failures: count(&rounds.counts.failures),
         unanswered: count(&rounds.counts.unanswered),
         ..rounds.tally
-    })
+    };
+    match ended {
+        Ok(()) => Ok(tally),
+        Err(broken) => Err(Broken {
+            what: format!("{} (seed {}, after {tally:?})", broken.what, course.seed),
+            ..broken
+        }),
+    }
 }
 
 impl<H: Host> Rounds<'_, H> {
@@ -425,15 +437,19 @@ impl<H: Host> Rounds<'_, H> {
 
     /// What happens while there is no host.
     fn while_down(&mut self) -> Result<(), Broken> {
-        if let Err(wrong) = self.host.inspect() {
+        // What is wrong with it, the next host would hide.
+        if self.random.random_range(0..4) == 0
+            && let Err(wrong) = self.host.inspect()
+        {
             self.ledger.breaks(&[], wrong);
         }
-        if self.random.random_range(0..6) == 0 {
+        if self.random.random_range(0..6) == 0 && !self.course.failures {
             for _ in 0..self.random.random_range(1..4) {
                 let client = &self.clients[self.random.random_range(0..self.clients.len())];
                 let key = &client.keys[self.random.random_range(0..client.keys.len())];
                 let release = Asked::Release(key);
-                self.ledger.carry_out("while it is down", release, || self.host.release(key));
+                self.ledger
+                    .carry_out("while it is down", release, || self.host.release(key));
                 self.tally.spooled += 1;
             }
         }
@@ -460,13 +476,17 @@ impl<H: Host> Rounds<'_, H> {
         }
         let add = Asked::Add(keys.next().unwrap());
         let answered = loop {
-            match self.ledger.carry_out("at the end", add, || done(self.host.socket(), &add)) {
+            match self
+                .ledger
+                .carry_out("at the end", add, || done(self.host.socket(), &add))
+            {
                 Answered::Refused(11, text) if self.course.failures && text != FULL => {}
                 answered => break answered,
             }
         };
         if answered != Answered::Refused(11, FULL.to_owned()) {
-            self.ledger.breaks(&[], format!("{add} when all {ADDRESSES} are given out -> {answered}"));
+            self.ledger
+                .breaks(&[], format!("{add} when all {ADDRESSES} are given out -> {answered}"));
         }
         self.ledger.broken()
     }
@@ -474,10 +494,15 @@ impl<H: Host> Rounds<'_, H> {
     /// Repeats it while addresses rest, and where it may fail.
     fn until_done(&self, asked: Asked<'_>) -> Result<(), Broken> {
         let began = Instant::now();
-        while let Answered::Refused(..) = self.ledger.carry_out("at the end", asked, || done(self.host.socket(), &asked)) {
+        while let Answered::Refused(..) = self
+            .ledger
+            .carry_out("at the end", asked, || done(self.host.socket(), &asked))
+        {
             self.ledger.broken()?;
-            if began.elapsed() > PATIENCE / 4 {
-                self.ledger.breaks(asked.keys(), format!("{asked} does not come to anything"));
+            let may_wait = self.course.failures || self.course.rests;
+            if !may_wait || began.elapsed() > PATIENCE {
+                self.ledger
+                    .breaks(asked.keys(), format!("{asked} does not come to anything"));
             }
             thread::sleep(Duration::from_millis(1));
         }

@@ -57,6 +57,8 @@ pub enum Event {
     Ask(Ask),
     /// The call ended.
     Ending(Ending),
+    /// What the instance had stored was lost before it was durable: the entries up to this number stand, later ones don't.
+    RolledBack(u64),
 }
 
 /// A call of one of the guest's exports.
@@ -153,15 +155,20 @@ impl Entry {
             line.ask,
             line.answer,
             ending,
+            line.rolled_back,
         ) {
-            (Some(header), None, None, None, None, None, None) => Event::Header(Box::new(parse_header(header)?)),
-            (None, Some(at_ms), Some(name), Some(args), None, None, None) => Event::Call(Call { at_ms, name, args }),
-            (None, None, None, Some(args), Some(name), answer, None) => Event::Ask(Ask { name, args, answer }),
-            (None, None, None, None, None, None, Some(ending)) => Event::Ending(ending),
+            (Some(header), None, None, None, None, None, None, None) => Event::Header(Box::new(parse_header(header)?)),
+            (None, Some(at_ms), Some(name), Some(args), None, None, None, None) => {
+                Event::Call(Call { at_ms, name, args })
+            }
+            (None, None, None, Some(args), Some(name), answer, None, None) => Event::Ask(Ask { name, args, answer }),
+            (None, None, None, None, None, None, Some(ending), None) => Event::Ending(ending),
+            (None, None, None, None, None, None, None, Some(stands)) => Event::RolledBack(stands),
             _ => {
                 return Err(EntryError(
                     "its keys make up no entry: expected `header`, or `at_ms`, `call` and `args`, or `ask`, `args` \
-                     and perhaps `answer`, or one of `result`, `trap`, `deadline`, `memory` and `cancelled`"
+                     and perhaps `answer`, or one of `result`, `trap`, `deadline`, `memory` and `cancelled`, or \
+                     `rolled-back`"
                         .into(),
                 ));
             }
@@ -184,6 +191,7 @@ impl Entry {
                 }
             }
             Event::Ending(ending) => line::ending(&mut line, self.n, ending),
+            Event::RolledBack(stands) => line::rolled_back(&mut line, self.n, *stands),
         }
         line::finish(&mut line);
         line.pop();
@@ -200,6 +208,7 @@ impl Entry {
             Event::Ending(ending) => Kind::Ending {
                 failed: ending.failed(),
             },
+            Event::RolledBack(_) => Kind::RolledBack,
         }
     }
 }
@@ -231,6 +240,8 @@ struct Line<'a> {
     memory: Option<String>,
     #[serde(default, deserialize_with = "present")]
     cancelled: Option<String>,
+    #[serde(rename = "rolled-back", default, deserialize_with = "present")]
+    rolled_back: Option<u64>,
 }
 
 /// A key that is there, even with null: the answer of a function without a result is null, and an absent answer is none.

@@ -40,6 +40,10 @@ pub(crate) fn ending(line: &mut Vec<u8>, n: u64, ending: &Ending) {
     }
 }
 
+pub(crate) fn rolled_back(line: &mut Vec<u8>, n: u64, stands: u64) {
+    put(line, format_args!(r#"{{"n":{n},"rolled-back":{stands}"#));
+}
+
 /// Closes the object and the line. A raw value may have come with line breaks of its own; those are taken out.
 pub(crate) fn finish(line: &mut Vec<u8>) {
     if line.contains(&b'\n') || line.contains(&b'\r') {

@@ -1,9 +1,9 @@
 //! Which entry may follow which: the one grammar that writer, reader and tape share.
 //!
 //! ```text
-//! segment = header ask* call*      call = "call" ask* ending
+//! segment = header ask* call* rolled-back?      call = "call" ask* ending
 //! ```
-//! A segment may end anywhere. After a question that got no answer there is nothing but the failed ending of its call:
+//! A segment may end anywhere, and be rolled back wherever it ends: what comes then is another segment. After a question that got no answer there is nothing but the failed ending of its call:
 //! the guest, left without an answer, did nothing more.
 
 /// What an entry is, as far as order goes.
@@ -13,6 +13,7 @@ pub(crate) enum Kind {
     Call,
     Ask { answered: bool },
     Ending { failed: bool },
+    RolledBack,
 }
 
 /// Where a segment stands after an entry.
@@ -30,6 +31,8 @@ pub(crate) enum Position {
     InCall,
     /// Inside a call, after a question that got no answer.
     CallRefused,
+    /// After a rollback: the instance is gone, and some of the entries do not stand.
+    RolledBack,
 }
 
 impl Position {
@@ -39,6 +42,8 @@ impl Position {
             (Self::Start, Kind::Header) => Ok(Self::Starting),
             (Self::Start, _) => Err("the first entry of a segment must be its header"),
             (_, Kind::Header) => Err("a header inside a segment"),
+            (Self::RolledBack, _) => Err("an entry after a rollback"),
+            (_, Kind::RolledBack) => Ok(Self::RolledBack),
             (Self::Starting, Kind::Ask { answered: true }) => Ok(Self::Starting),
             (Self::Starting, Kind::Ask { answered: false }) => Ok(Self::StartRefused),
             (Self::StartRefused, _) => Err("an entry after a question that got no answer"),

@@ -199,8 +199,17 @@ impl Segment {
         self.position.can_go_on()
     }
 
+    /// Whether the state in the header stands: no rollback goes back beyond it.
+    pub fn snapshot_stands(&self) -> bool {
+        let first = self.first;
+        self.entries
+            .iter()
+            .all(|entry| !matches!(entry.event, Event::RolledBack(stands) if stands < first))
+    }
+
     /// The calls that returned a result, and the questions before the first call: what an instance is rebuilt from
-    /// after a failed call. Numbers stay as they were recorded, so there are gaps where calls were left out.
+    /// after a failed call. What was rolled back is left out too. Numbers stay as they were recorded, so there are gaps
+    /// where calls were left out.
     #[must_use]
     pub fn without_failed_calls(mut self) -> Self {
         let mut kept = Vec::with_capacity(self.entries.len());
@@ -214,6 +223,10 @@ impl Segment {
                     call = None;
                 }
                 (Event::Ending(_), _) => call = None,
+                (Event::RolledBack(stands), _) => {
+                    keep_up_to(&mut kept, *stands);
+                    call = None;
+                }
                 (_, Some(entries)) => entries.push(entry),
                 (_, None) => kept.push(entry),
             }
@@ -224,6 +237,16 @@ impl Segment {
             .unwrap_or(self.position);
         self.entries = kept;
         self
+    }
+}
+
+/// Leaves the entries up to number `stands`, and of these no call that had not ended by then.
+fn keep_up_to(kept: &mut Vec<Entry>, stands: u64) {
+    kept.retain(|entry| entry.n <= stands);
+    let last_call = kept.iter().rposition(|entry| matches!(entry.event, Event::Call(_)));
+    let has_ended = matches!(kept.last().map(|entry| &entry.event), Some(Event::Ending(_)));
+    if let (Some(at), false) = (last_call, has_ended) {
+        kept.truncate(at);
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod journals;
 mod replays;
+mod rollbacks;
 mod segments;
 mod tapes;
 

@@ -278,6 +278,19 @@ impl Journal {
         }
     }
 
+    /// Writes down, at the end of the newest segment, that the entries after number `stands` do not stand: what the
+    /// instance had stored with them was lost. A segment must begin after it.
+    pub fn roll_back(&mut self, stands: u64) -> Result<(), JournalError> {
+        self.check_not_stopped()?;
+        if let Some(found) = self.found.take() {
+            self.growing = Some(found);
+        }
+        let mut line = Vec::new();
+        line::rolled_back(&mut line, self.next_n, stands);
+        line::finish(&mut line);
+        self.append(&line, Kind::RolledBack)
+    }
+
     /// Whether a new segment should begin now: between calls, where this one is long enough, or its last call failed (the
     /// instance is gone, and the next one begins with a state of its own).
     pub fn wants_rotation(&self) -> bool {
@@ -286,6 +299,7 @@ impl Journal {
             || growing.file.bytes.saturating_sub(growing.header_bytes) >= self.options.segment_bytes;
         match growing.position {
             Position::Between { failed } => failed || long,
+            Position::RolledBack => true,
             _ => false,
         }
     }

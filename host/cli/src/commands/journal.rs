@@ -72,7 +72,7 @@ fn select<'e>(entries: &'e [Entry], wanted: &[String]) -> Vec<&'e Entry> {
     let fits = |name: &str| wanted.is_empty() || wanted.iter().any(|text| name.contains(text.as_str()));
     let mut in_wanted_call = false;
     let keep = |entry: &&Entry| match &entry.event {
-        Event::Header(_) => true,
+        Event::Header(_) | Event::RolledBack(_) => true,
         Event::Call(call) => {
             in_wanted_call = fits(&call.name);
             in_wanted_call
@@ -116,6 +116,7 @@ fn line(entry: &Entry, max: usize) -> String {
                 .map_or_else(|| "no answer".to_owned(), |answer| cut(answer.get(), max));
             format!("{n:>6}      {} {} -> {answer}", ask.name, cut(ask.args.get(), max))
         }
+        Event::RolledBack(stands) => format!("{n:>6}  rolled back: the entries after {stands} do not stand"),
         Event::Ending(ending) => match ending {
             Ending::Result(result) => format!("{n:>6}    result {}", cut(result.get(), max)),
             Ending::Trap(text) => format!("{n:>6}    trap: {text}"),

@@ -16,7 +16,10 @@ use crate::reader::Segment;
 
 #[derive(Debug)]
 pub(super) struct Replay {
+    /// Without rollbacks: they say what became of the entries, not what the guest did.
     entries: Vec<Entry>,
+    /// How many entries the recording has, its header included.
+    recorded: u64,
     /// The next entry to be used.
     at: usize,
     phase: Phase,
@@ -60,7 +63,12 @@ impl Replay {
         Self {
             same_guest: segment.header.digest == digest,
             end_n: segment.next_n(),
-            entries: segment.entries,
+            recorded: segment.entries.len() as u64 + 1,
+            entries: segment
+                .entries
+                .into_iter()
+                .filter(|entry| !matches!(entry.event, Event::RolledBack(_)))
+                .collect(),
             at: 0,
             phase: Phase::Starting { ended: false },
             calls: 0,
@@ -130,12 +138,13 @@ impl Replay {
                 Found::Otherwise(Outcome::Diverged { n: entry.n, divergence })
             }
             Event::Ending(Ending::Deadline(_) | Ending::Memory(_) | Ending::Cancelled(_)) => Found::Ended,
-            Event::Ending(Ending::Result(_) | Ending::Trap(_)) | Event::Call(_) | Event::Header(_) => {
-                Found::Otherwise(Outcome::AskedUnrecorded {
-                    n: entry.n,
-                    asked: asked(),
-                })
-            }
+            Event::Ending(Ending::Result(_) | Ending::Trap(_))
+            | Event::Call(_)
+            | Event::Header(_)
+            | Event::RolledBack(_) => Found::Otherwise(Outcome::AskedUnrecorded {
+                n: entry.n,
+                asked: asked(),
+            }),
         }
     }
 
@@ -296,7 +305,7 @@ impl Replay {
             Phase::Between => (false, self.calls),
             Phase::InCall { ended, .. } => (*ended, self.calls + 1),
         };
-        let entries = self.entries.len() as u64 + 1;
+        let entries = self.recorded;
         match (self.entries.get(self.at), &self.short) {
             (Some(entry), _) if !stopped => {
                 let count = self.entries.len().saturating_sub(self.at) as u64;

@@ -4,7 +4,7 @@
 //! since. While recording is on that is `journals/<guest>/<key>/`, else `instances/<guest>/<key>/`, which keeps the
 //! newest segment alone. Where recording was switched on or off, the state moves.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +14,8 @@ use trueup_capabilities::meter::Limits;
 use trueup_capabilities::{Backends, Host, Identity};
 use trueup_engine::{CallError, Engine};
 use trueup_journal::{
-    Ending, Event, Files, Header, Journal, JournalError, Keep, Options, Segment, Tape, TapeError, segment_files,
+    Ending, Event, Files, Header, Journal, JournalError, Keep, Opened, Options, ReadError, Segment, Tape, TapeError,
+    segment_files,
 };
 
 use crate::guests::Program;
@@ -33,6 +34,9 @@ pub enum OpenError {
     /// The settings or limits are no JSON.
     #[error("writing the header of a recording: {0}")]
     Header(#[from] serde_json::Error),
+    /// Its state can't be had from its recording.
+    #[error("the recorded calls give no state to go on from: {0}")]
+    NoState(String),
 }
 
 /// What all instances of one guest have in common.
@@ -143,12 +147,92 @@ impl Instances {
         }
         if moved && self.record {
             // From here on the state is in the journal: a copy that grows old would be taken for newer one day.
-            std::fs::remove_dir_all(&other).map_err(|source| JournalError::Io {
+            self.forget(key).map_err(|source| JournalError::Io {
                 tried: "remove",
                 path: other,
                 source,
             })?;
         }
+        self.start_recorded(key, journal, backends, &snapshot).await
+    }
+
+    /// Begins the instance of `key` with its settings and nothing else, in a segment of its own: for a guest whose state is
+    /// elsewhere, and whose recording may be behind it after a crash. A recording that can't be read is set aside: it is
+    /// not needed to go on. `stands`: what was stored with later entries than this one was lost, which is written down.
+    ///
+    /// # Errors
+    /// Where its recording can't be written, or the guest refuses its settings.
+    pub async fn open_fresh(&self, key: &str, backends: Backends, stands: Option<u64>) -> Result<Instance, OpenError> {
+        let folder = self.folder(self.record, key);
+        let Opened {
+            mut journal,
+            newest,
+            torn,
+        } = self.open_or_set_aside(&folder)?;
+        if let Some(torn) = &torn {
+            tracing::warn!("{torn}: the host was stopped while it wrote; cut off");
+        }
+        if let (Some(stands), Some(_)) = (stands, &newest) {
+            match journal.roll_back(stands) {
+                // It was rolled back already, and nothing began since.
+                Ok(()) | Err(JournalError::Misplaced(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        journal.start_segment(&self.header(self.initial.clone())?)?;
+        if self.record {
+            // The state of a run that was not recorded would be taken for newer than this one.
+            self.forget(key).map_err(|source| JournalError::Io {
+                tried: "remove",
+                path: self.folder(false, key),
+                source,
+            })?;
+        }
+        self.start_recorded(key, journal, backends, &self.initial).await
+    }
+
+    /// Opens the instance of `key` again in the process that recorded it, in a segment of its own: with exactly the state
+    /// after the calls that succeeded, or not at all.
+    ///
+    /// # Errors
+    /// As [`Instances::open`], and where the recorded calls can't be repeated.
+    pub async fn reopen(&self, key: &str, backends: Backends) -> Result<Instance, OpenError> {
+        let opened = Journal::open(&self.folder(self.record, key), self.options(), &self.files)?;
+        let Some(newest) = opened.newest else {
+            return Err(OpenError::NoState("there are none".to_owned()));
+        };
+        let snapshot = self.state_after(newest).await.map_err(OpenError::NoState)?;
+        let mut journal = opened.journal;
+        journal.start_segment(&self.header(snapshot.clone())?)?;
+        self.start_recorded(key, journal, backends, &snapshot).await
+    }
+
+    fn open_or_set_aside(&self, folder: &Path) -> Result<Opened, JournalError> {
+        loop {
+            let damaged = match Journal::open(folder, self.options(), &self.files) {
+                Err(JournalError::Read(ReadError::Damaged { file, line, reason })) => {
+                    tracing::warn!("`{file}` line {line} is damaged: {reason}; set aside, it is not needed to go on");
+                    PathBuf::from(file)
+                }
+                opened => return opened,
+            };
+            // No longer the name of a segment, so each turn has one less.
+            let aside = damaged.with_extension("jsonl.damaged");
+            std::fs::rename(&damaged, &aside).map_err(|source| JournalError::Io {
+                tried: "rename",
+                path: damaged,
+                source,
+            })?;
+        }
+    }
+
+    async fn start_recorded(
+        &self,
+        key: &str,
+        journal: Journal,
+        backends: Backends,
+        snapshot: &str,
+    ) -> Result<Instance, OpenError> {
         let host = Host::new(
             self.identity(key),
             Tape::record(journal),
@@ -156,7 +240,7 @@ impl Instances {
             backends,
             self.limits,
         );
-        self.start(host, &snapshot).await.map_err(|(_, error)| error.into())
+        self.start(host, snapshot).await.map_err(|(_, error)| error.into())
     }
 
     /// Whether the newest state is where the other kind of recording is kept. State that is not recorded is taken
@@ -188,12 +272,12 @@ impl Instances {
     /// The state after the recorded calls that succeeded. Where this guest decides differently than the recorded one
     /// did, the calls since the snapshot are no path to a state of its own: the snapshot is what is left.
     async fn recover(&self, key: &str, segment: Segment) -> String {
-        let last = segment.header.snapshot.clone().unwrap_or_else(|| self.initial.clone());
-        let segment = segment.without_failed_calls();
-        if segment.entries.is_empty() {
-            return last;
-        }
-        match replay::state_after(&self.engine, &self.program, segment).await {
+        let last = if segment.snapshot_stands() {
+            self.snapshot_of(&segment)
+        } else {
+            self.initial.clone()
+        };
+        match self.state_after(segment).await {
             Ok(snapshot) => snapshot,
             Err(error) => {
                 tracing::warn!(
@@ -205,6 +289,23 @@ impl Instances {
                 last
             }
         }
+    }
+
+    fn snapshot_of(&self, segment: &Segment) -> String {
+        segment.header.snapshot.clone().unwrap_or_else(|| self.initial.clone())
+    }
+
+    /// The state after the recorded calls that succeeded and stand, or one line: why they can't be repeated.
+    async fn state_after(&self, segment: Segment) -> Result<String, String> {
+        if !segment.snapshot_stands() {
+            return Err("they were rolled back beyond the beginning of their segment".to_owned());
+        }
+        let last = self.snapshot_of(&segment);
+        let segment = segment.without_failed_calls();
+        if segment.entries.is_empty() {
+            return Ok(last);
+        }
+        replay::state_after(&self.engine, &self.program, segment).await
     }
 
     /// Goes on in a new segment where the old one is long enough: in a new instance, so that a segment always begins with

@@ -1,0 +1,948 @@
+//! One instance: its calls one after another, what makes it change, and how it comes back.
+//!
+//! ```text
+//! start:   begin -> interfaces -> read the store -> spool -> requests
+//! a trap:  begin again from the recording -> what differs in interfaces -> read the store -> requests
+//! a loss:  begin from what is durable, as at the start
+//! ```
+//! The store is the truth, never the recording: the recording may be behind it after a crash. Reading again after a trap
+//! tells what the failed call had written.
+//!
+//! Nothing here waits for a disk to sync but the spool: answers do, in `durability.rs`.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
+use trueup_capabilities::Backends;
+
+use super::datastore::{Datastore, NoAnswer};
+use super::durability::{Answers, Lost};
+use super::enis::{Addition, Inventory, Removal, Traits};
+use super::protocol::{self, Answer, Command, Done, Gc, Refusal};
+use super::released::Released;
+use super::spool::{Release, Spool, Whose};
+use super::{Enis, Event, READING_RETRY, READINGS_MAX_ONCE, Settings, Shown, Stats, Summary};
+use crate::guests::ipam::{EniInfos, Error, IpamKey};
+use crate::run::Instances;
+
+/// How often the spool is looked at: what could not be worked off, and what was left since, is tried again so often.
+const SPOOL_PERIOD: Duration = Duration::from_secs(30);
+
+/// So many releases are worked off in one turn: each is a call of some microseconds, and requests wait meanwhile.
+const SPOOL_AT_ONCE_MAX: usize = 64;
+
+/// How often what left the list of interfaces is tried again, where no pod's end did.
+const LEAVING_PERIOD: Duration = Duration::from_secs(30);
+
+/// How often unused interfaces are looked for: an interface is young for 60 s and an address rests for 30 s by default.
+const WARM_PERIOD: Duration = Duration::from_secs(30);
+
+/// After a pod's end unused interfaces are looked for at once, but not more often than this: many pods end together.
+const WARM_PAUSE: Duration = Duration::from_secs(1);
+
+/// How often the recording is looked at for what is to be brought to the disk.
+const SYNC_PERIOD: Duration = Duration::from_secs(1);
+
+/// An instance that ended in so many calls in a row, without one that succeeded in between, waits before it is begun again.
+const ENDS_AT_ONCE_MAX: u32 = 3;
+
+/// The first of these waits; each is twice the one before. Requests wait with it, rather than being refused.
+const ENDED_PAUSE: Duration = Duration::from_millis(10);
+
+/// The longest of these waits: requests have 10 s by default.
+const ENDED_PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// An instance that can't be begun is tried again after so long, then after twice that. Requests are refused meanwhile.
+const DOWN_PAUSE: Duration = Duration::from_millis(500);
+
+/// The longest pause between such tries.
+const DOWN_PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// What is asked of an instance, and who waits for the answer.
+pub(super) struct Job {
+    pub(super) command: Command,
+    pub(super) reply: oneshot::Sender<Answer>,
+}
+
+/// Whether pods are served, as STATUS answers it without waiting in the queue.
+#[derive(Debug, Default)]
+pub(super) struct Standing(Mutex<Option<String>>);
+
+impl Standing {
+    /// Nobody is served until the store was read.
+    pub(super) fn new() -> Self {
+        Self(Mutex::new(Some("the instance is being brought up".to_owned())))
+    }
+
+    /// Why nobody is served; none where everybody is.
+    pub(super) fn why_not(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, why_not: Option<String>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = why_not;
+    }
+}
+
+/// What an instance is made of.
+pub(super) struct Parts {
+    pub(super) settings: Settings,
+    pub(super) instances: Arc<Instances>,
+    pub(super) backends: Backends,
+    pub(super) enis: watch::Receiver<Enis>,
+    pub(super) released: Released,
+    /// All instances of this host.
+    pub(super) all: BTreeSet<String>,
+    pub(super) standing: Arc<Standing>,
+    pub(super) events: mpsc::UnboundedSender<Event>,
+}
+
+/// One instance at work.
+pub(super) struct Actor {
+    settings: Settings,
+    datastore: Datastore,
+    answers: Answers,
+    enis: watch::Receiver<Enis>,
+    /// What the guest should have.
+    wanted: Inventory,
+    /// What the guest has.
+    has: Inventory,
+    /// What an instance before this one had: pods may use what left the list, and a reading drops what no interface has.
+    kept: Inventory,
+    /// Addresses that the guest refused, which are not tried again until the list changes.
+    refused: BTreeSet<(String, String)>,
+    /// Interfaces whose other traits were told of.
+    told: BTreeMap<String, Traits>,
+    released: Released,
+    spool: Option<Spool>,
+    /// Releases that wait for their turn.
+    releases: VecDeque<Release>,
+    /// What was worked off of them, and what was not, since they were listed.
+    worked_off: Worked,
+    all: BTreeSet<String>,
+    /// Why the store is not read; none where it is.
+    unread: Option<String>,
+    /// Whether an instance was begun in this process.
+    is_begun: bool,
+    /// What was stored with later entries than this was lost, and the instance was not begun since.
+    stands: Option<u64>,
+    /// Readings in a row that failed.
+    readings_failed: u32,
+    /// Calls in a row in which the instance ended.
+    ends: u32,
+    /// Tries in a row in which it could not be begun.
+    downs: u32,
+    due: Due,
+    standing: Arc<Standing>,
+    events: mpsc::UnboundedSender<Event>,
+}
+
+/// When what is to be done next; none: nothing is.
+#[derive(Debug, Default)]
+struct Due {
+    begin: Option<Instant>,
+    reading: Option<Instant>,
+    spool: Option<Instant>,
+    leaving: Option<Instant>,
+    warm: Option<Instant>,
+    sync: Option<Instant>,
+    last_warm: Option<Instant>,
+}
+
+impl Due {
+    fn next(&self) -> Option<Instant> {
+        let all = [self.begin, self.reading, self.spool, self.leaving, self.warm, self.sync];
+        all.into_iter().flatten().min()
+    }
+}
+
+/// Takes what is due.
+fn take_due(due: &mut Option<Instant>) -> bool {
+    due.take_if(|at| *at <= Instant::now()).is_some()
+}
+
+/// What came of the spool.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Worked {
+    pub(super) done: usize,
+    pub(super) kept: usize,
+}
+
+/// How an instance is begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Begin {
+    /// With nothing but what the store has.
+    FromStore,
+    /// With what it was, as recorded.
+    FromRecording,
+}
+
+impl Actor {
+    /// Must be called inside a runtime.
+    pub(super) fn new(parts: Parts) -> Self {
+        let answers = Answers::new(parts.backends.checkpoint.clone());
+        let datastore = Datastore::new(parts.instances, parts.settings.instance.clone(), parts.backends);
+        let spool = parts.settings.spool_dir.as_deref().map(Spool::new);
+        Self {
+            settings: parts.settings,
+            datastore,
+            answers,
+            enis: parts.enis,
+            wanted: Inventory::default(),
+            has: Inventory::default(),
+            kept: Inventory::default(),
+            refused: BTreeSet::new(),
+            told: BTreeMap::new(),
+            released: parts.released,
+            spool,
+            releases: VecDeque::new(),
+            worked_off: Worked::default(),
+            all: parts.all,
+            unread: Some("it was not read yet".to_owned()),
+            is_begun: false,
+            stands: None,
+            readings_failed: 0,
+            ends: 0,
+            downs: 0,
+            due: Due::default(),
+            standing: parts.standing,
+            events: parts.events,
+        }
+    }
+
+    /// Brings the instance up: its interfaces, the first try of its reading, and the spool where that succeeded.
+    pub(super) async fn start(&mut self) {
+        let now = Instant::now();
+        self.due.sync = Some(now + SYNC_PERIOD);
+        self.due.leaving = Some(now + LEAVING_PERIOD);
+        self.due.warm = self.settings.warm.map(|_| now + WARM_PERIOD);
+        self.take_in_enis();
+        self.begin(Begin::FromStore).await;
+        while self.has_releases() {
+            self.work_off_some().await;
+        }
+    }
+
+    /// Works until nobody can ask any more, then gives out the last answers.
+    pub(super) async fn run(mut self, mut jobs: mpsc::Receiver<Job>) {
+        let mut is_watched = true;
+        loop {
+            // The sync is always due some time.
+            let due = self.due.next().unwrap_or_else(|| Instant::now() + SYNC_PERIOD);
+            let has_releases = self.has_releases();
+            tokio::select! {
+                biased;
+                lost = self.answers.next_lost() => self.roll_back(lost).await,
+                changed = self.enis.changed(), if is_watched => {
+                    is_watched = changed.is_ok();
+                    self.follow_list().await;
+                }
+                () = tokio::time::sleep_until(due) => self.do_due().await,
+                job = jobs.recv() => match job {
+                    Some(job) => self.serve(job).await,
+                    None => break,
+                },
+                () = std::future::ready(()), if has_releases => {}
+            }
+            // In turns with requests, so that neither waits for all of the other.
+            self.work_off_some().await;
+        }
+        self.end().await;
+    }
+
+    /// Works until the store is read and the spool worked off, the reading was tried often enough, or `stop`.
+    pub(super) async fn run_once(mut self, stop: impl Future<Output = ()>) -> Summary {
+        let mut stop = std::pin::pin!(stop);
+        self.start().await;
+        let mut error = None;
+        while let Some(why) = &self.unread {
+            if self.readings_failed.max(self.downs) >= READINGS_MAX_ONCE {
+                error = Some(why.clone());
+                break;
+            }
+            let due = self.due.next().unwrap_or_else(|| Instant::now() + SYNC_PERIOD);
+            tokio::select! {
+                biased;
+                () = &mut stop => {
+                    error = Some("stopped before its end".to_owned());
+                    break;
+                }
+                () = tokio::time::sleep_until(due) => self.do_due().await,
+            }
+            while self.has_releases() {
+                self.work_off_some().await;
+            }
+        }
+        let Worked { done, kept } = self.worked_off;
+        if error.is_none() && kept > 0 {
+            error = Some(format!("{kept} releases of the spool could not be worked off"));
+        }
+        let stats = match self.datastore.stats().await {
+            Ok(stats) => stats,
+            Err(NoAnswer(why)) => {
+                error.get_or_insert(why);
+                Stats::default()
+            }
+        };
+        if let Err(why) = self.answers.settle(self.datastore.last_entry()).await {
+            error.get_or_insert(why);
+        }
+        let instance = self.settings.instance.clone();
+        self.end().await;
+        Summary {
+            instance,
+            stats,
+            released: done,
+            error,
+        }
+    }
+
+    /// Gives out the last answers, and leaves a recording that is on the disk.
+    async fn end(mut self) {
+        self.datastore.sync();
+        self.answers.end().await;
+    }
+
+    fn tell(&self, event: Event) {
+        // Whoever watches may have gone.
+        let _ = self.events.send(event);
+    }
+
+    fn name(&self) -> String {
+        self.settings.instance.clone()
+    }
+
+    /// Tells STATUS how the instance stands.
+    fn stand(&self) {
+        self.standing.set(self.unread.clone());
+    }
+
+    fn is_serving(&self) -> bool {
+        self.unread.is_none() && self.datastore.is_live()
+    }
+
+    // Beginning, and beginning again.
+
+    /// Begins the instance. Afterwards its store is read, or read again soon; or it is begun again soon.
+    async fn begin(&mut self, mut how: Begin) {
+        self.due.begin = None;
+        loop {
+            let Err(NoAnswer(error)) = self.try_begin(how).await else {
+                break;
+            };
+            self.datastore.end();
+            self.due.reading = None;
+            if how == Begin::FromRecording {
+                tracing::warn!(
+                    instance = self.settings.instance,
+                    "it can't go on from its recording ({error}): beginning with what the store has"
+                );
+                how = Begin::FromStore;
+                continue;
+            }
+            self.downs = self.downs.saturating_add(1);
+            let pause = doubled(DOWN_PAUSE, self.downs, DOWN_PAUSE_MAX);
+            self.due.begin = Some(Instant::now() + pause);
+            self.tell(Event::Down {
+                instance: self.name(),
+                error: error.clone(),
+                again_in_ms: ms(pause),
+            });
+            self.unread = Some(error);
+            break;
+        }
+        self.stand();
+    }
+
+    async fn try_begin(&mut self, how: Begin) -> Result<(), NoAnswer> {
+        self.unread = Some("the instance is being built again".to_owned());
+        match how {
+            Begin::FromStore => {
+                self.kept = self.kept.with(&std::mem::take(&mut self.has));
+                self.datastore.begin(self.stands).await?;
+                if self.stands.is_some() || !self.is_begun {
+                    // Only then is all that was written settled: after a trap some of it may still wait for its sync.
+                    self.answers.begin_life(self.datastore.last_entry());
+                }
+                self.is_begun = true;
+                self.stands = None;
+            }
+            Begin::FromRecording => {
+                self.datastore.begin_again().await?;
+                self.has = Inventory::of_guest(&self.datastore.eni_infos().await?);
+            }
+        }
+        let should_have = self.wanted.with(&self.kept);
+        self.add(&should_have).await?;
+        self.read().await?;
+        self.datastore.rest().await?;
+        self.kept = Inventory::default();
+        Ok(())
+    }
+
+    /// The instance ended in a call, or after it.
+    async fn recover(&mut self, error: String) {
+        if self.datastore.is_live() {
+            // It answered something that is no answer; it is still there.
+            tracing::error!(instance = self.settings.instance, "{error}");
+            return;
+        }
+        self.standing.set(Some(error.clone()));
+        self.tell(Event::Ended {
+            instance: self.name(),
+            error,
+        });
+        self.pause_between_ends().await;
+        self.begin(Begin::FromRecording).await;
+    }
+
+    /// What was written is lost.
+    async fn roll_back(&mut self, lost: Lost) {
+        let Lost { error, stands } = lost;
+        self.standing.set(Some(error.clone()));
+        self.tell(Event::RolledBack {
+            instance: self.name(),
+            error,
+            stands,
+        });
+        self.stands = Some(stands);
+        self.datastore.end();
+        self.pause_between_ends().await;
+        self.begin(Begin::FromStore).await;
+    }
+
+    async fn pause_between_ends(&mut self) {
+        self.ends = self.ends.saturating_add(1);
+        if let Some(times) = self.ends.checked_sub(ENDS_AT_ONCE_MAX).filter(|times| *times > 0) {
+            tokio::time::sleep(doubled(ENDED_PAUSE, times, ENDED_PAUSE_MAX)).await;
+        }
+    }
+
+    /// Has the guest read its store. Where that fails it is tried again later.
+    async fn read(&mut self) -> Result<(), NoAnswer> {
+        self.due.reading = None;
+        match self.datastore.read_backing_store().await? {
+            Ok(()) => {
+                self.unread = None;
+                self.readings_failed = 0;
+                self.downs = 0;
+                let stats = self.datastore.stats().await?;
+                self.tell(Event::Read {
+                    instance: self.name(),
+                    stats,
+                });
+                self.follow().await?;
+                // A reading after a trap is no reason to look: a release in which the instance ends would not let go.
+                if self.due.spool.is_none() {
+                    self.look_at_spool();
+                }
+            }
+            Err(error) => {
+                let error = match error {
+                    Error::BackingStore(text) => text,
+                    other => protocol::name(&other),
+                };
+                self.readings_failed = self.readings_failed.saturating_add(1);
+                self.due.reading = Some(Instant::now() + READING_RETRY);
+                self.tell(Event::ReadingFailed {
+                    instance: self.name(),
+                    error: error.clone(),
+                    again_in_ms: ms(READING_RETRY),
+                });
+                self.unread = Some(error);
+            }
+        }
+        self.stand();
+        Ok(())
+    }
+
+    // Requests.
+
+    async fn serve(&mut self, job: Job) {
+        let Job { command, reply } = job;
+        let mut freed = Vec::new();
+        let answer = match (&self.unread, &command) {
+            (Some(why), Command::Add(_) | Command::Del(_) | Command::Check(_) | Command::Gc(_)) => {
+                Ok(Err(Refusal::later(format!("the store is not read: {why}"))))
+            }
+            (_, command) => self.carry_out(command, &mut freed).await,
+        };
+        let (answer, ended) = match answer {
+            Ok(answer) => {
+                if self.is_serving() {
+                    self.ends = 0;
+                }
+                (answer, None)
+            }
+            Err(NoAnswer(error)) => {
+                let told = format!("the instance gave no answer: {error}");
+                (Err(Refusal::later(told)), Some(error))
+            }
+        };
+        let answer = answer.map_err(|refusal| command.refuse(refusal));
+        self.answers.give(self.datastore.last_entry(), answer, reply);
+        match ended {
+            Some(error) => self.recover(error).await,
+            None => self.after(&freed).await,
+        }
+    }
+
+    async fn carry_out(&mut self, command: &Command, freed: &mut Vec<String>) -> Result<Answer, NoAnswer> {
+        Ok(match command {
+            Command::Add(key) => {
+                let assigned = self.datastore.assign(key.clone()).await?;
+                assigned.map(Done::from).map_err(protocol::refusal)
+            }
+            Command::Del(key) => self.free(key.clone(), freed).await?.map(|()| Done::Nothing {}),
+            Command::Check(key) => match self.datastore.find(key.clone()).await? {
+                Some(found) => Ok(Done::from(found)),
+                None => Err(Refusal::new(
+                    protocol::code::CONTAINER_UNKNOWN,
+                    "the container has no address",
+                )),
+            },
+            Command::Gc(gc) => self.collect(gc, freed).await?,
+            Command::Status => match &self.unread {
+                None => Ok(Done::Nothing {}),
+                Some(why) => Err(Refusal::later(why.clone())),
+            },
+            Command::Show => Ok(Done::Shown(Box::new(self.show().await?))),
+        })
+    }
+
+    /// Frees the address of a key; success too where there is none.
+    async fn free(&mut self, key: IpamKey, freed: &mut Vec<String>) -> Result<Result<(), Refusal>, NoAnswer> {
+        let unassigned = protocol::unassigned(self.datastore.unassign(key).await?);
+        Ok(unassigned.map(|assignment| freed.extend(assignment.map(|assignment| assignment.ip))))
+    }
+
+    /// Frees what nobody uses. What can't be freed does not stop the others; the first of it is told.
+    async fn collect(&mut self, gc: &Gc, freed: &mut Vec<String>) -> Result<Answer, NoAnswer> {
+        let unused = gc.unused(self.datastore.allocated().await?);
+        let mut first = None;
+        for key in unused {
+            let refusal = match self.free(key.clone(), freed).await {
+                Ok(Ok(())) => continue,
+                Ok(Err(refusal)) => refusal,
+                Err(NoAnswer(error)) => {
+                    let refusal = Refusal::later(format!("the instance gave no answer: {error}"));
+                    self.recover(error).await;
+                    refusal
+                }
+            };
+            first.get_or_insert(Refusal {
+                code: protocol::code::TRY_AGAIN,
+                ..Command::Del(key).refuse(refusal)
+            });
+            if !self.is_serving() {
+                break;
+            }
+        }
+        Ok(first.map_or(Ok(Done::Nothing {}), Err))
+    }
+
+    async fn show(&mut self) -> Result<Shown, NoAnswer> {
+        let (infos, allocated) = if self.datastore.is_live() {
+            (self.datastore.eni_infos().await?, self.datastore.allocated().await?)
+        } else {
+            let none = EniInfos {
+                total_ips: 0,
+                assigned_ips: 0,
+                enis: Vec::new(),
+            };
+            (none, Vec::new())
+        };
+        let has = Inventory::of_guest(&infos);
+        let allocated_count = allocated.len();
+        let held: Vec<_> = allocated
+            .into_iter()
+            .filter(|pod| has.place(&pod.ip).is_none())
+            .collect();
+        Ok(Shown {
+            instance: self.name(),
+            guest: self.datastore.guest(),
+            read: self.unread.is_none(),
+            error: self.unread.clone(),
+            stats: Stats {
+                enis: has.eni_count(),
+                addresses: has.address_count(),
+                assigned: allocated_count - held.len(),
+                held: held.len(),
+            },
+            cooling_period_ms: self.datastore.cooling_period_ms(),
+            enis: infos.enis,
+            held,
+            released: self.released.ids().iter().cloned().collect(),
+        })
+    }
+
+    /// What follows a call that freed these addresses, once its answer is on its way.
+    async fn after(&mut self, freed: &[String]) {
+        let done = self.try_after(freed).await;
+        if let Err(NoAnswer(error)) = done {
+            self.recover(error).await;
+        }
+    }
+
+    async fn try_after(&mut self, freed: &[String]) -> Result<(), NoAnswer> {
+        let mut has_left = false;
+        for ip in freed {
+            let Some(id) = self.has.place(ip).map(str::to_owned) else {
+                continue;
+            };
+            for removal in self.has.removals_of(&id, &self.wanted) {
+                self.remove(removal).await?;
+                has_left = true;
+            }
+        }
+        if has_left {
+            // It may have waited for its place on another interface.
+            self.add(&self.wanted.clone()).await?;
+        }
+        if !freed.is_empty() && self.settings.warm.is_some() {
+            let soon = self.due.last_warm.map_or_else(Instant::now, |last| last + WARM_PAUSE);
+            self.due.warm = Some(self.due.warm.map_or(soon, |due| due.min(soon)));
+        }
+        self.datastore.rest().await
+    }
+
+    // What is due.
+
+    async fn do_due(&mut self) {
+        if take_due(&mut self.due.begin) {
+            self.begin(Begin::FromStore).await;
+        }
+        let done = self.try_due().await;
+        if let Err(NoAnswer(error)) = done {
+            self.recover(error).await;
+        }
+    }
+
+    async fn try_due(&mut self) -> Result<(), NoAnswer> {
+        if take_due(&mut self.due.reading) && self.datastore.is_live() {
+            self.read().await?;
+        }
+        if take_due(&mut self.due.spool) {
+            self.look_at_spool();
+        }
+        if take_due(&mut self.due.leaving) {
+            self.due.leaving = Some(Instant::now() + LEAVING_PERIOD);
+            if self.is_serving() {
+                self.follow().await?;
+            }
+        }
+        if take_due(&mut self.due.warm) {
+            self.due.warm = Some(Instant::now() + WARM_PERIOD);
+            self.due.last_warm = Some(Instant::now());
+            self.give_up_unused().await?;
+        }
+        if take_due(&mut self.due.sync) {
+            self.due.sync = Some(Instant::now() + SYNC_PERIOD);
+            self.datastore.rest().await?;
+        }
+        Ok(())
+    }
+
+    // Interfaces.
+
+    /// Takes in the list as it is now.
+    fn take_in_enis(&mut self) {
+        let enis = self.enis.borrow_and_update().clone();
+        let listed: BTreeSet<&str> = enis.enis.iter().map(|eni| eni.id.as_str()).collect();
+        if let Err(error) = self.released.keep(|id| listed.contains(id)) {
+            tracing::error!(
+                instance = self.settings.instance,
+                "interfaces that left the list still count as given up: {error}"
+            );
+        }
+        self.wanted = Inventory::wanted(&enis, self.released.ids());
+        self.refused.clear();
+    }
+
+    async fn follow_list(&mut self) {
+        self.take_in_enis();
+        if !self.datastore.is_live() {
+            return;
+        }
+        let followed = self.follow().await;
+        if let Err(NoAnswer(error)) = followed {
+            self.recover(error).await;
+        }
+    }
+
+    /// Brings the guest's interfaces to those that it should have, as far as no pod uses what is to go. Before the reading
+    /// nobody knows what pods use, so that nothing goes.
+    async fn follow(&mut self) -> Result<(), NoAnswer> {
+        if self.unread.is_none() {
+            for removal in self.has.removals_to(&self.wanted) {
+                self.remove(removal).await?;
+            }
+        }
+        self.add(&self.wanted.clone()).await
+    }
+
+    async fn add(&mut self, should_have: &Inventory) -> Result<(), NoAnswer> {
+        for addition in self.has.additions_to(should_have) {
+            match addition {
+                Addition::Eni { id, traits } => match self.datastore.add_eni(&id, traits).await? {
+                    Ok(()) => {
+                        tracing::debug!(instance = self.settings.instance, eni = id, "interface added");
+                        self.has.add_eni(&id, traits);
+                    }
+                    Err(error) => tracing::warn!(
+                        instance = self.settings.instance,
+                        eni = id,
+                        "the guest does not take the interface: {}",
+                        protocol::name(&error)
+                    ),
+                },
+                Addition::Address { id, ip } => self.add_address(id, ip).await?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn add_address(&mut self, id: String, ip: String) -> Result<(), NoAnswer> {
+        let place = (id, ip);
+        if self.refused.contains(&place) {
+            return Ok(());
+        }
+        let (id, ip) = &place;
+        match self.datastore.add_address(id, ip).await? {
+            Ok(()) => {
+                self.has.add_address(id, ip);
+            }
+            Err(error) => {
+                tracing::warn!(
+                    instance = self.settings.instance,
+                    eni = id,
+                    address = ip,
+                    "the guest does not take the address: {}",
+                    protocol::name(&error)
+                );
+                self.refused.insert(place);
+            }
+        }
+        Ok(())
+    }
+
+    /// Never by force: what a pod uses stays, and is tried again.
+    async fn remove(&mut self, removal: Removal) -> Result<(), NoAnswer> {
+        match removal {
+            Removal::Address { id, ip } => self.remove_address(&id, &ip).await,
+            Removal::Eni(id) => {
+                if self.remove_eni(&id).await? {
+                    tracing::info!(
+                        instance = self.settings.instance,
+                        eni = id,
+                        "interface removed: it left the list"
+                    );
+                    return Ok(());
+                }
+                // Its free addresses go at once: a new pod on it would keep it for ever.
+                for ip in self.has.addresses(&id) {
+                    self.remove_address(&id, &ip).await?;
+                }
+                Ok(())
+            }
+            Removal::Replaced(id) => {
+                let wanted = self.wanted.traits(&id);
+                if self.remove_eni(&id).await? {
+                    self.told.remove(&id);
+                } else if let Some(wanted) = wanted
+                    && self.told.insert(id.clone(), wanted) != Some(wanted)
+                {
+                    tracing::warn!(
+                        instance = self.settings.instance,
+                        eni = id,
+                        "the interface has another device number or other flags in the list; pods use it, so it is replaced when none does"
+                    );
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// False where pods use it.
+    async fn remove_eni(&mut self, id: &str) -> Result<bool, NoAnswer> {
+        match self.datastore.remove_eni(id).await? {
+            Ok(()) | Err(Error::UnknownEni) => {
+                self.has.remove_eni(id);
+                Ok(true)
+            }
+            Err(Error::EniInUse) => Ok(false),
+            Err(error) => {
+                let error = protocol::name(&error);
+                tracing::warn!(
+                    instance = self.settings.instance,
+                    eni = id,
+                    "the interface stays: {error}"
+                );
+                Ok(false)
+            }
+        }
+    }
+
+    async fn remove_address(&mut self, id: &str, ip: &str) -> Result<(), NoAnswer> {
+        match self.datastore.del_address(id, ip).await? {
+            Ok(()) | Err(Error::UnknownIp | Error::UnknownEni) => {
+                self.has.remove_address(ip);
+            }
+            Err(Error::IpInUse) => {}
+            Err(error) => {
+                let error = protocol::name(&error);
+                tracing::warn!(
+                    instance = self.settings.instance,
+                    address = ip,
+                    "the address stays: {error}"
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives up interfaces that are not needed, each on disk before the next.
+    async fn give_up_unused(&mut self) -> Result<(), NoAnswer> {
+        let Some(targets) = self.settings.warm.filter(|_| self.is_serving()) else {
+            return Ok(());
+        };
+        while let Some(id) = self.datastore.remove_unused(targets).await? {
+            self.has.remove_eni(&id);
+            if !self.wanted.has_eni(&id) {
+                // It was on its way out already.
+                continue;
+            }
+            if let Err(error) = self.released.add(&id) {
+                tracing::error!(
+                    instance = self.settings.instance,
+                    eni = id,
+                    "an unused interface is not given up: {error}"
+                );
+                return self.follow().await;
+            }
+            self.wanted.remove_eni(&id);
+            self.tell(Event::Released {
+                instance: self.name(),
+                eni: id,
+            });
+        }
+        Ok(())
+    }
+
+    // The spool.
+
+    fn look_at_spool(&mut self) {
+        let Some(spool) = &mut self.spool else { return };
+        self.due.spool = Some(Instant::now() + SPOOL_PERIOD);
+        if self.unread.is_none() && self.releases.is_empty() {
+            let whose = Whose {
+                instance: &self.settings.instance,
+                all: &self.all,
+            };
+            self.worked_off = Worked::default();
+            self.releases = spool.releases(whose).into();
+        }
+    }
+
+    fn has_releases(&self) -> bool {
+        self.is_serving() && !self.releases.is_empty()
+    }
+
+    /// Works off some releases in this turn: no other call comes between a release, its sync and its file's end.
+    async fn work_off_some(&mut self) {
+        if !self.has_releases() {
+            return;
+        }
+        let some = self.releases.len().min(SPOOL_AT_ONCE_MAX);
+        let some: Vec<Release> = self.releases.drain(..some).collect();
+        let (mut files, mut freed, mut ended) = (Vec::new(), Vec::new(), None);
+        for release in some {
+            // Taken back: the pod's key is in use again.
+            if !release.is_there() {
+                continue;
+            }
+            let worked_off = match &ended {
+                None => self.free(release.key, &mut freed).await,
+                Some(_) => Ok(Err(Refusal::later("the instance ended"))),
+            };
+            match worked_off {
+                Ok(Ok(())) => files.push(release.file),
+                Ok(Err(refusal)) => self.keep_release(&release.file, &refusal.msg),
+                Err(NoAnswer(error)) => {
+                    self.keep_release(&release.file, &error);
+                    ended = Some(error);
+                }
+            }
+        }
+        self.remove_releases(&files).await;
+        match ended {
+            Some(error) => self.recover(error).await,
+            None => self.after(&freed).await,
+        }
+        let worked_off = self.worked_off;
+        if self.releases.is_empty() && worked_off != Worked::default() {
+            self.tell(Event::Spool {
+                instance: self.name(),
+                done: worked_off.done,
+                kept: worked_off.kept,
+            });
+        }
+    }
+
+    fn keep_release(&mut self, file: &std::path::Path, why: &str) {
+        self.worked_off.kept += 1;
+        tracing::warn!(
+            instance = self.settings.instance,
+            "the release `{}` could not be worked off, and is tried again: {why}",
+            file.display()
+        );
+    }
+
+    async fn remove_releases(&mut self, files: &[std::path::PathBuf]) {
+        if files.is_empty() {
+            return;
+        }
+        let settled = self.answers.settle(self.datastore.last_entry()).await;
+        let removed = match (settled, &self.spool) {
+            (Ok(()), Some(spool)) => spool.remove(files).map_err(|error| error.to_string()),
+            (Ok(()), None) => Ok(()),
+            (Err(error), _) => Err(error),
+        };
+        match removed {
+            Ok(()) => self.worked_off.done += files.len(),
+            Err(error) => {
+                self.worked_off.kept += files.len();
+                tracing::warn!(
+                    instance = self.settings.instance,
+                    "{} releases stay in the spool: {error}",
+                    files.len()
+                );
+            }
+        }
+    }
+}
+
+/// `first`, doubled with each of `times` after the first, up to `max`.
+fn doubled(first: Duration, times: u32, max: Duration) -> Duration {
+    let factor = 1_u32.checked_shl(times.saturating_sub(1)).unwrap_or(u32::MAX);
+    first.saturating_mul(factor).min(max)
+}
+
+fn ms(pause: Duration) -> Option<u64> {
+    u64::try_from(pause.as_millis()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_the_longest() {
+        let pauses =
+            [1, 2, 3, 7, 8, 40, u32::MAX].map(|times| doubled(ENDED_PAUSE, times, ENDED_PAUSE_MAX).as_millis());
+        assert_eq!(pauses, [10, 20, 40, 640, 1000, 1000, 1000]);
+    }
+}

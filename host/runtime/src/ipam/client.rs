@@ -1,0 +1,53 @@
+//! Asks a running host how its instance stands: the other end of the socket, for `trueup ipam show`.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+
+use super::Shown;
+use super::protocol::{PROTOCOL, Refusal};
+
+/// The host may be busy with what pods ask.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
+
+/// An address is about 150 bytes, and a node has some thousand; the guest's own answer may be so long.
+const ANSWER_BYTES_MAX: u64 = 64 << 20;
+
+#[derive(Deserialize)]
+struct Line {
+    ok: Option<Shown>,
+    error: Option<Refusal>,
+}
+
+/// Asks the host that listens on `socket` how its instance stands; `instance` none: its only one.
+///
+/// # Errors
+/// One line: that no host listens there, or what it said.
+pub async fn show(socket: &Path, instance: Option<&str>) -> Result<Shown, String> {
+    let failed = |what: &dyn std::fmt::Display| format!("asking the host at `{}`: {what}", socket.display());
+    let answer = tokio::time::timeout(ANSWER_MAX, ask(socket, instance)).await;
+    let answer = answer
+        .map_err(|_| failed(&format!("no answer within {} s", ANSWER_MAX.as_secs())))?
+        .map_err(|error| failed(&format!("{error}; does `trueup run` serve there?")))?;
+    match serde_json::from_slice(&answer) {
+        Ok(Line { ok: Some(shown), .. }) => Ok(shown),
+        Ok(Line {
+            error: Some(refusal), ..
+        }) => Err(failed(&refusal.msg)),
+        Ok(_) => Err(failed(&"its answer holds neither `ok` nor `error`")),
+        Err(error) => Err(failed(&format!("its answer is not understood: {error}"))),
+    }
+}
+
+async fn ask(socket: &Path, instance: Option<&str>) -> std::io::Result<Vec<u8>> {
+    let mut stream = UnixStream::connect(socket).await?;
+    let request = json!({ "v": PROTOCOL, "command": "SHOW", "instance": instance });
+    stream.write_all(format!("{request}\n").as_bytes()).await?;
+    let mut answer = Vec::new();
+    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).await?;
+    Ok(answer)
+}

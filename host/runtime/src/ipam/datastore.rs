@@ -1,0 +1,236 @@
+//! The guest's instance with typed calls: begun, asked, and begun again after it ended in a call.
+//!
+//! Knows the guest's exports and its recording; when it is begun again, and what is asked, is `actor.rs`.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::to_raw_value;
+use trueup_capabilities::Backends;
+use trueup_journal::Journal;
+
+use super::enis::Traits;
+use super::{ShownGuest, Stats};
+use crate::guests::dispatch::InvokeError;
+use crate::guests::ipam::{
+    AddAddress, AddEni, Assignment, DelAddress, EniInfos, Error, IpamKey, Nothing, OfKey, PodIpInfo, RemoveEni,
+    RemoveUnusedEni, Stats as Counts,
+};
+use crate::instance::Instance;
+use crate::run::Instances;
+
+/// The guest gave no answer, in one line. Its instance may be gone: [`Datastore::is_live`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct NoAnswer(pub(super) String);
+
+/// One instance of the guest, or the place where one was.
+pub(super) struct Datastore {
+    instances: Arc<Instances>,
+    key: String,
+    backends: Backends,
+    live: Option<Instance>,
+    /// Whether the newest recording is of this process: one of an earlier process may be behind the store.
+    is_recorded: bool,
+    /// The last entry of the recording, for when nothing records.
+    last_entry: u64,
+}
+
+impl Datastore {
+    pub(super) fn new(instances: Arc<Instances>, key: String, backends: Backends) -> Self {
+        Self {
+            instances,
+            key,
+            backends,
+            live: None,
+            is_recorded: false,
+            last_entry: 0,
+        }
+    }
+
+    pub(super) fn is_live(&self) -> bool {
+        self.live.is_some()
+    }
+
+    /// Which guest this is.
+    pub(super) fn guest(&self) -> ShownGuest {
+        let guest = &self.instances.program.guest;
+        ShownGuest {
+            name: guest.name.clone(),
+            version: guest.version.clone(),
+            digest: guest.digest.to_string(),
+        }
+    }
+
+    /// How long an address rests after it was handed back, as the guest is set.
+    pub(super) fn cooling_period_ms(&self) -> u64 {
+        /// The guest's own default: section 3 of its specification.
+        const DEFAULT: u64 = 30_000;
+        let set = self.instances.settings.get("cooling_period_ms");
+        set.and_then(serde_json::Value::as_u64).unwrap_or(DEFAULT)
+    }
+
+    /// The number of the last entry of its recording.
+    pub(super) fn last_entry(&self) -> u64 {
+        let journal = self.live.as_ref().and_then(|instance| instance.host().tape.journal());
+        journal.map_or(self.last_entry, |journal| journal.next_n().saturating_sub(1))
+    }
+
+    /// Begins it with its settings and nothing else. `stands`: what was stored with later entries than this was lost.
+    pub(super) async fn begin(&mut self, stands: Option<u64>) -> Result<(), NoAnswer> {
+        self.end();
+        let opened = self
+            .instances
+            .open_fresh(&self.key, self.backends.clone(), stands)
+            .await;
+        self.live = Some(opened.map_err(no_answer)?);
+        self.is_recorded = true;
+        Ok(())
+    }
+
+    /// Begins it again with the state after the calls that it answered.
+    pub(super) async fn begin_again(&mut self) -> Result<(), NoAnswer> {
+        self.end();
+        if !self.is_recorded {
+            return Err(NoAnswer("it has no recording of this process".to_owned()));
+        }
+        let opened = self.instances.reopen(&self.key, self.backends.clone()).await;
+        self.live = Some(opened.map_err(no_answer)?);
+        Ok(())
+    }
+
+    /// Ends it, and closes its recording.
+    pub(super) fn end(&mut self) {
+        self.last_entry = self.last_entry();
+        self.live = None;
+    }
+
+    /// Brings everything that was recorded to the disk: nobody will look after it any more.
+    pub(super) fn sync(&mut self) {
+        let journal = self
+            .live
+            .as_mut()
+            .and_then(|instance| instance.host_mut().tape.journal_mut());
+        if let Some(Err(error)) = journal.map(Journal::sync_now) {
+            tracing::warn!("{:#}", anyhow::Error::from(error));
+        }
+    }
+
+    /// Between calls: brings what was recorded to the disk where it is time, and goes on in a new segment where the old
+    /// one is long enough. Where that fails, the instance is gone.
+    pub(super) async fn rest(&mut self) -> Result<(), NoAnswer> {
+        self.last_entry = self.last_entry();
+        let Some(mut instance) = self.live.take() else {
+            return Ok(());
+        };
+        let host = instance.host_mut();
+        let now_ms = host.backends.clock.now_ms();
+        if let Some(Err(error)) = host.tape.journal_mut().map(|journal| journal.tick(now_ms)) {
+            // The next call can't be recorded, and says so too.
+            tracing::warn!("{:#}", anyhow::Error::from(error));
+        }
+        let instance = self.instances.rotate_if_long(instance).await;
+        self.live = Some(instance.map_err(|error| no_answer(error))?);
+        Ok(())
+    }
+
+    async fn ask<R: DeserializeOwned>(&mut self, call: &str, args: &impl Serialize) -> Result<R, NoAnswer> {
+        let args = to_raw_value(args).map_err(|error| NoAnswer(format!("arguments of `{call}`: {error}")))?;
+        let Some(instance) = &mut self.live else {
+            return Err(NoAnswer("there is no instance".to_owned()));
+        };
+        let answer = instance.call(call, &args).await;
+        if !instance.is_usable() || matches!(answer, Err(InvokeError::Call(_))) {
+            self.end();
+        }
+        let answer = answer.map_err(no_answer)?;
+        serde_json::from_str(answer.get()).map_err(|error| NoAnswer(format!("the answer of `{call}`: {error}")))
+    }
+
+    pub(super) async fn add_eni(&mut self, id: &str, traits: Traits) -> Result<Result<(), Error>, NoAnswer> {
+        let args = AddEni {
+            eni_id: id.to_owned(),
+            device_number: traits.device_number,
+            is_primary: traits.is_primary,
+            is_trunk: traits.is_trunk,
+        };
+        self.ask("datastore.add-eni", &args).await
+    }
+
+    pub(super) async fn add_address(&mut self, id: &str, ip: &str) -> Result<Result<(), Error>, NoAnswer> {
+        let args = AddAddress {
+            eni_id: id.to_owned(),
+            ipv4: ip.to_owned(),
+        };
+        self.ask("datastore.add-ipv4-address-to-store", &args).await
+    }
+
+    /// Never by force.
+    pub(super) async fn del_address(&mut self, id: &str, ip: &str) -> Result<Result<(), Error>, NoAnswer> {
+        let args = DelAddress {
+            eni_id: id.to_owned(),
+            ipv4: ip.to_owned(),
+            force: false,
+        };
+        self.ask("datastore.del-ipv4-address-from-store", &args).await
+    }
+
+    /// Never by force.
+    pub(super) async fn remove_eni(&mut self, id: &str) -> Result<Result<(), Error>, NoAnswer> {
+        let args = RemoveEni {
+            eni_id: id.to_owned(),
+            force: false,
+        };
+        self.ask("datastore.remove-eni-from-data-store", &args).await
+    }
+
+    pub(super) async fn remove_unused(&mut self, targets: super::WarmTargets) -> Result<Option<String>, NoAnswer> {
+        let args = RemoveUnusedEni {
+            warm_ip_target: targets.warm_ip_target,
+            minimum_ip_target: targets.minimum_ip_target,
+        };
+        self.ask("datastore.remove-unused-eni-from-store", &args).await
+    }
+
+    pub(super) async fn read_backing_store(&mut self) -> Result<Result<(), Error>, NoAnswer> {
+        self.ask("datastore.read-backing-store", &Nothing {}).await
+    }
+
+    pub(super) async fn assign(&mut self, key: IpamKey) -> Result<Result<Assignment, Error>, NoAnswer> {
+        self.ask("datastore.assign-pod-ipv4-address", &OfKey { key }).await
+    }
+
+    pub(super) async fn unassign(&mut self, key: IpamKey) -> Result<Result<Assignment, Error>, NoAnswer> {
+        self.ask("datastore.unassign-pod-ipv4-address", &OfKey { key }).await
+    }
+
+    pub(super) async fn find(&mut self, key: IpamKey) -> Result<Option<Assignment>, NoAnswer> {
+        self.ask("datastore.find-address-for-sandbox", &OfKey { key }).await
+    }
+
+    pub(super) async fn allocated(&mut self) -> Result<Vec<PodIpInfo>, NoAnswer> {
+        self.ask("datastore.allocated-ips", &Nothing {}).await
+    }
+
+    pub(super) async fn eni_infos(&mut self) -> Result<EniInfos, NoAnswer> {
+        self.ask("datastore.get-eni-infos", &Nothing {}).await
+    }
+
+    /// How it stands.
+    pub(super) async fn stats(&mut self) -> Result<Stats, NoAnswer> {
+        let Counts { total, assigned } = self.ask("datastore.get-stats", &Nothing {}).await?;
+        let enis: u32 = self.ask("datastore.get-enis", &Nothing {}).await?;
+        let allocated = self.allocated().await?.len();
+        let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+        Ok(Stats {
+            enis: count(enis),
+            addresses: count(total),
+            assigned: count(assigned),
+            held: allocated.saturating_sub(count(assigned)),
+        })
+    }
+}
+
+fn no_answer(error: impl Into<anyhow::Error>) -> NoAnswer {
+    NoAnswer(format!("{:#}", error.into()))
+}

@@ -1,0 +1,110 @@
+//! Kills, traps and lost syncs in any order: no address is held twice, and what was answered stands.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rand::{Rng as _, RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+use serde_json::json;
+use trueup_runtime::ipam::Served;
+
+use crate::host::{GUARD, Host, Stage, ask, eni, request};
+
+const CLIENTS: usize = 8;
+const KILLS: usize = 12;
+
+/// Who certainly holds which address: from the answer to its ADD on, until it asks for a DEL.
+type Held = Arc<Mutex<BTreeMap<String, String>>>;
+
+/// One client: adds and deletes pods of its own until the host is gone.
+async fn client(served: Arc<Served>, mut chance: ChaCha8Rng, name: usize, held: Held) {
+    loop {
+        let container = format!("pod-{name}-{}", chance.random_range(0..4));
+        if chance.random_bool(0.5) {
+            let answer = ask(&served, &request("ADD", &container)).await;
+            if let Some(ip) = answer["ok"]["ip"].as_str() {
+                let before = held.lock().unwrap().insert(ip.to_owned(), container.clone());
+                assert!(
+                    before.as_ref().is_none_or(|before| *before == container),
+                    "{ip} is given to {container} and still that of {before:?}"
+                );
+            } else {
+                assert_eq!(answer["error"]["code"], json!(11), "{answer}");
+            }
+        } else {
+            held.lock().unwrap().retain(|_, holder| *holder != container);
+            let answer = ask(&served, &request("DEL", &container)).await;
+            assert!(
+                answer["ok"].is_object() || answer["error"]["code"] == json!(11),
+                "{answer}"
+            );
+        }
+    }
+}
+
+/// What makes trouble while clients ask.
+async fn trouble(stage: &Stage, chance: &mut ChaCha8Rng) {
+    for _ in 0..chance.random_range(1..6) {
+        tokio::time::sleep(Duration::from_millis(chance.random_range(0..15))).await;
+        match chance.random_range(0..4) {
+            0 => stage.disk.traps.store(1, Ordering::SeqCst),
+            1 => stage.disk.failing_syncs.store(1, Ordering::SeqCst),
+            _ => {}
+        }
+    }
+}
+
+fn check(seed: u64) {
+    let mut chance = ChaCha8Rng::seed_from_u64(seed);
+    let addresses: Vec<String> = (0..24).map(|n| format!("10.0.0.{n}")).collect();
+    let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
+    let mut stage = Stage::new(&[eni("a", 0, &addresses[..12]), eni("b", 1, &addresses[12..])]);
+    stage.guest["compact_after"] = json!(20);
+    let held = Held::default();
+    for life in 0..KILLS {
+        let host = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
+        host.block_on(async {
+            let started = tokio::time::timeout(GUARD, stage.start()).await.unwrap();
+            let Host { served, events: _ } = started;
+            for (ip, container) in held.lock().unwrap().clone() {
+                let answer = ask(&served, &request("CHECK", &container)).await;
+                assert_eq!(
+                    answer["ok"]["ip"],
+                    json!(ip),
+                    "seed {seed}, life {life}: {container} {answer}"
+                );
+            }
+            let served = Arc::new(served);
+            let mut clients = tokio::task::JoinSet::new();
+            for name in 0..CLIENTS {
+                let chance = ChaCha8Rng::seed_from_u64(chance.next_u64());
+                clients.spawn(client(Arc::clone(&served), chance, name, Arc::clone(&held)));
+            }
+            trouble(&stage, &mut chance).await;
+            // A client ends only where something is wrong.
+            if let Some(ended) = clients.try_join_next() {
+                ended.unwrap();
+            }
+        });
+        // The kill: everything stops where it is.
+        host.shutdown_timeout(GUARD);
+        stage.disk = stage.disk.after_crash(chance.random_range(0..4));
+    }
+    let last = tokio::runtime::Runtime::new().unwrap();
+    last.block_on(async {
+        stage.replay_all().await;
+    });
+}
+
+#[test]
+fn whatever_is_killed_when_no_address_is_held_twice_and_what_was_answered_stands() {
+    for seed in 0..4 {
+        check(seed);
+    }
+}
