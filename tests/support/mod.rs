@@ -318,6 +318,16 @@ impl Started {
 
     /// Ends it at once, as `kill -9` does.
     pub(crate) fn kill(mut self) {
+        self.end();
+    }
+
+    /// The same, and what it had said until then.
+    pub(crate) fn killed(mut self) -> String {
+        self.end();
+        self.stdout() + &self.stderr()
+    }
+
+    fn end(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
