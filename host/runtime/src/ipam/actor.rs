@@ -383,8 +383,8 @@ impl Actor {
                 self.kept = self.kept.with(&std::mem::take(&mut self.has));
                 self.datastore.begin(self.stands).await?;
                 if self.stands.is_some() || !self.is_begun {
-                    // Only then is all that was written settled: after a trap some of it may still wait for its sync.
-                    self.answers.begin_life(self.datastore.last_entry());
+                    // Not after a trap: what was written then may wait for its sync, and so do the answers.
+                    self.answers.begin_life(self.datastore.last_entry()).await;
                 }
                 self.is_begun = true;
                 self.stands = None;
@@ -501,7 +501,6 @@ impl Actor {
                 (Err(Refusal::later(told)), Some(error))
             }
         };
-        let answer = answer.map_err(|refusal| command.refuse(refusal));
         self.answers.give(self.datastore.last_entry(), answer, reply);
         match ended {
             Some(error) => self.recover(error).await,

@@ -231,7 +231,7 @@ async fn what_was_lost_before_it_was_durable_is_an_error_and_undone() {
     // The store takes no entry before a checkpoint; the guest learns so from its first try.
     assert_eq!(host.code(&request("DEL", "c1")).await, 11);
     host.del("c1").await;
-    assert_eq!(host.add("c2").await, "10.0.0.1");
+    assert_eq!(host.code(&request("CHECK", "c1")).await, 3);
     host.stop().await;
 
     let segments = stage.segments();
