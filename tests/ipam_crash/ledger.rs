@@ -288,7 +288,7 @@ impl Ledger {
             let belief = state.beliefs[key];
             let is = found.map_or_else(|| "nothing".to_owned(), |address| address.to_string());
             if !belief.is_sure() || belief.against(*found).is_some() {
-                state.tell(&[key.clone()], *found, format!("read: {key} holds {is}"));
+                state.tell(std::slice::from_ref(key), *found, format!("read: {key} holds {is}"));
             }
             if !belief.is_sure() {
                 *(if found.is_some() {
@@ -300,7 +300,7 @@ impl Ledger {
             if let Some(wrong) = belief.against(*found) {
                 state.breaks(
                     wrong,
-                    &[key.clone()],
+                    std::slice::from_ref(key),
                     *found,
                     format!("{key} holds {is}, not {belief:?}"),
                 );
@@ -413,7 +413,7 @@ impl State {
         let wrong = wrong.filter(|wrong| !matches!((asked, before, wrong), (Asked::Add(_), Belief::Perhaps(_), _)));
         if let Some(wrong) = wrong {
             let what = format!("{asked} -> {answered}, but it was {before:?}");
-            self.breaks(wrong, &[key.clone()], found, what);
+            self.breaks(wrong, std::slice::from_ref(key), found, what);
         }
         match (asked, found) {
             // That it is there is no promise that it stays, where a DEL had no answer: it may be under way to the store.
@@ -423,7 +423,7 @@ impl State {
         }
         if let (Asked::Add(_), Answered::Address(_, ..0)) = (asked, answered) {
             let what = format!("{asked} -> {answered}, where no pod can use it");
-            self.breaks(Wrong::Unexpected, &[key.clone()], found, what);
+            self.breaks(Wrong::Unexpected, std::slice::from_ref(key), found, what);
         }
     }
 }

@@ -5,13 +5,14 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{LazyLock, Mutex};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::ledger::{Answered, Key};
 use super::rounds::{Host, Pool, ask};
+use super::support::plugins::trueup_cni;
 use super::support::{Ran, Site, Started, files_under, program, ran, wait_until};
 
 /// What is started; `socket` and the rest are in the folder.
@@ -36,25 +37,6 @@ pub(crate) struct Real {
     said: Mutex<String>,
 }
 
-/// A CNI plugin of this workspace: no test of this package has its path.
-static TRUEUP_CNI: LazyLock<PathBuf> = LazyLock::new(|| {
-    let target_dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cni");
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo
-        .args([
-            "build",
-            "--quiet",
-            "--locked",
-            "--package",
-            "trueup-cni",
-            "--target-dir",
-        ])
-        .arg(&target_dir)
-        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."));
-    ran(&mut cargo).exits(0);
-    target_dir.join("debug/trueup-cni")
-});
-
 impl Real {
     pub(crate) fn new(config: Config) -> Self {
         let Config {
@@ -63,6 +45,8 @@ impl Real {
             compact_after,
             limits,
         } = config;
+        // Built before anything waits for it.
+        trueup_cni();
         let site = Site::ipam();
         // Addresses come and go while pods use them: what pods hold of an ENI that is gone is kept.
         let text = format!(
@@ -187,7 +171,7 @@ impl Host for Real {
             .site
             .path(&format!("{}-{}-{}.json", key.network, key.container, key.interface));
         fs::write(&stdin, configuration.to_string()).unwrap();
-        let output = Command::new(&*TRUEUP_CNI)
+        let output = Command::new(trueup_cni())
             .env_clear()
             .env("CNI_COMMAND", "DEL")
             .env("CNI_CONTAINERID", &key.container)

@@ -380,7 +380,8 @@ impl<H: Host> Rounds<'_, H> {
                         // An instance that is being replaced.
                         Answered::Refused(11, _) if self.course.failures => thread::sleep(Duration::from_millis(1)),
                         other => {
-                            self.ledger.breaks(&[key.clone()], format!("{check} -> {other}"));
+                            self.ledger
+                                .breaks(std::slice::from_ref(key), format!("{check} -> {other}"));
                             break None;
                         }
                     }
@@ -390,7 +391,7 @@ impl<H: Host> Rounds<'_, H> {
                     // While it runs, a host lets go of an address only when no pod uses it.
                     if self.course.kills && device != is.unwrap_or(-1) {
                         let what = format!("{key} holds {address} of the device {device}, but it is on {is:?}");
-                        self.ledger.breaks(&[key.clone()], what);
+                        self.ledger.breaks(std::slice::from_ref(key), what);
                     }
                     if device < 0 {
                         self.tally.unrouted += 1;
