@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use support::{Engine, Site, program, ran, trueup};
 
 /// Every command that does something, as it is typed.
-const COMMANDS: [&[&str]; 9] = [
+const COMMANDS: [&[&str]; 14] = [
     &["run"],
     &["plan"],
     &["test"],
@@ -24,6 +24,11 @@ const COMMANDS: [&[&str]; 9] = [
     &["journal", "show"],
     &["guest", "list"],
     &["guest", "inspect"],
+    &["ipam", "show"],
+    &["checkpoint", "show"],
+    &["checkpoint", "verify"],
+    &["checkpoint", "copy"],
+    &["checkpoint", "restore"],
     &["sim", "lbaas"],
     &["completions"],
 ];
@@ -146,7 +151,7 @@ fn guest_inspect_takes_a_name_or_a_file() {
     let ran = trueup(["guest", "inspect", "nobody"]).exits(2);
     assert!(
         ran.stderr
-            .contains("no guest `nobody@1` ships with this host; there are: lbaas@1, lbaas@2"),
+            .contains("no guest `nobody@1` ships with this host; there are: ipam@1, lbaas@1, lbaas@2"),
         "{ran}"
     );
     let text = file.put("text.wasm", "no module at all");
@@ -259,6 +264,8 @@ fn misuse_exits_2_and_says_so_on_stderr_alone() {
         &["journal", "show"],
         &["guest"],
         &["guest", "inspect"],
+        &["ipam"],
+        &["ipam", "show", "one", "another"],
         &["sim", "lbaas", "--listen", "nowhere"],
         &["completions", "cobol"],
         &["guest", "list", "--output", "xml"],

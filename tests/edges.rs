@@ -26,6 +26,9 @@ const EDGES: [(&str, &str); 13] = [
     ("trueup-guest-misbehaving", "trueup-guest-common"),
 ];
 
+/// The CNI plugin is started for every pod: a few milliseconds, a few MiB. It has no edge in the map either.
+const CNI_KEEPS_OUT: [&str; 4] = ["wasmtime", "tokio", "axum", "reqwest"];
+
 fn metadata() -> Value {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let output = Command::new(env!("CARGO"))
@@ -84,6 +87,7 @@ fn rooms_keep_out_what_they_must_not_know() {
         let forbidden: &[&str] = match name.as_str() {
             "trueup-journal" => &["wasmtime", "tokio", "wit-component", "wit-parser", "axum", "reqwest"],
             "trueup-controller" => &["tokio", "wasmtime", "serde_json", "notify", "reqwest", "axum"],
+            "trueup-cni" => &CNI_KEEPS_OUT,
             guest if guest.starts_with("trueup-guest-") => &["tokio", "wasmtime", "rand", "reqwest"],
             _ => &[],
         };
@@ -93,5 +97,27 @@ fn rooms_keep_out_what_they_must_not_know() {
                 "`{name}` must not know `{forbidden}`"
             );
         }
+    }
+}
+
+#[test]
+fn the_cni_plugin_keeps_out_the_host_and_its_libraries_behind_others_too() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--locked", "--offline", "--package", "trueup-cni"])
+        .args(["--edges", "normal,build", "--prefix", "none", "--format", "{p}"])
+        .current_dir(root)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let tree = String::from_utf8(output.stdout).unwrap();
+    let names: BTreeSet<&str> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert!(
+        names.is_superset(&BTreeSet::from(["trueup-cni", "serde_json"])),
+        "{names:?}"
+    );
+    for name in names.iter().filter(|name| **name != "trueup-cni") {
+        let kept_out = name.starts_with("trueup") || CNI_KEEPS_OUT.contains(name);
+        assert!(!kept_out, "`trueup-cni` reaches `{name}`");
     }
 }

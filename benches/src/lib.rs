@@ -1,17 +1,20 @@
 //! Benchmarks: what trueup costs, as ratios measured in one run.
 //!
-//! Here is what is measured, and how; `benches/ratios.rs` prints the README's table, `benches/figures.rs` the single
-//! figures with their spread.
+//! Here is what is measured, and how; `benches/ratios.rs` and `benches/pods.rs` print the README's tables,
+//! `benches/figures.rs` the single figures with their spread.
 //!
 //! ```text
 //! service (what is wanted, what is there) -> stage (guest, host, recording) -> ratios, figures
 //!                                            probe (the boundary alone)
 //!                                            http (against an Engine with latency)
+//! pods (addresses, guest, host, store), plugin (processes) -> pods
 //! ```
 #![forbid(unsafe_code)]
 
 pub mod http;
 pub mod measure;
+pub mod plugin;
+pub mod pods;
 pub mod probe;
 pub mod service;
 pub mod stage;

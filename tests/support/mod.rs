@@ -1,7 +1,10 @@
-//! What the tests of the whole system share: a copy of the quickstart in a folder of its own, the real binary run on it,
-//! and a simulated Engine in a process of its own.
+//! What the tests of the whole system share: a copy of an example in a folder of its own, the real binary run on it, and a
+//! simulated Engine in a process of its own.
 //!
 //! Asserts nothing about trueup but that it could be started; what it must do, each file of tests says itself.
+
+pub(crate) mod network;
+pub(crate) mod plugins;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -88,7 +91,7 @@ impl fmt::Display for Ran {
     }
 }
 
-/// A copy of the quickstart, gone with this value.
+/// A copy of an example, or a configuration of the test's own; gone with this value.
 pub(crate) struct Site {
     folder: TempDir,
 }
@@ -117,11 +120,32 @@ impl Site {
         site
     }
 
-    fn copied() -> Self {
-        let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/quickstart");
+    /// With this configuration and nothing else.
+    pub(crate) fn of(config: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        fs::create_dir(folder.path().join("manifests")).unwrap();
-        for files in ["", "manifests"] {
+        let site = Self { folder };
+        fs::write(site.path("trueup.toml"), config).unwrap();
+        site
+    }
+
+    /// The one that gives pods their addresses, as it ships.
+    pub(crate) fn ipam() -> Self {
+        Self::copy("ipam", &[""])
+    }
+
+    fn copied() -> Self {
+        let site = Self::copy("quickstart", &["", "manifests"]);
+        fs::write(site.path("token"), TOKEN).unwrap();
+        site
+    }
+
+    fn copy(example: &str, folders: &[&str]) -> Self {
+        let shipped = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../examples")
+            .join(example);
+        let folder = tempfile::tempdir().unwrap();
+        for files in folders {
+            fs::create_dir_all(folder.path().join(files)).unwrap();
             for entry in fs::read_dir(shipped.join(files)).unwrap() {
                 let entry = entry.unwrap();
                 if entry.file_type().unwrap().is_file() {
@@ -129,9 +153,7 @@ impl Site {
                 }
             }
         }
-        let site = Self { folder };
-        fs::write(site.path("token"), TOKEN).unwrap();
-        site
+        Self { folder }
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -171,8 +193,13 @@ impl Site {
 
     /// A command that takes the configuration: `run` or `plan`, and what else it is given.
     pub(crate) fn command(&self, command: &str, args: &[&str]) -> Command {
+        self.command_of(&[command], args)
+    }
+
+    /// The same for one of several words, such as `ipam show`.
+    pub(crate) fn command_of(&self, words: &[&str], args: &[&str]) -> Command {
         let mut program = program();
-        program.arg(command).arg(self.folder()).args(args);
+        program.args(words).arg(self.folder()).args(args);
         program
     }
 
@@ -244,14 +271,25 @@ impl Started {
     /// Waits until stdout holds this text.
     #[track_caller]
     pub(crate) fn wait_for(&mut self, text: &str) {
-        wait_until(&format!("`{text}` on stdout"), || {
+        self.wait_until_said("stdout", text, Self::stdout);
+    }
+
+    /// Waits until stderr holds this text.
+    #[track_caller]
+    pub(crate) fn wait_for_warning(&mut self, text: &str) {
+        self.wait_until_said("stderr", text, Self::stderr);
+    }
+
+    #[track_caller]
+    fn wait_until_said(&mut self, place: &str, text: &str, said: fn(&Self) -> String) {
+        wait_until(&format!("`{text}` on {place}"), || {
             assert!(
                 self.ended().is_none(),
                 "it ended:\n{}\n{}",
                 self.stdout(),
                 self.stderr()
             );
-            self.stdout().contains(text)
+            said(self).contains(text)
         });
     }
 
@@ -280,6 +318,16 @@ impl Started {
 
     /// Ends it at once, as `kill -9` does.
     pub(crate) fn kill(mut self) {
+        self.end();
+    }
+
+    /// The same, and what it had said until then.
+    pub(crate) fn killed(mut self) -> String {
+        self.end();
+        self.stdout() + &self.stderr()
+    }
+
+    fn end(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }

@@ -104,7 +104,7 @@ impl Datastore {
             return Err(Error::EniInUse);
         }
         let addresses: Vec<(Address, Option<u64>)> = eni.addresses().collect();
-        let asks_time = taken > 0 || addresses.iter().any(|(_, time)| time.is_some());
+        let asks_time = taken > 0 || addresses.iter().any(|&(_, time)| self.may_rest(time).is_some());
         let now_ms = if asks_time { self.now_ms(world) } else { 0 };
         let mut forgotten = Vec::with_capacity(taken);
         for &(address, _) in &addresses {
@@ -276,7 +276,7 @@ impl Datastore {
 
     /// Deletes an address that nobody has; where it rests, that is remembered.
     fn remove_free_address(&mut self, world: &mut impl World, address: Address) {
-        let Some(time) = self.memory.unassigned_at_ms(address) else {
+        let Some(time) = self.may_rest(self.memory.unassigned_at_ms(address)) else {
             self.memory.remove_address(address);
             return;
         };
@@ -285,6 +285,11 @@ impl Datastore {
         if self.settings.cooling.rests(time, now_ms) {
             self.memory.replace_unassigned_at(address, Some(time));
         }
+    }
+
+    /// The time, where only the clock can tell whether it means a rest.
+    fn may_rest(&self, unassigned_at_ms: Option<u64>) -> Option<u64> {
+        unassigned_at_ms.filter(|&time| self.settings.cooling.rests(time, time))
     }
 
     /// Says who loses the address by force.

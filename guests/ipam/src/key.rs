@@ -6,7 +6,6 @@ use std::rc::Rc;
 use trueup_guest_common::words;
 
 use crate::bindings::exports::trueup::ipam::datastore::IpamKey;
-use crate::json;
 
 /// The network name of a pod that was learned from the container runtime. Part of the stored format.
 pub const MIGRATED_NETWORK: &str = "_migrated-from-cri";
@@ -53,21 +52,6 @@ impl Key {
             .into_iter()
             .find(|(_, text)| text.is_empty())
             .map(|(name, _)| name)
-    }
-
-    /// The key's members in a stored allocation or entry, without braces.
-    #[must_use]
-    pub fn stored_members(&self) -> String {
-        let fields = &*self.0;
-        let length = fields.network_name.len() + fields.container_id.len() + fields.if_name.len();
-        let mut text = String::with_capacity(length + r#""networkName":"","containerID":"","ifName":"""#.len());
-        text.push_str(r#""networkName":"#);
-        json::push_text(&mut text, &fields.network_name);
-        text.push_str(r#","containerID":"#);
-        json::push_text(&mut text, &fields.container_id);
-        text.push_str(r#","ifName":"#);
-        json::push_text(&mut text, &fields.if_name);
-        text
     }
 }
 
@@ -123,13 +107,5 @@ mod tests {
         }
         // Where one field ends and the next begins counts too.
         assert_ne!(key("a", "bc", "d"), key("ab", "c", "d"));
-    }
-
-    #[test]
-    fn stored_members_are_escaped_where_json_requires_it_and_nowhere_else() {
-        assert_eq!(
-            key("réseau<1>/", "a\"b\\c", "\u{7f}\t\u{1}\u{1f}\u{8}\u{c}\n\r").stored_members(),
-            "\"networkName\":\"réseau<1>/\",\"containerID\":\"a\\\"b\\\\c\",\"ifName\":\"\u{7f}\\t\\u0001\\u001f\\b\\f\\n\\r\""
-        );
     }
 }

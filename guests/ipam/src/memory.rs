@@ -13,21 +13,23 @@ use crate::eni::{Eni, EniKey, Traits};
 use crate::key::Key;
 use crate::openings::Openings;
 use crate::rests::{Cooling, Rests};
+use crate::stored;
 
 /// Who holds an address.
 #[derive(Clone, Debug)]
 pub struct Holder {
     /// by which key
     pub key: Key,
-    /// The key as it stands in what is stored: a whole checkpoint is written from these pieces.
+    /// The allocation's members as they are stored. A whole checkpoint is nothing but these pieces, so it costs little
+    /// more than copying them.
     pub stored: Rc<str>,
 }
 
 impl Holder {
-    /// The holder that this key makes.
+    /// The holder that this key makes of the address.
     #[must_use]
-    pub fn new(key: Key) -> Self {
-        let stored = Rc::from(key.stored_members());
+    pub fn new(key: Key, address: Address) -> Self {
+        let stored = Rc::from(stored::members(&key, address));
         Self { key, stored }
     }
 }
@@ -40,6 +42,8 @@ pub struct Memory {
     places: BTreeMap<Address, EniKey>,
     holders: BTreeMap<Address, Holder>,
     by_key: BTreeMap<Key, Address>,
+    /// Bytes of all holders' stored members.
+    stored_length: usize,
     held: BTreeSet<Address>,
     rests: Rests,
     openings: Openings,
@@ -81,9 +85,11 @@ impl Memory {
         self.by_key.get(key).copied()
     }
 
-    /// All allocations by address, assigned and held.
-    pub fn allocations(&self) -> impl Iterator<Item = (Address, &Holder)> {
-        self.holders.iter().map(|(&address, holder)| (address, holder))
+    /// The text of a checkpoint of all allocations.
+    #[must_use]
+    pub fn checkpoint(&self) -> String {
+        let pieces = self.holders.values().map(|holder| &*holder.stored);
+        stored::checkpoint(pieces, self.holders.len(), self.stored_length)
     }
 
     /// The held allocations by address.
@@ -146,9 +152,7 @@ impl Memory {
         self.openings.close(key);
         for (address, _) in eni.addresses() {
             self.places.remove(&address);
-            if let Some(holder) = self.holders.remove(&address) {
-                self.by_key.remove(&holder.key);
-            }
+            self.forget_holder(address);
         }
     }
 
@@ -188,13 +192,13 @@ impl Memory {
             }
         }
         self.by_key.insert(holder.key.clone(), address);
+        self.stored_length += holder.stored.len();
         self.holders.insert(address, holder);
     }
 
     /// Ends the allocation of the address, whose time of unassignment stays; answers who held it.
     pub fn release(&mut self, address: Address) -> Option<Holder> {
-        let holder = self.holders.remove(&address)?;
-        self.by_key.remove(&holder.key);
+        let holder = self.forget_holder(address)?;
         match self.places.get(&address) {
             Some(place) => {
                 if let Some(eni) = self.enis.get_mut(place) {
@@ -206,6 +210,13 @@ impl Memory {
                 self.held.remove(&address);
             }
         }
+        Some(holder)
+    }
+
+    fn forget_holder(&mut self, address: Address) -> Option<Holder> {
+        let holder = self.holders.remove(&address)?;
+        self.by_key.remove(&holder.key);
+        self.stored_length -= holder.stored.len();
         Some(holder)
     }
 
@@ -275,12 +286,12 @@ mod tests {
         Address::parse(text).unwrap()
     }
 
-    fn holder(container_id: &str) -> Holder {
-        Holder::new(Key::new(IpamKey {
+    fn key(container_id: &str) -> Key {
+        Key::new(IpamKey {
             network_name: "net".to_owned(),
             container_id: container_id.to_owned(),
             if_name: "eth0".to_owned(),
-        }))
+        })
     }
 
     fn memory(enis: &[(&str, i32, &[&str])]) -> Memory {
@@ -311,7 +322,7 @@ mod tests {
 
     fn given_out(memory: &mut Memory, now_ms: u64) -> Option<Address> {
         let (_, address) = memory.candidate(COOLING, now_ms)?;
-        memory.allocate(address, holder(&address.to_string()));
+        memory.allocate(address, Holder::new(key(&address.to_string()), address));
         Some(address)
     }
 
@@ -342,15 +353,18 @@ mod tests {
     #[test]
     fn what_is_held_becomes_assigned_by_its_address() {
         let mut memory = memory(&[("a", 1, &["10.0.0.1"])]);
-        memory.allocate(address("10.9.9.9"), holder("c1"));
+        let nowhere = address("10.9.9.9");
+        memory.allocate(nowhere, Holder::new(key("c1"), nowhere));
         assert_eq!(counts(&memory), [1, 1, 0, 1]);
-        let key = memory.eni_key("a").unwrap().clone();
-        memory.add_address(&key, address("10.9.9.9"));
+        let eni = memory.eni_key("a").unwrap().clone();
+        memory.add_address(&eni, nowhere);
         assert_eq!(counts(&memory), [1, 2, 1, 0]);
-        assert_eq!(memory.address_of(&holder("c1").key), Some(address("10.9.9.9")));
-        memory.remove_eni(&key);
+        assert_eq!(memory.address_of(&key("c1")), Some(nowhere));
+        assert_eq!(memory.checkpoint().len(), memory.checkpoint().capacity());
+        memory.remove_eni(&eni);
+        assert_eq!(memory.stored_length, 0);
         assert_eq!(counts(&memory), [0, 0, 0, 0]);
-        assert_eq!(memory.address_of(&holder("c1").key), None);
+        assert_eq!(memory.address_of(&key("c1")), None);
         assert!(memory.candidate(COOLING, 0).is_none());
     }
 

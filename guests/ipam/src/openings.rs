@@ -26,12 +26,10 @@ impl Openings {
 
     /// The interface's free addresses have changed.
     pub fn update(&mut self, key: &EniKey, eni: &Eni) {
-        let opened = eni.free_count() > 0;
-        if opened == self.open.contains(key) && self.waiting.is_empty() {
-            return;
-        }
-        self.close(key);
-        if opened {
+        if eni.free_count() == 0 {
+            self.close(key);
+        } else if !self.open.contains(key) {
+            self.close(key);
             self.open.insert(key.clone());
         }
     }

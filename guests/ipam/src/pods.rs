@@ -31,7 +31,7 @@ impl Datastore {
             log_pod(world, Level::Error, "no address is free", &key, None, None);
             return Err(Error::NoAvailableIp);
         };
-        self.give(world, Holder::new(key), known, (&place, address), now_ms)?;
+        self.give(world, Holder::new(key, address), known, (&place, address), now_ms)?;
         self.show(world);
         Ok(assignment(address, place.device_number))
     }
@@ -51,7 +51,7 @@ impl Datastore {
             Some((held, holder, self.memory.rest(held, self.settings.cooling, now_ms)))
         });
         // No entry says that one address is given up and another taken.
-        let entry = given_up.is_none().then(|| stored::assign(&holder, address, now_ms));
+        let entry = given_up.is_none().then(|| stored::assign(&holder, now_ms));
         let key = holder.key.clone();
         self.memory.allocate(address, holder);
         if let Err(why) = self.write(world, now_ms, entry) {
@@ -91,7 +91,7 @@ impl Datastore {
         let now_ms = self.now_ms(world);
         let holder = self.memory.release(address).ok_or(Error::UnknownPod)?;
         let before = self.memory.rest(address, self.settings.cooling, now_ms);
-        if let Err(why) = self.write(world, now_ms, Some(stored::unassign(&holder, address, now_ms))) {
+        if let Err(why) = self.write(world, now_ms, Some(stored::unassign(&holder, now_ms))) {
             self.memory.replace_unassigned_at(address, before);
             self.memory.allocate(address, holder);
             return Err(Error::BackingStore(why));

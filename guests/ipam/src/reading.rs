@@ -159,7 +159,7 @@ impl<'d> Taking<'d> {
             self.memory.release(other);
             self.drop_resting(world, &key, other, "the pod has an address that an ENI has");
         }
-        self.memory.allocate(address, Holder::new(key.clone()));
+        self.memory.allocate(address, Holder::new(key.clone(), address));
         self.claimed.insert(address);
         if !in_eni {
             let message = "the allocation is held until an ENI has its address";

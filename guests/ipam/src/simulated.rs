@@ -28,7 +28,7 @@ pub(crate) struct Fault {
 }
 
 /// The guest's world.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Simulation {
     pub(crate) now_ms: u64,
     /// How often the clock was read.

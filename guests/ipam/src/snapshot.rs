@@ -170,7 +170,7 @@ fn read_eni(memory: &mut Memory, eni: &Members<'_>) -> Option<()> {
 /// None where the key has an address already.
 fn allocate(memory: &mut Memory, address: Address, key: Key) -> Option<()> {
     let is_new = memory.address_of(&key).is_none();
-    is_new.then(|| memory.allocate(address, Holder::new(key)))
+    is_new.then(|| memory.allocate(address, Holder::new(key, address)))
 }
 
 /// None where it is no whole key.

@@ -22,33 +22,53 @@ use crate::memory::Holder;
 /// The version of the checkpoint's format.
 const VERSION: &str = "vpc-cni-ipam/1";
 
-/// The text of a whole checkpoint.
+/// The members of a stored allocation, without braces.
 #[must_use]
-pub fn checkpoint<'h>(allocations: impl Iterator<Item = (Address, &'h Holder)>) -> String {
-    let mut out = format!(r#"{{"version":"{VERSION}","allocations":"#);
-    json::push_list(&mut out, allocations, |out, (address, holder)| {
-        // Writing into a String can't fail, here and below.
-        let _ = write!(out, r#"{{{},"ipv4":"{address}"}}"#, holder.stored);
-    });
-    out.push('}');
+pub fn members(key: &Key, address: Address) -> String {
+    /// As long as all but the texts can be.
+    const NAMES: &str = r#""networkName":"","containerID":"","ifName":"","ipv4":"255.255.255.255""#;
+    let fields = key.fields();
+    let length = fields.network_name.len() + fields.container_id.len() + fields.if_name.len();
+    let mut out = String::with_capacity(NAMES.len() + length);
+    out.push_str(r#""networkName":"#);
+    json::push_text(&mut out, &fields.network_name);
+    out.push_str(r#","containerID":"#);
+    json::push_text(&mut out, &fields.container_id);
+    out.push_str(r#","ifName":"#);
+    json::push_text(&mut out, &fields.if_name);
+    // Writing into a String can't fail, here and below.
+    let _ = write!(out, r#","ipv4":"{address}""#);
+    out
+}
+
+/// The text of a whole checkpoint: the members of each allocation by address, `count` of them, `length` bytes in all.
+#[must_use]
+pub fn checkpoint<'m>(members: impl Iterator<Item = &'m str>, count: usize, length: usize) -> String {
+    let head = format!(r#"{{"version":"{VERSION}","allocations":["#);
+    let (brackets, braces, commas) = ("]}".len(), "{}".len() * count, count.saturating_sub(1));
+    let mut out = String::with_capacity(head.len() + length + brackets + braces + commas);
+    out.push_str(&head);
+    for (index, members) in members.enumerate() {
+        out.push_str(if index == 0 { "{" } else { ",{" });
+        out.push_str(members);
+        out.push('}');
+    }
+    out.push_str("]}");
     out
 }
 
 /// The entry of an assignment.
 #[must_use]
-pub fn assign(holder: &Holder, address: Address, now_ms: u64) -> String {
-    change("assign", holder, address, now_ms)
+pub fn assign(holder: &Holder, now_ms: u64) -> String {
+    let members = &holder.stored;
+    format!(r#"{{"op":"assign",{members},"at":{now_ms}}}"#)
 }
 
 /// The entry of an unassignment.
 #[must_use]
-pub fn unassign(holder: &Holder, address: Address, now_ms: u64) -> String {
-    change("unassign", holder, address, now_ms)
-}
-
-fn change(op: &str, holder: &Holder, address: Address, now_ms: u64) -> String {
+pub fn unassign(holder: &Holder, now_ms: u64) -> String {
     let members = &holder.stored;
-    format!(r#"{{"op":"{op}",{members},"ipv4":"{address}","at":{now_ms}}}"#)
+    format!(r#"{{"op":"unassign",{members},"at":{now_ms}}}"#)
 }
 
 /// The entry of addresses that were taken from their pods by force.
@@ -293,5 +313,37 @@ impl Folding {
             claims: self.claims.into_iter().flatten().collect(),
             unassigned_at_ms: self.unassigned_at_ms,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_are_escaped_where_json_requires_it_and_nowhere_else() {
+        let key = Key::new(IpamKey {
+            network_name: "réseau<1>/".to_owned(),
+            container_id: "a\"b\\c".to_owned(),
+            if_name: "\u{7f}\t\u{1}\u{1f}\u{8}\u{c}\n\r".to_owned(),
+        });
+        let expected = concat!(
+            r#""networkName":"réseau<1>/","containerID":"a\"b\\c","ifName":""#,
+            "\u{7f}",
+            r#"\t\u0001\u001f\b\f\n\r","ipv4":"10.0.0.5""#
+        );
+        let address = Address::parse("10.0.0.5").unwrap();
+        assert_eq!(members(&key, address), expected);
+        let holder = Holder::new(key.clone(), address);
+        let data = checkpoint([&*holder.stored].into_iter(), 1, holder.stored.len());
+        assert_eq!(
+            data,
+            format!(r#"{{"version":"vpc-cni-ipam/1","allocations":[{{{expected}}}]}}"#)
+        );
+        let entries = [assign(&holder, u64::MAX), unassign(&holder, 7), assign(&holder, 8)];
+        let stored = read(&data, &entries).unwrap();
+        let ipv4 = "10.0.0.5".to_owned();
+        assert_eq!(stored.claims, [Claim { key, ipv4 }]);
+        assert_eq!(stored.unassigned_at_ms, BTreeMap::from([(address, 7)]));
     }
 }

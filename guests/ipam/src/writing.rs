@@ -60,7 +60,7 @@ impl Book {
         settings: &Settings,
         change: &Change<'_>,
     ) -> Result<(), String> {
-        let answer = world.checkpoint(&stored::checkpoint(change.memory.allocations()));
+        let answer = world.checkpoint(&change.memory.checkpoint());
         self.note(world, answer)?;
         self.in_step = true;
         self.entries = 0;

@@ -27,6 +27,13 @@ pub(crate) struct Source {
 /// Every guest that ships, in the order in which `guest list` shows them.
 pub(crate) const SOURCES: &[Source] = &[
     Source {
+        name: "ipam",
+        version: "1",
+        package: "trueup-guest-ipam",
+        features: &[],
+        world: "trueup:ipam/ipam-datastore@0.1.0",
+    },
+    Source {
         name: "lbaas",
         version: "1",
         package: "trueup-guest-lbaas",
@@ -39,13 +46,6 @@ pub(crate) const SOURCES: &[Source] = &[
         package: "trueup-guest-lbaas",
         features: &["version-2"],
         world: "trueup:lbaas/lbaas-reconciler@0.1.0",
-    },
-    Source {
-        name: "ipam",
-        version: "1",
-        package: "trueup-guest-ipam",
-        features: &[],
-        world: "trueup:ipam/ipam-datastore@0.1.0",
     },
 ];
 

@@ -23,7 +23,7 @@ use crate::instance::{Instance, Start};
 use crate::registry::Registry;
 use crate::run::wishes::Wishes;
 use crate::run::work::describe;
-use crate::run::{KnownKeys, Setup, SetupError, nothing_there};
+use crate::run::{Ground, KnownKeys, Setup, SetupError, nothing_there};
 use crate::sources::{Objects, manifests};
 
 /// What a run would do for one key.
@@ -129,10 +129,16 @@ impl Plan {
 /// # Errors
 /// Where nothing could be begun.
 pub async fn plan(config: &Config, registry: &Registry, orphans: bool) -> Result<Plan, SetupError> {
-    let Source::Manifests(folder) = &config.source;
+    let Some(lbaas) = &config.lbaas else {
+        return Err(SetupError::Misused(format!(
+            "{}: nothing to plan: it names no load balancers, and pod addresses are given when pods ask",
+            config.file.display()
+        )));
+    };
+    let Source::Manifests(folder) = &lbaas.source;
     let snapshot = manifests::load(folder).map_err(SetupError::misused)?;
-    let setup = Setup::new(config, registry).await?;
-    let mut wishes = Wishes::new(config.lbaas.adapter.clone(), &config.state_dir).map_err(SetupError::misused)?;
+    let setup = Setup::new(config, lbaas, &Ground::new(config)?, registry).await?;
+    let mut wishes = Wishes::new(lbaas.adapter.clone(), &config.state_dir).map_err(SetupError::misused)?;
     let known = KnownKeys::load(&config.state_dir.join("keys").join(lbaas::NAME)).map_err(SetupError::misused)?;
 
     let changes = Objects::default().changes_to(&snapshot.objects);
@@ -174,7 +180,7 @@ pub async fn plan(config: &Config, registry: &Registry, orphans: bool) -> Result
         });
     }
     if orphans {
-        plan.orphans = find_orphans(&setup, &config.lbaas.adapter.load_balancers).await?;
+        plan.orphans = find_orphans(&setup, &lbaas.adapter.load_balancers).await?;
     }
     if let Some(engine) = setup.simulated_engine {
         engine.stop().await;

@@ -153,3 +153,25 @@ fn a_frontend_that_leads_to_the_other_load_balancers_backend_is_replaced() {
     assert_eq!(reconcile(&mut world, &DESTROY, &on(["lb-1", "lb-2"])), done(2, 2, 4));
     nothing_to_do(&mut world, &DESTROY, &on(["lb-1", "lb-2"]));
 }
+
+/// A failed resource goes with what refers to it on its own load balancer (1.7); nobody's own plan holds a frontend of the
+/// other one while that has failures to see to first.
+#[test]
+fn failures_that_hold_each_other_across_load_balancers_are_told_and_not_touched() {
+    let world = |second: State| {
+        Simulation::of([
+            in_state(State::Failed, backend("b-1", "http.web.ns.c1", "lb-1")),
+            in_state(second, backend("b-2", "http.web.ns.c1", "lb-2")),
+            frontend("f-1", "http.web.ns.c1", "lb-1", "b-2"),
+            frontend("f-2", "http.web.ns.c1", "lb-2", "b-1"),
+        ])
+    };
+    let mut both = world(State::Failed);
+    let stuck = Error::NotDestroyable(refs([(Kind::Backend, "b-1"), (Kind::Backend, "b-2")]));
+    assert_eq!(reconcile(&mut both, &DESTROY, &on(["lb-1", "lb-2"])), Err(stuck));
+    assert_eq!(both.all().len(), 4);
+    // One of the two mended, by whoever can: the rest follows.
+    let mut one = world(State::Ok);
+    assert!(reconcile(&mut one, &DESTROY, &on(["lb-1", "lb-2"])).is_ok());
+    assert_eq!(one.all().len(), 8);
+}

@@ -5,6 +5,8 @@
 //! ```
 
 mod binding;
+mod messages;
+pub mod remote;
 pub mod simulated;
 
 pub use crate::bindings::cri::sandboxes::Sandbox;

@@ -1,7 +1,9 @@
 //! The commands, one file each: its arguments and one `exec`.
 
+mod checkpoint;
 mod completions;
 mod guest;
+mod ipam;
 mod journal;
 mod plan;
 mod replay;
@@ -60,6 +62,12 @@ enum Command {
     /// Shows guests.
     #[command(subcommand)]
     Guest(guest::Command),
+    /// Shows pod addresses.
+    #[command(subcommand)]
+    Ipam(ipam::Command),
+    /// Looks at what guests have stored, copies it, brings an earlier checkpoint back.
+    #[command(subcommand)]
+    Checkpoint(checkpoint::Command),
     /// Starts simulated servers, for trying and testing.
     #[command(subcommand)]
     Sim(sim::Command),
@@ -76,6 +84,8 @@ pub(crate) fn exec(cli: Cli) -> Ending {
         Command::Replay(args) => replay::exec(args, output),
         Command::Journal(command) => journal::exec(command, output),
         Command::Guest(command) => guest::exec(command, output),
+        Command::Ipam(command) => ipam::exec(command, output),
+        Command::Checkpoint(command) => checkpoint::exec(command, output),
         Command::Sim(command) => sim::exec(command),
         Command::Completions(args) => completions::exec(args),
     }

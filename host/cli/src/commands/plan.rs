@@ -27,7 +27,7 @@ pub(crate) struct Args {
 pub(crate) fn exec(args: Args, output: Output) -> Ending {
     let config = super::run::read(&args.config, &[])?;
     // A simulated Engine of its own writes to the same file as that of a host that runs.
-    let _lock = if config.lbaas.sim.is_some() {
+    let _lock = if config.lbaas.as_ref().is_some_and(|lbaas| lbaas.sim.is_some()) {
         Some(StateLock::take(&config.state_dir)?)
     } else {
         None

@@ -2,17 +2,20 @@
 
 use std::path::PathBuf;
 
+use anyhow::Context as _;
 use serde::Serialize;
+use serde_json::{Map, Value};
 use trueup_runtime::config::{Config, Override};
-use trueup_runtime::run::{self, Event, Summary};
+use trueup_runtime::ipam::{self, Stats};
+use trueup_runtime::run::{self, Ended, Event, Summary};
 
 use crate::exit::{Ending, Exit, misused};
 use crate::output::{self, Output};
 
 /// Brings everything true, and keeps it true until it is stopped.
 ///
-/// Reads the manifests, calls the guest for each Service of type LoadBalancer, and records every question that the guest
-/// asks under `state_dir`.
+/// Reads the manifests and calls the guest for each Service of type LoadBalancer; gives pods their addresses. Either where
+/// the configuration names it, both in one process. Records every question that a guest asks under `state_dir`.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  trueup run examples/quickstart --once\n  TRUEUP_LOG=info,guest=info,trueup::sim=warn trueup run /etc/trueup\n  trueup run trueup.toml --no-record"
@@ -21,6 +24,7 @@ pub(crate) struct Args {
     /// A TOML file, or a folder with `trueup.toml`.
     config: PathBuf,
     /// Ends when every key has succeeded, or failed 5 times; exits 0 if none failed and every manifest could be read.
+    /// Of pod addresses, reads the store and works off what was left while no host ran; no pod is served.
     #[arg(long)]
     once: bool,
     /// Keeps no recordings beyond what a restart needs.
@@ -62,22 +66,53 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
             std::process::exit(1);
         });
     };
-    let summary = if args.once {
+    let ended = if args.once {
         super::block_on(run::once(&config, &registry, stop, tell))?
     } else {
         super::block_on(run::watch(&config, &registry, stop, tell))?
     }?;
     match output {
-        Output::Json if args.once => output::json(&serde_json::json!({ "events": events, "summary": summary }))?,
-        Output::Json => json_line(&summary),
-        Output::Text => conclude(&summary, args.once),
+        Output::Json if args.once => output::json(&document(&events, &ended).context("writing JSON")?)?,
+        Output::Json => {
+            if let Some(services) = &ended.services {
+                json_line(services);
+            }
+        }
+        Output::Text => conclude(&ended, args.once),
     }
-    let failed = if args.once {
-        !summary.is_true()
+    if let Some(error) = ended.error {
+        return Err(error.into());
+    }
+    Ok(if has_failed(&ended, args.once) {
+        Exit::Failed
     } else {
-        summary.cut_short.is_some()
-    };
-    Ok(if failed { Exit::Failed } else { Exit::Done })
+        Exit::Done
+    })
+}
+
+/// Without an end of its own, a run fails where it ended all the same.
+fn has_failed(ended: &Ended, once: bool) -> bool {
+    let services = ended.services.as_ref().is_some_and(|services| {
+        if once {
+            !services.is_true()
+        } else {
+            services.cut_short.is_some()
+        }
+    });
+    let addresses = ended.addresses.as_ref();
+    services || addresses.is_some_and(|addresses| addresses.error.is_some())
+}
+
+/// A run that ended, as one document. What the configuration does not name is not there.
+fn document(events: &[Event], ended: &Ended) -> serde_json::Result<Map<String, Value>> {
+    let mut document = Map::from_iter([("events".to_owned(), serde_json::to_value(events)?)]);
+    if let Some(services) = &ended.services {
+        document.insert("summary".to_owned(), serde_json::to_value(services)?);
+    }
+    if let Some(addresses) = &ended.addresses {
+        document.insert("addresses".to_owned(), serde_json::to_value(addresses)?);
+    }
+    Ok(document)
 }
 
 fn json_line(value: &impl Serialize) {
@@ -89,6 +124,7 @@ fn json_line(value: &impl Serialize) {
 /// One line for each thing that happened: what came of a key to stdout, warnings to stderr.
 fn say(event: &Event) {
     match event {
+        Event::Ipam(event) => say_of_pods(event),
         Event::Problem(problem) => output::talk(&format!("warning: {problem}")),
         Event::Held { key } => output::line_if_read(&format!(
             "{key:<24} held     its objects are kept while a manifest can't be read"
@@ -96,15 +132,8 @@ fn say(event: &Event) {
         Event::Failed {
             key,
             error,
-            again_in_ms: Some(ms),
-        } => {
-            output::talk(&format!("warning: {key}: {error}; trying again in {}", seconds(*ms)));
-        }
-        Event::Failed {
-            key,
-            error,
-            again_in_ms: None,
-        } => output::line_if_read(&format!("{key:<24} failed   {error}")),
+            again_in_ms,
+        } => failed(key, error, *again_in_ms),
         Event::True {
             key,
             gone: true,
@@ -139,11 +168,106 @@ fn say(event: &Event) {
     }
 }
 
-fn seconds(ms: u64) -> String {
+/// The same, of pod addresses.
+fn say_of_pods(event: &ipam::Event) {
+    use ipam::Event as Pods;
+    let line =
+        |instance: &str, what: &str, more: &str| output::line_if_read(&format!("{instance:<24} {what:<8} {more}"));
+    match event {
+        Pods::Read { instance, stats } => line(instance, "true", &counted(stats)),
+        Pods::Listening { socket } => output::line_if_read(&format!("listening on {}", socket.display())),
+        Pods::Released { instance, eni } => line(
+            instance,
+            "released",
+            &format!("network interface `{eni}` is unused and can be detached"),
+        ),
+        Pods::Spool {
+            instance,
+            done,
+            kept: 0,
+        } => {
+            line(
+                instance,
+                "spool",
+                &format!("{done} left by pods that ended while no host ran: done"),
+            );
+        }
+        Pods::Spool { instance, done, kept } => output::talk(&format!(
+            "warning: {instance}: of the releases left by pods that ended while no host ran, {done} are done and {kept} are tried \
+             again"
+        )),
+        Pods::Ended { instance, error } => output::talk(&format!("warning: {instance}: {error}")),
+        Pods::RolledBack {
+            instance,
+            error,
+            stands,
+        } => output::talk(&format!(
+            "warning: {instance}: what the store took is lost, and whoever waited for it was told ({error}): going on from \
+             entry {stands} of the journal"
+        )),
+        Pods::ReadingFailed {
+            instance,
+            error,
+            again_in_ms,
+        } => failed(instance, &format!("the store can't be read: {error}"), *again_in_ms),
+        Pods::Down {
+            instance,
+            error,
+            again_in_ms,
+        } => failed(instance, error, *again_in_ms),
+    }
+}
+
+fn failed(key: &str, error: &str, again_in_ms: Option<u64>) {
+    match again_in_ms {
+        Some(ms) => output::talk(&format!("warning: {key}: {error}; trying again in {}", seconds(ms))),
+        None => output::line_if_read(&format!("{key:<24} failed   {error}")),
+    }
+}
+
+/// `2 interfaces, 10 addresses: 3 assigned, 0 held`.
+pub(super) fn counted(stats: &Stats) -> String {
+    let Stats {
+        enis,
+        addresses,
+        assigned,
+        held,
+    } = stats;
+    let one_or_many = |count: usize, one: &'static str, many: &'static str| if count == 1 { one } else { many };
+    format!(
+        "{enis} {}, {addresses} {}: {assigned} assigned, {held} held",
+        one_or_many(*enis, "interface", "interfaces"),
+        one_or_many(*addresses, "address", "addresses"),
+    )
+}
+
+pub(super) fn seconds(ms: u64) -> String {
     format!("{}.{} s", ms / 1000, ms % 1000 / 100)
 }
 
-fn conclude(summary: &Summary, once: bool) {
+fn conclude(ended: &Ended, once: bool) {
+    if let Some(addresses) = &ended.addresses {
+        conclude_addresses(addresses);
+    }
+    // Scripts read how Services stand from the last line, whatever else runs beside.
+    if let Some(services) = &ended.services {
+        conclude_services(services, once);
+    }
+}
+
+/// One pool is one key. Nothing is created in it here, but an address that is freed is an allocation less.
+fn conclude_addresses(summary: &ipam::Summary) {
+    let (succeeded, failed) = match &summary.error {
+        None => (1, 0),
+        Some(_) => (0, 1),
+    };
+    output::line_if_read(&format!(
+        "1 address pool: {succeeded} true, {failed} failed; 0 created, {} destroyed",
+        summary.released
+    ));
+}
+
+fn conclude_services(summary: &Summary, once: bool) {
     if once && summary.is_true() && (summary.created, summary.destroyed) == (0, 0) {
         output::line_if_read("nothing changed: everything was true already");
     }

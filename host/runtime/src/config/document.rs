@@ -76,6 +76,11 @@ impl<'d> Document<'d> {
         Some((variable, text, Place::Environment))
     }
 
+    /// A variable that is not one of ours, and sets no key.
+    pub(super) fn variable(&self, name: &str) -> Option<&'d str> {
+        self.environment.get(name).map(String::as_str)
+    }
+
     /// Whether a flag or a variable gives anything in a section.
     pub(super) fn has_outside(&self, section: &str) -> bool {
         let (keys, variables) = (format!("{section}."), format!("{}_", variable_of_key(section)));

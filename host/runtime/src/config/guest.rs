@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use trueup_capabilities::grants::{CAPABILITIES, EVERYTHING, Grant, Grants};
+use trueup_capabilities::grants::{CAPABILITIES, EVERYTHING, Grant, Grants, OWN, SANDBOXES};
 use trueup_capabilities::meter::Limits;
 
 use super::section::Section;
@@ -122,8 +122,8 @@ fn read_grants(mut section: Section<'_>) -> Grants {
     for capability in CAPABILITIES {
         let mut grant = section.section(capability);
         let granted = Grant {
-            read: read_scopes(&mut grant, "read"),
-            write: read_scopes(&mut grant, "write"),
+            read: read_scopes(&mut grant, capability, "read"),
+            write: read_scopes(&mut grant, capability, "write"),
         };
         if grant.is_present() {
             by_capability.insert(capability.to_owned(), granted);
@@ -134,10 +134,26 @@ fn read_grants(mut section: Section<'_>) -> Grants {
     Grants::new(by_capability)
 }
 
-fn read_scopes(section: &mut Section<'_>, key: &'static str) -> BTreeSet<String> {
-    let must = format!("be a name, or \"{EVERYTHING}\" for everything");
-    let name = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+fn read_scopes(section: &mut Section<'_>, capability: &str, key: &'static str) -> BTreeSet<String> {
+    let only = only_scope(capability);
+    let must = match only {
+        Some(only) => format!("be \"{only}\", or \"{EVERYTHING}\" for everything"),
+        None => format!("be a name, or \"{EVERYTHING}\" for everything"),
+    };
+    let name = |text: &str| {
+        let fits = only.map_or(!text.is_empty(), |only| text == only || text == EVERYTHING);
+        fits.then(|| text.to_owned())
+    };
     section.list(key, &must, name).unwrap_or_default().into_iter().collect()
+}
+
+/// The one scope that a capability has; none: it has one for each thing that it reaches.
+fn only_scope(capability: &str) -> Option<&'static str> {
+    match capability {
+        "checkpoint" => Some(OWN),
+        "cri" => Some(SANDBOXES),
+        _ => None,
+    }
 }
 
 fn read_limits(mut section: Section<'_>) -> Limits {

@@ -1,5 +1,6 @@
-//! `[adapter.lbaas]`, `[backend.lbaas]` and `[sim.lbaas]`: which load balancers, at which Engine, and whether that Engine
-//! is simulated. The three and `[guests.lbaas]` must fit together; what does not is said with the lines to add.
+//! `[source]`, `[adapter.lbaas]`, `[backend.lbaas]` and `[sim.lbaas]`: what should be, on which load balancers, at which
+//! Engine, and whether that Engine is simulated. The four and `[guests.lbaas]` must fit together; what does not is said
+//! with the lines to add.
 //!
 //! Never reads a token: [`TokenAt`] says where one is.
 
@@ -12,14 +13,17 @@ use std::path::{Path, PathBuf};
 use trueup_capabilities::lbaas::anexia::{Settings, TOKEN_ENV_DEFAULT};
 use trueup_capabilities::lbaas::server::{RetryAfter, ServerConfig};
 
+use super::Source;
 use super::document::Document;
 use super::guest::Guest;
-use super::section::{Given, Place, Section, chosen, words};
+use super::section::{Given, LABEL, Place, Section, chosen, is_label, words};
 use crate::guests::lbaas::adapter;
 
 /// Everything about load balancers at an Anexia Engine.
 #[derive(Debug, Clone)]
 pub struct Lbaas {
+    /// `[source]`: where the Services are.
+    pub source: Source,
     /// `[guests.lbaas]`: who decides.
     pub guest: Guest,
     /// `[adapter.lbaas]`: what becomes of a Service. Required: `cluster` and `load_balancers`.
@@ -107,27 +111,80 @@ impl LbaasSim {
     }
 }
 
+/// What is told the operator who has none of these sections.
+pub(super) const ADAPTER: &str = "`[adapter.lbaas]` with `cluster = \"c1\"` and `load_balancers = [\"lb-1\"]`";
+pub(super) const GUEST: &str = "`[guests.lbaas]` with `use = \"builtin:lbaas@1\"` and \
+     `grants = { lbaas = { read = [\"lb-1\"], write = [\"lb-1\"] } }`";
+pub(super) const BACKEND: &str = "`[backend.lbaas]` with `kind = \"anexia\"` and `token_file = \"token\"`, \
+     or with `kind = \"simulated\"`";
+
+/// The sections that are about load balancers.
+pub(super) struct Sections<'d> {
+    pub(super) source: Section<'d>,
+    pub(super) guest: Section<'d>,
+    pub(super) adapter: Section<'d>,
+    pub(super) backend: Section<'d>,
+    pub(super) sim: Section<'d>,
+}
+
+impl Sections<'_> {
+    /// Whether any of them is given, but for `[source]`, which says nothing of what is wanted from it.
+    pub(super) fn is_any_present(&self) -> bool {
+        [&self.guest, &self.adapter, &self.backend, &self.sim]
+            .iter()
+            .any(|section| section.is_present())
+    }
+
+    /// Says which sections to add, with what they hold.
+    fn say_what_is_missing(&self, document: &Document<'_>) {
+        let Self {
+            source,
+            guest,
+            adapter,
+            backend,
+            sim,
+        } = self;
+        if !self.is_any_present() {
+            return;
+        }
+        if !source.is_present() {
+            document.wrong(format_args!("[source] is missing: add {}", Source::SECTION));
+        }
+        if !adapter.is_present() {
+            let others = [("guests", guest), ("backend", backend), ("sim", sim)];
+            if let Some((name, section)) = others.iter().find(|(_, section)| section.is_present()) {
+                section.wrong(format_args!("[{name}.lbaas] needs an adapter: add {ADAPTER}"));
+            }
+            return;
+        }
+        if !guest.is_present() {
+            adapter.wrong(format_args!("[adapter.lbaas] needs a guest that decides: add {GUEST}"));
+        }
+        if !backend.is_present() {
+            adapter.wrong(format_args!("[adapter.lbaas] needs a backend that acts: add {BACKEND}"));
+        }
+    }
+}
+
 impl Lbaas {
-    /// `None` only where a problem was found.
+    /// `None` where none of the sections is given, or a problem was found.
     pub(super) fn read<'d>(
         document: &'d Document<'d>,
-        root: &mut Section<'d>,
+        sections: Sections<'d>,
         folder: &Path,
         seed: u64,
     ) -> Option<Self> {
-        let mut guests = root.section("guests");
-        let guest = guests.section("lbaas");
-        guests.end_as("guest", "; a guest is named as its adapter");
-        let adapter = only(root.section("adapter"));
-        let backend = only(root.section("backend"));
-        let sim = only(root.section("sim"));
-        say_what_is_missing(
-            document,
-            &adapter,
-            [("guests", &guest), ("backend", &backend), ("sim", &sim)],
-        );
+        sections.say_what_is_missing(document);
+        let Sections {
+            source,
+            guest,
+            adapter,
+            backend,
+            sim,
+        } = sections;
         let (has_adapter, has_sim) = (adapter.is_present(), sim.is_present());
 
+        let source = Source::read(source, folder);
         let guest = Guest::read(guest, folder);
         let adapter = read_adapter(adapter);
         let (backend, url) = read_backend(backend, folder, &sim)?;
@@ -142,6 +199,7 @@ impl Lbaas {
             None
         };
         Some(Self {
+            source: source?,
             guest: guest?,
             adapter: adapter?,
             backend,
@@ -150,45 +208,11 @@ impl Lbaas {
     }
 }
 
-/// The section of our name, in a table of sections.
-fn only<'d>(mut parent: Section<'d>) -> Section<'d> {
-    let section = parent.section("lbaas");
-    parent.end();
-    section
-}
-
-/// Says which sections to add, with what they hold.
-fn say_what_is_missing<'d>(document: &Document<'d>, adapter: &Section<'d>, others: [(&str, &Section<'d>); 3]) {
-    const ADAPTER: &str = "`[adapter.lbaas]` with `cluster = \"c1\"` and `load_balancers = [\"lb-1\"]`";
-    const GUEST: &str = "`[guests.lbaas]` with `use = \"builtin:lbaas@1\"` and \
-         `grants = { lbaas = { read = [\"lb-1\"], write = [\"lb-1\"] } }`";
-    const BACKEND: &str = "`[backend.lbaas]` with `kind = \"anexia\"` and `token_file = \"token\"`, \
-         or with `kind = \"simulated\"`";
-    if !adapter.is_present() {
-        match others.iter().find(|(_, section)| section.is_present()) {
-            Some((name, section)) => section.wrong(format_args!("[{name}.lbaas] needs an adapter: add {ADAPTER}")),
-            None => document.wrong(format_args!("nothing to do: add {ADAPTER}, {GUEST}, and {BACKEND}")),
-        }
-        return;
-    }
-    for (name, section) in others {
-        match name {
-            "guests" if !section.is_present() => {
-                adapter.wrong(format_args!("[adapter.lbaas] needs a guest that decides: add {GUEST}"));
-            }
-            "backend" if !section.is_present() => {
-                adapter.wrong(format_args!("[adapter.lbaas] needs a backend that acts: add {BACKEND}"));
-            }
-            _ => {}
-        }
-    }
-}
-
 fn read_adapter(mut section: Section<'_>) -> Option<adapter::Settings> {
     /// A look a second for three hours; who waits longer has mistaken the unit.
     const BACKOFF_STEPS: RangeInclusive<u32> = 1..=10_000;
-    let must = "be 1 to 63 letters, digits, `-`, `_` or `.`";
-    let cluster = section.required("cluster", must, |given| given.text().filter(|text| is_cluster(text)));
+    // A cluster's name ends every resource's name.
+    let cluster = section.required("cluster", LABEL, |given| given.text().filter(|text| is_label(text)));
     let load_balancers = section.filled_list(
         "load_balancers",
         "be an identifier",
@@ -205,12 +229,6 @@ fn read_adapter(mut section: Section<'_>) -> Option<adapter::Settings> {
         addresses: addresses.iter().map(IpAddr::to_string).collect(),
         backoff_steps,
     })
-}
-
-/// A cluster's name ends every resource's name, so it is held to what names of hosts may be, and to a label's length.
-fn is_cluster(text: &str) -> bool {
-    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    (1..=63).contains(&text.len()) && text.chars().all(allowed)
 }
 
 fn identifier(text: &str) -> Option<String> {

@@ -10,6 +10,7 @@
 
 mod document;
 mod guest;
+mod ipam;
 mod lbaas;
 mod section;
 #[cfg(test)]
@@ -26,6 +27,7 @@ use trueup_capabilities::lbaas::anexia::TOKEN_ENV_DEFAULT;
 use trueup_journal::{Keep, Options, Sync};
 
 pub use self::guest::{Guest, GuestRef};
+pub use self::ipam::{CheckpointAt, EnisFrom, Ipam, SOCKET};
 pub use self::lbaas::{AnexiaBackend, Lbaas, LbaasBackend, LbaasSim, TokenAt};
 
 use self::document::Document;
@@ -40,6 +42,10 @@ pub const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Variables with our prefix that set no key, because another part of the program reads them.
 pub const VARIABLES_ELSEWHERE: [&str; 2] = [TOKEN_ENV_DEFAULT, "TRUEUP_LOG"];
 
+/// Where the VPC CNI's node agent keeps its checkpoint, if not where it does by default: its own variable, so that both
+/// find the same file.
+pub const JSON_FILE_ENV: &str = "AWS_VPC_K8S_CNI_BACKING_STORE";
+
 /// Everything that `trueup run` and `trueup plan` need to know.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -49,10 +55,10 @@ pub struct Config {
     pub state_dir: PathBuf,
     /// Of every random choice that the host makes. Default: 1.
     pub seed: u64,
-    /// Where what should be is read from.
-    pub source: Source,
-    /// Load balancers at an Anexia Engine.
-    pub lbaas: Lbaas,
+    /// Load balancers at an Anexia Engine; none: this host has none to do with. Where there is none, there is `ipam`.
+    pub lbaas: Option<Lbaas>,
+    /// Pod addresses of this node; none: others give them. Where there is none, there is `lbaas`.
+    pub ipam: Option<Ipam>,
     /// How calls are recorded.
     pub journal: Recording,
     /// How keys are worked on.
@@ -132,7 +138,7 @@ impl Config {
     /// The same under a given environment and the values of flags; the last of several for one key counts.
     ///
     /// A variable `TRUEUP_A_B` stands for the key `b` in `[a]`, as if its text stood in the file: a relative path in it
-    /// is relative to the file too. Variables without that prefix are not looked at.
+    /// is relative to the file too. Of the variables without that prefix one is looked at, [`JSON_FILE_ENV`].
     pub fn load_with(
         path: &Path,
         environment: &BTreeMap<String, String>,
@@ -162,8 +168,19 @@ impl Config {
         let folder = file.parent().unwrap_or(Path::new(""));
         let state_dir = folder.join(root.path("state_dir").unwrap_or_else(|| PathBuf::from(".trueup")));
         let seed = root.whole("seed", 1, 0..=u64::MAX);
-        let source = Source::read(root.section("source"), document, folder);
-        let lbaas = Lbaas::read(document, &mut root, folder, seed);
+        let (for_lbaas, for_ipam) = sections(&mut root);
+        let (has_lbaas, has_ipam) = (for_lbaas.is_any_present(), for_ipam.is_any_present());
+        if !has_lbaas && !has_ipam {
+            say_what_there_is_to_do(document, &for_lbaas);
+        } else if !has_lbaas && for_lbaas.source.is_present() {
+            let source = &for_lbaas.source;
+            source.wrong(format_args!(
+                "[source] needs an adapter that takes from it: add {}",
+                lbaas::ADAPTER
+            ));
+        }
+        let lbaas = Lbaas::read(document, for_lbaas, folder, seed);
+        let ipam = Ipam::read(document, for_ipam, folder, &state_dir);
         let journal = Recording::read(root.section("journal"));
         let run = Run::read(root.section("run"));
         root.end();
@@ -171,22 +188,63 @@ impl Config {
             file: file.to_owned(),
             state_dir,
             seed,
-            source: source?,
-            lbaas: lbaas?,
+            lbaas: if has_lbaas { Some(lbaas?) } else { None },
+            ipam: if has_ipam { Some(ipam?) } else { None },
             journal,
             run,
         })
     }
 }
 
+/// The sections that belong together, out of the tables that they stand in.
+fn sections<'d>(root: &mut Section<'d>) -> (lbaas::Sections<'d>, ipam::Sections<'d>) {
+    let mut guests = root.section("guests");
+    let mut adapters = root.section("adapter");
+    let mut backends = root.section("backend");
+    let mut sims = root.section("sim");
+    let for_lbaas = lbaas::Sections {
+        source: root.section("source"),
+        guest: guests.section("lbaas"),
+        adapter: adapters.section("lbaas"),
+        backend: backends.section("lbaas"),
+        sim: sims.section("lbaas"),
+    };
+    let for_ipam = ipam::Sections {
+        guest: guests.section("ipam"),
+        adapter: adapters.section("ipam"),
+        checkpoint: backends.section("checkpoint"),
+        cri: backends.section("cri"),
+    };
+    guests.end_as("guest", "; a guest is named as its adapter");
+    for parent in [adapters, backends, sims] {
+        parent.end();
+    }
+    (for_lbaas, for_ipam)
+}
+
+/// Says to whom gave nothing to do which sections to add, for the one and for the other.
+fn say_what_there_is_to_do(document: &Document<'_>, for_lbaas: &lbaas::Sections<'_>) {
+    let source = if for_lbaas.source.is_present() {
+        String::new()
+    } else {
+        format!("{}, ", Source::SECTION)
+    };
+    document.wrong(format_args!(
+        "nothing to do: for load balancers add {source}{}, {}, and {}; for pod addresses add {}, and {}",
+        lbaas::ADAPTER,
+        lbaas::GUEST,
+        lbaas::BACKEND,
+        ipam::ADAPTER,
+        ipam::GUEST,
+    ));
+}
+
 impl Source {
-    fn read<'d>(mut section: Section<'d>, document: &'d Document<'d>, folder: &Path) -> Option<Self> {
+    /// What is told the operator who has no such section.
+    const SECTION: &str = "`[source]` with `manifests = \"manifests\"`, a folder of Kubernetes YAML";
+
+    fn read(mut section: Section<'_>, folder: &Path) -> Option<Self> {
         let must = "a folder of Kubernetes YAML";
-        if !section.is_present() {
-            document.wrong(format_args!(
-                "[source] is missing: add `[source]` with `manifests = \"manifests\"`, {must}"
-            ));
-        }
         if section.refuse(
             "kubernetes",
             format_args!("not supported by this version yet; set `manifests` to {must}"),
@@ -264,7 +322,7 @@ impl Run {
 /// The variables of this process that may set keys.
 fn environment() -> Result<BTreeMap<String, String>, ConfigError> {
     let ours = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
-    let ours = ours.filter(|(name, _)| name.starts_with(document::PREFIX));
+    let ours = ours.filter(|(name, _)| name.starts_with(document::PREFIX) || name == JSON_FILE_ENV);
     ours.map(|(name, value)| match value.into_string() {
         Ok(value) => Ok((name, value)),
         Err(_) => Err(one(format!("{name}: is not UTF-8"))),

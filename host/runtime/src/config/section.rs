@@ -19,6 +19,9 @@ use toml::de::{DeArray, DeTable, DeValue};
 
 use super::document::{Document, nearest, offered, parsed_u64};
 
+/// What [`is_label`] wants.
+pub(super) const LABEL: &str = "be 1 to 63 letters, digits, `-`, `_` or `.`";
+
 /// A value and where it was given. Of two that exclude each other, the one from the stronger place wins.
 pub(super) struct Given<'d> {
     key: String,
@@ -112,7 +115,8 @@ impl<'d> Section<'d> {
         given
     }
 
-    fn has(&self, key: &str) -> bool {
+    /// Whether the file gives this key.
+    pub(super) fn has(&self, key: &str) -> bool {
         self.table.is_some_and(|table| table.contains_key(key))
     }
 
@@ -315,6 +319,20 @@ impl<'d> Section<'d> {
         Some(items.iter().enumerate().filter_map(read).collect())
     }
 
+    /// How many items a list in the file has, whatever they are.
+    pub(super) fn length(&self, key: &str) -> Option<usize> {
+        let items = self.table?.get(key)?.get_ref().as_array()?;
+        Some(items.len())
+    }
+
+    /// A problem of an item of a list in the file, which is fine by itself.
+    pub(super) fn wrong_item(&self, key: &str, index: usize, text: impl Display) {
+        let items = self.table.and_then(|table| table.get(key)?.get_ref().as_array());
+        let line = items.and_then(|items| Some(self.document.line(items.get(index)?.span().start)));
+        self.document
+            .wrong_on(line.or(self.line), format_args!("{}{text}", self.path_of("")));
+    }
+
     fn array(&mut self, key: &'static str) -> Option<(String, &'d DeArray<'d>)> {
         let (path, value) = self.only_in_file(key)?;
         let items = value.get_ref().as_array();
@@ -418,6 +436,12 @@ impl<'d> Given<'d> {
             GivenValue::Outside { text, .. } => text.parse().ok(),
         }
     }
+}
+
+/// What becomes part of a resource's or a folder's name is held to what names of hosts may be, and to a label's length.
+pub(super) fn is_label(text: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    (1..=63).contains(&text.len()) && text.chars().all(allowed)
 }
 
 /// The choice that a value names.

@@ -62,6 +62,14 @@ impl Datastore {
         }
     }
 
+    /// How long an address rests after it was handed back, as the guest is set.
+    pub(super) fn cooling_period_ms(&self) -> u64 {
+        /// The guest's own default: section 3 of its specification.
+        const DEFAULT: u64 = 30_000;
+        let set = self.instances.settings.get("cooling_period_ms");
+        set.and_then(serde_json::Value::as_u64).unwrap_or(DEFAULT)
+    }
+
     /// The number of the last entry of its recording.
     pub(super) fn last_entry(&self) -> u64 {
         let journal = self.live.as_ref().and_then(|instance| instance.host().tape.journal());

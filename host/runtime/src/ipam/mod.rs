@@ -188,14 +188,18 @@ pub struct Summary {
     pub error: Option<String>,
 }
 
+/// The guest's setting that says where it reads at its start.
+const PHASE: &str = "checkpoint_migration_phase";
+
+/// The phase in which that is the container runtime.
+const PHASE_FROM_RUNTIME: u64 = 1;
+
 /// The guest's settings with `checkpoint_migration_phase: 2` where they name no phase: a node that was never run by the
 /// original has nothing to move from. What [`Instances::settings`] must hold; [`serve`] and [`once`] see to it themselves.
 #[must_use]
 pub fn guest_settings(mut settings: Value) -> Value {
     if let Some(settings) = settings.as_object_mut() {
-        settings
-            .entry("checkpoint_migration_phase")
-            .or_insert_with(|| Value::from(2));
+        settings.entry(PHASE).or_insert_with(|| Value::from(2));
     }
     settings
 }
@@ -394,6 +398,8 @@ pub struct Shown {
     pub error: Option<String>,
     /// Counts.
     pub stats: Stats,
+    /// How long an address rests after it was handed back, as the guest is set; 0: not at all.
+    pub cooling_period_ms: u64,
     /// Interfaces by device number then id, with their addresses and whose they are.
     pub enis: Vec<crate::guests::ipam::Eni>,
     /// Allocations whose address no interface has, by address.

@@ -1,12 +1,12 @@
-//! Runs as a controller: what changes is queued by key, each key's instance is called, what it did is told.
+//! Runs what the configuration names: Services and pod addresses side by side in one process, either of them alone, once or
+//! until it is stopped.
 //!
-//! The loop alone decides what runs when, and it does no work itself: jobs run beside it, one key never twice at once. A
-//! job begins while fewer than `workers` calls are awake; one that sleeps keeps nobody waiting.
+//! Here is only what the two have in common: how they begin, how they are stopped, and what they come to. What each does
+//! is in `services.rs` and in [`crate::ipam`].
 //!
 //! ```text
-//! manifests -> objects -> controller -> job (work.rs) -> status, known keys
-//!                 ^                       |
-//!                 +------ done -----------+
+//! stop ---+-> services (manifests -> objects -> controller -> jobs) ---+-> Ended
+//!         +-> pod addresses (interfaces, spool, socket -> instance) ---+
 //! ```
 
 mod files;
@@ -14,56 +14,39 @@ mod instances;
 mod interrupt;
 mod known;
 mod lock;
+mod services;
 mod setup;
 pub(crate) mod wishes;
 pub(crate) mod work;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::convert::Infallible;
 
 use serde::Serialize;
-use tokio::task::{JoinError, JoinSet};
-use tokio::time::{Instant, MissedTickBehavior};
-use trueup_capabilities::meter::Effects;
-use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSettings};
+use tokio::sync::{mpsc, watch as channel};
 
 pub use self::instances::{Instances, OpenError};
 pub use self::known::KnownKeys;
 pub use self::lock::StateLock;
-pub use self::setup::{Setup, SetupError};
+pub(crate) use self::services::nothing_there;
+pub use self::setup::{Ground, Setup, SetupError};
 
-use self::interrupt::Interrupt;
-use self::wishes::Wishes;
-use self::work::{Done, End, Job, Live, Shared};
-use crate::config::{Config, Source};
-use crate::guests::lbaas::adapter::{self, Key};
-use crate::guests::lbaas::{self, AddressPorts, Desired};
+use self::services::{Input, Services};
+use self::setup::Addresses;
+use crate::config::{Config, EnisFrom, Ipam};
+use crate::ipam::{self, Enis};
 use crate::registry::Registry;
-use crate::sources::Objects;
-use crate::sources::manifests::{self, Batch, Batches};
+use crate::sources::enis;
 
 /// With `--once`, a key that failed so often is given up.
 pub const FAILURES_MAX_ONCE: u32 = 5;
-
-/// So many instances are kept for their next call; the one that rested longest is let go for another, and rebuilt from
-/// its recording when its key changes again.
-const IDLE_INSTANCES_MAX: usize = 256;
-
-/// So many calls may be in work at once, those that sleep included: the engine's pool has room for more, with what rests.
-const JOBS_MAX: usize = 256;
-
-/// How often instances at rest are looked at for what is to be brought to the disk.
-const SYNC: Duration = Duration::from_secs(1);
-
-/// A call that asks a backend when the host is stopped may end in its own time, up to this long.
-const STOP_GRACE: Duration = Duration::from_secs(20);
 
 /// What a run tells whoever watches it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    /// A manifest can't be read, or is not used.
+    /// A manifest can't be read, or is not used; or the list of network interfaces can't be read any more.
     Problem(String),
     /// A key's objects are kept though no manifest names it, since one that can't be read may.
     Held {
@@ -92,9 +75,11 @@ pub enum Event {
         /// When it is tried again; none: given up.
         again_in_ms: Option<u64>,
     },
+    /// Something about pod addresses.
+    Ipam(ipam::Event),
 }
 
-/// What a run came to.
+/// What a run of Services came to.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
     /// Keys that are as they should be.
@@ -113,12 +98,15 @@ pub struct Summary {
     pub cut_short: Option<String>,
 }
 
-/// Why the loop ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum LoopEnd {
-    NothingLeft,
-    Stopped,
-    SourceEnded,
+/// What a run came to: each of what the configuration names.
+#[derive(Debug, Default)]
+pub struct Ended {
+    /// The Services.
+    pub services: Option<Summary>,
+    /// Pod addresses, where the run was to end by itself.
+    pub addresses: Option<ipam::Summary>,
+    /// Why pod addresses could not be begun with, which ended a run that would have gone on.
+    pub error: Option<SetupError>,
 }
 
 impl Summary {
@@ -156,19 +144,12 @@ pub async fn once(
     registry: &Registry,
     stop: impl Future<Output = ()>,
     tell: impl FnMut(Event),
-) -> Result<Summary, SetupError> {
-    let Source::Manifests(folder) = &config.source;
-    let snapshot = manifests::load(folder).map_err(SetupError::misused)?;
-    let all = Batch {
-        changes: Objects::default().changes_to(&snapshot.objects),
-        new_problems: snapshot.problems.clone(),
-        complete: snapshot.is_complete(),
-        problems: snapshot.problems,
-    };
-    drive(config, registry, Input::Once(all), stop, tell).await
+) -> Result<Ended, SetupError> {
+    run(config, registry, Extent::Once, stop, tell).await
 }
 
-/// Runs until `stop`, watching the source.
+/// Runs until `stop`, watching the sources. What can't go on ends the other too: a host of which half is left looks alive
+/// to whoever would start it again.
 ///
 /// # Errors
 /// Where nothing could be begun.
@@ -177,471 +158,182 @@ pub async fn watch(
     registry: &Registry,
     stop: impl Future<Output = ()>,
     tell: impl FnMut(Event),
-) -> Result<Summary, SetupError> {
-    let Source::Manifests(folder) = &config.source;
-    let batches = manifests::watch(folder).map_err(SetupError::misused)?;
-    drive(config, registry, Input::Watched(batches), stop, tell).await
+) -> Result<Ended, SetupError> {
+    run(config, registry, Extent::UntilStopped, stop, tell).await
 }
 
-/// What the source says: all at once, or as it changes.
-enum Input {
-    Once(Batch),
-    Watched(Batches),
+/// How far a run goes by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    Once,
+    UntilStopped,
 }
 
-async fn drive(
+async fn run(
     config: &Config,
     registry: &Registry,
-    input: Input,
+    extent: Extent,
     stop: impl Future<Output = ()>,
     tell: impl FnMut(Event),
-) -> Result<Summary, SetupError> {
-    let setup = Setup::new(config, registry).await?;
-    let mut driver = Driver::new(config, &setup, matches!(input, Input::Once(_)), tell)?;
-    let batches = match input {
-        Input::Once(all) => {
-            driver.take_in(all);
-            None
-        }
-        Input::Watched(batches) => Some(batches),
+) -> Result<Ended, SetupError> {
+    // Both tell from this one task, and nothing waits while it tells.
+    let tell = RefCell::new(tell);
+    let tell = |event: Event| (tell.borrow_mut())(event);
+    let ground = Ground::new(config)?;
+    let pods = match &config.ipam {
+        Some(ipam) => Some(Pods::new(config, ipam, &ground, registry, extent).await?),
+        None => None,
     };
-    let end = driver.run(batches, stop).await;
-    let summary = driver.summary(end);
-    if let Some(engine) = setup.simulated_engine {
+    let (input, setup) = match &config.lbaas {
+        Some(lbaas) => {
+            let input = match extent {
+                Extent::Once => Input::once(&lbaas.source),
+                Extent::UntilStopped => Input::watched(&lbaas.source),
+            }?;
+            let setup = Setup::new(config, lbaas, &ground, registry).await?;
+            (Some((lbaas, input)), Some(setup))
+        }
+        None => (None, None),
+    };
+    let services = match (input, &setup) {
+        (Some((lbaas, input)), Some(setup)) => {
+            let services = Services::new(config, lbaas, setup, extent == Extent::Once, tell)?;
+            Some((services, input))
+        }
+        _ => None,
+    };
+
+    let stopping = channel::Sender::new(false);
+    let stopped = || {
+        let mut wanted = stopping.subscribe();
+        async move {
+            // The sender outlives both.
+            _ = wanted.wait_for(|wanted| *wanted).await;
+        }
+    };
+    let end_all = || {
+        if extent == Extent::UntilStopped {
+            stopping.send_replace(true);
+        }
+    };
+    let services = async {
+        let (services, input) = services?;
+        let summary = services.run(input, stopped()).await;
+        end_all();
+        Some(summary)
+    };
+    let addresses = async {
+        let ended = pods?.run(stopped(), tell).await;
+        end_all();
+        Some(ended)
+    };
+    let relay = async {
+        stop.await;
+        stopping.send_replace(true);
+        std::future::pending::<Infallible>().await
+    };
+    let (services, addresses) = tokio::select! {
+        ended = async { tokio::join!(services, addresses) } => ended,
+        never = relay => match never {},
+    };
+    if let Some(engine) = setup.and_then(|setup| setup.simulated_engine) {
         engine.stop().await;
     }
-    Ok(summary)
+    let (addresses, error) = match addresses {
+        Some(Ok(summary)) => (summary, None),
+        Some(Err(error)) => (None, Some(error)),
+        None => (None, None),
+    };
+    Ok(Ended {
+        services,
+        addresses,
+        error,
+    })
 }
 
-/// A job in work, as the loop sees it.
-struct Running {
-    interrupt: Arc<Interrupt>,
-    desired: Option<Desired>,
+/// Pod addresses, ready to be served.
+struct Pods {
+    settings: ipam::Settings,
+    addresses: Addresses,
+    interfaces: Interfaces,
 }
 
-/// The loop's state.
-struct Driver<'a, T> {
-    setup: &'a Setup,
-    shared: Arc<Shared>,
-    seed: u64,
-    workers: usize,
-    once: bool,
-    tell: T,
-    /// The queue's time counts from here: a clock that is set does not touch it.
-    started: Instant,
-    controller: Controller<Key>,
-    wishes: Wishes,
-    problems: Vec<String>,
-    /// Keys that nobody wishes for, while that may be for want of a manifest that can be read.
-    held: BTreeSet<Key>,
-    jobs: JoinSet<Done>,
-    /// Whose job a task is, for one that ends without a result.
-    tasks: HashMap<tokio::task::Id, Key>,
-    running: BTreeMap<Key, Running>,
-    /// Instances at rest, and in which order they came to rest.
-    idle: BTreeMap<Key, (u64, Live)>,
-    idle_order: BTreeMap<u64, Key>,
-    rests: u64,
-    /// How each key stands after its last job.
-    standing: BTreeMap<Key, Result<(), String>>,
-    effects: Effects,
+/// This node's network interfaces: as they are, or as they change.
+enum Interfaces {
+    Once(Enis),
+    Watched {
+        enis: channel::Receiver<Enis>,
+        /// None: nothing is ever wrong with them.
+        problems: Option<mpsc::UnboundedReceiver<String>>,
+    },
 }
 
-impl<'a, T: FnMut(Event)> Driver<'a, T> {
-    fn new(config: &Config, setup: &'a Setup, once: bool, tell: T) -> Result<Self, SetupError> {
-        let known = KnownKeys::load(&config.state_dir.join("keys").join(lbaas::NAME));
-        let known = known.map_err(|error| SetupError::Misused(format!("reading the known keys: {error}")))?;
-        let wishes = Wishes::new(config.lbaas.adapter.clone(), &config.state_dir).map_err(SetupError::misused)?;
-        let run = &config.run;
-        let backoff = Backoff {
-            initial_ms: run.backoff_initial_ms,
-            max_ms: run.backoff_max_ms,
-            ..Backoff::default()
-        };
-        let shared = Shared {
-            instances: Arc::clone(&setup.instances),
-            known: Mutex::new(known),
-            settings: config.lbaas.adapter.clone(),
-            sleepers: Arc::default(),
-            status_dir: config.state_dir.join("status"),
-        };
+impl Interfaces {
+    /// # Errors
+    /// Where there is no list to begin with.
+    fn new(from: &EnisFrom, extent: Extent) -> Result<Self, SetupError> {
+        Ok(match (from, extent) {
+            (EnisFrom::Given(enis), Extent::Once) => Self::Once(enis.clone()),
+            (EnisFrom::Given(enis), Extent::UntilStopped) => Self::Watched {
+                // Without a sender there is never news.
+                enis: channel::Sender::new(enis.clone()).subscribe(),
+                problems: None,
+            },
+            (EnisFrom::File(file), Extent::Once) => Self::Once(enis::load(file).map_err(SetupError::misused)?),
+            (EnisFrom::File(file), Extent::UntilStopped) => {
+                let enis::Watched { enis, problems } = enis::watch(file).map_err(SetupError::misused)?;
+                Self::Watched {
+                    enis,
+                    problems: Some(problems),
+                }
+            }
+        })
+    }
+}
+
+impl Pods {
+    async fn new(
+        config: &Config,
+        ipam: &Ipam,
+        ground: &Ground,
+        registry: &Registry,
+        extent: Extent,
+    ) -> Result<Self, SetupError> {
         Ok(Self {
-            setup,
-            shared: Arc::new(shared),
-            seed: config.seed,
-            workers: usize::try_from(run.workers).unwrap_or(usize::MAX),
-            once,
-            tell,
-            started: Instant::now(),
-            controller: Controller::new(
-                ControllerSettings {
-                    backoff,
-                    resync_ms: if once { 0 } else { run.resync_ms },
-                },
-                config.seed,
-            ),
-            wishes,
-            problems: Vec::new(),
-            held: BTreeSet::new(),
-            jobs: JoinSet::new(),
-            tasks: HashMap::new(),
-            running: BTreeMap::new(),
-            idle: BTreeMap::new(),
-            idle_order: BTreeMap::new(),
-            rests: 0,
-            standing: BTreeMap::new(),
-            effects: Effects::default(),
+            settings: ipam.adapter.clone(),
+            interfaces: Interfaces::new(&ipam.enis, extent)?,
+            addresses: Addresses::new(config, ipam, ground, registry).await?,
         })
     }
 
-    /// Milliseconds since the start, however the machine's clock is set meanwhile.
-    fn now_ms(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
-    }
-
-    /// Runs until it is told to stop, or, once, until nothing is left to do.
-    async fn run(&mut self, mut batches: Option<Batches>, stop: impl Future<Output = ()>) -> LoopEnd {
-        let mut stop = std::pin::pin!(stop);
-        let sleepers = Arc::clone(&self.shared.sleepers);
-        let mut sync = tokio::time::interval(SYNC);
-        sync.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let end = loop {
-            self.start_jobs();
-            if self.once && self.controller.is_idle() {
-                break LoopEnd::NothingLeft;
-            }
-            let due_ms = self.controller.next_due_ms().filter(|_| self.has_room());
-            // Without anything due, jobs and changes wake the loop; the hour is for nobody.
-            let pause = due_ms.map_or(Duration::from_secs(3600), |due_ms| {
-                Duration::from_millis(due_ms.saturating_sub(self.now_ms()))
-            });
-            tokio::select! {
-                biased;
-                () = &mut stop => break LoopEnd::Stopped,
-                Some(done) = self.jobs.join_next_with_id() => self.finish(done),
-                batch = next(&mut batches) => match batch {
-                    Some(batch) => self.take_in(batch),
-                    None => break LoopEnd::SourceEnded,
-                },
-                () = sleepers.more() => {}
-                () = tokio::time::sleep(pause) => {}
-                _ = sync.tick() => self.sync_idle(),
-            }
-        };
-        self.drain().await;
-        end
-    }
-
-    /// Lets what runs come to an end: what sleeps at once, what asks a backend in its own time, within limits.
-    async fn drain(&mut self) {
-        for running in self.running.values() {
-            running.interrupt.want();
-        }
-        let until = Instant::now() + STOP_GRACE;
-        while let Ok(Some(done)) = tokio::time::timeout_at(until, self.jobs.join_next_with_id()).await {
-            self.finish(done);
-        }
-        if !self.jobs.is_empty() {
-            tracing::warn!(
-                "{} calls did not end within {} s: their recordings end inside the call",
-                self.jobs.len(),
-                STOP_GRACE.as_secs()
-            );
-            self.jobs.shutdown().await;
-        }
-        for (_, live) in self.idle.values_mut() {
-            live.sync();
-        }
-    }
-
-    fn sync_idle(&mut self) {
-        for (key, (_, live)) in &mut self.idle {
-            if let Err(error) = live.sync_if_due() {
-                tracing::warn!(instance = %key, "{error}");
-            }
-        }
-    }
-
-    fn known(&self) -> MutexGuard<'_, KnownKeys> {
-        self.shared.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes in what the source says: objects, and what can't be read.
-    fn take_in(&mut self, batch: Batch) {
-        for problem in &batch.new_problems {
-            (self.tell)(Event::Problem(problem.to_string()));
-        }
-        self.problems = batch.problems.iter().map(ToString::to_string).collect();
-        let has_keys = self.known().keys().next().is_some();
-        let mut changed = self.wishes.take_in(&batch.changes, batch.complete, has_keys);
-        if changed.is_empty {
-            self.problems.push(nothing_there());
-            (self.tell)(Event::Problem(nothing_there()));
-        }
-        for note in &changed.notes {
-            tracing::warn!("{note}");
-        }
-        if let Err(error) = self.wishes.remember() {
-            tracing::warn!("the servers are not remembered for the next start: {error}");
-        }
-        if changed.completed {
-            // What went away while the host was down, or while a manifest could not be read.
-            changed.affected.extend(self.gone());
-        } else if !self.wishes.is_complete() {
-            for key in self.gone() {
-                self.hold(key);
-            }
-        }
-        let now_ms = self.now_ms();
-        for key in changed.affected {
-            if let Some(running) = self.running.get(&key) {
-                // The same wish is on its way already.
-                if self.wishes.wish(&key).and_then(Result::ok) != running.desired {
-                    running.interrupt.want();
+    /// Runs to its end; the summary of one that was to end by itself.
+    async fn run(
+        self,
+        stop: impl Future<Output = ()>,
+        tell: impl Fn(Event),
+    ) -> Result<Option<ipam::Summary>, SetupError> {
+        let Addresses { instances, backends } = self.addresses;
+        let tell_of_pods = |event| tell(Event::Ipam(event));
+        match self.interfaces {
+            Interfaces::Once(enis) => ipam::once(self.settings, instances, backends, enis, stop, tell_of_pods)
+                .await
+                .map(Some),
+            Interfaces::Watched { enis, problems } => {
+                let serving = ipam::serve(self.settings, instances, backends, enis, stop, tell_of_pods);
+                tokio::select! {
+                    served = serving => served.map(|()| None),
+                    never = tell_problems(problems, &tell) => match never {},
                 }
             }
-            if let Err(error) = self.controller.changed(&key, now_ms) {
-                tracing::error!(%key, "{error}");
-                self.standing.insert(key, Err(error.to_string()));
-            }
-        }
-    }
-
-    /// Keys that have objects and are not wished for any more.
-    fn gone(&self) -> Vec<Key> {
-        let known = self.known();
-        let keys = known.keys().filter_map(|key| key.split_once('/'));
-        let keys = keys.map(|(namespace, name)| Key {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        });
-        keys.filter(|key| self.wishes.wish(key).is_none()).collect()
-    }
-
-    /// Nothing is taken for gone while a manifest that may hold it can't be read.
-    fn hold(&mut self, key: Key) {
-        if self.held.insert(key.clone()) {
-            (self.tell)(Event::Held { key: key.to_string() });
-        }
-    }
-
-    fn has_room(&self) -> bool {
-        let awake = self.jobs.len().saturating_sub(self.shared.sleepers.count());
-        awake < self.workers && self.jobs.len() < JOBS_MAX
-    }
-
-    fn start_jobs(&mut self) {
-        while self.has_room() {
-            let Some(key) = self.controller.take_ready(self.now_ms()) else {
-                return;
-            };
-            match self.wishes.wish(&key) {
-                Some(Err(error)) => self.refuse(key, error),
-                Some(Ok(desired)) => self.start(key, Some(desired)),
-                None if self.wishes.is_complete() => self.start(key, None),
-                None => {
-                    self.hold(key.clone());
-                    self.controller.forget(&key);
-                    self.controller.done(&key, Outcome::Success, self.now_ms());
-                }
-            }
-        }
-    }
-
-    /// What should be can't be said: nothing changes until the input does.
-    fn refuse(&mut self, key: Key, error: String) {
-        self.controller.done(&key, Outcome::Success, self.now_ms());
-        let is_new = self
-            .standing
-            .get(&key)
-            .is_none_or(|standing| standing.as_ref().err() != Some(&error));
-        if is_new {
-            (self.tell)(Event::Failed {
-                key: key.to_string(),
-                error: error.clone(),
-                again_in_ms: None,
-            });
-        }
-        self.standing.insert(key, Err(error));
-    }
-
-    fn start(&mut self, key: Key, desired: Option<Desired>) {
-        self.held.remove(&key);
-        let places = self.known().places(&key.to_string());
-        if let Some(desired) = &desired
-            && !places.contains_key(&desired.service_uid)
-            && desired.service_uid == adapter::made_uid(&key, self.wishes.settings())
-        {
-            tracing::info!(%key, "the Service has no metadata.uid: its objects carry {}", desired.service_uid);
-        }
-        let is_moved = |uid: &&String| self.wishes.owner(uid).is_some_and(|owner| *owner != key);
-        let moved = places.keys().filter(is_moved).cloned().collect();
-        let live = self.idle.remove(&key).map(|(rest, live)| {
-            self.idle_order.remove(&rest);
-            live
-        });
-        let interrupt = live
-            .as_ref()
-            .map_or_else(Interrupt::new, |live| Arc::clone(&live.interrupt));
-        interrupt.clear();
-        self.running.insert(
-            key.clone(),
-            Running {
-                interrupt: Arc::clone(&interrupt),
-                desired: desired.clone(),
-            },
-        );
-        let backends = self.setup.backends(self.seed, &key.to_string());
-        let job = Job {
-            key: key.clone(),
-            desired,
-            places,
-            moved,
-            live,
-            interrupt,
-        };
-        let task = self.jobs.spawn(work::run(Arc::clone(&self.shared), job, backends));
-        self.tasks.insert(task.id(), key);
-    }
-
-    fn finish(&mut self, done: Result<(tokio::task::Id, Done), JoinError>) {
-        let done = match done {
-            Ok((id, done)) => {
-                self.tasks.remove(&id);
-                done
-            }
-            Err(error) => {
-                // A defect of the host, or a job that was given up: its key fails, the others go on.
-                let Some(key) = self.tasks.remove(&error.id()) else {
-                    return;
-                };
-                let end = End::Failed {
-                    error: format!("its job ended without a result: {error}"),
-                    retry_after_ms: None,
-                };
-                Done {
-                    key,
-                    live: None,
-                    end,
-                    effects: Effects::default(),
-                    in_service: Vec::new(),
-                }
-            }
-        };
-        let Done {
-            key,
-            live,
-            end,
-            effects,
-            in_service,
-        } = done;
-        self.running.remove(&key);
-        self.effects.created += effects.created;
-        self.effects.destroyed += effects.destroyed;
-        if let Some(live) = live {
-            self.rest(key.clone(), live);
-        }
-        let now_ms = self.now_ms();
-        let due_ms = self.controller.done(&key, end.outcome(), now_ms);
-        match end {
-            End::Interrupted => {}
-            End::True { gone } => {
-                let in_service = in_service
-                    .into_iter()
-                    .map(|AddressPorts { address, ports }| (address, ports))
-                    .collect();
-                (self.tell)(Event::True {
-                    key: key.to_string(),
-                    gone,
-                    created: effects.created,
-                    destroyed: effects.destroyed,
-                    in_service,
-                });
-                self.standing.insert(key.clone(), Ok(()));
-                if gone {
-                    self.forget(&key);
-                }
-            }
-            End::Failed { error, .. } => {
-                let failures = self.controller.status(&key).map_or(0, |status| status.failures);
-                let given_up = self.once && failures >= FAILURES_MAX_ONCE;
-                if given_up {
-                    self.controller.forget(&key);
-                }
-                let again_in_ms = due_ms.filter(|_| !given_up).map(|due_ms| due_ms.saturating_sub(now_ms));
-                (self.tell)(Event::Failed {
-                    key: key.to_string(),
-                    error: error.clone(),
-                    again_in_ms,
-                });
-                self.standing.insert(key, Err(error));
-            }
-        }
-    }
-
-    /// Nothing is left of a key, unless it came back meanwhile.
-    fn forget(&mut self, key: &Key) {
-        self.let_go(key);
-        if self.wishes.wish(key).is_some() {
-            return;
-        }
-        self.controller.forget(key);
-        if !self.once {
-            self.standing.remove(key);
-        }
-        if let Err(error) = self.shared.instances.forget(&key.to_string()) {
-            tracing::warn!(%key, "its state is not removed: {error}");
-        }
-    }
-
-    fn rest(&mut self, key: Key, live: Live) {
-        self.rests += 1;
-        self.idle_order.insert(self.rests, key.clone());
-        self.idle.insert(key, (self.rests, live));
-        if self.idle.len() > IDLE_INSTANCES_MAX
-            && let Some((_, longest)) = self.idle_order.pop_first()
-        {
-            self.let_go(&longest);
-        }
-    }
-
-    fn let_go(&mut self, key: &Key) {
-        if let Some((rest, mut live)) = self.idle.remove(key) {
-            self.idle_order.remove(&rest);
-            live.sync();
-        }
-    }
-
-    fn summary(&self, end: LoopEnd) -> Summary {
-        let failed = self
-            .standing
-            .iter()
-            .filter_map(|(key, standing)| Some((key.to_string(), standing.clone().err()?)));
-        Summary {
-            succeeded: self.standing.values().filter(|standing| standing.is_ok()).count(),
-            failed: failed.collect(),
-            created: self.effects.created,
-            destroyed: self.effects.destroyed,
-            problems: self.problems.clone(),
-            held: self.held.iter().map(ToString::to_string).collect(),
-            cut_short: match end {
-                LoopEnd::Stopped if self.once => Some("stopped before its end".to_owned()),
-                LoopEnd::SourceEnded => Some("the source can't be watched any more".to_owned()),
-                LoopEnd::NothingLeft | LoopEnd::Stopped => None,
-            },
         }
     }
 }
 
-/// Said where a source has not a single object, though there are some that it once asked for.
-pub(crate) fn nothing_there() -> String {
-    "the manifests hold no object at all: nothing is removed; leave one, such as a Node, where that is what you want"
-        .to_owned()
-}
-
-async fn next(batches: &mut Option<Batches>) -> Option<Batch> {
-    match batches {
-        Some(batches) => batches.recv().await,
-        None => std::future::pending().await,
+async fn tell_problems(problems: Option<mpsc::UnboundedReceiver<String>>, tell: &impl Fn(Event)) -> Infallible {
+    if let Some(mut problems) = problems {
+        while let Some(problem) = problems.recv().await {
+            tell(Event::Problem(problem));
+        }
     }
+    std::future::pending().await
 }

@@ -1,4 +1,5 @@
-//! What a run and a plan need before they begin: the guest, the Engine, and where state is kept.
+//! What a run and a plan need before they begin: guests, the Engine, the storage of pod addresses, and where state is
+//! kept.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -6,9 +7,11 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use trueup_capabilities::bindings::host::metrics::Label;
+use trueup_capabilities::checkpoint::{OpenError, Store, database, file, json_file, simulated};
 use trueup_capabilities::clock::SystemClock;
+use trueup_capabilities::cri::remote::{self, Remote};
 use trueup_capabilities::faults::Faults;
-use trueup_capabilities::grants::Access;
+use trueup_capabilities::grants::{Access, OWN, SANDBOXES};
 use trueup_capabilities::lbaas::anexia::{Anexia, RequestMetrics, Token};
 use trueup_capabilities::lbaas::server::SimulatedEngine;
 use trueup_capabilities::lbaas::simulated::Simulated;
@@ -20,8 +23,8 @@ use trueup_engine::{Engine, Options as EngineOptions};
 use trueup_journal::{Event, Files, OPEN_FILES_MAX, Tape};
 
 use super::instances::Instances;
-use crate::config::{Config, GuestRef, LbaasBackend, LbaasSim, TokenAt};
-use crate::guests::lbaas;
+use crate::config::{CheckpointAt, Config, Guest, GuestRef, Ipam, Lbaas, LbaasBackend, LbaasSim, TokenAt};
+use crate::guests::{ipam, lbaas};
 use crate::instance::{Instance, Start};
 use crate::registry::{Reference, Registry};
 
@@ -48,7 +51,77 @@ impl SetupError {
     }
 }
 
-/// Everything that a run or a plan works with.
+/// What all guests of one process share.
+pub struct Ground {
+    /// Compiles and limits.
+    pub engine: Engine,
+    /// All metrics of this process.
+    pub metrics: Arc<Metrics>,
+    /// The recordings that are open.
+    pub files: Files,
+}
+
+impl Ground {
+    /// An engine that keeps what it compiles in the state folder.
+    ///
+    /// # Errors
+    /// Where this machine can't run guests.
+    pub fn new(config: &Config) -> Result<Self, SetupError> {
+        let options = EngineOptions {
+            cache_dir: Some(config.state_dir.join("cache")),
+            ..EngineOptions::default()
+        };
+        Ok(Self {
+            engine: Engine::new(&options).map_err(SetupError::misused)?,
+            metrics: Arc::default(),
+            files: Files::new(OPEN_FILES_MAX),
+        })
+    }
+
+    /// Loads a guest, and has it accept its settings.
+    async fn instances(
+        &self,
+        config: &Config,
+        registry: &Registry,
+        name: &'static str,
+        world: &'static str,
+        guest: &Guest,
+    ) -> Result<Instances, SetupError> {
+        let reference = match &guest.reference {
+            GuestRef::Builtin { name, version } => Reference::Builtin {
+                name: name.clone(),
+                version: version.to_string(),
+            },
+            GuestRef::File(file) => Reference::File(file.clone()),
+        };
+        let program = registry
+            .program(&self.engine, &reference)
+            .map_err(SetupError::misused)?;
+        if program.world.name != world {
+            return Err(SetupError::Misused(format!(
+                "[guests.{name}]: guest `{}@{}` is of the world {}, must be of {world}",
+                program.guest.name, program.guest.version, program.world.name
+            )));
+        }
+        let mut instances = Instances {
+            engine: self.engine.clone(),
+            program,
+            settings: guest.settings.clone(),
+            grants: guest.grants.clone(),
+            limits: guest.limits,
+            initial: String::new(),
+            state_dir: config.state_dir.clone(),
+            name,
+            record: config.journal.record,
+            journal: config.journal.options,
+            files: self.files.clone(),
+        };
+        instances.initial = initial_state(&instances).await?;
+        Ok(instances)
+    }
+}
+
+/// Everything that a run or a plan of Services works with.
 pub struct Setup {
     /// Opens instances.
     pub instances: Arc<Instances>,
@@ -67,48 +140,22 @@ impl Setup {
     ///
     /// # Errors
     /// One line: what can't be used.
-    pub async fn new(config: &Config, registry: &Registry) -> Result<Self, SetupError> {
-        let metrics = Arc::new(Metrics::default());
-        let options = EngineOptions {
-            cache_dir: Some(config.state_dir.join("cache")),
-            ..EngineOptions::default()
-        };
-        let engine = Engine::new(&options).map_err(SetupError::misused)?;
-        let guest = &config.lbaas.guest;
-        let reference = match &guest.reference {
-            GuestRef::Builtin { name, version } => Reference::Builtin {
-                name: name.clone(),
-                version: version.to_string(),
-            },
-            GuestRef::File(file) => Reference::File(file.clone()),
-        };
-        let program = registry.program(&engine, &reference).map_err(SetupError::misused)?;
-        let mut instances = Instances {
-            engine,
-            program,
-            settings: guest.settings.clone(),
-            grants: guest.grants.clone(),
-            limits: guest.limits,
-            initial: String::new(),
-            state_dir: config.state_dir.clone(),
-            name: lbaas::NAME,
-            record: config.journal.record,
-            journal: config.journal.options,
-            files: Files::new(OPEN_FILES_MAX),
-        };
-        warn_of_missing_grants(config);
-        instances.initial = initial_state(&instances).await?;
-        let simulated_engine = match &config.lbaas.sim {
+    pub async fn new(config: &Config, lbaas: &Lbaas, ground: &Ground, registry: &Registry) -> Result<Self, SetupError> {
+        warn_of_missing_grants(lbaas);
+        let instances = ground
+            .instances(config, registry, lbaas::NAME, lbaas::WORLD, &lbaas.guest)
+            .await?;
+        let simulated_engine = match &lbaas.sim {
             Some(sim) => Some(start_engine(sim).await?),
             None => None,
         };
         let address = simulated_engine.as_ref().map(SimulatedEngine::local_addr);
-        let (api, anexia) = connect(config, address, &metrics)?;
+        let (api, anexia) = connect(lbaas, address, &ground.metrics)?;
         Ok(Self {
             instances: Arc::new(instances),
             api,
             anexia,
-            metrics,
+            metrics: Arc::clone(&ground.metrics),
             simulated_engine,
         })
     }
@@ -132,10 +179,10 @@ pub(super) fn stream_of(key: &str) -> u64 {
 }
 
 /// A guest without a grant for what it will be asked to do fails at each call: said once, at the start.
-fn warn_of_missing_grants(config: &Config) {
-    for load_balancer in &config.lbaas.adapter.load_balancers {
+fn warn_of_missing_grants(lbaas: &Lbaas) {
+    for load_balancer in &lbaas.adapter.load_balancers {
         for access in [Access::Read, Access::Write] {
-            if !config.lbaas.guest.grants.allow(lbaas::NAME, access, load_balancer) {
+            if !lbaas.guest.grants.allow(lbaas::NAME, access, load_balancer) {
                 tracing::warn!(
                     "[guests.lbaas] has no grant to {access} load balancer `{load_balancer}` of [adapter.lbaas]: its calls will be refused"
                 );
@@ -181,11 +228,95 @@ async fn initial_state(instances: &Instances) -> Result<String, SetupError> {
     Ok(snapshot)
 }
 
+/// What serves pod addresses: who decides, and what answers it.
+pub(super) struct Addresses {
+    pub(super) instances: Instances,
+    pub(super) backends: Backends,
+}
+
+impl Addresses {
+    /// Loads the guest, has it accept its settings, and opens its storage.
+    ///
+    /// # Errors
+    /// One line: what can't be used.
+    pub(super) async fn new(
+        config: &Config,
+        ipam: &Ipam,
+        ground: &Ground,
+        registry: &Registry,
+    ) -> Result<Self, SetupError> {
+        warn_of_missing_ipam_grants(ipam);
+        let guest = Guest {
+            settings: crate::ipam::guest_settings(ipam.guest.settings.clone()),
+            ..ipam.guest.clone()
+        };
+        let instances = ground
+            .instances(config, registry, ipam::NAME, ipam::WORLD, &guest)
+            .await?;
+        let backends = Backends {
+            random: Arc::new(Seeded::new(config.seed, stream_of(&ipam.adapter.instance))),
+            metrics: Arc::clone(&ground.metrics),
+            checkpoint: Some(open_store(&ipam.checkpoint, &ipam.adapter.instance, &ground.metrics)?),
+            sandboxes: Some(Arc::new(Remote::new(remote::Settings {
+                socket: ipam.runtime_socket.clone(),
+                ..remote::Settings::default()
+            }))),
+            ..Backends::default()
+        };
+        Ok(Self { instances, backends })
+    }
+}
+
+/// A guest without a grant for what it will be asked to do fails at each call: said once, at the start.
+fn warn_of_missing_ipam_grants(ipam: &Ipam) {
+    let grants = &ipam.guest.grants;
+    for access in [Access::Read, Access::Write] {
+        if !grants.allow("checkpoint", access, OWN) {
+            tracing::warn!(
+                "[guests.ipam] has no grant to {access} its checkpoint (`checkpoint = {{ {access} = [\"{OWN}\"] }}`): its calls will be refused"
+            );
+        }
+    }
+    if ipam.reads_from_runtime() && !grants.allow("cri", Access::Read, SANDBOXES) {
+        tracing::warn!(
+            "[guests.ipam] has no grant to read the container runtime (`cri = {{ read = [\"{SANDBOXES}\"] }}`), where \
+             phase 1 reads: its calls will be refused"
+        );
+    }
+}
+
+/// Opens the storage of an instance, which is its own until it is dropped.
+fn open_store(at: &CheckpointAt, instance: &str, metrics: &Arc<Metrics>) -> Result<Arc<dyn Store>, SetupError> {
+    let store: Result<Arc<dyn Store>, OpenError> = match at.clone() {
+        CheckpointAt::File {
+            path,
+            shared_sync,
+            keep_generations,
+        } => {
+            let settings = file::Settings {
+                path,
+                keep_generations,
+                shared_sync,
+            };
+            file::File::open(settings, Arc::clone(metrics)).map(|store| Arc::new(store) as _)
+        }
+        CheckpointAt::Database { path, keep_generations } => {
+            database::Database::open(&path, instance, keep_generations).map(|store| Arc::new(store) as _)
+        }
+        CheckpointAt::JsonFile { path, keep_generations } => {
+            let settings = json_file::Settings { path, keep_generations };
+            json_file::JsonFile::open(settings).map(|store| Arc::new(store) as _)
+        }
+        CheckpointAt::Simulated => Ok(Arc::new(simulated::Simulated::new(Arc::default(), None))),
+    };
+    store.map_err(SetupError::failed)
+}
+
 /// The Engine, and the same where it is one over HTTP.
 type Connected = (Arc<dyn Api>, Option<Arc<Anexia>>);
 
-fn connect(config: &Config, simulated: Option<SocketAddr>, metrics: &Arc<Metrics>) -> Result<Connected, SetupError> {
-    match &config.lbaas.backend {
+fn connect(lbaas: &Lbaas, simulated: Option<SocketAddr>, metrics: &Arc<Metrics>) -> Result<Connected, SetupError> {
+    match &lbaas.backend {
         LbaasBackend::Anexia(backend) => {
             let settings = backend.settings(simulated);
             let token = Token::read(&settings).map_err(SetupError::misused)?;
@@ -198,7 +329,7 @@ fn connect(config: &Config, simulated: Option<SocketAddr>, metrics: &Arc<Metrics
         }
         LbaasBackend::Simulated => {
             let engine = Simulated::new(Arc::new(SystemClock), Arc::new(Faults::default()), 0);
-            for identifier in &config.lbaas.adapter.load_balancers {
+            for identifier in &lbaas.adapter.load_balancers {
                 engine.put_load_balancer(identifier.clone(), State::Ok);
             }
             Ok((Arc::new(engine), None))

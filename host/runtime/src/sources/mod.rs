@@ -1,12 +1,14 @@
 //! What should be, as sources deliver it: Kubernetes objects, and the changes between one look and the next.
 //!
 //! The model alone: where objects come from is the business of the modules below, what they mean that of the adapters
-//! in `guests/`. Objects are shared, so that a snapshot or a change is cheap to hand on.
+//! in `guests/`. Objects are shared, so that a snapshot or a change is cheap to hand on. Apart from them stands the list
+//! of this node's network interfaces, in `enis`: those are no objects of Kubernetes.
 //!
 //! ```text
 //! manifests -> changes -> Objects -> adapter -> desired
 //! ```
 
+pub mod enis;
 pub mod manifests;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,238 @@
+//! Prints the README's table of pod addresses: each cost as a ratio, both sides measured in one run, on one disk.
+//!
+//! `cargo bench -p trueup-benches --bench pods`, or some of it: `... --bench pods -- growth plugin`. `plugin` needs
+//! `cargo build --release -p trueup-cni` before. Without `--bench`, as `cargo test` runs it, everything is done once and
+//! small: that it works is all that is seen then.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use trueup_benches::measure::{digits, quickest, ratio, show, timed};
+use trueup_benches::plugin::{Cost, Plugin};
+use trueup_benches::pods::{self, Stage};
+use trueup_capabilities::checkpoint::simulated::Simulated;
+
+/// How much is measured.
+struct Effort {
+    rounds: usize,
+    /// Addresses in store.
+    sizes: &'static [usize],
+    /// Pairs of assign and unassign in one round.
+    pairs: u32,
+    /// Pairs of each pod in one round, where each is a sync of the disk or two.
+    synced_pairs: u32,
+    /// Processes of each plugin.
+    processes: usize,
+}
+
+const FULL: Effort = Effort {
+    rounds: 30,
+    sizes: &[50, 500, 5_000, 50_000],
+    pairs: 500,
+    synced_pairs: 100,
+    processes: 200,
+};
+
+const TRIAL: Effort = Effort {
+    rounds: 0,
+    sizes: &[4, 8],
+    pairs: 2,
+    synced_pairs: 2,
+    processes: 2,
+};
+
+/// Some rows of the table.
+type Part = fn(&Stage, &Effort) -> anyhow::Result<()>;
+
+fn main() -> anyhow::Result<()> {
+    let is_bench = std::env::args().any(|arg| arg == "--bench");
+    let effort = if is_bench { FULL } else { TRIAL };
+    if !is_bench {
+        println!("A trial, to see that it works; these numbers mean nothing.\n");
+    }
+    let stage = Stage::new()?;
+    println!("| what | ratio | absolute | goal |");
+    println!("|---|---|---|---|");
+    let mut parts: Vec<(&str, Part)> = vec![("growth", growth), ("syncs", syncs), ("sharing", sharing)];
+    if is_bench {
+        // In a trial the plugin may not be built yet; its own tests see that it works.
+        parts.push(("plugin", plugin));
+    }
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    for (name, part) in parts {
+        if wanted.is_empty() || wanted.iter().any(|wanted| wanted == name) {
+            part(&stage, &effort)?;
+        }
+    }
+    Ok(())
+}
+
+fn row(what: &str, ratio: &str, absolute: &str, goal: &str) {
+    println!("| {what} | {ratio} | {absolute} | {goal} |");
+}
+
+fn times(ratio: f64) -> String {
+    format!("{}x", digits(ratio))
+}
+
+fn against(left: Duration, right: Duration) -> String {
+    format!("{} against {}", show(left), show(right))
+}
+
+fn per(time: Duration, count: u32) -> Duration {
+    time / count.max(1)
+}
+
+/// A pair of assign and unassign by how many addresses there are, half of them used: the guest's instance alone, and the
+/// whole host around it, which records and now and then writes a snapshot of everything. The store is in memory.
+fn growth(stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let mut instances = Vec::new();
+    let mut hosts = Vec::new();
+    for &size in effort.sizes {
+        let store = || Arc::new(Simulated::default());
+        instances.push(stage.runtime.block_on(stage.half_used(size, store()))?);
+        let served = stage.served(&folder.path().join(size.to_string()), size, store())?;
+        stage.runtime.block_on(pods::residents(&served, size / 2))?;
+        hosts.push(served);
+    }
+    let mut alone = vec![Duration::MAX; instances.len()];
+    // What is done now and then belongs to the price: all rounds count, not the quickest.
+    let mut whole = vec![Duration::ZERO; hosts.len()];
+    let rounds = u32::try_from(effort.rounds.max(1))?;
+    for _ in 0..rounds {
+        for (instance, best) in instances.iter_mut().zip(&mut alone) {
+            *best = timed(|| stage.runtime.block_on(pods::pairs(instance, effort.pairs)))?.min(*best);
+        }
+        for (served, total) in hosts.iter().zip(&mut whole) {
+            *total += timed(|| stage.runtime.block_on(pods::pods(served, 1, effort.pairs)))?;
+        }
+    }
+    let smallest = effort.sizes.first().copied().unwrap_or_default();
+    for (what, times_of, pairs, goal) in [
+        ("the guest through the host", &alone, effort.pairs, "2x at 50,000"),
+        ("the whole host, recording", &whole, effort.pairs * rounds, ""),
+    ] {
+        let first = times_of.first().copied().unwrap_or_default();
+        for (size, time) in effort.sizes.iter().zip(times_of) {
+            row(
+                &format!("assign and unassign with {size} addresses, half used, against {smallest}: {what}"),
+                &times(ratio(*time, first)),
+                &format!("{} a pair", show(per(*time, pairs))),
+                goal,
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Operations of one pod after another with the file store, each durable before its answer, against bare syncs.
+fn syncs(stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let served = stage.served(folder.path(), 100, pods::file(folder.path(), false)?)?;
+    let operations = effort.synced_pairs * 2;
+    let mut host = || timed(|| stage.runtime.block_on(pods::pods(&served, 1, effort.synced_pairs)));
+    let mut disk = || pods::syncs(folder.path(), operations);
+    let [host, disk] = quickest(effort.rounds, [&mut host, &mut disk])?;
+    let rate = |time: Duration| digits(f64::from(operations) / time.as_secs_f64());
+    row(
+        "an operation of the host, file store, `shared_sync` off, against a write and `fdatasync`",
+        &times(ratio(host, disk)),
+        &format!("{} against {} a second", rate(host), rate(disk)),
+        "1.3x",
+    );
+    Ok(())
+}
+
+/// 16 pods at once: each operation its own sync, against syncs that they share.
+fn sharing(stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
+    const AT_ONCE: u32 = 16;
+    let folder = tempfile::tempdir()?;
+    let host = |name: &str, shared_sync| {
+        let folder = folder.path().join(name);
+        stage.served(&folder, 100, pods::file(&folder, shared_sync)?)
+    };
+    let (own, shared) = (host("own", false)?, host("shared", true)?);
+    let pods = |served| timed(|| stage.runtime.block_on(pods::pods(served, AT_ONCE, effort.synced_pairs)));
+    let [own, shared] = quickest(effort.rounds, [&mut || pods(&own), &mut || pods(&shared)])?;
+    let operations = AT_ONCE * effort.synced_pairs * 2;
+    row(
+        &format!("an operation with {AT_ONCE} pods at once, file store: `shared_sync` off against on"),
+        &times(ratio(own, shared)),
+        &against(per(own, operations), per(shared, operations)),
+        "3x",
+    );
+    Ok(())
+}
+
+/// ADD as a process, against Debian's `host-local`.
+fn plugin(stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let Some(host_local) = Plugin::host_local(folder.path()) else {
+        anyhow::bail!("`host-local` is not installed: apt-get install containernetworking-plugins");
+    };
+    let (settings, instances, backends) = stage.parts(folder.path(), pods::file(folder.path(), true)?)?;
+    let trueup = Plugin::trueup(&settings.socket)?;
+    let (_list, enis) = tokio::sync::watch::channel(pods::enis(1_000));
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let (told, listening) = std::sync::mpsc::channel();
+    let host = stage.runtime.spawn(trueup_runtime::ipam::serve(
+        settings,
+        instances,
+        backends,
+        enis,
+        async {
+            // Dropped where something failed: that is a reason to stop, too.
+            let _ = stopped.await;
+        },
+        move |event| {
+            if let trueup_runtime::ipam::Event::Listening { .. } = event {
+                let _ = told.send(());
+            }
+        },
+    ));
+    listening.recv_timeout(Duration::from_secs(60))?;
+    let (mut ours, mut theirs, mut disk) = (Vec::new(), Vec::new(), Vec::new());
+    for n in 0..effort.processes {
+        let container = format!("pod{n}");
+        ours.push(trueup.run("ADD", &container)?);
+        theirs.push(host_local.run("ADD", &container)?);
+        disk.push(pods::syncs(folder.path(), 1)?);
+    }
+    let _ = stop.send(());
+    stage.runtime.block_on(host)??;
+    let time = |costs: &[Cost]| median(costs.iter().map(|cost| cost.time).collect());
+    let memory = |costs: &[Cost]| median(costs.iter().map(|cost| cost.resident_bytes).collect());
+    let mb = |bytes: u64| {
+        format!(
+            "{} MB",
+            digits(f64::from(u32::try_from(bytes / 1000).unwrap_or(u32::MAX)) / 1e3)
+        )
+    };
+    row(
+        &format!(
+            "`trueup-cni` ADD end to end, against `host-local`: medians of {}",
+            effort.processes
+        ),
+        &times(ratio(time(&ours), time(&theirs))),
+        &format!(
+            "{}; of that a sync {}",
+            against(time(&ours), time(&theirs)),
+            show(median(disk))
+        ),
+        "1x",
+    );
+    let (ours, theirs) = (memory(&ours), memory(&theirs));
+    row(
+        "— resident at most",
+        &times(f64::from(u32::try_from(ours)?) / f64::from(u32::try_from(theirs)?)),
+        &format!("{} against {}", mb(ours), mb(theirs)),
+        "under 8 MB",
+    );
+    Ok(())
+}
+
+fn median<T: Ord + Copy + Default>(mut values: Vec<T>) -> T {
+    values.sort_unstable();
+    values.get(values.len() / 2).copied().unwrap_or_default()
+}

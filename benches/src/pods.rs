@@ -1,0 +1,287 @@
+//! Where the benchmarks of pod addresses run: the guest `ipam` as it ships, with this or that store behind it, and a host
+//! around it that answers requests as it answers the CNI plugin.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use trueup_capabilities::checkpoint::Store;
+use trueup_capabilities::checkpoint::file::{File, Settings as FileSettings};
+use trueup_capabilities::clock::VirtualClock;
+use trueup_capabilities::grants::Grants;
+use trueup_capabilities::log::NoLog;
+use trueup_capabilities::meter::Limits;
+use trueup_capabilities::random::Seeded;
+use trueup_capabilities::{Backends, Host, Identity};
+use trueup_engine::{Engine, Options};
+use trueup_journal::{Files, OPEN_FILES_MAX, Tape};
+use trueup_runtime::guests::{Program, ipam};
+use trueup_runtime::instance::{Instance, Start};
+use trueup_runtime::ipam::{Eni, Enis, Served, Settings};
+use trueup_runtime::run::Instances;
+
+use crate::stage::{CPU_MAX, NOW_MS};
+
+/// An interface has so many addresses, as the larger instance types have.
+const ADDRESSES_PER_ENI: usize = 100;
+
+/// Pods that come and go in one network.
+pub const NETWORK: &str = "net";
+
+/// The engine and the linked guest.
+pub struct Stage {
+    /// Drives every call.
+    pub runtime: Runtime,
+    engine: Engine,
+    program: Arc<Program>,
+}
+
+impl Stage {
+    /// Compiles the guest; nothing is cached.
+    ///
+    /// # Errors
+    /// Where the guest does not run here.
+    pub fn new() -> anyhow::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()?;
+        let engine = Engine::new(&Options::default())?;
+        let builtin = trueup_guests_builtin::find("ipam", "1").context("no guest `ipam@1` is built in")?;
+        let guest = engine.load(builtin.bytes)?;
+        let program = Arc::new(Program::new(&engine, guest).map_err(anyhow::Error::msg)?);
+        Ok(Self {
+            runtime,
+            engine,
+            program,
+        })
+    }
+
+    /// An instance that nothing records, with `addresses` of which half are assigned.
+    ///
+    /// # Errors
+    /// Why it did not start, or what it refused.
+    pub async fn half_used(&self, addresses: usize, store: Arc<dyn Store>) -> anyhow::Result<Instance> {
+        let host = Host::new(
+            Identity::default(),
+            Tape::off(),
+            Grants::everything(),
+            backends(store),
+            Limits::default(),
+        );
+        let settings = settings();
+        let start = Start {
+            settings: &settings,
+            snapshot: None,
+            cpu_max: CPU_MAX,
+        };
+        let started = Instance::start(&self.engine, &self.program, host, start).await;
+        let mut instance = started.map_err(|(_, error)| error)?;
+        for eni in enis(addresses).enis {
+            let args = json!({
+                "eni_id": eni.id, "device_number": eni.device_number, "is_primary": false, "is_trunk": false,
+            });
+            call(&mut instance, "datastore.add-eni", &args).await?;
+            for ipv4 in eni.addresses {
+                let args = json!({ "eni_id": eni.id, "ipv4": ipv4 });
+                call(&mut instance, "datastore.add-ipv4-address-to-store", &args).await?;
+            }
+        }
+        for n in 0..addresses / 2 {
+            call(&mut instance, ASSIGN, &of_key(&format!("resident-{n}"))).await?;
+        }
+        Ok(instance)
+    }
+
+    /// A host's whole side of pod requests but the socket, recorded in `folder`.
+    ///
+    /// # Errors
+    /// Why it can't be begun.
+    pub fn served(&self, folder: &Path, addresses: usize, store: Arc<dyn Store>) -> anyhow::Result<Arc<Served>> {
+        let (events, _told) = mpsc::unbounded_channel();
+        let (_list, enis) = watch::channel(enis(addresses));
+        let (settings, instances, backends) = self.parts(folder, store)?;
+        self.runtime.block_on(async {
+            let mut served = Served::start(settings, instances, backends, enis, events)?;
+            served.is_up().await;
+            Ok(Arc::new(served))
+        })
+    }
+
+    /// What a host serves pods with, its socket and journals in `folder`.
+    ///
+    /// # Errors
+    /// Where the guest does not start.
+    pub fn parts(&self, folder: &Path, store: Arc<dyn Store>) -> anyhow::Result<(Settings, Instances, Backends)> {
+        let instances = Instances {
+            name: ipam::NAME,
+            engine: self.engine.clone(),
+            program: Arc::clone(&self.program),
+            settings: settings(),
+            grants: Grants::everything(),
+            limits: Limits::default(),
+            initial: self.runtime.block_on(self.initial())?,
+            state_dir: folder.to_owned(),
+            record: true,
+            journal: trueup_journal::Options::default(),
+            files: Files::new(OPEN_FILES_MAX),
+        };
+        let adapter = Settings {
+            instance: ipam::NAME.to_owned(),
+            socket: folder.join("cni.sock"),
+            spool_dir: None,
+            released_file: folder.join("released.json"),
+            warm: None,
+        };
+        Ok((adapter, instances, backends(store)))
+    }
+
+    async fn initial(&self) -> anyhow::Result<String> {
+        let store = trueup_capabilities::checkpoint::simulated::Simulated::default();
+        Ok(self.half_used(0, Arc::new(store)).await?.snapshot().await?)
+    }
+}
+
+/// A store in a file of `folder`, as a host has where nothing else is configured.
+///
+/// # Errors
+/// Where it can't be opened.
+pub fn file(folder: &Path, shared_sync: bool) -> anyhow::Result<Arc<dyn Store>> {
+    let settings = FileSettings {
+        path: folder.join("checkpoint"),
+        keep_generations: 3,
+        shared_sync,
+    };
+    Ok(Arc::new(File::open(settings, Arc::default())?))
+}
+
+/// So many addresses on as few interfaces as have room for them.
+#[must_use]
+pub fn enis(addresses: usize) -> Enis {
+    let all: Vec<String> = (0..addresses)
+        .map(|n| format!("10.{}.{}.{}", n >> 16, (n >> 8) & 0xff, n & 0xff))
+        .collect();
+    let enis = all
+        .chunks(ADDRESSES_PER_ENI)
+        .zip(0..)
+        .map(|(addresses, device_number)| Eni {
+            id: format!("eni-{device_number}"),
+            device_number,
+            is_primary: false,
+            is_trunk: false,
+            addresses: addresses.to_vec(),
+        });
+    Enis { enis: enis.collect() }
+}
+
+/// Nothing rests, so that an address goes out again at once.
+fn settings() -> Value {
+    json!({ "cooling_period_ms": 0, "checkpoint_migration_phase": 2 })
+}
+
+fn backends(store: Arc<dyn Store>) -> Backends {
+    Backends {
+        clock: Arc::new(VirtualClock::new(NOW_MS)),
+        random: Arc::new(Seeded::new(1, 1)),
+        log: Arc::new(NoLog),
+        checkpoint: Some(store),
+        ..Backends::default()
+    }
+}
+
+const ASSIGN: &str = "datastore.assign-pod-ipv4-address";
+const UNASSIGN: &str = "datastore.unassign-pod-ipv4-address";
+
+fn of_key(container: &str) -> Value {
+    json!({ "key": { "network_name": NETWORK, "container_id": container, "if_name": "eth0" } })
+}
+
+async fn call(instance: &mut Instance, name: &str, args: &Value) -> anyhow::Result<()> {
+    done(instance, name, &to_raw_value(args)?).await
+}
+
+async fn done(instance: &mut Instance, name: &str, args: &RawValue) -> anyhow::Result<()> {
+    let answer = instance.call(name, args).await?;
+    ensure!(answer.get().starts_with(r#"{"Ok":"#), "{name}: {}", answer.get());
+    Ok(())
+}
+
+/// Assigns an address and hands it back, so often.
+///
+/// # Errors
+/// Where the guest does not.
+pub async fn pairs(instance: &mut Instance, times: u32) -> anyhow::Result<()> {
+    let args = to_raw_value(&of_key("guest"))?;
+    for _ in 0..times {
+        done(instance, ASSIGN, &args).await?;
+        done(instance, UNASSIGN, &args).await?;
+    }
+    Ok(())
+}
+
+/// So many pods come, and stay.
+///
+/// # Errors
+/// Where one is refused.
+pub async fn residents(served: &Served, count: usize) -> anyhow::Result<()> {
+    for n in 0..count {
+        ask(served, "ADD", &format!("resident-{n}")).await?;
+    }
+    Ok(())
+}
+
+async fn ask(served: &Served, command: &str, container: &str) -> anyhow::Result<()> {
+    let request = json!({
+        "v": 1, "command": command, "instance": null, "network": NETWORK, "containerId": container, "ifName": "eth0",
+    });
+    let answer = served.answer(request.to_string().as_bytes()).await;
+    let answer: Value = serde_json::from_slice(&answer)?;
+    ensure!(answer.get("ok").is_some(), "{command}: {answer}");
+    Ok(())
+}
+
+/// So many pods at once, each asking for an address and giving it back, so often.
+///
+/// # Errors
+/// Where one is refused.
+pub async fn pods(served: &Arc<Served>, at_once: u32, times: u32) -> anyhow::Result<()> {
+    let mut pods = JoinSet::new();
+    for n in 0..at_once {
+        pods.spawn(pod(Arc::clone(served), format!("pod-{n}"), times));
+    }
+    while let Some(ended) = pods.join_next().await {
+        ended??;
+    }
+    Ok(())
+}
+
+async fn pod(served: Arc<Served>, container: String, times: u32) -> anyhow::Result<()> {
+    for command in (0..times).flat_map(|_| ["ADD", "DEL"]) {
+        ask(&served, command, &container).await?;
+    }
+    Ok(())
+}
+
+/// Appends and syncs as a store does, and nothing else: what the disk takes for so many operations.
+///
+/// # Errors
+/// Where the file can't be written.
+pub fn syncs(folder: &Path, times: u32) -> anyhow::Result<Duration> {
+    use std::io::Write as _;
+    let mut file = std::fs::File::create(folder.join("syncs"))?;
+    // As long as a record of one assignment.
+    let record = [b'x'; 150];
+    crate::measure::timed(|| {
+        for _ in 0..times {
+            file.write_all(&record)?;
+            file.sync_data()?;
+        }
+        Ok(())
+    })
+}

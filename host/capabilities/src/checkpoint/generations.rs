@@ -1,0 +1,163 @@
+//! Replaces a store's file in one step, and keeps the files that were replaced: `PATH.1` the newest, `PATH.2`, ...
+//!
+//! ```text
+//! PATH.tmp written, synced -> PATH.1 to PATH.2, ... -> PATH also PATH.1 -> PATH.tmp over PATH -> folder synced
+//! ```
+//! `PATH` is there and whole at every moment, the old one or the new one, and no byte of it is copied. An interruption
+//! leaves at most a gap in the numbers, or a `PATH.1` that is still the file at `PATH`; the next time makes both good.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::disk::Disk;
+use super::{Error, place};
+
+/// How many replaced files stay.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Keep {
+    /// The oldest goes where there would be more.
+    Newest(u32),
+    /// For an operator's own doing: nothing goes.
+    All,
+}
+
+/// Numbers are looked at up to here; an operator who brought back as many generations has a folder to tidy first.
+const GENERATION_MAX: u32 = 10_000;
+
+/// Why a file was not replaced, or not surely.
+#[derive(Debug)]
+pub(super) struct Unreplaced {
+    /// What to answer.
+    pub(super) error: Error,
+    /// The new file, where it is at `PATH` already and only not known to survive a crash there.
+    pub(super) in_place: Option<File>,
+}
+
+/// The path of a generation, 1 the newest.
+pub(super) fn path_of(path: &Path, generation: u32) -> PathBuf {
+    place::beside(path, &format!(".{generation}"))
+}
+
+/// The generations that there are, ascending: the newest first.
+pub(super) fn list(path: &Path) -> io::Result<Vec<u32>> {
+    let Some(name) = path.file_name() else {
+        return Ok(Vec::new());
+    };
+    let mut found = Vec::new();
+    for entry in fs::read_dir(place::folder(path))? {
+        let other = entry?.file_name();
+        let rest = other.as_encoded_bytes().strip_prefix(name.as_encoded_bytes());
+        let number = rest.and_then(|rest| rest.strip_prefix(b"."));
+        let number = number.and_then(|number| std::str::from_utf8(number).ok());
+        // `PATH.01` and `PATH.+1` are somebody else's.
+        let parsed = number.and_then(|text| text.parse().ok().filter(|number: &u32| number.to_string() == text));
+        found.extend(parsed.filter(|number| *number > 0));
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// Puts a file with these bytes, one piece after the other, at `path`; what was there becomes generation 1.
+/// Answers the new file, open for reading and writing.
+pub(super) fn replace(disk: &dyn Disk, path: &Path, keep: Keep, pieces: &[&[u8]]) -> Result<File, Unreplaced> {
+    let new = place::beside(path, ".tmp");
+    let file = write_new(disk, &new, pieces).map_err(|error| {
+        // Half a file is of no use to anybody. Where it can't be removed, the next attempt tries again.
+        let _ = fs::remove_file(&new);
+        Unreplaced {
+            error: place::failed(path, "writing the new checkpoint", &error),
+            in_place: None,
+        }
+    })?;
+    match put(disk, path, keep, &new) {
+        Ok(()) => Ok(file),
+        Err((error, in_place)) => Err(Unreplaced {
+            error,
+            in_place: in_place.then_some(file),
+        }),
+    }
+}
+
+/// Puts a whole, synced file at `path`; what was there becomes generation 1. With an error: whether it is in place.
+fn put(disk: &dyn Disk, path: &Path, keep: Keep, new: &Path) -> Result<(), (Error, bool)> {
+    if let Err(error) = retain(disk, path, keep) {
+        if let Keep::All = keep {
+            let _ = fs::remove_file(new);
+            return Err((place::failed(path, "keeping what is to be replaced", &error), false));
+        }
+        // The checkpoint itself matters more than the copy of an older one.
+        tracing::warn!(path = %path.display(), "checkpoint: the replaced one could not be kept: {error}");
+    }
+    if let Err(error) = disk.rename(new, path) {
+        let _ = fs::remove_file(new);
+        return Err((
+            place::failed(path, "putting the new checkpoint in place", &error),
+            false,
+        ));
+    }
+    let synced = disk.sync_folder(place::folder(path));
+    synced.map_err(|error| (place::failed(path, "syncing the folder", &error), true))
+}
+
+fn write_new(disk: &dyn Disk, new: &Path, pieces: &[&[u8]]) -> io::Result<File> {
+    match fs::remove_file(new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let file = place::create_new(new)?;
+    let mut end = 0;
+    for piece in pieces {
+        disk.write_at(&file, piece, end)?;
+        end += piece.len() as u64;
+    }
+    disk.sync_all(&file)?;
+    Ok(file)
+}
+
+/// Gives the file at `path` a second name, `PATH.1`, and those that have such a name the next one.
+fn retain(disk: &dyn Disk, path: &Path, keep: Keep) -> io::Result<()> {
+    let most = match keep {
+        Keep::Newest(0) => return Ok(()),
+        Keep::Newest(count) => count.min(GENERATION_MAX),
+        Keep::All => GENERATION_MAX,
+    };
+    let Some(present) = there(path)? else {
+        return Ok(());
+    };
+    let first = path_of(path, 1);
+    if there(&first)? == Some(present) {
+        return Ok(());
+    }
+    let free = first_free(path, most)?;
+    if let (None, Keep::All) = (free, keep) {
+        return Err(io::Error::other(format!(
+            "there are {GENERATION_MAX} generations already"
+        )));
+    }
+    let last = free.unwrap_or(most);
+    if last == 1 && free.is_none() {
+        fs::remove_file(&first)?;
+    }
+    for number in (1..last).rev() {
+        disk.rename(&path_of(path, number), &path_of(path, number + 1))?;
+    }
+    disk.link(path, &first)
+}
+
+fn first_free(path: &Path, most: u32) -> io::Result<Option<u32>> {
+    for number in 1..=most {
+        if there(&path_of(path, number))?.is_none() {
+            return Ok(Some(number));
+        }
+    }
+    Ok(None)
+}
+
+fn there(path: &Path) -> io::Result<Option<(u64, u64)>> {
+    match fs::symlink_metadata(path) {
+        Ok(meta) => Ok(Some(place::identity(&meta))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,126 @@
+//! A file of plain JSON text: for moving in from the AWS VPC CNI's node agent and out to it.
+//!
+//! Keeps no entries, and judges nothing of what is in it: the guest does.
+//!
+//! ```text
+//! checkpoint: data and a newline -> PATH.tmp, synced -> over PATH
+//! ```
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::disk::{Disk, Real};
+use super::generations::{self, Keep};
+use super::lock::{Lock, OpenError};
+use super::{DATA_BYTES_MAX, Error, Saved, Store, blocking, place, within};
+use crate::Answer;
+
+/// Where the original keeps its file (its environment variable: `AWS_VPC_K8S_CNI_BACKING_STORE`).
+pub const PATH_OF_THE_ORIGINAL: &str = "/var/run/aws-node/ipam.json";
+
+/// Which file, and what stays of those that it replaces.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The file.
+    pub path: PathBuf,
+    /// So many replaced ones stay as `PATH.1`, the newest, to `PATH.N`; 0: none.
+    pub keep_generations: u32,
+}
+
+/// A store of one text file.
+#[derive(Debug)]
+pub struct JsonFile {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    settings: Settings,
+    disk: Arc<dyn Disk>,
+    /// One replaces at a time.
+    turn: Mutex<()>,
+    _lock: Lock,
+}
+
+impl JsonFile {
+    /// Takes the lock. What is in the file is looked at when it is asked for.
+    ///
+    /// # Errors
+    /// Where another host has it, or its folder or lock file can't be made.
+    pub fn open(settings: Settings) -> Result<Self, OpenError> {
+        Self::open_on(Arc::new(Real), settings)
+    }
+
+    pub(super) fn open_on(disk: Arc<dyn Disk>, settings: Settings) -> Result<Self, OpenError> {
+        let lock = Lock::take(&settings.path)?;
+        Ok(Self {
+            shared: Arc::new(Shared {
+                settings,
+                disk,
+                turn: Mutex::new(()),
+                _lock: lock,
+            }),
+        })
+    }
+}
+
+impl Shared {
+    fn checkpoint(&self, data: &str) -> Result<(), Error> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let path = &self.settings.path;
+        within(path, "the data", data, DATA_BYTES_MAX)?;
+        place::look(path)?;
+        let keep = Keep::Newest(self.settings.keep_generations);
+        let pieces = [data.as_bytes(), b"\n"];
+        let replaced = generations::replace(self.disk.as_ref(), path, keep, &pieces);
+        replaced.map(drop).map_err(|unreplaced| unreplaced.error)
+    }
+
+    fn restore(&self) -> Result<Option<Saved>, Error> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let path = &self.settings.path;
+        let Some(mut file) = place::open_ours(path, false)? else {
+            return Ok(None);
+        };
+        let data = read(path, &mut file)?;
+        Ok(Some(Saved {
+            data,
+            entries: Vec::new(),
+        }))
+    }
+}
+
+/// The whole text of a file.
+pub(super) fn read(path: &Path, file: &mut std::fs::File) -> Result<String, Error> {
+    // The newline that `checkpoint` adds, and one more byte to see that there is more.
+    let most = DATA_BYTES_MAX as u64 + 1;
+    let mut bytes = Vec::new();
+    let read = file.take(most + 1).read_to_end(&mut bytes);
+    read.map_err(|error| place::failed(path, "reading", &error))?;
+    let shown = path.display();
+    if bytes.len() as u64 > most {
+        let found = file.metadata().map_or(bytes.len() as u64, |meta| meta.len());
+        return Err(Error::Unavailable(format!(
+            "{shown}: the data is too large: {found} bytes"
+        )));
+    }
+    String::from_utf8(bytes).map_err(|error| Error::Corrupt(format!("{shown}: not text: {error}")))
+}
+
+impl Store for JsonFile {
+    fn checkpoint<'a>(&'a self, data: &'a str) -> Answer<'a, Result<(), Error>> {
+        let (shared, data) = (Arc::clone(&self.shared), data.to_owned());
+        Box::pin(blocking(move || shared.checkpoint(&data)))
+    }
+
+    fn append<'a>(&'a self, _: &'a str) -> Answer<'a, Result<(), Error>> {
+        let refusal = "this store keeps no entries: set compact_after to 0".to_owned();
+        Box::pin(std::future::ready(Err(Error::Unavailable(refusal))))
+    }
+
+    fn restore(&self) -> Answer<'_, Result<Option<Saved>, Error>> {
+        let shared = Arc::clone(&self.shared);
+        Box::pin(blocking(move || shared.restore()))
+    }
+}

@@ -1,0 +1,124 @@
+//! One host at a time: an exclusive `flock` on `PATH.lock`, held as long as the store is open.
+//!
+//! The lock file is never deleted: whoever waits for a deleted one would hold a lock that nobody else sees.
+
+use std::fs::{File, TryLockError};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use super::place;
+
+/// Why a store could not be opened. One line.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process, or another store of this one, has it.
+    #[error(
+        "checkpoint `{}`: in use by {}; stop that one first, or choose another path",
+        path.display(),
+        holder.map_or_else(|| "another process".to_owned(), |pid| format!("the process with pid {pid}"))
+    )]
+    Locked {
+        /// The store, not its lock file.
+        path: PathBuf,
+        /// Who has it; none where that one had not yet written its pid.
+        holder: Option<u32>,
+    },
+    /// Its folder or its lock file can't be made or opened.
+    #[error("checkpoint `{}`: {what} `{}`: {source}", path.display(), place.display())]
+    Place {
+        /// The store.
+        path: PathBuf,
+        /// What was tried.
+        what: &'static str,
+        /// On what.
+        place: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+}
+
+/// The lock on a store, let go when dropped.
+#[derive(Debug)]
+pub(super) struct Lock {
+    file: File,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing alone would leave the lock with a child process that was just being started: it has the file too, until
+        // it becomes another program. Where this fails, closing is all there is.
+        let _ = self.file.unlock();
+    }
+}
+
+impl Lock {
+    /// Makes the folder where it is missing, and takes the lock of the store at `path`.
+    pub(super) fn take(path: &Path) -> Result<Self, OpenError> {
+        let failed = |what, place: &Path| {
+            let place = place.to_owned();
+            move |source| OpenError::Place {
+                path: path.to_owned(),
+                what,
+                place,
+                source,
+            }
+        };
+        let folder = place::folder(path);
+        place::create_folder(folder).map_err(failed("creating the folder", folder))?;
+        let beside = place::beside(path, ".lock");
+        let mut file = place::open_lock(&beside).map_err(failed("opening the lock file", &beside))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(OpenError::Locked {
+                    path: path.to_owned(),
+                    holder: written_pid(&mut file),
+                });
+            }
+            Err(TryLockError::Error(source)) => return Err(failed("locking", &beside)(source)),
+        }
+        write_pid(&mut file).map_err(failed("writing the pid to", &beside))?;
+        Ok(Self { file })
+    }
+}
+
+fn write_pid(file: &mut File) -> io::Result<()> {
+    file.set_len(0)?;
+    file.rewind()?;
+    file.write_all(format!("{}\n", std::process::id()).as_bytes())
+}
+
+fn written_pid(file: &mut File) -> Option<u32> {
+    let mut text = String::new();
+    // A pid and a line's end; a file that holds more is not ours to read whole.
+    file.take(32).read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
+}
+
+/// Whether somebody holds the lock of the store at `path` right now, and who: for those who only look. It takes no lock,
+/// not for a moment, since a host that starts in that moment would be turned away. `/proc/locks` (proc(5)) is the one
+/// place that tells; without it nobody is seen.
+pub(super) fn holder(path: &Path) -> Option<Holder> {
+    use std::os::unix::fs::MetadataExt as _;
+    let beside = place::beside(path, ".lock");
+    let mut file = File::open(&beside).ok()?;
+    let meta = file.metadata().ok()?;
+    let device = meta.dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let wanted = format!("{major:02x}:{minor:02x}:{}", meta.ino());
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    let is_held = locks.lines().any(|line| {
+        let mut words = line.split_whitespace();
+        words.any(|word| word == "FLOCK") && words.any(|word| word == wanted)
+    });
+    is_held.then(|| Holder {
+        pid: written_pid(&mut file),
+    })
+}
+
+/// Who holds a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Holder {
+    /// As it wrote it; none where it had not yet.
+    pub pid: Option<u32>,
+}

@@ -1,0 +1,189 @@
+//! Whose files and folders a store takes for its own, and how the system's refusals are told.
+//!
+//! Folders are made 0700, files 0600; a file of ours that is wider is narrowed. What is no plain file of ours (a symlink,
+//! another owner's file) is not touched: something else put it there.
+
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+
+use super::Error;
+
+const FOLDER_MODE: u32 = 0o700;
+const FILE_MODE: u32 = 0o600;
+
+/// Of a mode: what may be set (stat(2)).
+const MODE_BITS: u32 = 0o7777;
+
+/// `PATH` with an ending after its whole name.
+pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
+}
+
+/// The folder that a file is in.
+pub(super) fn folder(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+/// Makes a folder and those above it where they are missing, so that they survive a crash too.
+pub(super) fn create_folder(folder: &Path) -> io::Result<()> {
+    match fs::metadata(folder) {
+        Ok(meta) if meta.is_dir() => return Ok(()),
+        Ok(_) => return Err(io::ErrorKind::NotADirectory.into()),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Err(_) => {}
+    }
+    let above = self::folder(folder);
+    create_folder(above)?;
+    match DirBuilder::new().mode(FOLDER_MODE).create(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    File::open(above)?.sync_all()
+}
+
+/// Opens a store's file where there is one, for reading and, with `write`, for writing.
+pub(super) fn open(path: &Path, write: bool) -> Result<Option<File>, Error> {
+    let Some((file, meta)) = open_plain(path, write)? else {
+        return Ok(None);
+    };
+    check(path, &meta)?;
+    Ok(Some(file))
+}
+
+/// Opens a store's file for reading, whoever's it is: an operator looks at a host's files under another name.
+pub(super) fn open_any(path: &Path) -> Result<Option<File>, Error> {
+    Ok(open_plain(path, false)?.map(|(file, _)| file))
+}
+
+fn open_plain(path: &Path, write: bool) -> Result<Option<(File, Metadata)>, Error> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(write).custom_flags(careful());
+    let file = match options.open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if is_symlink(&error) => return Err(symlink(path)),
+        Err(error) => return Err(failed(path, "opening", &error)),
+    };
+    let meta = file.metadata().map_err(|error| failed(path, "looking at", &error))?;
+    check_plain(path, &meta)?;
+    Ok(Some((file, meta)))
+}
+
+/// As `open`, and narrows the file's mode where it is wider than ours.
+pub(super) fn open_ours(path: &Path, write: bool) -> Result<Option<File>, Error> {
+    let Some(file) = open(path, write)? else {
+        return Ok(None);
+    };
+    narrow(path, &file).map_err(|error| failed(path, "narrowing the mode", &error))?;
+    Ok(Some(file))
+}
+
+/// What is there, without opening it; none where nothing is.
+pub(super) fn look(path: &Path) -> Result<Option<Metadata>, Error> {
+    match fs::symlink_metadata(path) {
+        Ok(meta) => check(path, &meta).map(|()| Some(meta)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(failed(path, "looking at", &error)),
+    }
+}
+
+/// Which file it is, whatever it is called.
+pub(super) fn identity(meta: &Metadata) -> (u64, u64) {
+    (meta.dev(), meta.ino())
+}
+
+/// A file that was not there before.
+pub(super) fn create_new(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(FILE_MODE);
+    options.custom_flags(careful()).open(path)
+}
+
+/// Opens a lock file, made where it is missing.
+pub(super) fn open_lock(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(FILE_MODE);
+    let file = options.custom_flags(careful()).open(path)?;
+    let meta = file.metadata()?;
+    if !meta.is_file() || meta.uid() != rustix::process::geteuid().as_raw() {
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "not a plain file of this user",
+        ));
+    }
+    narrow(path, &file)?;
+    Ok(file)
+}
+
+/// Never through a symlink, and never waiting for the other end of a pipe.
+#[expect(clippy::cast_possible_wrap, reason = "open(2) takes its flags as an int")]
+fn careful() -> i32 {
+    (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32
+}
+
+fn is_symlink(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error())
+}
+
+fn symlink(path: &Path) -> Error {
+    Error::AccessDenied(format!(
+        "{}: is a symlink; a checkpoint must be a plain file",
+        path.display()
+    ))
+}
+
+fn check_plain(path: &Path, meta: &Metadata) -> Result<(), Error> {
+    if meta.file_type().is_symlink() {
+        return Err(symlink(path));
+    }
+    if !meta.is_file() {
+        return Err(Error::AccessDenied(format!("{}: is no plain file", path.display())));
+    }
+    Ok(())
+}
+
+fn check(path: &Path, meta: &Metadata) -> Result<(), Error> {
+    check_plain(path, meta)?;
+    let (owner, own) = (meta.uid(), rustix::process::geteuid().as_raw());
+    if owner != own {
+        return Err(Error::AccessDenied(format!(
+            "{}: belongs to the user {owner}, this process runs as {own}",
+            path.display()
+        )));
+    }
+    Ok(())
+}
+
+fn narrow(path: &Path, file: &File) -> io::Result<()> {
+    let mode = file.metadata()?.mode() & MODE_BITS;
+    if mode & !FILE_MODE == 0 {
+        return Ok(());
+    }
+    file.set_permissions(Permissions::from_mode(FILE_MODE))?;
+    tracing::warn!(path = %path.display(), "checkpoint: the file's mode was {mode:04o}, narrowed to {FILE_MODE:04o}");
+    Ok(())
+}
+
+/// An operating system's refusal, in its own words.
+pub(super) fn failed(path: &Path, what: &str, error: &io::Error) -> Error {
+    let text = format!("{}: {what}: {error}", path.display());
+    match error.kind() {
+        // EACCES and EPERM alike.
+        io::ErrorKind::PermissionDenied => Error::AccessDenied(text),
+        _ => Error::Unavailable(text),
+    }
+}

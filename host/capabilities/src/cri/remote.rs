@@ -1,0 +1,371 @@
+//! A real container runtime: CRI v1, gRPC without TLS over the runtime's unix socket.
+//!
+//! Lists the sandboxes that run, then asks for the status of each, because only the status tells addresses and whose
+//! network a sandbox uses. Changes nothing in the runtime, and keeps nothing from one call to the next.
+//!
+//! ```text
+//! socket -> connection -> ListPodSandbox -> PodSandboxStatus of each, some at a time -> addresses, by id
+//! ```
+
+use std::collections::BTreeMap;
+use std::error::Error as _;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::uri::PathAndQuery;
+use hyper_util::rt::TokioIo;
+use serde::Deserialize;
+use tokio::net::UnixStream;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
+use tonic::client::Grpc;
+use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::{Code, Request, Status};
+use tonic_prost::ProstCodec;
+use tower::service_fn;
+
+use super::messages::{
+    ListPodSandboxRequest, ListPodSandboxResponse, NamespaceMode, PodSandbox, PodSandboxFilter, PodSandboxStateValue,
+    PodSandboxStatus, PodSandboxStatusRequest, PodSandboxStatusResponse, SandboxState,
+};
+use super::{Runtime, Sandbox};
+use crate::Answer;
+
+/// Where a runtime's socket is looked for, in this order, when none is configured: containerd, CRI-O, cri-dockerd.
+pub const SOCKETS_DEFAULT: [&str; 3] = [
+    "/run/containerd/containerd.sock",
+    "/var/run/crio/crio.sock",
+    "/run/cri-dockerd.sock",
+];
+
+/// A longer message is refused, as runtimes and kubelet do: 16 MiB are some 60,000 listed sandboxes, a node has 250.
+const MESSAGE_MAX_BYTES: usize = 16 * 1024 * 1024;
+/// So many statuses are asked for at a time. Some runtimes ask others in turn for each (tens of milliseconds): one
+/// after the other, a node's 250 could take longer than the whole call may. More would crowd out kubelet.
+const STATUSES_AT_A_TIME: usize = 8;
+
+const LIST: &str = "/runtime.v1.RuntimeService/ListPodSandbox";
+const STATUS: &str = "/runtime.v1.RuntimeService/PodSandboxStatus";
+
+/// How the runtime is reached. Everything may be left out.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// The runtime's unix socket. Default: the first of [`SOCKETS_DEFAULT`] that exists when it is needed.
+    pub socket: Option<PathBuf>,
+    /// How long making a connection may take. 2 s; not configured, tests have less patience.
+    #[serde(skip)]
+    pub connect_timeout: Duration,
+    /// How long a whole call may take, with its connection and all statuses. 10 s; not configured either.
+    #[serde(skip)]
+    pub call_timeout: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            socket: None,
+            connect_timeout: Duration::from_secs(2),
+            call_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// A container runtime behind its socket.
+///
+/// Each call makes a connection of its own: calls are rare (a reading at the start, repeated where it failed), a unix
+/// socket connects in microseconds, and so a runtime that was restarted or came up later is simply found.
+#[derive(Clone, Debug)]
+pub struct Remote {
+    settings: Settings,
+}
+
+impl Remote {
+    /// A runtime that is reached so. Nothing is opened or looked for yet.
+    pub fn new(settings: Settings) -> Self {
+        Self { settings }
+    }
+
+    async fn running(&self) -> Result<Vec<Sandbox>, Failure> {
+        let started = Instant::now();
+        let socket = chosen_socket(self.settings.socket.as_deref(), &SOCKETS_DEFAULT)?;
+        let connection = Connection::open(socket, started, &self.settings).await?;
+        let listed = connection.list().await?;
+        let mut answers = connection.statuses(listed.keys()).await?;
+        // By id, whatever the order in which the runtime listed and answered.
+        let of_each = listed.iter().filter_map(|(id, item)| Some((item, answers.remove(id)?)));
+        Ok(of_each.flat_map(|(item, status)| addresses(item, status)).collect())
+    }
+}
+
+impl Runtime for Remote {
+    fn list_running(&self) -> Answer<'_, Result<Vec<Sandbox>, String>> {
+        Box::pin(async move { self.running().await.map_err(|failure| failure.to_string()) })
+    }
+}
+
+/// Why the runtime's sandboxes are not known.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(
+        "found no container runtime's socket: none of {} exists; start the runtime, or set `socket` in `[backend.cri]`",
+        in_backticks(tried)
+    )]
+    NoSocket { tried: Vec<PathBuf> },
+    #[error(
+        "can't connect to the container runtime at `{}`: {reason}; start the runtime, or correct `socket` in \
+         `[backend.cri]`",
+        socket.display()
+    )]
+    Connect { socket: Arc<Path>, reason: String },
+    #[error("{call} on `{}` failed: {}", socket.display(), StatusText(status))]
+    Call {
+        socket: Arc<Path>,
+        /// The method, and of what.
+        call: String,
+        status: Box<Status>,
+    },
+}
+
+fn in_backticks(paths: &[PathBuf]) -> String {
+    let paths: Vec<String> = paths.iter().map(|path| format!("`{}`", path.display())).collect();
+    paths.join(", ")
+}
+
+/// The configured socket, else the first default that exists.
+fn chosen_socket(configured: Option<&Path>, defaults: &[impl AsRef<Path>]) -> Result<Arc<Path>, Failure> {
+    if let Some(socket) = configured {
+        return Ok(socket.into());
+    }
+    // One that can't be looked at may exist: connecting to it says what is wrong, passing over it would not.
+    let exists = |socket: &&Path| socket.try_exists().unwrap_or(true);
+    let found = defaults.iter().map(AsRef::as_ref).find(exists);
+    found.map(Arc::from).ok_or_else(|| Failure::NoSocket {
+        tried: defaults.iter().map(|socket| socket.as_ref().to_owned()).collect(),
+    })
+}
+
+/// One call's connection, and until when it may be used.
+#[derive(Clone)]
+struct Connection {
+    socket: Arc<Path>,
+    grpc: Grpc<Channel>,
+    deadline: Instant,
+    call_timeout: Duration,
+}
+
+impl Connection {
+    async fn open(socket: Arc<Path>, started: Instant, settings: &Settings) -> Result<Self, Failure> {
+        let within = settings.connect_timeout.min(settings.call_timeout);
+        let opened = timeout_at(started + within, open_channel(&socket)).await;
+        let opened = opened.unwrap_or_else(|_| Err(format!("no connection within {} ms", within.as_millis())));
+        match opened {
+            Ok(channel) => Ok(Self {
+                socket,
+                grpc: Grpc::new(channel)
+                    .max_decoding_message_size(MESSAGE_MAX_BYTES)
+                    .max_encoding_message_size(MESSAGE_MAX_BYTES),
+                deadline: started + settings.call_timeout,
+                call_timeout: settings.call_timeout,
+            }),
+            Err(reason) => Err(Failure::Connect { socket, reason }),
+        }
+    }
+
+    /// What the runtime lists as running, by id.
+    async fn list(&self) -> Result<BTreeMap<String, PodSandbox>, Failure> {
+        let state = PodSandboxStateValue {
+            state: SandboxState::Ready.into(),
+        };
+        let request = ListPodSandboxRequest {
+            filter: Some(PodSandboxFilter { state: Some(state) }),
+        };
+        let listed: ListPodSandboxResponse = self
+            .unary(LIST, request)
+            .await
+            .map_err(|status| self.failed(format!("`{LIST}`"), status))?;
+        let by_id = listed.items.into_iter().map(|item| (item.id.clone(), item));
+        Ok(by_id.collect())
+    }
+
+    /// The status of each of these that is still there, by id.
+    async fn statuses<'a>(
+        &self,
+        ids: impl Iterator<Item = &'a String>,
+    ) -> Result<BTreeMap<String, PodSandboxStatus>, Failure> {
+        let mut ids = ids.cloned().fuse();
+        let mut asked = JoinSet::new();
+        let mut answers = BTreeMap::new();
+        loop {
+            while asked.len() < STATUSES_AT_A_TIME
+                && let Some(id) = ids.next()
+            {
+                let connection = self.clone();
+                asked.spawn(async move { (connection.status(&id).await, id) });
+            }
+            // What is still asked when this fails is given up with the set.
+            match asked.join_next().await {
+                None => return Ok(answers),
+                Some(Ok((status, id))) => {
+                    if let Some(status) = status? {
+                        answers.insert(id, status);
+                    }
+                }
+                Some(Err(ended)) => {
+                    let status = Status::internal(format!("the host's task ended: {ended}"));
+                    return Err(self.failed(format!("`{STATUS}`"), status));
+                }
+            }
+        }
+    }
+
+    /// One sandbox's status; none where it ended meanwhile.
+    async fn status(&self, id: &str) -> Result<Option<PodSandboxStatus>, Failure> {
+        let request = PodSandboxStatusRequest {
+            pod_sandbox_id: id.to_owned(),
+        };
+        let answer: Result<PodSandboxStatusResponse, Status> = self.unary(STATUS, request).await;
+        match answer {
+            // A missing status is an empty one: it has no address.
+            Ok(answer) => Ok(Some(answer.status.unwrap_or_default())),
+            Err(status) if status.code() == Code::NotFound => {
+                tracing::debug!(id, "the sandbox ended after it was listed");
+                Ok(None)
+            }
+            Err(status) => Err(self.failed(format!("`{STATUS}` of sandbox `{id}`"), status)),
+        }
+    }
+
+    async fn unary<Q, A>(&self, method: &'static str, request: Q) -> Result<A, Status>
+    where
+        Q: prost::Message + 'static,
+        A: prost::Message + Default + 'static,
+    {
+        let mut grpc = self.grpc.clone();
+        let answer = async {
+            let ready = grpc.ready().await;
+            ready.map_err(|error| Status::from_error(error.into()))?;
+            let path = PathAndQuery::from_static(method);
+            grpc.unary(Request::new(request), path, ProstCodec::default()).await
+        };
+        match timeout_at(self.deadline, answer).await {
+            Ok(answer) => Ok(answer?.into_inner()),
+            Err(_) => Err(Status::deadline_exceeded(format!(
+                "the whole call took longer than {} ms",
+                self.call_timeout.as_millis()
+            ))),
+        }
+    }
+
+    fn failed(&self, call: String, status: Status) -> Failure {
+        Failure::Call {
+            socket: Arc::clone(&self.socket),
+            call,
+            status: Box::new(status),
+        }
+    }
+}
+
+/// A channel over one connection. Where that breaks the call fails: the other half of an answer by a runtime that was
+/// restarted in between would be about other sandboxes.
+async fn open_channel(socket: &Path) -> Result<Channel, String> {
+    let stream = UnixStream::connect(socket).await.map_err(|error| error.to_string())?;
+    let mut stream = Some(TokioIo::new(stream));
+    let connector = service_fn(move |_: Uri| {
+        let stream = stream.take();
+        std::future::ready(stream.ok_or_else(|| io::Error::other("the connection broke")))
+    });
+    // The address is only what the request's `:authority` says; gRPC over unix sockets says `localhost`.
+    let endpoint = Endpoint::from_static("http://localhost");
+    let channel = endpoint.connect_with_connector(connector).await;
+    channel.map_err(|error| with_causes(error.to_string(), error.source()))
+}
+
+/// The records of a listed sandbox: one for each address, the main one first. None where it does not run (any more)
+/// or has no network of its own.
+fn addresses(listed: &PodSandbox, status: PodSandboxStatus) -> Vec<Sandbox> {
+    if status.state != i32::from(SandboxState::Ready) || network_mode(&status) != i32::from(NamespaceMode::Pod) {
+        return Vec::new();
+    }
+    let metadata = status.metadata.or_else(|| listed.metadata.clone()).unwrap_or_default();
+    let network = status.network.unwrap_or_default();
+    let additional = network.additional_ips.into_iter().map(|additional| additional.ip);
+    std::iter::once(network.ip)
+        .chain(additional)
+        .filter(|ip| !ip.is_empty())
+        .map(|ip| Sandbox {
+            id: listed.id.clone(),
+            ip,
+            namespace: metadata.namespace.clone(),
+            name: metadata.name.clone(),
+        })
+        .collect()
+}
+
+fn network_mode(status: &PodSandboxStatus) -> i32 {
+    let namespaces = status.linux.as_ref().and_then(|linux| linux.namespaces.as_ref());
+    let options = namespaces.and_then(|namespaces| namespaces.options.as_ref());
+    options.map_or(NamespaceMode::Pod.into(), |options| options.network)
+}
+
+/// A text and the causes behind it, outermost first.
+fn with_causes(mut text: String, mut cause: Option<&(dyn std::error::Error + 'static)>) -> String {
+    while let Some(error) = cause {
+        let said = error.to_string();
+        // Some errors repeat their cause.
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// gRPC's code and message, in one line, and what to do where that is known.
+struct StatusText<'a>(&'a Status);
+
+impl fmt::Display for StatusText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(status) = self;
+        write!(f, "{} ({})", name(status.code()), i32::from(status.code()))?;
+        // A broken connection has no message of the runtime's: its causes tell.
+        let message = with_causes(status.message().to_owned(), status.source());
+        if !message.is_empty() {
+            write!(f, ": {}", message.replace(['\n', '\r'], " "))?;
+        }
+        if status.code() == Code::Unimplemented {
+            f.write_str(": the runtime lacks CRI v1; update it, or enable its CRI plugin")?;
+        }
+        Ok(())
+    }
+}
+
+/// A code as gRPC's documentation and the runtimes' logs write it.
+fn name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "CANCELLED",
+        Code::Unknown => "UNKNOWN",
+        Code::InvalidArgument => "INVALID_ARGUMENT",
+        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Code::NotFound => "NOT_FOUND",
+        Code::AlreadyExists => "ALREADY_EXISTS",
+        Code::PermissionDenied => "PERMISSION_DENIED",
+        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Code::FailedPrecondition => "FAILED_PRECONDITION",
+        Code::Aborted => "ABORTED",
+        Code::OutOfRange => "OUT_OF_RANGE",
+        Code::Unimplemented => "UNIMPLEMENTED",
+        Code::Internal => "INTERNAL",
+        Code::Unavailable => "UNAVAILABLE",
+        Code::DataLoss => "DATA_LOSS",
+        Code::Unauthenticated => "UNAUTHENTICATED",
+    }
+}
+
+#[cfg(test)]
+#[path = "remote_tests.rs"]
+mod tests;

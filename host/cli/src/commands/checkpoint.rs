@@ -1,0 +1,264 @@
+//! `trueup checkpoint`: what guests have stored, for an operator who looks at it, moves it, or repairs it.
+
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use serde::Serialize;
+use trueup_runtime::capabilities::checkpoint::tools::{self, Copied, Kind, Picture, Place, ToolError, Torn, Verdict};
+
+use crate::exit::{Ending, Exit, Failure, misused};
+use crate::output::{self, Output};
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// Shows what is stored: facts, and who holds which address. Works while a host runs.
+    #[command(
+        after_help = "Examples:\n  trueup checkpoint show /var/lib/trueup/ipam.checkpoint\n  trueup checkpoint show ipam.checkpoint.1\n  trueup checkpoint show --output json ipam.checkpoint | jq '.allocations | length'"
+    )]
+    Show {
+        /// The store, or a generation of it.
+        path: PathBuf,
+        #[command(flatten)]
+        instance: Instance,
+    },
+    /// Checks every byte of what is stored: exit code 0 where it is whole, 1 where it is torn or corrupt. Works while a
+    /// host runs.
+    #[command(after_help = "Examples:\n  trueup checkpoint verify /var/lib/trueup/ipam.checkpoint")]
+    Verify {
+        /// The store, or a generation of it.
+        path: PathBuf,
+    },
+    /// Copies what one store holds to another, of the same kind or of another; for a JSON file the entries are folded into
+    /// the data. No host may run on either.
+    #[command(
+        after_help = "Examples:\n  trueup checkpoint copy /var/run/aws-node/ipam.json ipam.checkpoint\n  trueup checkpoint copy --replace ipam.checkpoint /var/run/aws-node/ipam.json\n  trueup checkpoint copy --kind database ipam.checkpoint host.redb"
+    )]
+    Copy(Copy),
+    /// Brings an earlier checkpoint back. The present one, damaged or not, becomes generation 1 first. No host may run on it.
+    #[command(after_help = "Examples:\n  trueup checkpoint restore ipam.checkpoint --generation 1")]
+    Restore {
+        /// The store.
+        path: PathBuf,
+        /// Which: 1 is the one that was replaced last.
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+        generation: u32,
+        #[command(flatten)]
+        instance: Instance,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Instance {
+    /// Whose rows of a database. Default: those of the only one that has any.
+    #[arg(long, value_name = "NAME")]
+    instance: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Copy {
+    /// The store to copy.
+    from: PathBuf,
+    /// Where to.
+    to: PathBuf,
+    /// Where TO holds something already: that becomes a generation.
+    #[arg(long)]
+    replace: bool,
+    /// What TO becomes where it is not there yet. Default: `json-file` for a name that ends in `.json`, else `file`.
+    #[arg(long, value_enum)]
+    kind: Option<KindArg>,
+    #[command(flatten)]
+    instance: Instance,
+}
+
+/// A kind of store, as it is typed.
+#[derive(Debug, Clone, std::marker::Copy, ValueEnum)]
+enum KindArg {
+    /// One file with checksums; a guest's changes are appended.
+    File,
+    /// Rows in the host's embedded database.
+    Database,
+    /// The file that the AWS VPC CNI's node agent reads and writes.
+    JsonFile,
+}
+
+impl From<KindArg> for Kind {
+    fn from(kind: KindArg) -> Self {
+        match kind {
+            KindArg::File => Self::File,
+            KindArg::Database => Self::Database,
+            KindArg::JsonFile => Self::JsonFile,
+        }
+    }
+}
+
+impl From<ToolError> for Failure {
+    fn from(error: ToolError) -> Self {
+        match error {
+            ToolError::Misused(_) => misused(error),
+            ToolError::Locked(_) | ToolError::Store(_) => Self::Failed(error.into()),
+        }
+    }
+}
+
+pub(crate) fn exec(command: Command, output: Output) -> Ending {
+    match command {
+        Command::Show { path, instance } => show(&place(&path, &instance), output),
+        Command::Verify { path } => verify(&path, output),
+        Command::Copy(args) => copy(&args, output),
+        Command::Restore {
+            path,
+            generation,
+            instance,
+        } => {
+            let copied = tools::restore(place(&path, &instance), generation)?;
+            let done = format!("brought back generation {generation} of {}", path.display());
+            report(&copied, &done, output)
+        }
+    }
+}
+
+fn place<'a>(path: &'a Path, instance: &'a Instance) -> Place<'a> {
+    Place {
+        path,
+        kind: None,
+        instance: instance.instance.as_deref(),
+    }
+}
+
+fn show(at: &Place<'_>, output: Output) -> Ending {
+    let picture = tools::look(*at)?;
+    match output {
+        Output::Json => output::json(&picture)?,
+        Output::Text => print(&picture)?,
+    }
+    Ok(Exit::Done)
+}
+
+fn print(picture: &Picture) -> anyhow::Result<()> {
+    let fact = |name: &str, value: &str| output::line(&format!("{name:<12} {value}"));
+    fact("path", &picture.path.display().to_string())?;
+    fact("kind", picture.kind.name())?;
+    if let Some(instance) = &picture.instance {
+        fact("instance", instance)?;
+    }
+    fact("size", &format!("{} bytes", picture.bytes))?;
+    fact("data", &format!("{} bytes", picture.data_bytes))?;
+    fact("entries", &picture.entries.to_string())?;
+    if let Some(number) = picture.last_sequence {
+        fact("last record", &number.to_string())?;
+    }
+    if picture.in_use {
+        let pid = picture
+            .pid
+            .map_or_else(|| "not known".to_owned(), |pid| pid.to_string());
+        fact("in use", &format!("by a host, pid {pid}"))?;
+    }
+    if let Some(tail) = &picture.tail {
+        let what = if picture.in_use {
+            "being written"
+        } else {
+            "torn: a write was interrupted, and never answered"
+        };
+        fact("tail", &format!("{}; {what}", tail_text(tail)))?;
+    }
+    for known in &picture.generations {
+        fact("generation", &format!("{}: {} bytes", known.generation, known.bytes))?;
+    }
+    match (&picture.allocations, &picture.not_understood) {
+        (Some(all), _) => {
+            fact("allocations", &all.len().to_string())?;
+            if !all.is_empty() {
+                output::line("")?;
+                output::line(&format!(
+                    "{:<16} {:<24} {:<16} {}",
+                    "ADDRESS", "NETWORK", "INTERFACE", "CONTAINER"
+                ))?;
+            }
+            for allocation in all {
+                let key = &allocation.key;
+                output::line(&format!(
+                    "{:<16} {:<24} {:<16} {}",
+                    allocation.ipv4, key.network_name, key.if_name, key.container_id
+                ))?;
+            }
+        }
+        (None, why) => fact(
+            "allocations",
+            &format!("not known: {}", why.as_deref().unwrap_or_default()),
+        )?,
+    }
+    Ok(())
+}
+
+fn tail_text(tail: &Torn) -> String {
+    format!(
+        "record {} at offset {}, {} bytes, {}",
+        tail.record, tail.offset, tail.bytes, tail.reason
+    )
+}
+
+/// What `verify` says, as JSON.
+#[derive(Serialize)]
+struct Verified<'a> {
+    path: &'a Path,
+    kind: Kind,
+    #[serde(flatten)]
+    verdict: &'a Verdict,
+}
+
+fn verify(path: &Path, output: Output) -> Ending {
+    let (kind, verdict) = tools::verify(path)?;
+    match output {
+        Output::Json => output::json(&Verified {
+            path,
+            kind,
+            verdict: &verdict,
+        })?,
+        Output::Text => {
+            let shown = path.display();
+            output::line(&match &verdict {
+                Verdict::Whole => format!("{shown}: whole"),
+                Verdict::Unfinished { tail } => format!("{shown}: whole; a host is writing {}", tail_text(tail)),
+                Verdict::Torn { tail } => format!("{shown}: torn: {}", tail_text(tail)),
+                Verdict::Corrupt { text } => format!("corrupt: {text}"),
+            })?;
+        }
+    }
+    Ok(match verdict {
+        Verdict::Whole | Verdict::Unfinished { .. } => Exit::Done,
+        Verdict::Torn { .. } | Verdict::Corrupt { .. } => Exit::Failed,
+    })
+}
+
+fn copy(args: &Copy, output: Output) -> Ending {
+    let from = place(&args.from, &args.instance);
+    let to = Place {
+        kind: args.kind.map(Kind::from),
+        ..place(&args.to, &args.instance)
+    };
+    let copied = tools::copy(from, to, args.replace)?;
+    let done = format!("copied {} to {}", args.from.display(), args.to.display());
+    report(&copied, &done, output)
+}
+
+fn report(copied: &Copied, done: &str, output: Output) -> Ending {
+    if let Some(tail) = &copied.left_out {
+        output::talk(&format!("warning: left out an interrupted write: {}", tail_text(tail)));
+    }
+    match output {
+        Output::Json => output::json(copied)?,
+        Output::Text => {
+            let instance = copied.instance.as_ref().map(|name| format!(" of `{name}`"));
+            let folded = (copied.folded > 0).then(|| format!("; {} entries folded in", copied.folded));
+            output::line(&format!(
+                "{done} ({}{}): {} bytes of data, {} entries{}",
+                copied.kind.name(),
+                instance.unwrap_or_default(),
+                copied.data_bytes,
+                copied.entries,
+                folded.unwrap_or_default()
+            ))?;
+        }
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,280 @@
+//! The `CNI_*` variables: which command, for which container and interface.
+//!
+//! Pure but for `Variables::of_process`.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+
+use crate::error::{CniError, INVALID_ENVIRONMENT};
+
+/// Linux: `IFNAMSIZ` is 16 with the closing NUL.
+const IF_NAME_BYTES_MAX: usize = 15;
+
+/// The variables as they were found; none is one that is not set. `CNI_PATH` is not read: this plugin calls no other.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Variables {
+    /// `CNI_COMMAND`.
+    pub(crate) command: Option<OsString>,
+    /// `CNI_CONTAINERID`.
+    pub(crate) container_id: Option<OsString>,
+    /// `CNI_IFNAME`.
+    pub(crate) if_name: Option<OsString>,
+    /// `CNI_NETNS`: must be there for ADD and CHECK; its value is not used.
+    pub(crate) netns: Option<OsString>,
+    /// `CNI_ARGS`: for the log alone.
+    pub(crate) args: Option<OsString>,
+}
+
+impl Variables {
+    /// Those of this process.
+    pub(crate) fn of_process() -> Self {
+        Self {
+            command: env::var_os("CNI_COMMAND"),
+            container_id: env::var_os("CNI_CONTAINERID"),
+            if_name: env::var_os("CNI_IFNAME"),
+            netns: env::var_os("CNI_NETNS"),
+            args: env::var_os("CNI_ARGS"),
+        }
+    }
+}
+
+/// A container's interface: with the network's name the key of an allocation. Both are valid texts of CNI.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Attachment {
+    /// `CNI_CONTAINERID`.
+    pub(crate) container_id: String,
+    /// `CNI_IFNAME`.
+    pub(crate) if_name: String,
+}
+
+/// The command with what the environment says for it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Invocation {
+    /// Give the interface an address.
+    Add(Attachment),
+    /// Free the interface's address.
+    Del(Attachment),
+    /// Compare the interface's address with `prevResult`.
+    Check(Attachment),
+    /// Can ADD be served?
+    Status,
+    /// Free what is not in the list of valid attachments.
+    Gc,
+    /// Which versions are spoken?
+    Version,
+}
+
+impl Invocation {
+    /// Reads the variables, the command first.
+    ///
+    /// # Errors
+    /// Code 4 for an unknown command, and for a variable that the command needs and that is missing or wrong.
+    pub(crate) fn parse(variables: &Variables) -> Result<Self, CniError> {
+        let command = text("CNI_COMMAND", variables.command.as_deref())?;
+        Ok(match command {
+            "ADD" => Self::Add(with_netns(variables)?),
+            "DEL" => Self::Del(attachment(variables)?),
+            "CHECK" => Self::Check(with_netns(variables)?),
+            "STATUS" => Self::Status,
+            "GC" => Self::Gc,
+            "VERSION" => Self::Version,
+            other => {
+                let msg =
+                    format!("`CNI_COMMAND`: unknown command {other:?}; known: ADD, CHECK, DEL, GC, STATUS, VERSION");
+                return Err(CniError::new(INVALID_ENVIRONMENT, msg));
+            }
+        })
+    }
+}
+
+fn with_netns(variables: &Variables) -> Result<Attachment, CniError> {
+    let attachment = attachment(variables)?;
+    // A path of any bytes: it is never looked at, so it need not be text.
+    if variables.netns.as_deref().is_none_or(OsStr::is_empty) {
+        return Err(missing("CNI_NETNS"));
+    }
+    Ok(attachment)
+}
+
+fn attachment(variables: &Variables) -> Result<Attachment, CniError> {
+    Ok(Attachment {
+        container_id: container_id(text("CNI_CONTAINERID", variables.container_id.as_deref())?)?,
+        if_name: if_name(text("CNI_IFNAME", variables.if_name.as_deref())?)?,
+    })
+}
+
+fn text<'a>(name: &str, value: Option<&'a OsStr>) -> Result<&'a str, CniError> {
+    let value = value.filter(|value| !value.is_empty()).ok_or_else(|| missing(name))?;
+    value.to_str().ok_or_else(|| wrong(name, value, "is not UTF-8"))
+}
+
+fn container_id(id: &str) -> Result<String, CniError> {
+    let first = id.starts_with(|first: char| first.is_ascii_alphanumeric());
+    let rest = |next: char| next.is_ascii_alphanumeric() || matches!(next, '_' | '.' | '-');
+    if !first || !id.chars().all(rest) {
+        let rule = "is not a letter or digit, then letters, digits, `_`, `.`, `-`";
+        return Err(wrong("CNI_CONTAINERID", OsStr::new(id), rule));
+    }
+    Ok(id.to_owned())
+}
+
+fn if_name(name: &str) -> Result<String, CniError> {
+    let refused = |one: char| matches!(one, '/' | ':') || one.is_whitespace();
+    if name.len() > IF_NAME_BYTES_MAX || matches!(name, "." | "..") || name.contains(refused) {
+        let rule = "is not 1 to 15 bytes without `/`, `:` and white space, and not `.` or `..`";
+        return Err(wrong("CNI_IFNAME", OsStr::new(name), rule));
+    }
+    Ok(name.to_owned())
+}
+
+fn missing(name: &str) -> CniError {
+    CniError::new(INVALID_ENVIRONMENT, format!("`{name}` is not set"))
+}
+
+fn wrong(name: &str, value: &OsStr, rule: &str) -> CniError {
+    CniError::new(INVALID_ENVIRONMENT, format!("`{name}`: {value:?} {rule}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStringExt;
+
+    use super::*;
+
+    fn variables(command: &str, container_id: &str, if_name: &str, netns: &str) -> Variables {
+        let set = |value: &str| (value != "unset").then(|| OsString::from(value));
+        Variables {
+            command: set(command),
+            container_id: set(container_id),
+            if_name: set(if_name),
+            netns: set(netns),
+            args: None,
+        }
+    }
+
+    #[test]
+    fn each_command_needs_what_the_specification_says_and_no_more() {
+        let attachment = || Attachment {
+            container_id: "c1".to_owned(),
+            if_name: "eth0".to_owned(),
+        };
+        for (command, netns, expected) in [
+            ("ADD", "/proc/1/ns/net", Invocation::Add(attachment())),
+            ("CHECK", "/proc/1/ns/net", Invocation::Check(attachment())),
+            ("DEL", "unset", Invocation::Del(attachment())),
+            ("DEL", "", Invocation::Del(attachment())),
+        ] {
+            let parsed = Invocation::parse(&variables(command, "c1", "eth0", netns));
+            assert_eq!(parsed, Ok(expected), "{command}");
+            for (id, name, missing) in [
+                ("unset", "unset", "`CNI_CONTAINERID`"),
+                ("", "eth0", "`CNI_CONTAINERID`"),
+                ("c1", "unset", "`CNI_IFNAME`"),
+                ("c1", "", "`CNI_IFNAME`"),
+            ] {
+                let error = Invocation::parse(&variables(command, id, name, netns)).unwrap_err();
+                assert_eq!((error.code, error.msg), (4, format!("{missing} is not set")));
+            }
+        }
+        for command in ["ADD", "CHECK"] {
+            for netns in ["unset", ""] {
+                let error = Invocation::parse(&variables(command, "c1", "eth0", netns)).unwrap_err();
+                assert_eq!((error.code, error.msg.as_str()), (4, "`CNI_NETNS` is not set"));
+            }
+        }
+        for (command, expected) in [
+            ("STATUS", Invocation::Status),
+            ("GC", Invocation::Gc),
+            ("VERSION", Invocation::Version),
+        ] {
+            let parsed = Invocation::parse(&variables(command, "/", "a b", "unset"));
+            assert_eq!(parsed, Ok(expected), "{command}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_command_is_refused_before_anything_else() {
+        for command in ["unset", "", "add", "ADD ", "UPDATE"] {
+            let error = Invocation::parse(&variables(command, "/", "/", "unset")).unwrap_err();
+            assert_eq!(error.code, 4);
+            assert!(error.msg.starts_with("`CNI_COMMAND`"), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn container_ids_and_interface_names_are_held_to_their_spelling() {
+        let good = [
+            ("0", "e"),
+            ("a_b.c-D9", "eth0:".trim_end_matches(':')),
+            (&"a".repeat(300), "fifteen-bytes--"),
+            ("c", "..."),
+        ];
+        for (id, name) in good {
+            assert!(
+                Invocation::parse(&variables("DEL", id, name, "")).is_ok(),
+                "{id} {name}"
+            );
+        }
+        for id in ["-a", ".a", "_a", "a b", "a/b", "ä", "aä", "a\n"] {
+            let error = Invocation::parse(&variables("DEL", id, "eth0", "")).unwrap_err();
+            assert_eq!(error.code, 4);
+            assert!(error.msg.starts_with("`CNI_CONTAINERID`: "), "{error:?}");
+        }
+        for name in [
+            ".",
+            "..",
+            "a/b",
+            "a:b",
+            "a b",
+            "a\tb",
+            "a\u{a0}b",
+            "sixteen-bytes---",
+            "ääääääää",
+        ] {
+            let error = Invocation::parse(&variables("DEL", "c1", name, "")).unwrap_err();
+            assert_eq!(error.code, 4);
+            assert!(error.msg.starts_with("`CNI_IFNAME`: "), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn a_variable_that_is_not_utf_8_is_refused_where_it_is_needed_as_text() {
+        let bytes = || Some(OsString::from_vec(vec![b'c', 0xff]));
+        let good = || variables("ADD", "c1", "eth0", "/ns");
+        for (wrong, name) in [
+            (
+                Variables {
+                    command: bytes(),
+                    ..good()
+                },
+                "CNI_COMMAND",
+            ),
+            (
+                Variables {
+                    container_id: bytes(),
+                    ..good()
+                },
+                "CNI_CONTAINERID",
+            ),
+            (
+                Variables {
+                    if_name: bytes(),
+                    ..good()
+                },
+                "CNI_IFNAME",
+            ),
+        ] {
+            let error = Invocation::parse(&wrong).unwrap_err();
+            assert_eq!(
+                (error.code, error.msg),
+                (4, format!("`{name}`: \"c\\xFF\" is not UTF-8"))
+            );
+        }
+        let unused = Variables {
+            netns: bytes(),
+            args: bytes(),
+            ..good()
+        };
+        assert!(Invocation::parse(&unused).is_ok());
+    }
+}

@@ -1,0 +1,123 @@
+//! CNI errors: the codes that this plugin uses, and how an error is printed.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::version::Version;
+
+/// `cniVersion` is missing or is none that the plugin speaks.
+pub(crate) const INCOMPATIBLE_VERSION: u32 = 1;
+/// The container has no address here.
+pub(crate) const UNKNOWN_CONTAINER: u32 = 3;
+/// A variable of the environment is missing or wrong, or the command is none of this version.
+pub(crate) const INVALID_ENVIRONMENT: u32 = 4;
+/// Input or output failed in a way that calling again does not mend.
+pub(crate) const IO: u32 = 5;
+/// What was read can't be decoded.
+pub(crate) const DECODING: u32 = 6;
+/// The network configuration lacks a member, or one is wrong.
+pub(crate) const INVALID_CONFIGURATION: u32 = 7;
+/// It may work later: the host is down or busy, or no address is free.
+pub(crate) const TRY_AGAIN_LATER: u32 = 11;
+/// The plugin can't serve ADD.
+pub(crate) const NOT_AVAILABLE: u32 = 50;
+/// The address is not the one that `prevResult` says. From 100 on codes are the plugin's own.
+pub(crate) const OTHER_ADDRESS: u32 = 101;
+
+/// Printed where an error could not be printed itself: stdout is never empty after a failure.
+const UNPRINTABLE: &str = r#"{"cniVersion":"1.1.0","code":5,"msg":"the error could not be printed"}"#;
+
+/// How much of a wrong value an error shows, in characters: enough to find it in the configuration.
+const SHOWN_CHARS_MAX: usize = 80;
+
+/// A failed command, as CNI has it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct CniError {
+    /// One of the codes above, or one that the host chose.
+    pub(crate) code: u32,
+    /// One line for people.
+    pub(crate) msg: String,
+    /// What it was about; none is left out.
+    pub(crate) details: Option<String>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Printed<'a> {
+    cni_version: Version,
+    code: u32,
+    msg: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    details: Option<&'a str>,
+}
+
+impl CniError {
+    /// An error without details.
+    pub(crate) fn new(code: u32, msg: impl Into<String>) -> Self {
+        Self {
+            code,
+            msg: msg.into(),
+            details: None,
+        }
+    }
+
+    /// The same with details, where it has none yet.
+    pub(crate) fn about(mut self, details: &str) -> Self {
+        self.details.get_or_insert_with(|| details.to_owned());
+        self
+    }
+
+    /// The JSON object for stdout.
+    pub(crate) fn to_json(&self, version: Version) -> String {
+        let printed = Printed {
+            cni_version: version,
+            code: self.code,
+            msg: &self.msg,
+            details: self.details.as_deref(),
+        };
+        serde_json::to_string(&printed).unwrap_or_else(|_| UNPRINTABLE.to_owned())
+    }
+}
+
+/// A value for an error's text: compact JSON, cut where it is long.
+pub(crate) fn shown(value: &Value) -> String {
+    let text = value.to_string();
+    match text.char_indices().nth(SHOWN_CHARS_MAX) {
+        Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_error_is_printed_as_the_specification_shows_it() {
+        let error = CniError::new(TRY_AGAIN_LATER, "no address is free").about("net/c1/eth0");
+        assert_eq!(
+            error.to_json(Version::V1_0_0),
+            r#"{"cniVersion":"1.0.0","code":11,"msg":"no address is free","details":"net/c1/eth0"}"#
+        );
+        assert_eq!(
+            error.about("later").details.as_deref(),
+            Some("net/c1/eth0"),
+            "the first details stay"
+        );
+        assert_eq!(
+            CniError::new(IO, "a \"b\"\n").to_json(Version::V0_4_0),
+            r#"{"cniVersion":"0.4.0","code":5,"msg":"a \"b\"\n"}"#
+        );
+        assert!(serde_json::from_str::<Value>(UNPRINTABLE).is_ok());
+    }
+
+    #[test]
+    fn a_long_wrong_value_is_cut() {
+        assert_eq!(shown(&json!({"a": [1]})), r#"{"a":[1]}"#);
+        let long = shown(&json!("ä".repeat(200)));
+        assert_eq!(long.chars().count(), SHOWN_CHARS_MAX + 3);
+        assert!(long.ends_with("ä..."), "{long}");
+    }
+}

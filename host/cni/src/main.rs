@@ -1,0 +1,37 @@
+//! The `trueup-cni` binary: a CNI IPAM plugin that asks the trueup host over its unix socket.
+//!
+//! Called by a main plugin (`bridge`, `ptp`, ...) or a runtime, once for each command. It decides nothing about addresses,
+//! keeps no state but releases that could not be delivered, and shares no crate with the host: `docs/cni.md` is what
+//! both ends keep to.
+//!
+//! ```text
+//! CNI_* -> environment --+
+//! stdin -> configuration +-> plan -> request -> host (socket) -> answer -> outcome -> stdout, exit status
+//!                                                  |                          |
+//!                                     ADD takes back <------- spool <- DEL, where the host is down
+//! ```
+#![forbid(unsafe_code)]
+
+mod answer;
+mod configuration;
+mod environment;
+mod error;
+mod host;
+mod members;
+mod outcome;
+mod plan;
+mod plugin;
+mod report;
+mod request;
+mod result;
+mod spool;
+mod version;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let variables = environment::Variables::of_process();
+    let input = configuration::read(std::io::stdin());
+    let ending = plugin::guarded(|| plugin::run(&variables, input));
+    report::report(&ending, &variables)
+}

@@ -1,0 +1,353 @@
+//! From what the caller gave to what is to be done: in the order command, environment, JSON, version, other members.
+//!
+//! Pure.
+
+use std::net::Ipv4Addr;
+
+use crate::configuration::{Input, Settings};
+use crate::environment::{Attachment, Invocation, Variables};
+use crate::error::{CniError, INVALID_ENVIRONMENT};
+use crate::members::{Members, each};
+use crate::version::Version;
+
+/// What is to be done.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Plan {
+    /// Print the versions spoken.
+    PrintVersions,
+    /// Ask the host.
+    Ask(Box<Ask>),
+}
+
+/// One question to the host, with all that its answer needs.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Ask {
+    /// The caller's.
+    pub(crate) version: Version,
+    /// The caller's.
+    pub(crate) settings: Settings,
+    /// What is asked.
+    pub(crate) what: What,
+}
+
+/// What is asked of the host.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum What {
+    /// An address for the attachment.
+    Add(Attachment),
+    /// That the attachment's address be freed.
+    Del(Attachment),
+    /// Which address the attachment has; it must be among these.
+    Check(Attachment, Vec<Ipv4Addr>),
+    /// Whether ADD could be served.
+    Status,
+    /// That all of the network be freed but these.
+    Gc(Vec<Attachment>),
+}
+
+impl Ask {
+    /// The command's name.
+    pub(crate) fn command(&self) -> &'static str {
+        match self.what {
+            What::Add(_) => "ADD",
+            What::Del(_) => "DEL",
+            What::Check(..) => "CHECK",
+            What::Status => "STATUS",
+            What::Gc(_) => "GC",
+        }
+    }
+
+    /// What it is about, for people: the key of the allocation, or the network.
+    pub(crate) fn subject(&self) -> String {
+        let network = &self.settings.network;
+        match &self.what {
+            What::Add(attachment) | What::Del(attachment) | What::Check(attachment, _) => {
+                format!("{network}/{}/{}", attachment.container_id, attachment.if_name)
+            }
+            What::Status | What::Gc(_) => network.clone(),
+        }
+    }
+}
+
+/// Decides what is to be done.
+///
+/// # Errors
+/// The first of: 4 (command, environment), 6 or 5 (stdin), 1 (version), 4 (command of a later version), 7 (members).
+pub(crate) fn plan(variables: &Variables, input: Input) -> Result<Plan, CniError> {
+    let invocation = Invocation::parse(variables)?;
+    let configuration = match (input, &invocation) {
+        (Input::Object(configuration), _) => configuration,
+        // Needs no member, so nothing is enough.
+        (Input::Nothing(_), Invocation::Version) => return Ok(Plan::PrintVersions),
+        (Input::Nothing(error) | Input::Unusable(error), _) => return Err(error),
+    };
+    if invocation == Invocation::Version {
+        return Ok(Plan::PrintVersions);
+    }
+    let version = Version::parse(configuration.get("cniVersion"))?;
+    if matches!(invocation, Invocation::Status | Invocation::Gc) && version < Version::V1_1_0 {
+        let command = if invocation == Invocation::Gc { "GC" } else { "STATUS" };
+        let msg = format!(
+            "`CNI_COMMAND`: {command} exists from `cniVersion` 1.1.0 on; this configuration's is {}",
+            version.text()
+        );
+        return Err(CniError::new(INVALID_ENVIRONMENT, msg));
+    }
+    let settings = Settings::read(&configuration, version)?;
+    let members = Members::new(&configuration, "");
+    let what = match invocation {
+        Invocation::Version => return Ok(Plan::PrintVersions),
+        Invocation::Add(attachment) => What::Add(attachment),
+        Invocation::Del(attachment) => What::Del(attachment),
+        Invocation::Check(attachment) => What::Check(attachment, expected(members)?),
+        Invocation::Status => What::Status,
+        Invocation::Gc => What::Gc(valid_attachments(members)?),
+    };
+    Ok(Plan::Ask(Box::new(Ask {
+        version,
+        settings,
+        what,
+    })))
+}
+
+/// The IPv4 addresses of `prevResult.ips`; those of the other kind are another plugin's.
+fn expected(configuration: Members<'_>) -> Result<Vec<Ipv4Addr>, CniError> {
+    let previous = Members::new(configuration.object("prevResult")?, "prevResult.");
+    // `10.0.0.5/24`, or the address alone.
+    let address = |ip: Members<'_>| {
+        let text = ip.text("address")?;
+        Ok(text.split('/').next().and_then(|address| address.parse().ok()))
+    };
+    let addresses = each(previous.list("ips")?, "prevResult.ips", address)?;
+    Ok(addresses.into_iter().flatten().collect())
+}
+
+/// The attachments that GC leaves. The list must be there, by its name or by the one that an early text of CNI 1.1.0
+/// gave it: null would free the addresses of all pods.
+fn valid_attachments(configuration: Members<'_>) -> Result<Vec<Attachment>, CniError> {
+    const NAME: &str = "cni.dev/valid-attachments";
+    const EARLY_NAME: &str = "cni.dev/attachments";
+    let both = [NAME, EARLY_NAME];
+    let found = both
+        .into_iter()
+        .find_map(|name| configuration.get(name).map(|value| (name, value)));
+    let (name, value) = found.ok_or_else(|| configuration.missing(NAME))?;
+    let list = value
+        .as_array()
+        .ok_or_else(|| configuration.wrong(name, value, "a list"))?;
+    each(list, name, |members| {
+        Ok(Attachment {
+            container_id: members.text("containerID")?.to_owned(),
+            if_name: members.text("ifname")?.to_owned(),
+        })
+    })
+}
+
+/// Asks for other modules' tests.
+#[cfg(test)]
+pub(crate) mod examples {
+    use serde_json::json;
+
+    use super::{Ask, What};
+    use crate::configuration::Settings;
+    use crate::environment::Attachment;
+    use crate::version::Version;
+
+    /// Container `c1`, interface `eth0`.
+    pub(crate) fn attachment() -> Attachment {
+        Attachment {
+            container_id: "c1".to_owned(),
+            if_name: "eth0".to_owned(),
+        }
+    }
+
+    /// In network `net`, with the defaults.
+    pub(crate) fn ask(what: What) -> Ask {
+        let configuration = json!({"name": "net", "ipam": {"type": "trueup-cni"}});
+        Ask {
+            version: Version::V1_0_0,
+            settings: Settings::read(configuration.as_object().unwrap(), Version::V1_0_0).unwrap(),
+            what,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::examples::attachment;
+    use super::*;
+
+    fn variables(command: &str) -> Variables {
+        Variables {
+            command: Some(command.into()),
+            container_id: Some("c1".into()),
+            if_name: Some("eth0".into()),
+            netns: Some("/ns".into()),
+            args: None,
+        }
+    }
+
+    fn configuration(version: &str, more: Value) -> Value {
+        let mut all = json!({"cniVersion": version, "name": "net", "ipam": {"type": "trueup-cni"}});
+        all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        all
+    }
+
+    fn planned(command: &str, configuration: &Value) -> Result<What, CniError> {
+        match plan(&variables(command), Input::parse(configuration.to_string().as_bytes()))? {
+            Plan::Ask(ask) => {
+                assert_eq!(ask.command(), command);
+                Ok(ask.what)
+            }
+            Plan::PrintVersions => panic!("{command} prints no versions"),
+        }
+    }
+
+    fn refused(command: &str, configuration: &Value) -> (u32, String) {
+        let error = planned(command, configuration).unwrap_err();
+        (error.code, error.msg)
+    }
+
+    #[test]
+    fn the_first_thing_wrong_is_the_one_that_is_said() {
+        let code =
+            |variables: &Variables, input: &str| plan(variables, Input::parse(input.as_bytes())).unwrap_err().code;
+        let no_id = Variables {
+            container_id: None,
+            ..variables("ADD")
+        };
+        assert_eq!(code(&variables("PAINT"), "{"), 4, "the command before the JSON");
+        assert_eq!(code(&no_id, "{"), 4, "the environment before the JSON");
+        assert_eq!(code(&variables("ADD"), "{"), 6, "the JSON before the version");
+        assert_eq!(code(&variables("ADD"), ""), 6, "nothing is no JSON");
+        assert_eq!(code(&variables("ADD"), "{}"), 1, "the version before the members");
+        assert_eq!(
+            code(&variables("GC"), r#"{"cniVersion":"0.3.1"}"#),
+            1,
+            "the version before what it lacks"
+        );
+        assert_eq!(
+            code(&variables("GC"), r#"{"cniVersion":"1.0.0"}"#),
+            4,
+            "what it lacks before the members"
+        );
+        assert_eq!(code(&variables("ADD"), r#"{"cniVersion":"1.0.0"}"#), 7);
+    }
+
+    #[test]
+    fn version_needs_no_member_and_accepts_any_version() {
+        for input in ["", "{}", r#"{"cniVersion":"9.9.9"}"#, r#"{"cniVersion":5}"#] {
+            let planned = plan(&variables("VERSION"), Input::parse(input.as_bytes()));
+            assert_eq!(planned, Ok(Plan::PrintVersions), "{input}");
+        }
+        let error = plan(&variables("VERSION"), Input::parse(b"{")).unwrap_err();
+        assert_eq!(error.code, 6);
+    }
+
+    #[test]
+    fn status_and_gc_exist_from_1_1_0_on() {
+        let list = json!({"cni.dev/valid-attachments": []});
+        assert_eq!(planned("STATUS", &configuration("1.1.0", json!({}))), Ok(What::Status));
+        assert_eq!(
+            planned("GC", &configuration("1.1.0", list.clone())),
+            Ok(What::Gc(Vec::new()))
+        );
+        for older in ["0.4.0", "1.0.0"] {
+            for command in ["STATUS", "GC"] {
+                let (code, msg) = refused(command, &configuration(older, list.clone()));
+                assert_eq!(code, 4);
+                assert_eq!(
+                    msg,
+                    format!(
+                        "`CNI_COMMAND`: {command} exists from `cniVersion` 1.1.0 on; this configuration's is {older}"
+                    )
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn add_and_del_need_no_previous_result_and_check_does() {
+        for version in ["0.4.0", "1.0.0", "1.1.0"] {
+            assert_eq!(
+                planned("ADD", &configuration(version, json!({}))),
+                Ok(What::Add(attachment()))
+            );
+            assert_eq!(
+                planned("DEL", &configuration(version, json!({}))),
+                Ok(What::Del(attachment()))
+            );
+            let previous = json!({"prevResult": {
+                "ips": [{"version": "4", "address": "10.0.0.5/24"}, {"address": "fd00::1/64"}, {"address": "10.0.0.6"}]
+            }});
+            let addresses = vec![Ipv4Addr::new(10, 0, 0, 5), Ipv4Addr::new(10, 0, 0, 6)];
+            assert_eq!(
+                planned("CHECK", &configuration(version, previous)),
+                Ok(What::Check(attachment(), addresses))
+            );
+        }
+        for (more, expected) in [
+            (json!({}), "`prevResult` is missing"),
+            (json!({"prevResult": null}), "`prevResult`: null is not an object"),
+            (
+                json!({"prevResult": {"ips": "x"}}),
+                "`prevResult.ips`: \"x\" is not a list",
+            ),
+            (
+                json!({"prevResult": {"ips": [5]}}),
+                "`prevResult.ips[0]`: 5 is not an object",
+            ),
+            (
+                json!({"prevResult": {"ips": [{}]}}),
+                "`prevResult.ips[0].address` is missing",
+            ),
+        ] {
+            assert_eq!(
+                refused("CHECK", &configuration("1.0.0", more)),
+                (7, expected.to_owned())
+            );
+        }
+        let none = configuration("1.0.0", json!({"prevResult": {}}));
+        assert_eq!(planned("CHECK", &none), Ok(What::Check(attachment(), Vec::new())));
+    }
+
+    #[test]
+    fn gc_takes_the_list_by_its_name_then_by_its_early_name_and_never_goes_without() {
+        let c2 = json!([{"containerID": "c2", "ifname": "eth0", "more": 1}]);
+        let expected = Attachment {
+            container_id: "c2".to_owned(),
+            if_name: "eth0".to_owned(),
+        };
+        for more in [
+            json!({"cni.dev/valid-attachments": c2}),
+            json!({"cni.dev/attachments": c2}),
+            json!({"cni.dev/attachments": [], "cni.dev/valid-attachments": c2}),
+        ] {
+            let planned = planned("GC", &configuration("1.1.0", more));
+            assert_eq!(planned, Ok(What::Gc(vec![expected.clone()])));
+        }
+        for (more, expected) in [
+            (json!({}), "`cni.dev/valid-attachments` is missing"),
+            (
+                json!({"cni.dev/valid-attachments": null}),
+                "`cni.dev/valid-attachments`: null is not a list",
+            ),
+            (
+                json!({"cni.dev/valid-attachments": null, "cni.dev/attachments": []}),
+                "`cni.dev/valid-attachments`: null is not a list",
+            ),
+            (
+                json!({"cni.dev/attachments": [1]}),
+                "`cni.dev/attachments[0]`: 1 is not an object",
+            ),
+            (
+                json!({"cni.dev/valid-attachments": [{"containerID": "c1"}]}),
+                "`cni.dev/valid-attachments[0].ifname` is missing",
+            ),
+        ] {
+            assert_eq!(refused("GC", &configuration("1.1.0", more)), (7, expected.to_owned()));
+        }
+    }
+}

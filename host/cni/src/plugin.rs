@@ -1,0 +1,120 @@
+//! One call of the plugin: plan, ask, conclude, and what the conclusion needs done.
+
+use std::panic::{self, UnwindSafe};
+
+use crate::answer::{Answer, NoAnswer};
+use crate::configuration::Input;
+use crate::environment::Variables;
+use crate::error::{CniError, IO, TRY_AGAIN_LATER};
+use crate::host;
+use crate::outcome::{Outcome, conclude};
+use crate::plan::{Ask, Plan, What, plan};
+use crate::request;
+use crate::result;
+use crate::spool::{self, Release};
+use crate::version::Version;
+
+/// How the call ended.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Ending {
+    /// Which the answer is written in.
+    pub(crate) version: Version,
+    /// What is printed on stdout, if anything; or the error.
+    pub(crate) result: Result<Option<String>, CniError>,
+    /// A line for the log of a call that succeeded in an unusual way.
+    pub(crate) note: Option<String>,
+}
+
+/// Does what the caller asked.
+pub(crate) fn run(variables: &Variables, input: Input) -> Ending {
+    let version = input.version();
+    let mut note = None;
+    let result = match plan(variables, input) {
+        Ok(Plan::PrintVersions) => result::of_version().map(Some),
+        Ok(Plan::Ask(ask)) => call(&ask, &mut note),
+        Err(error) => Err(error),
+    };
+    Ending { version, result, note }
+}
+
+/// Does the work so that a panic ends as an error on stdout too: a runtime that finds nothing there can't say what failed.
+pub(crate) fn guarded(work: impl FnOnce() -> Ending + UnwindSafe) -> Ending {
+    panic::catch_unwind(work).unwrap_or_else(|_| Ending {
+        version: Version::NEWEST,
+        result: Err(CniError::new(
+            IO,
+            "the plugin failed of itself: stderr says where; report it",
+        )),
+        note: None,
+    })
+}
+
+fn call(ask: &Ask, note: &mut Option<String>) -> Result<Option<String>, CniError> {
+    let request = request::line(ask)?;
+    if let What::Add(_) = ask.what {
+        take_back(ask)?;
+    }
+    let answer: Result<Answer, NoAnswer> =
+        host::exchange(&ask.settings.socket, &request, ask.settings.timeout).and_then(|line| Answer::parse(&line));
+    match conclude(ask, answer) {
+        Outcome::Prints(result) => Ok(Some(result)),
+        Outcome::Silent => Ok(None),
+        Outcome::Fails(error) => Err(error),
+        Outcome::Spool(why) => {
+            put(ask, &why)?;
+            *note = Some(format!("{why}; the release waits in the spool"));
+            Ok(None)
+        }
+    }
+}
+
+/// A release of this key that is still waiting would free the address that this ADD is about to get.
+fn take_back(ask: &Ask) -> Result<(), CniError> {
+    let (Some(dir), Some(release)) = (&ask.settings.spool_dir, release(ask)) else {
+        return Ok(());
+    };
+    let failed = |why: String| {
+        let msg = format!("a waiting release of this container could not be taken back: {why}");
+        CniError::new(IO, msg).about(&ask.subject())
+    };
+    spool::take_back(dir, release).map(|_| ()).map_err(failed)
+}
+
+fn put(ask: &Ask, why: &str) -> Result<(), CniError> {
+    let (Some(dir), Some(release)) = (&ask.settings.spool_dir, release(ask)) else {
+        return Ok(());
+    };
+    let failed = |also: String| {
+        let msg = format!("{why}; and the release could not be kept for it: {also}");
+        CniError::new(TRY_AGAIN_LATER, msg).about(&ask.subject())
+    };
+    spool::put(dir, release).map_err(failed)
+}
+
+fn release(ask: &Ask) -> Option<Release<'_>> {
+    match &ask.what {
+        What::Add(attachment) | What::Del(attachment) => Some(Release {
+            instance: ask.settings.instance.as_deref(),
+            network: &ask.settings.network,
+            attachment,
+        }),
+        What::Check(..) | What::Status | What::Gc(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_error_5() {
+        let ending = guarded(|| panic!("this line in the test's output is expected"));
+        let error = ending.result.unwrap_err();
+        assert_eq!(error.code, 5);
+        assert!(
+            error
+                .to_json(ending.version)
+                .starts_with(r#"{"cniVersion":"1.1.0","code":5,"msg":""#)
+        );
+    }
+}

@@ -1,0 +1,136 @@
+//! What ADD and VERSION print: an IPAM plugin's abbreviated result, and the versions spoken.
+//!
+//! Pure.
+
+use std::net::Ipv4Addr;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::answer::Allocation;
+use crate::configuration::{ResultSettings, Route};
+use crate::error::{CniError, IO};
+use crate::version::Version;
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct AddResult<'a> {
+    cni_version: Version,
+    ips: [Ip; 1],
+    routes: &'a [Route],
+    dns: &'a Value,
+    trueup: Trueup,
+}
+
+#[derive(Serialize)]
+struct Ip {
+    /// The family; only 0.4.0 has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<&'static str>,
+    address: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gateway: Option<Ipv4Addr>,
+}
+
+/// For a main plugin that knows trueup: which ENI's routes to use.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Trueup {
+    device_number: i32,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Versions {
+    cni_version: Version,
+    supported_versions: [Version; 3],
+}
+
+/// The result of ADD.
+///
+/// # Errors
+/// Code 5 where it can't be written as JSON.
+pub(crate) fn of_add(version: Version, settings: &ResultSettings, allocation: Allocation) -> Result<String, CniError> {
+    print(&AddResult {
+        cni_version: version,
+        ips: [Ip {
+            version: (version == Version::V0_4_0).then_some("4"),
+            address: format!("{}/{}", allocation.ip, settings.prefix_length),
+            gateway: settings.gateway,
+        }],
+        routes: &settings.routes,
+        dns: &settings.dns,
+        trueup: Trueup {
+            device_number: allocation.device_number,
+        },
+    })
+}
+
+/// The answer to VERSION.
+///
+/// # Errors
+/// Code 5 where it can't be written as JSON.
+pub(crate) fn of_version() -> Result<String, CniError> {
+    print(&Versions {
+        cni_version: Version::NEWEST,
+        supported_versions: Version::ALL,
+    })
+}
+
+fn print(result: &impl Serialize) -> Result<String, CniError> {
+    serde_json::to_string(result)
+        .map_err(|error| CniError::new(IO, format!("the result could not be written as JSON: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::configuration::Settings;
+
+    fn add(version: Version, ipam: Value, dns: Value) -> String {
+        let mut configuration = json!({"name": "net", "ipam": ipam, "dns": dns});
+        configuration["ipam"]["type"] = json!("trueup-cni");
+        let settings = Settings::read(configuration.as_object().unwrap(), version).unwrap();
+        let allocation = Allocation {
+            ip: Ipv4Addr::new(10, 0, 0, 5),
+            device_number: 1,
+        };
+        of_add(version, &settings.result, allocation).unwrap()
+    }
+
+    #[test]
+    fn the_result_of_add_is_spelled_as_the_specification_spells_it() {
+        let ipam = json!({"gateway": "169.254.1.1", "routes": [{"dst": "0.0.0.0/0"}]});
+        assert_eq!(
+            add(Version::V1_0_0, ipam.clone(), json!(null)),
+            concat!(
+                r#"{"cniVersion":"1.0.0","ips":[{"address":"10.0.0.5/32","gateway":"169.254.1.1"}],"#,
+                r#""routes":[{"dst":"0.0.0.0/0"}],"dns":{},"trueup":{"deviceNumber":1}}"#
+            )
+        );
+        assert_eq!(
+            add(Version::V0_4_0, ipam, json!(null)),
+            concat!(
+                r#"{"cniVersion":"0.4.0","ips":[{"version":"4","address":"10.0.0.5/32","gateway":"169.254.1.1"}],"#,
+                r#""routes":[{"dst":"0.0.0.0/0"}],"dns":{},"trueup":{"deviceNumber":1}}"#
+            )
+        );
+        assert_eq!(
+            add(Version::V1_1_0, json!({"prefixLength": 24}), json!({"search": ["a"]})),
+            concat!(
+                r#"{"cniVersion":"1.1.0","ips":[{"address":"10.0.0.5/24"}],"#,
+                r#""routes":[],"dns":{"search":["a"]},"trueup":{"deviceNumber":1}}"#
+            )
+        );
+    }
+
+    #[test]
+    fn the_answer_to_version_names_all_three() {
+        assert_eq!(
+            of_version().unwrap(),
+            r#"{"cniVersion":"1.1.0","supportedVersions":["0.4.0","1.0.0","1.1.0"]}"#
+        );
+    }
+}

@@ -1,0 +1,305 @@
+//! Releases for a host that is down: one file each, which the host works off when it is back.
+//!
+//! The only state of the plugin, and no more than the outbox of DEL. A release that is there is whole and on disk.
+
+use std::fmt::Write as _;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process;
+
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+use crate::environment::Attachment;
+
+/// The format of a release.
+const FORMAT: u32 = 1;
+/// A release names pods, and freeing addresses is for the host's user alone.
+const DIR_MODE: u32 = 0o700;
+const FILE_MODE: u32 = 0o600;
+/// Write permission for group and others: with it in the folder anyone could free any pod's address.
+const OTHERS_WRITE: u32 = 0o022;
+
+/// A release: which instance is to free which key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Release<'a> {
+    /// Null is the host's only instance.
+    pub(crate) instance: Option<&'a str>,
+    /// The network's name.
+    pub(crate) network: &'a str,
+    /// The container's interface.
+    pub(crate) attachment: &'a Attachment,
+}
+
+#[derive(Serialize)]
+struct Written<'a> {
+    v: u32,
+    instance: Option<&'a str>,
+    #[serde(rename = "networkName")]
+    network_name: &'a str,
+    #[serde(rename = "containerID")]
+    container_id: &'a str,
+    #[serde(rename = "ifName")]
+    if_name: &'a str,
+}
+
+impl Release<'_> {
+    /// `HEX.json`, HEX being the lower-case SHA-256 of the key's three fields joined by NUL.
+    fn file_name(&self) -> String {
+        format!("{}.json", self.hex())
+    }
+
+    fn hex(&self) -> String {
+        let Attachment { container_id, if_name } = self.attachment;
+        let key = [self.network, container_id, if_name].join("\0");
+        Sha256::digest(key.as_bytes())
+            .iter()
+            .fold(String::new(), |mut hex, byte| {
+                // Writing to a `String` does not fail.
+                let _ = write!(hex, "{byte:02x}");
+                hex
+            })
+    }
+
+    fn to_json(self) -> Result<Vec<u8>, String> {
+        let written = Written {
+            v: FORMAT,
+            instance: self.instance,
+            network_name: self.network,
+            container_id: &self.attachment.container_id,
+            if_name: &self.attachment.if_name,
+        };
+        serde_json::to_vec(&written).map_err(|error| format!("writing the release as JSON: {error}"))
+    }
+}
+
+/// Puts a release into the folder, which is made where it is missing. It replaces an earlier one of the same key.
+///
+/// # Errors
+/// What could not be done, on which path; the folder then has no part of the release under its name.
+pub(crate) fn put(dir: &Path, release: Release<'_>) -> Result<(), String> {
+    let json = release.to_json()?;
+    make_dir(dir)?;
+    check_dir(dir)?;
+    // With the process's number: two of the same key must not write into one file. The host passes over what does not
+    // end in `.json`.
+    let temporary = dir.join(format!(".{}.{}.tmp", release.hex(), process::id()));
+    write_file(&temporary, &json)
+        .and_then(|()| {
+            let path = dir.join(release.file_name());
+            fs::rename(&temporary, &path).map_err(|error| failed("renaming a file to", &path, &error))
+        })
+        .inspect_err(|_| {
+            // The first failure is the one to tell; what stays is a file that nobody reads.
+            let _ = fs::remove_file(&temporary);
+        })?;
+    sync_dir(dir)
+}
+
+/// Takes a release of this key back, if there is one; `true` where there was. What is taken back stays so over a crash.
+///
+/// # Errors
+/// What could not be done, on which path: the release may be there still.
+pub(crate) fn take_back(dir: &Path, release: Release<'_>) -> Result<bool, String> {
+    let path = dir.join(release.file_name());
+    match fs::remove_file(&path) {
+        Ok(()) => sync_dir(dir).map(|()| true),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(false),
+        Err(error) => Err(failed("removing", &path, &error)),
+    }
+}
+
+fn write_file(path: &Path, bytes: &[u8]) -> Result<(), String> {
+    let create = || {
+        OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(FILE_MODE)
+            .open(path)
+    };
+    let file = match create() {
+        // Left behind by a plugin that was killed and had this process's number.
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => fs::remove_file(path).and_then(|()| create()),
+        other => other,
+    };
+    let written = file.and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_all()
+    });
+    written.map_err(|error| failed("writing", path, &error))
+}
+
+/// Makes the folder and what is missing above it, each durably.
+fn make_dir(dir: &Path) -> Result<(), String> {
+    let exists = |dir: &Path| match fs::metadata(dir) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(failed("looking at", dir, &error)),
+    };
+    let mut missing: Vec<PathBuf> = Vec::new();
+    for ancestor in dir.ancestors() {
+        if exists(ancestor)? {
+            break;
+        }
+        missing.push(ancestor.to_owned());
+    }
+    for dir in missing.iter().rev() {
+        match DirBuilder::new().mode(DIR_MODE).create(dir) {
+            Ok(()) => {}
+            // Another DEL was quicker.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(failed("making", dir, &error)),
+        }
+        if let Some(parent) = dir.parent() {
+            sync_dir(parent)?;
+        }
+    }
+    Ok(())
+}
+
+/// A folder that others could write to is no spool.
+fn check_dir(dir: &Path) -> Result<(), String> {
+    let metadata = fs::metadata(dir).map_err(|error| failed("looking at", dir, &error))?;
+    let (owner, own) = (metadata.uid(), rustix::process::geteuid().as_raw());
+    if owner != 0 && owner != own {
+        return Err(format!(
+            "the spool `{}` belongs to user {owner}; it must belong to user {own}",
+            dir.display()
+        ));
+    }
+    if metadata.mode() & OTHERS_WRITE != 0 {
+        let (dir, mode) = (dir.display(), metadata.mode() & 0o7777);
+        return Err(format!(
+            "the spool `{dir}` has mode {mode:04o}, so others could free addresses; give it 0700"
+        ));
+    }
+    Ok(())
+}
+
+fn sync_dir(dir: &Path) -> Result<(), String> {
+    File::open(dir)
+        .and_then(|dir| dir.sync_all())
+        .map_err(|error| failed("syncing", dir, &error))
+}
+
+fn failed(doing: &str, path: &Path, error: &io::Error) -> String {
+    format!("{doing} `{}`: {error}", path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::plan::examples::attachment;
+
+    fn release(attachment: &Attachment) -> Release<'_> {
+        Release {
+            instance: None,
+            network: "net",
+            attachment,
+        }
+    }
+
+    fn names(dir: &Path) -> Vec<String> {
+        let name = |entry: io::Result<fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
+        fs::read_dir(dir).unwrap().map(name).collect()
+    }
+
+    /// `printf 'net\0c1\0eth0' | sha256sum`
+    const NAME: &str = "26026bd18b7cde682ae8b772c36d68c0d0a8a3725660b2ab706459f2e3a4d588.json";
+
+    #[test]
+    fn a_release_is_one_file_named_after_its_key() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("a/b/spool");
+        let attachment = attachment();
+        put(&dir, release(&attachment)).unwrap();
+        assert_eq!(names(&dir), [NAME]);
+        assert_eq!(
+            fs::read_to_string(dir.join(NAME)).unwrap(),
+            r#"{"v":1,"instance":null,"networkName":"net","containerID":"c1","ifName":"eth0"}"#
+        );
+        for made in ["a", "a/b", "a/b/spool"] {
+            let mode = fs::metadata(root.path().join(made)).unwrap().mode();
+            assert_eq!(mode & 0o7777, 0o700, "{made}");
+        }
+        assert_eq!(fs::metadata(dir.join(NAME)).unwrap().mode() & 0o7777, 0o600);
+    }
+
+    #[test]
+    fn a_later_release_of_a_key_replaces_the_earlier_one() {
+        let root = tempfile::tempdir().unwrap();
+        let attachment = attachment();
+        put(root.path(), release(&attachment)).unwrap();
+        let named = Release {
+            instance: Some("pods"),
+            ..release(&attachment)
+        };
+        put(root.path(), named).unwrap();
+        assert_eq!(names(root.path()), [NAME]);
+        let text = fs::read_to_string(root.path().join(NAME)).unwrap();
+        assert!(text.starts_with(r#"{"v":1,"instance":"pods","#), "{text}");
+    }
+
+    #[test]
+    fn a_release_is_taken_back_once_and_a_missing_folder_has_none() {
+        let root = tempfile::tempdir().unwrap();
+        let attachment = attachment();
+        put(root.path(), release(&attachment)).unwrap();
+        let other = Attachment {
+            if_name: "eth1".to_owned(),
+            ..attachment.clone()
+        };
+        assert_eq!(take_back(root.path(), release(&other)), Ok(false));
+        assert_eq!(take_back(root.path(), release(&attachment)), Ok(true));
+        assert_eq!(take_back(root.path(), release(&attachment)), Ok(false));
+        assert_eq!(take_back(&root.path().join("missing"), release(&attachment)), Ok(false));
+        assert!(names(root.path()).is_empty());
+    }
+
+    #[test]
+    fn a_temporary_file_left_behind_is_no_obstacle() {
+        let root = tempfile::tempdir().unwrap();
+        let attachment = attachment();
+        let stale = format!(".{}.{}.tmp", release(&attachment).hex(), process::id());
+        fs::write(root.path().join(stale), "half").unwrap();
+        put(root.path(), release(&attachment)).unwrap();
+        assert_eq!(names(root.path()), [NAME]);
+    }
+
+    #[test]
+    fn a_folder_that_others_can_write_to_is_refused_and_one_they_can_read_is_used() {
+        let root = tempfile::tempdir().unwrap();
+        let attachment = attachment();
+        for mode in [0o777, 0o1777, 0o770, 0o702] {
+            fs::set_permissions(root.path(), Permissions::from_mode(mode)).unwrap();
+            let error = put(root.path(), release(&attachment)).unwrap_err();
+            assert!(error.ends_with("give it 0700"), "{error}");
+            assert!(names(root.path()).is_empty());
+        }
+        fs::set_permissions(root.path(), Permissions::from_mode(0o755)).unwrap();
+        put(root.path(), release(&attachment)).unwrap();
+        assert_eq!(fs::metadata(root.path().join(NAME)).unwrap().mode() & 0o7777, 0o600);
+    }
+
+    #[test]
+    fn what_fails_is_told_with_its_path_and_leaves_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let attachment = attachment();
+        let file = root.path().join("file");
+        fs::write(&file, "").unwrap();
+        let error = put(&file.join("spool"), release(&attachment)).unwrap_err();
+        assert!(error.contains("file/spool"), "{error}");
+        // A folder in the release's place: the rename fails, and so does taking back.
+        fs::create_dir_all(root.path().join("spool").join(NAME).join("full")).unwrap();
+        let error = put(&root.path().join("spool"), release(&attachment)).unwrap_err();
+        assert!(error.starts_with("renaming a file to `"), "{error}");
+        assert_eq!(names(&root.path().join("spool")), [NAME]);
+        let error = take_back(&root.path().join("spool"), release(&attachment)).unwrap_err();
+        assert!(error.starts_with("removing `"), "{error}");
+    }
+}

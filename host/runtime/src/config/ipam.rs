@@ -1,0 +1,364 @@
+//! `[adapter.ipam]`, `[backend.checkpoint]` and `[backend.cri]`: which addresses this node has, who is served with them,
+//! where it is kept who has which, and where the container runtime is. They and `[guests.ipam]` must fit together.
+//!
+//! Reads no other file: whether the interfaces' file is there and right is found out by `sources/enis.rs`.
+
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+use trueup_capabilities::checkpoint::KEEP_GENERATIONS;
+use trueup_capabilities::checkpoint::json_file::PATH_OF_THE_ORIGINAL;
+
+use super::JSON_FILE_ENV;
+use super::document::Document;
+use super::guest::{Guest, GuestRef};
+use super::section::{LABEL, Place, Section, chosen, is_label, words};
+use crate::ipam::{Eni, Enis, Settings, WarmTargets};
+use crate::sources::enis::mistakes;
+
+/// What is told the operator who has none of these sections.
+pub(super) const ADAPTER: &str = "`[adapter.ipam]` with `enis_file = \"enis.json\"`";
+pub(super) const GUEST: &str = "`[guests.ipam]` with `use = \"builtin:ipam@1\"` and \
+     `grants = { checkpoint = { read = [\"own\"], write = [\"own\"] } }`";
+
+/// The instance where the configuration names none.
+const INSTANCE: &str = "ipam";
+
+/// Where the CNI plugin looks for the host, unless it is told otherwise.
+pub const SOCKET: &str = "/run/trueup/cni.sock";
+
+/// Where the CNI plugin leaves releases, unless it is told otherwise.
+const SPOOL_DIR: &str = "/var/lib/trueup/cni-spool";
+
+/// Linux's `sun_path` holds 108 bytes, the last of them 0 (`unix(7)`).
+const SOCKET_BYTES_MAX: usize = 107;
+
+/// The setting that says where the guest reads at its start.
+const PHASE: &str = "checkpoint_migration_phase";
+
+/// The phase that moves in from the VPC CNI.
+const PHASE_FROM_RUNTIME: u64 = 1;
+
+/// The setting that says how many entries may follow a checkpoint.
+const COMPACT_AFTER: &str = "compact_after";
+
+/// Everything about pod addresses of this node.
+#[derive(Debug, Clone)]
+pub struct Ipam {
+    /// `[guests.ipam]`: who decides. Where its settings name no phase, the adapter does.
+    pub guest: Guest,
+    /// `[adapter.ipam]`: who is served, and where.
+    pub adapter: Settings,
+    /// `enis` or `enis_file`: which interfaces the node has.
+    pub enis: EnisFrom,
+    /// `[backend.checkpoint]`: where it is kept who has which address.
+    pub checkpoint: CheckpointAt,
+    /// `[backend.cri]`, `socket`: where the container runtime is. None: at the first of the usual places that exists.
+    pub runtime_socket: Option<PathBuf>,
+}
+
+/// Where this node's network interfaces are written down.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EnisFrom {
+    /// `enis`: in the configuration, for as long as the host runs.
+    Given(Enis),
+    /// `enis_file`: in a JSON file that is watched.
+    File(PathBuf),
+}
+
+/// `[backend.checkpoint]`: where the guest's checkpoint is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CheckpointAt {
+    /// `kind = "file"`: in a file of our own format.
+    File {
+        /// Default: `checkpoints/INSTANCE` in the state folder.
+        path: PathBuf,
+        /// Whether requests that come together share one sync. Default: true.
+        shared_sync: bool,
+        /// How many replaced checkpoints are kept beside it. Default: 3.
+        keep_generations: u32,
+    },
+    /// `kind = "database"`: in an embedded database.
+    Database {
+        /// Default: `checkpoints.redb` in the state folder.
+        path: PathBuf,
+        /// As of a file.
+        keep_generations: u32,
+    },
+    /// `kind = "json-file"`: in the file that the VPC CNI's node agent reads and writes.
+    JsonFile {
+        /// Default: what [`JSON_FILE_ENV`] says, else `/var/run/aws-node/ipam.json`.
+        path: PathBuf,
+        /// As of a file.
+        keep_generations: u32,
+    },
+    /// `kind = "simulated"`: in memory, gone with the process.
+    Simulated,
+}
+
+/// The sections that are about pod addresses.
+pub(super) struct Sections<'d> {
+    pub(super) guest: Section<'d>,
+    pub(super) adapter: Section<'d>,
+    pub(super) checkpoint: Section<'d>,
+    pub(super) cri: Section<'d>,
+}
+
+impl Sections<'_> {
+    pub(super) fn is_any_present(&self) -> bool {
+        [&self.guest, &self.adapter, &self.checkpoint, &self.cri]
+            .iter()
+            .any(|section| section.is_present())
+    }
+
+    /// Says which sections to add, with what they hold. Those of backends may be missing: each has its defaults.
+    fn say_what_is_missing(&self) {
+        let others = [
+            ("guests.ipam", &self.guest),
+            ("backend.checkpoint", &self.checkpoint),
+            ("backend.cri", &self.cri),
+        ];
+        if !self.adapter.is_present() {
+            if let Some((name, section)) = others.iter().find(|(_, section)| section.is_present()) {
+                section.wrong(format_args!("[{name}] needs an adapter: add {ADAPTER}"));
+            }
+        } else if !self.guest.is_present() {
+            self.adapter
+                .wrong(format_args!("[adapter.ipam] needs a guest that decides: add {GUEST}"));
+        }
+    }
+}
+
+impl Ipam {
+    /// `None` where none of the sections is given, or a problem was found.
+    pub(super) fn read<'d>(
+        document: &'d Document<'d>,
+        sections: Sections<'d>,
+        folder: &Path,
+        state_dir: &Path,
+    ) -> Option<Self> {
+        sections.say_what_is_missing();
+        let Sections {
+            guest,
+            adapter,
+            checkpoint,
+            cri,
+        } = sections;
+        let has_adapter = adapter.is_present();
+        let guest = Guest::read(guest, folder);
+        let (adapter, enis) = read_adapter(adapter, folder, state_dir);
+        let places = Places {
+            document,
+            folder,
+            state_dir,
+            instance: &adapter.instance,
+        };
+        let checkpoint = read_checkpoint(checkpoint, &places, guest.as_ref());
+        let runtime_socket = read_cri(cri, folder);
+        if !has_adapter {
+            return None;
+        }
+        Some(Self {
+            guest: guest?,
+            adapter,
+            enis: enis?,
+            checkpoint,
+            runtime_socket,
+        })
+    }
+
+    /// Whether the guest asks the container runtime at its start, rather than the store.
+    pub fn reads_from_runtime(&self) -> bool {
+        self.guest.settings.get(PHASE).and_then(Value::as_u64) == Some(PHASE_FROM_RUNTIME)
+    }
+}
+
+fn read_adapter(mut section: Section<'_>, folder: &Path, state_dir: &Path) -> (Settings, Option<EnisFrom>) {
+    let instance = section.value("instance", LABEL, |given| given.text().filter(|text| is_label(text)));
+    let socket = read_socket(&mut section, folder).unwrap_or_else(|| PathBuf::from(SOCKET));
+    let spool_dir = section
+        .value("spool_dir", "be a path, or false for none", |given| {
+            match given.truth() {
+                Some(false) => Some(None),
+                _ => given.filled().map(|path| Some(folder.join(path))),
+            }
+        })
+        .unwrap_or_else(|| Some(PathBuf::from(SPOOL_DIR)));
+    let released_file = section.path("released_file").map(|path| folder.join(path));
+    let warm = read_warm(&mut section);
+    let enis = read_enis(&mut section, folder);
+    section.end();
+    let settings = Settings {
+        instance: instance.unwrap_or(INSTANCE).to_owned(),
+        socket,
+        spool_dir,
+        released_file: released_file.unwrap_or_else(|| state_dir.join("released.json")),
+        warm,
+    };
+    (settings, enis)
+}
+
+fn read_socket(section: &mut Section<'_>, folder: &Path) -> Option<PathBuf> {
+    let given = section.given("socket")?;
+    let Some(path) = given.filled().map(|path| folder.join(path)) else {
+        section.wrong_value(&given, "must be a path");
+        return None;
+    };
+    let bytes = path.as_os_str().len();
+    if bytes > SOCKET_BYTES_MAX {
+        section.wrong_value(
+            &given,
+            format_args!(
+                "must be a path of at most {SOCKET_BYTES_MAX} bytes, which is what the address of a socket holds: \
+                 {} has {bytes}",
+                path.display()
+            ),
+        );
+        return None;
+    }
+    Some(path)
+}
+
+/// Giving either switches the release of unused interfaces on.
+fn read_warm(section: &mut Section<'_>) -> Option<WarmTargets> {
+    /// No node has more addresses than this; more is a typing error that would keep every interface for ever.
+    const TARGET: RangeInclusive<u32> = 0..=1_000_000;
+    let warm_ip_target = section.optional_whole("warm_ip_target", TARGET);
+    let minimum_ip_target = section.optional_whole("minimum_ip_target", TARGET);
+    (warm_ip_target.is_some() || minimum_ip_target.is_some()).then(|| WarmTargets {
+        warm_ip_target: warm_ip_target.unwrap_or(0),
+        minimum_ip_target: minimum_ip_target.unwrap_or(0),
+    })
+}
+
+/// The interfaces, or where they are. Of the two given in one place, neither is the right one.
+fn read_enis(section: &mut Section<'_>, folder: &Path) -> Option<EnisFrom> {
+    let file = section.placed("enis_file", "be a path", |given| {
+        given.filled().map(|path| folder.join(path))
+    });
+    let count = section.length("enis");
+    let is_given = section.has("enis");
+    // Which one is meant is told by its place in the list, so those that could not be read would be missed.
+    let enis = section.items::<Eni>("enis").filter(|enis| Some(enis.len()) == count);
+    match (file, is_given) {
+        (Some((_, Place::File)), true) => {
+            section.wrong_key("enis", "goes without `enis_file`: leave one of them out");
+            None
+        }
+        (Some((file, _)), _) => Some(EnisFrom::File(file)),
+        (None, true) => {
+            let enis = Enis { enis: enis? };
+            if enis.enis.is_empty() {
+                section.wrong_key("enis", "was [], must hold at least one network interface");
+            }
+            for mistake in mistakes(&enis) {
+                section.wrong_item("enis", mistake.eni, &mistake.text);
+            }
+            Some(EnisFrom::Given(enis))
+        }
+        (None, false) => {
+            section.missing(
+                "enis_file",
+                "must be the path of a JSON file with this node's network interfaces; or they stand in `enis`",
+            );
+            None
+        }
+    }
+}
+
+/// What paths depend on.
+struct Places<'d> {
+    document: &'d Document<'d>,
+    folder: &'d Path,
+    state_dir: &'d Path,
+    instance: &'d str,
+}
+
+/// A kind of storage, before it is known where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    File,
+    Database,
+    JsonFile,
+    Simulated,
+}
+
+fn read_checkpoint(mut section: Section<'_>, places: &Places<'_>, guest: Option<&Guest>) -> CheckpointAt {
+    /// None at all is allowed; each is as large as a checkpoint, so a hundred are a disk's trouble.
+    const GENERATIONS: RangeInclusive<u32> = 0..=100;
+    const KINDS: [(&str, Kind); 4] = [
+        ("file", Kind::File),
+        ("database", Kind::Database),
+        ("json-file", Kind::JsonFile),
+        ("simulated", Kind::Simulated),
+    ];
+    const ON_DISK: [Kind; 3] = [Kind::File, Kind::Database, Kind::JsonFile];
+    const NOT_SIMULATED: &str = "every kind but \"simulated\"";
+    let kind = section.placed("kind", format_args!("be {}", words(&KINDS)), |given| {
+        chosen(given, &KINDS)
+    });
+    let path = section.path("path").map(|path| places.folder.join(path));
+    let shared_sync = section.truth("shared_sync", true);
+    let keep_generations = section.whole("keep_generations", KEEP_GENERATIONS, GENERATIONS);
+    // A variable that chooses another kind for once leaves the file as it is.
+    let (kind, place) = kind.unwrap_or((Kind::File, Place::File));
+    if place == Place::File {
+        for (key, kinds, words) in [
+            ("path", ON_DISK.as_slice(), NOT_SIMULATED),
+            ("keep_generations", &ON_DISK, NOT_SIMULATED),
+            ("shared_sync", &[Kind::File], "`kind = \"file\"` alone"),
+        ] {
+            if section.has(key) && !kinds.contains(&kind) {
+                section.wrong_key(key, format_args!("goes with {words}"));
+            }
+        }
+    }
+    if kind == Kind::JsonFile && !writes_whole_checkpoints(guest) {
+        section.wrong_key(
+            "kind",
+            format_args!(
+                "was \"json-file\", which keeps no entries after a checkpoint: set `{COMPACT_AFTER} = 0` in \
+                 `guests.ipam.settings`"
+            ),
+        );
+    }
+    section.end();
+    match kind {
+        Kind::File => CheckpointAt::File {
+            path: path.unwrap_or_else(|| places.state_dir.join("checkpoints").join(places.instance)),
+            shared_sync,
+            keep_generations,
+        },
+        Kind::Database => CheckpointAt::Database {
+            path: path.unwrap_or_else(|| places.state_dir.join("checkpoints.redb")),
+            keep_generations,
+        },
+        Kind::JsonFile => CheckpointAt::JsonFile {
+            path: path.unwrap_or_else(|| {
+                let named = places.document.variable(JSON_FILE_ENV).filter(|path| !path.is_empty());
+                PathBuf::from(named.unwrap_or(PATH_OF_THE_ORIGINAL))
+            }),
+            keep_generations,
+        },
+        Kind::Simulated => CheckpointAt::Simulated,
+    }
+}
+
+/// Whether the guest never adds entries to a checkpoint. Only of the guest that ships is it known what its settings mean;
+/// another one is told by the store.
+fn writes_whole_checkpoints(guest: Option<&Guest>) -> bool {
+    guest.is_none_or(|guest| match &guest.reference {
+        GuestRef::Builtin { .. } => {
+            let settings: Option<&Map<String, Value>> = guest.settings.as_object();
+            settings.and_then(|settings| settings.get(COMPACT_AFTER)?.as_u64()) == Some(0)
+        }
+        GuestRef::File(_) => true,
+    })
+}
+
+fn read_cri(mut section: Section<'_>, folder: &Path) -> Option<PathBuf> {
+    let socket = read_socket(&mut section, folder);
+    section.end();
+    socket
+}

@@ -1,0 +1,540 @@
+//! Runs Services as a controller: what changes is queued by key, each key's instance is called, what it did is told.
+//!
+//! The loop alone decides what runs when, and it does no work itself: jobs run beside it, one key never twice at once. A
+//! job begins while fewer than `workers` calls are awake; one that sleeps keeps nobody waiting.
+//!
+//! ```text
+//! manifests -> objects -> controller -> job (work.rs) -> status, known keys
+//!                 ^                       |
+//!                 +------ done -----------+
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{Instant, MissedTickBehavior};
+use trueup_capabilities::meter::Effects;
+use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSettings};
+
+use super::interrupt::Interrupt;
+use super::known::KnownKeys;
+use super::setup::{Setup, SetupError};
+use super::wishes::Wishes;
+use super::work::{self, Done, End, Job, Live, Shared};
+use super::{Event, FAILURES_MAX_ONCE, Summary};
+use crate::config::{Config, Lbaas, Source};
+use crate::guests::lbaas::adapter::{self, Key};
+use crate::guests::lbaas::{self, AddressPorts, Desired};
+use crate::sources::Objects;
+use crate::sources::manifests::{self, Batch, Batches};
+
+/// So many instances are kept for their next call; the one that rested longest is let go for another, and rebuilt from
+/// its recording when its key changes again.
+const IDLE_INSTANCES_MAX: usize = 256;
+
+/// So many calls may be in work at once, those that sleep included: the engine's pool has room for more, with what rests.
+const JOBS_MAX: usize = 256;
+
+/// How often instances at rest are looked at for what is to be brought to the disk.
+const SYNC: Duration = Duration::from_secs(1);
+
+/// A call that asks a backend when the host is stopped may end in its own time, up to this long.
+const STOP_GRACE: Duration = Duration::from_secs(20);
+
+/// Why the loop ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LoopEnd {
+    NothingLeft,
+    Stopped,
+    SourceEnded,
+}
+
+/// What the source says: all at once, or as it changes.
+pub(super) enum Input {
+    Once(Batch),
+    Watched(Batches),
+}
+
+impl Input {
+    /// Everything that is there now.
+    ///
+    /// # Errors
+    /// Where there is no such source.
+    pub(super) fn once(source: &Source) -> Result<Self, SetupError> {
+        let Source::Manifests(folder) = source;
+        let snapshot = manifests::load(folder).map_err(SetupError::misused)?;
+        Ok(Self::Once(Batch {
+            changes: Objects::default().changes_to(&snapshot.objects),
+            new_problems: snapshot.problems.clone(),
+            complete: snapshot.is_complete(),
+            problems: snapshot.problems,
+        }))
+    }
+
+    /// Everything that is there, and then what changes.
+    ///
+    /// # Errors
+    /// As [`Input::once`].
+    pub(super) fn watched(source: &Source) -> Result<Self, SetupError> {
+        let Source::Manifests(folder) = source;
+        manifests::watch(folder).map(Self::Watched).map_err(SetupError::misused)
+    }
+}
+
+/// A job in work, as the loop sees it.
+struct Running {
+    interrupt: Arc<Interrupt>,
+    desired: Option<Desired>,
+}
+
+/// The loop's state.
+pub(super) struct Services<'a, T> {
+    setup: &'a Setup,
+    shared: Arc<Shared>,
+    seed: u64,
+    workers: usize,
+    once: bool,
+    tell: T,
+    /// The queue's time counts from here: a clock that is set does not touch it.
+    started: Instant,
+    controller: Controller<Key>,
+    wishes: Wishes,
+    problems: Vec<String>,
+    /// Keys that nobody wishes for, while that may be for want of a manifest that can be read.
+    held: BTreeSet<Key>,
+    jobs: JoinSet<Done>,
+    /// Whose job a task is, for one that ends without a result.
+    tasks: HashMap<tokio::task::Id, Key>,
+    running: BTreeMap<Key, Running>,
+    /// Instances at rest, and in which order they came to rest.
+    idle: BTreeMap<Key, (u64, Live)>,
+    idle_order: BTreeMap<u64, Key>,
+    rests: u64,
+    /// How each key stands after its last job.
+    standing: BTreeMap<Key, Result<(), String>>,
+    effects: Effects,
+}
+
+impl<'a, T: FnMut(Event)> Services<'a, T> {
+    /// Ready to run: `once`, a key that fails too often is given up, and the run ends when nothing is left to do.
+    ///
+    /// # Errors
+    /// Where the state folder can't be read.
+    pub(super) fn new(
+        config: &Config,
+        lbaas: &Lbaas,
+        setup: &'a Setup,
+        once: bool,
+        tell: T,
+    ) -> Result<Self, SetupError> {
+        let known = KnownKeys::load(&config.state_dir.join("keys").join(lbaas::NAME));
+        let known = known.map_err(|error| SetupError::Misused(format!("reading the known keys: {error}")))?;
+        let wishes = Wishes::new(lbaas.adapter.clone(), &config.state_dir).map_err(SetupError::misused)?;
+        let run = &config.run;
+        let backoff = Backoff {
+            initial_ms: run.backoff_initial_ms,
+            max_ms: run.backoff_max_ms,
+            ..Backoff::default()
+        };
+        let shared = Shared {
+            instances: Arc::clone(&setup.instances),
+            known: Mutex::new(known),
+            settings: lbaas.adapter.clone(),
+            sleepers: Arc::default(),
+            status_dir: config.state_dir.join("status"),
+        };
+        Ok(Self {
+            setup,
+            shared: Arc::new(shared),
+            seed: config.seed,
+            workers: usize::try_from(run.workers).unwrap_or(usize::MAX),
+            once,
+            tell,
+            started: Instant::now(),
+            controller: Controller::new(
+                ControllerSettings {
+                    backoff,
+                    resync_ms: if once { 0 } else { run.resync_ms },
+                },
+                config.seed,
+            ),
+            wishes,
+            problems: Vec::new(),
+            held: BTreeSet::new(),
+            jobs: JoinSet::new(),
+            tasks: HashMap::new(),
+            running: BTreeMap::new(),
+            idle: BTreeMap::new(),
+            idle_order: BTreeMap::new(),
+            rests: 0,
+            standing: BTreeMap::new(),
+            effects: Effects::default(),
+        })
+    }
+
+    /// Brings what the source says true, to its end or until `stop`.
+    pub(super) async fn run(mut self, input: Input, stop: impl Future<Output = ()>) -> Summary {
+        let batches = match input {
+            Input::Once(all) => {
+                self.take_in(all);
+                None
+            }
+            Input::Watched(batches) => Some(batches),
+        };
+        let end = self.work(batches, stop).await;
+        self.summary(end)
+    }
+
+    /// Milliseconds since the start, however the machine's clock is set meanwhile.
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Runs until it is told to stop, or, once, until nothing is left to do.
+    async fn work(&mut self, mut batches: Option<Batches>, stop: impl Future<Output = ()>) -> LoopEnd {
+        let mut stop = std::pin::pin!(stop);
+        let sleepers = Arc::clone(&self.shared.sleepers);
+        let mut sync = tokio::time::interval(SYNC);
+        sync.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let end = loop {
+            self.start_jobs();
+            if self.once && self.controller.is_idle() {
+                break LoopEnd::NothingLeft;
+            }
+            let due_ms = self.controller.next_due_ms().filter(|_| self.has_room());
+            // Without anything due, jobs and changes wake the loop; the hour is for nobody.
+            let pause = due_ms.map_or(Duration::from_secs(3600), |due_ms| {
+                Duration::from_millis(due_ms.saturating_sub(self.now_ms()))
+            });
+            tokio::select! {
+                biased;
+                () = &mut stop => break LoopEnd::Stopped,
+                Some(done) = self.jobs.join_next_with_id() => self.finish(done),
+                batch = next(&mut batches) => match batch {
+                    Some(batch) => self.take_in(batch),
+                    None => break LoopEnd::SourceEnded,
+                },
+                () = sleepers.more() => {}
+                () = tokio::time::sleep(pause) => {}
+                _ = sync.tick() => self.sync_idle(),
+            }
+        };
+        self.drain().await;
+        end
+    }
+
+    /// Lets what runs come to an end: what sleeps at once, what asks a backend in its own time, within limits.
+    async fn drain(&mut self) {
+        for running in self.running.values() {
+            running.interrupt.want();
+        }
+        let until = Instant::now() + STOP_GRACE;
+        while let Ok(Some(done)) = tokio::time::timeout_at(until, self.jobs.join_next_with_id()).await {
+            self.finish(done);
+        }
+        if !self.jobs.is_empty() {
+            tracing::warn!(
+                "{} calls did not end within {} s: their recordings end inside the call",
+                self.jobs.len(),
+                STOP_GRACE.as_secs()
+            );
+            self.jobs.shutdown().await;
+        }
+        for (_, live) in self.idle.values_mut() {
+            live.sync();
+        }
+    }
+
+    fn sync_idle(&mut self) {
+        for (key, (_, live)) in &mut self.idle {
+            if let Err(error) = live.sync_if_due() {
+                tracing::warn!(instance = %key, "{error}");
+            }
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, KnownKeys> {
+        self.shared.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes in what the source says: objects, and what can't be read.
+    fn take_in(&mut self, batch: Batch) {
+        for problem in &batch.new_problems {
+            (self.tell)(Event::Problem(problem.to_string()));
+        }
+        self.problems = batch.problems.iter().map(ToString::to_string).collect();
+        let has_keys = self.known().keys().next().is_some();
+        let mut changed = self.wishes.take_in(&batch.changes, batch.complete, has_keys);
+        if changed.is_empty {
+            self.problems.push(nothing_there());
+            (self.tell)(Event::Problem(nothing_there()));
+        }
+        for note in &changed.notes {
+            tracing::warn!("{note}");
+        }
+        if let Err(error) = self.wishes.remember() {
+            tracing::warn!("the servers are not remembered for the next start: {error}");
+        }
+        if changed.completed {
+            // What went away while the host was down, or while a manifest could not be read.
+            changed.affected.extend(self.gone());
+        } else if !self.wishes.is_complete() {
+            for key in self.gone() {
+                self.hold(key);
+            }
+        }
+        let now_ms = self.now_ms();
+        for key in changed.affected {
+            if let Some(running) = self.running.get(&key) {
+                // The same wish is on its way already.
+                if self.wishes.wish(&key).and_then(Result::ok) != running.desired {
+                    running.interrupt.want();
+                }
+            }
+            if let Err(error) = self.controller.changed(&key, now_ms) {
+                tracing::error!(%key, "{error}");
+                self.standing.insert(key, Err(error.to_string()));
+            }
+        }
+    }
+
+    /// Keys that have objects and are not wished for any more.
+    fn gone(&self) -> Vec<Key> {
+        let known = self.known();
+        let keys = known.keys().filter_map(|key| key.split_once('/'));
+        let keys = keys.map(|(namespace, name)| Key {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        });
+        keys.filter(|key| self.wishes.wish(key).is_none()).collect()
+    }
+
+    /// Nothing is taken for gone while a manifest that may hold it can't be read.
+    fn hold(&mut self, key: Key) {
+        if self.held.insert(key.clone()) {
+            (self.tell)(Event::Held { key: key.to_string() });
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        let awake = self.jobs.len().saturating_sub(self.shared.sleepers.count());
+        awake < self.workers && self.jobs.len() < JOBS_MAX
+    }
+
+    fn start_jobs(&mut self) {
+        while self.has_room() {
+            let Some(key) = self.controller.take_ready(self.now_ms()) else {
+                return;
+            };
+            match self.wishes.wish(&key) {
+                Some(Err(error)) => self.refuse(key, error),
+                Some(Ok(desired)) => self.start(key, Some(desired)),
+                None if self.wishes.is_complete() => self.start(key, None),
+                None => {
+                    self.hold(key.clone());
+                    self.controller.forget(&key);
+                    self.controller.done(&key, Outcome::Success, self.now_ms());
+                }
+            }
+        }
+    }
+
+    /// What should be can't be said: nothing changes until the input does.
+    fn refuse(&mut self, key: Key, error: String) {
+        self.controller.done(&key, Outcome::Success, self.now_ms());
+        let is_new = self
+            .standing
+            .get(&key)
+            .is_none_or(|standing| standing.as_ref().err() != Some(&error));
+        if is_new {
+            (self.tell)(Event::Failed {
+                key: key.to_string(),
+                error: error.clone(),
+                again_in_ms: None,
+            });
+        }
+        self.standing.insert(key, Err(error));
+    }
+
+    fn start(&mut self, key: Key, desired: Option<Desired>) {
+        self.held.remove(&key);
+        let places = self.known().places(&key.to_string());
+        if let Some(desired) = &desired
+            && !places.contains_key(&desired.service_uid)
+            && desired.service_uid == adapter::made_uid(&key, self.wishes.settings())
+        {
+            tracing::info!(%key, "the Service has no metadata.uid: its objects carry {}", desired.service_uid);
+        }
+        let is_moved = |uid: &&String| self.wishes.owner(uid).is_some_and(|owner| *owner != key);
+        let moved = places.keys().filter(is_moved).cloned().collect();
+        let live = self.idle.remove(&key).map(|(rest, live)| {
+            self.idle_order.remove(&rest);
+            live
+        });
+        let interrupt = live
+            .as_ref()
+            .map_or_else(Interrupt::new, |live| Arc::clone(&live.interrupt));
+        interrupt.clear();
+        self.running.insert(
+            key.clone(),
+            Running {
+                interrupt: Arc::clone(&interrupt),
+                desired: desired.clone(),
+            },
+        );
+        let backends = self.setup.backends(self.seed, &key.to_string());
+        let job = Job {
+            key: key.clone(),
+            desired,
+            places,
+            moved,
+            live,
+            interrupt,
+        };
+        let task = self.jobs.spawn(work::run(Arc::clone(&self.shared), job, backends));
+        self.tasks.insert(task.id(), key);
+    }
+
+    fn finish(&mut self, done: Result<(tokio::task::Id, Done), JoinError>) {
+        let done = match done {
+            Ok((id, done)) => {
+                self.tasks.remove(&id);
+                done
+            }
+            Err(error) => {
+                // A defect of the host, or a job that was given up: its key fails, the others go on.
+                let Some(key) = self.tasks.remove(&error.id()) else {
+                    return;
+                };
+                let end = End::Failed {
+                    error: format!("its job ended without a result: {error}"),
+                    retry_after_ms: None,
+                };
+                Done {
+                    key,
+                    live: None,
+                    end,
+                    effects: Effects::default(),
+                    in_service: Vec::new(),
+                }
+            }
+        };
+        let Done {
+            key,
+            live,
+            end,
+            effects,
+            in_service,
+        } = done;
+        self.running.remove(&key);
+        self.effects.created += effects.created;
+        self.effects.destroyed += effects.destroyed;
+        if let Some(live) = live {
+            self.rest(key.clone(), live);
+        }
+        let now_ms = self.now_ms();
+        let due_ms = self.controller.done(&key, end.outcome(), now_ms);
+        match end {
+            End::Interrupted => {}
+            End::True { gone } => {
+                let in_service = in_service
+                    .into_iter()
+                    .map(|AddressPorts { address, ports }| (address, ports))
+                    .collect();
+                (self.tell)(Event::True {
+                    key: key.to_string(),
+                    gone,
+                    created: effects.created,
+                    destroyed: effects.destroyed,
+                    in_service,
+                });
+                self.standing.insert(key.clone(), Ok(()));
+                if gone {
+                    self.forget(&key);
+                }
+            }
+            End::Failed { error, .. } => {
+                let failures = self.controller.status(&key).map_or(0, |status| status.failures);
+                let given_up = self.once && failures >= FAILURES_MAX_ONCE;
+                if given_up {
+                    self.controller.forget(&key);
+                }
+                let again_in_ms = due_ms.filter(|_| !given_up).map(|due_ms| due_ms.saturating_sub(now_ms));
+                (self.tell)(Event::Failed {
+                    key: key.to_string(),
+                    error: error.clone(),
+                    again_in_ms,
+                });
+                self.standing.insert(key, Err(error));
+            }
+        }
+    }
+
+    /// Nothing is left of a key, unless it came back meanwhile.
+    fn forget(&mut self, key: &Key) {
+        self.let_go(key);
+        if self.wishes.wish(key).is_some() {
+            return;
+        }
+        self.controller.forget(key);
+        if !self.once {
+            self.standing.remove(key);
+        }
+        if let Err(error) = self.shared.instances.forget(&key.to_string()) {
+            tracing::warn!(%key, "its state is not removed: {error}");
+        }
+    }
+
+    fn rest(&mut self, key: Key, live: Live) {
+        self.rests += 1;
+        self.idle_order.insert(self.rests, key.clone());
+        self.idle.insert(key, (self.rests, live));
+        if self.idle.len() > IDLE_INSTANCES_MAX
+            && let Some((_, longest)) = self.idle_order.pop_first()
+        {
+            self.let_go(&longest);
+        }
+    }
+
+    fn let_go(&mut self, key: &Key) {
+        if let Some((rest, mut live)) = self.idle.remove(key) {
+            self.idle_order.remove(&rest);
+            live.sync();
+        }
+    }
+
+    fn summary(&self, end: LoopEnd) -> Summary {
+        let failed = self
+            .standing
+            .iter()
+            .filter_map(|(key, standing)| Some((key.to_string(), standing.clone().err()?)));
+        Summary {
+            succeeded: self.standing.values().filter(|standing| standing.is_ok()).count(),
+            failed: failed.collect(),
+            created: self.effects.created,
+            destroyed: self.effects.destroyed,
+            problems: self.problems.clone(),
+            held: self.held.iter().map(ToString::to_string).collect(),
+            cut_short: match end {
+                LoopEnd::Stopped if self.once => Some("stopped before its end".to_owned()),
+                LoopEnd::SourceEnded => Some("the source can't be watched any more".to_owned()),
+                LoopEnd::NothingLeft | LoopEnd::Stopped => None,
+            },
+        }
+    }
+}
+
+/// Said where a source has not a single object, though there are some that it once asked for.
+pub(crate) fn nothing_there() -> String {
+    "the manifests hold no object at all: nothing is removed; leave one, such as a Node, where that is what you want"
+        .to_owned()
+}
+
+async fn next(batches: &mut Option<Batches>) -> Option<Batch> {
+    match batches {
+        Some(batches) => batches.recv().await,
+        None => std::future::pending().await,
+    }
+}

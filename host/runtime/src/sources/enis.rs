@@ -1,0 +1,356 @@
+//! This node's network interfaces, as a file lists them: read once, and again whenever it changes.
+//!
+//! Whoever acts on them always has the last list that was right: a file that goes away, or that nobody can read, changes
+//! nothing but the log. Whether it is there at the start is another matter: to begin with an empty list would have the
+//! guest take every allocation for a stale one, so that is an error.
+//!
+//! ```text
+//! {"enis": [...]} -> parse -> mistakes -> watch channel
+//! ```
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read as _;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::sleep;
+use trueup_capabilities::checkpoint::fold::canonical;
+
+use crate::ipam::Enis;
+
+/// A list of 50,000 addresses is about a megabyte; a file above this is another file given by mistake.
+pub const FILE_BYTES_MAX: u64 = 16 << 20;
+
+/// A look at least this often while the operating system reports changes: its queues overflow, and network file systems
+/// report nothing.
+const RESCAN: Duration = Duration::from_secs(30);
+
+/// A look this often where the operating system cannot report changes, for example because its watches are used up.
+const RESCAN_UNWATCHED: Duration = Duration::from_secs(2);
+
+/// After an event, wait this long before the look: events come in bursts.
+const BURST: Duration = Duration::from_millis(50);
+
+/// A file that is wrong is looked at once more after this before it is said: it may be half written.
+const SETTLE: Duration = Duration::from_millis(250);
+
+/// Something about a list of interfaces that is wrong, where each of them is fine by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mistake {
+    /// Which interface, counted from 0.
+    pub eni: usize,
+    /// Where, what was given, what it must be: `enis[0].addresses[1]: was "10.0.0.01", must be ...`.
+    pub text: String,
+}
+
+/// What is wrong with a list of interfaces, in its order: ids that are not different, and addresses that are not
+/// canonical or not different on the whole node.
+pub fn mistakes(enis: &Enis) -> Vec<Mistake> {
+    let mut found = Vec::new();
+    let mut ids: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut addresses: BTreeMap<Ipv4Addr, (usize, usize)> = BTreeMap::new();
+    for (index, eni) in enis.enis.iter().enumerate() {
+        let mut wrong = |place: &str, was: &str, must: &str| {
+            let was = serde_json::Value::from(was);
+            found.push(Mistake {
+                eni: index,
+                text: format!("enis[{index}].{place}: was {was}, must {must}"),
+            });
+        };
+        match ids.get(eni.id.as_str()) {
+            Some(earlier) => wrong("id", &eni.id, &format!("differ from enis[{earlier}].id")),
+            None => {
+                ids.insert(&eni.id, index);
+            }
+        }
+        for (at, text) in eni.addresses.iter().enumerate() {
+            let place = format!("addresses[{at}]");
+            let Some(address) = canonical(text) else {
+                wrong(
+                    &place,
+                    text,
+                    "be an IPv4 address: four numbers from 0 to 255 without leading zeros, and nothing else",
+                );
+                continue;
+            };
+            match addresses.get(&address) {
+                Some((eni, at)) => wrong(&place, text, &format!("differ from enis[{eni}].addresses[{at}]")),
+                None => {
+                    addresses.insert(address, (index, at));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// Why a file gives no list: one line that names it, and the first thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("network interfaces {}: {why}", file.display())]
+pub struct EnisError {
+    file: PathBuf,
+    why: String,
+}
+
+/// Reads the file.
+///
+/// # Errors
+/// Where it can't be read, is no such list, or has a mistake.
+pub fn load(file: &Path) -> Result<Enis, EnisError> {
+    let wrong = |why: String| EnisError {
+        file: file.to_owned(),
+        why,
+    };
+    let mut text = String::new();
+    // One byte more than allowed tells a file that is too long from one that just fits.
+    File::open(file)
+        .and_then(|opened| opened.take(FILE_BYTES_MAX + 1).read_to_string(&mut text))
+        .map_err(|error| wrong(format!("can't read the file: {error}")))?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(wrong(format!("longer than {FILE_BYTES_MAX} bytes, so no such list")));
+    }
+    parse(&text).map_err(wrong)
+}
+
+/// The error is what comes after the file's name.
+fn parse(text: &str) -> Result<Enis, String> {
+    const FORM: &str = "{\"enis\":[{\"id\":\"eni-1\",\"device_number\":0,\"addresses\":[\"10.0.0.2\"]}]}";
+    let enis: Enis = serde_json::from_str(text).map_err(|error| format!("{error}; the form is {FORM}"))?;
+    match mistakes(&enis).into_iter().next() {
+        Some(mistake) => Err(mistake.text),
+        None => Ok(enis),
+    }
+}
+
+/// A file that is watched, for as long as this lives.
+#[derive(Debug)]
+pub struct Watched {
+    /// The last list that was right.
+    pub enis: watch::Receiver<Enis>,
+    /// What is wrong with the file now, once for each different wrong; a list is as good as new after it.
+    pub problems: mpsc::UnboundedReceiver<String>,
+}
+
+/// Reads the file, and goes on reading it whenever it changes, until both receivers are gone. Must be called within a
+/// tokio runtime with time.
+///
+/// # Errors
+/// As [`load`]: there is no list to begin with.
+pub fn watch(file: &Path) -> Result<Watched, EnisError> {
+    // Before the look: what changes during it is an event.
+    let changed = Arc::new(Notify::new());
+    let watcher = watcher_of(file, &changed);
+    if let Err(error) = &watcher {
+        let seconds = RESCAN_UNWATCHED.as_secs();
+        tracing::warn!(file = %file.display(), %error, "cannot watch the network interfaces: looking every {seconds} s instead");
+    }
+    let (sender, enis) = watch::channel(load(file)?);
+    let (tell, problems) = mpsc::unbounded_channel();
+    tokio::spawn(follow(file.to_owned(), sender, tell, changed, watcher.ok()));
+    Ok(Watched { enis, problems })
+}
+
+async fn follow(
+    file: PathBuf,
+    enis: watch::Sender<Enis>,
+    tell: mpsc::UnboundedSender<String>,
+    changed: Arc<Notify>,
+    mut watcher: Option<RecommendedWatcher>,
+) {
+    let mut said: Option<EnisError> = None;
+    loop {
+        let rescan = if watcher.is_some() { RESCAN } else { RESCAN_UNWATCHED };
+        tokio::select! {
+            () = enis.closed() => return,
+            () = changed.notified() => sleep(BURST).await,
+            () = sleep(rescan) => {}
+        }
+        let mut looked = look(&file).await;
+        if looked.is_err() && looked.as_ref().err() != said.as_ref() {
+            sleep(SETTLE).await;
+            looked = look(&file).await;
+        }
+        match looked {
+            Ok(new) => {
+                if said.take().is_some() {
+                    tracing::info!(file = %file.display(), "the network interfaces can be read again");
+                }
+                enis.send_if_modified(|old| {
+                    let is_new = *old != new;
+                    if is_new {
+                        *old = new;
+                    }
+                    is_new
+                });
+            }
+            Err(error) if said.as_ref() != Some(&error) => {
+                // Whoever listens no more has ended, or ends.
+                _ = tell.send(format!("{error}; going on with the last list that was right"));
+                said = Some(error);
+            }
+            Err(_) => {}
+        }
+        if said.is_some() {
+            // A folder that comes back is another one to the operating system.
+            watcher = watcher_of(&file, &changed).ok();
+        }
+    }
+}
+
+/// Off the threads that serve: a disk may be slow.
+async fn look(file: &Path) -> Result<Enis, EnisError> {
+    let path = file.to_owned();
+    let looked = tokio::task::spawn_blocking(move || load(&path)).await;
+    looked.unwrap_or_else(|error| {
+        Err(EnisError {
+            file: file.to_owned(),
+            why: format!("reading the file ended early: {error}"),
+        })
+    })
+}
+
+/// Watches the folder that the file is in, not the file: whoever writes it anew puts another file in its place, and a
+/// ConfigMap's file is a link whose folder changes. Where the operating system can't, rescans make up for it.
+fn watcher_of(file: &Path, changed: &Arc<Notify>) -> notify::Result<RecommendedWatcher> {
+    let folder = match file.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let changed = Arc::clone(changed);
+    let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+        // Our own looks open the file.
+        if !event.is_ok_and(|event| matches!(event.kind, EventKind::Access(_))) {
+            changed.notify_one();
+        }
+    })?;
+    watcher.watch(folder, RecursiveMode::NonRecursive)?;
+    Ok(watcher)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: &str = r#"{"enis":[{"id":"eni-1","device_number":0,"addresses":["10.0.0.2","10.0.0.3"]}]}"#;
+
+    #[test]
+    fn a_file_gives_its_interfaces_with_every_default() {
+        let text = r#"{"enis":[{"id":"eni-1","device_number":-1,"is_primary":true,"addresses":["10.0.0.2"]},
+                               {"id":"","device_number":-1,"is_trunk":true,"addresses":[]}]}"#;
+        let enis = parse(text).unwrap().enis;
+        let flags: Vec<_> = enis.iter().map(|eni| (eni.is_primary, eni.is_trunk)).collect();
+        assert_eq!(flags, [(true, false), (false, true)]);
+        assert_eq!(parse(r#"{"enis":[]}"#), Ok(Enis::default()), "a node may have lost all");
+    }
+
+    /// Asserts what is said about a text, up to the reminder of the form.
+    #[track_caller]
+    fn refused(text: &str, said: &str) {
+        let error = parse(text).unwrap_err();
+        assert_eq!(error.split("; the form is ").next(), Some(said), "of {text}");
+    }
+
+    #[test]
+    fn what_is_no_list_of_interfaces_is_refused_with_the_first_thing_that_is_wrong() {
+        refused("", "EOF while parsing a value at line 1 column 0");
+        refused(
+            r#"{"enis":[{"id":"a","#,
+            "EOF while parsing a value at line 1 column 19",
+        );
+        refused(
+            "[]",
+            "invalid length 0, expected struct Enis with 1 element at line 1 column 2",
+        );
+        refused("{}", "missing field `enis` at line 1 column 2");
+        refused(
+            r#"{"enis":[],"eni":[]}"#,
+            "unknown field `eni`, expected `enis` at line 1 column 16",
+        );
+        refused(
+            r#"{"enis":[{"id":"a","device_number":0,"addresses":["10.0.0.1"," 10.0.0.2"]}]}"#,
+            "enis[0].addresses[1]: was \" 10.0.0.2\", must be an IPv4 address: four numbers from 0 to 255 without \
+             leading zeros, and nothing else",
+        );
+        refused(
+            r#"{"enis":[{"id":"a","device_number":0,"addresses":["10.0.0.1"]},
+                        {"id":"b","device_number":1,"addresses":["10.0.0.1"]}]}"#,
+            "enis[1].addresses[0]: was \"10.0.0.1\", must differ from enis[0].addresses[0]",
+        );
+        refused(
+            r#"{"enis":[{"id":"a","device_number":0,"addresses":[]},{"id":"a","device_number":1,"addresses":[]}]}"#,
+            "enis[1].id: was \"a\", must differ from enis[0].id",
+        );
+    }
+
+    #[test]
+    fn an_address_has_one_spelling() {
+        for text in ["0.0.0.0", "255.255.255.255", "10.0.0.1"] {
+            assert!(canonical(text).is_some(), "{text}");
+        }
+        for text in [
+            "",
+            "010.0.0.1",
+            "10.0.0.1/32",
+            "::ffff:10.0.0.1",
+            "10.0.0",
+            "10.0.0.256",
+            "10.0.0.1\n",
+            "+1.0.0.1",
+        ] {
+            assert_eq!(canonical(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("enis.json");
+        let error = watch(&file).unwrap_err().to_string();
+        let said = "can't read the file: No such file or directory (os error 2)";
+        assert_eq!(error, format!("network interfaces {}: {said}", file.display()));
+    }
+
+    /// Puts a file there, whole, as whoever knows that it is watched does.
+    fn put(file: &Path, text: &str) {
+        let draft = file.with_extension("draft");
+        std::fs::write(&draft, text).unwrap();
+        std::fs::rename(draft, file).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_watched_file_is_followed_and_a_bad_edit_changes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("enis.json");
+        put(&file, ONE);
+        let Watched { mut enis, mut problems } = watch(&file).unwrap();
+        assert_eq!(*enis.borrow_and_update(), parse(ONE).unwrap());
+
+        let grown = ONE.replace("10.0.0.3", "10.0.0.4");
+        put(&file, &grown);
+        enis.changed().await.unwrap();
+        assert_eq!(*enis.borrow_and_update(), parse(&grown).unwrap());
+
+        // In place this time, as an editor may.
+        std::fs::write(&file, &ONE[..40]).unwrap();
+        let said = problems.recv().await.unwrap();
+        let begin = format!("network interfaces {}: EOF while parsing", file.display());
+        assert!(
+            said.starts_with(&begin) && said.ends_with("; going on with the last list that was right"),
+            "{said}"
+        );
+        std::fs::remove_file(&file).unwrap();
+        let said = problems.recv().await.unwrap();
+        assert!(said.contains("can't read the file: No such file"), "{said}");
+        assert!(!enis.has_changed().unwrap(), "{:?}", *enis.borrow());
+
+        put(&file, ONE);
+        enis.changed().await.unwrap();
+        assert_eq!(*enis.borrow_and_update(), parse(ONE).unwrap());
+        assert!(problems.try_recv().is_err(), "each wrong is said once");
+    }
+}
