@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use support::{Engine, Site, program, ran, trueup};
 
 /// Every command that does something, as it is typed.
-const COMMANDS: [&[&str]; 9] = [
+const COMMANDS: [&[&str]; 14] = [
     &["run"],
     &["plan"],
     &["test"],
@@ -24,6 +24,11 @@ const COMMANDS: [&[&str]; 9] = [
     &["journal", "show"],
     &["guest", "list"],
     &["guest", "inspect"],
+    &["ipam", "show"],
+    &["checkpoint", "show"],
+    &["checkpoint", "verify"],
+    &["checkpoint", "copy"],
+    &["checkpoint", "restore"],
     &["sim", "lbaas"],
     &["completions"],
 ];

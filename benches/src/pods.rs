@@ -99,31 +99,26 @@ impl Stage {
         Ok(instance)
     }
 
-    /// A host's whole side of pod requests but the socket: recorded in `folder`, its store a file there.
+    /// A host's whole side of pod requests but the socket, recorded in `folder`.
     ///
     /// # Errors
     /// Why it can't be begun.
-    pub fn served(&self, folder: &Path, addresses: usize, shared_sync: bool) -> anyhow::Result<Served> {
+    pub fn served(&self, folder: &Path, addresses: usize, store: Arc<dyn Store>) -> anyhow::Result<Arc<Served>> {
         let (events, _told) = mpsc::unbounded_channel();
         let (_list, enis) = watch::channel(enis(addresses));
-        let (settings, instances, backends) = self.parts(folder, shared_sync)?;
+        let (settings, instances, backends) = self.parts(folder, store)?;
         self.runtime.block_on(async {
             let mut served = Served::start(settings, instances, backends, enis, events)?;
             served.is_up().await;
-            Ok(served)
+            Ok(Arc::new(served))
         })
     }
 
-    /// What a host serves pods with, its socket and store in `folder`.
+    /// What a host serves pods with, its socket and journals in `folder`.
     ///
     /// # Errors
-    /// Where the store can't be opened.
-    pub fn parts(&self, folder: &Path, shared_sync: bool) -> anyhow::Result<(Settings, Instances, Backends)> {
-        let file = FileSettings {
-            path: folder.join("checkpoint"),
-            keep_generations: 3,
-            shared_sync,
-        };
+    /// Where the guest does not start.
+    pub fn parts(&self, folder: &Path, store: Arc<dyn Store>) -> anyhow::Result<(Settings, Instances, Backends)> {
         let instances = Instances {
             name: ipam::NAME,
             engine: self.engine.clone(),
@@ -144,17 +139,26 @@ impl Stage {
             released_file: folder.join("released.json"),
             warm: None,
         };
-        Ok((
-            adapter,
-            instances,
-            backends(Arc::new(File::open(file, Arc::default())?)),
-        ))
+        Ok((adapter, instances, backends(store)))
     }
 
     async fn initial(&self) -> anyhow::Result<String> {
         let store = trueup_capabilities::checkpoint::simulated::Simulated::default();
         Ok(self.half_used(0, Arc::new(store)).await?.snapshot().await?)
     }
+}
+
+/// A store in a file of `folder`, as a host has where nothing else is configured.
+///
+/// # Errors
+/// Where it can't be opened.
+pub fn file(folder: &Path, shared_sync: bool) -> anyhow::Result<Arc<dyn Store>> {
+    let settings = FileSettings {
+        path: folder.join("checkpoint"),
+        keep_generations: 3,
+        shared_sync,
+    };
+    Ok(Arc::new(File::open(settings, Arc::default())?))
 }
 
 /// So many addresses on as few interfaces as have room for them.
@@ -221,6 +225,27 @@ pub async fn pairs(instance: &mut Instance, times: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// So many pods come, and stay.
+///
+/// # Errors
+/// Where one is refused.
+pub async fn residents(served: &Served, count: usize) -> anyhow::Result<()> {
+    for n in 0..count {
+        ask(served, "ADD", &format!("resident-{n}")).await?;
+    }
+    Ok(())
+}
+
+async fn ask(served: &Served, command: &str, container: &str) -> anyhow::Result<()> {
+    let request = json!({
+        "v": 1, "command": command, "instance": null, "network": NETWORK, "containerId": container, "ifName": "eth0",
+    });
+    let answer = served.answer(request.to_string().as_bytes()).await;
+    let answer: Value = serde_json::from_slice(&answer)?;
+    ensure!(answer.get("ok").is_some(), "{command}: {answer}");
+    Ok(())
+}
+
 /// So many pods at once, each asking for an address and giving it back, so often.
 ///
 /// # Errors
@@ -228,7 +253,7 @@ pub async fn pairs(instance: &mut Instance, times: u32) -> anyhow::Result<()> {
 pub async fn pods(served: &Arc<Served>, at_once: u32, times: u32) -> anyhow::Result<()> {
     let mut pods = JoinSet::new();
     for n in 0..at_once {
-        pods.spawn(pod(Arc::clone(served), n, times));
+        pods.spawn(pod(Arc::clone(served), format!("pod-{n}"), times));
     }
     while let Some(ended) = pods.join_next().await {
         ended??;
@@ -236,15 +261,9 @@ pub async fn pods(served: &Arc<Served>, at_once: u32, times: u32) -> anyhow::Res
     Ok(())
 }
 
-async fn pod(served: Arc<Served>, n: u32, times: u32) -> anyhow::Result<()> {
+async fn pod(served: Arc<Served>, container: String, times: u32) -> anyhow::Result<()> {
     for command in (0..times).flat_map(|_| ["ADD", "DEL"]) {
-        let request = json!({
-            "v": 1, "command": command, "instance": null, "network": NETWORK,
-            "containerId": format!("pod-{n}"), "ifName": "eth0",
-        });
-        let answer = served.answer(request.to_string().as_bytes()).await;
-        let answer: Value = serde_json::from_slice(&answer)?;
-        ensure!(answer.get("ok").is_some(), "{command}: {answer}");
+        ask(&served, command, &container).await?;
     }
     Ok(())
 }

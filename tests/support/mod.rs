@@ -3,6 +3,9 @@
 //!
 //! Asserts nothing about trueup but that it could be started; what it must do, each file of tests says itself.
 
+pub(crate) mod network;
+pub(crate) mod plugins;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::{self, File};
@@ -88,7 +91,7 @@ impl fmt::Display for Ran {
     }
 }
 
-/// A copy of an example, gone with this value.
+/// A copy of an example, or a configuration of the test's own; gone with this value.
 pub(crate) struct Site {
     folder: TempDir,
 }
@@ -114,6 +117,14 @@ impl Site {
         .unwrap();
         site.edit("trueup.toml", "http://127.0.0.1:9480", engine.url());
         site.edit("trueup.toml", "backoff_initial_ms = 200", "backoff_initial_ms = 20");
+        site
+    }
+
+    /// With this configuration and nothing else.
+    pub(crate) fn of(config: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let site = Self { folder };
+        fs::write(site.path("trueup.toml"), config).unwrap();
         site
     }
 
@@ -307,6 +318,16 @@ impl Started {
 
     /// Ends it at once, as `kill -9` does.
     pub(crate) fn kill(mut self) {
+        self.end();
+    }
+
+    /// The same, and what it had said until then.
+    pub(crate) fn killed(mut self) -> String {
+        self.end();
+        self.stdout() + &self.stderr()
+    }
+
+    fn end(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }

@@ -43,6 +43,9 @@ pub enum Keep {
     LastSegment,
 }
 
+/// A header up to here is written again without a thought: its snapshot takes less time than the calls of a segment.
+const HEADER_BYTES_SMALL: u64 = 64 << 10;
+
 /// How a journal is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
@@ -291,12 +294,14 @@ impl Journal {
         self.append(&line, Kind::RolledBack)
     }
 
-    /// Whether a new segment should begin now: between calls, where this one is long enough, or its last call failed (the
+    /// Whether a new segment should begin now: between calls, where this one is long enough (and, where its header is a
+    /// large one, holds as much again, so that snapshots of a large state cost no more than recording does), or its last call failed (the
     /// instance is gone, and the next one begins with a state of its own).
     pub fn wants_rotation(&self) -> bool {
         let Some(growing) = &self.growing else { return false };
-        let long = growing.entries >= self.options.segment_entries
-            || growing.file.bytes.saturating_sub(growing.header_bytes) >= self.options.segment_bytes;
+        let recorded = growing.file.bytes.saturating_sub(growing.header_bytes);
+        let long = growing.entries >= self.options.segment_entries || recorded >= self.options.segment_bytes;
+        let long = long && (growing.header_bytes <= HEADER_BYTES_SMALL || recorded >= growing.header_bytes);
         match growing.position {
             Position::Between { failed } => failed || long,
             Position::RolledBack => true,

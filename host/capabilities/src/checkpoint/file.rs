@@ -26,6 +26,10 @@ use super::{DATA_BYTES_MAX, ENTRY_BYTES_MAX, Error, Saved, Store, blocking, plac
 use crate::Answer;
 use crate::metrics::{HOST, Line, Registry};
 
+/// The largest file: data of the largest size with what stands around it. Entries beyond could be written, but what is
+/// stored could not be given back in one answer.
+const FILE_BYTES_MAX: u64 = (format::HEADER_BYTES + format::RECORD_HEAD_BYTES + DATA_BYTES_MAX) as u64;
+
 /// Counts the torn tails that were cut off.
 pub const TORN_TAILS_TOTAL: &str = "trueup_checkpoint_torn_tails_total";
 
@@ -75,6 +79,9 @@ struct State {
 enum Content {
     /// It is not to be touched. Looked at anew at every call: an operator may have moved it away.
     Unusable(Error),
+    /// What stood in this file is damaged, seen while it was open. As long as it is this file it is not judged anew: a
+    /// record at its end that was answered would look like a write that was interrupted.
+    Damaged(Error, (u64, u64)),
     /// There is no file.
     Missing,
     Log(Log),
@@ -285,15 +292,20 @@ impl Shared {
     }
 
     fn is_unusable(&self) -> bool {
-        matches!(self.lock().content, Content::Unusable(_))
+        matches!(self.lock().content, Content::Unusable(_) | Content::Damaged(..))
     }
 
     fn failed(&self, what: &str, error: &io::Error) -> Error {
         place::failed(self.path(), what, error)
     }
 
-    /// Looks at the file as if for the first time.
+    /// Looks at the file as if for the first time, unless it is one that was seen to be damaged.
     fn load(&self) -> Result<Option<Saved>, Error> {
+        if let Content::Damaged(error, identity) = &self.lock().content
+            && self.identity_at_path() == Some(*identity)
+        {
+            return Err(error.clone());
+        }
         let (content, read) = match self.read() {
             Ok(None) => (Content::Missing, Ok(None)),
             Ok(Some((log, saved))) => (Content::Log(log), Ok(Some(saved))),
@@ -375,7 +387,7 @@ impl Shared {
     fn restore(&self) -> Result<Option<Saved>, Error> {
         let known = match &self.lock().content {
             Content::Log(log) => Some(log.clone()),
-            Content::Missing | Content::Unusable(_) => None,
+            Content::Missing | Content::Unusable(_) | Content::Damaged(..) => None,
         };
         let saved = match known {
             Some(log) if self.is_at_path(&log) => self.read_again(&log)?,
@@ -411,7 +423,7 @@ impl Shared {
         };
         let error = corrupt(self.path(), &damage);
         self.give_way(
-            Content::Unusable(error.clone()),
+            Content::Damaged(error.clone(), log.identity),
             "it was damaged before this change was durable",
         );
         Err(error)
@@ -419,8 +431,12 @@ impl Shared {
 
     /// Whether the file that is open is the one at the path.
     fn is_at_path(&self, log: &Log) -> bool {
-        let meta = std::fs::symlink_metadata(self.path());
-        meta.is_ok_and(|meta| place::identity(&meta) == log.identity)
+        self.identity_at_path() == Some(log.identity)
+    }
+
+    fn identity_at_path(&self) -> Option<(u64, u64)> {
+        let meta = std::fs::symlink_metadata(self.path()).ok()?;
+        Some(place::identity(&meta))
     }
 
     fn append(&self, entry: &str) -> Result<(), Error> {
@@ -457,7 +473,7 @@ impl Shared {
         let log = match &mut state.content {
             Content::Log(log) => log,
             Content::Missing => return Err(Error::Unavailable("nothing to append to".to_owned())),
-            Content::Unusable(error) => return Err(error.clone()),
+            Content::Unusable(error) | Content::Damaged(error, _) => return Err(error.clone()),
         };
         let path = self.path().display();
         if let Some(refusal) = &state.refusal {
@@ -472,6 +488,12 @@ impl Shared {
             return Err(error);
         }
         let record = format::record(log.end.next, entry);
+        let bytes = log.end.offset + record.len() as u64;
+        if bytes > FILE_BYTES_MAX {
+            return Err(Error::Unavailable(format!(
+                "{path}: with the entry what is stored is too large: {bytes} bytes; a checkpoint takes the place of the entries"
+            )));
+        }
         if let Err(error) = self.disk.write_at(&log.file, &record, log.end.offset) {
             let error = self.failed("writing an entry", &error);
             state.refusal = Some(error.text().to_owned());
@@ -500,7 +522,7 @@ impl Shared {
     fn checkpoint(&self, data: &str) -> Result<(), Error> {
         within(self.path(), "the data", data, DATA_BYTES_MAX)?;
         let stands = match &self.lock().content {
-            Content::Unusable(_) => false,
+            Content::Unusable(_) | Content::Damaged(..) => false,
             Content::Missing => place::look(self.path())?.is_none(),
             Content::Log(log) => self.is_at_path(log),
         };

@@ -139,8 +139,8 @@ fn parse_allocation(raw: &RawValue) -> Option<Allocation> {
     })
 }
 
-/// The address that a text is: four numbers, no zeros before them.
-fn canonical(text: &str) -> Option<Ipv4Addr> {
+/// The address that a text is, where this is the one way to write it: four numbers, no zeros before them.
+pub fn canonical(text: &str) -> Option<Ipv4Addr> {
     let address: Ipv4Addr = text.parse().ok()?;
     (address.to_string() == text).then_some(address)
 }

@@ -90,7 +90,7 @@ struct Record<'a> {
 pub(super) fn scan(bytes: &[u8]) -> Result<Scan, String> {
     check_header(bytes)?;
     let damaged = |reason: &str| format!("record 0 at offset {HEADER_BYTES} is damaged: {reason}");
-    let data = record_at(bytes, HEADER_BYTES).map_err(|wrong| damaged(wrong))?;
+    let data = record_at(bytes, HEADER_BYTES).map_err(damaged)?;
     if data.number != 0 {
         return Err(damaged("it is not the data"));
     }

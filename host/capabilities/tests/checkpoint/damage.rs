@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use rand::{Rng as _, RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
-use trueup_capabilities::checkpoint::Store as _;
 use trueup_capabilities::checkpoint::file::{File, TORN_TAILS_TOTAL};
 use trueup_capabilities::checkpoint::tools::{self, Verdict};
+use trueup_capabilities::checkpoint::{Error, Store as _};
 use trueup_capabilities::metrics::Registry;
 
 use crate::{Scratch, file, names, settings, stored, told};
@@ -248,7 +248,17 @@ async fn what_was_whole_a_moment_ago_is_no_torn_tail() {
     fs::write(&path, &bytes).unwrap();
     let text = stored(&store).await.unwrap_err();
     assert!(text.contains("it was whole when it was written"), "{text}");
+    // Nothing forgets that: asked again, it is no write that was interrupted.
+    assert_eq!(stored(&store).await.unwrap_err(), text);
+    let refused = [store.append("next").await, store.checkpoint("next").await];
+    assert!(
+        refused.iter().all(|answer| matches!(answer, Err(Error::Corrupt(_)))),
+        "{refused:?}"
+    );
     assert_eq!(fs::read(&path).unwrap(), bytes);
+    fs::remove_file(&path).unwrap();
+    store.checkpoint("another").await.unwrap();
+    assert_eq!(stored(&store).await.unwrap(), Some(("another".to_owned(), vec![])));
 }
 
 #[tokio::test]

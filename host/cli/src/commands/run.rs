@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
+use anyhow::Context as _;
 use serde::Serialize;
+use serde_json::{Map, Value};
 use trueup_runtime::config::{Config, Override};
 use trueup_runtime::ipam::{self, Stats};
 use trueup_runtime::run::{self, Ended, Event, Summary};
@@ -70,7 +72,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
         super::block_on(run::watch(&config, &registry, stop, tell))?
     }?;
     match output {
-        Output::Json if args.once => output::json(&document(&events, &ended))?,
+        Output::Json if args.once => output::json(&document(&events, &ended).context("writing JSON")?)?,
         Output::Json => {
             if let Some(services) = &ended.services {
                 json_line(services);
@@ -102,15 +104,15 @@ fn has_failed(ended: &Ended, once: bool) -> bool {
 }
 
 /// A run that ended, as one document. What the configuration does not name is not there.
-fn document(events: &[Event], ended: &Ended) -> serde_json::Value {
-    let mut document = serde_json::json!({ "events": events });
+fn document(events: &[Event], ended: &Ended) -> serde_json::Result<Map<String, Value>> {
+    let mut document = Map::from_iter([("events".to_owned(), serde_json::to_value(events)?)]);
     if let Some(services) = &ended.services {
-        document["summary"] = serde_json::json!(services);
+        document.insert("summary".to_owned(), serde_json::to_value(services)?);
     }
     if let Some(addresses) = &ended.addresses {
-        document["addresses"] = serde_json::json!(addresses);
+        document.insert("addresses".to_owned(), serde_json::to_value(addresses)?);
     }
-    document
+    Ok(document)
 }
 
 fn json_line(value: &impl Serialize) {

@@ -58,6 +58,29 @@ fn the_newest_segment_stays_whatever_its_size() {
 }
 
 #[test]
+fn a_large_state_is_written_again_when_as_much_was_recorded() {
+    let dir = TempDir::new().unwrap();
+    let options = Options {
+        segment_entries: 2,
+        ..Options::default()
+    };
+    let mut tape = begun(dir.path(), options);
+    call(&mut tape, 1);
+    assert!(tape.wants_rotation(), "a small one is no reason to wait");
+    tape.rotate(&header(Some(&"x".repeat(100_000)))).unwrap();
+    call(&mut tape, 1);
+    assert!(!tape.wants_rotation());
+    tape.begin_call(0, "a.b", &raw(&json!({}))).unwrap();
+    ask(&mut tape, "api.get", json!({}), json!("y".repeat(100_000))).unwrap();
+    tape.end_call(&Ending::result(&()).unwrap()).unwrap();
+    assert!(tape.wants_rotation());
+    tape.rotate(&header(Some(&"x".repeat(100_000)))).unwrap();
+    tape.begin_call(0, "a.b", &raw(&json!({}))).unwrap();
+    tape.end_call(&Ending::Trap("odd".to_owned())).unwrap();
+    assert!(tape.wants_rotation(), "a call that failed is reason enough");
+}
+
+#[test]
 fn a_journal_of_the_last_segment_alone_drops_the_others_when_the_next_has_begun() {
     let (dir, _path) = written();
     let Opened { mut journal, .. } = open(

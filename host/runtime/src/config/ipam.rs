@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 use trueup_capabilities::checkpoint::KEEP_GENERATIONS;
+use trueup_capabilities::checkpoint::json_file::PATH_OF_THE_ORIGINAL;
 
 use super::JSON_FILE_ENV;
 use super::document::Document;
@@ -29,9 +30,6 @@ pub const SOCKET: &str = "/run/trueup/cni.sock";
 
 /// Where the CNI plugin leaves releases, unless it is told otherwise.
 const SPOOL_DIR: &str = "/var/lib/trueup/cni-spool";
-
-/// Where the VPC CNI's node agent keeps its checkpoint, unless [`JSON_FILE_ENV`] says otherwise.
-const JSON_FILE: &str = "/var/run/aws-node/ipam.json";
 
 /// Linux's `sun_path` holds 108 bytes, the last of them 0 (`unix(7)`).
 const SOCKET_BYTES_MAX: usize = 107;
@@ -339,7 +337,7 @@ fn read_checkpoint(mut section: Section<'_>, places: &Places<'_>, guest: Option<
         Kind::JsonFile => CheckpointAt::JsonFile {
             path: path.unwrap_or_else(|| {
                 let named = places.document.variable(JSON_FILE_ENV).filter(|path| !path.is_empty());
-                PathBuf::from(named.unwrap_or(JSON_FILE))
+                PathBuf::from(named.unwrap_or(PATH_OF_THE_ORIGINAL))
             }),
             keep_generations,
         },

@@ -108,12 +108,17 @@ pub struct Program {
     linked: Linked,
 }
 
+#[expect(clippy::large_enum_variant, reason = "one for each guest that is loaded")]
 enum Linked {
     Ipam(ipam::IpamDatastorePre<Data>),
     Lbaas(lbaas::LbaasReconcilerPre<Data>),
 }
 
 /// An instance of one of the worlds.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one for each instance, and nobody has lists of them"
+)]
 pub(crate) enum Running {
     Ipam(Instance<ipam::IpamDatastore>),
     Lbaas(Instance<lbaas::LbaasReconciler>),

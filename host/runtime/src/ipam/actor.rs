@@ -1,12 +1,16 @@
 //! One instance: its calls one after another, what makes it change, and how it comes back.
 //!
 //! ```text
+<<<<<<< HEAD
 //! start:   begin -> interfaces, remembered and listed -> read the store -> spool -> requests
 //! a trap:  begin again from the recording -> what differs in interfaces -> read the store -> requests
+=======
+//! start:   begin -> interfaces -> read the store -> spool -> requests
+//! a trap:  as at the start, but for the spool; from the recording where the store is not what is read
+>>>>>>> main
 //! a loss:  begin from what is durable, as at the start
 //! ```
-//! The store is the truth, never the recording: the recording may be behind it after a crash. Reading again after a trap
-//! tells what the failed call had written.
+//! The store is the truth, never the recording: the recording may be behind it after a crash, and after a trap.
 //!
 //! Answers wait for their sync in `durability.rs`, and the actor goes on meanwhile. It waits itself only where the disk must
 //! have something before a file changes: a release before it leaves the spool, an interface that is given up before
@@ -16,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use trueup_capabilities::Backends;
@@ -27,7 +32,9 @@ use super::protocol::{self, Answer, Command, Done, Gc, Refusal};
 use super::released::Released;
 use super::remembered::Remembered;
 use super::spool::{Release, Spool, Whose};
-use super::{Enis, Event, READING_RETRY, READINGS_MAX_ONCE, Settings, Shown, Stats, Summary};
+use super::{
+    Enis, Event, PHASE, PHASE_FROM_RUNTIME, READING_RETRY, READINGS_MAX_ONCE, Settings, Shown, Stats, Summary,
+};
 use crate::guests::ipam::{EniInfos, Error, IpamKey};
 use crate::run::Instances;
 
@@ -141,6 +148,8 @@ pub(super) struct Actor {
     stands: Option<u64>,
     /// Readings in a row that failed.
     readings_failed: u32,
+    /// How the instance is begun where it ended in a call.
+    after_end: Begin,
     /// Calls in a row in which the instance ended.
     ends: u32,
     /// Tries in a row in which it could not be begun.
@@ -199,10 +208,24 @@ enum Begin {
     FromRecording,
 }
 
+impl Begin {
+    /// After a call in which the instance ended. A DEL may have stored the release and no more: the recording still has
+    /// the pod's address, ADD would answer it without another write, and the next host would not know of it. Where the
+    /// guest reads from the container runtime, that does not know every pod yet that was answered; its reading writes
+    /// down what the guest has.
+    fn after_end(settings: &Value) -> Self {
+        match settings.get(PHASE).and_then(Value::as_u64) {
+            Some(PHASE_FROM_RUNTIME) => Self::FromRecording,
+            _ => Self::FromStore,
+        }
+    }
+}
+
 impl Actor {
     /// Must be called inside a runtime.
     pub(super) fn new(parts: Parts) -> Self {
         let answers = Answers::new(parts.backends.checkpoint.clone());
+        let after_end = Begin::after_end(&parts.instances.settings);
         let datastore = Datastore::new(parts.instances, parts.settings.instance.clone(), parts.backends);
         let spool = parts.settings.spool_dir.as_deref().map(Spool::new);
         Self {
@@ -224,6 +247,7 @@ impl Actor {
             is_begun: false,
             stands: None,
             readings_failed: 0,
+            after_end,
             ends: 0,
             downs: 0,
             due: Due::default(),
@@ -386,8 +410,13 @@ impl Actor {
                 self.has = Inventory::default();
                 self.datastore.begin(self.stands).await?;
                 if self.stands.is_some() || !self.is_begun {
+<<<<<<< HEAD
                     // Only then can nothing be lost any more: after a trap some of it may still wait for its sync.
                     self.answers.begin_life(self.datastore.last_entry());
+=======
+                    // Not after a trap: what was written then may wait for its sync, and so do the answers.
+                    self.answers.begin_life(self.datastore.last_entry()).await;
+>>>>>>> main
                 }
                 self.is_begun = true;
                 self.stands = None;
@@ -423,7 +452,7 @@ impl Actor {
             error,
         });
         self.pause_between_ends().await;
-        self.begin(Begin::FromRecording).await;
+        self.begin(self.after_end).await;
     }
 
     /// What was written is lost.
@@ -513,7 +542,6 @@ impl Actor {
                 (Err(Refusal::later(told)), Some(error))
             }
         };
-        let answer = answer.map_err(|refusal| command.refuse(refusal));
         self.answers.give(self.datastore.last_entry(), answer, reply);
         match ended {
             Some(error) => self.recover(error).await,

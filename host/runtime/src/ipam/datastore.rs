@@ -135,7 +135,7 @@ impl Datastore {
             tracing::warn!("{:#}", anyhow::Error::from(error));
         }
         let instance = self.instances.rotate_if_long(instance).await;
-        self.live = Some(instance.map_err(|error| no_answer(error))?);
+        self.live = Some(instance.map_err(no_answer)?);
         Ok(())
     }
 

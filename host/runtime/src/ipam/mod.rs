@@ -191,12 +191,23 @@ pub struct Summary {
     pub error: Option<String>,
 }
 
+/// The guest's setting that says where it reads at its start.
+const PHASE: &str = "checkpoint_migration_phase";
+
+/// The phase in which that is the container runtime.
+const PHASE_FROM_RUNTIME: u64 = 1;
+
 /// The guest's settings with `checkpoint_migration_phase: 2` where they name no phase: a node that was never run by the
 /// original has nothing to move from. What [`Instances::settings`] must hold; [`serve`] and [`once`] see to it themselves.
 #[must_use]
 pub fn guest_settings(mut settings: Value) -> Value {
+<<<<<<< HEAD
     if settings.get(PHASE).is_none() {
         set_phase(&mut settings, PHASE_STORE);
+=======
+    if let Some(settings) = settings.as_object_mut() {
+        settings.entry(PHASE).or_insert_with(|| Value::from(2));
+>>>>>>> main
     }
     settings
 }

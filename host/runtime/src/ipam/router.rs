@@ -45,7 +45,8 @@ impl Router {
         if door.jobs.send(Job { command, reply }).await.is_err() {
             return Err(asked.refuse(gone()));
         }
-        answer.await.unwrap_or_else(|_| Err(asked.refuse(gone())))
+        let answer = answer.await.unwrap_or_else(|_| Err(gone()));
+        answer.map_err(|refusal| asked.refuse(refusal))
     }
 
     fn door(&self, instance: Option<&str>) -> Result<&Door, Refusal> {

@@ -19,6 +19,7 @@ use std::time::Duration;
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::sleep;
+use trueup_capabilities::checkpoint::fold::canonical;
 
 use crate::ipam::Enis;
 
@@ -86,12 +87,6 @@ pub fn mistakes(enis: &Enis) -> Vec<Mistake> {
         }
     }
     found
-}
-
-/// The address, where this is the one way to write it.
-fn canonical(text: &str) -> Option<Ipv4Addr> {
-    let address: Ipv4Addr = text.parse().ok()?;
-    (address.to_string() == text).then_some(address)
 }
 
 /// Why a file gives no list: one line that names it, and the first thing that is wrong.
@@ -238,7 +233,6 @@ fn watcher_of(file: &Path, changed: &Arc<Notify>) -> notify::Result<RecommendedW
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 mod tests {
     use super::*;
 
