@@ -1,13 +1,8 @@
 //! One instance: its calls one after another, what makes it change, and how it comes back.
 //!
 //! ```text
-<<<<<<< HEAD
 //! start:   begin -> interfaces, remembered and listed -> read the store -> spool -> requests
-//! a trap:  begin again from the recording -> what differs in interfaces -> read the store -> requests
-=======
-//! start:   begin -> interfaces -> read the store -> spool -> requests
 //! a trap:  as at the start, but for the spool; from the recording where the store is not what is read
->>>>>>> main
 //! a loss:  begin from what is durable, as at the start
 //! ```
 //! The store is the truth, never the recording: the recording may be behind it after a crash, and after a trap.
@@ -410,13 +405,8 @@ impl Actor {
                 self.has = Inventory::default();
                 self.datastore.begin(self.stands).await?;
                 if self.stands.is_some() || !self.is_begun {
-<<<<<<< HEAD
-                    // Only then can nothing be lost any more: after a trap some of it may still wait for its sync.
-                    self.answers.begin_life(self.datastore.last_entry());
-=======
                     // Not after a trap: what was written then may wait for its sync, and so do the answers.
                     self.answers.begin_life(self.datastore.last_entry()).await;
->>>>>>> main
                 }
                 self.is_begun = true;
                 self.stands = None;
@@ -483,8 +473,9 @@ impl Actor {
         match self.datastore.read_backing_store().await? {
             Ok(()) => {
                 self.unread = None;
-                self.answers.was_read();
                 self.datastore.was_read();
+                // Which reads the store from here on.
+                self.after_end = Begin::FromStore;
                 self.readings_failed = 0;
                 self.downs = 0;
                 let stats = self.datastore.stats().await?;

@@ -21,8 +21,6 @@ pub(super) struct Answers {
     shared: Arc<Shared>,
     /// Which life of the instance the answers are of.
     life: u64,
-    /// So much was written before this life of the instance; none once it has read the store.
-    before: Option<u64>,
     waiting: mpsc::UnboundedSender<Waiting>,
     lost: mpsc::UnboundedReceiver<Lost>,
     task: JoinHandle<()>,
@@ -67,20 +65,12 @@ impl Answers {
             store,
             shared,
             life: 1,
-            before: None,
             waiting,
             lost,
             task,
         }
     }
 
-<<<<<<< HEAD
-    /// The instance is new, and knows nothing of what was written: up to this entry nothing can be lost. What it answers
-    /// before [`Answers::was_read`] tells nothing of what was written before it.
-    pub(super) fn begin_life(&mut self, entry: u64) {
-        self.life = self.shared.lost_life.load(Ordering::SeqCst) + 1;
-        self.before = Some(self.written());
-=======
     /// A life of the instance begins with what is durable; the one before it must have ended. Waits until what was written
     /// so far is settled: it is durable when this returns, or no longer there. Entries up to this one stand.
     pub(super) async fn begin_life(&mut self, entry: u64) {
@@ -93,13 +83,7 @@ impl Answers {
         }
         self.life = self.shared.lost_life.load(Ordering::SeqCst) + 1;
         self.shared.durable.fetch_max(written, Ordering::SeqCst);
->>>>>>> main
         self.shared.stands.store(entry, Ordering::SeqCst);
-    }
-
-    /// The instance has read the store: from here on that says what is durable.
-    pub(super) fn was_read(&mut self) {
-        self.before = None;
     }
 
     /// Whether this life of the instance has lost something.
@@ -111,9 +95,7 @@ impl Answers {
     /// durable.
     pub(super) fn give(&self, entry: u64, answer: Answer, reply: oneshot::Sender<Answer>) {
         let written = self.written();
-        let durable = self.shared.durable.load(Ordering::SeqCst);
-        let is_settled = written <= self.before.map_or(durable, |before| before.max(durable));
-        if !self.is_lost() && is_settled {
+        if !self.is_lost() && written <= self.shared.durable.load(Ordering::SeqCst) {
             self.shared.stands.fetch_max(entry, Ordering::SeqCst);
             // Whoever asked may have gone; that changes nothing.
             let _ = reply.send(answer);
@@ -346,7 +328,7 @@ mod tests {
         assert_eq!(give(&answers, 9).try_recv().unwrap(), allocation(9), "a read");
 
         store.append("2").await.unwrap();
-        let second = give(&answers, 10);
+        let second = give(&answers, 9);
         store.sync(Err(Error::Unavailable("EIO".to_owned()))).await;
         let refusal = second.await.unwrap().unwrap_err();
         assert_eq!(
@@ -355,7 +337,7 @@ mod tests {
         );
         // The actor has not noticed yet.
         assert!(answers.is_lost());
-        assert!(give(&answers, 11).await.unwrap().is_err());
+        assert!(give(&answers, 10).await.unwrap().is_err());
         assert_eq!(
             answers.next_lost().await,
             Lost {
@@ -367,27 +349,11 @@ mod tests {
         store.append("2b").await.unwrap();
         assert_eq!(begin(&mut answers, &store, 12, Ok(())).await, 3);
         assert!(!answers.is_lost());
-        // It has read nothing that could be lost.
         assert_eq!(give(&answers, 13).try_recv().unwrap(), allocation(13));
-        answers.was_read();
-        let mut read = give(&answers, 14);
-        store.came.notified().await;
-        assert!(
-            read.try_recv().is_err(),
-            "the store has not said that what was read is durable"
-        );
-        assert_eq!(store.sync(Ok(())).await, 2);
-        assert_eq!(read.await.unwrap(), allocation(14));
         store.append("3").await.unwrap();
-<<<<<<< HEAD
-        let third = give(&answers, 15);
-        assert_eq!(store.sync(Ok(())).await, 3);
-        assert_eq!(third.await.unwrap(), allocation(15));
-=======
         let third = give(&answers, 14);
         assert_eq!(store.sync(Ok(())).await, 4);
         assert_eq!(third.await.unwrap(), allocation(14));
->>>>>>> main
         answers.end().await;
     }
 }

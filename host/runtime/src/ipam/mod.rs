@@ -201,19 +201,11 @@ const PHASE_FROM_RUNTIME: u64 = 1;
 /// original has nothing to move from. What [`Instances::settings`] must hold; [`serve`] and [`once`] see to it themselves.
 #[must_use]
 pub fn guest_settings(mut settings: Value) -> Value {
-<<<<<<< HEAD
     if settings.get(PHASE).is_none() {
         set_phase(&mut settings, PHASE_STORE);
-=======
-    if let Some(settings) = settings.as_object_mut() {
-        settings.entry(PHASE).or_insert_with(|| Value::from(2));
->>>>>>> main
     }
     settings
 }
-
-/// The guest's setting of where it reads: section 3 of its specification.
-const PHASE: &str = "checkpoint_migration_phase";
 
 /// The phase in which it reads the store.
 const PHASE_STORE: u32 = 2;
