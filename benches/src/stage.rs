@@ -148,8 +148,8 @@ fn backends(api: Arc<dyn Api>) -> Backends {
         clock: Arc::new(VirtualClock::new(NOW_MS)),
         random: Arc::new(Seeded::new(1, 1)),
         log: Arc::new(NoLog),
-        metrics: Arc::default(),
         lbaas: Some(api),
+        ..Backends::default()
     }
 }
 
