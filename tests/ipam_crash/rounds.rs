@@ -100,7 +100,7 @@ pub(crate) struct Tally {
     pub(crate) spooled: u32,
     /// Hosts killed before they served.
     pub(crate) in_vain: u32,
-    /// Readings that found an allocation whose address no ENI had.
+    /// Readings that found an allocation whose address was not in the list of ENIs.
     pub(crate) unrouted: u32,
 }
 
@@ -387,14 +387,20 @@ impl<H: Host> Rounds<'_, H> {
                     }
                 };
                 if let Some((address, device)) = holds {
-                    let is = self.pool.get(&address).copied().flatten();
+                    // Where the list has no place for it, a host may still know where it was, or hold it without an ENI.
+                    let listed = self.pool.get(&address).copied().flatten();
                     // While it runs, a host lets go of an address only when no pod uses it.
-                    if self.course.kills && device != is.unwrap_or(-1) {
-                        let what = format!("{key} holds {address} of the device {device}, but it is on {is:?}");
+                    if let Some(is) = listed
+                        && self.course.kills
+                        && device != is
+                    {
+                        let what = format!("{key} holds {address} of the device {device}, but it is on {is}");
                         self.ledger.breaks(std::slice::from_ref(key), what);
                     }
-                    if device < 0 {
+                    if listed.is_none() {
                         self.tally.unrouted += 1;
+                    }
+                    if device < 0 {
                         client.unrouted.insert(key.clone());
                     }
                 }
