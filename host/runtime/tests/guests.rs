@@ -99,6 +99,7 @@ async fn a_core_module_with_its_type_section_is_the_component_that_it_becomes() 
 #[test]
 fn a_component_that_fits_no_world_is_refused_with_what_may_be() {
     let world = "trueup:lbaas/lbaas-reconciler@0.1.0";
+    let worlds = format!("trueup:ipam/ipam-datastore@0.1.0, {world}");
     let exports = |imports: &str| {
         format!(
             r#"(component {imports} (instance $empty)
@@ -109,12 +110,14 @@ fn a_component_that_fits_no_world_is_refused_with_what_may_be() {
     for (text, expected) in [
         (
             "(component)".to_owned(),
-            format!("guest `unknown@unknown` exports nothing, which is no world of this host; the worlds are: {world}"),
+            format!(
+                "guest `unknown@unknown` exports nothing, which is no world of this host; the worlds are: {worlds}"
+            ),
         ),
         (
             r#"(component (instance $empty) (export "wasi:cli/run@0.2.0" (instance $empty)))"#.to_owned(),
             format!(
-                "guest `unknown@unknown` exports wasi:cli/run@0.2.0, which is no world of this host; the worlds are: {world}"
+                "guest `unknown@unknown` exports wasi:cli/run@0.2.0, which is no world of this host; the worlds are: {worlds}"
             ),
         ),
         (

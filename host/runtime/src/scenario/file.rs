@@ -101,7 +101,10 @@ fn given(node: &Node, place: &str) -> Result<Given, ParseError> {
         &["now_ms", "checkpoint", "sandboxes", "etcd", "lbaas", "neg"],
     )?;
     let checkpoint = |node: &Node, place: &str| checkpoint(node, place).and_then(|_| typed(node, place));
-    let sandboxes = |node: &Node, place: &str| list(node, place, typed);
+    let sandboxes = |node: &Node, place: &str| {
+        records(node, place, &["id", "ip", "namespace", "name"])?;
+        list(node, place, typed)
+    };
     let others = [
         ("etcd", fields.read("etcd", texts)?),
         ("neg", fields.read("neg", negs)?),

@@ -308,6 +308,19 @@ fn the_state_is_compared_in_its_own_order() {
 }
 
 #[test]
+fn what_is_stored_is_compared() {
+    let given = "given: {checkpoint: {data: '{\"a\":1}', entries: [e]}}\n";
+    passes(&format!(
+        "{given}steps: [{{expect_state: {{checkpoint: {{data: '{{\"a\": 1}}', entries: [e]}}}}}}]"
+    ));
+    fails(
+        &format!("{given}steps: [{{expect_state: {{checkpoint: null}}}}]"),
+        "checkpoint differs:",
+    );
+    passes("given: {checkpoint: null}\nsteps: [{expect_state: {checkpoint: null}}]");
+}
+
+#[test]
 fn a_metric_that_was_never_touched_is_missing() {
     passes("steps: [{call: echo.count}, {expect_state: {metrics: {echo_total: 1}}}]");
     fails(
@@ -322,7 +335,7 @@ fn what_this_build_does_not_simulate_is_said() {
         "given: {etcd: {}}\nsteps: []",
         "at the start\n    `given.etcd` needs a capability that this build does not simulate",
     );
-    fails("given: {checkpoint: null}\nsteps: []", "`given.checkpoint` needs");
+    fails("given: {neg: {negs: []}}\nsteps: []", "`given.neg` needs");
     fails("steps: [{expect_state: {neg: {negs: []}}}]", "`expect_state.neg` needs");
     fails("steps: [{operation_done: 1}]", "`operation_done` needs");
 }
