@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use trueup_benches::measure::{digits, quickest, ratio, show, timed};
-use trueup_benches::plugin::{Cost, Plugin};
+use trueup_benches::plugin::{self, Plugin};
 use trueup_benches::pods::{self, Stage};
 use trueup_capabilities::checkpoint::simulated::Simulated;
 
@@ -45,6 +45,9 @@ const TRIAL: Effort = Effort {
 type Part = fn(&Stage, &Effort) -> anyhow::Result<()>;
 
 fn main() -> anyhow::Result<()> {
+    if plugin::launch()? {
+        return Ok(());
+    }
     let is_bench = std::env::args().any(|arg| arg == "--bench");
     let effort = if is_bench { FULL } else { TRIAL };
     if !is_bench {
@@ -56,7 +59,7 @@ fn main() -> anyhow::Result<()> {
     let mut parts: Vec<(&str, Part)> = vec![("growth", growth), ("syncs", syncs), ("sharing", sharing)];
     if is_bench {
         // In a trial the plugin may not be built yet; its own tests see that it works.
-        parts.push(("plugin", plugin));
+        parts.push(("plugin", plugins));
     }
     let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     for (name, part) in parts {
@@ -166,7 +169,7 @@ fn sharing(stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
 }
 
 /// ADD as a process, against Debian's `host-local`.
-fn plugin(stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
+fn plugins(stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let Some(host_local) = Plugin::host_local(folder.path()) else {
         anyhow::bail!("`host-local` is not installed: apt-get install containernetworking-plugins");
@@ -193,40 +196,34 @@ fn plugin(stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
     ));
     listening.recv_timeout(Duration::from_secs(60))?;
     let (mut ours, mut theirs, mut disk) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut our_bytes, mut their_bytes) = (Vec::new(), Vec::new());
     for n in 0..effort.processes {
         let container = format!("pod{n}");
         ours.push(trueup.run("ADD", &container)?);
         theirs.push(host_local.run("ADD", &container)?);
         disk.push(pods::syncs(folder.path(), 1)?);
+        let container = format!("measured{n}");
+        our_bytes.push(trueup.resident("ADD", &container)?);
+        their_bytes.push(host_local.resident("ADD", &container)?);
     }
     let _ = stop.send(());
     stage.runtime.block_on(host)??;
-    let time = |costs: &[Cost]| median(costs.iter().map(|cost| cost.time).collect());
-    let memory = |costs: &[Cost]| median(costs.iter().map(|cost| cost.resident_bytes).collect());
-    let mb = |bytes: u64| {
-        format!(
-            "{} MB",
-            digits(f64::from(u32::try_from(bytes / 1000).unwrap_or(u32::MAX)) / 1e3)
-        )
-    };
+    let (ours, theirs, disk) = (median(ours), median(theirs), median(disk));
     row(
         &format!(
             "`trueup-cni` ADD end to end, against `host-local`: medians of {}",
             effort.processes
         ),
-        &times(ratio(time(&ours), time(&theirs))),
-        &format!(
-            "{}; of that a sync {}",
-            against(time(&ours), time(&theirs)),
-            show(median(disk))
-        ),
+        &times(ratio(ours, theirs)),
+        &format!("{}; of that a sync {}", against(ours, theirs), show(disk)),
         "1x",
     );
-    let (ours, theirs) = (memory(&ours), memory(&theirs));
+    let megabytes = |bytes: Vec<u64>| u32::try_from(median(bytes) / 1000).map(|kb| f64::from(kb) / 1e3);
+    let (ours, theirs) = (megabytes(our_bytes)?, megabytes(their_bytes)?);
     row(
         "— resident at most",
-        &times(f64::from(u32::try_from(ours)?) / f64::from(u32::try_from(theirs)?)),
-        &format!("{} against {}", mb(ours), mb(theirs)),
+        &times(ours / theirs),
+        &format!("{} MB against {} MB", digits(ours), digits(theirs)),
         "under 8 MB",
     );
     Ok(())

@@ -18,13 +18,24 @@ pub struct Plugin {
     configuration: String,
 }
 
-/// What one command took.
-#[derive(Debug, Clone, Copy)]
-pub struct Cost {
-    /// From the start of the process to its end.
-    pub time: Duration,
-    /// The largest part of it that was in memory at once.
-    pub resident_bytes: u64,
+/// The argument with which this program is its own launcher, see [`Plugin::resident`].
+const LAUNCH: &str = "--launch";
+
+/// Where this process is only to launch a plugin, does so and says what the plugin's memory was.
+///
+/// # Errors
+/// Where the plugin fails.
+pub fn launch() -> anyhow::Result<bool> {
+    let mut args = std::env::args_os().skip(1);
+    if args.next().is_none_or(|first| first != LAUNCH) {
+        return Ok(false);
+    }
+    let binary = args.next().context("no plugin to launch")?;
+    let mut child = Command::new(binary).stdout(Stdio::null()).spawn()?;
+    let used = child.wait4()?;
+    ensure!(used.status.success(), "the plugin: {}", used.status);
+    println!("{}", used.rusage.maxrss);
+    Ok(true)
 }
 
 impl Plugin {
@@ -69,13 +80,31 @@ impl Plugin {
         }
     }
 
-    /// Runs one command for a container to its end.
+    /// Runs one command for a container to its end, and says how long the process took.
     ///
     /// # Errors
     /// Where it fails.
-    pub fn run(&self, command: &str, container: &str) -> anyhow::Result<Cost> {
+    pub fn run(&self, command: &str, container: &str) -> anyhow::Result<Duration> {
+        let mut process = Command::new(&self.binary);
         let began = Instant::now();
-        let mut child = Command::new(&self.binary)
+        self.end(process.stdout(Stdio::null()), command, container)?;
+        Ok(began.elapsed())
+    }
+
+    /// The same, and says how many bytes were in memory at once. A new process counts as its own what its parent had when it
+    /// was made, so that a small launcher stands between: the answer is not below what that has.
+    ///
+    /// # Errors
+    /// Where it fails.
+    pub fn resident(&self, command: &str, container: &str) -> anyhow::Result<u64> {
+        let mut process = Command::new(std::env::current_exe()?);
+        process.arg(LAUNCH).arg(&self.binary).stdout(Stdio::piped());
+        let said = self.end(&mut process, command, container)?;
+        Ok(String::from_utf8(said)?.trim().parse()?)
+    }
+
+    fn end(&self, process: &mut Command, command: &str, container: &str) -> anyhow::Result<Vec<u8>> {
+        process
             .env_clear()
             .env("CNI_COMMAND", command)
             .env("CNI_CONTAINERID", container)
@@ -83,23 +112,18 @@ impl Plugin {
             .env("CNI_NETNS", "/proc/self/ns/net")
             .env("CNI_PATH", PLUGINS)
             .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?;
+            .stderr(Stdio::null());
+        let mut child = process.spawn()?;
         if let Some(mut stdin) = child.stdin.take() {
             stdin.write_all(self.configuration.as_bytes())?;
         }
-        let used = child.wait4()?;
-        let time = began.elapsed();
+        let ended = child.wait_with_output()?;
         ensure!(
-            used.status.success(),
+            ended.status.success(),
             "{command} of `{}`: {}",
             self.binary.display(),
-            used.status
+            ended.status
         );
-        Ok(Cost {
-            time,
-            resident_bytes: used.rusage.maxrss,
-        })
+        Ok(ended.stdout)
     }
 }
