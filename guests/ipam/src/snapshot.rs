@@ -90,7 +90,7 @@ fn push_key(out: &mut String, key: &Key) {
     out.push('}');
 }
 
-/// Reads what [`write`] wrote.
+/// Reads what [`write()`] wrote.
 ///
 /// # Errors
 /// Which version wrote the text, or that it is no snapshot of this guest.
