@@ -221,7 +221,7 @@ fn plugins(stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
     let megabytes = |bytes: Vec<u64>| u32::try_from(median(bytes) / 1000).map(|kb| f64::from(kb) / 1e3);
     let (ours, theirs) = (megabytes(our_bytes)?, megabytes(their_bytes)?);
     row(
-        "— resident at most",
+        "— resident at most, the launcher's own memory included",
         &times(ours / theirs),
         &format!("{} MB against {} MB", digits(ours), digits(theirs)),
         "under 8 MB",
