@@ -406,7 +406,7 @@ async fn a_flood_of_log_and_metrics_is_dropped_and_counted_and_the_call_succeeds
 
 #[tokio::test]
 async fn waiting_for_the_host_is_no_cpu_time() {
-    const SLEEP_MS: u64 = 1000;
+    const SLEEP_MS: u64 = 3000;
     let dir = tempfile::tempdir().unwrap();
     let instances = instances(
         dir.path(),
