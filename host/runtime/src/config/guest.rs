@@ -7,6 +7,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use trueup_capabilities::grants::{CAPABILITIES, EVERYTHING, Grant, Grants, OWN, SANDBOXES};
 use trueup_capabilities::meter::Limits;
@@ -24,6 +25,80 @@ pub struct Guest {
     pub grants: Grants,
     /// How much it may use.
     pub limits: Limits,
+    /// What a version must show before it decides anything.
+    pub proof: Proof,
+    /// What becomes of an input in which the guest fails.
+    pub failure: FailurePolicy,
+}
+
+/// What a candidate must show before it becomes the active version. Keys of `[guests.NAME]`: `gate` (`"identical"`),
+/// `gate_calls` (100), `accepted_differences` and `self_test` (none).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Proof {
+    /// What the candidate's answers to recorded calls must be.
+    pub gate: GateMode,
+    /// So many of the newest recorded calls of the active version are replayed. Default: 100.
+    pub gate_calls: GateCalls,
+    /// A file of differences that count as none.
+    pub accepted_differences: Option<PathBuf>,
+    /// A folder of scenarios that the candidate must pass.
+    pub self_test: Option<PathBuf>,
+}
+
+/// How many recorded calls a candidate is held against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GateCalls(pub u32);
+
+impl Default for GateCalls {
+    fn default() -> Self {
+        Self(100)
+    }
+}
+
+/// What a candidate that decides differently than the recording has to expect.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GateMode {
+    /// It is refused.
+    #[default]
+    Identical,
+    /// It becomes active, and the differences are told.
+    Report,
+    /// Nothing is replayed.
+    Off,
+}
+
+/// What becomes of an input in which the guest fails: traps, uses more than its limits, gives no answer. Keys of
+/// `[guests.NAME]`: `on_failure` (`"retry"`), `fall_back` (none), `quarantine_after` (5), `cycles_max` (3).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailurePolicy {
+    /// What is done.
+    pub on_failure: OnFailure,
+    /// An input in which the guest failed so often in a row is set aside. Default: 5.
+    pub quarantine_after: u32,
+    /// A key whose objects were created and destroyed again so often, with the same wish, is set aside. Default: 3.
+    pub cycles_max: u32,
+}
+
+impl Default for FailurePolicy {
+    fn default() -> Self {
+        Self {
+            on_failure: OnFailure::Retry,
+            quarantine_after: 5,
+            cycles_max: 3,
+        }
+    }
+}
+
+/// What is done where the guest fails.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OnFailure {
+    /// The input is tried again with growing pauses, then set aside.
+    Retry,
+    /// It is set aside at once: what is applied stays as it is.
+    Hold,
+    /// Where it would be set aside, another version becomes the active one.
+    FallBack(GuestRef),
 }
 
 /// Where a guest's component is.
@@ -107,13 +182,71 @@ impl Guest {
         let settings = Value::Object(section.json_object("settings"));
         let grants = read_grants(section.section("grants"));
         let limits = read_limits(section.section("limits"));
+        let proof = Proof::read(&mut section, folder);
+        let failure = FailurePolicy::read(&mut section, folder);
         section.end();
         Some(Self {
             reference: reference?,
             settings,
             grants,
             limits,
+            proof,
+            failure,
         })
+    }
+}
+
+impl Proof {
+    fn read(section: &mut Section<'_>, folder: &Path) -> Self {
+        /// As many as the default 1 MiB segments of a hundred keys hold; each takes a fraction of a millisecond or more.
+        const GATE_CALLS: RangeInclusive<u32> = 1..=100_000;
+        let modes = [
+            ("identical", GateMode::Identical),
+            ("report", GateMode::Report),
+            ("off", GateMode::Off),
+        ];
+        Self {
+            gate: section.choice("gate", GateMode::Identical, &modes),
+            gate_calls: GateCalls(section.whole("gate_calls", GateCalls::default().0, GATE_CALLS)),
+            accepted_differences: section.path("accepted_differences").map(|path| folder.join(path)),
+            self_test: section.path("self_test").map(|path| folder.join(path)),
+        }
+    }
+}
+
+impl FailurePolicy {
+    fn read(section: &mut Section<'_>, folder: &Path) -> Self {
+        /// More tries than this are no hope any more.
+        const QUARANTINE_AFTER: RangeInclusive<u32> = 1..=1_000;
+        /// Once is no cycle yet.
+        const CYCLES_MAX: RangeInclusive<u32> = 2..=1_000;
+        let default = Self::default();
+        let choices = [("retry", "retry"), ("hold", "hold"), ("fall-back", "fall-back")];
+        let policy = section.choice("on_failure", "retry", &choices);
+        let given = section.given("fall_back");
+        match (policy, &given) {
+            ("fall-back", None) => {
+                section.missing("fall_back", "must name the guest to fall back to, such as `builtin:lbaas@1`");
+            }
+            ("retry" | "hold", Some(given)) => {
+                section.wrong_given(given, "is used with `on_failure = \"fall-back\"` alone");
+            }
+            _ => {}
+        }
+        let fall_back = given.and_then(|given| {
+            let must = "must name a guest, such as `builtin:lbaas@1`".to_owned();
+            let reference = given.text().ok_or(must).and_then(|text| GuestRef::parse(text, folder));
+            reference.map_err(|reason| section.wrong_value(&given, reason)).ok()
+        });
+        Self {
+            on_failure: match (policy, fall_back) {
+                ("hold", _) => OnFailure::Hold,
+                ("fall-back", Some(reference)) => OnFailure::FallBack(reference),
+                _ => OnFailure::Retry,
+            },
+            quarantine_after: section.whole("quarantine_after", default.quarantine_after, QUARANTINE_AFTER),
+            cycles_max: section.whole("cycles_max", default.cycles_max, CYCLES_MAX),
+        }
     }
 }
 

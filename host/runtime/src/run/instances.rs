@@ -39,7 +39,11 @@ pub enum OpenError {
     NoState(String),
 }
 
-/// What all instances of one guest have in common.
+/// Finds a guest that was active once by its digest: what it recorded is repeated by it alone. None: it is not kept.
+pub type Recorded = Arc<dyn Fn(&str) -> Option<Arc<Program>> + Send + Sync>;
+
+/// What all instances of one version of a guest have in common.
+#[derive(Clone)]
 pub struct Instances {
     /// Compiles and limits.
     pub engine: Engine,
@@ -47,6 +51,8 @@ pub struct Instances {
     pub name: &'static str,
     /// The guest.
     pub program: Arc<Program>,
+    /// Versions that recorded what is found.
+    pub recorded: Recorded,
     /// For `lifecycle.init`.
     pub settings: serde_json::Value,
     /// What it may touch.
@@ -305,7 +311,65 @@ impl Instances {
         if segment.entries.is_empty() {
             return Ok(last);
         }
-        replay::state_after(&self.engine, &self.program, segment).await
+        // What another version recorded leads to a state by that version's decisions; its snapshot is then this one's to
+        // read.
+        let program = if segment.header.digest == self.program.guest.digest.to_string() {
+            None
+        } else {
+            (self.recorded)(&segment.header.digest)
+        };
+        let program = program.as_ref().unwrap_or(&self.program);
+        replay::state_after(&self.engine, program, segment).await
+    }
+
+    /// Whether this version takes a state: tried on an instance of its own, which touches nothing.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub async fn try_state(&self, key: &str, snapshot: &str) -> Result<(), StartError> {
+        let host = Host::new(
+            self.identity(key),
+            Tape::memory(),
+            Grants::default(),
+            Backends::default(),
+            self.limits,
+        );
+        self.start(host, snapshot).await.map(drop).map_err(|(_, error)| error)
+    }
+
+    /// Moves an instance of another version to this one, with its state, in a segment of its own. What is refused is found
+    /// out before the old instance ends; `commit` is called between the two.
+    ///
+    /// # Errors
+    /// Why it did not move, with the old instance where it is still there: then nothing changed.
+    pub async fn take_over(
+        &self,
+        key: &str,
+        mut old: Instance,
+        commit: impl AsyncFnOnce() -> Result<(), String>,
+    ) -> Result<Instance, (Option<Box<Instance>>, String)> {
+        let snapshot = match old.snapshot().await {
+            Ok(snapshot) => snapshot,
+            Err(error) => return Err((None, with_causes(error))),
+        };
+        let header = match self.header(snapshot.clone()) {
+            Ok(header) => header,
+            Err(error) => return Err((Some(Box::new(old)), with_causes(error))),
+        };
+        if let Err(error) = self.try_state(key, &snapshot).await {
+            return Err((Some(Box::new(old)), with_causes(error)));
+        }
+        if let Err(error) = commit().await {
+            return Err((Some(Box::new(old)), error));
+        }
+        let mut host = old.into_host();
+        host.identity = self.identity(key);
+        host.grants = self.grants.clone();
+        host.meter.limits = self.limits;
+        host.tape.rotate(&header).map_err(|error| (None, with_causes(error)))?;
+        self.start(host, &snapshot)
+            .await
+            .map_err(|(_, error)| (None, with_causes(error)))
     }
 
     /// Goes on in a new segment where the old one is long enough: in a new instance, so that a segment always begins with
@@ -334,6 +398,11 @@ impl Instances {
             _ => Ok(()),
         }
     }
+}
+
+/// On one line, with its causes.
+fn with_causes(error: impl Into<anyhow::Error>) -> String {
+    format!("{:#}", error.into())
 }
 
 /// Why a new segment could not begin.

@@ -44,6 +44,16 @@ impl Guests {
         }
     }
 
+    /// Has this guest play the part of `guest`.
+    #[must_use]
+    pub fn with(self, guest: &str, program: Arc<Program>) -> Self {
+        self.loaded
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(full_name(guest), program);
+        self
+    }
+
     fn program(&self, guest: &str) -> Result<Arc<Program>, String> {
         let name = full_name(guest);
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);

@@ -67,6 +67,14 @@ impl Summary {
         }
     }
 
+    /// Which scenario failed first and how, on one line; none: none did.
+    pub fn first_failure(&self) -> Option<String> {
+        let failed = self.scenarios.iter().find(|outcome| outcome.failure.is_some())?;
+        let lines = failed.to_string();
+        let line = lines.lines().map(str::trim).collect::<Vec<_>>().join(" ");
+        Some(line.trim_start_matches("FAILED").trim_start().to_owned())
+    }
+
     pub(super) fn take(&mut self, outcome: Outcome) {
         if outcome.failure.is_some() {
             self.failed += 1;

@@ -1,0 +1,87 @@
+//! Which version of a guest is active, and what watches it: shared by the loop, its jobs and whoever manages guests.
+//!
+//! A call that has begun ends on the version it began with; the next one looks here.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use serde_json::value::RawValue;
+use tokio::sync::oneshot;
+
+use super::instances::Instances;
+use crate::guests::dispatch::Answer;
+use crate::instance::Instance;
+use crate::shadow::{Observed, Shadow};
+
+/// The active version of one guest, and its shadow.
+pub(crate) struct Active {
+    instances: RwLock<Arc<Instances>>,
+    shadow: RwLock<Option<Arc<Shadow>>>,
+}
+
+impl Active {
+    pub(crate) fn new(instances: Arc<Instances>) -> Arc<Self> {
+        Arc::new(Self {
+            instances: RwLock::new(instances),
+            shadow: RwLock::default(),
+        })
+    }
+
+    /// What the next call is made with.
+    pub(crate) fn instances(&self) -> Arc<Instances> {
+        Arc::clone(&self.instances.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Makes another version the active one.
+    pub(crate) fn set(&self, instances: Arc<Instances>) {
+        *self.instances.write().unwrap_or_else(PoisonError::into_inner) = instances;
+    }
+
+    /// The candidate that is compared with it; none: there is none.
+    pub(crate) fn shadow(&self) -> Option<Arc<Shadow>> {
+        self.shadow.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Begins or ends a comparison; the one before.
+    pub(crate) fn set_shadow(&self, shadow: Option<Arc<Shadow>>) -> Option<Arc<Shadow>> {
+        std::mem::replace(
+            &mut *self.shadow.write().unwrap_or_else(PoisonError::into_inner),
+            shadow,
+        )
+    }
+
+    /// Calls an instance; where there is a shadow, it is told of the call. Where this future is dropped, it is not.
+    pub(crate) async fn call(&self, key: &str, instance: &mut Instance, call: &str, args: &RawValue) -> Answer {
+        let Some(shadow) = self.shadow() else {
+            return instance.call(call, args).await;
+        };
+        let state = if shadow.wants_state(key) {
+            match instance.snapshot().await {
+                Ok(state) => Some(state),
+                // The call below says why the instance is no more.
+                Err(_) => return instance.call(call, args).await,
+            }
+        } else {
+            None
+        };
+        instance.host_mut().tape.keep_entries(true);
+        let answer = instance.call(call, args).await;
+        let tape = &mut instance.host_mut().tape;
+        let entries = tape.take_entries();
+        tape.keep_entries(false);
+        shadow.observe(Observed {
+            key: key.to_owned(),
+            state,
+            entries,
+        });
+        answer
+    }
+}
+
+/// A version that is to become the active one: it passed all that can be found out beside the active one.
+pub(crate) struct Handover {
+    pub(crate) instances: Arc<Instances>,
+    /// Makes it the active one for the next start too. Called when nothing can refuse it any more.
+    pub(crate) commit: Box<dyn FnOnce() -> Result<(), String> + Send>,
+    /// Whether it became the active one, or why not.
+    pub(crate) reply: oneshot::Sender<Result<(), String>>,
+}

@@ -1,0 +1,241 @@
+//! What a candidate must show before it becomes the active version of a guest.
+//!
+//! Nothing here changes what is active: the candidate runs beside it, on instances of its own that touch nothing.
+//!
+//! ```text
+//! load -> world -> grants -> settings -> self-test -> gate (recorded calls, recorded states) -> Proven
+//! ```
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Serialize;
+use trueup_capabilities::grants::Access;
+
+use crate::config::{GateMode, Proof};
+use crate::gate::{self, Accepted, Gate, Verdict};
+use crate::guests::Program;
+use crate::registry::Registry;
+use crate::run::Instances;
+use crate::run::setup::initial_state;
+use crate::scenario;
+
+/// Where a candidate was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Step {
+    /// It can't be had, or is no guest.
+    Load,
+    /// It is of another world.
+    World,
+    /// It asks for what the configuration does not grant.
+    Grants,
+    /// It refuses its settings.
+    Settings,
+    /// It fails a scenario of the self-test.
+    SelfTest,
+    /// It decides differently than what was recorded.
+    Gate,
+    /// It does not take the state of the active version.
+    State,
+    /// It could not be written down.
+    Commit,
+}
+
+impl std::fmt::Display for Step {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Load => "load",
+            Self::World => "world",
+            Self::Grants => "grants",
+            Self::Settings => "settings",
+            Self::SelfTest => "self-test",
+            Self::Gate => "gate",
+            Self::State => "state",
+            Self::Commit => "commit",
+        })
+    }
+}
+
+/// Why a candidate does not become the active version: nothing changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
+#[error("refused at {step}: {why}")]
+pub struct Refused {
+    /// Where.
+    pub step: Step,
+    /// One line.
+    pub why: String,
+}
+
+/// A [`Refused`] of this step, with its causes on one line.
+pub(crate) fn refused(step: Step) -> impl Fn(anyhow::Error) -> Refused {
+    move |error| Refused {
+        step,
+        why: format!("{error:#}"),
+    }
+}
+
+/// What was found out about a candidate that passed.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Report {
+    /// How many scenarios it passed; none: the configuration names no self-test.
+    pub self_test: Option<usize>,
+    /// What the gate said; none: there was nothing to hold it against.
+    pub gate: Option<Verdict>,
+}
+
+impl std::fmt::Display for Report {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let self_test = match self.self_test {
+            None => "no self-test".to_owned(),
+            Some(1) => "1 scenario passed".to_owned(),
+            Some(scenarios) => format!("{scenarios} scenarios passed"),
+        };
+        match &self.gate {
+            None => write!(f, "{self_test}"),
+            Some(gate) => write!(f, "{self_test}; gate: {gate}"),
+        }
+    }
+}
+
+/// A candidate that passed.
+pub(crate) struct Proven {
+    pub(crate) instances: Instances,
+    pub(crate) report: Report,
+}
+
+/// What a candidate is held against.
+pub(crate) struct Against<'a> {
+    /// How the active version is set up; the candidate gets the same.
+    pub(crate) active: &'a Instances,
+    /// What is asked of it.
+    pub(crate) proof: &'a Proof,
+    /// For the scenarios of the self-test.
+    pub(crate) registry: &'a Registry,
+}
+
+/// Has a candidate show what it must. `world`: the one that it must be of.
+///
+/// # Errors
+/// At which step it fails, and why.
+pub(crate) async fn prove(program: Arc<Program>, world: &str, against: &Against<'_>) -> Result<Proven, Refused> {
+    let Against { active, proof, .. } = against;
+    of_world(&program, world)?;
+    granted(&program, active)?;
+    let mut instances = Instances {
+        program,
+        ..(*active).clone()
+    };
+    let initial = initial_state(&instances).await;
+    instances.initial = initial.map_err(|error| refused(Step::Settings)(error.into()))?;
+    let mut report = Report::default();
+    if let Some(folder) = &proof.self_test {
+        report.self_test = Some(self_test(&instances, folder, against).await?);
+    }
+    let gate = gate(proof).map_err(|why| Refused { step: Step::Gate, why })?;
+    let verdict = gate::prove(
+        &instances.engine,
+        &instances.program,
+        &active.state_dir,
+        active.name,
+        &active.program.guest.digest.to_string(),
+        instances.limits.cpu_ms,
+        &gate,
+    )
+    .await;
+    if let Some(why) = verdict.refusal() {
+        return Err(Refused { step: Step::Gate, why });
+    }
+    report.gate = Some(verdict);
+    Ok(Proven { instances, report })
+}
+
+/// # Errors
+/// Where it is of another world.
+pub(crate) fn of_world(program: &Program, world: &str) -> Result<(), Refused> {
+    if program.world.name == world {
+        return Ok(());
+    }
+    Err(Refused {
+        step: Step::World,
+        why: format!(
+            "guest `{}@{}` is of the world {}, must be of {world}",
+            program.guest.name, program.guest.version, program.world.name
+        ),
+    })
+}
+
+/// What the candidate asks for and the active version does not must be granted: it would fail at each call.
+fn granted(program: &Program, active: &Instances) -> Result<(), Refused> {
+    let new = program
+        .guest
+        .imports
+        .iter()
+        .filter(|import| !active.program.guest.imports.contains(import));
+    for import in new {
+        let Some(capability) = capability_of(import) else {
+            continue;
+        };
+        let grants = &active.grants;
+        if !grants.allow_some(capability, Access::Read) && !grants.allow_some(capability, Access::Write) {
+            return Err(Refused {
+                step: Step::Grants,
+                why: format!(
+                    "it asks `{import}`, which the active version does not, and [guests.{}] grants nothing of `{capability}`",
+                    active.name
+                ),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// The capability that an import belongs to; none: it needs no grant.
+fn capability_of(import: &str) -> Option<&str> {
+    let (package, _) = import.strip_prefix("trueup:")?.split_once('/')?;
+    trueup_capabilities::grants::CAPABILITIES
+        .iter()
+        .copied()
+        .find(|capability| *capability == package)
+}
+
+fn gate(proof: &Proof) -> Result<Gate, String> {
+    let accepted = match &proof.accepted_differences {
+        Some(file) => Accepted::load(file)?,
+        None => Accepted::default(),
+    };
+    Ok(Gate {
+        mode: proof.gate,
+        calls: proof.gate_calls.0,
+        accepted,
+    })
+}
+
+async fn self_test(instances: &Instances, folder: &Path, against: &Against<'_>) -> Result<usize, Refused> {
+    let failed = |why: String| Refused {
+        step: Step::SelfTest,
+        why,
+    };
+    let stage = scenario::Guests::new(instances.engine.clone(), against.registry.clone(), BTreeMap::new());
+    let stage = stage.with(instances.name, Arc::clone(&instances.program));
+    let summary = scenario::run_all(Arc::new(stage), &[folder.to_owned()], |_| ()).await;
+    if let Some(error) = summary.errors.first() {
+        return Err(failed(error.clone()));
+    }
+    if let Some(failure) = summary.first_failure() {
+        return Err(failed(failure));
+    }
+    if summary.passed == 0 {
+        return Err(failed(format!("{}: holds no scenario", folder.display())));
+    }
+    Ok(summary.passed)
+}
+
+/// The gate with another mode than the configuration's.
+pub(crate) fn with_gate(proof: &Proof, mode: Option<GateMode>) -> Proof {
+    Proof {
+        gate: mode.unwrap_or(proof.gate),
+        ..proof.clone()
+    }
+}

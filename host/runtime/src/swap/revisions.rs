@@ -1,0 +1,279 @@
+//! Which versions of a guest were active, numbered, and which one is: kept over restarts.
+//!
+//! Knows nothing of how a version becomes active; the bytes of each are in the registry's store, by digest.
+//!
+//! ```text
+//! state_dir/guests/NAME.json   replaced whole: what is on disk is the old list or the new one
+//! ```
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::run::files;
+
+/// So many revisions are remembered: a file of some tens of KiB, and months of a guest that is swapped each day.
+pub const REVISIONS_MAX: usize = 200;
+
+/// The layout of the file.
+const FORMAT: u32 = 1;
+
+/// One version that was active, or is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Revision {
+    /// Its number, from 1; the newest is the active one.
+    pub revision: u64,
+    /// What named it: `builtin:lbaas@1`, a file, an image.
+    #[serde(rename = "use")]
+    pub reference: String,
+    /// The name in its metadata.
+    pub name: String,
+    /// The version in its metadata.
+    pub version: String,
+    /// `sha256:` and the digest of its bytes.
+    pub digest: String,
+    /// When it became active, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// Why it did.
+    pub by: By,
+    /// What else is worth knowing, in one line; absent: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+/// Why a version became active.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum By {
+    /// The configuration names it.
+    Configuration,
+    /// `trueup guest swap`.
+    Swap,
+    /// `trueup guest rollback`.
+    Rollback,
+    /// `trueup guest shadow promote`.
+    Promote,
+    /// The failure policy: the version before failed.
+    FallBack,
+}
+
+impl std::fmt::Display for By {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Configuration => "configuration",
+            Self::Swap => "swap",
+            Self::Rollback => "rollback",
+            Self::Promote => "promote",
+            Self::FallBack => "fall-back",
+        })
+    }
+}
+
+/// What the configuration named when it was last looked at: an edit of it counts as a wish for another version, a
+/// restart does not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Configured {
+    /// The text of `use`.
+    #[serde(rename = "use")]
+    pub reference: String,
+    /// The digest of what it named.
+    pub digest: String,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    format: u32,
+    configured: Option<Configured>,
+    /// Ascending.
+    revisions: Vec<Revision>,
+}
+
+/// The revisions of one guest.
+#[derive(Debug)]
+pub struct Revisions {
+    file: PathBuf,
+    document: Document,
+}
+
+impl Revisions {
+    /// Where the revisions of the guest `name` are kept.
+    pub fn place(state_dir: &Path, name: &str) -> PathBuf {
+        state_dir.join("guests").join(format!("{name}.json"))
+    }
+
+    /// Reads them; a file that is not there is a guest that was never active.
+    ///
+    /// # Errors
+    /// Where the file can't be read: one line with its name, and what to do.
+    pub fn load(state_dir: &Path, name: &str) -> Result<Self, String> {
+        let file = Self::place(state_dir, name);
+        let damaged = |reason: &dyn std::fmt::Display| {
+            format!(
+                "revisions of guest `{name}`: can't read {}: {reason}; move it away to begin with what the configuration names",
+                file.display()
+            )
+        };
+        let document = match std::fs::read(&file) {
+            Ok(text) => serde_json::from_slice::<Document>(&text).map_err(|error| damaged(&error))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Document {
+                format: FORMAT,
+                ..Document::default()
+            },
+            Err(error) => return Err(damaged(&error)),
+        };
+        if document.format != FORMAT {
+            return Err(damaged(&format_args!("format was {}, must be {FORMAT}", document.format)));
+        }
+        let numbers = document.revisions.iter().map(|revision| revision.revision);
+        if !numbers.is_sorted_by(|a, b| a < b) {
+            return Err(damaged(&"the revisions do not ascend"));
+        }
+        Ok(Self { file, document })
+    }
+
+    /// The active one; none: there never was any.
+    pub fn active(&self) -> Option<&Revision> {
+        self.document.revisions.last()
+    }
+
+    /// All that are remembered, ascending.
+    pub fn all(&self) -> &[Revision] {
+        &self.document.revisions
+    }
+
+    /// What the configuration named when a run last began with it.
+    pub fn configured(&self) -> Option<&Configured> {
+        self.document.configured.as_ref()
+    }
+
+    /// The one with this number, where it is remembered.
+    pub fn numbered(&self, revision: u64) -> Option<&Revision> {
+        self.document.revisions.iter().find(|known| known.revision == revision)
+    }
+
+    /// What a rollback goes to: the newest one before the active one that is another guest; none: there is none.
+    pub fn previous(&self) -> Option<&Revision> {
+        let active = self.active()?;
+        let mut before = self.document.revisions.iter().rev().skip(1);
+        before.find(|revision| revision.digest != active.digest)
+    }
+
+    /// The number that the next one gets.
+    pub fn next_number(&self) -> u64 {
+        self.active().map_or(1, |active| active.revision + 1)
+    }
+
+    /// Makes another version the active one, on disk before this answers. Its number is given here.
+    ///
+    /// # Errors
+    /// Where it can't be written: then nothing changed.
+    pub fn push(&mut self, mut revision: Revision) -> io::Result<u64> {
+        revision.revision = self.next_number();
+        let number = revision.revision;
+        let mut document = self.document.clone();
+        document.revisions.push(revision);
+        let surplus = document.revisions.len().saturating_sub(REVISIONS_MAX);
+        document.revisions.drain(..surplus);
+        self.replace(document)?;
+        Ok(number)
+    }
+
+    /// Notes what the configuration names.
+    ///
+    /// # Errors
+    /// Where it can't be written: then nothing changed.
+    pub fn configure(&mut self, configured: Configured) -> io::Result<()> {
+        if self.document.configured.as_ref() == Some(&configured) {
+            return Ok(());
+        }
+        let document = Document {
+            configured: Some(configured),
+            ..self.document.clone()
+        };
+        self.replace(document)
+    }
+
+    fn replace(&mut self, document: Document) -> io::Result<()> {
+        files::replace_json(&self.file, &document)?;
+        self.document = document;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+    use super::*;
+
+    fn revision(version: &str) -> Revision {
+        Revision {
+            revision: 0,
+            reference: format!("builtin:lbaas@{version}"),
+            name: "lbaas".to_owned(),
+            version: version.to_owned(),
+            digest: format!("sha256:{version}"),
+            at_ms: 7,
+            by: By::Swap,
+            note: None,
+        }
+    }
+
+    #[test]
+    fn revisions_are_numbered_and_survive() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut revisions = Revisions::load(dir.path(), "lbaas").unwrap();
+        assert_eq!((revisions.active(), revisions.previous()), (None, None));
+        for (number, version) in [(1, "1"), (2, "2"), (3, "2")] {
+            assert_eq!(revisions.push(revision(version)).unwrap(), number);
+        }
+        let configured = Configured {
+            reference: "builtin:lbaas@1".to_owned(),
+            digest: "sha256:1".to_owned(),
+        };
+        revisions.configure(configured.clone()).unwrap();
+
+        let again = Revisions::load(dir.path(), "lbaas").unwrap();
+        assert_eq!(again.all(), revisions.all());
+        assert_eq!(again.configured(), Some(&configured));
+        assert_eq!(again.active().unwrap().revision, 3);
+        assert_eq!(
+            again.previous().unwrap().revision,
+            1,
+            "2 is the same guest as the active one"
+        );
+        assert_eq!(again.numbered(2).unwrap().version, "2");
+    }
+
+    #[test]
+    fn the_oldest_are_forgotten_and_numbers_go_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut revisions = Revisions::load(dir.path(), "lbaas").unwrap();
+        for _ in 0..REVISIONS_MAX + 2 {
+            revisions.push(revision("1")).unwrap();
+        }
+        assert_eq!(revisions.all().len(), REVISIONS_MAX);
+        assert_eq!(revisions.all().first().unwrap().revision, 3);
+        assert_eq!(revisions.next_number(), REVISIONS_MAX as u64 + 3);
+    }
+
+    #[test]
+    fn a_file_that_can_not_be_read_says_what_to_do() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = Revisions::place(dir.path(), "lbaas");
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        for (text, reason) in [
+            ("{", "EOF"),
+            (r#"{"format":2,"configured":null,"revisions":[]}"#, "format was 2, must be 1"),
+            (r#"{"format":1,"configured":null,"revisions":[],"x":1}"#, "unknown field `x`"),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            let error = Revisions::load(dir.path(), "lbaas").unwrap_err();
+            assert!(error.contains(reason) && error.contains("move it away"), "{error}");
+        }
+    }
+}
