@@ -1,11 +1,15 @@
 //! Where guests come from: those that ship with the host, and files.
 
+mod store;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use trueup_engine::{Engine, Guest};
 
 use crate::guests::Program;
+
+pub use self::store::{Store, StoreError};
 
 /// A guest that ships with the host.
 #[derive(Debug, Clone, Copy)]

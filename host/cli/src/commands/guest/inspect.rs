@@ -1,0 +1,58 @@
+//! `trueup guest inspect`: what one guest is, what it may ask, and what it answers.
+
+use std::path::Path;
+
+use trueup_runtime::guests::World;
+use trueup_runtime::registry::{NoGuest, Reference};
+
+use super::Shown;
+use crate::exit::{Ending, Exit, misused};
+use crate::output::{self, Output};
+
+/// Shows what a guest is, what it may ask, and what it answers.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  trueup guest inspect lbaas@2\n  trueup guest inspect target/my-guest.wasm")]
+pub(crate) struct Args {
+    /// A name such as `lbaas@1`, or a file.
+    guest: String,
+}
+
+pub(super) fn exec(args: Args, output: Output) -> Ending {
+    let engine = crate::commands::engine()?;
+    let registry = crate::commands::registry();
+    let reference = if Path::new(&args.guest).is_file() {
+        Reference::File(args.guest.into())
+    } else {
+        Reference::builtin(&args.guest)
+    };
+    let guest = registry.guest(&engine, &reference).map_err(misused)?;
+    let refused = World::of(&guest).err();
+    let shown = Shown::from(guest);
+    match output {
+        Output::Json => output::json(&shown)?,
+        Output::Text => show(&shown)?,
+    }
+    match refused {
+        Some(refused) => Err(misused(NoGuest(refused))),
+        None => Ok(Exit::Done),
+    }
+}
+
+fn show(guest: &Shown) -> anyhow::Result<()> {
+    output::line(&format!("guest    {}@{}", guest.name, guest.version))?;
+    output::line(&format!(
+        "world    {}",
+        guest.world.unwrap_or("none that this host knows")
+    ))?;
+    output::line(&format!("digest   {}", guest.digest))?;
+    output::line(&format!("size     {} bytes", guest.size))?;
+    output::line("may ask")?;
+    for import in &guest.imports {
+        output::line(&format!("         {import}"))?;
+    }
+    output::line("answers")?;
+    for export in &guest.exports {
+        output::line(&format!("         {export}"))?;
+    }
+    Ok(())
+}

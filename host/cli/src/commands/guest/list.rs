@@ -1,0 +1,41 @@
+//! `trueup guest list`: the guests that ship with this host.
+
+use trueup_runtime::registry::Reference;
+
+use super::Shown;
+use crate::exit::{Ending, Exit};
+use crate::output::{self, Output};
+
+/// Lists the guests that ship with this host.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  trueup guest list\n  trueup guest list --output json | jq -r '.[].digest'")]
+pub(crate) struct Args {}
+
+pub(super) fn exec(_: Args, output: Output) -> Ending {
+    let engine = crate::commands::engine()?;
+    let registry = crate::commands::registry();
+    let references = registry
+        .builtins()
+        .iter()
+        .map(|guest| Reference::builtin(&format!("{}@{}", guest.name, guest.version)));
+    let guests: Vec<Shown> = references
+        .map(|reference| registry.guest(&engine, &reference).map(Shown::from))
+        .collect::<Result<_, _>>()
+        .map_err(anyhow::Error::from)?;
+    match output {
+        Output::Json => output::json(&guests)?,
+        Output::Text => {
+            output::line(&format!("{:<12} {:<42} {:>9}  {}", "GUEST", "WORLD", "BYTES", "DIGEST"))?;
+            for guest in guests {
+                let name = format!("{}@{}", guest.name, guest.version);
+                output::line(&format!(
+                    "{name:<12} {:<42} {:>9}  {}",
+                    guest.world.unwrap_or("none"),
+                    guest.size,
+                    guest.digest
+                ))?;
+            }
+        }
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,50 @@
+//! `trueup guest`: which guests there are, and what one can touch. One file a verb.
+
+mod inspect;
+mod list;
+
+use serde::Serialize;
+use trueup_runtime::Guest;
+use trueup_runtime::guests::World;
+
+use crate::exit::Ending;
+use crate::output::Output;
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    List(list::Args),
+    Inspect(inspect::Args),
+}
+
+pub(crate) fn exec(command: Command, output: Output) -> Ending {
+    match command {
+        Command::List(args) => list::exec(args, output),
+        Command::Inspect(args) => inspect::exec(args, output),
+    }
+}
+
+/// A guest, as `guest list --output json` has it.
+#[derive(Serialize)]
+struct Shown {
+    name: String,
+    version: String,
+    world: Option<&'static str>,
+    imports: Vec<String>,
+    exports: Vec<String>,
+    digest: String,
+    size: usize,
+}
+
+impl From<Guest> for Shown {
+    fn from(guest: Guest) -> Self {
+        Self {
+            world: World::of(&guest).ok().map(|world| world.name),
+            digest: guest.digest.to_string(),
+            name: guest.name,
+            version: guest.version,
+            imports: guest.imports,
+            exports: guest.exports,
+            size: guest.size,
+        }
+    }
+}

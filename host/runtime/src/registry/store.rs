@@ -1,0 +1,235 @@
+//! Guests that this host has seen, kept under the SHA-256 of their bytes.
+//!
+//! ```text
+//! state_dir/registry/sha256/<64 hex digits>         a guest, or an OCI manifest
+//! state_dir/registry/signatures/<64 hex digits>     who signed the thing of that digest
+//! ```
+//!
+//! Knows nothing of references, networks or keys. What is in it is never believed: content is checked against its name each
+//! time it is read, and a signature by whoever asks for it. So nothing is lost where the folder is deleted but the work to
+//! fetch it again, and an entry that was tampered with is an error and not a guest.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use trueup_engine::Digest;
+
+/// Each file that is being written has a name of its own in this process.
+static DRAFTS: AtomicU64 = AtomicU64::new(0);
+
+/// A folder of guests by digest. Cheap to clone; several processes may use one at once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Store {
+    folder: PathBuf,
+}
+
+/// Why the store could not do what was asked of it: one line.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The text names no digest.
+    #[error("`{0}` is no digest, must be `sha256:` and 64 lower-case hexadecimal digits")]
+    NotADigest(String),
+    /// An entry that is not what its name says.
+    #[error(
+        "the stored guest {} is damaged: its content has the digest {found}; delete it and run `trueup guest lock`",
+        file.display()
+    )]
+    Damaged {
+        /// The entry.
+        file: PathBuf,
+        /// What its content is.
+        found: Digest,
+    },
+    /// The file system refused.
+    #[error("can't {what} {}: {error}", file.display())]
+    Io {
+        /// What was tried: `read` or `write`.
+        what: &'static str,
+        /// On what.
+        file: PathBuf,
+        /// Why it failed.
+        error: io::Error,
+    },
+}
+
+impl Store {
+    /// The store of a state folder, which need not be there yet.
+    pub fn at(state_dir: &Path) -> Self {
+        Self {
+            folder: state_dir.join("registry"),
+        }
+    }
+
+    /// Where an entry is, or would be.
+    ///
+    /// # Errors
+    /// Where the text names no digest.
+    pub fn path(&self, digest: &str) -> Result<PathBuf, StoreError> {
+        Ok(self.folder.join("sha256").join(digits(digest)?))
+    }
+
+    /// Keeps these bytes, and answers their digest. Once it answered they are on the disk, whole. An entry that is there
+    /// already stays as it is; a damaged one is replaced.
+    ///
+    /// # Errors
+    /// Where the folder can't be written.
+    pub fn put(&self, bytes: &[u8]) -> Result<Digest, StoreError> {
+        let digest = Digest::of(bytes);
+        let file = self.folder.join("sha256").join(digest.hex());
+        let has = fs::metadata(&file).is_ok_and(|found| found.len() == bytes.len() as u64)
+            && fs::read(&file).is_ok_and(|content| content == bytes);
+        if !has {
+            write(&file, bytes)?;
+        }
+        Ok(digest)
+    }
+
+    /// What is kept under `sha256:` and 64 hexadecimal digits; none where there is no such entry.
+    ///
+    /// # Errors
+    /// Where the text is no digest, the entry can't be read, or its content has another digest than its name says.
+    pub fn get(&self, digest: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        let file = self.path(digest)?;
+        let Some(bytes) = read(&file)? else { return Ok(None) };
+        let found = Digest::of(&bytes);
+        if found.to_string() == digest {
+            Ok(Some(bytes))
+        } else {
+            Err(StoreError::Damaged { file, found })
+        }
+    }
+
+    /// Keeps what was said about who signed the thing of a digest, instead of what was kept of it before.
+    pub(super) fn put_signatures(&self, digest: &str, text: &str) -> Result<(), StoreError> {
+        let file = self.folder.join("signatures").join(digits(digest)?);
+        if read(&file)?.is_some_and(|kept| kept == text.as_bytes()) {
+            return Ok(());
+        }
+        write(&file, text.as_bytes())
+    }
+
+    /// What was kept last; none where nothing was.
+    pub(super) fn signatures(&self, digest: &str) -> Result<Option<Vec<u8>>, StoreError> {
+        read(&self.folder.join("signatures").join(digits(digest)?))
+    }
+}
+
+/// The digits of `sha256:<digits>`: a name for a file, so nothing but digits.
+fn digits(digest: &str) -> Result<&str, StoreError> {
+    let is_digit = |c: char| matches!(c, '0'..='9' | 'a'..='f');
+    digest
+        .strip_prefix("sha256:")
+        .filter(|digits| digits.len() == 64 && digits.chars().all(is_digit))
+        .ok_or_else(|| StoreError::NotADigest(digest.to_owned()))
+}
+
+/// Whether a text is a digest as this program writes them.
+pub(super) fn is_digest(text: &str) -> bool {
+    digits(text).is_ok()
+}
+
+fn read(file: &Path) -> Result<Option<Vec<u8>>, StoreError> {
+    match fs::read(file) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(StoreError::Io {
+            what: "read",
+            file: file.to_owned(),
+            error,
+        }),
+    }
+}
+
+fn write(file: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    replace(file, bytes).map_err(|error| StoreError::Io {
+        what: "write",
+        file: file.to_owned(),
+        error,
+    })
+}
+
+/// Whole or not at all, also where the machine loses its power: a draft is synced, then takes the name, then the folder
+/// is synced. The folder is created where it is missing, with mode 0700.
+fn replace(file: &Path, bytes: &[u8]) -> io::Result<()> {
+    let folder = file.parent().unwrap_or(Path::new(""));
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    write_whole(folder, file, bytes)
+}
+
+/// The same in a folder that is there: the lock file's.
+pub(super) fn write_whole(folder: &Path, file: &Path, bytes: &[u8]) -> io::Result<()> {
+    let number = DRAFTS.fetch_add(1, Ordering::Relaxed);
+    let draft = folder.join(format!(".{}-{number}.part", std::process::id()));
+    let written = (|| {
+        let mut out = fs::File::create(&draft)?;
+        out.write_all(bytes)?;
+        out.sync_all()?;
+        fs::rename(&draft, file)?;
+        fs::File::open(folder)?.sync_all()
+    })();
+    if written.is_err() {
+        // What is in the way of the draft is said already; a draft that stays costs room, nothing else.
+        let _ = fs::remove_file(&draft);
+    }
+    written
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn what_was_put_comes_back_by_its_digest_and_nothing_else_does() {
+        let state = tempfile::tempdir().unwrap();
+        let store = Store::at(&state.path().join("not-yet-there"));
+        let nobody = Digest::of(b"nobody").to_string();
+        assert!(store.get(&nobody).unwrap().is_none(), "no folder is no error");
+        let digest = store.put(b"a guest").unwrap().to_string();
+        assert_eq!(store.put(b"a guest").unwrap().to_string(), digest);
+        assert_eq!(store.get(&digest).unwrap().unwrap(), b"a guest");
+        assert!(store.get(&nobody).unwrap().is_none());
+        let folder = store.path(&digest).unwrap().parent().unwrap().to_owned();
+        assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
+        assert_eq!(fs::read_dir(folder).unwrap().count(), 1, "no draft is left");
+    }
+
+    #[test]
+    fn what_is_no_digest_names_no_file() {
+        let state = tempfile::tempdir().unwrap();
+        let store = Store::at(state.path());
+        let good = Digest::of(b"").to_string();
+        for text in [
+            "",
+            "sha256:",
+            "sha256:../../../../etc/passwd",
+            &good.to_uppercase(),
+            &good.replace("sha256:", "sha512:"),
+            &format!("{good}0"),
+        ] {
+            let error = store.get(text).unwrap_err().to_string();
+            assert!(error.contains("is no digest"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_damaged_entry_is_an_error_until_it_is_put_again() {
+        let state = tempfile::tempdir().unwrap();
+        let store = Store::at(state.path());
+        let digest = store.put(b"a guest").unwrap().to_string();
+        let file = store.path(&digest).unwrap();
+        for damage in [&b"A guest"[..], b"", b"a guest and more"] {
+            fs::write(&file, damage).unwrap();
+            let error = store.get(&digest).unwrap_err().to_string();
+            assert!(error.contains(&file.display().to_string()), "{error}");
+            assert!(error.contains("delete it and run `trueup guest lock`"), "{error}");
+            store.put(b"a guest").unwrap();
+            assert_eq!(store.get(&digest).unwrap().unwrap(), b"a guest");
+        }
+    }
+}
