@@ -18,7 +18,7 @@ use crate::cri;
 use crate::grants::Grants;
 use crate::lbaas;
 use crate::log::{Log, TracingLog};
-use crate::meter::{Limits, Meter};
+use crate::meter::{CHANGES_MAX, Change, Limits, Meter};
 use crate::metrics::{HOST, Line, Registry};
 use crate::random::{Random, Seeded};
 use crate::size::AnswerSize;
@@ -85,6 +85,8 @@ pub struct Host {
     pub meter: Meter,
     /// What the instance asked to be woken for.
     pub timers: Timers,
+    /// What was created and destroyed since somebody took it, in order; at most [`CHANGES_MAX`].
+    pub changes: Vec<Change>,
     pub(crate) owners: lbaas::Owners,
 }
 
@@ -116,6 +118,7 @@ impl Host {
             backends,
             meter: Meter::new(limits),
             timers: Timers::default(),
+            changes: Vec::new(),
             owners: lbaas::Owners::default(),
         }
     }
@@ -137,6 +140,12 @@ impl Host {
     pub fn begin_unrecorded_call(&mut self) {
         self.meter.begin_call();
         self.owners.clear();
+    }
+
+    /// Keeps what a call changed.
+    pub(crate) fn changed(&mut self, changes: impl Iterator<Item = Change>) {
+        let room = CHANGES_MAX.saturating_sub(self.changes.len());
+        self.changes.extend(changes.take(room));
     }
 
     /// What the call that ended dropped, said once.

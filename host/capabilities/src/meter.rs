@@ -63,6 +63,31 @@ pub struct Effects {
     pub destroyed: u64,
 }
 
+/// One object that a call brought about or removed, as the backend said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// It was created.
+    Created {
+        /// `backend`, `frontend`, `bind` or `server`.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+        /// Its identifier: another one each time.
+        identifier: String,
+    },
+    /// It was destroyed, or was gone already.
+    Destroyed {
+        /// As in [`Change::Created`].
+        kind: &'static str,
+        /// Its identifier.
+        identifier: String,
+    },
+}
+
+/// So many changes are kept until whoever made the call takes them; further ones are not kept: a call that creates 10,000
+/// servers is no cycle.
+pub const CHANGES_MAX: usize = 20_000;
+
 /// Counts one instance's use against its limits.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Meter {

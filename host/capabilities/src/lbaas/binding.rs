@@ -10,6 +10,7 @@ use super::{Api, Error, Object, ObjectRef, Spec, State};
 use crate::bindings::lbaas::{api, types};
 use crate::grants::{Access, Grants};
 use crate::host::{Host, Identity, ask};
+use crate::meter::Change;
 use crate::metrics::Registry;
 
 /// What a question needs beside the tape: borrowed apart from it.
@@ -260,6 +261,11 @@ impl api::Host for Host {
         )
         .await?;
         meter.effects.created += succeeded(&answers);
+        self.changed(answers.iter().flatten().map(|object| Change::Created {
+            kind: object.spec.kind().name(),
+            name: object.spec.name().to_owned(),
+            identifier: object.identifier.clone(),
+        }));
         Ok(answers)
     }
 
@@ -288,6 +294,11 @@ impl api::Host for Host {
         })
         .await?;
         meter.effects.destroyed += succeeded(&answers);
+        let destroyed = refs.iter().zip(&answers).filter(|(_, answer)| answer.is_ok());
+        self.changed(destroyed.map(|(reference, _)| Change::Destroyed {
+            kind: reference.kind.name(),
+            identifier: reference.identifier.clone(),
+        }));
         Ok(answers)
     }
 }

@@ -8,22 +8,26 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::to_raw_value;
 use trueup_capabilities::clock::Clock;
-use trueup_capabilities::meter::Effects;
+use trueup_capabilities::meter::{Change, Effects};
 use trueup_capabilities::{Backends, lbaas};
 use trueup_controller::Outcome;
+use trueup_engine::CallError;
 use trueup_journal::{Journal, JournalError};
 
 use super::files;
+use super::active::Active;
 use super::instances::{self, Instances, OpenError};
 use super::interrupt::{Interrupt, InterruptibleClock, Sleepers};
 use super::known::{KnownKeys, Places};
+use crate::guests::dispatch::InvokeError;
 use crate::guests::lbaas::adapter::{self, Key};
 use crate::guests::lbaas::{AddressPorts, Desired, Error as Reconciliation, Report};
 use crate::instance::Instance;
 
-/// An instance, and what ends its call while it sleeps.
+/// An instance, of which version it is, and what ends its call while it sleeps.
 pub(super) struct Live {
     pub(super) instance: Instance,
+    pub(super) version: Arc<Instances>,
     pub(super) interrupt: Arc<Interrupt>,
 }
 
@@ -60,7 +64,7 @@ pub(super) struct Job {
 
 /// What all jobs share.
 pub(super) struct Shared {
-    pub(super) instances: Arc<Instances>,
+    pub(super) active: Arc<Active>,
     pub(super) known: Mutex<KnownKeys>,
     pub(super) settings: adapter::Settings,
     pub(super) sleepers: Arc<Sleepers>,
@@ -74,6 +78,8 @@ pub(super) struct Done {
     pub(super) end: End,
     /// What was created and destroyed, whatever the end.
     pub(super) effects: Effects,
+    /// The same, object by object.
+    pub(super) changes: Vec<Change>,
     /// What is in service now, where that was found out.
     pub(super) in_service: Vec<AddressPorts>,
 }
@@ -87,6 +93,8 @@ pub(super) enum End {
     Interrupted,
     /// One line; when to try again, where the Engine said.
     Failed { error: String, retry_after_ms: Option<u64> },
+    /// The guest failed, not what it asked: it trapped, took more than it may, or gave no answer. One line.
+    Fault { error: String },
 }
 
 impl End {
@@ -100,7 +108,8 @@ impl End {
             } => Outcome::RetryAfter(*ms),
             Self::Failed {
                 retry_after_ms: None, ..
-            } => Outcome::Failure,
+            }
+            | Self::Fault { .. } => Outcome::Failure,
         }
     }
 }
@@ -109,6 +118,7 @@ impl End {
 enum Trouble {
     Interrupted,
     Failed { error: String, retry_after_ms: Option<u64> },
+    Fault(String),
 }
 
 impl From<String> for Trouble {
@@ -128,6 +138,7 @@ struct Work<'a> {
     interrupt: Arc<Interrupt>,
     live: Option<Live>,
     effects: Effects,
+    changes: Vec<Change>,
 }
 
 /// Does the job to its end.
@@ -147,18 +158,21 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, backends: Backends) -> Do
         interrupt,
         live,
         effects: Effects::default(),
+        changes: Vec::new(),
     };
     let mut in_service = Vec::new();
     let end = match work.all(desired, places, moved, &mut in_service).await {
         Ok(gone) => End::True { gone },
         Err(Trouble::Interrupted) => End::Interrupted,
         Err(Trouble::Failed { error, retry_after_ms }) => End::Failed { error, retry_after_ms },
+        Err(Trouble::Fault(error)) => End::Fault { error },
     };
     Done {
         key: work.key,
         live: work.live,
         end,
         effects: work.effects,
+        changes: work.changes,
         in_service,
     }
 }
@@ -247,15 +261,17 @@ impl Work<'_> {
                 () = self.interrupt.reached() => return Err(Trouble::Interrupted),
             },
         };
+        live = self.brought_up_to_date(live).await?;
         let before = live.instance.host().meter.effects;
         let answer = tokio::select! {
             biased;
-            answer = live.instance.call(call, &args) => Some(answer),
+            answer = self.shared.active.call(&self.key.to_string(), &mut live.instance, call, &args) => Some(answer),
             () = self.interrupt.reached() => None,
         };
         let after = live.instance.host().meter.effects;
         self.effects.created += after.created - before.created;
         self.effects.destroyed += after.destroyed - before.destroyed;
+        self.changes.append(&mut live.instance.host_mut().changes);
         let Some(answer) = answer else {
             instances::cancel(
                 live.instance,
@@ -263,12 +279,25 @@ impl Work<'_> {
             );
             return Err(Trouble::Interrupted);
         };
-        let answer = answer.map_err(with_causes)?;
+        let answer = answer.map_err(|error| match error {
+            InvokeError::Call(CallError::Tape(_)) => Trouble::from(with_causes(error)),
+            error => Trouble::Fault(with_causes(error)),
+        })?;
         live.sync_if_due().map_err(with_causes)?;
         // An instance whose journal can't go on is opened anew, which says why it can't.
-        let Live { instance, interrupt } = live;
-        match self.shared.instances.rotate_if_long(instance).await {
-            Ok(instance) => self.live = Some(Live { instance, interrupt }),
+        let Live {
+            instance,
+            version,
+            interrupt,
+        } = live;
+        match version.rotate_if_long(instance).await {
+            Ok(instance) => {
+                self.live = Some(Live {
+                    instance,
+                    version,
+                    interrupt,
+                });
+            }
             Err(error) => tracing::warn!(instance = %self.key, "its recording goes on in a new instance: {error}"),
         }
         let result: Result<R, Reconciliation> =
@@ -279,7 +308,39 @@ impl Work<'_> {
         })
     }
 
-    async fn open(&self) -> Result<Live, String> {
+    /// The same where its version is the active one; else its state moves to that. Where the active one does not take the
+    /// state, the instance stays as it is, for when another version is active again.
+    async fn brought_up_to_date(&mut self, live: Live) -> Result<Live, Trouble> {
+        let active = self.shared.active.instances();
+        if Arc::ptr_eq(&active, &live.version) {
+            return Ok(live);
+        }
+        let Live {
+            instance,
+            version,
+            interrupt,
+        } = live;
+        match active
+            .take_over(&self.key.to_string(), instance, async || Ok(()))
+            .await
+        {
+            Ok(instance) => Ok(Live {
+                instance,
+                version: active,
+                interrupt,
+            }),
+            Err((left, error)) => {
+                self.live = left.map(|instance| Live {
+                    instance: *instance,
+                    version,
+                    interrupt,
+                });
+                Err(Trouble::Fault(error))
+            }
+        }
+    }
+
+    async fn open(&self) -> Result<Live, Trouble> {
         let interrupt = Arc::clone(&self.interrupt);
         let clock: Arc<dyn Clock> = Arc::new(InterruptibleClock {
             clock: Arc::clone(&self.backends.clock),
@@ -290,17 +351,25 @@ impl Work<'_> {
             clock,
             ..self.backends.clone()
         };
-        let opened = self.shared.instances.open(&self.key.to_string(), backends).await;
+        let version = self.shared.active.instances();
+        let opened = version.open(&self.key.to_string(), backends).await;
         let instance = opened.map_err(|error| {
+            if matches!(error, OpenError::Start(_)) {
+                return Trouble::Fault(with_causes(error));
+            }
             let damaged = matches!(error, OpenError::Journal(JournalError::Read(_)));
             let next = if damaged {
                 "; repair it, or move its folder away to go on without what it says"
             } else {
                 ""
             };
-            with_causes(error) + next
+            Trouble::from(with_causes(error) + next)
         })?;
-        Ok(Live { instance, interrupt })
+        Ok(Live {
+            instance,
+            version,
+            interrupt,
+        })
     }
 }
 

@@ -1,0 +1,174 @@
+//! Inputs that are set aside: the guest failed in them too often, or went round in circles.
+//!
+//! What is applied stays as it is; everything else goes on. An input is tried again when it changes or the guest does.
+//!
+//! ```text
+//! state_dir/quarantine/NAME/<instance>.json    one file each, so that it survives a restart
+//! ```
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::files;
+
+/// An input that is set aside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SetAside {
+    /// The key of the instance, such as `default/web`.
+    pub instance: String,
+    /// Why, in one line.
+    pub error: String,
+    /// How often it failed in a row.
+    pub failures: u32,
+    /// Since when, in milliseconds since 1970.
+    pub at_ms: u64,
+    /// `sha256:` and the digest of the guest that failed.
+    pub digest: String,
+    /// `sha256:` and the digest of the input.
+    pub input: String,
+    /// The folder of the instance's recording: what happened.
+    pub journal: PathBuf,
+}
+
+/// The inputs of one guest that are set aside.
+pub(crate) struct Quarantine {
+    folder: PathBuf,
+    entries: Mutex<BTreeMap<String, SetAside>>,
+}
+
+impl Quarantine {
+    /// Reads what an earlier run set aside. A file that can't be read is passed over, with a warning: its input is tried again.
+    pub(crate) fn load(state_dir: &Path, name: &str) -> Self {
+        let folder = state_dir.join("quarantine").join(name);
+        let mut entries = BTreeMap::new();
+        for file in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+            let path = file.path();
+            if path.extension().is_none_or(|extension| extension != "json") {
+                continue;
+            }
+            let read = std::fs::read(&path).map_err(|error| error.to_string());
+            let read = read.and_then(|text| serde_json::from_slice::<SetAside>(&text).map_err(|error| error.to_string()));
+            match read {
+                Ok(entry) => {
+                    entries.insert(entry.instance.clone(), entry);
+                }
+                Err(error) => tracing::warn!("{}: {error}: what it sets aside is tried again", path.display()),
+            }
+        }
+        Self {
+            folder,
+            entries: Mutex::new(entries),
+        }
+    }
+
+    fn entries(&self) -> MutexGuard<'_, BTreeMap<String, SetAside>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All, by instance.
+    pub(crate) fn all(&self) -> Vec<SetAside> {
+        self.entries().values().cloned().collect()
+    }
+
+    /// Whether exactly this input is set aside for this guest.
+    pub(crate) fn holds(&self, instance: &str, input: &str, digest: &str) -> Option<SetAside> {
+        let entries = self.entries();
+        let entry = entries.get(instance)?;
+        (entry.input == input && entry.digest == digest).then(|| entry.clone())
+    }
+
+    /// Sets an input aside.
+    ///
+    /// # Errors
+    /// Where it can't be written: then it is set aside until the next start alone.
+    pub(crate) fn set_aside(&self, entry: SetAside) -> io::Result<()> {
+        let file = self.file(&entry.instance);
+        let written = files::replace_json(&file, &entry);
+        self.entries().insert(entry.instance.clone(), entry);
+        written
+    }
+
+    /// The input is tried again.
+    pub(crate) fn release(&self, instance: &str) {
+        if self.entries().remove(instance).is_some()
+            && let Err(error) = files::remove(&self.file(instance))
+        {
+            tracing::warn!("{error}");
+        }
+    }
+
+    /// Everything is tried again; the instances.
+    pub(crate) fn release_all(&self) -> Vec<String> {
+        let instances: Vec<String> = self.entries().keys().cloned().collect();
+        for instance in &instances {
+            self.release(instance);
+        }
+        instances
+    }
+
+    fn file(&self, instance: &str) -> PathBuf {
+        self.folder.join(format!("{}.json", trueup_journal::path_component(instance)))
+    }
+}
+
+/// The digest of an input, as JSON.
+pub(crate) fn digest_of(input: &impl Serialize) -> String {
+    // What the guest is called with was JSON already.
+    let text = serde_json::to_vec(input).unwrap_or_default();
+    let digest: [u8; 32] = Sha256::digest(text).into();
+    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{hex}")
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+    use super::*;
+
+    fn entry(instance: &str, input: &str) -> SetAside {
+        SetAside {
+            instance: instance.to_owned(),
+            error: "it trapped".to_owned(),
+            failures: 5,
+            at_ms: 7,
+            digest: "sha256:guest".to_owned(),
+            input: digest_of(&input),
+            journal: PathBuf::from("journals/lbaas/web"),
+        }
+    }
+
+    #[test]
+    fn what_is_set_aside_stays_so_over_a_restart_until_input_or_guest_change() {
+        let dir = tempfile::tempdir().unwrap();
+        let quarantine = Quarantine::load(dir.path(), "lbaas");
+        quarantine.set_aside(entry("default/web", "a")).unwrap();
+        quarantine.set_aside(entry("default/../x", "a")).unwrap();
+
+        let quarantine = Quarantine::load(dir.path(), "lbaas");
+        assert_eq!(quarantine.all().len(), 2);
+        let holds = |input: &str, digest: &str| quarantine.holds("default/web", &digest_of(&input), digest).is_some();
+        assert!(holds("a", "sha256:guest"));
+        assert!(!holds("b", "sha256:guest"), "the input changed");
+        assert!(!holds("a", "sha256:other"), "the guest changed");
+        quarantine.release("default/web");
+        assert!(!holds("a", "sha256:guest"));
+        assert_eq!(quarantine.release_all(), ["default/../x"]);
+        assert_eq!(Quarantine::load(dir.path(), "lbaas").all(), []);
+    }
+
+    #[test]
+    fn a_file_that_can_not_be_read_sets_nothing_aside() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("quarantine/lbaas");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("a.json"), "{").unwrap();
+        assert_eq!(Quarantine::load(dir.path(), "lbaas").all(), []);
+    }
+}

@@ -1,0 +1,563 @@
+//! Carries out what an operator wants of guests while the host runs: swap, roll back, compare in shadow, promote.
+//!
+//! One change of a guest at a time. What is active is the loop's or the actor's to change; here it is proven, handed over,
+//! and written down.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
+use tokio::sync::{mpsc, oneshot};
+use trueup_capabilities::clock::{Clock as _, SystemClock};
+use trueup_capabilities::metrics::Registry as Metrics;
+
+use super::fetch::{Fetched, Guests};
+use super::proof::{Against, Proven, Refused, Report, Step, prove, refused, with_gate};
+use super::revisions::{By, Revision, Revisions};
+use crate::config::{GateMode, Guest, GuestRef};
+use crate::run::active::{Active, Handover};
+use crate::run::quarantine::{Quarantine, SetAside};
+use crate::shadow::{self, Shadow};
+
+/// A guest that runs, as it is managed.
+pub(crate) struct Managed {
+    pub(crate) name: &'static str,
+    pub(crate) world: &'static str,
+    pub(crate) config: Guest,
+    pub(crate) state_dir: PathBuf,
+    pub(crate) active: Arc<Active>,
+    pub(crate) revisions: Arc<Mutex<Revisions>>,
+    /// To the loop or the actor that calls the guest.
+    pub(crate) handovers: mpsc::Sender<Handover>,
+    pub(crate) quarantine: Arc<Quarantine>,
+    pub(crate) metrics: Arc<Metrics>,
+    /// One change at a time.
+    changing: tokio::sync::Mutex<()>,
+    promotion: Mutex<Option<Awaited>>,
+}
+
+/// A promotion that waits for its count.
+struct Awaited {
+    after: u64,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Managed {
+    pub(crate) fn new(
+        (name, world): (&'static str, &'static str),
+        config: Guest,
+        active: Arc<Active>,
+        revisions: Revisions,
+        handovers: mpsc::Sender<Handover>,
+        quarantine: Arc<Quarantine>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self {
+            name,
+            world,
+            config,
+            state_dir: active.instances().state_dir.clone(),
+            active,
+            revisions: Arc::new(Mutex::new(revisions)),
+            handovers,
+            quarantine,
+            metrics,
+            changing: tokio::sync::Mutex::default(),
+            promotion: Mutex::default(),
+        }
+    }
+
+    fn revisions(&self) -> MutexGuard<'_, Revisions> {
+        self.revisions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn promotion(&self) -> MutexGuard<'_, Option<Awaited>> {
+        self.promotion.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A version that became the active one, or would.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Activated {
+    /// The guest.
+    pub guest: String,
+    /// Its number; none: it was only tried.
+    pub revision: Option<u64>,
+    /// The name in its metadata.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// `sha256:` and the digest of its bytes.
+    pub digest: String,
+    /// Why.
+    pub by: By,
+    /// What it showed.
+    pub proof: Report,
+}
+
+impl std::fmt::Display for Activated {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            name, version, proof, ..
+        } = self;
+        match self.revision {
+            Some(revision) => write!(f, "`{name}@{version}` is active as revision {revision}: {proof}"),
+            None => write!(f, "`{name}@{version}` would become active: {proof}"),
+        }
+    }
+}
+
+/// What is to become active, and how it is tried.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// What names it.
+    pub reference: GuestRef,
+    /// In place of the configuration's gate.
+    pub gate: Option<GateMode>,
+    /// Only tried.
+    pub dry_run: bool,
+}
+
+/// Why nothing was done.
+#[derive(Debug, thiserror::Error)]
+pub enum ManageError {
+    /// There is no such guest here.
+    #[error("no guest `{name}` runs here; there are: {all}", all = known.join(", "))]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// The guests that run.
+        known: Vec<String>,
+    },
+    /// Another change of the guest is under way.
+    #[error("guest `{0}` is being changed by another command; try again when it is done")]
+    Busy(String),
+    /// The candidate was refused: the active version stays.
+    #[error("guest `{guest}`: {reference} is {refused}; {active} stays active")]
+    Refused {
+        /// The guest.
+        guest: String,
+        /// What was to become active.
+        reference: String,
+        /// At which step, and why.
+        refused: Refused,
+        /// What is active.
+        active: String,
+    },
+    /// There is nothing to do it to.
+    #[error("guest `{guest}`: {why}")]
+    Nothing {
+        /// The guest.
+        guest: String,
+        /// What is missing.
+        why: String,
+    },
+}
+
+/// How a promotion stands.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Promotion {
+    /// It is done.
+    Done(Box<Activated>),
+    /// It will be, when so many calls in a row came out the same.
+    Awaited {
+        /// So many.
+        after: u64,
+        /// So many did.
+        same_in_a_row: u64,
+    },
+}
+
+/// How a guest stands.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Standing {
+    /// The guest.
+    pub guest: String,
+    /// Its active revision.
+    pub active: Option<Revision>,
+    /// Inputs that are set aside, by instance.
+    pub quarantined: Vec<SetAside>,
+    /// What is compared with it; none: nothing is.
+    pub shadow: Option<shadow::Status>,
+    /// The shadow is promoted when so many calls in a row came out the same; none: by command alone.
+    pub promoted_after: Option<u64>,
+}
+
+/// What changed of a guest.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    /// Another version is active.
+    Activated(Box<Activated>),
+    /// A version that was to become active without anybody waiting for the answer did not.
+    Refused(String),
+}
+
+/// All guests of a host that runs.
+pub struct Manager {
+    guests: Guests,
+    managed: BTreeMap<&'static str, Managed>,
+    events: mpsc::UnboundedSender<Event>,
+}
+
+impl Manager {
+    pub(crate) fn new(guests: Guests, managed: Vec<Managed>, events: mpsc::UnboundedSender<Event>) -> Arc<Self> {
+        let managed = managed.into_iter().map(|managed| (managed.name, managed)).collect();
+        Arc::new(Self {
+            guests,
+            managed,
+            events,
+        })
+    }
+
+    fn managed(&self, name: &str) -> Result<&Managed, ManageError> {
+        self.managed.get(name).ok_or_else(|| ManageError::Unknown {
+            name: name.to_owned(),
+            known: self.managed.keys().map(|name| (*name).to_owned()).collect(),
+        })
+    }
+
+    /// How every guest stands, by name.
+    pub fn standing(&self) -> Vec<Standing> {
+        let standing = |managed: &Managed| Standing {
+            guest: managed.name.to_owned(),
+            active: managed.revisions().active().cloned(),
+            quarantined: managed.quarantine.all(),
+            shadow: managed.active.shadow().map(|shadow| shadow.status()),
+            promoted_after: managed.promotion().as_ref().map(|awaited| awaited.after),
+        };
+        self.managed.values().map(standing).collect()
+    }
+
+    /// The revisions of a guest, ascending.
+    ///
+    /// # Errors
+    /// Where there is no such guest.
+    pub fn history(&self, name: &str) -> Result<Vec<Revision>, ManageError> {
+        Ok(self.managed(name)?.revisions().all().to_vec())
+    }
+
+    /// Makes a candidate the active version, all at once or not at all.
+    ///
+    /// # Errors
+    /// Why it did not become active: then nothing changed.
+    pub async fn swap(&self, name: &str, candidate: Candidate) -> Result<Activated, ManageError> {
+        let managed = self.managed(name)?;
+        let _changing = changing(managed)?;
+        let fetched = self.guests.named(&candidate.reference).await;
+        let activation = Activation {
+            reference: candidate.reference.to_string(),
+            by: By::Swap,
+            gate: candidate.gate,
+            dry_run: candidate.dry_run,
+            note: None,
+        };
+        self.activate(managed, fetched, activation).await
+    }
+
+    /// Goes back to the version before, or to the revision `to`. It was proven once: no gate.
+    ///
+    /// # Errors
+    /// Why it did not become active: then nothing changed.
+    pub async fn rollback(&self, name: &str, to: Option<u64>) -> Result<Activated, ManageError> {
+        let managed = self.managed(name)?;
+        let _changing = changing(managed)?;
+        let nothing = |why: String| ManageError::Nothing {
+            guest: name.to_owned(),
+            why,
+        };
+        let target = {
+            let revisions = managed.revisions();
+            match to {
+                None => revisions
+                    .previous()
+                    .cloned()
+                    .ok_or_else(|| nothing("there is no earlier version to go back to".to_owned()))?,
+                Some(number) => revisions.numbered(number).cloned().ok_or_else(|| {
+                    nothing(format!("there is no revision {number}; see `trueup guest history {name}`"))
+                })?,
+            }
+        };
+        let (guests, digest) = (self.guests.clone(), target.digest.clone());
+        let kept = tokio::task::spawn_blocking(move || guests.kept(&digest)).await;
+        let kept = kept.map_err(|error| refused(Step::Load)(error.into())).and_then(|kept| kept);
+        let activation = Activation {
+            reference: target.reference.clone(),
+            by: By::Rollback,
+            gate: Some(GateMode::Off),
+            dry_run: false,
+            note: Some(format!("to revision {}", target.revision)),
+        };
+        let fetched = kept.map(|program| Fetched { program, bytes: None });
+        self.activate(managed, fetched, activation).await
+    }
+
+    /// Makes the version of the failure policy the active one. It is trusted: no gate.
+    ///
+    /// # Errors
+    /// Why it did not become active; also where it is already.
+    pub(crate) async fn fall_back(&self, name: &str, to: &GuestRef, why: &str) -> Result<Activated, ManageError> {
+        let managed = self.managed(name)?;
+        let _changing = changing(managed)?;
+        let fetched = self.guests.named(to).await;
+        let activation = Activation {
+            reference: to.to_string(),
+            by: By::FallBack,
+            gate: Some(GateMode::Off),
+            dry_run: false,
+            note: Some(why.to_owned()),
+        };
+        self.activate(managed, fetched, activation).await
+    }
+
+    /// Tells of a change that nobody waits for.
+    pub(crate) fn tell_refused(&self, error: &ManageError) {
+        // Whoever watches may have gone.
+        let _ = self.events.send(Event::Refused(error.to_string()));
+    }
+
+    async fn activate(
+        &self,
+        managed: &Managed,
+        fetched: Result<Fetched, Refused>,
+        activation: Activation,
+    ) -> Result<Activated, ManageError> {
+        let refused = |refused: Refused| {
+            let active = managed.revisions().active().map_or_else(String::new, |active| {
+                format!("revision {} (`{}@{}`)", active.revision, active.name, active.version)
+            });
+            ManageError::Refused {
+                guest: managed.name.to_owned(),
+                reference: activation.reference.clone(),
+                refused,
+                active,
+            }
+        };
+        let activated = self.try_activate(managed, fetched, &activation).await.map_err(refused)?;
+        if activated.revision.is_some() {
+            // What was compared with the version before says nothing of this one.
+            self.end_shadow(managed);
+            let _ = self.events.send(Event::Activated(Box::new(activated.clone())));
+        }
+        Ok(activated)
+    }
+
+    async fn try_activate(
+        &self,
+        managed: &Managed,
+        fetched: Result<Fetched, Refused>,
+        activation: &Activation,
+    ) -> Result<Activated, Refused> {
+        let Fetched { program, bytes } = fetched?;
+        let with = managed.active.instances();
+        if activation.by == By::FallBack && program.guest.digest == with.program.guest.digest {
+            return Err(Refused {
+                step: Step::Load,
+                why: "it is the active version already".to_owned(),
+            });
+        }
+        let against = Against {
+            active: &with,
+            proof: &with_gate(&managed.config.proof, activation.gate),
+            registry: self.guests.registry(),
+        };
+        let Proven { instances, report } = prove(program, managed.world, &against).await?;
+        let guest = instances.program.guest.clone();
+        let revision = if activation.dry_run {
+            None
+        } else {
+            if let Some(bytes) = bytes {
+                self.guests.keep(&bytes)?;
+            }
+            let revision = Revision {
+                revision: 0,
+                reference: activation.reference.clone(),
+                name: guest.name.clone(),
+                version: guest.version.clone(),
+                digest: guest.digest.to_string(),
+                at_ms: SystemClock.now_ms(),
+                by: activation.by,
+                note: activation.note.clone(),
+            };
+            Some(hand_over(managed, instances, revision).await?)
+        };
+        Ok(Activated {
+            guest: managed.name.to_owned(),
+            revision,
+            name: guest.name,
+            version: guest.version,
+            digest: guest.digest.to_string(),
+            by: activation.by,
+            proof: report,
+        })
+    }
+
+    /// Begins to compare a candidate with the active version; one that was compared before is stopped.
+    ///
+    /// # Errors
+    /// Why it can't be compared.
+    pub async fn shadow_start(&self, name: &str, reference: &GuestRef) -> Result<shadow::Status, ManageError> {
+        let managed = self.managed(name)?;
+        let _changing = changing(managed)?;
+        let refused = |refused: Refused| ManageError::Refused {
+            guest: name.to_owned(),
+            reference: reference.to_string(),
+            refused,
+            active: "what is active".to_owned(),
+        };
+        let Fetched { program, bytes } = self.guests.named(reference).await.map_err(refused)?;
+        super::proof::of_world(&program, managed.world).map_err(refused)?;
+        if let Some(bytes) = bytes {
+            self.guests.keep(&bytes).map_err(refused)?;
+        }
+        let with = managed.active.instances();
+        let folder = managed.state_dir.join("shadow").join(managed.name);
+        let shadow = Shadow::start(shadow::Candidate {
+            engine: with.engine.clone(),
+            program,
+            reference: reference.to_string(),
+            settings: with.settings.clone(),
+            limits: with.limits,
+            folder,
+            guest: managed.name.to_owned(),
+            metrics: Arc::clone(&managed.metrics),
+        });
+        let shadow = shadow.map_err(|why| refused(Refused { step: Step::Settings, why }))?;
+        let shadow = Arc::new(shadow);
+        let status = shadow.status();
+        self.end_shadow(managed);
+        managed.active.set_shadow(Some(shadow));
+        Ok(status)
+    }
+
+    /// How the comparison stands.
+    ///
+    /// # Errors
+    /// Where there is none.
+    pub fn shadow_status(&self, name: &str) -> Result<shadow::Status, ManageError> {
+        Ok(self.shadow(name)?.1.status())
+    }
+
+    /// Ends the comparison; how it stood.
+    ///
+    /// # Errors
+    /// Where there is none.
+    pub fn shadow_stop(&self, name: &str) -> Result<shadow::Status, ManageError> {
+        let (managed, shadow) = self.shadow(name)?;
+        self.end_shadow(managed);
+        Ok(shadow.status())
+    }
+
+    /// Makes the candidate that is compared the active version: at once, or when `after` calls in a row came out the same.
+    ///
+    /// # Errors
+    /// Where there is none, or it did not become active now.
+    pub async fn promote(self: &Arc<Self>, name: &str, after: Option<u64>) -> Result<Promotion, ManageError> {
+        let (managed, shadow) = self.shadow(name)?;
+        let mut same = shadow.same_in_a_row();
+        let reached = *same.borrow_and_update();
+        let Some(after) = after.filter(|after| *after > reached) else {
+            let activated = self.promote_now(managed, &shadow).await?;
+            return Ok(Promotion::Done(Box::new(activated)));
+        };
+        let manager = Arc::clone(self);
+        let name = managed.name;
+        let task = tokio::spawn(async move {
+            // The sender goes with the comparison, which ends this task too.
+            if same.wait_for(|same| *same >= after).await.is_err() {
+                return;
+            }
+            let promoted = match manager.managed(name) {
+                Ok(managed) => manager.promote_now(managed, &shadow).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = promoted {
+                manager.tell_refused(&error);
+            }
+        });
+        *managed.promotion() = Some(Awaited { after, task });
+        Ok(Promotion::Awaited {
+            after,
+            same_in_a_row: reached,
+        })
+    }
+
+    async fn promote_now(&self, managed: &Managed, shadow: &Shadow) -> Result<Activated, ManageError> {
+        let _changing = changing(managed)?;
+        let status = shadow.status();
+        let activation = Activation {
+            reference: status.reference.clone(),
+            by: By::Promote,
+            gate: None,
+            dry_run: false,
+            note: Some(format!("after {} calls in shadow, {} the same", status.compared, status.same)),
+        };
+        let fetched = Fetched {
+            program: Arc::clone(shadow.program()),
+            bytes: None,
+        };
+        self.activate(managed, Ok(fetched), activation).await
+    }
+
+    fn shadow(&self, name: &str) -> Result<(&Managed, Arc<Shadow>), ManageError> {
+        let managed = self.managed(name)?;
+        let shadow = managed.active.shadow().ok_or_else(|| ManageError::Nothing {
+            guest: name.to_owned(),
+            why: format!("nothing runs in shadow; begin with `trueup guest shadow start {name} CANDIDATE`"),
+        })?;
+        Ok((managed, shadow))
+    }
+
+    fn end_shadow(&self, managed: &Managed) {
+        *managed.promotion() = None;
+        if let Some(shadow) = managed.active.set_shadow(None) {
+            shadow.end();
+        }
+    }
+}
+
+/// How a version comes to be active.
+struct Activation {
+    reference: String,
+    by: By,
+    gate: Option<GateMode>,
+    dry_run: bool,
+    note: Option<String>,
+}
+
+fn changing(managed: &Managed) -> Result<tokio::sync::MutexGuard<'_, ()>, ManageError> {
+    let changing = managed.changing.try_lock();
+    changing.map_err(|_| ManageError::Busy(managed.name.to_owned()))
+}
+
+/// Hands a version over to whoever calls the guest, and answers its number when it is active.
+async fn hand_over(managed: &Managed, instances: crate::run::Instances, revision: Revision) -> Result<u64, Refused> {
+    let revisions = Arc::clone(&managed.revisions);
+    let number = managed.revisions().next_number();
+    let commit = Box::new(move || {
+        let mut revisions = revisions.lock().unwrap_or_else(PoisonError::into_inner);
+        revisions.push(revision).map(drop).map_err(|error| error.to_string())
+    });
+    let (reply, replied) = oneshot::channel();
+    let handover = Handover {
+        instances: Arc::new(instances),
+        commit,
+        reply,
+    };
+    let stops = |why: String| Refused { step: Step::State, why };
+    let sent = managed.handovers.send(handover).await;
+    sent.map_err(|_| stops("the host stops".to_owned()))?;
+    match replied.await {
+        Ok(Ok(())) => Ok(number),
+        Ok(Err(why)) => Err(stops(why)),
+        Err(_) => Err(stops("the host stops".to_owned())),
+    }
+}
