@@ -209,7 +209,18 @@ impl Tape {
         self.journal().is_some_and(Journal::wants_rotation)
     }
 
-    /// The entries kept in memory since the last time; empty for any other tape.
+    /// Whether a tape that records to a journal keeps its entries in memory too, from now on, for [`Tape::take_entries`]:
+    /// for whoever looks on while it is recorded. A segment that begins meanwhile is kept as its header. Where more than
+    /// 16 MiB were recorded since the last time, all of it is given up and nothing is there to take. Without this nothing
+    /// is done for it.
+    pub fn keep_entries(&mut self, keep: bool) {
+        if let Mode::Record(recording) = &mut self.mode {
+            recording.keep_entries(keep);
+        }
+    }
+
+    /// The entries kept in memory since the last time, of a memory tape or after [`Tape::keep_entries`]; empty for any
+    /// other tape.
     pub fn take_entries(&mut self) -> Vec<Entry> {
         match &mut self.mode {
             Mode::Record(recording) => recording.take_entries(),

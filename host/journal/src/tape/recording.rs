@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::{Refusal, TapeError};
-use crate::entry::{Ending, Entry, Header};
+use crate::entry::{Ending, Entry, Event, Header};
 use crate::line;
 use crate::order::{Kind, Position};
 use crate::writer::Journal;
@@ -15,12 +15,24 @@ use crate::writer::Journal;
 /// A larger buffer is given back after its line: one answer of 64 MiB must not cost each of many instances as much.
 const BUFFER_KEPT_BYTES_MAX: usize = 1 << 20;
 
+/// A journal's tap keeps lines of so many bytes together until they are taken: the calls of a service of 100 ports x 100
+/// servers take 10 MiB. Whoever looks on does without a longer call, rather than have the host hold it twice.
+const TAPPED_BYTES_MAX: usize = 16 << 20;
+
 #[derive(Debug)]
 pub(super) struct Recording {
     sink: Sink,
+    tap: Option<Tap>,
     line: Vec<u8>,
     /// The line holds a question with its arguments, and no answer yet.
     pending: bool,
+}
+
+/// What a journal has taken since it was looked at last.
+#[derive(Debug, Default)]
+struct Tap {
+    entries: Vec<Entry>,
+    bytes: usize,
 }
 
 #[derive(Debug)]
@@ -37,6 +49,7 @@ impl Recording {
     pub(super) fn new(sink: Sink) -> Self {
         Self {
             sink,
+            tap: None,
             line: Vec::new(),
             pending: false,
         }
@@ -98,7 +111,18 @@ impl Recording {
     pub(super) fn rotate(&mut self, header: &Header) -> Result<(), TapeError> {
         self.leave_unanswered()?;
         match &mut self.sink {
-            Sink::Journal(journal) => Ok(journal.start_segment(header)?),
+            Sink::Journal(journal) => {
+                let n = journal.next_n();
+                journal.start_segment(header)?;
+                if let Some(tap) = &mut self.tap {
+                    let snapshot_bytes = header.snapshot.as_ref().map_or(0, String::len);
+                    tap.take(snapshot_bytes, || {
+                        let event = Event::Header(Box::new(header.clone()));
+                        Ok(Entry { n, event })
+                    })?;
+                }
+                Ok(())
+            }
             Sink::Memory { position, .. } if position.inside_call() => {
                 Err(TapeError::Misplaced("a segment can't begin inside a call"))
             }
@@ -110,9 +134,19 @@ impl Recording {
         }
     }
 
+    /// Whether what the journal takes from now on is kept for [`Recording::take_entries`], too. Memory always keeps it.
+    pub(super) fn keep_entries(&mut self, keep: bool) {
+        match (&self.sink, keep) {
+            (Sink::Journal(_), true) => {
+                self.tap.get_or_insert_default();
+            }
+            _ => self.tap = None,
+        }
+    }
+
     pub(super) fn take_entries(&mut self) -> Vec<Entry> {
         match &mut self.sink {
-            Sink::Journal(_) => Vec::new(),
+            Sink::Journal(_) => self.tap.as_mut().map(std::mem::take).unwrap_or_default().entries,
             Sink::Memory { entries, .. } => std::mem::take(entries),
         }
     }
@@ -141,13 +175,34 @@ impl Recording {
 
     fn write(&mut self, kind: Kind) -> Result<(), TapeError> {
         line::finish(&mut self.line);
-        let written = self.sink.append(&self.line, kind);
+        let mut written = self.sink.append(&self.line, kind);
+        if let (Ok(()), Some(tap)) = (&written, &mut self.tap) {
+            written = tap.take(self.line.len(), || entry_of(&self.line));
+        }
         self.line.clear();
         if self.line.capacity() > BUFFER_KEPT_BYTES_MAX {
             self.line = Vec::new();
         }
         written
     }
+}
+
+impl Tap {
+    /// Keeps one entry, or gives up what is here and all that follows until it is taken: half a call helps nobody.
+    fn take(&mut self, bytes: usize, entry: impl FnOnce() -> Result<Entry, TapeError>) -> Result<(), TapeError> {
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.bytes > TAPPED_BYTES_MAX {
+            self.entries = Vec::new();
+        } else {
+            self.entries.push(entry()?);
+        }
+        Ok(())
+    }
+}
+
+fn entry_of(line: &[u8]) -> Result<Entry, TapeError> {
+    let text = String::from_utf8_lossy(line);
+    Entry::parse(text.trim_end()).map_err(|_| TapeError::Misplaced("a line was written that can't be read"))
 }
 
 impl Sink {
@@ -190,10 +245,7 @@ impl Sink {
                 next_n,
                 position,
             } => {
-                let text = String::from_utf8_lossy(line);
-                let entry = Entry::parse(text.trim_end())
-                    .map_err(|_| TapeError::Misplaced("a line was written that can't be read"))?;
-                entries.push(entry);
+                entries.push(entry_of(line)?);
                 *next_n += 1;
                 *position = after;
                 Ok(())

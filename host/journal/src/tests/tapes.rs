@@ -152,3 +152,44 @@ fn a_tape_used_out_of_order_says_so() {
     );
     assert_eq!(tape.journal().map(|journal| journal.next_n()), Some(5));
 }
+
+#[test]
+fn a_tap_gives_what_the_journal_takes_and_nothing_where_nobody_asks() {
+    let dir = TempDir::new().unwrap();
+    let mut tape = begun(dir.path(), Options::default());
+    call(&mut tape, 1);
+    assert!(tape.take_entries().is_empty(), "nobody asked");
+    tape.keep_entries(true);
+    call(&mut tape, 2);
+    // Asked for again, it keeps what it has.
+    tape.keep_entries(true);
+    let taken: Vec<String> = tape.take_entries().iter().map(Entry::to_line).collect();
+    assert_eq!(taken, lines_of(&dir.path().join("0.jsonl"))[4..]);
+    assert!(tape.take_entries().is_empty(), "taken once");
+    tape.rotate(&header(Some("7"))).unwrap();
+    call(&mut tape, 0);
+    let taken: Vec<String> = tape.take_entries().iter().map(Entry::to_line).collect();
+    assert_eq!(
+        taken,
+        lines_of(&dir.path().join("8.jsonl")),
+        "a segment's beginning too"
+    );
+    tape.keep_entries(false);
+    call(&mut tape, 1);
+    assert!(tape.take_entries().is_empty());
+}
+
+#[test]
+fn a_tap_gives_up_a_call_that_is_too_long_and_takes_the_next() {
+    let dir = TempDir::new().unwrap();
+    let mut tape = begun(dir.path(), Options::default());
+    tape.keep_entries(true);
+    tape.begin_call(0, "r.reconcile", &raw(&json!({}))).unwrap();
+    for _ in 0..17 {
+        ask(&mut tape, "api.get", json!({}), Value::from("x".repeat(1 << 20))).unwrap();
+    }
+    tape.end_call(&Ending::result(&json!(1)).unwrap()).unwrap();
+    assert!(tape.take_entries().is_empty());
+    call(&mut tape, 0);
+    assert_eq!(tape.take_entries().len(), 2);
+}
