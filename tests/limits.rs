@@ -54,6 +54,7 @@ fn instances(state_dir: &Path, does: &str, amount: u64, limits: Limits) -> Insta
         name: "misbehaving",
         engine: ENGINE.clone(),
         program: Arc::clone(&MISBEHAVING),
+        recorded: Arc::new(|_| None),
         settings: json!({ "does": does, "amount": amount }),
         grants: Grants::everything(),
         limits,

@@ -123,6 +123,7 @@ impl Stage {
             name: ipam::NAME,
             engine: self.engine.clone(),
             program: Arc::clone(&self.program),
+            recorded: Arc::new(|_| None),
             settings: settings(),
             grants: Grants::everything(),
             limits: Limits::default(),

@@ -97,6 +97,7 @@ impl Stage {
             name: "lbaas",
             engine: self.engine.clone(),
             program: Arc::clone(&self.program),
+            recorded: Arc::new(|_| None),
             settings: self.settings.clone(),
             grants: Grants::everything(),
             limits: Limits::default(),

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
+pub mod control;
 pub mod guests;
 pub mod instance;
 pub mod ipam;
@@ -17,7 +18,9 @@ pub mod replay;
 pub mod run;
 pub mod scenario;
 pub mod sim;
+mod socket;
 pub mod sources;
+pub mod swap;
 
 pub use trueup_capabilities as capabilities;
 pub use trueup_engine::{Engine, Guest, Options as EngineOptions};

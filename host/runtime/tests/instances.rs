@@ -54,6 +54,7 @@ fn instances(state_dir: &Path) -> Instances {
         name: NAME,
         engine: ENGINE.clone(),
         program: Arc::clone(&VERSION_1),
+        recorded: Arc::new(|_| None),
         settings: json!({}),
         grants: Grants::everything(),
         limits: Limits::default(),

@@ -22,6 +22,7 @@ use trueup_capabilities::Backends;
 
 use super::datastore::{Datastore, NoAnswer};
 use super::durability::{Answers, Lost};
+use super::failing::Failing;
 use super::enis::{Addition, Inventory, Removal, Traits};
 use super::protocol::{self, Answer, Command, Done, Gc, Refusal};
 use super::released::Released;
@@ -31,7 +32,8 @@ use super::{
     Enis, Event, PHASE, PHASE_FROM_RUNTIME, READING_RETRY, READINGS_MAX_ONCE, Settings, Shown, Stats, Summary,
 };
 use crate::guests::ipam::{EniInfos, Error, IpamKey};
-use crate::run::Instances;
+use super::Managing;
+use crate::run::active::Handover;
 
 /// How often the spool is looked at: what could not be worked off, and what was left since, is tried again so often.
 const SPOOL_PERIOD: Duration = Duration::from_secs(30);
@@ -101,7 +103,7 @@ impl Standing {
 /// What an instance is made of.
 pub(super) struct Parts {
     pub(super) settings: Settings,
-    pub(super) instances: Instances,
+    pub(super) managed: Managing,
     pub(super) backends: Backends,
     pub(super) enis: watch::Receiver<Enis>,
     pub(super) released: Released,
@@ -152,6 +154,11 @@ pub(super) struct Actor {
     due: Due,
     standing: Arc<Standing>,
     events: mpsc::UnboundedSender<Event>,
+    /// Versions that are to become active.
+    handovers: mpsc::Receiver<Handover>,
+    /// None: nobody manages the guest any more.
+    is_managed: bool,
+    failing: Failing,
 }
 
 /// When what is to be done next; none: nothing is.
@@ -220,8 +227,13 @@ impl Actor {
     /// Must be called inside a runtime.
     pub(super) fn new(parts: Parts) -> Self {
         let answers = Answers::new(parts.backends.checkpoint.clone());
-        let after_end = Begin::after_end(&parts.instances.settings);
-        let datastore = Datastore::new(parts.instances, parts.settings.instance.clone(), parts.backends);
+        let Managing {
+            active,
+            handovers,
+            failing,
+        } = parts.managed;
+        let after_end = Begin::after_end(&active.instances().settings);
+        let datastore = Datastore::new(active, parts.settings.instance.clone(), parts.backends);
         let spool = parts.settings.spool_dir.as_deref().map(Spool::new);
         Self {
             settings: parts.settings,
@@ -248,6 +260,9 @@ impl Actor {
             due: Due::default(),
             standing: parts.standing,
             events: parts.events,
+            handovers,
+            is_managed: true,
+            failing,
         }
     }
 
@@ -279,6 +294,10 @@ impl Actor {
                     self.follow_list().await;
                 }
                 () = tokio::time::sleep_until(due) => self.do_due().await,
+                handover = self.handovers.recv(), if self.is_managed => match handover {
+                    Some(handover) => self.hand_over(handover).await,
+                    None => self.is_managed = false,
+                },
                 job = jobs.recv() => match job {
                     Some(job) => self.serve(job).await,
                     None => break,
@@ -445,6 +464,28 @@ impl Actor {
         self.begin(self.after_end).await;
     }
 
+    /// Another version is asked from here on, with the state of the one before.
+    async fn hand_over(&mut self, handover: Handover) {
+        let Handover {
+            instances,
+            commit,
+            reply,
+        } = handover;
+        let was_live = self.datastore.is_live();
+        let handed_over = self.datastore.hand_over(&instances, commit).await;
+        if handed_over.is_ok() {
+            self.failing.forget();
+        }
+        // Whoever asked may have gone: it is active all the same.
+        let _ = reply.send(handed_over);
+        if !self.datastore.is_live() {
+            if was_live {
+                self.standing.set(Some("the instance is being built again".to_owned()));
+            }
+            self.begin(Begin::FromStore).await;
+        }
+    }
+
     /// What was written is lost.
     async fn roll_back(&mut self, lost: Lost) {
         let Lost { error, stands } = lost;
@@ -519,10 +560,14 @@ impl Actor {
             (Some(why), Command::Add(_) | Command::Del(_) | Command::Check(_) | Command::Gc(_)) => {
                 Ok(Err(Refusal::later(format!("the store is not read: {why}"))))
             }
-            (_, command) => self.carry_out(command, &mut freed).await,
+            (_, command) => match self.failing.set_aside(command, &self.datastore) {
+                Some(why) => Ok(Err(Refusal::later(why))),
+                None => self.carry_out(command, &mut freed).await,
+            },
         };
         let (answer, ended) = match answer {
             Ok(answer) => {
+                self.failing.succeeded(&command, &self.datastore);
                 if self.is_serving() {
                     self.ends = 0;
                 }
@@ -530,6 +575,7 @@ impl Actor {
             }
             Err(NoAnswer(error)) => {
                 let told = format!("the instance gave no answer: {error}");
+                self.failing.failed(&command, &error, &self.datastore);
                 (Err(Refusal::later(told)), Some(error))
             }
         };

@@ -2,6 +2,8 @@
 //!
 //! Knows the guest's exports and its recording; when it is begun again, and what is asked, is `actor.rs`.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::to_raw_value;
@@ -17,6 +19,7 @@ use crate::guests::ipam::{
 };
 use crate::instance::Instance;
 use crate::run::Instances;
+use crate::run::active::Active;
 
 /// The guest gave no answer, in one line. Its instance may be gone: [`Datastore::is_live`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,7 +27,10 @@ pub(super) struct NoAnswer(pub(super) String);
 
 /// One instance of the guest, or the place where one was.
 pub(super) struct Datastore {
-    instances: Instances,
+    active: Arc<Active>,
+    /// The version that is asked, as it is begun.
+    version: Instances,
+    was_read: bool,
     key: String,
     backends: Backends,
     live: Option<Instance>,
@@ -35,9 +41,11 @@ pub(super) struct Datastore {
 }
 
 impl Datastore {
-    pub(super) fn new(instances: Instances, key: String, backends: Backends) -> Self {
+    pub(super) fn new(active: Arc<Active>, key: String, backends: Backends) -> Self {
         Self {
-            instances,
+            version: (*active.instances()).clone(),
+            active,
+            was_read: false,
             key,
             backends,
             live: None,
@@ -50,9 +58,19 @@ impl Datastore {
         self.live.is_some()
     }
 
+    /// The key of its journal.
+    pub(super) fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// The folder of its recording.
+    pub(super) fn recording(&self) -> std::path::PathBuf {
+        self.version.recording(&self.key)
+    }
+
     /// Which guest this is.
     pub(super) fn guest(&self) -> ShownGuest {
-        let guest = &self.instances.program.guest;
+        let guest = &self.version.program.guest;
         ShownGuest {
             name: guest.name.clone(),
             version: guest.version.clone(),
@@ -64,7 +82,7 @@ impl Datastore {
     pub(super) fn cooling_period_ms(&self) -> u64 {
         /// The guest's own default: section 3 of its specification.
         const DEFAULT: u64 = 30_000;
-        let set = self.instances.settings.get("cooling_period_ms");
+        let set = self.version.settings.get("cooling_period_ms");
         set.and_then(serde_json::Value::as_u64).unwrap_or(DEFAULT)
     }
 
@@ -72,7 +90,8 @@ impl Datastore {
     /// container runtime would be asked again otherwise. It does not know yet what was just given out, and still knows what
     /// was just handed back.
     pub(super) fn was_read(&mut self) {
-        super::set_phase(&mut self.instances.settings, super::PHASE_STORE);
+        self.was_read = true;
+        super::set_phase(&mut self.version.settings, super::PHASE_STORE);
     }
 
     /// The number of the last entry of its recording.
@@ -85,7 +104,7 @@ impl Datastore {
     pub(super) async fn begin(&mut self, stands: Option<u64>) -> Result<(), NoAnswer> {
         self.end();
         let opened = self
-            .instances
+            .version
             .open_fresh(&self.key, self.backends.clone(), stands)
             .await;
         self.live = Some(opened.map_err(no_answer)?);
@@ -99,7 +118,7 @@ impl Datastore {
         if !self.is_recorded {
             return Err(NoAnswer("it has no recording of this process".to_owned()));
         }
-        let opened = self.instances.reopen(&self.key, self.backends.clone()).await;
+        let opened = self.version.reopen(&self.key, self.backends.clone()).await;
         self.live = Some(opened.map_err(no_answer)?);
         Ok(())
     }
@@ -134,7 +153,7 @@ impl Datastore {
             // The next call can't be recorded, and says so too.
             tracing::warn!("{:#}", anyhow::Error::from(error));
         }
-        let instance = self.instances.rotate_if_long(instance).await;
+        let instance = self.version.rotate_if_long(instance).await;
         self.live = Some(instance.map_err(no_answer)?);
         Ok(())
     }
@@ -144,12 +163,68 @@ impl Datastore {
         let Some(instance) = &mut self.live else {
             return Err(NoAnswer("there is no instance".to_owned()));
         };
-        let answer = instance.call(call, &args).await;
+        let answer = self.active.call(&self.key, instance, call, &args).await;
         if !instance.is_usable() || matches!(answer, Err(InvokeError::Call(_))) {
             self.end();
         }
         let answer = answer.map_err(no_answer)?;
         serde_json::from_str(answer.get()).map_err(|error| NoAnswer(format!("the answer of `{call}`: {error}")))
+    }
+
+    /// Makes another version the one that is asked, with the state of the instance that is there. True where the instance
+    /// is there afterwards.
+    ///
+    /// # Errors
+    /// Why it is not: then nothing changed, unless the instance is gone.
+    pub(super) async fn hand_over(
+        &mut self,
+        next: &Arc<Instances>,
+        commit: impl FnOnce() -> Result<(), String>,
+    ) -> Result<(), String> {
+        let mut version = (**next).clone();
+        if self.was_read {
+            super::set_phase(&mut version.settings, super::PHASE_STORE);
+        }
+        self.last_entry = self.last_entry();
+        let mut committed = false;
+        let moved = match self.live.take() {
+            None => {
+                commit()?;
+                committed = true;
+                Ok(None)
+            }
+            Some(instance) => {
+                let commit = async || {
+                    commit()?;
+                    committed = true;
+                    Ok(())
+                };
+                version.take_over(&self.key, instance, commit).await.map(Some)
+            }
+        };
+        let error = match moved {
+            Ok(instance) => {
+                self.live = instance;
+                None
+            }
+            Err((left, error)) => {
+                self.live = left.map(|instance| *instance);
+                Some(error)
+            }
+        };
+        if committed {
+            self.version = version;
+            self.active.set(Arc::clone(next));
+        }
+        match error {
+            Some(error) if !committed => Err(error),
+            // It is the active one all the same: whoever begins the instance again begins it with this one.
+            Some(error) => {
+                tracing::warn!(instance = self.key, "its state did not move: {error}");
+                Ok(())
+            }
+            None => Ok(()),
+        }
     }
 
     pub(super) async fn add_eni(&mut self, id: &str, traits: Traits) -> Result<Result<(), Error>, NoAnswer> {

@@ -11,6 +11,7 @@ mod client;
 mod datastore;
 mod durability;
 mod enis;
+mod failing;
 pub mod protocol;
 mod released;
 mod remembered;
@@ -33,12 +34,15 @@ use trueup_capabilities::Backends;
 pub use self::client::show;
 pub use self::server::CONNECTIONS_MAX;
 
+pub(crate) use self::failing::Failing;
+
 use self::actor::{Actor, Parts, Standing};
 use self::released::Released;
 use self::remembered::Remembered;
 use self::router::{Door, QUEUE_MAX, Router};
-use self::server::Place;
+use crate::run::active::{Active, Handover};
 use crate::run::{Instances, SetupError};
+use crate::socket::Place;
 
 /// A first reading of the store that failed is tried again after so long.
 pub const READING_RETRY: Duration = Duration::from_secs(5);
@@ -227,7 +231,7 @@ fn set_phase(settings: &mut Value, phase: u32) {
 /// can't be used.
 pub async fn serve(
     settings: Settings,
-    instances: Instances,
+    managed: impl Into<Managing>,
     backends: Backends,
     enis: watch::Receiver<Enis>,
     stop: impl Future<Output = ()>,
@@ -237,7 +241,7 @@ pub async fn serve(
     let socket = settings.socket.clone();
     let mut place = Place::take(&socket).await?;
     let (events, mut told) = mpsc::unbounded_channel();
-    let mut served = Served::start(settings, instances, backends, enis, events)?;
+    let mut served = Served::start(settings, managed, backends, enis, events)?;
     loop {
         tokio::select! {
             biased;
@@ -287,6 +291,27 @@ pub async fn serve(
     Ok(())
 }
 
+/// The guest that serves pods, and what connects it with whoever manages it; [`Instances`] alone are a guest that nobody
+/// manages.
+pub struct Managing {
+    pub(crate) active: Arc<Active>,
+    pub(crate) handovers: mpsc::Receiver<Handover>,
+    pub(crate) failing: Failing,
+}
+
+impl From<Instances> for Managing {
+    fn from(mut instances: Instances) -> Self {
+        instances.settings = guest_settings(instances.settings);
+        // Without a sender there is never a version to hand over.
+        let (_, handovers) = mpsc::channel(1);
+        Self {
+            active: Active::new(Arc::new(instances)),
+            handovers,
+            failing: Failing::default(),
+        }
+    }
+}
+
 /// Requests that wait when the host is stopped may end in their own time, up to this long.
 const STOP_GRACE: Duration = Duration::from_secs(10);
 
@@ -304,14 +329,14 @@ impl Served {
     /// Where the file of released interfaces, or that of interfaces that pods may use, can't be used.
     pub fn start(
         settings: Settings,
-        instances: Instances,
+        managed: impl Into<Managing>,
         backends: Backends,
         enis: watch::Receiver<Enis>,
         events: mpsc::UnboundedSender<Event>,
     ) -> Result<Self, SetupError> {
         let name = settings.instance.clone();
         let standing = Arc::new(Standing::new());
-        let parts = parts(settings, instances, backends, enis, Arc::clone(&standing), events)?;
+        let parts = parts(settings, managed.into(), backends, enis, Arc::clone(&standing), events)?;
         let (jobs, asked) = mpsc::channel(QUEUE_MAX);
         let (up, is_up) = watch::channel(false);
         let task = tokio::spawn(async move {
@@ -348,20 +373,19 @@ impl Served {
 
 fn parts(
     settings: Settings,
-    mut instances: Instances,
+    managed: Managing,
     backends: Backends,
     enis: watch::Receiver<Enis>,
     standing: Arc<Standing>,
     events: mpsc::UnboundedSender<Event>,
 ) -> Result<Parts, SetupError> {
-    instances.settings = guest_settings(instances.settings);
     let released = Released::load(&settings.released_file).map_err(SetupError::Misused)?;
-    let remembered = Remembered::place(&instances.state_dir, &settings.instance);
+    let remembered = Remembered::place(&managed.active.instances().state_dir, &settings.instance);
     let remembered = Remembered::load(remembered, released.ids()).map_err(SetupError::Misused)?;
     Ok(Parts {
         all: BTreeSet::from([settings.instance.clone()]),
         settings,
-        instances,
+        managed,
         backends,
         enis,
         released,
@@ -378,7 +402,7 @@ fn parts(
 /// As [`serve`].
 pub async fn once(
     settings: Settings,
-    instances: Instances,
+    managed: impl Into<Managing>,
     backends: Backends,
     enis: Enis,
     stop: impl Future<Output = ()>,
@@ -386,7 +410,7 @@ pub async fn once(
 ) -> Result<Summary, SetupError> {
     let (events, mut told) = mpsc::unbounded_channel();
     let (_list, enis) = watch::channel(enis);
-    let parts = parts(settings, instances, backends, enis, Arc::new(Standing::new()), events)?;
+    let parts = parts(settings, managed.into(), backends, enis, Arc::new(Standing::new()), events)?;
     let mut work = std::pin::pin!(Actor::new(parts).run_once(stop));
     let summary = loop {
         tokio::select! {

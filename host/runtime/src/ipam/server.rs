@@ -2,14 +2,10 @@
 //!
 //! Knows lines; what they say is `protocol.rs`, who carries them out is `router.rs`.
 
-use std::fs::{DirBuilder, File, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, OpenOptionsExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::{FlockOperation, OFlags, flock};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, watch};
@@ -18,7 +14,7 @@ use tokio::time::timeout;
 
 use super::protocol::{self, Answer, LINE_BYTES_MAX, Refusal, code};
 use super::router::Router;
-use crate::run::SetupError;
+use crate::socket::may_ask;
 
 /// So many connections are served at once, those that wait for their answer included; more wait to be accepted. A node
 /// runs some hundred pods, and starts fewer at a time.
@@ -29,108 +25,6 @@ const CLIENT_MAX: Duration = Duration::from_secs(10);
 
 /// Where the process has no file for one more connection, others end meanwhile.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// Folders on the way to the socket are for the host's user.
-const DIR_MODE: u32 = 0o700;
-
-/// Addresses are for the host's user to give.
-const SOCKET_MODE: u32 = 0o600;
-
-/// Nobody else may hold the lock of a place.
-const LOCK_MODE: u32 = 0o600;
-
-/// A place for a socket that no other host has. Removed when it goes.
-#[derive(Debug)]
-pub(super) struct Place {
-    path: PathBuf,
-    /// Held as long as the socket is ours, or two hosts that start at once would remove each other's.
-    _lock: File,
-    is_bound: bool,
-}
-
-impl Place {
-    /// Takes the place: creates its folder, and removes the socket of a host that is gone.
-    ///
-    /// # Errors
-    /// Where another host serves there, or the place can't be used.
-    pub(super) async fn take(path: &Path) -> Result<Self, SetupError> {
-        let failed = |error: io::Error| SetupError::Failed(format!("socket `{}`: {error}", path.display()));
-        let taken = || {
-            SetupError::Failed(format!(
-                "socket `{}`: another host serves there; stop it, or give this one a `socket` of its own",
-                path.display()
-            ))
-        };
-        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-            DirBuilder::new()
-                .recursive(true)
-                .mode(DIR_MODE)
-                .create(folder)
-                .map_err(failed)?;
-        }
-        let mut lock = path.as_os_str().to_owned();
-        lock.push(".lock");
-        let lock = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .mode(LOCK_MODE)
-            // What a link leads to is another's file.
-            .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
-            .open(lock)
-            .map_err(failed)?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => return Err(taken()),
-            Err(error) => return Err(failed(error.into())),
-        }
-        match std::fs::symlink_metadata(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(failed(error)),
-            Ok(found) if !found.file_type().is_socket() => {
-                return Err(SetupError::Misused(format!(
-                    "socket `{}`: something else is there; move it away, or name another `socket`",
-                    path.display()
-                )));
-            }
-            Ok(_) => match UnixStream::connect(path).await {
-                Ok(_) => return Err(taken()),
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                    std::fs::remove_file(path).map_err(failed)?;
-                }
-                Err(error) => return Err(failed(error)),
-            },
-        }
-        Ok(Self {
-            path: path.to_owned(),
-            _lock: lock,
-            is_bound: false,
-        })
-    }
-
-    /// Listens there.
-    ///
-    /// # Errors
-    /// Why that is not possible.
-    pub(super) fn listen(&mut self) -> Result<UnixListener, SetupError> {
-        let failed = |error: io::Error| SetupError::Failed(format!("socket `{}`: {error}", self.path.display()));
-        let listener = UnixListener::bind(&self.path).map_err(failed)?;
-        self.is_bound = true;
-        // Who connects before this is looked at all the same.
-        std::fs::set_permissions(&self.path, Permissions::from_mode(SOCKET_MODE)).map_err(failed)?;
-        Ok(listener)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if self.is_bound
-            && let Err(error) = std::fs::remove_file(&self.path)
-        {
-            tracing::warn!("socket `{}` is not removed: {error}", self.path.display());
-        }
-    }
-}
 
 /// Serves until `closing` says true, then until the connections with a request have their answers.
 pub(super) async fn serve(listener: UnixListener, router: Arc<Router>, mut closing: watch::Receiver<bool>) {
@@ -177,7 +71,7 @@ pub(super) async fn serve(listener: UnixListener, router: Arc<Router>, mut closi
 async fn connection(stream: UnixStream, router: &Router, mut closing: watch::Receiver<bool>) {
     let mut stream = BufReader::new(stream);
     let answer = match may_ask(stream.get_ref()) {
-        Err(refusal) => Err(refusal),
+        Err(why) => Err(Refusal::new(code::IO, why)),
         Ok(()) => {
             let line = tokio::select! {
                 biased;
@@ -224,17 +118,5 @@ async fn request(stream: &mut BufReader<UnixStream>) -> io::Result<Option<Vec<u8
         0 => Err(io::ErrorKind::UnexpectedEof.into()),
         length if length < LINE_BYTES_MAX => Ok(Some(line)),
         _ => Ok(None),
-    }
-}
-
-fn may_ask(stream: &UnixStream) -> Result<(), Refusal> {
-    let own = rustix::process::geteuid().as_raw();
-    match stream.peer_cred() {
-        Ok(peer) if peer.uid() == 0 || peer.uid() == own => Ok(()),
-        Ok(peer) => Err(Refusal::new(
-            code::IO,
-            format!("user {} may not ask: only root and the host's own user may", peer.uid()),
-        )),
-        Err(error) => Err(Refusal::new(code::IO, format!("who asks is not known: {error}"))),
     }
 }

@@ -108,6 +108,36 @@ impl Registry {
         }
     }
 
+    /// The bytes of a guest.
+    ///
+    /// # Errors
+    /// As [`Registry::program`].
+    pub fn bytes(&self, reference: &crate::config::GuestRef) -> Result<Vec<u8>, NoGuest> {
+        match reference {
+            crate::config::GuestRef::Builtin { name, version } => {
+                let version = version.to_string();
+                let found = self
+                    .builtins
+                    .iter()
+                    .find(|guest| guest.name == name && guest.version == version);
+                found.map(|guest| guest.bytes.to_vec()).ok_or_else(|| {
+                    let all: Vec<String> = self
+                        .builtins
+                        .iter()
+                        .map(|guest| format!("{}@{}", guest.name, guest.version))
+                        .collect();
+                    NoGuest(format!(
+                        "no guest `{name}@{version}` ships with this host; there are: {}",
+                        all.join(", ")
+                    ))
+                })
+            }
+            crate::config::GuestRef::File(file) => {
+                std::fs::read(file).map_err(|error| NoGuest(format!("guest {}: {error}", file.display())))
+            }
+        }
+    }
+
     fn file(&self, engine: &Engine, file: &Path) -> Result<Guest, NoGuest> {
         engine.load_file(file).map_err(|error| NoGuest(error.to_string()))
     }

@@ -77,6 +77,11 @@ impl Instances {
         trueup_journal::instance_dir(&self.state_dir.join(root), self.name, key)
     }
 
+    /// The folder of the recording of `key`.
+    pub fn recording(&self, key: &str) -> PathBuf {
+        self.folder(self.record, key)
+    }
+
     fn options(&self) -> Options {
         Options {
             keep: if self.record {

@@ -9,34 +9,44 @@
 //!         +-> pod addresses (interfaces, spool, socket -> instance) ---+
 //! ```
 
-mod files;
+pub(crate) mod active;
+mod cycles;
+pub(crate) mod files;
 mod instances;
 mod interrupt;
 mod known;
 mod lock;
+pub(crate) mod quarantine;
 mod services;
-mod setup;
+pub(crate) mod setup;
 pub(crate) mod wishes;
 pub(crate) mod work;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde::Serialize;
 use tokio::sync::{mpsc, watch as channel};
+use trueup_capabilities::Backends;
 
-pub use self::instances::{Instances, OpenError};
+pub use self::instances::{Instances, OpenError, Recorded};
+pub use self::quarantine::SetAside;
 pub use self::known::KnownKeys;
 pub use self::lock::StateLock;
 pub(crate) use self::services::nothing_there;
 pub use self::setup::{Ground, Setup, SetupError};
 
+use self::quarantine::Quarantine;
 use self::services::{Input, Services};
 use self::setup::Addresses;
-use crate::config::{Config, EnisFrom, Ipam};
+use crate::config::{Config, EnisFrom, Guest, Ipam, Lbaas, OnFailure};
+use crate::control;
 use crate::ipam::{self, Enis};
 use crate::registry::Registry;
+use crate::swap::{self, FallBack, Managed, Manager};
 use crate::sources::enis;
 
 /// With `--once`, a key that failed so often is given up.
@@ -75,6 +85,19 @@ pub enum Event {
         /// When it is tried again; none: given up.
         again_in_ms: Option<u64>,
     },
+    /// An input is set aside: what is applied stays, until the input or the guest changes.
+    Quarantined {
+        /// `namespace/name`.
+        key: String,
+        /// One line.
+        error: String,
+        /// How often the guest failed in it.
+        failures: u32,
+        /// The folder of its recording.
+        journal: PathBuf,
+    },
+    /// Another version of a guest is active, or was to be.
+    Guest(crate::swap::Event),
     /// Something about pod addresses.
     Ipam(ipam::Event),
 }
@@ -179,9 +202,11 @@ async fn run(
     // Both tell from this one task, and nothing waits while it tells.
     let tell = RefCell::new(tell);
     let tell = |event: Event| (tell.borrow_mut())(event);
-    let ground = Ground::new(config)?;
+    let ground = Ground::new(config, registry)?;
+    let (fall_back, wanted) = mpsc::unbounded_channel();
+    let mut management = Management::new(fall_back);
     let pods = match &config.ipam {
-        Some(ipam) => Some(Pods::new(config, ipam, &ground, registry, extent).await?),
+        Some(ipam) => Some(Pods::new(config, ipam, &ground, extent, &mut management).await?),
         None => None,
     };
     let (input, setup) = match &config.lbaas {
@@ -190,17 +215,32 @@ async fn run(
                 Extent::Once => Input::once(&lbaas.source),
                 Extent::UntilStopped => Input::watched(&lbaas.source),
             }?;
-            let setup = Setup::new(config, lbaas, &ground, registry).await?;
+            let setup = Setup::new(config, lbaas, &ground).await?;
             (Some((lbaas, input)), Some(setup))
         }
         None => (None, None),
     };
-    let services = match (input, &setup) {
-        (Some((lbaas, input)), Some(setup)) => {
-            let services = Services::new(config, lbaas, setup, extent == Extent::Once, tell)?;
+    let mut setup = setup;
+    let managed = match (&input, &mut setup) {
+        (Some((lbaas, _)), Some(setup)) => Some(management.services(config, lbaas, setup, &ground)),
+        _ => None,
+    };
+    let services = match (input, &setup, managed) {
+        (Some((lbaas, input)), Some(setup), Some(managed)) => {
+            let services = Services::new(config, lbaas, setup, managed, extent == Extent::Once, tell)?;
             Some((services, input))
         }
         _ => None,
+    };
+    for problem in management.problems.drain(..) {
+        tell(Event::Problem(problem));
+    }
+    let (events, mut changed) = mpsc::unbounded_channel();
+    let manager = Manager::new(ground.guests().clone(), management.managed, events);
+    let control = match extent {
+        // A run that ends by itself is not there for long enough to be told anything.
+        Extent::Once => None,
+        Extent::UntilStopped => Some(control::listen(&config.state_dir).await?),
     };
 
     let stopping = channel::Sender::new(false);
@@ -232,10 +272,26 @@ async fn run(
         stopping.send_replace(true);
         std::future::pending::<Infallible>().await
     };
+    let managing = async {
+        let told = async {
+            while let Some(event) = changed.recv().await {
+                tell(Event::Guest(event));
+            }
+        };
+        let served = async {
+            if let Some(control) = control {
+                control::serve(control, &manager).await;
+            }
+        };
+        tokio::join!(told, served, swap::fall_back(&manager, wanted));
+        std::future::pending::<Infallible>().await
+    };
     let (services, addresses) = tokio::select! {
         ended = async { tokio::join!(services, addresses) } => ended,
         never = relay => match never {},
+        never = managing => match never {},
     };
+    drop(manager);
     if let Some(engine) = setup.and_then(|setup| setup.simulated_engine) {
         engine.stop().await;
     }
@@ -251,10 +307,92 @@ async fn run(
     })
 }
 
+/// What is collected of each guest before it runs, for whoever manages it then.
+struct Management {
+    managed: Vec<Managed>,
+    /// Why versions that the configuration wishes for are not active.
+    problems: Vec<String>,
+    fall_back: mpsc::UnboundedSender<FallBack>,
+}
+
+/// So many versions wait to be handed over at most: changes of one guest come one after another.
+const HANDOVERS_MAX: usize = 1;
+
+impl Management {
+    fn new(fall_back: mpsc::UnboundedSender<FallBack>) -> Self {
+        Self {
+            managed: Vec::new(),
+            problems: Vec::new(),
+            fall_back,
+        }
+    }
+
+    /// The end of a channel in which wishes for the version of the failure policy are sent.
+    fn wishes(&self, name: &'static str, guest: &Guest) -> mpsc::UnboundedSender<String> {
+        let (wish, mut wishes) = mpsc::unbounded_channel();
+        if let OnFailure::FallBack(to) = &guest.failure.on_failure {
+            let (all, to) = (self.fall_back.clone(), to.clone());
+            tokio::spawn(async move {
+                while let Some(why) = wishes.recv().await {
+                    let to = to.clone();
+                    // Whoever manages guests goes with the host.
+                    let _ = all.send(FallBack { guest: name, to, why });
+                }
+            });
+        }
+        wish
+    }
+
+    fn services(&mut self, config: &Config, lbaas: &Lbaas, setup: &mut Setup, ground: &Ground) -> services::Managing {
+        let (hand_over, handovers) = mpsc::channel(HANDOVERS_MAX);
+        let name = crate::guests::lbaas::NAME;
+        let quarantine = Arc::new(Quarantine::load(&config.state_dir, name));
+        let fall_back = self.wishes(name, &lbaas.guest);
+        self.problems.extend(setup.problem.take());
+        self.managed.push(Managed::new(
+            (name, crate::guests::lbaas::WORLD),
+            lbaas.guest.clone(),
+            Arc::clone(&setup.active),
+            std::mem::take(&mut setup.revisions),
+            hand_over,
+            Arc::clone(&quarantine),
+            Arc::clone(&ground.metrics),
+        ));
+        services::Managing {
+            quarantine,
+            handovers,
+            fall_back,
+        }
+    }
+
+    fn addresses(&mut self, config: &Config, ipam: &Ipam, addresses: Addresses, ground: &Ground) -> ipam::Managing {
+        let (hand_over, handovers) = mpsc::channel(HANDOVERS_MAX);
+        let name = crate::guests::ipam::NAME;
+        let quarantine = Arc::new(Quarantine::load(&config.state_dir, name));
+        let fall_back = self.wishes(name, &ipam.guest);
+        self.problems.extend(addresses.problem);
+        self.managed.push(Managed::new(
+            (name, crate::guests::ipam::WORLD),
+            ipam.guest.clone(),
+            Arc::clone(&addresses.active),
+            addresses.revisions,
+            hand_over,
+            Arc::clone(&quarantine),
+            Arc::clone(&ground.metrics),
+        ));
+        ipam::Managing {
+            active: addresses.active,
+            handovers,
+            failing: ipam::Failing::new(quarantine, ipam.guest.failure.clone(), fall_back),
+        }
+    }
+}
+
 /// Pod addresses, ready to be served.
 struct Pods {
     settings: ipam::Settings,
-    addresses: Addresses,
+    managed: ipam::Managing,
+    backends: Backends,
     interfaces: Interfaces,
 }
 
@@ -296,13 +434,17 @@ impl Pods {
         config: &Config,
         ipam: &Ipam,
         ground: &Ground,
-        registry: &Registry,
         extent: Extent,
+        management: &mut Management,
     ) -> Result<Self, SetupError> {
+        let interfaces = Interfaces::new(&ipam.enis, extent)?;
+        let addresses = Addresses::new(config, ipam, ground).await?;
+        let backends = addresses.backends.clone();
         Ok(Self {
             settings: ipam.adapter.clone(),
-            interfaces: Interfaces::new(&ipam.enis, extent)?,
-            addresses: Addresses::new(config, ipam, ground, registry).await?,
+            managed: management.addresses(config, ipam, addresses, ground),
+            backends,
+            interfaces,
         })
     }
 
@@ -312,14 +454,19 @@ impl Pods {
         stop: impl Future<Output = ()>,
         tell: impl Fn(Event),
     ) -> Result<Option<ipam::Summary>, SetupError> {
-        let Addresses { instances, backends } = self.addresses;
+        let Self {
+            settings,
+            managed,
+            backends,
+            interfaces,
+        } = self;
         let tell_of_pods = |event| tell(Event::Ipam(event));
-        match self.interfaces {
-            Interfaces::Once(enis) => ipam::once(self.settings, instances, backends, enis, stop, tell_of_pods)
+        match interfaces {
+            Interfaces::Once(enis) => ipam::once(settings, managed, backends, enis, stop, tell_of_pods)
                 .await
                 .map(Some),
             Interfaces::Watched { enis, problems } => {
-                let serving = ipam::serve(self.settings, instances, backends, enis, stop, tell_of_pods);
+                let serving = ipam::serve(settings, managed, backends, enis, stop, tell_of_pods);
                 tokio::select! {
                     served = serving => served.map(|()| None),
                     never = tell_problems(problems, &tell) => match never {},

@@ -76,6 +76,11 @@ impl Quarantine {
         self.entries().values().cloned().collect()
     }
 
+    /// Whether anything of this instance is set aside.
+    pub(crate) fn has(&self, instance: &str) -> bool {
+        self.entries().contains_key(instance)
+    }
+
     /// Whether exactly this input is set aside for this guest.
     pub(crate) fn holds(&self, instance: &str, input: &str, digest: &str) -> Option<SetAside> {
         let entries = self.entries();

@@ -13,18 +13,23 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior};
-use trueup_capabilities::meter::Effects;
+use trueup_capabilities::clock::{Clock as _, SystemClock};
+use trueup_capabilities::meter::{Change, Effects};
 use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSettings};
 
+use super::active::Handover;
+use super::cycles::Cycles;
 use super::interrupt::Interrupt;
 use super::known::KnownKeys;
+use super::quarantine::{self, Quarantine, SetAside};
 use super::setup::{Setup, SetupError};
 use super::wishes::Wishes;
 use super::work::{self, Done, End, Job, Live, Shared};
 use super::{Event, FAILURES_MAX_ONCE, Summary};
-use crate::config::{Config, Lbaas, Source};
+use crate::config::{Config, FailurePolicy, Lbaas, OnFailure, Source};
 use crate::guests::lbaas::adapter::{self, Key};
 use crate::guests::lbaas::{self, AddressPorts, Desired};
 use crate::sources::Objects;
@@ -115,6 +120,33 @@ pub(super) struct Services<'a, T> {
     /// How each key stands after its last job.
     standing: BTreeMap<Key, Result<(), String>>,
     effects: Effects,
+    failure: FailurePolicy,
+    quarantine: Arc<Quarantine>,
+    /// What went wrong in a key, with the wish that it has.
+    troubles: BTreeMap<Key, Trouble>,
+    /// Versions that are to become active.
+    handovers: mpsc::Receiver<Handover>,
+    /// Wishes for the version of the failure policy, each with its reason.
+    fall_back: mpsc::UnboundedSender<String>,
+    /// The version that failed when another was wished for: one that is active still has none to go to.
+    fell_from: Option<String>,
+}
+
+/// What went wrong in a key since its wish changed last.
+#[derive(Default)]
+struct Trouble {
+    /// The digest of the wish.
+    input: String,
+    /// How often in a row the guest failed.
+    faults: u32,
+    cycles: Cycles,
+}
+
+/// What connects the loop with whoever manages the guest.
+pub(super) struct Managing {
+    pub(super) quarantine: Arc<Quarantine>,
+    pub(super) handovers: mpsc::Receiver<Handover>,
+    pub(super) fall_back: mpsc::UnboundedSender<String>,
 }
 
 impl<'a, T: FnMut(Event)> Services<'a, T> {
@@ -126,9 +158,15 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         config: &Config,
         lbaas: &Lbaas,
         setup: &'a Setup,
+        managing: Managing,
         once: bool,
         tell: T,
     ) -> Result<Self, SetupError> {
+        let Managing {
+            quarantine,
+            handovers,
+            fall_back,
+        } = managing;
         let known = KnownKeys::load(&config.state_dir.join("keys").join(lbaas::NAME));
         let known = known.map_err(|error| SetupError::Misused(format!("reading the known keys: {error}")))?;
         let wishes = Wishes::new(lbaas.adapter.clone(), &config.state_dir).map_err(SetupError::misused)?;
@@ -139,7 +177,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             ..Backoff::default()
         };
         let shared = Shared {
-            instances: Arc::clone(&setup.instances),
+            active: Arc::clone(&setup.active),
             known: Mutex::new(known),
             settings: lbaas.adapter.clone(),
             sleepers: Arc::default(),
@@ -171,6 +209,12 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             rests: 0,
             standing: BTreeMap::new(),
             effects: Effects::default(),
+            failure: lbaas.guest.failure.clone(),
+            quarantine,
+            troubles: BTreeMap::new(),
+            handovers,
+            fall_back,
+            fell_from: None,
         })
     }
 
@@ -211,6 +255,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             tokio::select! {
                 biased;
                 () = &mut stop => break LoopEnd::Stopped,
+                Some(handover) = self.handovers.recv() => self.hand_over(handover),
                 Some(done) = self.jobs.join_next_with_id() => self.finish(done),
                 batch = next(&mut batches) => match batch {
                     Some(batch) => self.take_in(batch),
@@ -330,8 +375,8 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             };
             match self.wishes.wish(&key) {
                 Some(Err(error)) => self.refuse(key, error),
-                Some(Ok(desired)) => self.start(key, Some(desired)),
-                None if self.wishes.is_complete() => self.start(key, None),
+                Some(Ok(desired)) => self.start_or_hold(key, Some(desired)),
+                None if self.wishes.is_complete() => self.start_or_hold(key, None),
                 None => {
                     self.hold(key.clone());
                     self.controller.forget(&key);
@@ -356,6 +401,132 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             });
         }
         self.standing.insert(key, Err(error));
+    }
+
+    /// Starts a job, unless exactly this input is set aside.
+    fn start_or_hold(&mut self, key: Key, desired: Option<Desired>) {
+        let instance = key.to_string();
+        let held = if self.quarantine.has(&instance) {
+            let digest = self.shared.active.instances().program.guest.digest.to_string();
+            self.quarantine
+                .holds(&instance, &quarantine::digest_of(&desired), &digest)
+        } else {
+            None
+        };
+        let Some(held) = held else {
+            self.quarantine.release(&instance);
+            self.start(key, desired);
+            return;
+        };
+        self.controller.done(&key, Outcome::Success, self.now_ms());
+        if !matches!(self.standing.get(&key), Some(Err(_))) {
+            self.tell_set_aside(&held);
+            self.standing.insert(key, Err(held.error));
+        }
+    }
+
+    /// Whether the key is set aside after this job: why, and how often the guest failed in it.
+    fn trouble(&mut self, key: &Key, desired: Option<&Desired>, end: &End, changes: &[Change]) -> Option<(String, u32)> {
+        if matches!(end, End::Interrupted) || (changes.is_empty() && !self.troubles.contains_key(key) && !end.is_fault())
+        {
+            return None;
+        }
+        let input = quarantine::digest_of(&desired);
+        let trouble = self.troubles.entry(key.clone()).or_default();
+        if trouble.input != input {
+            *trouble = Trouble {
+                input,
+                ..Trouble::default()
+            };
+        }
+        if let Some(cycle) = trouble.cycles.take_in(changes, self.failure.cycles_max) {
+            self.troubles.remove(key);
+            return Some((cycle, self.failure.cycles_max));
+        }
+        let End::Fault { error } = end else {
+            trouble.faults = 0;
+            return None;
+        };
+        trouble.faults += 1;
+        let faults = trouble.faults;
+        let enough = match self.failure.on_failure {
+            OnFailure::Hold => 1,
+            OnFailure::Retry | OnFailure::FallBack(_) => self.failure.quarantine_after,
+        };
+        if faults < enough {
+            return None;
+        }
+        self.troubles.remove(key);
+        let digest = self.shared.active.instances().program.guest.digest.to_string();
+        if matches!(self.failure.on_failure, OnFailure::FallBack(_)) && self.fell_from.as_ref() != Some(&digest) {
+            self.fell_from = Some(digest);
+            // Whoever manages guests goes after this loop.
+            let _ = self.fall_back.send(format!("{key} failed {faults} times: {error}"));
+            return None;
+        }
+        Some((error.clone(), faults))
+    }
+
+    /// What is applied stays as it is, until the input or the guest changes.
+    fn set_aside(&mut self, key: Key, desired: Option<&Desired>, error: String, failures: u32) {
+        let instances = self.shared.active.instances();
+        let instance = key.to_string();
+        let entry = SetAside {
+            journal: instances.recording(&instance),
+            digest: instances.program.guest.digest.to_string(),
+            input: quarantine::digest_of(&desired),
+            at_ms: SystemClock.now_ms(),
+            error: error.clone(),
+            instance,
+            failures,
+        };
+        self.tell_set_aside(&entry);
+        if let Err(error) = self.quarantine.set_aside(entry) {
+            tracing::warn!(%key, "it is set aside until the next start alone: {error}");
+        }
+        self.standing.insert(key, Err(error));
+    }
+
+    fn tell_set_aside(&mut self, entry: &SetAside) {
+        (self.tell)(Event::Quarantined {
+            key: entry.instance.clone(),
+            error: entry.error.clone(),
+            failures: entry.failures,
+            journal: entry.journal.clone(),
+        });
+    }
+
+    /// Another version is active from here on: calls that run end on theirs, those that sleep end now. What was set aside is
+    /// tried again.
+    fn hand_over(&mut self, handover: Handover) {
+        let Handover {
+            instances,
+            commit,
+            reply,
+        } = handover;
+        let committed = commit();
+        if committed.is_ok() {
+            self.shared.active.set(instances);
+            for running in self.running.values() {
+                running.interrupt.want();
+            }
+            self.troubles.clear();
+            let now_ms = self.now_ms();
+            for instance in self.quarantine.release_all() {
+                let Some((namespace, name)) = instance.split_once('/') else {
+                    continue;
+                };
+                let key = Key {
+                    namespace: namespace.to_owned(),
+                    name: name.to_owned(),
+                };
+                if let Err(error) = self.controller.changed(&key, now_ms) {
+                    tracing::error!(%key, "{error}");
+                }
+            }
+        }
+        // Whoever asked may have gone: it is active all the same.
+        let _ = reply.send(committed);
     }
 
     fn start(&mut self, key: Key, desired: Option<Desired>) {
@@ -417,6 +588,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
                     live: None,
                     end,
                     effects: Effects::default(),
+                    changes: Vec::new(),
                     in_service: Vec::new(),
                 }
             }
@@ -426,15 +598,22 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             live,
             end,
             effects,
+            changes,
             in_service,
         } = done;
-        self.running.remove(&key);
+        let running = self.running.remove(&key);
         self.effects.created += effects.created;
         self.effects.destroyed += effects.destroyed;
         if let Some(live) = live {
             self.rest(key.clone(), live);
         }
         let now_ms = self.now_ms();
+        let desired = running.and_then(|running| running.desired);
+        if let Some((error, failures)) = self.trouble(&key, desired.as_ref(), &end, &changes) {
+            self.controller.done(&key, Outcome::Success, now_ms);
+            self.set_aside(key, desired.as_ref(), error, failures);
+            return;
+        }
         let due_ms = self.controller.done(&key, end.outcome(), now_ms);
         match end {
             End::Interrupted => {}
@@ -455,7 +634,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
                     self.forget(&key);
                 }
             }
-            End::Failed { error, .. } => {
+            End::Failed { error, .. } | End::Fault { error } => {
                 let failures = self.controller.status(&key).map_or(0, |status| status.failures);
                 let given_up = self.once && failures >= FAILURES_MAX_ONCE;
                 if given_up {
@@ -482,7 +661,8 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         if !self.once {
             self.standing.remove(key);
         }
-        if let Err(error) = self.shared.instances.forget(&key.to_string()) {
+        self.troubles.remove(key);
+        if let Err(error) = self.shared.active.instances().forget(&key.to_string()) {
             tracing::warn!(%key, "its state is not removed: {error}");
         }
     }

@@ -22,11 +22,13 @@ use trueup_capabilities::{Backends, Host};
 use trueup_engine::{Engine, Options as EngineOptions};
 use trueup_journal::{Event, Files, OPEN_FILES_MAX, Tape};
 
-use super::instances::Instances;
-use crate::config::{CheckpointAt, Config, Guest, GuestRef, Ipam, Lbaas, LbaasBackend, LbaasSim, TokenAt};
+use super::active::Active;
+use super::instances::{Instances, Recorded};
+use crate::config::{CheckpointAt, Config, Guest, Ipam, Lbaas, LbaasBackend, LbaasSim, TokenAt};
 use crate::guests::{ipam, lbaas};
 use crate::instance::{Instance, Start};
-use crate::registry::{Reference, Registry};
+use crate::registry::{Registry, Store};
+use crate::swap::{self, Guests, Revisions};
 
 /// Why nothing could be begun: one line.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +61,9 @@ pub struct Ground {
     pub metrics: Arc<Metrics>,
     /// The recordings that are open.
     pub files: Files,
+    guests: Guests,
+    /// Whether the state folder is this process's to write: a plan's is not.
+    writes: bool,
 }
 
 impl Ground {
@@ -66,46 +71,46 @@ impl Ground {
     ///
     /// # Errors
     /// Where this machine can't run guests.
-    pub fn new(config: &Config) -> Result<Self, SetupError> {
+    pub fn new(config: &Config, registry: &Registry) -> Result<Self, SetupError> {
         let options = EngineOptions {
             cache_dir: Some(config.state_dir.join("cache")),
             ..EngineOptions::default()
         };
+        let engine = Engine::new(&options).map_err(SetupError::misused)?;
+        let store = Store::at(&config.state_dir);
         Ok(Self {
-            engine: Engine::new(&options).map_err(SetupError::misused)?,
+            guests: Guests::new(engine.clone(), registry.clone(), store),
+            engine,
             metrics: Arc::default(),
             files: Files::new(OPEN_FILES_MAX),
+            writes: true,
         })
     }
 
-    /// Loads a guest, and has it accept its settings.
-    async fn instances(
+    /// The same, for whoever changes nothing in the state folder.
+    #[must_use]
+    pub fn read_only(self) -> Self {
+        Self { writes: false, ..self }
+    }
+
+    pub(crate) fn guests(&self) -> &Guests {
+        &self.guests
+    }
+
+    /// The version of a guest that decides, which has accepted its settings.
+    async fn version(
         &self,
         config: &Config,
-        registry: &Registry,
         name: &'static str,
         world: &'static str,
         guest: &Guest,
-    ) -> Result<Instances, SetupError> {
-        let reference = match &guest.reference {
-            GuestRef::Builtin { name, version } => Reference::Builtin {
-                name: name.clone(),
-                version: version.to_string(),
-            },
-            GuestRef::File(file) => Reference::File(file.clone()),
-        };
-        let program = registry
-            .program(&self.engine, &reference)
-            .map_err(SetupError::misused)?;
-        if program.world.name != world {
-            return Err(SetupError::Misused(format!(
-                "[guests.{name}]: guest `{}@{}` is of the world {}, must be of {world}",
-                program.guest.name, program.guest.version, program.world.name
-            )));
-        }
-        let mut instances = Instances {
+    ) -> Result<Version, SetupError> {
+        let guests = self.guests.clone();
+        let recorded: Recorded = Arc::new(move |digest| guests.kept(digest).ok());
+        let instances = |program| Instances {
             engine: self.engine.clone(),
             program,
+            recorded: Arc::clone(&recorded),
             settings: guest.settings.clone(),
             grants: guest.grants.clone(),
             limits: guest.limits,
@@ -116,15 +121,39 @@ impl Ground {
             journal: config.journal.options,
             files: self.files.clone(),
         };
+        let begun = swap::begin(
+            &self.guests,
+            (name, world),
+            guest,
+            &config.state_dir,
+            self.writes,
+            &instances,
+        )
+        .await?;
+        let mut instances = instances(begun.program);
         instances.initial = initial_state(&instances).await?;
-        Ok(instances)
+        Ok(Version {
+            instances,
+            revisions: begun.revisions,
+            problem: begun.problem,
+        })
     }
+}
+/// The version of a guest that decides.
+struct Version {
+    instances: Instances,
+    revisions: Revisions,
+    problem: Option<String>,
 }
 
 /// Everything that a run or a plan of Services works with.
 pub struct Setup {
-    /// Opens instances.
-    pub instances: Arc<Instances>,
+    /// The version of the guest that decides.
+    pub(crate) active: Arc<Active>,
+    /// Those that did.
+    pub(crate) revisions: Revisions,
+    /// What the configuration wishes for was refused: why.
+    pub(crate) problem: Option<String>,
     /// The Engine.
     pub api: Arc<dyn Api>,
     /// The same, where it is an Engine over HTTP: it can list orphans.
@@ -140,10 +169,14 @@ impl Setup {
     ///
     /// # Errors
     /// One line: what can't be used.
-    pub async fn new(config: &Config, lbaas: &Lbaas, ground: &Ground, registry: &Registry) -> Result<Self, SetupError> {
+    pub async fn new(config: &Config, lbaas: &Lbaas, ground: &Ground) -> Result<Self, SetupError> {
         warn_of_missing_grants(lbaas);
-        let instances = ground
-            .instances(config, registry, lbaas::NAME, lbaas::WORLD, &lbaas.guest)
+        let Version {
+            instances,
+            revisions,
+            problem,
+        } = ground
+            .version(config, lbaas::NAME, lbaas::WORLD, &lbaas.guest)
             .await?;
         let simulated_engine = match &lbaas.sim {
             Some(sim) => Some(start_engine(sim).await?),
@@ -152,7 +185,9 @@ impl Setup {
         let address = simulated_engine.as_ref().map(SimulatedEngine::local_addr);
         let (api, anexia) = connect(lbaas, address, &ground.metrics)?;
         Ok(Self {
-            instances: Arc::new(instances),
+            active: Active::new(Arc::new(instances)),
+            revisions,
+            problem,
             api,
             anexia,
             metrics: Arc::clone(&ground.metrics),
@@ -193,7 +228,7 @@ fn warn_of_missing_grants(lbaas: &Lbaas) {
 
 /// The state of an instance that was given its settings and nothing else. Settings that the guest refuses are refused
 /// here, once, before anything runs.
-async fn initial_state(instances: &Instances) -> Result<String, SetupError> {
+pub(crate) async fn initial_state(instances: &Instances) -> Result<String, SetupError> {
     let host = Host::new(
         instances.identity("setup"),
         Tape::memory(),
@@ -230,7 +265,9 @@ async fn initial_state(instances: &Instances) -> Result<String, SetupError> {
 
 /// What serves pod addresses: who decides, and what answers it.
 pub(super) struct Addresses {
-    pub(super) instances: Instances,
+    pub(super) active: Arc<Active>,
+    pub(super) revisions: Revisions,
+    pub(super) problem: Option<String>,
     pub(super) backends: Backends,
 }
 
@@ -243,16 +280,17 @@ impl Addresses {
         config: &Config,
         ipam: &Ipam,
         ground: &Ground,
-        registry: &Registry,
     ) -> Result<Self, SetupError> {
         warn_of_missing_ipam_grants(ipam);
         let guest = Guest {
             settings: crate::ipam::guest_settings(ipam.guest.settings.clone()),
             ..ipam.guest.clone()
         };
-        let instances = ground
-            .instances(config, registry, ipam::NAME, ipam::WORLD, &guest)
-            .await?;
+        let Version {
+            instances,
+            revisions,
+            problem,
+        } = ground.version(config, ipam::NAME, ipam::WORLD, &guest).await?;
         let backends = Backends {
             random: Arc::new(Seeded::new(config.seed, stream_of(&ipam.adapter.instance))),
             metrics: Arc::clone(&ground.metrics),
@@ -263,7 +301,12 @@ impl Addresses {
             }))),
             ..Backends::default()
         };
-        Ok(Self { instances, backends })
+        Ok(Self {
+            active: Active::new(Arc::new(instances)),
+            revisions,
+            problem,
+            backends,
+        })
     }
 }
 

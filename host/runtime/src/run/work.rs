@@ -98,6 +98,11 @@ pub(super) enum End {
 }
 
 impl End {
+    /// Whether it was the guest that failed.
+    pub(super) fn is_fault(&self) -> bool {
+        matches!(self, Self::Fault { .. })
+    }
+
     pub(super) fn outcome(&self) -> Outcome {
         match self {
             Self::True { .. } => Outcome::Success,

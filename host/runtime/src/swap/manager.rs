@@ -524,6 +524,22 @@ impl Manager {
     }
 }
 
+/// A wish for the version of a failure policy.
+pub(crate) struct FallBack {
+    pub(crate) guest: &'static str,
+    pub(crate) to: GuestRef,
+    pub(crate) why: String,
+}
+
+/// Fulfils wishes for the versions of failure policies, one after another.
+pub(crate) async fn fall_back(manager: &Manager, mut wanted: mpsc::UnboundedReceiver<FallBack>) {
+    while let Some(FallBack { guest, to, why }) = wanted.recv().await {
+        if let Err(error) = manager.fall_back(guest, &to, &why).await {
+            manager.tell_refused(&error);
+        }
+    }
+}
+
 /// How a version comes to be active.
 struct Activation {
     reference: String,

@@ -13,10 +13,10 @@ mod proof;
 mod revisions;
 mod start;
 
-pub use self::manager::{Activated, Activation, Candidate, Event, Manager, ManageError, Promotion, Standing};
+pub use self::manager::{Activated, Candidate, Event, ManageError, Manager, Promotion, Standing};
 pub use self::proof::{Refused, Report, Step};
 pub use self::revisions::{By, Configured, REVISIONS_MAX, Revision, Revisions};
 
 pub(crate) use self::fetch::Guests;
-pub(crate) use self::manager::Managed;
-pub(crate) use self::start::{Begun, begin};
+pub(crate) use self::manager::{FallBack, Managed, fall_back};
+pub(crate) use self::start::begin;

@@ -93,7 +93,7 @@ struct Document {
 }
 
 /// The revisions of one guest.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Revisions {
     file: PathBuf,
     document: Document,

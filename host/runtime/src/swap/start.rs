@@ -26,8 +26,7 @@ pub(crate) struct Begun {
 /// Where what the configuration names can't be had at all, is of another world, or there is no version that could decide.
 pub(crate) async fn begin(
     guests: &Guests,
-    name: &'static str,
-    world: &str,
+    (name, world): (&'static str, &str),
     guest: &Guest,
     state_dir: &std::path::Path,
     write: bool,

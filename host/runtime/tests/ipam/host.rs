@@ -105,6 +105,7 @@ impl Stage {
 
     pub(crate) fn instances(&self) -> Instances {
         Instances {
+            recorded: Arc::new(|_| None),
             engine: ENGINE.clone(),
             name: ipam::NAME,
             program: Arc::clone(&PROGRAM),

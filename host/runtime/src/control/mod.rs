@@ -1,0 +1,74 @@
+//! The control socket of a host that runs: what an operator's commands ask of it. HTTP and JSON over a unix socket in the
+//! state folder, for the host's user and root alone.
+//!
+//! ```text
+//! trueup guest swap ... -> client -> STATE/control.sock -> server -> swap::Manager
+//! ```
+
+mod client;
+mod server;
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+pub use self::client::{Client, ClientError};
+pub(crate) use self::server::{Control, listen, serve};
+use crate::config::GateMode;
+
+/// The socket's name in the state folder.
+pub const SOCKET: &str = "control.sock";
+
+/// Where the host of a state folder listens.
+pub fn socket(state_dir: &Path) -> PathBuf {
+    state_dir.join(SOCKET)
+}
+
+/// The body of `POST /v1/guests/NAME/swap`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Swap {
+    /// What names the candidate; files by their whole path.
+    #[serde(rename = "use")]
+    pub reference: String,
+    /// In place of the configuration's gate. Absent: that.
+    #[serde(default)]
+    pub gate: Option<GateMode>,
+    /// Only tried. Absent: no.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// The body of `POST /v1/guests/NAME/rollback`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rollback {
+    /// The revision to go back to. Absent: the version before.
+    #[serde(default)]
+    pub to: Option<u64>,
+}
+
+/// The body of `POST /v1/guests/NAME/shadow`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StartShadow {
+    /// What names the candidate; files by their whole path.
+    #[serde(rename = "use")]
+    pub reference: String,
+}
+
+/// The body of `POST /v1/guests/NAME/shadow/promote`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Promote {
+    /// When so many calls in a row came out the same. Absent: now.
+    #[serde(default)]
+    pub after: Option<u64>,
+}
+
+/// The body of every answer that is no success.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// One line.
+    pub error: String,
+}

@@ -1,0 +1,184 @@
+//! The host's end of the control socket.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use axum::extract::{FromRequest, Path as Of, Request, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::serve::Listener;
+use axum::{Json, Router};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::net::{UnixListener, UnixStream, unix};
+
+use super::{Failure, Promote, Rollback, StartShadow, Swap};
+use crate::config::GuestRef;
+use crate::run::SetupError;
+use crate::socket::{Place, may_ask};
+use crate::swap::{Candidate, ManageError, Manager};
+
+/// A body is a few short texts.
+const BODY_BYTES_MAX: usize = 64 << 10;
+
+/// The socket, taken and bound.
+pub(crate) struct Control {
+    listener: UnixListener,
+    /// Removes the socket when the host goes.
+    _place: Place,
+}
+
+/// Listens in a state folder.
+///
+/// # Errors
+/// Where the socket can't be had.
+pub(crate) async fn listen(state_dir: &Path) -> Result<Control, SetupError> {
+    let mut place = Place::take(&super::socket(state_dir)).await?;
+    Ok(Control {
+        listener: place.listen()?,
+        _place: place,
+    })
+}
+
+/// Serves until it is dropped.
+pub(crate) async fn serve(control: Control, manager: &Arc<Manager>) {
+    let routes = Router::new()
+        .route("/v1/guests", get(standing))
+        .route("/v1/guests/{guest}/history", get(history))
+        .route("/v1/guests/{guest}/swap", post(swap))
+        .route("/v1/guests/{guest}/rollback", post(rollback))
+        .route(
+            "/v1/guests/{guest}/shadow",
+            get(shadow_status).post(shadow_start).delete(shadow_stop),
+        )
+        .route("/v1/guests/{guest}/shadow/promote", post(promote))
+        .fallback(async || failed(StatusCode::NOT_FOUND, "there is nothing at this path".to_owned()))
+        .layer(axum::extract::DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .with_state(Arc::clone(manager));
+    let listener = OwnUser(control.listener);
+    if let Err(error) = axum::serve(listener, routes).await {
+        tracing::error!("the control socket serves no more: {error}");
+    }
+}
+
+/// Listens to root and the host's own user.
+struct OwnUser(UnixListener);
+
+impl Listener for OwnUser {
+    type Io = UnixStream;
+    type Addr = unix::SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        loop {
+            let (stream, address) = Listener::accept(&mut self.0).await;
+            match may_ask(&stream) {
+                Ok(()) => return (stream, address),
+                Err(why) => tracing::warn!("control socket: {why}"),
+            }
+        }
+    }
+
+    fn local_addr(&self) -> std::io::Result<Self::Addr> {
+        self.0.local_addr()
+    }
+}
+
+/// A JSON body whose mistakes are told as every failure is.
+struct Body<T>(T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Self::Rejection> {
+        match Json::<T>::from_request(request, state).await {
+            Ok(Json(body)) => Ok(Self(body)),
+            Err(rejection) => Err(failed(rejection.status(), rejection.body_text())),
+        }
+    }
+}
+
+fn failed(status: StatusCode, error: String) -> Response {
+    (status, Json(Failure { error })).into_response()
+}
+
+fn answer<T: Serialize>(answer: Result<T, ManageError>) -> Response {
+    match answer {
+        Ok(answer) => Json(answer).into_response(),
+        Err(error) => {
+            let status = match error {
+                ManageError::Unknown { .. } | ManageError::Nothing { .. } => StatusCode::NOT_FOUND,
+                ManageError::Busy(_) => StatusCode::CONFLICT,
+                ManageError::Refused { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+            };
+            failed(status, error.to_string())
+        }
+    }
+}
+
+fn reference(text: &str) -> Result<GuestRef, Box<Response>> {
+    GuestRef::parse(text, Path::new("/")).map_err(|reason| {
+        Box::new(failed(
+            StatusCode::BAD_REQUEST,
+            format!("use: was \"{text}\", {reason}"),
+        ))
+    })
+}
+
+async fn standing(State(manager): State<Arc<Manager>>) -> Response {
+    Json(manager.standing()).into_response()
+}
+
+async fn history(State(manager): State<Arc<Manager>>, Of(guest): Of<String>) -> Response {
+    answer(manager.history(&guest))
+}
+
+async fn swap(State(manager): State<Arc<Manager>>, Of(guest): Of<String>, Body(body): Body<Swap>) -> Response {
+    let candidate = match reference(&body.reference) {
+        Ok(reference) => Candidate {
+            reference,
+            gate: body.gate,
+            dry_run: body.dry_run,
+        },
+        Err(response) => return *response,
+    };
+    done(async move { manager.swap(&guest, candidate).await }).await
+}
+
+async fn rollback(State(manager): State<Arc<Manager>>, Of(guest): Of<String>, Body(body): Body<Rollback>) -> Response {
+    done(async move { manager.rollback(&guest, body.to).await }).await
+}
+
+async fn shadow_status(State(manager): State<Arc<Manager>>, Of(guest): Of<String>) -> Response {
+    answer(manager.shadow_status(&guest))
+}
+
+async fn shadow_start(
+    State(manager): State<Arc<Manager>>,
+    Of(guest): Of<String>,
+    Body(body): Body<StartShadow>,
+) -> Response {
+    let reference = match reference(&body.reference) {
+        Ok(reference) => reference,
+        Err(response) => return *response,
+    };
+    done(async move { manager.shadow_start(&guest, &reference).await }).await
+}
+
+async fn shadow_stop(State(manager): State<Arc<Manager>>, Of(guest): Of<String>) -> Response {
+    answer(manager.shadow_stop(&guest))
+}
+
+async fn promote(State(manager): State<Arc<Manager>>, Of(guest): Of<String>, Body(body): Body<Promote>) -> Response {
+    done(async move { manager.promote(&guest, body.after).await }).await
+}
+
+/// Carries a change out to its end, also where whoever asked for it does not wait.
+async fn done<T: Serialize + Send + 'static>(
+    change: impl Future<Output = Result<T, ManageError>> + Send + 'static,
+) -> Response {
+    match tokio::spawn(change).await {
+        Ok(done) => answer(done),
+        Err(error) => failed(StatusCode::INTERNAL_SERVER_ERROR, format!("it ended badly: {error}")),
+    }
+}

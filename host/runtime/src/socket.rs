@@ -1,0 +1,164 @@
+//! Unix sockets that belong to one host: taken, bound for its user alone, removed when it goes.
+
+use std::fs::{DirBuilder, File, Permissions};
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, OFlags, flock};
+use tokio::net::{UnixListener, UnixStream};
+
+use crate::run::SetupError;
+
+/// Folders on the way to the socket are for the host's user.
+const DIR_MODE: u32 = 0o700;
+
+/// Addresses are for the host's user to give.
+const SOCKET_MODE: u32 = 0o600;
+
+/// Nobody else may hold the lock of a place.
+const LOCK_MODE: u32 = 0o600;
+
+/// The longest path that a socket's address holds (`sun_path` of unix(7), its end included), in bytes.
+const PATH_BYTES_MAX: usize = 108;
+
+/// A path by which a socket can be reached, however deep its folder is.
+pub(crate) struct Reachable {
+    path: PathBuf,
+    /// The path leads through it.
+    _folder: Option<File>,
+}
+
+impl Reachable {
+    /// # Errors
+    /// Where the folder of a long path can't be opened.
+    pub(crate) fn new(path: &Path) -> io::Result<Self> {
+        let (folder, name) = match (path.parent(), path.file_name()) {
+            (Some(folder), Some(name)) if path.as_os_str().len() >= PATH_BYTES_MAX => (folder, name),
+            _ => {
+                return Ok(Self {
+                    path: path.to_owned(),
+                    _folder: None,
+                });
+            }
+        };
+        let folder = File::open(folder)?;
+        let path = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name);
+        Ok(Self {
+            path,
+            _folder: Some(folder),
+        })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// A place for a socket that no other host has. Removed when it goes.
+#[derive(Debug)]
+pub(crate) struct Place {
+    path: PathBuf,
+    /// Held as long as the socket is ours, or two hosts that start at once would remove each other's.
+    _lock: File,
+    is_bound: bool,
+}
+
+impl Place {
+    /// Takes the place: creates its folder, and removes the socket of a host that is gone.
+    ///
+    /// # Errors
+    /// Where another host serves there, or the place can't be used.
+    pub(crate) async fn take(path: &Path) -> Result<Self, SetupError> {
+        let failed = |error: io::Error| SetupError::Failed(format!("socket `{}`: {error}", path.display()));
+        let taken = || {
+            SetupError::Failed(format!(
+                "socket `{}`: another host serves there; stop it, or give this one a `socket` of its own",
+                path.display()
+            ))
+        };
+        if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            DirBuilder::new()
+                .recursive(true)
+                .mode(DIR_MODE)
+                .create(folder)
+                .map_err(failed)?;
+        }
+        let mut lock = path.as_os_str().to_owned();
+        lock.push(".lock");
+        let lock = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(LOCK_MODE)
+            // What a link leads to is another's file.
+            .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
+            .open(lock)
+            .map_err(failed)?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(taken()),
+            Err(error) => return Err(failed(error.into())),
+        }
+        match std::fs::symlink_metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed(error)),
+            Ok(found) if !found.file_type().is_socket() => {
+                return Err(SetupError::Misused(format!(
+                    "socket `{}`: something else is there; move it away, or name another `socket`",
+                    path.display()
+                )));
+            }
+            Ok(_) => match UnixStream::connect(Reachable::new(path).map_err(failed)?.path()).await {
+                Ok(_) => return Err(taken()),
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                    std::fs::remove_file(path).map_err(failed)?;
+                }
+                Err(error) => return Err(failed(error)),
+            },
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            _lock: lock,
+            is_bound: false,
+        })
+    }
+
+    /// Listens there.
+    ///
+    /// # Errors
+    /// Why that is not possible.
+    pub(crate) fn listen(&mut self) -> Result<UnixListener, SetupError> {
+        let failed = |error: io::Error| SetupError::Failed(format!("socket `{}`: {error}", self.path.display()));
+        let reachable = Reachable::new(&self.path).map_err(failed)?;
+        let listener = UnixListener::bind(reachable.path()).map_err(failed)?;
+        self.is_bound = true;
+        // Who connects before this is looked at all the same.
+        std::fs::set_permissions(&self.path, Permissions::from_mode(SOCKET_MODE)).map_err(failed)?;
+        Ok(listener)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.is_bound
+            && let Err(error) = std::fs::remove_file(&self.path)
+        {
+            tracing::warn!("socket `{}` is not removed: {error}", self.path.display());
+        }
+    }
+}
+
+/// Root and the host's own user may ask, whatever became of the socket's mode.
+///
+/// # Errors
+/// Who may not.
+pub(crate) fn may_ask(stream: &UnixStream) -> Result<(), String> {
+    let own = rustix::process::geteuid().as_raw();
+    match stream.peer_cred() {
+        Ok(peer) if peer.uid() == 0 || peer.uid() == own => Ok(()),
+        Ok(peer) => Err(format!("user {} may not ask: only root and the host's own user may", peer.uid())),
+        Err(error) => Err(format!("who asks is not known: {error}")),
+    }
+}
