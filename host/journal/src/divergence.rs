@@ -18,6 +18,9 @@ pub enum Outcome {
         calls: u64,
         /// Entries of the recording, its header included.
         entries: u64,
+        /// Questions and results that differ, in fields that rules accept.
+        #[serde(skip_serializing_if = "is_zero")]
+        accepted: u64,
     },
     /// The same, as far as there is anything to compare with.
     IdenticalAsFarAsRecorded {
@@ -25,6 +28,9 @@ pub enum Outcome {
         calls: u64,
         /// Entries of the recording, its header included.
         entries: u64,
+        /// Questions and results that differ, in fields that rules accept.
+        #[serde(skip_serializing_if = "is_zero")]
+        accepted: u64,
         /// Why there is no more: where the recording ends, or what ended a call.
         why: String,
     },
@@ -110,26 +116,66 @@ impl Outcome {
     pub fn is_identical(&self) -> bool {
         matches!(self, Self::Identical { .. } | Self::IdenticalAsFarAsRecorded { .. })
     }
+
+    /// How many calls were compared and were the same, and how many of their questions and results differed as rules
+    /// accept; none where the guest diverged.
+    pub fn compared(&self) -> Option<(u64, u64)> {
+        match self {
+            Self::Identical { calls, accepted, .. } | Self::IdenticalAsFarAsRecorded { calls, accepted, .. } => {
+                Some((*calls, *accepted))
+            }
+            _ => None,
+        }
+    }
+
+    /// The entry at which the guest diverged.
+    pub fn diverged_at(&self) -> Option<u64> {
+        match self {
+            Self::Diverged { n, .. } | Self::AskedUnrecorded { n, .. } | Self::Unused { n, .. } => Some(*n),
+            Self::Identical { .. } | Self::IdenticalAsFarAsRecorded { .. } => None,
+        }
+    }
+
+    /// The whole on one line, of several differing fields the first.
+    pub fn one_line(&self) -> String {
+        let text = self.to_string();
+        let (first, detail) = text.split_once('\n').unwrap_or((&text, ""));
+        let several = match self {
+            Self::Diverged { divergence, .. } => divergence.fields(),
+            Self::Unused { ending, .. } => ending.as_ref().map_or(0, |divergence| divergence.fields()),
+            _ => 0,
+        };
+        if several > 1 {
+            let field = detail.lines().next().unwrap_or_default().trim();
+            return format!("{first}: {field}, and {} more", several - 1);
+        }
+        let mut line = first.to_owned();
+        for (at, detail) in detail.lines().enumerate() {
+            line += if at == 0 { ": " } else { "; " };
+            line += detail.trim();
+        }
+        line
+    }
 }
 
 impl fmt::Display for Outcome {
     /// One line, and lines of detail indented by two; no line break at the end.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Identical { calls, entries } => {
-                write!(
-                    f,
-                    "identical: {}, {}",
-                    count(*calls, "call", "calls"),
-                    count(*entries, "entry", "entries")
-                )
+            Self::Identical {
+                calls,
+                entries,
+                accepted,
+            } => write!(f, "identical: {}", compared(*calls, *entries, *accepted)),
+            Self::IdenticalAsFarAsRecorded {
+                calls,
+                entries,
+                accepted,
+                why,
+            } => {
+                let compared = compared(*calls, *entries, *accepted);
+                write!(f, "identical as far as recorded: {compared}; {why}")
             }
-            Self::IdenticalAsFarAsRecorded { calls, entries, why } => write!(
-                f,
-                "identical as far as recorded: {}, {}; {why}",
-                count(*calls, "call", "calls"),
-                count(*entries, "entry", "entries")
-            ),
             Self::Diverged { n, divergence } => {
                 write!(f, "diverged at entry {n}")?;
                 if let Some(of) = divergence.subject() {
@@ -156,6 +202,14 @@ impl fmt::Display for Outcome {
 }
 
 impl Divergence {
+    /// How many fields differ, where it is about fields.
+    fn fields(&self) -> usize {
+        match self {
+            Self::Args { differences, .. } | Self::Result { differences, .. } => differences.len(),
+            _ => 0,
+        }
+    }
+
     /// The one call or question that it is about.
     fn subject(&self) -> Option<&str> {
         match self {
@@ -187,6 +241,23 @@ impl fmt::Display for Asked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.name, shorten(&self.args))
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+fn compared(calls: u64, entries: u64, accepted: u64) -> String {
+    let mut text = format!(
+        "{}, {}",
+        count(calls, "call", "calls"),
+        count(entries, "entry", "entries")
+    );
+    if accepted > 0 {
+        text += &format!(", {}", count(accepted, "accepted difference", "accepted differences"));
+    }
+    text
 }
 
 fn count(count: u64, one: &str, many: &str) -> String {

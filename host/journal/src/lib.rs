@@ -14,6 +14,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod accepted;
 mod difference;
 mod divergence;
 mod entry;
@@ -28,6 +29,7 @@ mod tape;
 mod tests;
 mod writer;
 
+pub use accepted::{Accepted, Rule};
 pub use difference::{
     DIFFERENCES_SHOWN_MAX, Difference, Differing, differences, differences_under, render_differences,
 };

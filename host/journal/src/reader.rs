@@ -1,6 +1,6 @@
 //! Reads one segment: header, entries, and what was torn off its end. Never changes the file.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::{fmt, fs, io, str};
 
@@ -80,6 +80,50 @@ pub enum ReadError {
 }
 
 impl Segment {
+    /// A segment that no file holds: these entries, numbered one after the other behind a header of number `first`.
+    ///
+    /// # Errors
+    /// Where an entry is not one that may stand there.
+    pub fn of(name: &str, first: u64, header: Header, entries: Vec<Entry>) -> Result<Self, ReadError> {
+        let mut segment = Self {
+            name: name.to_owned(),
+            first,
+            header,
+            entries,
+            torn: None,
+            position: Position::Starting,
+            header_bytes: 0,
+            bytes: 0,
+        };
+        for (entry, line) in segment.entries.iter_mut().zip(2_u64..) {
+            entry.n = first.saturating_add(line - 1);
+            segment.position = segment
+                .position
+                .then(entry.kind())
+                .map_err(|reason| ReadError::Damaged {
+                    file: name.to_owned(),
+                    line,
+                    reason: reason.to_owned(),
+                })?;
+        }
+        Ok(segment)
+    }
+
+    /// Writes the lines of a file that reads as this segment.
+    ///
+    /// # Errors
+    /// Where they can't be written.
+    pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
+        let header = Entry {
+            n: self.first,
+            event: Event::Header(Box::new(self.header.clone())),
+        };
+        writeln!(to, "{}", header.to_line())?;
+        self.entries
+            .iter()
+            .try_for_each(|entry| writeln!(to, "{}", entry.to_line()))
+    }
+
     /// Reads the segment in a file.
     pub fn read(path: &Path) -> Result<Self, ReadError> {
         let name = path.display().to_string();

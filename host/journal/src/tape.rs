@@ -3,15 +3,19 @@
 //! It records to a journal, keeps entries in memory, replays a segment, or does nothing. Which of these it does is
 //! invisible to whoever answers: the binding of an import hands over the question and a closure that would answer it.
 //!
-//! What recording does is `tape/recording.rs`, what a replay compares `tape/replay.rs`.
+//! What recording does is `tape/recording.rs`, what a replay compares `tape/replay.rs` and `tape/compare.rs`.
 
+mod compare;
 mod recording;
 mod replay;
+
+use std::sync::Arc;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
+use crate::accepted::Accepted;
 use crate::divergence::Outcome;
 use crate::entry::{Ending, Entry, Header};
 use crate::reader::Segment;
@@ -101,8 +105,23 @@ impl Tape {
     /// Answers from a recording. `digest` is that of the guest that replays: where it is the recorded one, a trap must
     /// have the same text, else only be a trap again.
     pub fn replay(segment: Segment, digest: &str) -> Self {
+        Self::replay_accepting(segment, digest, Arc::default())
+    }
+
+    /// [`Tape::replay`], where a question or a result that differs only in fields that rules accept counts as the
+    /// recorded one. How many did is part of the outcome.
+    pub fn replay_accepting(segment: Segment, digest: &str, accepted: Arc<Accepted>) -> Self {
         Self {
-            mode: Mode::Replay(Box::new(Replay::new(segment, digest))),
+            mode: Mode::Replay(Box::new(Replay::new(segment, digest, accepted))),
+        }
+    }
+
+    /// Goes on in a replay with what was recorded since: whole calls, whatever their numbers. Only where all was the same so
+    /// far and all of it is used up. [`Tape::replay_outcome`] is that of these entries from here on.
+    pub fn feed(&mut self, entries: Vec<Entry>) -> Result<(), TapeError> {
+        match &mut self.mode {
+            Mode::Replay(replay) => replay.feed(entries),
+            Mode::Off | Mode::Record(_) => Err(TapeError::Misplaced("only a replay takes recorded entries")),
         }
     }
 

@@ -4,12 +4,14 @@
 //! recording itself has no more to compare with (it ends inside a call, or the call was cut short by deadline, memory or
 //! cancellation), the guest is stopped at its next question, and that is no divergence.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
+use super::compare::{Args, compare_args, compare_endings};
 use super::{RecordedCall, TapeError};
-use crate::difference::differences_under;
+use crate::accepted::Accepted;
 use crate::divergence::{Asked, Divergence, Outcome};
 use crate::entry::{Ask, Ending, Entry, Event};
 use crate::reader::Segment;
@@ -26,6 +28,10 @@ pub(super) struct Replay {
     /// Number of the entry after the last.
     end_n: u64,
     same_guest: bool,
+    /// Differences that are none.
+    accepted: Arc<Accepted>,
+    /// How many questions and results differed in nothing else.
+    accepted_count: u64,
     calls: u64,
     /// The first thing that was not as recorded.
     found: Option<Outcome>,
@@ -52,14 +58,17 @@ enum Phase {
 
 /// What stands at a question's place in the recording.
 enum Found {
-    Answer,
+    /// `accepted`: the question differs from the recorded one as rules allow.
+    Answer {
+        accepted: bool,
+    },
     Unanswered,
     Ended,
     Otherwise(Outcome),
 }
 
 impl Replay {
-    pub(super) fn new(segment: Segment, digest: &str) -> Self {
+    pub(super) fn new(segment: Segment, digest: &str, accepted: Arc<Accepted>) -> Self {
         Self {
             same_guest: segment.header.digest == digest,
             end_n: segment.next_n(),
@@ -71,6 +80,8 @@ impl Replay {
                 .collect(),
             at: 0,
             phase: Phase::Starting { ended: false },
+            accepted,
+            accepted_count: 0,
             calls: 0,
             found: None,
             short: None,
@@ -97,7 +108,10 @@ impl Replay {
             source,
         })?;
         match self.look_up(name) {
-            Found::Answer => self.take_answer(),
+            Found::Answer { accepted } => {
+                self.accepted_count += u64::from(accepted);
+                self.take_answer()
+            }
             Found::Unanswered => {
                 self.at += 1;
                 self.cut_short();
@@ -121,10 +135,12 @@ impl Replay {
             return Found::Ended;
         };
         match &entry.event {
-            Event::Ask(ask) if ask.name == name => match self.compare_args(ask) {
-                None if ask.answer.is_some() => Found::Answer,
-                None => Found::Unanswered,
-                Some(divergence) => Found::Otherwise(Outcome::Diverged { n: entry.n, divergence }),
+            Event::Ask(ask) if ask.name == name => match (compare_args(ask, &self.args, &self.accepted), &ask.answer) {
+                (Args::Differ(divergence), _) => Found::Otherwise(Outcome::Diverged { n: entry.n, divergence }),
+                (args, Some(_)) => Found::Answer {
+                    accepted: args == Args::Accepted,
+                },
+                (_, None) => Found::Unanswered,
             },
             Event::Ask(ask) => {
                 let recorded = Asked {
@@ -146,23 +162,6 @@ impl Replay {
                 asked: asked(),
             }),
         }
-    }
-
-    /// What differs, if anything: bytes first, since the same guest gives the same text; values where that differs.
-    fn compare_args(&self, ask: &Ask) -> Option<Divergence> {
-        if ask.args.get().as_bytes() == self.args {
-            return None;
-        }
-        let recorded = value_of(ask.args.get().as_bytes());
-        let replayed = value_of(&self.args);
-        if recorded == replayed {
-            return None;
-        }
-        let differences = differences_under("args", &recorded, &replayed);
-        Some(Divergence::Args {
-            ask: ask.name.clone(),
-            differences,
-        })
     }
 
     /// Uses the entry that [`Replay::look_up`] found to hold the answer.
@@ -193,6 +192,27 @@ impl Replay {
                 Err(self.diverge(outcome))
             }
         }
+    }
+
+    /// Goes on with what was recorded since, and counts anew: the outcome is that of these entries.
+    pub(super) fn feed(&mut self, entries: Vec<Entry>) -> Result<(), TapeError> {
+        let all_used = self.at >= self.entries.len();
+        let ended = matches!(self.phase, Phase::Between | Phase::Starting { ended: false });
+        if self.found.is_some() || !all_used || !ended {
+            return Err(TapeError::Misplaced(
+                "a replay goes on only where it was the same so far",
+            ));
+        }
+        if let Some(last) = entries.last() {
+            self.end_n = last.n.saturating_add(1);
+        }
+        self.recorded = entries.len() as u64;
+        self.entries = entries;
+        self.at = 0;
+        self.calls = 0;
+        self.accepted_count = 0;
+        self.short = None;
+        Ok(())
     }
 
     pub(super) fn next_call(&mut self) -> Option<RecordedCall> {
@@ -245,7 +265,10 @@ impl Replay {
         });
         // A call that was stopped because the recording has no more of it did all that could be compared.
         if !ended {
-            let differs = recorded.and_then(|(_, recorded)| self.compare_ending(name, recorded, ending));
+            let (differs, accepted) = match recorded {
+                Some((_, recorded)) => compare_endings(name, recorded, ending, self.same_guest, &self.accepted),
+                None => (None, false),
+            };
             if asks_left > 0 {
                 let n = self.entries.get(self.at).map_or(self.end_n, |entry| entry.n);
                 let outcome = Outcome::Unused {
@@ -258,6 +281,7 @@ impl Replay {
             if let (Some((n, _)), Some(divergence)) = (recorded, differs) {
                 return Err(self.diverge(Outcome::Diverged { n, divergence }));
             }
+            self.accepted_count += u64::from(accepted);
         }
         if let Some(why) = self.why_short() {
             self.short.get_or_insert(why);
@@ -266,34 +290,6 @@ impl Replay {
         self.calls += 1;
         self.phase = Phase::Between;
         Ok(())
-    }
-
-    /// What differs between two endings that can be compared at all: a recorded deadline, memory limit or cancellation
-    /// says nothing about what the guest would have done.
-    fn compare_ending(&self, call: &str, recorded: &Ending, replayed: &Ending) -> Option<Divergence> {
-        match (recorded, replayed) {
-            (Ending::Deadline(_) | Ending::Memory(_) | Ending::Cancelled(_), _) => None,
-            (Ending::Trap(recorded), Ending::Trap(replayed)) if recorded == replayed || !self.same_guest => None,
-            (Ending::Result(recorded), Ending::Result(replayed)) => {
-                if recorded.get() == replayed.get() {
-                    return None;
-                }
-                let differences = differences_under(
-                    "result",
-                    &value_of(recorded.get().as_bytes()),
-                    &value_of(replayed.get().as_bytes()),
-                );
-                (!differences.is_empty()).then(|| Divergence::Result {
-                    call: call.to_owned(),
-                    differences,
-                })
-            }
-            (recorded, replayed) => Some(Divergence::Ending {
-                call: call.to_owned(),
-                recorded: text_of(recorded),
-                replayed: text_of(replayed),
-            }),
-        }
     }
 
     pub(super) fn outcome(&self) -> Outcome {
@@ -305,7 +301,7 @@ impl Replay {
             Phase::Between => (false, self.calls),
             Phase::InCall { ended, .. } => (*ended, self.calls + 1),
         };
-        let entries = self.recorded;
+        let (entries, accepted) = (self.recorded, self.accepted_count);
         match (self.entries.get(self.at), &self.short) {
             (Some(entry), _) if !stopped => {
                 let count = self.entries.len().saturating_sub(self.at) as u64;
@@ -318,14 +314,24 @@ impl Replay {
             (_, Some(why)) => Outcome::IdenticalAsFarAsRecorded {
                 calls,
                 entries,
+                accepted,
                 why: why.clone(),
             },
             (_, None) => match &self.phase {
                 Phase::InCall { name, n, ended: false } => {
                     let why = format!("the replay stopped inside `{name}` (entry {n})");
-                    Outcome::IdenticalAsFarAsRecorded { calls, entries, why }
+                    Outcome::IdenticalAsFarAsRecorded {
+                        calls,
+                        entries,
+                        accepted,
+                        why,
+                    }
                 }
-                _ => Outcome::Identical { calls, entries },
+                _ => Outcome::Identical {
+                    calls,
+                    entries,
+                    accepted,
+                },
             },
         }
     }
@@ -384,18 +390,5 @@ impl Replay {
     fn diverge(&mut self, outcome: Outcome) -> TapeError {
         self.found = Some(outcome);
         TapeError::Diverged
-    }
-}
-
-/// Both sides were written by serde_json, so both parse; text that did not would be compared as text.
-fn value_of(json: &[u8]) -> Value {
-    serde_json::from_slice(json).unwrap_or_else(|_| Value::from(String::from_utf8_lossy(json)))
-}
-
-fn text_of(ending: &Ending) -> String {
-    let (key, value) = ending.parts();
-    match value {
-        Ok(raw) => format!("{key} {}", raw.get()),
-        Err(text) => format!("{key} {}", Value::from(text)),
     }
 }

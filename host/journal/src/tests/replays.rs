@@ -1,10 +1,12 @@
 //! Replays: every outcome, and its words.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::{DIGEST, ask, raw, segment};
-use crate::{Ending, Outcome, Segment, Tape, TapeError};
+use crate::{Accepted, Ending, Outcome, Rule, Segment, Tape, TapeError};
 
 const CALL: &str = r#"{"n":1,"at_ms":9,"call":"r.reconcile","args":{"a":1}}"#;
 const GET: &str = r#"{"n":2,"ask":"api.get","args":{"refs":["x"],"deep":true},"answer":{"Ok":[1]}}"#;
@@ -76,7 +78,14 @@ fn the_same_is_identical_and_gets_the_recorded_answers() {
         .unwrap();
     assert_eq!(answer, (1, "x".to_owned()));
     assert!(tape.next_call().is_none());
-    assert_eq!(tape.replay_outcome(), Some(Outcome::Identical { calls: 0, entries: 2 }));
+    assert_eq!(
+        tape.replay_outcome(),
+        Some(Outcome::Identical {
+            calls: 0,
+            entries: 2,
+            accepted: 0
+        })
+    );
 }
 
 #[test]
@@ -243,7 +252,14 @@ fn calls_that_the_host_never_made_are_unused() {
     );
     assert_eq!(tape.next_call().map(|call| call.n), Some(5));
     tape.end_call(&Ending::result(&()).unwrap()).unwrap();
-    assert_eq!(tape.replay_outcome(), Some(Outcome::Identical { calls: 2, entries: 7 }));
+    assert_eq!(
+        tape.replay_outcome(),
+        Some(Outcome::Identical {
+            calls: 2,
+            entries: 7,
+            accepted: 0
+        })
+    );
 }
 
 #[test]
@@ -369,7 +385,14 @@ fn a_trap_is_compared_by_its_text_where_the_guest_is_the_recorded_one() {
         "diverged at entry 2: `r.reconcile`\n  recorded: trap \"overflow at plan.rs\"\n  replayed: trap \"overflow at act.rs\"",
     );
     let (outcome, _) = replay(segment(&recording), "sha256:bb", &guest);
-    assert_eq!(outcome, Outcome::Identical { calls: 1, entries: 3 });
+    assert_eq!(
+        outcome,
+        Outcome::Identical {
+            calls: 1,
+            entries: 3,
+            accepted: 0
+        }
+    );
     let (outcome, _) = replay(
         segment(&recording),
         "sha256:bb",
@@ -438,7 +461,7 @@ proptest! {
             let mut tape = Tape::replay(recording.clone(), DIGEST);
             perform(&mut tape, &counts, None, false);
             prop_assert!(tape.next_call().is_none());
-            let identical = Outcome::Identical { calls: counts.len() as u64, entries: lines.len() as u64 + 1 };
+            let identical = Outcome::Identical { calls: counts.len() as u64, entries: lines.len() as u64 + 1, accepted: 0 };
             prop_assert_eq!(tape.replay_outcome(), Some(identical));
         }
         let mut tape = Tape::replay(recording.clone(), DIGEST);
@@ -450,4 +473,112 @@ proptest! {
             (_, outcome) => prop_assert!(false, "{outcome:?}"),
         }
     }
+}
+
+/// Rules of `(entry, field)`.
+fn accepting(rules: &[(&str, &str)]) -> Arc<Accepted> {
+    let rule = |(entry, field): &(&str, &str)| Rule::new(entry, field, None, None, "a test").unwrap();
+    Arc::new(Accepted::new(rules.iter().map(rule).collect()))
+}
+
+/// Replays one call that asks `create(port)` and returns `created`.
+fn replay_accepting(rules: &[(&str, &str)], port: u32, created: u32) -> Outcome {
+    let recording = segment(&[
+        CALL,
+        r#"{"n":2,"ask":"api.create","args":{"specs":[{"Bind":{"port":80}}]},"answer":{"Ok":"bind-1"}}"#,
+        r#"{"n":3,"result":{"Ok":{"created":1,"rounds":1}}}"#,
+    ]);
+    let mut tape = Tape::replay_accepting(recording, DIGEST, accepting(rules));
+    tape.next_call().unwrap();
+    let (name, args) = create(port);
+    let answer = tape.ask_now(name, &args, || -> Result<Value, _> { panic!("a replay asks nobody") });
+    if let Ok(answer) = answer {
+        assert_eq!(answer, json!({"Ok": "bind-1"}), "the recorded answer");
+        let _ = tape.end_call(&Ending::result(&json!({"Ok": {"created": created, "rounds": 1}})).unwrap());
+    }
+    tape.replay_outcome().unwrap()
+}
+
+#[test]
+fn what_differs_in_accepted_fields_alone_counts_as_recorded_and_is_counted() {
+    let port = ("api.create", "args.specs[*].Bind.port");
+    let created = ("result of r.reconcile", "result.Ok.created");
+    for (rules, told) in [
+        (
+            &[port, created][..],
+            "identical: 1 call, 4 entries, 2 accepted differences",
+        ),
+        (
+            &[port],
+            "diverged at entry 3: `r.reconcile`: result.Ok.created: recorded 1, replayed 2",
+        ),
+        (
+            &[created],
+            "diverged at entry 2: `api.create`: args.specs[0].Bind.port: recorded 80, replayed 81",
+        ),
+        (
+            &[("api.destroy", "args.**"), ("result of r.status", "result.**")],
+            "diverged at entry 2: `api.create`: args.specs[0].Bind.port: recorded 80, replayed 81",
+        ),
+    ] {
+        let outcome = replay_accepting(rules, 81, 2);
+        assert_eq!(outcome.one_line(), told);
+    }
+    let same = replay_accepting(&[port, created], 80, 1);
+    assert_eq!(same.compared(), Some((1, 0)), "nothing to accept");
+    assert!(!serde_json::to_string(&same).unwrap().contains("accepted"));
+}
+
+#[test]
+fn a_replay_goes_on_with_what_is_recorded_meanwhile_and_counts_anew() {
+    let lines = |lines: &[&str]| segment(lines).entries;
+    let mut tape = Tape::replay(segment(&[]), DIGEST);
+    let call = |tape: &mut Tape, port: u32| {
+        tape.next_call().unwrap();
+        let (name, args) = create(port);
+        let answer = tape.ask_now(name, &args, || -> Result<Value, _> { panic!("a replay asks nobody") });
+        let _ = tape.end_call(&answer.map_or(Ending::Trap("stopped".into()), |_| result(1)));
+        tape.replay_outcome().unwrap().one_line()
+    };
+    let recorded = || {
+        lines(&[
+            CALL,
+            r#"{"n":2,"ask":"api.create","args":{"specs":[{"Bind":{"port":80}}]},"answer":{"Ok":"bind-1"}}"#,
+            r#"{"n":3,"result":{"Ok":{"created":1}}}"#,
+        ])
+    };
+    for _ in 0..2 {
+        tape.feed(recorded()).unwrap();
+        assert!(
+            matches!(tape.feed(recorded()), Err(TapeError::Misplaced(_))),
+            "not used up yet"
+        );
+        assert_eq!(call(&mut tape, 80), "identical: 1 call, 3 entries");
+    }
+    tape.feed(recorded()).unwrap();
+    assert_eq!(
+        call(&mut tape, 81),
+        "diverged at entry 2: `api.create`: args.specs[0].Bind.port: recorded 80, replayed 81"
+    );
+    assert!(
+        matches!(tape.feed(recorded()), Err(TapeError::Misplaced(_))),
+        "it went another way"
+    );
+    assert!(matches!(Tape::memory().feed(recorded()), Err(TapeError::Misplaced(_))));
+}
+
+#[test]
+fn of_several_differences_one_line_names_the_first_and_counts_the_rest() {
+    let (outcome, _) = replay(
+        segment(&[CALL, r#"{"n":2,"result":{"Ok":{"a":1,"b":1}}}"#]),
+        DIGEST,
+        &Guest {
+            asks: &[],
+            ending: Ending::result(&json!({"Ok": {"a": 2, "b": 2}})).unwrap(),
+        },
+    );
+    assert_eq!(
+        outcome.one_line(),
+        "diverged at entry 2: `r.reconcile`: result.Ok.a: recorded 1, replayed 2, and 1 more"
+    );
 }

@@ -95,11 +95,25 @@ fn a_replay_passes_over_it() {
         .unwrap();
     tape.end_call(&Ending::result(&()).unwrap()).unwrap();
     assert!(tape.next_call().is_none());
-    assert_eq!(tape.replay_outcome(), Some(Outcome::Identical { calls: 1, entries: 5 }));
+    assert_eq!(
+        tape.replay_outcome(),
+        Some(Outcome::Identical {
+            calls: 1,
+            entries: 5,
+            accepted: 0
+        })
+    );
 
     let mut tape = Tape::replay(segment(&[&rolled_back(1, 0)]), "");
     assert!(tape.next_call().is_none());
-    assert_eq!(tape.replay_outcome(), Some(Outcome::Identical { calls: 0, entries: 2 }));
+    assert_eq!(
+        tape.replay_outcome(),
+        Some(Outcome::Identical {
+            calls: 0,
+            entries: 2,
+            accepted: 0
+        })
+    );
 }
 
 #[test]

@@ -430,3 +430,24 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_segment_that_no_file_held_is_written_as_one_and_read_back() {
+    let (_dir, path) = written();
+    let read = Segment::read(&path).unwrap();
+    let entries = read.entries.iter().skip(1).cloned().collect();
+    let made = Segment::of("made", 41, header(Some("7")), entries).unwrap();
+    let mut file = Vec::new();
+    made.write(&mut file).unwrap();
+    let back = Segment::from_bytes("back", &file).unwrap();
+    assert_eq!((back.first, back.next_n()), (41, 42 + 7));
+    assert_eq!(back.header.snapshot.as_deref(), Some("7"));
+    assert!(back.can_go_on() && made.can_go_on());
+    // A result outside a call.
+    let entries = read.entries.iter().skip(3).take(1).cloned().collect();
+    let error = Segment::of("made", 0, header(None), entries).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "`made` line 2 is damaged: an ending outside any call"
+    );
+}
