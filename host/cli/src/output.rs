@@ -65,3 +65,46 @@ pub(crate) fn talk(text: &str) {
 pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<()> {
     line(&serde_json::to_string_pretty(value).context("writing JSON")?)
 }
+
+/// Columns as wide as what stands in them, two blanks apart.
+pub(crate) fn table(rows: &[Vec<String>]) -> Vec<String> {
+    let mut widths: Vec<usize> = Vec::new();
+    for row in rows {
+        widths.resize(widths.len().max(row.len()), 0);
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
+}
+
+/// Ids and keys are any text; a terminal obeys some of it.
+pub(crate) fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() {
+            shown.extend(c.escape_default());
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
+}
+
+/// Milliseconds since 1970 as a time in UTC.
+pub(crate) fn time(at_ms: u64) -> String {
+    let at = i64::try_from(at_ms)
+        .ok()
+        .and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+    at.map_or_else(|| format!("{at_ms} ms"), |at| format!("{at:.3}"))
+}
+
+/// A digest as people compare it: its first 12 digits.
+pub(crate) fn short(digest: &str) -> &str {
+    const SHOWN: usize = "sha256:".len() + 12;
+    digest.get(..SHOWN).unwrap_or(digest)
+}

@@ -9,6 +9,7 @@
 
 pub mod config;
 pub mod control;
+pub mod gate;
 pub mod guests;
 pub mod instance;
 pub mod ipam;
@@ -17,6 +18,7 @@ pub mod registry;
 pub mod replay;
 pub mod run;
 pub mod scenario;
+pub mod shadow;
 pub mod sim;
 mod socket;
 pub mod sources;

@@ -137,7 +137,8 @@ pub async fn plan(config: &Config, registry: &Registry, orphans: bool) -> Result
     };
     let Source::Manifests(folder) = &lbaas.source;
     let snapshot = manifests::load(folder).map_err(SetupError::misused)?;
-    let setup = Setup::new(config, lbaas, &Ground::new(config)?, registry).await?;
+    let ground = Ground::new(config, registry)?.read_only();
+    let setup = Setup::new(config, lbaas, &ground).await?;
     let mut wishes = Wishes::new(lbaas.adapter.clone(), &config.state_dir).map_err(SetupError::misused)?;
     let known = KnownKeys::load(&config.state_dir.join("keys").join(lbaas::NAME)).map_err(SetupError::misused)?;
 
@@ -234,7 +235,7 @@ async fn plan_key(setup: &Setup, config: &Config, key: &Key, calls: &[Desired]) 
         writes: Vec::new(),
         error: Some(error),
     };
-    let instances = &setup.instances;
+    let instances = &setup.active.instances();
     let clock = Arc::new(VirtualClock::new(SystemClock.now_ms()));
     let planned = Planned::new(Reads::of(Arc::clone(&setup.api)), Arc::clone(&clock));
     let backends = Backends {

@@ -48,7 +48,7 @@ pub async fn replay(
             .host()
             .tape
             .replay_outcome()
-            .unwrap_or(Outcome::Identical { calls: 0, entries: 0 })),
+            .unwrap_or(Outcome::Identical { calls: 0, entries: 0, accepted: 0 })),
         Err(outcome) => Ok(outcome),
     }
 }
@@ -129,5 +129,5 @@ fn outcome(host: &Host) -> Outcome {
     // A tape in a replay always has an outcome.
     host.tape
         .replay_outcome()
-        .unwrap_or(Outcome::Identical { calls: 0, entries: 0 })
+        .unwrap_or(Outcome::Identical { calls: 0, entries: 0, accepted: 0 })
 }

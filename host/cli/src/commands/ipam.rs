@@ -9,7 +9,7 @@ use trueup_runtime::ipam::{self, Shown};
 
 use super::run::{counted, seconds};
 use crate::exit::{Ending, Exit, misused};
-use crate::output::{self, Output};
+use crate::output::{self, Output, printable, table};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
@@ -187,35 +187,6 @@ fn addresses(shown: &Shown, now_ms: u64) -> Vec<Vec<String>> {
         ]));
     }
     rows
-}
-
-/// Columns as wide as what stands in them, two blanks apart.
-fn table(rows: &[Vec<String>]) -> Vec<String> {
-    let mut widths: Vec<usize> = Vec::new();
-    for row in rows {
-        widths.resize(widths.len().max(row.len()), 0);
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
-    let line = |row: &Vec<String>| {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-    };
-    rows.iter().map(line).collect()
-}
-
-/// Ids and keys are any text; a terminal obeys some of it.
-fn printable(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() {
-            shown.extend(c.escape_default());
-        } else {
-            shown.push(c);
-        }
-    }
-    shown
 }
 
 #[cfg(test)]

@@ -105,7 +105,7 @@ fn line(entry: &Entry, max: usize) -> String {
         Event::Header(header) => format!("{n:>6}  segment of {}@{}", header.guest, header.version),
         Event::Call(call) => format!(
             "{n:>6}  {}  call {} {}",
-            time(call.at_ms),
+            output::time(call.at_ms),
             call.name,
             cut(call.args.get(), max)
         ),
@@ -132,12 +132,4 @@ fn cut(text: &str, max: usize) -> String {
         Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
         None => text.to_owned(),
     }
-}
-
-/// When a call began, in UTC.
-fn time(at_ms: u64) -> String {
-    let at = i64::try_from(at_ms)
-        .ok()
-        .and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
-    at.map_or_else(|| format!("{at_ms} ms"), |at| format!("{at:.3}"))
 }

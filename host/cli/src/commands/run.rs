@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use trueup_runtime::config::{Config, Override};
 use trueup_runtime::ipam::{self, Stats};
 use trueup_runtime::run::{self, Ended, Event, Summary};
+use trueup_runtime::swap;
 
 use crate::exit::{Ending, Exit, misused};
 use crate::output::{self, Output};
@@ -125,6 +126,19 @@ fn json_line(value: &impl Serialize) {
 fn say(event: &Event) {
     match event {
         Event::Ipam(event) => say_of_pods(event),
+        Event::Guest(swap::Event::Activated(activated)) => {
+            output::line_if_read(&format!("{:<24} active   {activated}", activated.guest));
+        }
+        Event::Guest(swap::Event::Refused(why)) => output::talk(&format!("warning: {why}")),
+        Event::Quarantined {
+            key,
+            error,
+            failures,
+            journal,
+        } => output::line_if_read(&format!(
+            "{key:<24} quarantined  {error}; set aside after {failures} until it or the guest changes, its recording is {}",
+            journal.display()
+        )),
         Event::Problem(problem) => output::talk(&format!("warning: {problem}")),
         Event::Held { key } => output::line_if_read(&format!(
             "{key:<24} held     its objects are kept while a manifest can't be read"

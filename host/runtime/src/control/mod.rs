@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 pub use self::client::{Client, ClientError};
-pub(crate) use self::server::{Control, listen, serve};
+pub(crate) use self::server::{listen, serve};
 use crate::config::GateMode;
 
 /// The socket's name in the state folder.

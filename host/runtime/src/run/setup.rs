@@ -27,7 +27,7 @@ use super::instances::{Instances, Recorded};
 use crate::config::{CheckpointAt, Config, Guest, Ipam, Lbaas, LbaasBackend, LbaasSim, TokenAt};
 use crate::guests::{ipam, lbaas};
 use crate::instance::{Instance, Start};
-use crate::registry::{Registry, Store};
+use crate::registry::{self, Registry};
 use crate::swap::{self, Guests, Revisions};
 
 /// Why nothing could be begun: one line.
@@ -77,7 +77,7 @@ impl Ground {
             ..EngineOptions::default()
         };
         let engine = Engine::new(&options).map_err(SetupError::misused)?;
-        let store = Store::at(&config.state_dir);
+        let store = registry::Store::at(&config.state_dir);
         Ok(Self {
             guests: Guests::new(engine.clone(), registry.clone(), store),
             engine,

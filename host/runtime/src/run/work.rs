@@ -268,9 +268,10 @@ impl Work<'_> {
         };
         live = self.brought_up_to_date(live).await?;
         let before = live.instance.host().meter.effects;
+        let key = self.key.to_string();
         let answer = tokio::select! {
             biased;
-            answer = self.shared.active.call(&self.key.to_string(), &mut live.instance, call, &args) => Some(answer),
+            answer = self.shared.active.call(&key, &mut live.instance, call, &args) => Some(answer),
             () = self.interrupt.reached() => None,
         };
         let after = live.instance.host().meter.effects;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 use trueup_capabilities::clock::{Clock as _, SystemClock};
 use trueup_capabilities::metrics::Registry as Metrics;
@@ -84,7 +84,7 @@ impl Managed {
 }
 
 /// A version that became the active one, or would.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Activated {
     /// The guest.
     pub guest: String,
@@ -162,7 +162,7 @@ pub enum ManageError {
 }
 
 /// How a promotion stands.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Promotion {
     /// It is done.
@@ -177,7 +177,7 @@ pub enum Promotion {
 }
 
 /// How a guest stands.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Standing {
     /// The guest.
     pub guest: String,

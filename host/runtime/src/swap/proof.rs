@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use trueup_capabilities::grants::Access;
 
 use crate::config::{GateMode, Proof};
@@ -22,7 +22,7 @@ use crate::run::setup::initial_state;
 use crate::scenario;
 
 /// Where a candidate was refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Step {
     /// It can't be had, or is no guest.
@@ -59,7 +59,7 @@ impl std::fmt::Display for Step {
 }
 
 /// Why a candidate does not become the active version: nothing changed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("refused at {step}: {why}")]
 pub struct Refused {
     /// Where.
@@ -77,7 +77,7 @@ pub(crate) fn refused(step: Step) -> impl Fn(anyhow::Error) -> Refused {
 }
 
 /// What was found out about a candidate that passed.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// How many scenarios it passed; none: the configuration names no self-test.
     pub self_test: Option<usize>,

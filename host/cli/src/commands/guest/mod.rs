@@ -1,7 +1,13 @@
 //! `trueup guest`: which guests there are, and what one can touch. One file a verb.
 
+mod history;
+mod host;
 mod inspect;
 mod list;
+mod rollback;
+mod shadow;
+mod status;
+mod swap;
 
 use serde::Serialize;
 use trueup_runtime::Guest;
@@ -14,12 +20,24 @@ use crate::output::Output;
 pub(crate) enum Command {
     List(list::Args),
     Inspect(inspect::Args),
+    Status(status::Args),
+    Swap(swap::Args),
+    Rollback(rollback::Args),
+    History(history::Args),
+    /// Compares a candidate with the active version of a guest, call by call, without letting it decide.
+    #[command(subcommand)]
+    Shadow(shadow::Command),
 }
 
 pub(crate) fn exec(command: Command, output: Output) -> Ending {
     match command {
         Command::List(args) => list::exec(args, output),
         Command::Inspect(args) => inspect::exec(args, output),
+        Command::Status(args) => status::exec(&args, output),
+        Command::Swap(args) => swap::exec(&args, output),
+        Command::Rollback(args) => rollback::exec(&args, output),
+        Command::History(args) => history::exec(&args, output),
+        Command::Shadow(command) => shadow::exec(&command, output),
     }
 }
 

@@ -1,0 +1,54 @@
+//! `trueup guest history`: which versions of a guest were active.
+
+use trueup_runtime::swap::Revisions;
+
+use super::host::{self, Host};
+use crate::exit::{Ending, Exit, misused};
+use crate::output::{self, Output, table};
+
+/// Shows which versions of a guest were active, the newest last. Works without a host that runs.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  trueup guest history lbaas\n  trueup guest history lbaas --config /etc/trueup --output json | jq '.[-1].digest'"
+)]
+pub(crate) struct Args {
+    /// The guest, as in [guests.NAME].
+    guest: String,
+    #[command(flatten)]
+    host: Host,
+}
+
+pub(super) fn exec(args: &Args, output: Output) -> Ending {
+    host::path(&args.guest, "history")?;
+    let state_dir = args.host.state_dir()?;
+    let revisions = Revisions::load(&state_dir, &args.guest).map_err(|error| misused(anyhow::Error::msg(error)))?;
+    if revisions.all().is_empty() {
+        return Err(misused(anyhow::anyhow!(
+            "guest `{}` was never active with the state folder {}",
+            args.guest,
+            state_dir.display()
+        )));
+    }
+    match output {
+        Output::Json => output::json(&revisions.all())?,
+        Output::Text => {
+            let head = ["REVISION", "VERSION", "SINCE", "BY", "USE", "DIGEST", "NOTE"];
+            let rows = revisions.all().iter().map(|revision| {
+                vec![
+                    revision.revision.to_string(),
+                    format!("{}@{}", revision.name, revision.version),
+                    output::time(revision.at_ms),
+                    revision.by.to_string(),
+                    revision.reference.clone(),
+                    output::short(&revision.digest).to_owned(),
+                    revision.note.clone().unwrap_or_default(),
+                ]
+            });
+            let rows: Vec<Vec<String>> = std::iter::once(head.map(str::to_owned).to_vec()).chain(rows).collect();
+            for line in table(&rows) {
+                output::line(&line)?;
+            }
+        }
+    }
+    Ok(Exit::Done)
+}

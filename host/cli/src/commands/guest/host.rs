@@ -1,0 +1,75 @@
+//! Which running host a command speaks to, and how guests are named to it.
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use trueup_runtime::control::{Client, ClientError};
+
+use crate::exit::{Failure, misused};
+
+/// The host that runs with a configuration.
+#[derive(Debug, clap::Args)]
+pub(super) struct Host {
+    /// The configuration of the host: a TOML file, or a folder with `trueup.toml`.
+    #[arg(long, default_value = ".")]
+    config: PathBuf,
+    /// The state folder of the host. Default: the configuration's.
+    #[arg(long)]
+    state_dir: Option<PathBuf>,
+}
+
+impl Host {
+    pub(super) fn state_dir(&self) -> Result<PathBuf, Failure> {
+        match &self.state_dir {
+            Some(state_dir) => Ok(state_dir.clone()),
+            None => Ok(crate::commands::run::read(&self.config, &[])?.state_dir),
+        }
+    }
+
+    pub(super) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+        self.ask(async |client| client.get(path).await)
+    }
+
+    pub(super) fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+        self.ask(async |client| client.delete(path).await)
+    }
+
+    pub(super) fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Failure> {
+        self.ask(async |client| client.post(path, body).await)
+    }
+
+    fn ask<T>(&self, question: impl AsyncFnOnce(&Client) -> Result<T, ClientError>) -> Result<T, Failure> {
+        let state_dir = self.state_dir()?;
+        let answer = crate::commands::block_on(async {
+            let client = Client::new(&state_dir)?;
+            question(&client).await
+        })?;
+        answer.map_err(|error| Failure::Failed(error.into()))
+    }
+}
+
+/// How a guest is named to a host, which runs in another folder: a file by its whole path, a bare name as a guest that ships.
+pub(super) fn reference(text: &str) -> Result<String, Failure> {
+    let whole = |path: &str| -> Result<String, Failure> {
+        let path = std::path::absolute(path).map_err(misused)?;
+        Ok(format!("file:{}", path.display()))
+    };
+    match text.split_once(':') {
+        Some(("file", path)) => whole(path),
+        Some(_) => Ok(text.to_owned()),
+        None if Path::new(text).exists() || text.contains('/') => whole(text),
+        None => Ok(format!("builtin:{text}")),
+    }
+}
+
+/// The path of a guest below `/v1/`; names are those of `[guests.NAME]`.
+pub(super) fn path(guest: &str, verb: &str) -> Result<String, Failure> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if guest.is_empty() || !guest.chars().all(is_name) {
+        return Err(misused(anyhow::anyhow!(
+            "`{guest}` is no guest's name, must be the NAME of a [guests.NAME] of the configuration"
+        )));
+    }
+    Ok(format!("guests/{guest}/{verb}"))
+}

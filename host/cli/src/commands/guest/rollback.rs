@@ -1,0 +1,32 @@
+//! `trueup guest rollback`: goes back to an earlier version of a guest, while the host runs.
+
+use trueup_runtime::control;
+use trueup_runtime::swap::Activated;
+
+use super::host::{self, Host};
+use crate::exit::Ending;
+use crate::output::Output;
+
+/// Goes back to the version before, or to a revision.
+///
+/// What is gone back to was active once: it is not held against recorded calls again. It must still accept its settings and
+/// take the state of the active version.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  trueup guest rollback lbaas\n  trueup guest rollback lbaas --to 3 --config /etc/trueup"
+)]
+pub(crate) struct Args {
+    /// The guest, as in [guests.NAME].
+    guest: String,
+    /// The number of a revision; see `trueup guest history`. Default: the version before the active one.
+    #[arg(long)]
+    to: Option<u64>,
+    #[command(flatten)]
+    host: Host,
+}
+
+pub(super) fn exec(args: &Args, output: Output) -> Ending {
+    let rollback = control::Rollback { to: args.to };
+    let activated: Activated = args.host.post(&host::path(&args.guest, "rollback")?, &rollback)?;
+    super::swap::show(&activated, output)
+}

@@ -1,0 +1,114 @@
+//! `trueup guest shadow`: compares a candidate with the active version, call by call.
+
+use trueup_runtime::control;
+use trueup_runtime::shadow::Status;
+use trueup_runtime::swap::Promotion;
+
+use super::host::{self, Host};
+use crate::exit::{Ending, Exit};
+use crate::output::{self, Output, table};
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// Begins to compare a candidate with the active version. It gets every call with the recorded answers, and decides nothing.
+    #[command(
+        after_help = "Examples:\n  trueup guest shadow start lbaas lbaas@2\n  trueup guest shadow start lbaas target/my-guest.wasm --config /etc/trueup"
+    )]
+    Start(Start),
+    /// Shows how the comparison stands.
+    #[command(
+        after_help = "Examples:\n  trueup guest shadow status lbaas\n  trueup guest shadow status lbaas --output json | jq '.different'"
+    )]
+    Status(Of),
+    /// Ends the comparison, and shows how it stood.
+    #[command(after_help = "Example:\n  trueup guest shadow stop lbaas")]
+    Stop(Of),
+    /// Makes the candidate the active version, as `trueup guest swap` does.
+    #[command(
+        after_help = "Examples:\n  trueup guest shadow promote lbaas\n  trueup guest shadow promote lbaas --after 100-same"
+    )]
+    Promote(Promote),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Start {
+    /// The guest, as in [guests.NAME].
+    guest: String,
+    /// The candidate: a name such as `lbaas@2`, a file, or an image (`oci:...`).
+    candidate: String,
+    #[command(flatten)]
+    host: Host,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Of {
+    /// The guest, as in [guests.NAME].
+    guest: String,
+    #[command(flatten)]
+    host: Host,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Promote {
+    /// The guest, as in [guests.NAME].
+    guest: String,
+    /// Waits in the host until so many calls in a row came out the same, such as `100-same`. Default: now.
+    #[arg(long, value_name = "N-same", value_parser = same)]
+    after: Option<u64>,
+    #[command(flatten)]
+    host: Host,
+}
+
+fn same(text: &str) -> Result<u64, String> {
+    let count = text.strip_suffix("-same").unwrap_or(text);
+    let count = count.parse().ok().filter(|count| *count > 0);
+    count.ok_or_else(|| "must be a whole number from 1 and `-same`, such as `100-same`".to_owned())
+}
+
+pub(super) fn exec(command: &Command, output: Output) -> Ending {
+    let status: Status = match command {
+        Command::Start(args) => {
+            let start = control::StartShadow {
+                reference: host::reference(&args.candidate)?,
+            };
+            args.host.post(&host::path(&args.guest, "shadow")?, &start)?
+        }
+        Command::Status(args) => args.host.get(&host::path(&args.guest, "shadow")?)?,
+        Command::Stop(args) => args.host.delete(&host::path(&args.guest, "shadow")?)?,
+        Command::Promote(args) => return promote(args, output),
+    };
+    match output {
+        Output::Json => output::json(&status)?,
+        Output::Text => {
+            for line in lines(&status) {
+                output::line(&line)?;
+            }
+        }
+    }
+    Ok(Exit::Done)
+}
+
+fn promote(args: &Promote, output: Output) -> Ending {
+    let promote = control::Promote { after: args.after };
+    let promotion: Promotion = args.host.post(&host::path(&args.guest, "shadow/promote")?, &promote)?;
+    match (output, &promotion) {
+        (Output::Json, _) => output::json(&promotion)?,
+        (Output::Text, Promotion::Done(activated)) => {
+            output::line(&format!("{}: {activated}", activated.guest))?;
+        }
+        (Output::Text, Promotion::Awaited { after, same_in_a_row }) => output::line(&format!(
+            "{}: becomes active when {after} calls in a row came out the same; {same_in_a_row} did so far",
+            args.guest
+        ))?,
+    }
+    Ok(Exit::Done)
+}
+
+/// How a comparison stands, in a few words.
+pub(super) fn compared(status: &Status) -> String {
+    format!("{} of {} same", status.same, status.compared)
+}
+
+fn lines(status: &Status) -> Vec<String> {
+    table(&[vec![compared(status)]])
+}

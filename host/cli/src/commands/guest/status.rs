@@ -1,0 +1,78 @@
+//! `trueup guest status`: which version of each guest decides, what is set aside, what runs in shadow.
+
+use trueup_runtime::swap::Standing;
+
+use super::host::Host;
+use super::shadow::compared;
+use crate::exit::{Ending, Exit, misused};
+use crate::output::{self, Output, table};
+
+/// Shows which version of each guest decides, which inputs are set aside, and what runs in shadow. Asks the host that runs.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  trueup guest status\n  trueup guest status lbaas --config /etc/trueup --output json | jq '.[0].quarantined'"
+)]
+pub(crate) struct Args {
+    /// One guest, as in [guests.NAME]. Default: all.
+    guest: Option<String>,
+    #[command(flatten)]
+    host: Host,
+}
+
+pub(super) fn exec(args: &Args, output: Output) -> Ending {
+    let mut all: Vec<Standing> = args.host.get("guests")?;
+    if let Some(guest) = &args.guest {
+        let known: Vec<String> = all.iter().map(|standing| standing.guest.clone()).collect();
+        all.retain(|standing| standing.guest == *guest);
+        if all.is_empty() {
+            return Err(misused(anyhow::anyhow!(
+                "no guest `{guest}` runs there; there are: {}",
+                known.join(", ")
+            )));
+        }
+    }
+    match output {
+        Output::Json => output::json(&all)?,
+        Output::Text => {
+            for line in lines(&all) {
+                output::line(&line)?;
+            }
+        }
+    }
+    Ok(Exit::Done)
+}
+
+fn lines(all: &[Standing]) -> Vec<String> {
+    let head = ["GUEST", "REVISION", "VERSION", "SINCE", "BY", "QUARANTINED", "SHADOW"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for standing in all {
+        let none = || "-".to_owned();
+        let of = |show: &dyn Fn(&trueup_runtime::swap::Revision) -> String| standing.active.as_ref().map_or_else(none, show);
+        rows.push(vec![
+            standing.guest.clone(),
+            of(&|active| active.revision.to_string()),
+            of(&|active| format!("{}@{}", active.name, active.version)),
+            of(&|active| output::time(active.at_ms)),
+            of(&|active| active.by.to_string()),
+            standing.quarantined.len().to_string(),
+            standing.shadow.as_ref().map_or_else(none, compared),
+        ]);
+    }
+    let mut lines = table(&rows);
+    let set_aside = all.iter().flat_map(|standing| &standing.quarantined);
+    let mut rows = vec![["QUARANTINED", "FAILED", "SINCE", "WHY", "RECORDING"].map(str::to_owned).to_vec()];
+    rows.extend(set_aside.map(|entry| {
+        vec![
+            output::printable(&entry.instance),
+            entry.failures.to_string(),
+            output::time(entry.at_ms),
+            output::printable(&entry.error),
+            entry.journal.display().to_string(),
+        ]
+    }));
+    if rows.len() > 1 {
+        lines.push(String::new());
+        lines.extend(table(&rows));
+    }
+    lines
+}

@@ -1,0 +1,74 @@
+//! `trueup guest swap`: makes another version of a guest the active one, while the host runs.
+
+use clap::ValueEnum;
+use trueup_runtime::config::GateMode;
+use trueup_runtime::control;
+use trueup_runtime::swap::Activated;
+
+use super::host::{self, Host};
+use crate::exit::{Ending, Exit};
+use crate::output::{self, Output};
+
+/// Makes another version of a guest the active one, all at once or not at all.
+///
+/// It is loaded, checked against its world and its grants, accepts its settings, passes the self-test, replays the newest
+/// recorded calls of the active version, and takes its state. Where any of that fails the active version stays, and why is
+/// said. Calls that run end on the version they began with.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  trueup guest swap lbaas lbaas@2 --config /etc/trueup\n  trueup guest swap lbaas target/my-guest.wasm --dry-run\n  trueup guest swap ipam oci:127.0.0.1:5000/guests/ipam:1.4 --gate report"
+)]
+pub(crate) struct Args {
+    /// The guest, as in [guests.NAME].
+    guest: String,
+    /// The candidate: a name such as `lbaas@2`, a file, or an image (`oci:...`).
+    candidate: String,
+    /// What its answers to recorded calls must be. Default: what the configuration says.
+    #[arg(long)]
+    gate: Option<Gate>,
+    /// Only finds out whether it could become active.
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    host: Host,
+}
+
+/// The modes of the gate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Gate {
+    /// The recorded ones, or it is refused.
+    Identical,
+    /// Differences are told.
+    Report,
+    /// Nothing is replayed.
+    Off,
+}
+
+impl From<Gate> for GateMode {
+    fn from(gate: Gate) -> Self {
+        match gate {
+            Gate::Identical => Self::Identical,
+            Gate::Report => Self::Report,
+            Gate::Off => Self::Off,
+        }
+    }
+}
+
+pub(super) fn exec(args: &Args, output: Output) -> Ending {
+    let swap = control::Swap {
+        reference: host::reference(&args.candidate)?,
+        gate: args.gate.map(GateMode::from),
+        dry_run: args.dry_run,
+    };
+    let activated: Activated = args.host.post(&host::path(&args.guest, "swap")?, &swap)?;
+    show(&activated, output)
+}
+
+/// What became active.
+pub(super) fn show(activated: &Activated, output: Output) -> Ending {
+    match output {
+        Output::Json => output::json(activated)?,
+        Output::Text => output::line(&format!("{}: {activated}", activated.guest))?,
+    }
+    Ok(Exit::Done)
+}
