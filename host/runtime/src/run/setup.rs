@@ -23,10 +23,10 @@ use trueup_engine::{Engine, Options as EngineOptions};
 use trueup_journal::{Event, Files, OPEN_FILES_MAX, Tape};
 
 use super::instances::Instances;
-use crate::config::{CheckpointAt, Config, Guest, GuestRef, Ipam, Lbaas, LbaasBackend, LbaasSim, TokenAt};
+use crate::config::{CheckpointAt, Config, Guest, Ipam, Lbaas, LbaasBackend, LbaasSim, TokenAt};
 use crate::guests::{ipam, lbaas};
 use crate::instance::{Instance, Start};
-use crate::registry::{Reference, Registry};
+use crate::registry::{NotLoaded, Reference, Registry};
 
 /// Why nothing could be begun: one line.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +48,15 @@ impl SetupError {
     /// It did not work now; with its causes.
     pub(crate) fn failed(error: impl Into<anyhow::Error>) -> Self {
         Self::Failed(format!("{:#}", error.into()))
+    }
+}
+
+impl From<NotLoaded> for SetupError {
+    fn from(error: NotLoaded) -> Self {
+        match error {
+            NotLoaded::NoGuest(error) => Self::misused(error),
+            NotLoaded::Failed(text) => Self::Failed(text),
+        }
     }
 }
 
@@ -87,16 +96,11 @@ impl Ground {
         world: &'static str,
         guest: &Guest,
     ) -> Result<Instances, SetupError> {
-        let reference = match &guest.reference {
-            GuestRef::Builtin { name, version } => Reference::Builtin {
-                name: name.clone(),
-                version: version.to_string(),
-            },
-            GuestRef::File(file) => Reference::File(file.clone()),
-        };
-        let program = registry
-            .program(&self.engine, &reference)
-            .map_err(SetupError::misused)?;
+        let loaded = registry
+            .at(config)
+            .load(&self.engine, &Reference::from(&guest.reference), &guest.verify)
+            .await?;
+        let program = loaded.program;
         if program.world.name != world {
             return Err(SetupError::Misused(format!(
                 "[guests.{name}]: guest `{}@{}` is of the world {}, must be of {world}",
