@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use trueup_runtime::registry::NotLoaded;
 use trueup_runtime::run::SetupError;
 
 /// An ending without an error.
@@ -38,6 +39,15 @@ impl From<SetupError> for Failure {
         match error {
             SetupError::Misused(_) => Self::Misused(error.into()),
             SetupError::Failed(_) => Self::Failed(error.into()),
+        }
+    }
+}
+
+impl From<NotLoaded> for Failure {
+    fn from(error: NotLoaded) -> Self {
+        match error {
+            NotLoaded::NoGuest(_) => Self::Misused(error.into()),
+            NotLoaded::Failed(_) => Self::Failed(error.into()),
         }
     }
 }

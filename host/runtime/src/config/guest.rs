@@ -13,12 +13,18 @@ use trueup_capabilities::grants::{CAPABILITIES, EVERYTHING, Grant, Grants, OWN, 
 use trueup_capabilities::meter::Limits;
 
 use super::section::Section;
+use crate::registry::OciReference;
+
+/// What `use` must be, in error texts.
+const USE: &str = "must be `builtin:NAME@VERSION`, `file:PATH` or `oci:HOST/REPO:TAG`";
 
 /// One `[guests.NAME]`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Guest {
     /// `use`: which component.
     pub reference: GuestRef,
+    /// `verify`: who must have signed it, where it does not ship with the host. Default: nobody.
+    pub verify: Verify,
     /// What its `init` is given: a JSON object. Default: empty. The guest itself says what it takes.
     pub settings: Value,
     /// What it may ask beyond log, clock, timers, random and metrics. Default: nothing.
@@ -101,6 +107,13 @@ pub enum OnFailure {
     FallBack(GuestRef),
 }
 
+/// Whose signature a guest must have.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Verify {
+    /// Files of public keys, of which any may have signed; none: no signature is asked for.
+    pub keys: Vec<PathBuf>,
+}
+
 /// Where a guest's component is.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GuestRef {
@@ -111,12 +124,15 @@ pub enum GuestRef {
         /// Its version; a name alone is version 1 for ever.
         version: u32,
     },
-    /// `file:PATH`: a component, or a core module that can be made one.
+    /// `file:PATH`: a component, or a core module that can be made one. Where that is a folder: the newest version in it, or
+    /// with `@VERSION` after its name that one.
     File(PathBuf),
+    /// `oci:HOST/REPO:TAG` or `oci:HOST/REPO@sha256:...`: in a registry.
+    Oci(OciReference),
 }
 
 impl GuestRef {
-    /// Reads `builtin:NAME[@VERSION]` or `file:PATH`, a relative path being relative to `folder`.
+    /// Reads `builtin:NAME[@VERSION]`, `file:PATH` or `oci:...`, a relative path being relative to `folder`.
     /// The error says what the text must be.
     pub fn parse(text: &str, folder: &Path) -> Result<Self, String> {
         match text.split_once(':') {
@@ -133,16 +149,14 @@ impl GuestRef {
             }
             Some(("file", "")) => Err("must be `file:PATH`".to_owned()),
             Some(("file", path)) => Ok(Self::File(folder.join(path))),
-            Some(("oci", _)) => {
-                Err("is not supported by this version yet, must be `builtin:NAME@VERSION` or `file:PATH`".to_owned())
-            }
+            Some(("oci", rest)) => OciReference::parse(rest).map(Self::Oci),
             None if text.contains('/') || text.ends_with(".wasm") || text.ends_with(".wat") => {
                 Err(format!("must say what it is: `file:{text}`"))
             }
             None if is_name(text.split('@').next().unwrap_or_default()) => {
                 Err(format!("must say what it is: `builtin:{text}`, or `file:{text}`"))
             }
-            _ => Err("must be `builtin:NAME@VERSION` or `file:PATH`".to_owned()),
+            _ => Err(USE.to_owned()),
         }
     }
 }
@@ -152,6 +166,7 @@ impl fmt::Display for GuestRef {
         match self {
             Self::Builtin { name, version } => write!(f, "builtin:{name}@{version}"),
             Self::File(path) => write!(f, "file:{}", path.display()),
+            Self::Oci(reference) => write!(f, "oci:{reference}"),
         }
     }
 }
@@ -163,22 +178,31 @@ fn is_name(text: &str) -> bool {
 }
 
 impl Guest {
+    /// Every component that may come to decide: each is pinned, and verified.
+    pub fn references(&self) -> impl Iterator<Item = &GuestRef> {
+        let fall_back = match &self.failure.on_failure {
+            OnFailure::FallBack(reference) => Some(reference),
+            OnFailure::Retry | OnFailure::Hold => None,
+        };
+        std::iter::once(&self.reference).chain(fall_back)
+    }
+
     /// `None` only where a problem was found.
     pub(super) fn read(mut section: Section<'_>, folder: &Path) -> Option<Self> {
-        let must = "must be `builtin:NAME@VERSION` or `file:PATH`";
         let reference = match section.given("use") {
             Some(given) => {
                 let reference = given
                     .text()
-                    .ok_or(must.to_owned())
+                    .ok_or(USE.to_owned())
                     .and_then(|text| GuestRef::parse(text, folder));
                 reference.map_err(|reason| section.wrong_value(&given, reason)).ok()
             }
             None => {
-                section.missing("use", must);
+                section.missing("use", USE);
                 None
             }
         };
+        let verify = Verify::read(section.section("verify"), folder);
         let settings = Value::Object(section.json_object("settings"));
         let grants = read_grants(section.section("grants"));
         let limits = read_limits(section.section("limits"));
@@ -187,6 +211,7 @@ impl Guest {
         section.end();
         Some(Self {
             reference: reference?,
+            verify,
             settings,
             grants,
             limits,
@@ -247,6 +272,31 @@ impl FailurePolicy {
             quarantine_after: section.whole("quarantine_after", default.quarantine_after, QUARANTINE_AFTER),
             cycles_max: section.whole("cycles_max", default.cycles_max, CYCLES_MAX),
         }
+    }
+}
+
+impl super::Config {
+    /// Every guest of the configuration, by the name of its section.
+    pub fn guests(&self) -> Vec<(&'static str, &Guest)> {
+        let lbaas = self.lbaas.as_ref().map(|lbaas| ("lbaas", &lbaas.guest));
+        let ipam = self.ipam.as_ref().map(|ipam| ("ipam", &ipam.guest));
+        ipam.into_iter().chain(lbaas).collect()
+    }
+}
+
+impl Verify {
+    fn read(mut section: Section<'_>, folder: &Path) -> Self {
+        let file = |text: &str| (!text.is_empty()).then(|| folder.join(text));
+        let keys = if section.is_present() {
+            // An empty list would read as if something were verified.
+            section.filled_list("keys", "be the file of a public key", "at least one public key", file)
+        } else {
+            section
+                .list("keys", "be the file of a public key", file)
+                .unwrap_or_default()
+        };
+        section.end();
+        Self { keys }
     }
 }
 

@@ -353,7 +353,7 @@ fn writes_whole_checkpoints(guest: Option<&Guest>) -> bool {
             let settings: Option<&Map<String, Value>> = guest.settings.as_object();
             settings.and_then(|settings| settings.get(COMPACT_AFTER)?.as_u64()) == Some(0)
         }
-        GuestRef::File(_) => true,
+        GuestRef::File(_) | GuestRef::Oci(_) => true,
     })
 }
 

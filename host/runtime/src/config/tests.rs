@@ -513,11 +513,11 @@ fn wrong_values_are_named_with_what_they_must_be() {
 
 #[test]
 fn a_guest_says_what_it_is() {
-    let both = "must be `builtin:NAME@VERSION` or `file:PATH`";
+    let all = "must be `builtin:NAME@VERSION`, `file:PATH` or `oci:HOST/REPO:TAG`";
     for (given, reason) in [
         (
-            "oci:registry.example/lbaas@sha256:0",
-            format!("is not supported by this version yet, {both}"),
+            "oci:registry.example/lbaas",
+            "must be `oci:HOST/REPO:TAG` or `oci:HOST/REPO@sha256:DIGEST`: it has neither tag nor digest".to_owned(),
         ),
         (
             "builtin:lbaas@0",
@@ -536,8 +536,8 @@ fn a_guest_says_what_it_is() {
             "lbaas@2",
             "must say what it is: `builtin:lbaas@2`, or `file:lbaas@2`".to_owned(),
         ),
-        ("http://guests.example", both.to_owned()),
-        ("", both.to_owned()),
+        ("http://guests.example", all.to_owned()),
+        ("", all.to_owned()),
     ] {
         let said = format!("trueup.toml:5: guests.lbaas.use: was \"{given}\", {reason}");
         refused_with("use = \"builtin:lbaas@1\"", &format!("use = \"{given}\""), &[&said]);
@@ -545,7 +545,7 @@ fn a_guest_says_what_it_is() {
     refused_with(
         "use = \"builtin:lbaas@1\"",
         "",
-        &["trueup.toml:4: guests.lbaas.use: is missing, must be `builtin:NAME@VERSION` or `file:PATH`"],
+        &[&format!("trueup.toml:4: guests.lbaas.use: is missing, {all}")],
     );
 
     let parse = |text| GuestRef::parse(text, Path::new("/etc/trueup")).unwrap().to_string();
@@ -557,6 +557,44 @@ fn a_guest_says_what_it_is() {
     assert_eq!(parse("builtin:lbaas@2"), "builtin:lbaas@2");
     assert_eq!(parse("file:lbaas.wasm"), "file:/etc/trueup/lbaas.wasm");
     assert_eq!(parse("file:/opt/lbaas.wasm"), "file:/opt/lbaas.wasm");
+    assert_eq!(parse("file:guests@2"), "file:/etc/trueup/guests@2");
+    assert_eq!(parse("oci:localhost:5000/lbaas:2"), "oci:localhost:5000/lbaas:2");
+}
+
+#[test]
+fn who_verifies_names_keys() {
+    let with = |verify: &str| format!("use = \"builtin:lbaas@1\"\nverify = {verify}");
+    let config = load(
+        &LEAST.replace("use = \"builtin:lbaas@1\"", &with("{ keys = [\"a.pub\", \"/b.pub\"] }")),
+        &[],
+        &[],
+    )
+    .unwrap();
+    let folder = config.file.parent().unwrap();
+    assert_eq!(
+        lbaas(&config).guest.verify.keys,
+        [folder.join("a.pub"), PathBuf::from("/b.pub")]
+    );
+    for (verify, said) in [
+        (
+            "{}",
+            "guests.lbaas.verify.keys: is missing, must hold at least one public key",
+        ),
+        (
+            "{ keys = [] }",
+            "guests.lbaas.verify.keys: was [], must hold at least one public key",
+        ),
+        (
+            "{ keys = [\"\"] }",
+            "guests.lbaas.verify.keys[0]: was \"\", must be the file of a public key",
+        ),
+    ] {
+        refused_with(
+            "use = \"builtin:lbaas@1\"",
+            &with(verify),
+            &[&format!("trueup.toml:6: {said}")],
+        );
+    }
 }
 
 #[test]

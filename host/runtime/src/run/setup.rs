@@ -27,7 +27,7 @@ use super::instances::{Instances, Recorded};
 use crate::config::{CheckpointAt, Config, Guest, Ipam, Lbaas, LbaasBackend, LbaasSim, TokenAt};
 use crate::guests::{ipam, lbaas};
 use crate::instance::{Instance, Start};
-use crate::registry::{self, Registry};
+use crate::registry::{Registry, Store as GuestStore};
 use crate::swap::{self, Guests, Revisions};
 
 /// Why nothing could be begun: one line.
@@ -77,9 +77,8 @@ impl Ground {
             ..EngineOptions::default()
         };
         let engine = Engine::new(&options).map_err(SetupError::misused)?;
-        let store = registry::Store::at(&config.state_dir);
         Ok(Self {
-            guests: Guests::new(engine.clone(), registry.clone(), store),
+            guests: Guests::new(engine.clone(), registry.at(config), GuestStore::at(&config.state_dir)),
             engine,
             metrics: Arc::default(),
             files: Files::new(OPEN_FILES_MAX),

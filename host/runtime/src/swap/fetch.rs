@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use trueup_engine::{Digest, Engine};
+use trueup_engine::Engine;
 
 use super::proof::{Refused, Step, refused};
-use crate::config::GuestRef;
+use crate::config::{GuestRef, Verify};
 use crate::guests::Program;
-use crate::registry::{Registry, Store};
+use crate::registry::{Reference, Registry, Store};
 
 /// A guest that was got.
 pub(crate) struct Fetched {
@@ -41,36 +41,29 @@ impl Guests {
         &self.registry
     }
 
-    /// The guest that a reference names. Compiling takes its time, on a thread of its own.
+    /// The guest that a reference names, as the configuration means it: pinned by its lock, signed where that is asked for.
     ///
     /// # Errors
     /// Why it can't be had.
-    pub(crate) async fn named(&self, reference: &GuestRef) -> Result<Fetched, Refused> {
-        let (this, reference) = (self.clone(), reference.clone());
-        let fetched = tokio::task::spawn_blocking(move || this.fetch(&reference)).await;
-        fetched.map_err(|error| refused(Step::Load)(error.into()))?
-    }
-
-    fn fetch(&self, reference: &GuestRef) -> Result<Fetched, Refused> {
-        let bytes = self.registry.bytes(reference).map_err(|error| refused(Step::Load)(error.into()))?;
-        let program = self.load(&bytes)?;
+    pub(crate) async fn named(&self, reference: &GuestRef, verify: &Verify) -> Result<Fetched, Refused> {
+        let (this, reference, verify) = (self.clone(), Reference::from(reference), verify.clone());
+        // Compiling takes its time, and so it has a thread of its own.
+        let loading = tokio::runtime::Handle::current();
+        let loaded = tokio::task::spawn_blocking(move || {
+            loading.block_on(this.registry.load(&this.engine, &reference, &verify))
+        });
+        let loaded = loaded.await.map_err(|error| refused(Step::Load)(error.into()))?;
+        let loaded = loaded.map_err(|error| refused(Step::Load)(error.into()))?;
+        self.remember(&loaded.program);
         Ok(Fetched {
-            program,
-            bytes: Some(bytes.into()),
+            program: loaded.program,
+            bytes: Some(loaded.bytes.into()),
         })
     }
 
-    fn load(&self, bytes: &[u8]) -> Result<Arc<Program>, Refused> {
-        let digest = Digest::of(bytes).to_string();
-        if let Some(program) = self.loaded(&digest) {
-            return Ok(program);
-        }
-        let guest = self.engine.load(bytes).map_err(|error| refused(Step::Load)(error.into()))?;
-        let program = Program::new(&self.engine, guest).map_err(|why| Refused { step: Step::World, why })?;
-        let program = Arc::new(program);
+    fn remember(&self, program: &Arc<Program>) {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        loaded.insert(digest, Arc::clone(&program));
-        Ok(program)
+        loaded.insert(program.guest.digest.to_string(), Arc::clone(program));
     }
 
     fn loaded(&self, digest: &str) -> Option<Arc<Program>> {
@@ -95,12 +88,12 @@ impl Guests {
         if let Some(program) = self.loaded(digest) {
             return Ok(program);
         }
-        match self.store.get(digest).map_err(|error| refused(Step::Load)(error.into()))? {
-            Some(bytes) => self.load(&bytes),
-            None => Err(Refused {
-                step: Step::Load,
-                why: format!("the guest {digest} is kept no more"),
-            }),
-        }
+        let stored = self.registry.stored(&self.engine, digest);
+        let program = stored.map_err(|error| refused(Step::Load)(error.into()))?.ok_or_else(|| Refused {
+            step: Step::Load,
+            why: format!("the guest {digest} is kept no more"),
+        })?;
+        self.remember(&program);
+        Ok(program)
     }
 }

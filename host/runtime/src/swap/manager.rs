@@ -252,7 +252,7 @@ impl Manager {
     pub async fn swap(&self, name: &str, candidate: Candidate) -> Result<Activated, ManageError> {
         let managed = self.managed(name)?;
         let _changing = changing(managed)?;
-        let fetched = self.guests.named(&candidate.reference).await;
+        let fetched = self.guests.named(&candidate.reference, &managed.config.verify).await;
         let activation = Activation {
             reference: candidate.reference.to_string(),
             by: By::Swap,
@@ -307,7 +307,7 @@ impl Manager {
     pub(crate) async fn fall_back(&self, name: &str, to: &GuestRef, why: &str) -> Result<Activated, ManageError> {
         let managed = self.managed(name)?;
         let _changing = changing(managed)?;
-        let fetched = self.guests.named(to).await;
+        let fetched = self.guests.named(to, &managed.config.verify).await;
         let activation = Activation {
             reference: to.to_string(),
             by: By::FallBack,
@@ -413,7 +413,7 @@ impl Manager {
             refused,
             active: "what is active".to_owned(),
         };
-        let Fetched { program, bytes } = self.guests.named(reference).await.map_err(refused)?;
+        let Fetched { program, bytes } = self.guests.named(reference, &managed.config.verify).await.map_err(refused)?;
         super::proof::of_world(&program, managed.world).map_err(refused)?;
         if let Some(bytes) = bytes {
             self.guests.keep(&bytes).map_err(refused)?;

@@ -35,7 +35,7 @@ pub(crate) async fn begin(
     let misused = |error: String| SetupError::Misused(format!("[guests.{name}]: {error}"));
     let mut revisions = Revisions::load(state_dir, name).map_err(SetupError::Misused)?;
     let wished = guests
-        .named(&guest.reference)
+        .named(&guest.reference, &guest.verify)
         .await
         .map_err(|refused| misused(refused.why))?;
     of_world(&wished.program, world).map_err(|refused| misused(refused.why))?;

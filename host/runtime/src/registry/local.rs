@@ -1,0 +1,366 @@
+//! What a configuration has of its guests: the lock file beside it, the store in its state folder, and the rules between
+//! reference, lock, store, network and keys.
+//!
+//! ```text
+//! file               its bytes; other than the lock says: refused
+//! oci, by tag        the lock says which; not in the lock: refused
+//! oci, by digest     itself says which; the lock, where it speaks, must agree
+//! then: the store, and only for what it does not have, the network
+//! ```
+//!
+//! Compiles and runs nothing.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde::Serialize;
+use trueup_engine::Digest;
+
+use super::lock::{Lock, Pin};
+use super::oci::{Manifest, Remote, layer_of};
+use super::reference::{OciReference, Reference};
+use super::signature::{Keys, Signed};
+use super::store::{Store, StoreError};
+use super::{Builtin, NoGuest, NotLoaded, folder_of, read_guest, versions};
+use crate::config::{Config, Verify};
+use crate::guests::Program;
+
+/// A guest that was loaded as its configuration means it.
+pub struct Loaded {
+    /// Ready to be instantiated.
+    pub program: Arc<Program>,
+    /// As they were given.
+    pub bytes: Vec<u8>,
+    /// Of the registry's manifest; none where it comes from no registry.
+    pub manifest: Option<String>,
+    /// What says that it is these bytes and no others.
+    pub pinned: Pinned,
+    /// Who vouches for it.
+    pub vouched: Vouched,
+    /// Whether it was fetched from a registry just now.
+    pub fetched: bool,
+}
+
+/// What says which bytes a reference means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pinned {
+    /// The host, which it ships with.
+    Host,
+    /// The reference itself: it has a digest.
+    Reference,
+    /// The lock file.
+    Lock,
+    /// Nothing: it is whatever the file holds.
+    No,
+}
+
+/// Who vouches for a guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Vouched {
+    /// It ships with the host: whoever vouches for the host does.
+    Host,
+    /// Nobody was asked for.
+    NotAsked,
+    /// The owner of this key.
+    Key(PathBuf),
+}
+
+/// Where a configuration keeps what it knows of guests.
+#[derive(Debug)]
+pub(super) struct Local {
+    config: PathBuf,
+    folder: PathBuf,
+    store: Store,
+}
+
+/// A guest's bytes, and how we came by them.
+pub(super) struct Found {
+    pub(super) bytes: Vec<u8>,
+    digest: String,
+    manifest: Option<String>,
+    file: Option<PathBuf>,
+    pinned: Pinned,
+    fetched: bool,
+}
+
+impl Loaded {
+    pub(super) fn new(program: Arc<Program>, found: Found, vouched: Vouched) -> Self {
+        Self {
+            program,
+            bytes: found.bytes,
+            manifest: found.manifest,
+            pinned: found.pinned,
+            vouched,
+            fetched: found.fetched,
+        }
+    }
+}
+
+impl Found {
+    pub(super) fn builtin(guest: Builtin) -> Self {
+        Self {
+            bytes: guest.bytes.to_vec(),
+            digest: Digest::of(guest.bytes).to_string(),
+            manifest: None,
+            file: None,
+            pinned: Pinned::Host,
+            fetched: false,
+        }
+    }
+
+    /// As the lock file would have it.
+    pub(super) fn pin(&self) -> Pin {
+        Pin {
+            digest: self.digest.clone(),
+            manifest: self.manifest.clone(),
+        }
+    }
+}
+
+impl Local {
+    pub(super) fn of(config: &Config) -> Self {
+        Self {
+            config: config.file.clone(),
+            folder: folder_of(config),
+            store: Store::at(&config.state_dir),
+        }
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub(super) fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Read anew each time: an operator may have locked anew while a host runs.
+    pub(super) fn lock(&self) -> Result<Lock, NoGuest> {
+        Lock::load(&self.folder)
+    }
+
+    /// The reference as the lock has it: a file below the configuration's folder by its path from there, so that the folder
+    /// may be moved.
+    pub(super) fn name(&self, reference: &Reference) -> String {
+        let Reference::File(path) = reference else {
+            return reference.to_string();
+        };
+        let whole = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let (file, folder) = (whole(path), whole(&self.folder));
+        format!("file:{}", file.strip_prefix(folder).unwrap_or(&file).display())
+    }
+
+    /// As the lock pins it, vouched for.
+    pub(super) async fn load(&self, reference: &Reference, verify: &Verify) -> Result<(Found, Vouched), NotLoaded> {
+        let lock = self.lock()?;
+        let pin = lock.pins.get(&self.name(reference));
+        let found = match reference {
+            Reference::File(path) => self.file(path, pin)?,
+            Reference::Oci(place) => self.pinned(place, pin).await?,
+            Reference::Builtin { .. } => return Err(not_local(reference)),
+        };
+        let vouched = self.vouched(reference, &found, verify, false).await?;
+        Ok((found, vouched))
+    }
+
+    /// As the reference means it now, vouched for, and kept where it comes from a registry.
+    pub(super) async fn load_fresh(
+        &self,
+        reference: &Reference,
+        verify: &Verify,
+    ) -> Result<(Found, Vouched), NotLoaded> {
+        let found = match reference {
+            Reference::File(path) => self.file(path, None)?,
+            Reference::Oci(place) => {
+                let remote = Remote::new(place)?;
+                let manifest = remote.manifest().await?;
+                self.keep(&remote, manifest, Pinned::Lock).await?
+            }
+            Reference::Builtin { .. } => return Err(not_local(reference)),
+        };
+        let vouched = self.vouched(reference, &found, verify, true).await?;
+        Ok((found, vouched))
+    }
+
+    fn file(&self, path: &Path, pin: Option<&Pin>) -> Result<Found, NotLoaded> {
+        let file = versions::locate(path)?;
+        let bytes = read_guest(&file)?;
+        let digest = Digest::of(&bytes).to_string();
+        if let Some(pin) = pin.filter(|pin| pin.digest != digest) {
+            return Err(self.disagrees(
+                &format!("guest {}: its digest is {digest}", file.display()),
+                &pin.digest,
+            ));
+        }
+        Ok(Found {
+            bytes,
+            digest,
+            manifest: None,
+            file: Some(file),
+            pinned: if pin.is_some() { Pinned::Lock } else { Pinned::No },
+            fetched: false,
+        })
+    }
+
+    async fn pinned(&self, place: &OciReference, pin: Option<&Pin>) -> Result<Found, NotLoaded> {
+        let by_lock = pin.and_then(|pin| pin.manifest.as_deref());
+        let (manifest, pinned) = match (place.digest.as_deref(), by_lock) {
+            (Some(digest), Some(other)) if digest != other => {
+                return Err(self.disagrees(&format!("guest oci:{place}: its manifest is {digest}"), other));
+            }
+            (Some(digest), _) => (digest, Pinned::Reference),
+            (None, Some(digest)) => (digest, Pinned::Lock),
+            (None, None) => {
+                return Err(NotLoaded::NoGuest(NoGuest(format!(
+                    "guest oci:{place}: a tag means what it meant when it was locked, and it is not in the lock file: run `{}`",
+                    self.command()
+                ))));
+            }
+        };
+        let damaged = match self.kept(manifest, pin) {
+            Ok(Some(found)) => return Ok(Found { pinned, ..found }),
+            Ok(None) => None,
+            Err(error @ StoreError::Damaged { .. }) => Some(error.to_string()),
+            Err(error) => return Err(error.into()),
+        };
+        let fetched = self.fetched(place, manifest, pin, pinned).await;
+        match (fetched, damaged) {
+            (Ok(found), Some(damaged)) => {
+                tracing::warn!("{damaged}: it was fetched again");
+                Ok(found)
+            }
+            (Err(error), Some(damaged)) => Err(NotLoaded::Failed(format!(
+                "{damaged}; fetching it again failed: {error}"
+            ))),
+            (fetched, None) => fetched,
+        }
+    }
+
+    /// What the store has of a manifest.
+    fn kept(&self, manifest: &str, pin: Option<&Pin>) -> Result<Option<Found>, StoreError> {
+        let digest = match pin {
+            Some(pin) => pin.digest.clone(),
+            None => match self.store.get(manifest)?.map(|bytes| layer_of(&bytes)) {
+                Some(Ok(layer)) => layer,
+                Some(Err(_)) | None => return Ok(None),
+            },
+        };
+        let found = self.store.get(&digest)?.map(|bytes| Found {
+            bytes,
+            digest,
+            manifest: Some(manifest.to_owned()),
+            file: None,
+            pinned: Pinned::No,
+            fetched: false,
+        });
+        Ok(found)
+    }
+
+    /// What a registry has of a manifest; kept from now on.
+    async fn fetched(
+        &self,
+        place: &OciReference,
+        manifest: &str,
+        pin: Option<&Pin>,
+        pinned: Pinned,
+    ) -> Result<Found, NotLoaded> {
+        let remote = Remote::new(&place.at_digest(manifest))?;
+        let manifest = remote.manifest().await?;
+        if let Some(pin) = pin.filter(|pin| pin.digest != manifest.layer) {
+            let what = format!(
+                "guest oci:{place}: its manifest {} is of {}",
+                manifest.digest, manifest.layer
+            );
+            return Err(self.disagrees(&what, &pin.digest));
+        }
+        self.keep(&remote, manifest, pinned).await
+    }
+
+    /// Fetches the guest of a manifest, where the store does not have it whole, and keeps both.
+    async fn keep(&self, remote: &Remote, manifest: Manifest, pinned: Pinned) -> Result<Found, NotLoaded> {
+        let kept = match self.store.get(&manifest.layer) {
+            Ok(kept) => kept,
+            Err(StoreError::Damaged { .. }) => None,
+            Err(error) => return Err(error.into()),
+        };
+        let fetched = kept.is_none();
+        let bytes = match kept {
+            Some(bytes) => bytes,
+            None => remote.guest(&manifest.layer).await?,
+        };
+        self.store.put(&bytes)?;
+        self.store.put(&manifest.bytes)?;
+        Ok(Found {
+            bytes,
+            digest: manifest.layer,
+            manifest: Some(manifest.digest),
+            file: None,
+            pinned,
+            fetched,
+        })
+    }
+
+    /// Who vouches for it, of the keys that `verify` names. Signatures of a manifest are those that are kept; where none
+    /// are, or `fresh` ones are wanted, the registry's, which are kept then.
+    async fn vouched(
+        &self,
+        reference: &Reference,
+        found: &Found,
+        verify: &Verify,
+        fresh: bool,
+    ) -> Result<Vouched, NotLoaded> {
+        if verify.keys.is_empty() {
+            return Ok(Vouched::NotAsked);
+        }
+        let keys = Keys::read(&verify.keys)?;
+        let key = match (reference, &found.file, &found.manifest) {
+            (_, Some(file), _) => keys.of_file(file, &found.bytes)?,
+            (Reference::Oci(place), _, Some(manifest)) => {
+                let kept = if fresh { None } else { self.kept_signatures(manifest)? };
+                let all = match kept {
+                    Some(all) => all,
+                    None => self.fetched_signatures(place, manifest).await?,
+                };
+                keys.of_manifest(&reference.to_string(), manifest, &all)?
+            }
+            _ => return Err(not_local(reference)),
+        };
+        Ok(Vouched::Key(key))
+    }
+
+    fn kept_signatures(&self, manifest: &str) -> Result<Option<Vec<Signed>>, StoreError> {
+        let kept = self.store.signatures(manifest)?;
+        // One that can't be read is fetched again, as one that is not there.
+        Ok(kept
+            .and_then(|text| serde_json::from_slice(&text).ok())
+            .filter(|all: &Vec<Signed>| !all.is_empty()))
+    }
+
+    async fn fetched_signatures(&self, place: &OciReference, manifest: &str) -> Result<Vec<Signed>, NotLoaded> {
+        let all = Remote::new(place)?.signatures(manifest).await?;
+        let text = serde_json::to_string(&all)
+            .map_err(|error| NotLoaded::Failed(format!("guest oci:{place}: writing its signatures: {error}")))?;
+        self.store.put_signatures(manifest, &text)?;
+        Ok(all)
+    }
+
+    fn disagrees(&self, what: &str, pinned: &str) -> NotLoaded {
+        NotLoaded::NoGuest(NoGuest(format!(
+            "{what}, the lock file pins {pinned}; if this is what you want, run `{}`",
+            self.command()
+        )))
+    }
+
+    /// What an operator types to lock anew.
+    fn command(&self) -> String {
+        format!("trueup guest lock {}", self.config.display())
+    }
+}
+
+/// A guest that ships is in no lock and no store; whoever has a configuration knows that.
+fn not_local(reference: &Reference) -> NotLoaded {
+    NotLoaded::Failed(format!(
+        "guest {reference} ships with the host, and is pinned and kept by it"
+    ))
+}

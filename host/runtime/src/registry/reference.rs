@@ -1,0 +1,242 @@
+//! Which guest is meant: by name, by file, or by where a registry has it.
+//!
+//! Parses text and nothing else: whether there is such a guest is found out by those who load it.
+//!
+//! ```text
+//! builtin:lbaas@2 · lbaas@2        one that ships
+//! file:PATH · PATH                 a file; a folder of versions, the newest; FOLDER@VERSION, that one
+//! oci:HOST/REPO:TAG                what the tag means there
+//! oci:HOST/REPO@sha256:...         the manifest of that digest
+//! ```
+
+use std::fmt;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use super::NoGuest;
+use super::store::is_digest;
+use crate::config::GuestRef;
+
+/// Which guest is meant.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reference {
+    /// One that ships: name and version.
+    Builtin {
+        /// Its name.
+        name: String,
+        /// Its version.
+        version: String,
+    },
+    /// A file: a component, or a core module with wit-bindgen's type section. Or a folder of versions: the newest of them,
+    /// or with `@VERSION` after its name that one.
+    File(PathBuf),
+    /// In an OCI registry.
+    Oci(OciReference),
+}
+
+/// A guest in an OCI registry, by tag, by digest, or by both: then the digest counts.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct OciReference {
+    /// Host, and port where one is given.
+    pub host: String,
+    /// The repository there.
+    pub repository: String,
+    /// A name that may mean another guest tomorrow.
+    pub tag: Option<String>,
+    /// Of the manifest, so always the same guest.
+    pub digest: Option<String>,
+}
+
+impl Reference {
+    /// `lbaas` or `lbaas@2`: a bare name is version 1 for ever.
+    pub fn builtin(text: &str) -> Self {
+        let (name, version) = text.split_once('@').unwrap_or((text, "1"));
+        Self::Builtin {
+            name: name.to_owned(),
+            version: version.to_owned(),
+        }
+    }
+
+    /// What an operator types: any form of the configuration, and without `builtin:` and `file:` a name or a path, which has
+    /// a `/`, ends in `.wasm` or `.wat`, or is there. A relative path is relative to `folder`.
+    ///
+    /// # Errors
+    /// One line: what the text must be.
+    pub fn parse(text: &str, folder: &Path) -> Result<Self, NoGuest> {
+        let is_path = |text: &str| {
+            text.contains('/') || text.ends_with(".wasm") || text.ends_with(".wat") || folder.join(text).is_file()
+        };
+        match text.split_once(':') {
+            Some(("builtin", name)) if !name.is_empty() => Ok(Self::builtin(name)),
+            Some(("file", path)) if !path.is_empty() => Ok(Self::File(folder.join(path))),
+            Some(("oci", rest)) => OciReference::parse(rest)
+                .map(Self::Oci)
+                .map_err(|must| NoGuest(format!("`{text}` {must}"))),
+            Some(("builtin" | "file", _)) | None if text.is_empty() || text.ends_with(':') => Err(NoGuest(format!(
+                "`{text}` names no guest, must be `NAME@VERSION`, a file, or `oci:HOST/REPO:TAG`"
+            ))),
+            _ if is_path(text) => Ok(Self::File(folder.join(text))),
+            _ => Ok(Self::builtin(text)),
+        }
+    }
+}
+
+impl From<&GuestRef> for Reference {
+    fn from(reference: &GuestRef) -> Self {
+        match reference {
+            GuestRef::Builtin { name, version } => Self::Builtin {
+                name: name.clone(),
+                version: version.to_string(),
+            },
+            GuestRef::File(path) => Self::File(path.clone()),
+            GuestRef::Oci(reference) => Self::Oci(reference.clone()),
+        }
+    }
+}
+
+impl fmt::Display for Reference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Builtin { name, version } => write!(f, "builtin:{name}@{version}"),
+            Self::File(path) => write!(f, "file:{}", path.display()),
+            Self::Oci(reference) => write!(f, "oci:{reference}"),
+        }
+    }
+}
+
+impl OciReference {
+    /// Reads `HOST/REPO:TAG` or `HOST/REPO@sha256:...`. Nothing is filled in: a host or a tag that is not said is a mistake
+    /// more often than a wish.
+    ///
+    /// # Errors
+    /// What the text must be.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let must = "must be `oci:HOST/REPO:TAG` or `oci:HOST/REPO@sha256:DIGEST`";
+        let (host, rest) = text.split_once('/').ok_or(must)?;
+        if !(host == "localhost" || host.contains(['.', ':'])) {
+            return Err(format!(
+                "{must}, with a host such as `registry.example` or `localhost:5000`"
+            ));
+        }
+        if !rest.contains([':', '@']) {
+            return Err(format!("{must}: it has neither tag nor digest"));
+        }
+        let parsed = oci_client::Reference::try_from(text).map_err(|error| format!("{must}: {error}"))?;
+        if parsed.digest().is_some_and(|digest| !is_digest(digest)) {
+            return Err(format!("{must}, the digest in 64 lower-case hexadecimal digits"));
+        }
+        Ok(Self {
+            host: parsed.registry().to_owned(),
+            repository: parsed.repository().to_owned(),
+            tag: parsed.tag().map(str::to_owned),
+            digest: parsed.digest().map(str::to_owned),
+        })
+    }
+
+    /// The same place, by the digest of a manifest.
+    pub fn at_digest(&self, digest: &str) -> Self {
+        Self {
+            tag: None,
+            digest: Some(digest.to_owned()),
+            ..self.clone()
+        }
+    }
+
+    /// The same place, by a tag.
+    pub fn at_tag(&self, tag: &str) -> Self {
+        Self {
+            tag: Some(tag.to_owned()),
+            digest: None,
+            ..self.clone()
+        }
+    }
+
+    /// Whether the registry is on this machine: such a one is spoken to in plain HTTP, for nobody can listen.
+    pub(super) fn is_loopback(&self) -> bool {
+        let name = self.host.rsplit_once(':').map_or(self.host.as_str(), |(name, _)| name);
+        name == "localhost" || name.parse().is_ok_and(|address: IpAddr| address.is_loopback())
+    }
+}
+
+impl fmt::Display for OciReference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.host, self.repository)?;
+        if let Some(tag) = &self.tag {
+            write!(f, ":{tag}")?;
+        }
+        if let Some(digest) = &self.digest {
+            write!(f, "@{digest}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_operator_types_is_a_name_a_path_or_a_place_in_a_registry() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("there"), "").unwrap();
+        let at = |name: &str| format!("file:{}", folder.path().join(name).display());
+        for (typed, meant) in [
+            ("lbaas", "builtin:lbaas@1".to_owned()),
+            ("lbaas@2", "builtin:lbaas@2".to_owned()),
+            ("builtin:lbaas@2", "builtin:lbaas@2".to_owned()),
+            ("there", at("there")),
+            ("not-there.wasm", at("not-there.wasm")),
+            ("guests/", at("guests/")),
+            ("file:not-there", at("not-there")),
+            ("file:guests@2", at("guests@2")),
+            ("file:/opt/a:b", "file:/opt/a:b".to_owned()),
+            ("oci:localhost:5000/a/b:1.0", "oci:localhost:5000/a/b:1.0".to_owned()),
+        ] {
+            let reference = Reference::parse(typed, folder.path()).unwrap();
+            assert_eq!(reference.to_string(), meant, "{typed}");
+        }
+        for wrong in ["", "builtin:", "file:", "oci:", "oci:lbaas:1"] {
+            assert!(Reference::parse(wrong, folder.path()).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_place_in_a_registry_says_everything_itself() {
+        let digest = format!("sha256:{}", "0a".repeat(32));
+        for good in [
+            "registry.example/lbaas:2".to_owned(),
+            "localhost/lbaas:2".to_owned(),
+            format!("127.0.0.1:5000/team/lbaas@{digest}"),
+            format!("registry.example/lbaas:2@{digest}"),
+        ] {
+            assert_eq!(OciReference::parse(&good).unwrap().to_string(), good);
+        }
+        for (wrong, said) in [
+            ("lbaas:2", "must be `oci:HOST/REPO:TAG`"),
+            ("team/lbaas:2", "with a host such as"),
+            ("registry.example/lbaas", "neither tag nor digest"),
+            ("localhost:5000/lbaas", "neither tag nor digest"),
+            ("registry.example/Lbaas:2", "invalid reference format"),
+            ("registry.example/lbaas@sha256:12", "must be `oci:HOST/REPO:TAG`"),
+            (
+                &format!("registry.example/lbaas@sha256:{}", "0A".repeat(32)),
+                "lower-case",
+            ),
+            (
+                &format!("registry.example/lbaas@sha512:{}", "0a".repeat(64)),
+                "lower-case",
+            ),
+        ] {
+            let error = OciReference::parse(wrong).unwrap_err();
+            assert!(error.contains(said), "{wrong}: {error}");
+        }
+    }
+
+    #[test]
+    fn only_this_machine_is_spoken_to_without_tls() {
+        let is_loopback = |text: &str| OciReference::parse(text).unwrap().is_loopback();
+        assert!(is_loopback("localhost/a:1") && is_loopback("127.0.0.1:5000/a:1") && is_loopback("127.1.2.3/a:1"));
+        assert!(!is_loopback("localhost.example/a:1") && !is_loopback("10.0.0.1:5000/a:1"));
+    }
+}

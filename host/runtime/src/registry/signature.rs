@@ -1,0 +1,184 @@
+//! Whether a guest was signed by somebody whom the configuration names: signatures as cosign makes them with a key pair.
+//!
+//! ECDSA on P-256 with SHA-256, public keys as PEM, signatures in base64 of DER. The mathematics is RustCrypto's `p256`;
+//! here is only what is signed and by whom. Fetches nothing, and knows no certificates, transparency logs or time: a key
+//! that is named is believed until it is not named any more.
+//!
+//! ```text
+//! a file's bytes                    <- FILE.sig                       (`cosign sign-blob`)
+//! payload that names a manifest     <- annotation of the layer        (`cosign sign`)
+//! ```
+
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use p256::ecdsa::signature::Verifier as _;
+use p256::ecdsa::{Signature, VerifyingKey};
+use p256::pkcs8::DecodePublicKey as _;
+use serde::{Deserialize, Serialize};
+
+use super::NoGuest;
+
+/// A PEM file of a key has 200 bytes, a signature 100: a file above this is another file given by mistake.
+const SMALL_FILE_BYTES_MAX: u64 = 64 << 10;
+
+/// What `critical.type` of a payload must be.
+const PAYLOAD_TYPE: &str = "cosign container image signature";
+
+/// The keys of which any may have signed.
+#[derive(Debug)]
+pub(super) struct Keys(Vec<(PathBuf, VerifyingKey)>);
+
+/// A signature of a manifest, as a registry has it and the store keeps it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Signed {
+    /// What was signed: base64 of JSON that names the manifest.
+    pub(super) payload: String,
+    /// Base64 of DER.
+    pub(super) signature: String,
+}
+
+/// The part of a payload that counts.
+#[derive(Deserialize)]
+struct Payload {
+    critical: Critical,
+}
+
+#[derive(Deserialize)]
+struct Critical {
+    image: Image,
+    r#type: String,
+}
+
+#[derive(Deserialize)]
+struct Image {
+    #[serde(rename = "docker-manifest-digest")]
+    manifest: String,
+}
+
+impl Keys {
+    /// Reads public keys.
+    ///
+    /// # Errors
+    /// One line: which file is no such key.
+    pub(super) fn read(files: &[PathBuf]) -> Result<Self, NoGuest> {
+        let read = |file: &PathBuf| {
+            let wrong = |why: &dyn std::fmt::Display| NoGuest(format!("key {}: {why}", file.display()));
+            let text = read_small(file).map_err(|error| wrong(&error))?;
+            if text.contains("PRIVATE KEY") {
+                return Err(wrong(&"holds a private key, must be the public one (cosign.pub)"));
+            }
+            let key = VerifyingKey::from_public_key_pem(text.trim()).map_err(|error| {
+                wrong(&format_args!(
+                    "is no public key of ECDSA P-256 in PEM, as `cosign generate-key-pair` writes it: {error}"
+                ))
+            })?;
+            Ok((file.clone(), key))
+        };
+        files.iter().map(read).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Which key made a signature of these bytes; none where none of these did.
+    fn signer(&self, message: &[u8], signature: &str) -> Option<&Path> {
+        let der = STANDARD.decode(signature.trim()).ok()?;
+        let signature = Signature::from_der(&der).ok()?;
+        let (file, _) = self.0.iter().find(|(_, key)| key.verify(message, &signature).is_ok())?;
+        Some(file)
+    }
+
+    fn names(&self) -> String {
+        let names: Vec<String> = self.0.iter().map(|(file, _)| file.display().to_string()).collect();
+        names.join(", ")
+    }
+
+    /// Who signed a file's bytes, by the signature beside it.
+    ///
+    /// # Errors
+    /// One line: there is no signature, or it is by none of these keys.
+    pub(super) fn of_file(&self, file: &Path, bytes: &[u8]) -> Result<PathBuf, NoGuest> {
+        let beside = signature_file(file);
+        let wrong = |why: String| NoGuest(format!("guest {}: {why}", file.display()));
+        let signature = read_small(&beside).map_err(|error| {
+            wrong(format!(
+                "is not signed: {}: {error}; sign it with `cosign sign-blob --key cosign.key --output-signature {} {}`",
+                beside.display(),
+                beside.display(),
+                file.display(),
+            ))
+        })?;
+        let signer = self.signer(bytes, &signature);
+        signer.map(Path::to_owned).ok_or_else(|| {
+            wrong(format!(
+                "{} is no signature of these bytes by any of the keys: {}",
+                beside.display(),
+                self.names()
+            ))
+        })
+    }
+
+    /// Who signed a manifest, by the first signature of it that one of these keys made.
+    ///
+    /// # Errors
+    /// One line: there is no signature, none by these keys, or those are of other manifests.
+    pub(super) fn of_manifest(&self, reference: &str, manifest: &str, all: &[Signed]) -> Result<PathBuf, NoGuest> {
+        let mut wrong = None;
+        for signed in all {
+            let Ok(payload) = STANDARD.decode(&signed.payload) else {
+                continue;
+            };
+            let Some(key) = self.signer(&payload, &signed.signature) else {
+                continue;
+            };
+            match manifest_of(&payload) {
+                Ok(named) if named == manifest => return Ok(key.to_owned()),
+                Ok(other) => wrong = Some(format!("is of another manifest, {other}")),
+                Err(why) => wrong = Some(why),
+            }
+        }
+        let because = match (wrong, all.len()) {
+            (Some(why), _) => format!("its signature {why}"),
+            (None, 0) => "is not signed; sign it with `cosign sign --key cosign.key`".to_owned(),
+            (None, count) => format!("none of its {count} signatures is by any of the keys: {}", self.names()),
+        };
+        Err(NoGuest(format!("guest {reference} (manifest {manifest}): {because}")))
+    }
+}
+
+/// The signature of a file, beside it.
+pub(super) fn signature_file(file: &Path) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(".sig");
+    name.into()
+}
+
+fn manifest_of(payload: &[u8]) -> Result<String, String> {
+    let payload: Payload =
+        serde_json::from_slice(payload).map_err(|error| format!("is of something else than a manifest: {error}"))?;
+    if payload.critical.r#type == PAYLOAD_TYPE {
+        Ok(payload.critical.image.manifest)
+    } else {
+        Err(format!(
+            "is of the type {:?}, must be {PAYLOAD_TYPE:?}",
+            payload.critical.r#type
+        ))
+    }
+}
+
+fn read_small(file: &Path) -> Result<String, String> {
+    use std::io::Read as _;
+    let mut text = String::new();
+    std::fs::File::open(file)
+        .and_then(|opened| opened.take(SMALL_FILE_BYTES_MAX + 1).read_to_string(&mut text))
+        .map_err(|error| error.to_string())?;
+    if text.len() as u64 > SMALL_FILE_BYTES_MAX {
+        return Err(format!(
+            "longer than {SMALL_FILE_BYTES_MAX} bytes, so neither key nor signature"
+        ));
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+#[path = "signature_tests.rs"]
+mod tests;

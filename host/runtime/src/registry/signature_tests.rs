@@ -1,0 +1,237 @@
+//! Signatures as cosign and openssl make them, good ones and each kind of wrong one.
+#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+use std::process::Command;
+
+use p256::ecdsa::SigningKey;
+use p256::ecdsa::signature::Signer as _;
+use p256::pkcs8::{EncodePublicKey as _, LineEnding};
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::*;
+
+/// Two people's keys, each with its public half in a file.
+struct Desk {
+    folder: TempDir,
+}
+
+impl Desk {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, digit) in [("mine.pub", 1), ("yours.pub", 2)] {
+            let key = private(digit);
+            let text = key.verifying_key().to_public_key_pem(LineEnding::LF).unwrap();
+            std::fs::write(folder.path().join(name), text).unwrap();
+        }
+        Self { folder }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn keys(&self, names: &[&str]) -> Keys {
+        let files: Vec<PathBuf> = names.iter().map(|name| self.path(name)).collect();
+        Keys::read(&files).unwrap()
+    }
+
+    /// A file, signed by the owner of that key.
+    fn signed(&self, bytes: &[u8], digit: u8) -> PathBuf {
+        let file = self.path("guest.wasm");
+        std::fs::write(&file, bytes).unwrap();
+        std::fs::write(signature_file(&file), sign(bytes, digit)).unwrap();
+        file
+    }
+}
+
+fn private(digit: u8) -> SigningKey {
+    SigningKey::from_slice(&[digit; 32]).unwrap()
+}
+
+fn sign(bytes: &[u8], digit: u8) -> String {
+    let signature: Signature = private(digit).sign(bytes);
+    STANDARD.encode(signature.to_der())
+}
+
+fn digest(digit: char) -> String {
+    format!("sha256:{}", digit.to_string().repeat(64))
+}
+
+fn payload(manifest: &str, kind: &str) -> String {
+    json!({
+        "critical": {
+            "identity": {"docker-reference": "registry.example/lbaas"},
+            "image": {"docker-manifest-digest": manifest},
+            "type": kind,
+        },
+        "optional": null,
+    })
+    .to_string()
+}
+
+fn signed(payload: &str, digit: u8) -> Signed {
+    Signed {
+        payload: STANDARD.encode(payload),
+        signature: sign(payload.as_bytes(), digit),
+    }
+}
+
+#[test]
+fn any_of_the_keys_may_have_signed_a_file() {
+    let desk = Desk::new();
+    let file = desk.signed(b"a guest", 2);
+    let both = desk.keys(&["mine.pub", "yours.pub"]);
+    assert_eq!(both.of_file(&file, b"a guest").unwrap(), desk.path("yours.pub"));
+    let error = desk
+        .keys(&["mine.pub"])
+        .of_file(&file, b"a guest")
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("is no signature of these bytes by any of the keys") && error.contains("mine.pub"),
+        "{error}"
+    );
+    assert!(
+        both.of_file(&file, b"A guest").is_err(),
+        "one other byte is another guest"
+    );
+    for damage in ["", "no base64!", "AAAA", &sign(b"another", 2)] {
+        std::fs::write(signature_file(&file), damage).unwrap();
+        assert!(both.of_file(&file, b"a guest").is_err(), "{damage}");
+    }
+    std::fs::remove_file(signature_file(&file)).unwrap();
+    let error = both.of_file(&file, b"a guest").unwrap_err().to_string();
+    assert!(
+        error.contains("is not signed") && error.contains("cosign sign-blob"),
+        "{error}"
+    );
+}
+
+#[test]
+fn openssl_signs_what_we_take() {
+    let desk = Desk::new();
+    let bytes = b"signed by another program than ours";
+    let file = desk.path("guest.wasm");
+    std::fs::write(&file, bytes).unwrap();
+    let openssl = |args: &[&str]| {
+        let output = Command::new("openssl")
+            .args(args)
+            .current_dir(desk.folder.path())
+            .output()
+            .unwrap_or_else(|error| panic!("openssl: {error}: apt-get install openssl"));
+        assert!(
+            output.status.success(),
+            "{args:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        output.stdout
+    };
+    openssl(&[
+        "ecparam",
+        "-name",
+        "prime256v1",
+        "-genkey",
+        "-noout",
+        "-out",
+        "theirs.key",
+    ]);
+    openssl(&["ec", "-in", "theirs.key", "-pubout", "-out", "theirs.pub"]);
+    let keys = desk.keys(&["mine.pub", "theirs.pub"]);
+    // Half of all signatures have a high S: with sixteen both kinds are here, but for one time in 32,000.
+    for _ in 0..16 {
+        let der = openssl(&["dgst", "-sha256", "-sign", "theirs.key", "guest.wasm"]);
+        std::fs::write(signature_file(&file), STANDARD.encode(der)).unwrap();
+        assert_eq!(keys.of_file(&file, bytes).unwrap(), desk.path("theirs.pub"));
+    }
+    assert!(keys.of_file(&file, b"other bytes").is_err());
+}
+
+#[test]
+fn openssl_takes_what_cosign_would_write_for_our_key() {
+    // The other way round: the keys and signatures of these tests are what others understand by them.
+    let desk = Desk::new();
+    let file = desk.signed(b"a guest", 1);
+    let der = STANDARD
+        .decode(std::fs::read_to_string(signature_file(&file)).unwrap())
+        .unwrap();
+    std::fs::write(desk.path("der"), der).unwrap();
+    let output = Command::new("openssl")
+        .args([
+            "dgst",
+            "-sha256",
+            "-verify",
+            "mine.pub",
+            "-signature",
+            "der",
+            "guest.wasm",
+        ])
+        .current_dir(desk.folder.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn a_signature_of_a_manifest_counts_for_that_manifest_alone() {
+    let desk = Desk::new();
+    let keys = desk.keys(&["mine.pub"]);
+    let (this, other) = (digest('a'), digest('b'));
+    let good = signed(&payload(&this, PAYLOAD_TYPE), 1);
+    let foreign = signed(&payload(&this, PAYLOAD_TYPE), 2);
+    let of_other = signed(&payload(&other, PAYLOAD_TYPE), 1);
+    let of_else = signed(&payload(&this, "something else"), 1);
+    let no_payload = signed("{}", 1);
+    let forged = Signed {
+        payload: good.payload.clone(),
+        signature: of_other.signature.clone(),
+    };
+    let check = |all: &[&Signed]| {
+        let all: Vec<Signed> = all.iter().map(|signed| (*signed).clone()).collect();
+        keys.of_manifest("oci:a.b/c:1", &this, &all)
+            .map_err(|error| error.to_string())
+    };
+    assert_eq!(check(&[&good]).unwrap(), desk.path("mine.pub"));
+    assert_eq!(
+        check(&[&forged, &foreign, &of_other, &of_else, &no_payload, &good]).unwrap(),
+        desk.path("mine.pub"),
+        "others' signatures do not make a good one bad"
+    );
+    for (all, said) in [
+        (&[][..], "is not signed".to_owned()),
+        (
+            &[&foreign, &forged][..],
+            "none of its 2 signatures is by any of the keys".to_owned(),
+        ),
+        (&[&of_other][..], format!("is of another manifest, {other}")),
+        (&[&of_else][..], "is of the type \"something else\"".to_owned()),
+        (&[&no_payload][..], "is of something else than a manifest".to_owned()),
+    ] {
+        let error = check(all).unwrap_err();
+        assert!(error.contains(&said) && error.contains("oci:a.b/c:1"), "{error}");
+        assert_eq!(error.lines().count(), 1);
+    }
+}
+
+#[test]
+fn a_file_that_is_no_public_key_is_named() {
+    let desk = Desk::new();
+    std::fs::write(desk.path("text"), "no key").unwrap();
+    std::fs::write(desk.path("private"), "-----BEGIN ENCRYPTED SIGSTORE PRIVATE KEY-----\n").unwrap();
+    let p384 = "-----BEGIN PUBLIC KEY-----\nMHYwEAYHKoZIzj0CAQYFK4EEACIDYgAE\n-----END PUBLIC KEY-----\n";
+    std::fs::write(desk.path("curve"), p384).unwrap();
+    for (name, said) in [
+        ("nowhere", "No such file"),
+        ("text", "is no public key of ECDSA P-256 in PEM"),
+        ("private", "holds a private key, must be the public one"),
+        ("curve", "is no public key of ECDSA P-256 in PEM"),
+    ] {
+        let error = Keys::read(&[desk.path(name)]).unwrap_err().to_string();
+        assert!(
+            error.starts_with(&format!("key {}: ", desk.path(name).display())),
+            "{error}"
+        );
+        assert!(error.contains(said), "{error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+}

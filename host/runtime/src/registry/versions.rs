@@ -1,0 +1,247 @@
+//! A folder of versions of one guest: which file is the newest, and which is the one that was asked for.
+//!
+//! Name and version are what each component says of itself; file names mean nothing. Looks at metadata, compiles nothing.
+//!
+//! ```text
+//! guests/a.wasm  lbaas 1.9     file:guests        -> b.wasm
+//! guests/b.wasm  lbaas 1.10    file:guests@1.9    -> a.wasm
+//! ```
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::{NoGuest, read_guest};
+
+/// Each is read whole to find its version. More than this is a folder given by mistake.
+const VERSIONS_MAX: usize = 256;
+
+/// One file of a folder.
+struct Version {
+    file: PathBuf,
+    name: String,
+    text: String,
+    numbers: Vec<u64>,
+}
+
+/// The file that a path means: itself, or one of the folder that it names.
+///
+/// # Errors
+/// One line: why the folder has no such version, or is no folder of versions of one guest.
+pub(super) fn locate(path: &Path) -> Result<PathBuf, NoGuest> {
+    if path.is_dir() {
+        let newest = read_folder(path)?.pop();
+        return newest
+            .map(|version| version.file)
+            .ok_or_else(|| wrong(path, "holds no *.wasm, so no version of a guest"));
+    }
+    match folder_and_version(path) {
+        Some((folder, wanted)) if !path.exists() && folder.is_dir() => version_in(&folder, &wanted),
+        _ => Ok(path.to_owned()),
+    }
+}
+
+fn version_in(folder: &Path, wanted: &str) -> Result<PathBuf, NoGuest> {
+    let versions = read_folder(folder)?;
+    let Some(numbers) = numbers(wanted) else {
+        return Err(wrong(
+            folder,
+            &format!("`{wanted}` is no version, must be dotted numbers such as 1.10"),
+        ));
+    };
+    if let Some(found) = versions.iter().find(|version| version.numbers == numbers) {
+        return Ok(found.file.clone());
+    }
+    let all: Vec<&str> = versions.iter().map(|version| version.text.as_str()).collect();
+    let there = if all.is_empty() {
+        "it holds no *.wasm".to_owned()
+    } else {
+        format!("there are: {}", all.join(", "))
+    };
+    Err(wrong(folder, &format!("has no version {wanted}; {there}")))
+}
+
+/// `DIR@V`, taken apart.
+fn folder_and_version(path: &Path) -> Option<(PathBuf, String)> {
+    let (folder, version) = path.file_name()?.to_str()?.rsplit_once('@')?;
+    Some((path.with_file_name(folder), version.to_owned()))
+}
+
+/// All versions, ascending.
+fn read_folder(folder: &Path) -> Result<Vec<Version>, NoGuest> {
+    let unreadable = |error: std::io::Error| wrong(folder, &format!("can't be read: {error}"));
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).map_err(unreadable)? {
+        let file = entry.map_err(unreadable)?.path();
+        if file.extension().is_some_and(|extension| extension == "wasm") {
+            files.push(file);
+        }
+    }
+    if files.len() > VERSIONS_MAX {
+        let what = format!(
+            "holds {} *.wasm, at most {VERSIONS_MAX} versions are looked at",
+            files.len()
+        );
+        return Err(wrong(folder, &what));
+    }
+    files.sort();
+    let mut versions = files.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    versions.sort_by(|left, right| {
+        left.numbers
+            .cmp(&right.numbers)
+            .then_with(|| left.file.cmp(&right.file))
+    });
+    for (left, right) in versions.iter().zip(versions.iter().skip(1)) {
+        let both = format!("{} and {}", left.file.display(), right.file.display());
+        if left.name != right.name {
+            let what = format!(
+                "holds two guests, must hold versions of one: {both} are `{}` and `{}`",
+                left.name, right.name
+            );
+            return Err(wrong(folder, &what));
+        }
+        if left.numbers == right.numbers {
+            return Err(wrong(folder, &format!("holds version {} twice: {both}", right.text)));
+        }
+    }
+    Ok(versions)
+}
+
+fn read(file: PathBuf) -> Result<Version, NoGuest> {
+    let bytes = read_guest(&file)?;
+    let named = |what: &str| NoGuest(format!("guest {}: {what}", file.display()));
+    let payload = wasm_metadata::Payload::from_binary(&bytes)
+        .map_err(|error| named(&format!("not WebAssembly: {}", super::one_line(&format!("{error:#}")))))?;
+    let metadata = payload.metadata();
+    let (Some(name), Some(version)) = (metadata.name.clone(), metadata.version.as_ref()) else {
+        return Err(named(
+            "says no name and version of itself, which a folder of versions needs: add them with `wasm-tools metadata add`",
+        ));
+    };
+    let text = version.to_string();
+    let numbers = numbers(&text).ok_or_else(|| {
+        named(&format!(
+            "its version is `{text}`, must be dotted numbers such as 1.10 in a folder of versions"
+        ))
+    })?;
+    Ok(Version {
+        file,
+        name,
+        text,
+        numbers,
+    })
+}
+
+/// `1.10` is above `1.9`, and `1.0` the same as `1`.
+fn numbers(text: &str) -> Option<Vec<u64>> {
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let parts = text.split('.');
+    let mut numbers: Vec<u64> = parts
+        .map(|part| is_number(part).then(|| part.parse().ok()).flatten())
+        .collect::<Option<_>>()?;
+    while numbers.len() > 1 && numbers.last() == Some(&0) {
+        numbers.pop();
+    }
+    Some(numbers)
+}
+
+fn wrong(folder: &Path, what: &str) -> NoGuest {
+    NoGuest(format!("folder of guests {}: {what}", folder.display()))
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+mod tests {
+    use super::*;
+
+    /// An empty component that says who it is.
+    fn component(name: Option<&str>, version: Option<&str>) -> Vec<u8> {
+        let bytes = wat::parse_str("(component)").unwrap();
+        let mut add = wasm_metadata::AddMetadata::default();
+        if let Some(name) = name {
+            add.name = wasm_metadata::AddMetadataField::Set(name.to_owned());
+        }
+        if let Some(version) = version {
+            add.version = wasm_metadata::AddMetadataField::Set(wasm_metadata::Version::new(version.to_owned()));
+        }
+        add.to_wasm(&bytes).unwrap()
+    }
+
+    fn folder(files: &[(&str, Option<&str>, Option<&str>)]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        for (file, name, version) in files {
+            fs::write(folder.path().join(file), component(*name, *version)).unwrap();
+        }
+        folder
+    }
+
+    fn at(folder: &tempfile::TempDir, version: &str) -> Result<String, String> {
+        let path = PathBuf::from(format!("{}{version}", folder.path().display()));
+        let file = locate(&path).map_err(|error| error.to_string())?;
+        Ok(file.file_name().unwrap().to_str().unwrap().to_owned())
+    }
+
+    #[test]
+    fn the_newest_is_found_by_number_and_not_by_file_name() {
+        let folder = folder(&[
+            ("a.wasm", Some("lbaas"), Some("1.10")),
+            ("b.wasm", Some("lbaas"), Some("1.9.3")),
+            ("c.wasm", Some("lbaas"), Some("1.0")),
+            ("notes.txt", None, None),
+        ]);
+        assert_eq!(at(&folder, "").unwrap(), "a.wasm");
+        assert_eq!(at(&folder, "@1.9.3").unwrap(), "b.wasm");
+        assert_eq!(at(&folder, "@1").unwrap(), "c.wasm", "1 and 1.0 are one version");
+        let error = at(&folder, "@2").unwrap_err();
+        assert!(
+            error.contains("has no version 2; there are: 1.0, 1.9.3, 1.10"),
+            "{error}"
+        );
+        let error = at(&folder, "@latest").unwrap_err();
+        assert!(error.contains("`latest` is no version"), "{error}");
+    }
+
+    #[test]
+    fn a_folder_that_is_none_of_versions_is_one_line() {
+        for (files, said) in [
+            (&[][..], "holds no *.wasm"),
+            (
+                &[
+                    ("a.wasm", Some("lbaas"), Some("1")),
+                    ("b.wasm", Some("lbaas"), Some("1.0")),
+                ][..],
+                "holds version 1.0 twice: ",
+            ),
+            (
+                &[
+                    ("a.wasm", Some("lbaas"), Some("1")),
+                    ("b.wasm", Some("ipam"), Some("2")),
+                ][..],
+                "are `lbaas` and `ipam`",
+            ),
+            (&[("a.wasm", Some("lbaas"), None)][..], "says no name and version"),
+            (&[("a.wasm", None, Some("1"))][..], "says no name and version"),
+            (
+                &[("a.wasm", Some("lbaas"), Some("1.0-rc1"))][..],
+                "its version is `1.0-rc1`",
+            ),
+        ] {
+            let error = at(&folder(files), "").unwrap_err();
+            assert!(error.contains(said), "{said}: {error}");
+            assert_eq!(error.lines().count(), 1);
+        }
+        let text = folder(&[]);
+        fs::write(text.path().join("a.wasm"), "no module").unwrap();
+        assert!(at(&text, "").unwrap_err().contains("a.wasm: not WebAssembly"));
+    }
+
+    #[test]
+    fn a_file_is_itself_whatever_its_name() {
+        let folder = folder(&[("lbaas@2", None, None)]);
+        assert_eq!(at(&folder, "/lbaas@2").unwrap(), "lbaas@2");
+        assert_eq!(
+            at(&folder, "/nothing@2").unwrap(),
+            "nothing@2",
+            "whoever opens it says that it is not there"
+        );
+    }
+}
