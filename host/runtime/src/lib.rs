@@ -9,6 +9,7 @@
 
 pub mod config;
 pub mod guests;
+pub mod infer;
 pub mod instance;
 pub mod ipam;
 pub mod plan;

@@ -135,7 +135,7 @@ fn cut(text: &str, max: usize) -> String {
 }
 
 /// When a call began, in UTC.
-fn time(at_ms: u64) -> String {
+pub(super) fn time(at_ms: u64) -> String {
     let at = i64::try_from(at_ms)
         .ok()
         .and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());

@@ -10,6 +10,7 @@
 //! ```
 
 mod files;
+pub(crate) mod granted;
 mod instances;
 mod interrupt;
 mod known;
@@ -179,7 +180,7 @@ async fn run(
     // Both tell from this one task, and nothing waits while it tells.
     let tell = RefCell::new(tell);
     let tell = |event: Event| (tell.borrow_mut())(event);
-    let ground = Ground::new(config)?;
+    let ground = Ground::new(config)?.audited(config)?;
     let pods = match &config.ipam {
         Some(ipam) => Some(Pods::new(config, ipam, &ground, registry, extent).await?),
         None => None,

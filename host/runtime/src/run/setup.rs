@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use trueup_capabilities::audit::Audit;
 use trueup_capabilities::bindings::host::metrics::Label;
 use trueup_capabilities::checkpoint::{OpenError, Store, database, file, json_file, simulated};
 use trueup_capabilities::clock::SystemClock;
@@ -17,6 +18,7 @@ use trueup_capabilities::lbaas::server::SimulatedEngine;
 use trueup_capabilities::lbaas::simulated::Simulated;
 use trueup_capabilities::lbaas::{Api, State};
 use trueup_capabilities::metrics::{HOST, Line, Registry as Metrics};
+use trueup_capabilities::quota::Quotas;
 use trueup_capabilities::random::Seeded;
 use trueup_capabilities::{Backends, Host};
 use trueup_engine::{Engine, Options as EngineOptions};
@@ -59,6 +61,10 @@ pub struct Ground {
     pub metrics: Arc<Metrics>,
     /// The recordings that are open.
     pub files: Files,
+    /// How often guests asked.
+    pub quotas: Arc<Quotas>,
+    /// Where refusals and management actions are written down; none: nothing is, as in a plan.
+    pub audit: Option<Arc<Audit>>,
 }
 
 impl Ground {
@@ -75,7 +81,19 @@ impl Ground {
             engine: Engine::new(&options).map_err(SetupError::misused)?,
             metrics: Arc::default(),
             files: Files::new(OPEN_FILES_MAX),
+            quotas: Arc::default(),
+            audit: None,
         })
+    }
+
+    /// The same, with the audit log of the state folder open: for whoever has the lock of that folder.
+    ///
+    /// # Errors
+    /// Where it can't be read or written.
+    pub fn audited(mut self, config: &Config) -> Result<Self, SetupError> {
+        let audit = Audit::open(&config.state_dir.join("audit")).map_err(SetupError::failed)?;
+        self.audit = Some(Arc::new(audit));
+        Ok(self)
     }
 
     /// Loads a guest, and has it accept its settings.
@@ -133,6 +151,10 @@ pub struct Setup {
     pub metrics: Arc<Metrics>,
     /// The simulated Engine that was started for this run.
     pub simulated_engine: Option<SimulatedEngine>,
+    /// Those of the ground.
+    pub quotas: Arc<Quotas>,
+    /// That of the ground.
+    pub audit: Option<Arc<Audit>>,
 }
 
 impl Setup {
@@ -157,6 +179,8 @@ impl Setup {
             anexia,
             metrics: Arc::clone(&ground.metrics),
             simulated_engine,
+            quotas: Arc::clone(&ground.quotas),
+            audit: ground.audit.clone(),
         })
     }
 
@@ -166,6 +190,8 @@ impl Setup {
             random: Arc::new(Seeded::new(seed, stream_of(key))),
             metrics: Arc::clone(&self.metrics),
             lbaas: Some(Arc::clone(&self.api)),
+            quotas: Arc::clone(&self.quotas),
+            audit: self.audit.clone(),
             ..Backends::default()
         }
     }
@@ -261,6 +287,8 @@ impl Addresses {
                 socket: ipam.runtime_socket.clone(),
                 ..remote::Settings::default()
             }))),
+            quotas: Arc::clone(&ground.quotas),
+            audit: ground.audit.clone(),
             ..Backends::default()
         };
         Ok(Self { instances, backends })

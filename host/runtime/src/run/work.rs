@@ -14,6 +14,7 @@ use trueup_controller::Outcome;
 use trueup_journal::{Journal, JournalError};
 
 use super::files;
+use super::granted;
 use super::instances::{self, Instances, OpenError};
 use super::interrupt::{Interrupt, InterruptibleClock, Sleepers};
 use super::known::{KnownKeys, Places};
@@ -128,6 +129,8 @@ struct Work<'a> {
     interrupt: Arc<Interrupt>,
     live: Option<Live>,
     effects: Effects,
+    /// The call is to remove all of it.
+    removing: bool,
 }
 
 /// Does the job to its end.
@@ -147,6 +150,7 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, backends: Backends) -> Do
         interrupt,
         live,
         effects: Effects::default(),
+        removing: false,
     };
     let mut in_service = Vec::new();
     let end = match work.all(desired, places, moved, &mut in_service).await {
@@ -221,7 +225,10 @@ impl Work<'_> {
     /// Removes every object under `uid` on these load balancers.
     async fn remove(&mut self, uid: &str, on: Vec<String>) -> Result<(), Trouble> {
         let removal = adapter::removal(&self.key, uid, on.clone(), &self.shared.settings);
-        self.reconcile(&removal).await?;
+        self.removing = true;
+        let removed = self.reconcile(&removal).await;
+        self.removing = false;
+        removed?;
         let key = self.key.to_string();
         self.known(|known| known.forget(&key, uid, &on))
     }
@@ -232,6 +239,9 @@ impl Work<'_> {
     }
 
     async fn reconcile(&mut self, desired: &Desired) -> Result<Report, Trouble> {
+        let instances = &self.shared.instances;
+        let identity = instances.identity(&self.key.to_string());
+        granted::check(&identity, &instances.grants, &self.backends, &desired.load_balancers)?;
         self.call("reconciliation.reconcile", desired).await
     }
 
@@ -247,6 +257,7 @@ impl Work<'_> {
                 () = self.interrupt.reached() => return Err(Trouble::Interrupted),
             },
         };
+        live.instance.host_mut().removing(self.removing);
         let before = live.instance.host().meter.effects;
         let answer = tokio::select! {
             biased;
