@@ -24,7 +24,8 @@ pub const CAPABILITIES: [&str; 3] = ["checkpoint", "cri", "lbaas"];
 #[serde(transparent)]
 pub struct Grants(BTreeMap<String, Grant>);
 
-/// What is granted of one capability; each list holds identifiers, or `*` for everything.
+/// What is granted of one capability; each list holds identifiers, or `*` for everything. Quotas that are absent limit
+/// nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Grant {
@@ -32,6 +33,16 @@ pub struct Grant {
     pub read: BTreeSet<String>,
     /// What may be changed.
     pub write: BTreeSet<String>,
+    /// So many questions the guest may ask within a minute, all its instances together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub calls_per_minute: Option<u32>,
+    /// Of `lbaas`: so many objects one call may destroy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub destroy_max: Option<u32>,
+    /// Of `lbaas`: so much of the objects that a call has seen it may destroy, in percent. Does not hold for a call whose
+    /// desired state is that nothing is left.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub destroy_percent: Option<u8>,
 }
 
 /// Reading or changing.
@@ -63,6 +74,7 @@ impl Grants {
         let all = Grant {
             read: [EVERYTHING.to_owned()].into(),
             write: [EVERYTHING.to_owned()].into(),
+            ..Grant::default()
         };
         Self(
             CAPABILITIES
@@ -70,6 +82,16 @@ impl Grants {
                 .map(|&capability| (capability.to_owned(), all.clone()))
                 .collect(),
         )
+    }
+
+    /// What is granted of `capability`; none: nothing.
+    pub fn grant(&self, capability: &str) -> Option<&Grant> {
+        self.0.get(capability)
+    }
+
+    /// Everything that is granted, by capability.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Grant)> {
+        self.0.iter().map(|(capability, grant)| (capability.as_str(), grant))
     }
 
     /// True where `scope` may be accessed in this way.
@@ -90,7 +112,7 @@ impl Grants {
     }
 
     fn scopes(&self, capability: &str, access: Access) -> Option<&BTreeSet<String>> {
-        let grant = self.0.get(capability)?;
+        let grant = self.grant(capability)?;
         Some(match access {
             Access::Read => &grant.read,
             Access::Write => &grant.write,

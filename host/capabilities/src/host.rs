@@ -9,17 +9,20 @@ use std::time::Instant;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
-use trueup_journal::{Refusal, Tape, TapeError};
+use trueup_journal::{Journal, Refusal, Tape, TapeError};
 
+use crate::audit::Audit;
 use crate::bindings::host::{clock, log, metrics, random, timers};
 use crate::checkpoint;
 use crate::clock::{Clock, SystemClock};
 use crate::cri;
 use crate::grants::Grants;
+use crate::guard::{Guard, Refused};
 use crate::lbaas;
 use crate::log::{Log, TracingLog};
 use crate::meter::{CHANGES_MAX, Change, Limits, Meter};
 use crate::metrics::{HOST, Line, Registry};
+use crate::quota::{Blast, Quotas};
 use crate::random::{Random, Seeded};
 use crate::size::AnswerSize;
 use crate::timers::Timers;
@@ -54,6 +57,10 @@ pub struct Backends {
     pub checkpoint: Option<Arc<dyn checkpoint::Store>>,
     /// The container runtime; none: every call answers an error.
     pub sandboxes: Option<Arc<dyn cri::Runtime>>,
+    /// How often guests asked: one for all instances of all guests of a host.
+    pub quotas: Arc<Quotas>,
+    /// Where refusals are written down; none: they are counted and logged alone.
+    pub audit: Option<Arc<Audit>>,
 }
 
 impl Default for Backends {
@@ -67,6 +74,8 @@ impl Default for Backends {
             lbaas: None,
             checkpoint: None,
             sandboxes: None,
+            quotas: Arc::default(),
+            audit: None,
         }
     }
 }
@@ -88,6 +97,9 @@ pub struct Host {
     /// What was created and destroyed since somebody took it, in order; at most [`CHANGES_MAX`].
     pub changes: Vec<Change>,
     pub(crate) owners: lbaas::Owners,
+    pub(crate) blast: Blast,
+    pub(crate) refused: Refused,
+    pub(crate) removing: bool,
 }
 
 /// Why the host ended a call at a question. The instance is gone then.
@@ -120,7 +132,16 @@ impl Host {
             timers: Timers::default(),
             changes: Vec::new(),
             owners: lbaas::Owners::default(),
+            blast: Blast::default(),
+            refused: Refused::default(),
+            removing: false,
         }
+    }
+
+    /// Says whether the desired state of the next calls is that nothing is left. Then all may be destroyed, and the limit
+    /// `destroy_percent` does not hold; `destroy_max` does. False until it is said.
+    pub fn removing(&mut self, removing: bool) {
+        self.removing = removing;
     }
 
     /// A call of the guest begins: the meter counts anew, and the tape has the call. A replay has it already.
@@ -129,6 +150,7 @@ impl Host {
     /// Where the tape can't record it; then the call must not be made.
     pub fn begin_call(&mut self, at_ms: u64, name: &str, args: &RawValue) -> Result<(), TapeError> {
         self.begin_unrecorded_call();
+        self.refused.begin(self.tape.journal().map(Journal::next_n));
         if self.tape.is_replay() {
             Ok(())
         } else {
@@ -140,6 +162,8 @@ impl Host {
     pub fn begin_unrecorded_call(&mut self) {
         self.meter.begin_call();
         self.owners.clear();
+        self.blast.clear();
+        self.refused.begin(None);
     }
 
     /// Keeps what a call changed.
@@ -169,27 +193,15 @@ impl Host {
         self.backends.metrics.take(HOST, name, &labels, Line::CounterAdd(1));
     }
 
-    /// A grant did not cover a call: counted, and said to the guest; the first of a call is logged with the guest's digest.
-    pub(crate) fn refusal(
-        identity: &Identity,
-        metrics: &Registry,
-        owners: &mut lbaas::Owners,
-        call: &str,
-        what: &str,
-    ) -> String {
-        let label = |key: &str, value: &str| metrics::Label {
-            key: key.to_owned(),
-            value: value.to_owned(),
+    /// What the question of a capability needs: the tape and the meter, and apart from them what decides about it.
+    pub(crate) fn apart(&mut self) -> (&mut Tape, &mut Meter, Guard<'_>) {
+        let guard = Guard {
+            identity: &self.identity,
+            grants: &self.grants,
+            backends: &self.backends,
+            refused: &mut self.refused,
         };
-        let labels = [label("guest", &identity.guest), label("call", call)];
-        metrics.take(HOST, "trueup_access_denied_total", &labels, Line::CounterAdd(1));
-        if owners.is_first_refusal() {
-            tracing::warn!(
-                guest = %identity.guest, version = %identity.version, digest = %identity.digest, instance = %identity.instance,
-                call, "access denied: {what}; further refusals of this call are counted, not logged",
-            );
-        }
-        what.to_owned()
+        (&mut self.tape, &mut self.meter, guard)
     }
 }
 

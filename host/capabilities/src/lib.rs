@@ -4,21 +4,25 @@
 //! backends that answer. Knows nothing of guests, instances or configuration files.
 //!
 //! ```text
-//! guest -> Host (limits, tape, grant) -> backend: real or simulated
+//! guest -> Host (limits, tape, guard: grant and quota) -> backend: real or simulated
+//!                                   \-> audit
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod audit;
 pub mod bindings;
 pub mod checkpoint;
 pub mod clock;
 pub mod cri;
 pub mod faults;
 pub mod grants;
+pub mod guard;
 pub mod host;
 pub mod lbaas;
 pub mod log;
 pub mod meter;
 pub mod metrics;
+pub mod quota;
 pub mod random;
 pub mod size;
 pub mod timers;

@@ -11,6 +11,7 @@ pub mod config;
 pub mod control;
 pub mod gate;
 pub mod guests;
+pub mod infer;
 pub mod instance;
 pub mod ipam;
 pub mod plan;

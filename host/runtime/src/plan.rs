@@ -21,6 +21,7 @@ use crate::guests::lbaas::adapter::{self, Key};
 use crate::guests::lbaas::{self, Desired, Error as Reconciliation, Report};
 use crate::instance::{Instance, Start};
 use crate::registry::Registry;
+use crate::run::granted;
 use crate::run::wishes::Wishes;
 use crate::run::work::describe;
 use crate::run::{Ground, KnownKeys, Setup, SetupError, nothing_there};
@@ -137,7 +138,7 @@ pub async fn plan(config: &Config, registry: &Registry, orphans: bool) -> Result
     };
     let Source::Manifests(folder) = &lbaas.source;
     let snapshot = manifests::load(folder).map_err(SetupError::misused)?;
-    let ground = Ground::new(config, registry)?.read_only();
+    let ground = Ground::new(config, registry)?;
     let setup = Setup::new(config, lbaas, &ground).await?;
     let mut wishes = Wishes::new(lbaas.adapter.clone(), &config.state_dir).map_err(SetupError::misused)?;
     let known = KnownKeys::load(&config.state_dir.join("keys").join(lbaas::NAME)).map_err(SetupError::misused)?;
@@ -190,10 +191,13 @@ pub async fn plan(config: &Config, registry: &Registry, orphans: bool) -> Result
 }
 
 /// What a run would call for: what is left under old UIDs goes, then what should be, then what is left elsewhere.
-fn calls(wishes: &Wishes, known: &KnownKeys, key: &Key, desired: Option<Desired>) -> Vec<Desired> {
+fn calls(wishes: &Wishes, known: &KnownKeys, key: &Key, desired: Option<Desired>) -> Vec<Call> {
     let (mut before, mut after) = (Vec::new(), Vec::new());
     for (uid, on) in known.places(&key.to_string()) {
-        let removal = |on: Vec<String>| adapter::removal(key, &uid, on, wishes.settings());
+        let removal = |on: Vec<String>| Call {
+            desired: adapter::removal(key, &uid, on, wishes.settings()),
+            removing: true,
+        };
         match &desired {
             _ if wishes.owner(&uid).is_some_and(|owner| owner != key) => {}
             Some(desired) if desired.service_uid == uid => {
@@ -206,7 +210,18 @@ fn calls(wishes: &Wishes, known: &KnownKeys, key: &Key, desired: Option<Desired>
             _ => before.push(removal(on.into_iter().collect())),
         }
     }
+    let desired = desired.map(|desired| Call {
+        desired,
+        removing: false,
+    });
     before.into_iter().chain(desired).chain(after).collect()
+}
+
+/// One reconcile of a run.
+struct Call {
+    desired: Desired,
+    /// It is to leave nothing.
+    removing: bool,
 }
 
 async fn find_orphans(setup: &Setup, load_balancers: &[String]) -> Result<Vec<Orphan>, SetupError> {
@@ -230,7 +245,7 @@ struct Outcome {
 }
 
 /// Runs the guest's decision for one key. The grants are the real ones: what a run would be refused, a plan is too.
-async fn plan_key(setup: &Setup, config: &Config, key: &Key, calls: &[Desired]) -> Outcome {
+async fn plan_key(setup: &Setup, config: &Config, key: &Key, calls: &[Call]) -> Outcome {
     let failed = |error: String| Outcome {
         writes: Vec::new(),
         error: Some(error),
@@ -263,10 +278,16 @@ async fn plan_key(setup: &Setup, config: &Config, key: &Key, calls: &[Desired]) 
         Err((_, error)) => return failed(error.to_string()),
     };
     let mut error = None;
-    for desired in calls {
+    for Call { desired, removing } in calls {
         #[derive(Serialize)]
         struct Args<'a> {
             desired: &'a Desired,
+        }
+        let host = instance.host_mut();
+        host.removing(*removing);
+        if let Err(refused) = granted::check(&host.identity, &host.grants, &host.backends, &desired.load_balancers) {
+            error = Some(refused);
+            break;
         }
         let Ok(args) = to_raw_value(&Args { desired }) else {
             return failed("the wish is no JSON".to_owned());

@@ -1,52 +1,22 @@
-//! What a guest's `store` calls go through: the grant, then the tape, then the store.
-
-use std::sync::Arc;
+//! What a guest's `store` calls go through: the tape, then quota and grant, then the store.
 
 use serde::Serialize;
 
 use super::{Error, Saved, Store};
 use crate::bindings::checkpoint::store;
-use crate::grants::{Access, Grants, OWN};
-use crate::host::{Host, Identity, ask};
-use crate::lbaas::Owners;
-use crate::metrics::Registry;
+use crate::grants::{Access, OWN};
+use crate::guard::Guard;
+use crate::host::{Host, ask};
 
-/// What a question needs beside the tape: borrowed apart from it.
-struct Door<'a> {
-    identity: &'a Identity,
-    grants: &'a Grants,
-    metrics: &'a Registry,
-    owners: &'a mut Owners,
-    store: Option<&'a Arc<dyn Store>>,
-}
-
-impl<'a> Door<'a> {
-    fn store(self, call: &str, access: Access) -> Result<&'a dyn Store, Error> {
-        if !self.grants.allow("checkpoint", access, OWN) {
-            let what = format!("no grant to {access} its own checkpoint");
-            return Err(Error::AccessDenied(Host::refusal(
-                self.identity,
-                self.metrics,
-                self.owners,
-                call,
-                &what,
-            )));
-        }
-        let store = self.store.map(AsRef::as_ref);
+impl<'a> Guard<'a> {
+    /// The store, where this question may be asked.
+    fn store(mut self, call: &str, access: Access) -> Result<&'a dyn Store, Error> {
+        let what = || format!("no grant to {access} its own checkpoint");
+        self.count(call, "checkpoint", 1)
+            .and_then(|()| self.check(call, "checkpoint", access, OWN, what))
+            .map_err(Error::AccessDenied)?;
+        let store = self.backends.checkpoint.as_deref();
         store.ok_or_else(|| Error::Unavailable("this host has no checkpoint storage for this guest".to_owned()))
-    }
-}
-
-impl Host {
-    fn checkpoint(&mut self) -> (&mut trueup_journal::Tape, &mut crate::meter::Meter, Door<'_>) {
-        let door = Door {
-            identity: &self.identity,
-            grants: &self.grants,
-            metrics: &self.backends.metrics,
-            owners: &mut self.owners,
-            store: self.backends.checkpoint.as_ref(),
-        };
-        (&mut self.tape, &mut self.meter, door)
     }
 }
 
@@ -56,9 +26,9 @@ impl store::Host for Host {
         struct Args<'a> {
             data: &'a str,
         }
-        let (tape, meter, door) = self.checkpoint();
+        let (tape, meter, guard) = self.apart();
         ask(tape, meter, "store.checkpoint", &Args { data: &data }, async || {
-            door.store("store.checkpoint", Access::Write)?.checkpoint(&data).await
+            guard.store("store.checkpoint", Access::Write)?.checkpoint(&data).await
         })
         .await
     }
@@ -68,9 +38,9 @@ impl store::Host for Host {
         struct Args<'a> {
             entry: &'a str,
         }
-        let (tape, meter, door) = self.checkpoint();
+        let (tape, meter, guard) = self.apart();
         ask(tape, meter, "store.append", &Args { entry: &entry }, async || {
-            door.store("store.append", Access::Write)?.append(&entry).await
+            guard.store("store.append", Access::Write)?.append(&entry).await
         })
         .await
     }
@@ -78,9 +48,9 @@ impl store::Host for Host {
     async fn restore(&mut self) -> wasmtime::Result<Result<Option<Saved>, Error>> {
         #[derive(Serialize)]
         struct Args {}
-        let (tape, meter, door) = self.checkpoint();
+        let (tape, meter, guard) = self.apart();
         ask(tape, meter, "store.restore", &Args {}, async || {
-            door.store("store.restore", Access::Read)?.restore().await
+            guard.store("store.restore", Access::Read)?.restore().await
         })
         .await
     }

@@ -1,4 +1,4 @@
-//! What a guest's `sandboxes` calls go through: the grant, then the tape, then the runtime.
+//! What a guest's `sandboxes` calls go through: the tape, then quota and grant, then the runtime.
 
 use serde::Serialize;
 
@@ -11,23 +11,15 @@ impl sandboxes::Host for Host {
     async fn list_running(&mut self) -> wasmtime::Result<Result<Vec<Sandbox>, String>> {
         #[derive(Serialize)]
         struct Args {}
-        let Self {
-            identity,
-            tape,
-            grants,
-            backends,
-            meter,
-            owners,
-            ..
-        } = self;
+        let (tape, meter, mut guard) = self.apart();
         let call = "sandboxes.list-running";
         ask(tape, meter, call, &Args {}, async || {
-            if !grants.allow("cri", Access::Read, SANDBOXES) {
-                let what = "no grant to read the container runtime's sandboxes";
-                let what = Self::refusal(identity, &backends.metrics, owners, call, what);
-                return Err(format!("access denied: {what}"));
-            }
-            match &backends.sandboxes {
+            let what = || "no grant to read the container runtime's sandboxes".to_owned();
+            let allowed = guard
+                .count(call, "cri", 1)
+                .and_then(|()| guard.check(call, "cri", Access::Read, SANDBOXES, what));
+            allowed.map_err(|what| format!("access denied: {what}"))?;
+            match &guard.backends.sandboxes {
                 Some(runtime) => runtime.list_running().await,
                 None => Err("this host has no container runtime for this guest; configure `[backend.cri]`".to_owned()),
             }

@@ -1,4 +1,4 @@
-//! The import `trueup:lbaas/api`: checks the grant, then asks the backend; the tape has both.
+//! The import `trueup:lbaas/api`: checks quotas and the grant, then asks the backend; the tape has the answer of either.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -8,74 +8,107 @@ use serde::Serialize;
 use super::owners::{Owners, Parent, parent, referred};
 use super::{Api, Error, Object, ObjectRef, Spec, State};
 use crate::bindings::lbaas::{api, types};
-use crate::grants::{Access, Grants};
-use crate::host::{Host, Identity, ask};
+use crate::grants::{Access, EVERYTHING, Grant, Grants};
+use crate::guard::Guard;
+use crate::host::{Host, ask};
 use crate::meter::Change;
-use crate::metrics::Registry;
+use crate::quota::Blast;
+
+/// The capability's name in grants.
+const LBAAS: &str = "lbaas";
 
 /// What a question needs beside the tape: borrowed apart from it.
 struct Door<'a> {
-    identity: &'a Identity,
-    grants: &'a Grants,
-    metrics: &'a Registry,
+    guard: Guard<'a>,
     owners: &'a mut Owners,
-    api: Option<&'a Arc<dyn Api>>,
+    blast: &'a mut Blast,
+    removing: bool,
 }
 
 impl<'a> Door<'a> {
     fn api(&self) -> Result<&'a Arc<dyn Api>, Error> {
-        self.api.ok_or_else(|| {
+        self.guard.backends.lbaas.as_ref().ok_or_else(|| {
             Error::Unavailable("this host has no backend for lbaas; configure `[backend.lbaas]`".to_owned())
         })
     }
 
-    fn denied(&mut self, call: &str, what: String) -> Error {
-        Error::AccessDenied(Host::refusal(self.identity, self.metrics, self.owners, call, &what))
+    fn grants(&self) -> &'a Grants {
+        self.guard.grants
+    }
+
+    fn grant(&self) -> Option<&'a Grant> {
+        self.grants().grant(LBAAS)
+    }
+
+    /// Counts the question, and refuses it with all its entries where the guest asks too often.
+    fn count(&mut self, call: &str, entries: usize) -> Result<(), Error> {
+        self.guard.count(call, LBAAS, entries).map_err(Error::AccessDenied)
     }
 
     fn check(&mut self, call: &str, access: Access, load_balancer: &str) -> Result<(), Error> {
-        if self.grants.allow("lbaas", access, load_balancer) {
+        let what = || format!("no grant to {access} load balancer `{load_balancer}`");
+        self.guard
+            .check(call, LBAAS, access, load_balancer, what)
+            .map_err(Error::AccessDenied)
+    }
+
+    /// Refuses where nothing is granted in this way, whichever load balancer it would be.
+    fn check_some(&mut self, call: &str, access: Access) -> Result<(), Error> {
+        if self.grants().allow_some(LBAAS, access) {
             return Ok(());
         }
-        Err(self.denied(call, format!("no grant to {access} load balancer `{load_balancer}`")))
+        let what = format!("no grant to {access} any load balancer");
+        Err(Error::AccessDenied(self.guard.refuse(call, EVERYTHING, what, 1)))
+    }
+
+    /// Refuses to destroy these, all of them, where that would be above a limit of this call. Nothing was sent then, and
+    /// nobody was asked whose they are: entries without a grant count too.
+    fn check_blast(&mut self, call: &str, refs: &[ObjectRef]) -> Result<(), Error> {
+        if !self.grants().allow_some(LBAAS, Access::Write) {
+            // Nothing will be destroyed; that is the refusal to give.
+            return Ok(());
+        }
+        match self.blast.above(self.grant(), refs, self.removing) {
+            None => Ok(()),
+            Some(above) => {
+                let told = self.guard.refuse(call, above.limit, above.what, refs.len());
+                Err(Error::AccessDenied(told))
+            }
+        }
     }
 
     /// Finds out the load balancer behind `from` and checks the grant for it.
     async fn check_owner(&mut self, call: &str, access: Access, from: Parent) -> Result<(), Error> {
-        if self.grants.allow_all("lbaas", access) {
+        if self.grants().allow_all(LBAAS, access) {
             return Ok(());
         }
-        if !self.grants.allow_some("lbaas", access) {
-            return Err(self.denied(call, format!("no grant to {access} any load balancer")));
-        }
+        self.check_some(call, access)?;
         let api = self.api()?;
         let load_balancer = self.owners.load_balancer(from, api.as_ref()).await?;
         self.check(call, access, &load_balancer)
     }
 
     fn see<'o>(&mut self, access: Access, objects: impl IntoIterator<Item = &'o Object>) {
-        if !self.grants.allow_all("lbaas", access) {
+        if !self.grants().allow_all(LBAAS, access) {
             objects.into_iter().for_each(|object| self.owners.see(object));
         }
     }
 
     /// The tagged resources of the load balancers that may be read; others are not this guest's to see.
     async fn list(&mut self, tag: &str) -> Result<Vec<Object>, Error> {
-        if !self.grants.allow_some("lbaas", Access::Read) {
-            return Err(self.denied("api.list-tagged", "no grant to read any load balancer".to_owned()));
-        }
+        self.check_some("api.list-tagged", Access::Read)?;
         let api = self.api()?;
         let listed = api.list_tagged(tag).await?;
         // Writes ask for the owner too: what this list shows need not be read again for them.
         self.see(Access::Write, &listed);
-        if self.grants.allow_all("lbaas", Access::Read) {
+        if self.grants().allow_all(LBAAS, Access::Read) {
             return Ok(listed);
         }
         self.see(Access::Read, &listed);
         let mut readable = Vec::with_capacity(listed.len());
         for object in listed {
             match self.owners.load_balancer(parent(&object.spec), api.as_ref()).await {
-                Ok(load_balancer) if self.grants.allow("lbaas", Access::Read, &load_balancer) => readable.push(object),
+                Ok(load_balancer) if self.grants().allow(LBAAS, Access::Read, &load_balancer) => readable.push(object),
                 // A parent that is gone or has no load balancer: nobody is granted that.
                 Ok(_) | Err(Error::NotFound) => {}
                 Err(error) => return Err(error),
@@ -99,7 +132,7 @@ impl<'a> Door<'a> {
                 refusals: vec![Some(error); entries.len()],
             };
         }
-        if self.grants.allow_all("lbaas", access) {
+        if self.grants().allow_all(LBAAS, access) {
             return Sifted {
                 call,
                 granted: Cow::Borrowed(entries),
@@ -160,12 +193,17 @@ impl<T: Clone> Sifted<'_, T> {
 
 impl Host {
     fn lbaas(&mut self) -> (&mut trueup_journal::Tape, &mut crate::meter::Meter, Door<'_>) {
-        let door = Door {
+        let guard = Guard {
             identity: &self.identity,
             grants: &self.grants,
-            metrics: &self.backends.metrics,
+            backends: &self.backends,
+            refused: &mut self.refused,
+        };
+        let door = Door {
+            guard,
             owners: &mut self.owners,
-            api: self.backends.lbaas.as_ref(),
+            blast: &mut self.blast,
+            removing: self.removing,
         };
         (&mut self.tape, &mut self.meter, door)
     }
@@ -174,6 +212,11 @@ impl Host {
 #[derive(Serialize)]
 struct Refs<'a> {
     refs: &'a [ObjectRef],
+}
+
+/// A list that is refused whole: each entry is.
+fn all<R>(entries: usize, refusal: &Error) -> Vec<Result<R, Error>> {
+    (0..entries).map(|_| Err(refusal.clone())).collect()
 }
 
 fn succeeded<R>(answers: &[Result<R, Error>]) -> u64 {
@@ -201,6 +244,7 @@ impl api::Host for Host {
                 identifier: &identifier,
             },
             async || {
+                door.count("api.load-balancer", 1)?;
                 door.check("api.load-balancer", Access::Read, &identifier)?;
                 door.api()?.load_balancer(&identifier).await
             },
@@ -215,7 +259,10 @@ impl api::Host for Host {
         }
         let (tape, meter, mut door) = self.lbaas();
         ask(tape, meter, "api.list-tagged", &Args { tag: &tag }, async || {
-            door.list(&tag).await
+            door.count("api.list-tagged", 1)?;
+            let listed = door.list(&tag).await?;
+            door.blast.see(door.grant(), &listed);
+            Ok(listed)
         })
         .await
     }
@@ -223,12 +270,17 @@ impl api::Host for Host {
     async fn get(&mut self, refs: Vec<ObjectRef>) -> wasmtime::Result<Vec<Result<Object, Error>>> {
         let (tape, meter, mut door) = self.lbaas();
         ask(tape, meter, "api.get", &Refs { refs: &refs }, async || {
+            if let Err(refusal) = door.count("api.get", refs.len()) {
+                return all(refs.len(), &refusal);
+            }
             let sifted = door.sift("api.get", Access::Read, &refs, of_ref).await;
             let answers = match sifted.question(&door) {
                 Some((api, refs)) => Some(api.get(refs).await),
                 None => None,
             };
-            sifted.answer(answers)
+            let answers = sifted.answer(answers);
+            door.blast.see(door.grant(), answers.iter().flatten());
+            answers
         })
         .await
     }
@@ -249,6 +301,9 @@ impl api::Host for Host {
                 tags: &tags,
             },
             async || {
+                if let Err(refusal) = door.count("api.create", specs.len()) {
+                    return all(specs.len(), &refusal);
+                }
                 let sifted = door.sift("api.create", Access::Write, &specs, referred).await;
                 let answers = match sifted.question(&door) {
                     Some((api, specs)) => Some(api.create(specs, &tags).await),
@@ -256,6 +311,7 @@ impl api::Host for Host {
                 };
                 let answers = sifted.answer(answers);
                 door.see(Access::Write, answers.iter().flatten());
+                door.blast.see(door.grant(), answers.iter().flatten());
                 answers
             },
         )
@@ -272,6 +328,9 @@ impl api::Host for Host {
     async fn reset(&mut self, refs: Vec<ObjectRef>) -> wasmtime::Result<Vec<Result<(), Error>>> {
         let (tape, meter, mut door) = self.lbaas();
         ask(tape, meter, "api.reset", &Refs { refs: &refs }, async || {
+            if let Err(refusal) = door.count("api.reset", refs.len()) {
+                return all(refs.len(), &refusal);
+            }
             let sifted = door.sift("api.reset", Access::Write, &refs, of_ref).await;
             let answers = match sifted.question(&door) {
                 Some((api, refs)) => Some(api.reset(refs).await),
@@ -285,7 +344,13 @@ impl api::Host for Host {
     async fn destroy(&mut self, refs: Vec<ObjectRef>) -> wasmtime::Result<Vec<Result<(), Error>>> {
         let (tape, meter, mut door) = self.lbaas();
         let answers = ask(tape, meter, "api.destroy", &Refs { refs: &refs }, async || {
-            let sifted = door.sift("api.destroy", Access::Write, &refs, of_ref).await;
+            let call = "api.destroy";
+            let counted = door.count(call, refs.len());
+            if let Err(refusal) = counted.and_then(|()| door.check_blast(call, &refs)) {
+                return all(refs.len(), &refusal);
+            }
+            let sifted = door.sift(call, Access::Write, &refs, of_ref).await;
+            door.blast.send(door.grant(), &sifted.granted);
             let answers = match sifted.question(&door) {
                 Some((api, refs)) => Some(api.destroy(refs).await),
                 None => None,

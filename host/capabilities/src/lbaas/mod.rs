@@ -10,6 +10,7 @@ pub mod simulated;
 pub use crate::bindings::lbaas::api::Error;
 pub use crate::bindings::lbaas::types::{Backend, Bind, Frontend, Kind, Mode, Object, ObjectRef, Server, Spec, State};
 pub(crate) use owners::Owners;
+pub use owners::{Parent, parent, referred};
 
 use crate::Answer;
 

@@ -11,25 +11,20 @@ use super::{Api, Error, Kind, Object, ObjectRef, Spec};
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
     parents: BTreeMap<(u8, String), Parent>,
-    /// Whether the running call was refused something already.
-    refused: bool,
 }
 
+/// What a resource belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Parent {
+pub enum Parent {
+    /// A load balancer, by its identifier; empty where a frontend has none.
     LoadBalancer(String),
+    /// Another resource, which leads there.
     Resource(Kind, String),
 }
 
 impl Owners {
     pub(crate) fn clear(&mut self) {
         self.parents.clear();
-        self.refused = false;
-    }
-
-    /// True once a call.
-    pub(crate) fn is_first_refusal(&mut self) -> bool {
-        !std::mem::replace(&mut self.refused, true)
     }
 
     pub(crate) fn see(&mut self, object: &Object) {
@@ -69,7 +64,7 @@ impl Owners {
 }
 
 /// Everything that a new resource would refer to: its owner, and for a frontend the backend that it leads to.
-pub(crate) fn referred(spec: &Spec) -> Vec<Parent> {
+pub fn referred(spec: &Spec) -> Vec<Parent> {
     let mut all = vec![parent(spec)];
     if let Spec::Frontend(frontend) = spec
         && !frontend.default_backend.is_empty()
@@ -79,7 +74,8 @@ pub(crate) fn referred(spec: &Spec) -> Vec<Parent> {
     all
 }
 
-pub(crate) fn parent(spec: &Spec) -> Parent {
+/// What a resource of this specification belongs to.
+pub fn parent(spec: &Spec) -> Parent {
     match spec {
         Spec::Backend(backend) => Parent::LoadBalancer(backend.load_balancer.clone()),
         Spec::Frontend(frontend) => Parent::LoadBalancer(frontend.load_balancer.clone()),

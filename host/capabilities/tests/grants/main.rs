@@ -28,6 +28,7 @@ fn grants(read: &[&str], write: &[&str]) -> Grants {
             Grant {
                 read: scopes(read),
                 write: scopes(write),
+                ..Grant::default()
             },
         )]
         .into(),

@@ -1,7 +1,9 @@
 //! The commands, one file each: its arguments and one `exec`.
 
+mod audit;
 mod checkpoint;
 mod completions;
+mod grants;
 mod guest;
 mod ipam;
 mod journal;
@@ -68,6 +70,12 @@ enum Command {
     /// Looks at what guests have stored, copies it, brings an earlier checkpoint back.
     #[command(subcommand)]
     Checkpoint(checkpoint::Command),
+    /// Shows what was refused to guests and done about them, and checks that nobody changed it.
+    #[command(subcommand)]
+    Audit(audit::Command),
+    /// Works out what a guest is to be granted.
+    #[command(subcommand)]
+    Grants(grants::Command),
     /// Starts simulated servers, for trying and testing.
     #[command(subcommand)]
     Sim(sim::Command),
@@ -86,6 +94,8 @@ pub(crate) fn exec(cli: Cli) -> Ending {
         Command::Guest(command) => guest::exec(command, output),
         Command::Ipam(command) => ipam::exec(command, output),
         Command::Checkpoint(command) => checkpoint::exec(command, output),
+        Command::Audit(command) => audit::exec(command, output),
+        Command::Grants(command) => grants::exec(command, output),
         Command::Sim(command) => sim::exec(command),
         Command::Completions(args) => completions::exec(args),
     }

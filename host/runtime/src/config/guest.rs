@@ -301,13 +301,32 @@ impl Verify {
 }
 
 fn read_grants(mut section: Section<'_>) -> Grants {
+    /// Each is remembered for a minute, in 8 bytes: a million are 8 MiB, and more than any backend answers.
+    const CALLS_PER_MINUTE: RangeInclusive<u32> = 1..=1_000_000;
+    /// None at all is allowed: such a guest creates and resets. A million is more than one call can destroy.
+    const DESTROY_MAX: RangeInclusive<u32> = 0..=1_000_000;
+    /// Nothing at all is `destroy_max = 0`; all of it is no limit, and may be said.
+    const DESTROY_PERCENT: RangeInclusive<u8> = 1..=100;
     let mut by_capability = BTreeMap::new();
     for capability in CAPABILITIES {
         let mut grant = section.section(capability);
-        let granted = Grant {
+        let mut granted = Grant {
             read: read_scopes(&mut grant, capability, "read"),
             write: read_scopes(&mut grant, capability, "write"),
+            calls_per_minute: grant.optional_whole("calls_per_minute", CALLS_PER_MINUTE),
+            ..Grant::default()
         };
+        if capability == "lbaas" {
+            granted.destroy_max = grant.optional_whole("destroy_max", DESTROY_MAX);
+            granted.destroy_percent = grant.optional_whole("destroy_percent", DESTROY_PERCENT);
+        } else {
+            for key in ["destroy_max", "destroy_percent"] {
+                grant.refuse(
+                    key,
+                    format_args!("is a limit of lbaas alone: {capability} destroys nothing"),
+                );
+            }
+        }
         if grant.is_present() {
             by_capability.insert(capability.to_owned(), granted);
         }

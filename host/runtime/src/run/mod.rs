@@ -12,6 +12,7 @@
 pub(crate) mod active;
 mod cycles;
 pub(crate) mod files;
+pub(crate) mod granted;
 mod instances;
 mod interrupt;
 mod known;
@@ -97,7 +98,7 @@ pub enum Event {
         journal: PathBuf,
     },
     /// Another version of a guest is active, or was to be.
-    Guest(crate::swap::Event),
+    Guest(swap::Event),
     /// Something about pod addresses.
     Ipam(ipam::Event),
 }
@@ -202,7 +203,7 @@ async fn run(
     // Both tell from this one task, and nothing waits while it tells.
     let tell = RefCell::new(tell);
     let tell = |event: Event| (tell.borrow_mut())(event);
-    let ground = Ground::new(config, registry)?;
+    let ground = Ground::new(config, registry)?.with_state(config)?;
     let (fall_back, wanted) = mpsc::unbounded_channel();
     let mut management = Management::new(fall_back);
     let pods = match &config.ipam {

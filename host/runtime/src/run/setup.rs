@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use trueup_capabilities::audit::Audit;
 use trueup_capabilities::bindings::host::metrics::Label;
 use trueup_capabilities::checkpoint::{OpenError, Store, database, file, json_file, simulated};
 use trueup_capabilities::clock::SystemClock;
@@ -17,6 +18,7 @@ use trueup_capabilities::lbaas::server::SimulatedEngine;
 use trueup_capabilities::lbaas::simulated::Simulated;
 use trueup_capabilities::lbaas::{Api, State};
 use trueup_capabilities::metrics::{HOST, Line, Registry as Metrics};
+use trueup_capabilities::quota::Quotas;
 use trueup_capabilities::random::Seeded;
 use trueup_capabilities::{Backends, Host};
 use trueup_engine::{Engine, Options as EngineOptions};
@@ -64,6 +66,10 @@ pub struct Ground {
     guests: Guests,
     /// Whether the state folder is this process's to write: a plan's is not.
     writes: bool,
+    /// How often guests asked.
+    pub quotas: Arc<Quotas>,
+    /// Where refusals and management actions are written down; none: nothing is, as in a plan.
+    pub audit: Option<Arc<Audit>>,
 }
 
 impl Ground {
@@ -82,14 +88,21 @@ impl Ground {
             engine,
             metrics: Arc::default(),
             files: Files::new(OPEN_FILES_MAX),
-            writes: true,
+            writes: false,
+            quotas: Arc::default(),
+            audit: None,
         })
     }
 
-    /// The same, for whoever changes nothing in the state folder.
-    #[must_use]
-    pub fn read_only(self) -> Self {
-        Self { writes: false, ..self }
+    /// The same for whoever has the lock of the state folder: with its audit log open, and its guests' revisions to write.
+    ///
+    /// # Errors
+    /// Where the audit log can't be read or written.
+    pub fn with_state(mut self, config: &Config) -> Result<Self, SetupError> {
+        let audit = Audit::open(&config.state_dir.join("audit")).map_err(SetupError::failed)?;
+        self.audit = Some(Arc::new(audit));
+        self.writes = true;
+        Ok(self)
     }
 
     pub(crate) fn guests(&self) -> &Guests {
@@ -161,6 +174,10 @@ pub struct Setup {
     pub metrics: Arc<Metrics>,
     /// The simulated Engine that was started for this run.
     pub simulated_engine: Option<SimulatedEngine>,
+    /// Those of the ground.
+    pub quotas: Arc<Quotas>,
+    /// That of the ground.
+    pub audit: Option<Arc<Audit>>,
 }
 
 impl Setup {
@@ -191,6 +208,8 @@ impl Setup {
             anexia,
             metrics: Arc::clone(&ground.metrics),
             simulated_engine,
+            quotas: Arc::clone(&ground.quotas),
+            audit: ground.audit.clone(),
         })
     }
 
@@ -200,6 +219,8 @@ impl Setup {
             random: Arc::new(Seeded::new(seed, stream_of(key))),
             metrics: Arc::clone(&self.metrics),
             lbaas: Some(Arc::clone(&self.api)),
+            quotas: Arc::clone(&self.quotas),
+            audit: self.audit.clone(),
             ..Backends::default()
         }
     }
@@ -298,6 +319,8 @@ impl Addresses {
                 socket: ipam.runtime_socket.clone(),
                 ..remote::Settings::default()
             }))),
+            quotas: Arc::clone(&ground.quotas),
+            audit: ground.audit.clone(),
             ..Backends::default()
         };
         Ok(Self {

@@ -16,6 +16,7 @@ use trueup_journal::{Journal, JournalError};
 
 use super::files;
 use super::active::Active;
+use super::granted;
 use super::instances::{self, Instances, OpenError};
 use super::interrupt::{Interrupt, InterruptibleClock, Sleepers};
 use super::known::{KnownKeys, Places};
@@ -144,6 +145,8 @@ struct Work<'a> {
     live: Option<Live>,
     effects: Effects,
     changes: Vec<Change>,
+    /// The call is to remove all of it.
+    removing: bool,
 }
 
 /// Does the job to its end.
@@ -164,6 +167,7 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, backends: Backends) -> Do
         live,
         effects: Effects::default(),
         changes: Vec::new(),
+        removing: false,
     };
     let mut in_service = Vec::new();
     let end = match work.all(desired, places, moved, &mut in_service).await {
@@ -240,7 +244,10 @@ impl Work<'_> {
     /// Removes every object under `uid` on these load balancers.
     async fn remove(&mut self, uid: &str, on: Vec<String>) -> Result<(), Trouble> {
         let removal = adapter::removal(&self.key, uid, on.clone(), &self.shared.settings);
-        self.reconcile(&removal).await?;
+        self.removing = true;
+        let removed = self.reconcile(&removal).await;
+        self.removing = false;
+        removed?;
         let key = self.key.to_string();
         self.known(|known| known.forget(&key, uid, &on))
     }
@@ -251,6 +258,9 @@ impl Work<'_> {
     }
 
     async fn reconcile(&mut self, desired: &Desired) -> Result<Report, Trouble> {
+        let instances = &self.shared.active.instances();
+        let identity = instances.identity(&self.key.to_string());
+        granted::check(&identity, &instances.grants, &self.backends, &desired.load_balancers)?;
         self.call("reconciliation.reconcile", desired).await
     }
 
@@ -267,6 +277,7 @@ impl Work<'_> {
             },
         };
         live = self.brought_up_to_date(live).await?;
+        live.instance.host_mut().removing(self.removing);
         let before = live.instance.host().meter.effects;
         let key = self.key.to_string();
         let answer = tokio::select! {
@@ -281,7 +292,7 @@ impl Work<'_> {
         let Some(answer) = answer else {
             instances::cancel(
                 live.instance,
-                "ended while it slept: the host stops, or there is a newer input",
+                "ended while it slept: the host stops, or there is a newer input or version",
             );
             return Err(Trouble::Interrupted);
         };

@@ -1,0 +1,139 @@
+//! One line of an audit log, and the hash that chains it to the line before.
+//!
+//! ```text
+//! {"n":7,"at_ms":...,...,"outcome":"...","prev":"<hash of line 6>","hash":"<hash of this line>"}
+//! \________________ SHA-256 of these bytes is `hash` ___________/
+//! ```
+//!
+//! The hash is of the line's bytes up to the comma before `"hash"`, so anyone can make it again:
+//! `sed -n 8p 0.jsonl | sed 's/,"hash":"[0-9a-f]*"}$//' | tr -d '\n' | sha256sum`.
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+/// `prev` of the first line of all: there is none before it.
+pub(super) const NO_HASH: &str = "0000000000000000000000000000000000000000000000000000000000000000";
+
+const BEFORE_HASH: &str = r#","hash":""#;
+const AFTER_HASH: &str = r#""}"#;
+
+/// A longer text is cut: identifiers come from guests, and may be as long as an answer.
+const TEXT_BYTES_MAX: usize = 1 << 10;
+
+/// What a line is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Something was refused to a guest.
+    Refused,
+    /// An operator, or the host by a rule that the operator gave, did something about a guest.
+    Managed,
+    /// The host found the log damaged when it opened it, and began a new file.
+    Broken,
+}
+
+/// One line. What a line does not have (a management action has no decision) is empty, and not written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Line {
+    /// Its number: counts up by one from 0, through all files.
+    pub n: u64,
+    /// When, in milliseconds since the Unix epoch, by the host's clock.
+    pub at_ms: u64,
+    /// What it is about.
+    pub kind: Kind,
+    /// Name of the guest.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub guest: String,
+    /// Version of the guest.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub version: String,
+    /// `sha256:` and the digest of the guest's component.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub digest: String,
+    /// The key of the instance, such as `default/web`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub instance: String,
+    /// `guest/instance#n`: the call in which it was refused, `n` being its entry in the journal; without `#n` where the call
+    /// is no entry, since it was not made or is not recorded.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub decision: String,
+    /// What was asked, such as `api.create`; or what was done, such as `swap`.
+    pub call: String,
+    /// What it was to touch: a load balancer, a quota's key; or what a management action was about.
+    pub scope: String,
+    /// What came of it, on one line.
+    pub outcome: String,
+    /// The hash of the line before. Of a [`Kind::Broken`] line: the SHA-256 of the whole file before, as it was found.
+    pub prev: String,
+    /// The hash of this line. Not among the bytes that are hashed.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub hash: String,
+}
+
+impl Line {
+    /// The bytes of the line, newline included, with the hash filled in.
+    ///
+    /// # Errors
+    /// Never in practice: all is text and numbers.
+    pub(super) fn seal(&mut self) -> Result<Vec<u8>, serde_json::Error> {
+        let Self {
+            guest,
+            version,
+            digest,
+            instance,
+            decision,
+            call,
+            scope,
+            outcome,
+            ..
+        } = self;
+        for text in [guest, version, digest, instance, decision, call, scope, outcome] {
+            cut(text);
+        }
+        self.hash.clear();
+        let mut bytes = serde_json::to_vec(self)?;
+        bytes.pop();
+        self.hash = sha256(&bytes);
+        for part in [BEFORE_HASH, &self.hash, AFTER_HASH, "\n"] {
+            bytes.extend_from_slice(part.as_bytes());
+        }
+        Ok(bytes)
+    }
+
+    /// Reads a line without its newline; the error says what is wrong with it.
+    pub(super) fn open(bytes: &[u8]) -> Result<Self, String> {
+        let not_sealed = || "does not end in `,\"hash\":\"` and 64 hexadecimal digits".to_owned();
+        let body = bytes.strip_suffix(AFTER_HASH.as_bytes()).ok_or_else(not_sealed)?;
+        let at = body.len().checked_sub(NO_HASH.len()).ok_or_else(not_sealed)?;
+        let (body, hash) = body.split_at_checked(at).ok_or_else(not_sealed)?;
+        let body = body.strip_suffix(BEFORE_HASH.as_bytes()).ok_or_else(not_sealed)?;
+        if hash != sha256(body).as_bytes() {
+            return Err("was edited: its hash is not that of its text".to_owned());
+        }
+        serde_json::from_slice(bytes).map_err(|error| format!("is no line of an audit log: {error}"))
+    }
+}
+
+/// SHA-256 in 64 lower-case hexadecimal digits.
+pub(super) fn sha256(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    let mut text = String::with_capacity(NO_HASH.len());
+    for byte in Sha256::digest(bytes) {
+        // Writing to a String can't fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+fn cut(text: &mut String) {
+    const MORE: &str = "...";
+    if text.len() > TEXT_BYTES_MAX {
+        let mut end = TEXT_BYTES_MAX - MORE.len();
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        text.push_str(MORE);
+    }
+}

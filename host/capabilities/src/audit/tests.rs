@@ -1,0 +1,352 @@
+//! What an audit log keeps, what a crash may do to it, and that nothing else can be done to it unseen.
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    reason = "a test fails where it stands"
+)]
+
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::*;
+
+fn guest() -> Identity {
+    Identity {
+        guest: "lbaas".into(),
+        version: "1".into(),
+        digest: "sha256:ab".into(),
+        instance: "default/web".into(),
+    }
+}
+
+/// Small enough for two or three lines.
+const SMALL: u64 = 1200;
+
+/// Writes so many lines more.
+fn write(folder: &Path, lines: u64) {
+    let audit = Audit::open_with(folder, SMALL).unwrap();
+    for n in 0..lines {
+        audit
+            .refused(
+                n,
+                &guest(),
+                Some(n),
+                "api.create",
+                "lb-2",
+                "access denied: \"no\"\n grant",
+            )
+            .unwrap();
+    }
+}
+
+fn log(lines: u64) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path(), lines);
+    folder
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    segments(folder).unwrap().into_iter().map(|file| file.name).collect()
+}
+
+fn problems(folder: &Path) -> Vec<String> {
+    let verdict = verify(folder).unwrap();
+    verdict.problems.iter().map(ToString::to_string).collect()
+}
+
+fn read_all(folder: &Path) -> Vec<Line> {
+    let mut lines = Vec::new();
+    walk(folder, |line| lines.push(line)).unwrap();
+    lines
+}
+
+#[test]
+fn what_is_written_is_read_again_through_all_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let empty = Audit::open(folder.path()).unwrap();
+    assert!(verify(folder.path()).unwrap().is_whole(), "a log without lines");
+    empty
+        .managed(
+            5,
+            &Identity {
+                instance: String::new(),
+                ..guest()
+            },
+            "swap",
+            "lbaas@2",
+            "done",
+        )
+        .unwrap();
+    drop(empty);
+    write(folder.path(), 3);
+    write(folder.path(), 3);
+    let verdict = verify(folder.path()).unwrap();
+    assert!(verdict.is_whole(), "{verdict:?}");
+    assert_eq!((verdict.lines, verdict.files), (7, names(folder.path()).len()));
+    assert!(verdict.files > 2, "{:?}", names(folder.path()));
+
+    let lines = read_all(folder.path());
+    assert_eq!(
+        lines.iter().map(|line| line.n).collect::<Vec<_>>(),
+        (0..7).collect::<Vec<_>>()
+    );
+    assert_eq!(
+        (lines[0].kind, lines[0].call.as_str(), lines[0].scope.as_str()),
+        (Kind::Managed, "swap", "lbaas@2")
+    );
+    assert_eq!((lines[0].decision.as_str(), lines[0].instance.as_str()), ("", ""));
+    assert_eq!(lines[0].prev, NO_HASH);
+    assert_eq!(lines[3].decision, "lbaas/default/web#2");
+    assert_eq!(
+        (lines[3].kind, lines[3].at_ms, lines[3].digest.as_str()),
+        (Kind::Refused, 2, "sha256:ab")
+    );
+    assert!(lines.windows(2).all(|pair| pair[1].prev == pair[0].hash));
+}
+
+#[test]
+fn the_hash_is_of_the_bytes_before_it() {
+    let folder = log(1);
+    let text = fs::read_to_string(folder.path().join("0.jsonl")).unwrap();
+    let (hashed, hash) = text.trim_end().rsplit_once(",\"hash\":").unwrap();
+    assert_eq!(format!("\"{}\"}}", sha256(hashed.as_bytes())), hash);
+}
+
+#[test]
+fn a_text_of_a_guest_takes_no_more_than_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let audit = Audit::open(folder.path()).unwrap();
+    audit
+        .refused(0, &guest(), None, "api.get", &"ä".repeat(1 << 20), "no")
+        .unwrap();
+    let [line] = <[Line; 1]>::try_from(read_all(folder.path())).unwrap();
+    assert!(line.scope.ends_with("ä...") && line.scope.len() <= 1024);
+    assert_eq!(line.decision, "lbaas/default/web");
+}
+
+#[test]
+fn a_torn_line_is_cut_off_and_the_log_goes_on() {
+    for written in [1, 3] {
+        let folder = log(written);
+        let newest = segments(folder.path()).unwrap().pop().unwrap();
+        let whole = fs::read(&newest.path).unwrap();
+        let next = Line {
+            prev: NO_HASH.into(),
+            ..line_of(Kind::Refused, 0, &guest(), "c", "s", "o")
+        }
+        .seal()
+        .unwrap();
+        // All of it but the newline is torn, too: nobody was told that it is there.
+        for torn in [1, 40, next.len() - 1] {
+            fs::write(&newest.path, [&whole, &next[..torn]].concat()).unwrap();
+            assert_eq!(
+                problems(folder.path()),
+                [format!("`{}` ends in a torn line of {torn} bytes", newest.name)]
+            );
+            drop(Audit::open(folder.path()).unwrap());
+            assert_eq!(fs::read(&newest.path).unwrap(), whole);
+            assert_eq!(problems(folder.path()), [""; 0]);
+        }
+        write(folder.path(), 1);
+        assert_eq!(verify(folder.path()).unwrap().lines, written + 1);
+        assert_eq!(problems(folder.path()), [""; 0]);
+    }
+}
+
+#[test]
+fn a_file_that_was_only_begun_is_removed() {
+    let folder = log(2);
+    for torn in ["", "{\"n\":2"] {
+        fs::write(folder.path().join("2.jsonl"), torn).unwrap();
+        drop(Audit::open_with(folder.path(), SMALL).unwrap());
+        assert_eq!(names(folder.path()), ["0.jsonl"]);
+    }
+    write(folder.path(), 1);
+    assert_eq!(problems(folder.path()), [""; 0]);
+}
+
+#[test]
+fn a_head_that_is_behind_is_no_damage_and_one_that_is_ahead_is() {
+    let folder = log(3);
+    let behind = fs::read(folder.path().join("head")).unwrap();
+    write(folder.path(), 1);
+    let right = fs::read(folder.path().join("head")).unwrap();
+    fs::write(folder.path().join("head"), &behind).unwrap();
+    assert_eq!(problems(folder.path()), [""; 0]);
+    write(folder.path(), 1);
+    assert_eq!(problems(folder.path()), [""; 0]);
+    // The last line of all, whole, is gone.
+    let newest = segments(folder.path()).unwrap().pop().unwrap();
+    let text = fs::read_to_string(&newest.path).unwrap();
+    let kept = text.trim_end().rfind('\n').map_or(0, |at| at + 1);
+    fs::write(&newest.path, &text[..kept]).unwrap();
+    assert_eq!(
+        problems(folder.path()),
+        [format!("`{}` lacks line 4 of the log at its end", newest.name)]
+    );
+    fs::write(folder.path().join("head"), right).unwrap();
+    assert_eq!(problems(folder.path()), [""; 0], "as it was before that line");
+    fs::remove_file(folder.path().join("head")).unwrap();
+    assert_eq!(
+        problems(folder.path()),
+        ["`head` is missing, so that nobody can say whether lines are missing at the end"]
+    );
+}
+
+#[test]
+fn a_damaged_log_stays_as_it_is_and_goes_on_in_a_file_that_says_so() {
+    let folder = log(2);
+    let file = folder.path().join("0.jsonl");
+    let damaged = fs::read_to_string(&file).unwrap().replacen("lb-2", "lb-1", 1);
+    fs::write(&file, &damaged).unwrap();
+    write(folder.path(), 1);
+    write(folder.path(), 1);
+    assert_eq!(fs::read_to_string(&file).unwrap(), damaged);
+    assert_eq!(names(folder.path())[..2], ["0.jsonl", "2.jsonl"]);
+    let edited = "line 1 was edited: its hash is not that of its text";
+    assert_eq!(
+        problems(folder.path()),
+        [
+            format!("`0.jsonl` {edited}"),
+            format!("`2.jsonl` line 1 says that the log was found damaged here: {edited}"),
+        ],
+        "one break, however often the host starts"
+    );
+    let lines = read_all(folder.path());
+    assert_eq!(lines.iter().map(|line| line.n).collect::<Vec<_>>(), [1, 2, 3, 4]);
+    assert_eq!(
+        (lines[1].call.as_str(), lines[1].scope.as_str()),
+        ("audit.open", "0.jsonl")
+    );
+
+    // The damaged file is sealed as it was found: nobody makes it look right, or worse, afterwards.
+    fs::write(&file, damaged.replacen("lb-2", "lb-3", 1)).unwrap();
+    assert!(
+        problems(folder.path()).contains(
+            &"`2.jsonl` line 1 has a `prev` that is not the hash of what is before it: a line was removed, inserted or moved"
+                .to_owned()
+        ),
+        "{:?}",
+        problems(folder.path())
+    );
+}
+
+#[test]
+fn files_that_are_gone_are_missed() {
+    let folder = log(6);
+    let all = names(folder.path());
+    assert!(all.len() >= 3, "{all:?}");
+    fs::remove_file(folder.path().join(&all[1])).unwrap();
+    let found = problems(folder.path());
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].starts_with(&format!("`{}` lacks lines ", all[2])), "{found:?}");
+
+    for name in &all {
+        _ = fs::remove_file(folder.path().join(name));
+    }
+    assert_eq!(
+        problems(folder.path()),
+        ["`head` lacks lines 0 to 5 of the log at its end"]
+    );
+    write(folder.path(), 1);
+    assert_eq!(names(folder.path()), ["6.jsonl"], "no number is given twice");
+    assert!(!verify(folder.path()).unwrap().is_whole());
+}
+
+#[test]
+fn lines_that_change_places_are_found() {
+    let folder = log(2);
+    let file = folder.path().join("0.jsonl");
+    let text = fs::read_to_string(&file).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    fs::write(&file, format!("{}\n{}\n", lines[1], lines[0])).unwrap();
+    assert_eq!(
+        problems(folder.path())[..2],
+        [
+            "`0.jsonl` line 1 is line 1 of the log, must be line 0: a line was removed, inserted or moved",
+            "`0.jsonl` line 2 is line 0 of the log, must be line 2: a line was removed, inserted or moved",
+        ]
+    );
+    fs::write(&file, format!("{}\n{}\n{}\n", lines[0], lines[0], lines[1])).unwrap();
+    assert_eq!(
+        problems(folder.path())[0],
+        "`0.jsonl` line 2 is line 0 of the log, must be line 1: a line was removed, inserted or moved"
+    );
+}
+
+#[test]
+fn where_there_is_no_log_nothing_is_verified() {
+    let folder = tempfile::tempdir().unwrap();
+    assert!(matches!(verify(folder.path()), Err(AuditError::None(_))));
+    assert!(matches!(
+        verify(&folder.path().join("nowhere")),
+        Err(AuditError::None(_))
+    ));
+}
+
+/// One byte of one file changed, inserted or removed.
+#[derive(Debug, Clone)]
+enum Edit {
+    Replace(u8),
+    Insert(u8),
+    Remove,
+}
+
+fn edit() -> impl Strategy<Value = (prop::sample::Index, prop::sample::Index, Edit)> {
+    // Bytes that mean something in a line come often.
+    let byte = || {
+        prop_oneof![
+            any::<u8>(),
+            Just(b'\n'),
+            Just(b'"'),
+            Just(b'0'),
+            Just(b'1'),
+            Just(b'a'),
+            Just(b' ')
+        ]
+    };
+    let edit = prop_oneof![
+        byte().prop_map(Edit::Replace),
+        byte().prop_map(Edit::Insert),
+        Just(Edit::Remove)
+    ];
+    (any::<prop::sample::Index>(), any::<prop::sample::Index>(), edit)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #[test]
+    fn whatever_is_done_to_its_bytes_is_found(edits in prop::collection::vec(edit(), 1..5)) {
+        let folder = log(5);
+        let files: Vec<PathBuf> = names(folder.path())
+            .into_iter()
+            .chain(["head".to_owned()])
+            .map(|name| folder.path().join(name))
+            .collect();
+        let before: Vec<Vec<u8>> = files.iter().map(|file| fs::read(file).unwrap()).collect();
+        let mut after = before.clone();
+        for (file, at, edit) in edits {
+            let bytes = file.get_mut(&mut after);
+            match edit {
+                Edit::Insert(byte) => bytes.insert(at.index(bytes.len() + 1), byte),
+                _ if bytes.is_empty() => {}
+                Edit::Replace(byte) => *at.get_mut(bytes) = byte,
+                Edit::Remove => {
+                    bytes.remove(at.index(bytes.len()));
+                }
+            }
+        }
+        for (file, bytes) in files.iter().zip(&after) {
+            fs::write(file, bytes).unwrap();
+        }
+        let verdict = verify(folder.path()).unwrap();
+        prop_assert_eq!(verdict.is_whole(), before == after, "{:?}", verdict);
+        for problem in &verdict.problems {
+            prop_assert!(files.iter().any(|file| file.ends_with(&problem.file)));
+        }
+        // Nothing of it is lost when the host opens it, but a torn end.
+        let audit = Audit::open_with(folder.path(), SMALL).unwrap();
+        audit.managed(0, &guest(), "swap", "lbaas@2", "done").unwrap();
+    }
+}

@@ -1,0 +1,325 @@
+//! Reads an audit log from its beginning and says whether every byte of it is as it was written.
+//!
+//! Changes nothing, and goes on after what is wrong, so that one look names all of it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::head::{self, Head};
+use super::line::{Kind, Line, NO_HASH, sha256};
+use super::{AuditError, failed};
+
+/// So many problems one verdict names: a log that was cut to pieces has one a line.
+pub const PROBLEMS_MAX: usize = 100;
+
+/// Something in an audit log is not as it was written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    /// The file's name.
+    pub file: String,
+    /// The line of the file, from 1; none where it is not about one line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<u64>,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "`{}` line {line} {}", self.file, self.what),
+            None => write!(f, "`{}` {}", self.file, self.what),
+        }
+    }
+}
+
+/// What a look at a whole log came to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Verdict {
+    /// So many files.
+    pub files: usize,
+    /// So many lines, right or not.
+    pub lines: u64,
+    /// What is wrong, in order; empty: the log is whole.
+    pub problems: Vec<Problem>,
+    /// So many further problems are not named.
+    pub more_problems: u64,
+}
+
+impl Verdict {
+    /// True where every byte is as it was written.
+    pub fn is_whole(&self) -> bool {
+        self.problems.is_empty()
+    }
+
+    fn problem(&mut self, file: &str, line: Option<u64>, what: String) {
+        if self.problems.len() >= PROBLEMS_MAX {
+            self.more_problems += 1;
+            return;
+        }
+        self.problems.push(Problem {
+            file: file.to_owned(),
+            line,
+            what,
+        });
+    }
+}
+
+/// A file of the log.
+pub(super) struct SegmentFile {
+    /// Number of its first line.
+    pub(super) first: u64,
+    pub(super) name: String,
+    pub(super) path: PathBuf,
+}
+
+/// The files of a log, oldest first; files of other names are not the log's. None where there is no such folder.
+pub(super) fn segments(folder: &Path) -> Result<Vec<SegmentFile>, AuditError> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(failed("list", folder))?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(failed("list", folder))?;
+        let Some(name) = entry.file_name().to_str().map(str::to_owned) else {
+            continue;
+        };
+        let first = name.strip_suffix(".jsonl").and_then(|stem| stem.parse().ok());
+        let Some(first) = first.filter(|first: &u64| name == segment_name(*first)) else {
+            continue;
+        };
+        let path = entry.path();
+        found.push(SegmentFile { first, name, path });
+    }
+    found.sort_by_key(|file| file.first);
+    Ok(found)
+}
+
+/// The name of the file that begins with line `first`.
+pub(super) fn segment_name(first: u64) -> String {
+    format!("{first}.jsonl")
+}
+
+/// Whether there is an audit log in this folder.
+pub fn is_log(folder: &Path) -> bool {
+    folder.join(head::NAME).is_file() || segments(folder).is_ok_and(|files| !files.is_empty())
+}
+
+/// Checks every byte of a log.
+///
+/// # Errors
+/// Where it can't be read, or there is none.
+pub fn verify(folder: &Path) -> Result<Verdict, AuditError> {
+    walk(folder, |_| ())
+}
+
+/// The same, and shows every line that is as it was written, in order.
+///
+/// # Errors
+/// As [`verify`].
+pub fn walk(folder: &Path, mut see: impl FnMut(Line)) -> Result<Verdict, AuditError> {
+    if !is_log(folder) {
+        return Err(AuditError::None(folder.to_owned()));
+    }
+    let mut walk = Walk::from_start(Head::read(folder).map_err(failed("read", &folder.join(head::NAME)))?);
+    for segment in segments(folder)? {
+        let bytes = fs::read(&segment.path).map_err(failed("read", &segment.path))?;
+        walk.file(&segment.name, segment.first, bytes, &mut see);
+    }
+    Ok(walk.end())
+}
+
+/// The way along the chain.
+pub(super) struct Walk {
+    verdict: Verdict,
+    head: Option<Result<Head, String>>,
+    /// The number that the next line must have.
+    pub(super) next_n: u64,
+    /// What the next line's `prev` must be; none where it can't be known: after a line that was changed.
+    pub(super) prev: Option<String>,
+    /// The last file, as it is on the disk.
+    last: Option<(String, Vec<u8>)>,
+    /// The hash of the line that the head names; none: that line was not met, or it was changed.
+    at_head: Option<String>,
+    /// Bytes after the last newline of the last file.
+    pub(super) torn_bytes: usize,
+    /// The first that is wrong, but for a torn end, and for damage that was found before and is written down.
+    pub(super) damage: Option<Problem>,
+}
+
+impl Walk {
+    fn from_start(head: Option<Result<Head, String>>) -> Self {
+        Self::from(head, 0, Some(NO_HASH.to_owned()))
+    }
+
+    /// From the beginning of the file whose first line is `next_n`.
+    pub(super) fn from(head: Option<Result<Head, String>>, next_n: u64, prev: Option<String>) -> Self {
+        let mut walk = Self {
+            verdict: Verdict::default(),
+            head,
+            next_n,
+            prev: None,
+            last: None,
+            at_head: None,
+            torn_bytes: 0,
+            damage: None,
+        };
+        walk.stand_at(next_n, prev);
+        walk
+    }
+
+    /// The bytes of the last file; none: there was no file.
+    pub(super) fn last_bytes(&self) -> Option<&[u8]> {
+        self.last.as_ref().map(|(_, bytes)| bytes.as_slice())
+    }
+
+    /// So many lines the head counts; 0 where it can't be read.
+    pub(super) fn head_lines(&self) -> u64 {
+        match &self.head {
+            Some(Ok(head)) => head.lines,
+            _ => 0,
+        }
+    }
+
+    fn wrong(&mut self, file: &str, line: Option<u64>, what: String) {
+        self.damage.get_or_insert_with(|| Problem {
+            file: file.to_owned(),
+            line,
+            what: what.clone(),
+        });
+        self.verdict.problem(file, line, what);
+    }
+
+    pub(super) fn file(&mut self, name: &str, first: u64, bytes: Vec<u8>, mut see: impl FnMut(Line)) {
+        if let Some((last, _)) = self.last.as_ref().filter(|_| self.torn_bytes > 0) {
+            let last = last.clone();
+            self.torn(&last);
+        }
+        self.verdict.files += 1;
+        if first != self.next_n {
+            let what = if first > self.next_n {
+                missing(self.next_n, first, "before it")
+            } else {
+                format!(
+                    "begins with line {first} of the log, must begin with line {}",
+                    self.next_n
+                )
+            };
+            self.wrong(name, None, what);
+            self.stand_at(first, None);
+        }
+        let mut lines = bytes.split(|byte| *byte == b'\n');
+        // What follows the last newline is no line: nothing, or a torn one.
+        self.torn_bytes = lines.next_back().map_or(0, <[u8]>::len);
+        for (number, text) in (1..).zip(lines) {
+            match self.line(number, text) {
+                Ok(line) => {
+                    self.stand_at(line.n + 1, Some(line.hash.clone()));
+                    if line.kind == Kind::Broken {
+                        let what = format!("says that the log was found damaged here: {}", line.outcome);
+                        self.verdict.problem(name, Some(number), what);
+                    }
+                    see(line);
+                }
+                Err(Wrong { what, n }) => {
+                    self.wrong(name, Some(number), what);
+                    self.stand_at(n.unwrap_or(self.next_n).saturating_add(1), None);
+                }
+            }
+            self.verdict.lines += 1;
+        }
+        self.last = Some((name.to_owned(), bytes));
+    }
+
+    fn line(&self, number: u64, text: &[u8]) -> Result<Line, Wrong> {
+        let line = Line::open(text).map_err(|what| Wrong { what, n: None })?;
+        let moved = |what: String| Wrong {
+            what: format!("{what}: a line was removed, inserted or moved"),
+            n: Some(line.n),
+        };
+        if line.n != self.next_n {
+            let what = format!("is line {} of the log, must be line {}", line.n, self.next_n);
+            return Err(moved(what));
+        }
+        let prev = match &self.last {
+            // The seal on the damaged file, which stays as it was found.
+            _ if line.kind != Kind::Broken => self.prev.clone(),
+            Some((_, bytes)) if number == 1 => Some(sha256(bytes)),
+            None if number == 1 && self.next_n == 0 => Some(NO_HASH.to_owned()),
+            _ => None,
+        };
+        if prev.is_some_and(|prev| prev != line.prev) {
+            return Err(moved(
+                "has a `prev` that is not the hash of what is before it".to_owned(),
+            ));
+        }
+        Ok(line)
+    }
+
+    /// Goes on before line `next_n`, the one before it having this hash.
+    fn stand_at(&mut self, next_n: u64, prev: Option<String>) {
+        self.next_n = next_n;
+        self.prev = prev;
+        if let Some(Ok(head)) = &self.head
+            && head.lines == next_n
+        {
+            self.at_head.clone_from(&self.prev);
+        }
+    }
+
+    fn torn(&mut self, name: &str) {
+        let what = format!("ends in a torn line of {} bytes", self.torn_bytes);
+        self.verdict.problem(name, None, what);
+    }
+
+    /// Compares the end with the head; what is wrong, with the file that it is about.
+    pub(super) fn against_head(&self) -> Option<(String, String)> {
+        let last = self.last.as_ref().map(|(name, _)| name.clone());
+        let about_head = |what: &str| Some((head::NAME.to_owned(), what.to_owned()));
+        match &self.head {
+            None => about_head("is missing, so that nobody can say whether lines are missing at the end"),
+            Some(Err(what)) => about_head(what),
+            Some(Ok(head)) if head.lines > self.next_n => Some((
+                last.unwrap_or_else(|| head::NAME.to_owned()),
+                missing(self.next_n, head.lines, "at its end"),
+            )),
+            Some(Ok(head)) => {
+                let fits = self.at_head.as_ref().is_none_or(|hash| *hash == head.hash);
+                if fits {
+                    None
+                } else {
+                    about_head("names another last line than the log has")
+                }
+            }
+        }
+    }
+
+    fn end(mut self) -> Verdict {
+        if let Some((last, _)) = self.last.as_ref().filter(|_| self.torn_bytes > 0) {
+            let last = last.clone();
+            self.torn(&last);
+        }
+        if let Some((file, what)) = self.against_head() {
+            self.wrong(&file, None, what);
+        }
+        self.verdict
+    }
+}
+
+/// What is wrong with a line, and its number where it has one.
+struct Wrong {
+    what: String,
+    n: Option<u64>,
+}
+
+fn missing(from: u64, to: u64, place: &str) -> String {
+    let last = to.saturating_sub(1);
+    if from == last {
+        format!("lacks line {from} of the log {place}")
+    } else {
+        format!("lacks lines {from} to {last} of the log {place}")
+    }
+}

@@ -1,0 +1,288 @@
+//! How often a guest may ask, and how much one call of it may destroy.
+//!
+//! Decides and counts; what a refusal says and where it is written down is `guard.rs`. Times are arguments.
+//!
+//! ```text
+//! Quotas: guest + capability -> when it asked, over all its instances     (calls_per_minute)
+//! Blast:  the running call   -> what it has seen, what it had destroyed   (destroy_max, destroy_percent)
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Mutex, PoisonError};
+
+use crate::grants::Grant;
+use crate::lbaas::{Object, ObjectRef};
+
+/// The window of `calls_per_minute`, in milliseconds. It slides: there is no moment at which all of a quota comes back.
+pub const WINDOW_MS: u64 = 60_000;
+
+/// When the guests of one host asked, as far as their quotas need it: one for all instances of all guests.
+#[derive(Debug, Default)]
+pub struct Quotas {
+    /// By guest and capability, oldest first, none older than the window.
+    asked_at_ms: Mutex<BTreeMap<(String, String), VecDeque<u64>>>,
+}
+
+impl Quotas {
+    /// Counts a question of `guest` to `capability` at `now_ms`; false, and not counted, where it has asked `per_minute`
+    /// questions within the last [`WINDOW_MS`] already.
+    pub fn admit(&self, guest: &str, capability: &str, per_minute: u32, now_ms: u64) -> bool {
+        let mut all = self.asked_at_ms.lock().unwrap_or_else(PoisonError::into_inner);
+        let asked = all.entry((guest.to_owned(), capability.to_owned())).or_default();
+        let now_ms = match asked.back() {
+            // Set back by more than the window: what was counted says nothing about the last minute.
+            Some(last) if *last > now_ms.saturating_add(WINDOW_MS) => {
+                asked.clear();
+                now_ms
+            }
+            // Set back by little, or another thread was first: time does not go back here.
+            Some(last) => now_ms.max(*last),
+            None => now_ms,
+        };
+        while asked.front().is_some_and(|at| at.saturating_add(WINDOW_MS) <= now_ms) {
+            asked.pop_front();
+        }
+        let fits = u32::try_from(asked.len()).is_ok_and(|count| count < per_minute);
+        if fits {
+            asked.push_back(now_ms);
+        }
+        fits
+    }
+}
+
+/// A resource by its kind and identifier: the Engine's identifiers are unique within a kind.
+type Resource = (u8, String);
+
+fn resource(of: &ObjectRef) -> Resource {
+    (of.kind as u8, of.identifier.clone())
+}
+
+/// What the running call has seen of an Engine, and what it had destroyed.
+#[derive(Debug, Default)]
+pub(crate) struct Blast {
+    seen: BTreeSet<Resource>,
+    sent: BTreeSet<Resource>,
+}
+
+/// A limit that a call would go above.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Above {
+    /// The limit's key in the configuration.
+    pub(crate) limit: &'static str,
+    /// What would be too much.
+    pub(crate) what: String,
+}
+
+impl Blast {
+    /// A call begins.
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// The guest was told that these exist. Kept where a percentage of them may be destroyed, and nowhere else.
+    pub(crate) fn see<'o>(&mut self, grant: Option<&Grant>, objects: impl IntoIterator<Item = &'o Object>) {
+        if grant.is_some_and(|grant| grant.destroy_percent.is_some()) {
+            let resources = objects
+                .into_iter()
+                .map(|object| (object.spec.kind() as u8, object.identifier.clone()));
+            self.seen.extend(resources);
+        }
+    }
+
+    /// These go to the Engine. Counted whatever it answers: a request that timed out may have been carried out.
+    pub(crate) fn send(&mut self, grant: Option<&Grant>, refs: &[ObjectRef]) {
+        if grant.is_some_and(|grant| grant.destroy_max.is_some() || grant.destroy_percent.is_some()) {
+            self.sent.extend(refs.iter().map(resource));
+        }
+    }
+
+    /// Whether destroying these too would be above a limit; each object counts once in a call. `removing`: the key is to
+    /// be gone, so all of it may be destroyed, and the percentage does not hold.
+    pub(crate) fn above(&self, grant: Option<&Grant>, refs: &[ObjectRef], removing: bool) -> Option<Above> {
+        let grant = grant?;
+        let percent = grant.destroy_percent.filter(|_| !removing);
+        if grant.destroy_max.is_none() && percent.is_none() {
+            return None;
+        }
+        let new: BTreeSet<Resource> = refs
+            .iter()
+            .map(resource)
+            .filter(|resource| !self.sent.contains(resource))
+            .collect();
+        let destroyed = self.sent.len() + new.len();
+        if let Some(max) = grant.destroy_max.filter(|max| destroyed as u64 > u64::from(*max)) {
+            return Some(Above {
+                limit: "destroy_max",
+                what: format!(
+                    "destroying {} in one call is above `destroy_max` of {max}",
+                    objects(destroyed)
+                ),
+            });
+        }
+        let seen = self.seen.len();
+        let percent = percent.filter(|percent| destroyed as u128 * 100 > u128::from(*percent) * seen as u128)?;
+        Some(Above {
+            limit: "destroy_percent",
+            what: format!(
+                "destroying {destroyed} of the {} that the call has seen is above `destroy_percent` of {percent}",
+                objects(seen)
+            ),
+        })
+    }
+}
+
+fn objects(count: usize) -> String {
+    format!("{count} object{}", if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::lbaas::{Backend, Kind, Mode, Spec, State};
+
+    #[test]
+    fn a_quota_comes_back_as_its_questions_grow_old() {
+        let quotas = Quotas::default();
+        let ask = |now_ms| quotas.admit("lbaas", "lbaas", 2, now_ms);
+        assert!(ask(0) && ask(10_000));
+        assert!(!ask(20_000), "two within the last minute");
+        assert!(!ask(59_999), "a refusal is not counted, and the first still is");
+        assert!(ask(60_000), "the first is a minute old");
+        assert!(!ask(69_999));
+        assert!(ask(70_000));
+    }
+
+    #[test]
+    fn each_guest_and_capability_has_its_own() {
+        let quotas = Quotas::default();
+        assert!(quotas.admit("a", "lbaas", 1, 0));
+        assert!(quotas.admit("a", "cri", 1, 0));
+        assert!(quotas.admit("b", "lbaas", 1, 0));
+        assert!(!quotas.admit("a", "lbaas", 1, 0));
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_gives_no_quota_twice_and_takes_none_for_ever() {
+        let quotas = Quotas::default();
+        let ask = |now_ms| quotas.admit("a", "lbaas", 1, now_ms);
+        assert!(ask(100_000));
+        assert!(!ask(50_000), "set back by less than the window");
+        assert!(!ask(159_999));
+        assert!(ask(160_000));
+        assert!(ask(10_000), "set back by more: nothing is known of the last minute");
+        assert!(!ask(20_000));
+    }
+
+    proptest! {
+        #[test]
+        fn no_window_holds_more_than_its_quota(per_minute in 1u32..6, steps in prop::collection::vec(0u64..40_000, 1..60)) {
+            let quotas = Quotas::default();
+            let (mut now_ms, mut admitted) = (0, Vec::new());
+            for step in steps {
+                now_ms += step;
+                let within = admitted.iter().filter(|at| **at + WINDOW_MS > now_ms).count();
+                let admits = quotas.admit("g", "c", per_minute, now_ms);
+                prop_assert_eq!(admits, within < per_minute as usize);
+                if admits {
+                    admitted.push(now_ms);
+                }
+            }
+        }
+    }
+
+    fn object(identifier: usize) -> Object {
+        Object {
+            identifier: identifier.to_string(),
+            state: State::Ok,
+            spec: Spec::Backend(Backend {
+                name: String::new(),
+                load_balancer: "lb-1".into(),
+                mode: Mode::Tcp,
+                health_check: String::new(),
+            }),
+        }
+    }
+
+    fn refs(identifiers: std::ops::Range<usize>) -> Vec<ObjectRef> {
+        identifiers
+            .map(|identifier| ObjectRef {
+                kind: Kind::Backend,
+                identifier: identifier.to_string(),
+            })
+            .collect()
+    }
+
+    fn limits(destroy_max: Option<u32>, destroy_percent: Option<u8>) -> Grant {
+        Grant {
+            destroy_max,
+            destroy_percent,
+            ..Grant::default()
+        }
+    }
+
+    #[test]
+    fn both_limits_hold_over_all_batches_of_a_call() {
+        let grant = limits(Some(5), Some(50));
+        let grant = Some(&grant);
+        let mut blast = Blast::default();
+        let all: Vec<Object> = (0..8).map(object).collect();
+        blast.see(grant, &all);
+        blast.see(grant, &all[..4]);
+        assert_eq!(
+            blast.above(grant, &refs(0..4), false),
+            None,
+            "half of eight, each seen once"
+        );
+        blast.send(grant, &refs(0..3));
+        assert_eq!(
+            blast.above(grant, &refs(0..4), false),
+            None,
+            "three of them count already"
+        );
+        let above = blast.above(grant, &refs(3..5), false).unwrap();
+        assert_eq!(
+            (above.limit, above.what.as_str()),
+            (
+                "destroy_percent",
+                "destroying 5 of the 8 objects that the call has seen is above `destroy_percent` of 50"
+            )
+        );
+        assert_eq!(
+            blast.above(grant, &refs(3..5), true),
+            None,
+            "all of a key that is gone goes"
+        );
+        let above = blast.above(grant, &refs(3..6), true).unwrap();
+        assert_eq!(
+            (above.limit, above.what.as_str()),
+            (
+                "destroy_max",
+                "destroying 6 objects in one call is above `destroy_max` of 5"
+            )
+        );
+        blast.clear();
+        assert!(
+            blast.above(grant, &refs(0..1), false).is_some(),
+            "nothing was seen by this call"
+        );
+    }
+
+    #[test]
+    fn nothing_is_kept_where_nothing_limits() {
+        let mut blast = Blast::default();
+        for grant in [None, Some(&Grant::default())] {
+            blast.see(grant, &[object(1)]);
+            blast.send(grant, &refs(0..3));
+            assert_eq!(blast.above(grant, &refs(0..9), false), None);
+        }
+        assert!(blast.seen.is_empty() && blast.sent.is_empty());
+        let none = limits(Some(0), None);
+        let above = blast.above(Some(&none), &refs(0..1), true).unwrap();
+        assert_eq!(
+            above.what,
+            "destroying 1 object in one call is above `destroy_max` of 0"
+        );
+    }
+}

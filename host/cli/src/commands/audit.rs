@@ -1,0 +1,203 @@
+//! `trueup audit`: what was refused to guests and what was done about them, and whether anyone changed that.
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use trueup_runtime::capabilities::audit::{self, AuditError, Line, Verdict};
+
+use crate::exit::{Ending, Exit, Failure, misused};
+use crate::output::{self, Output};
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// Shows the audit log, a line an event. Works while a host runs.
+    #[command(
+        after_help = "Examples:\n  trueup audit show examples/quickstart\n  trueup audit show /etc/trueup --guest lbaas --since 24h\n  trueup audit show --since 2026-05-01T00:00:00Z --output json /var/lib/trueup/audit | jq ."
+    )]
+    Show(Show),
+    /// Checks every byte of the audit log: exit code 0 where it is as it was written, 1 where anything was edited, removed,
+    /// inserted or moved, which is named with its file and line.
+    #[command(after_help = "Examples:\n  trueup audit verify examples/quickstart\n  trueup audit verify /backup/audit")]
+    Verify {
+        #[command(flatten)]
+        at: At,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct At {
+    /// A configuration, a state folder, or the folder of an audit log.
+    #[arg(value_name = "CONFIG|FOLDER", default_value = ".")]
+    path: PathBuf,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Show {
+    #[command(flatten)]
+    at: At,
+    /// Only what is about this guest.
+    #[arg(long, value_name = "NAME")]
+    guest: Option<String>,
+    /// Only what happened since then: a time such as `2026-05-01T00:00:00Z`, or how long ago, such as `90m` or `7d`.
+    #[arg(long, value_name = "WHEN")]
+    since: Option<String>,
+}
+
+impl From<AuditError> for Failure {
+    fn from(error: AuditError) -> Self {
+        misused(error)
+    }
+}
+
+pub(crate) fn exec(command: Command, output: Output) -> Ending {
+    match command {
+        Command::Show(args) => show(&args, output),
+        Command::Verify { at } => verify(&folder(&at.path)?, output),
+    }
+}
+
+/// Where the log is that a path means.
+fn folder(path: &Path) -> Result<PathBuf, Failure> {
+    if audit::is_log(path) {
+        return Ok(path.to_owned());
+    }
+    let below = path.join("audit");
+    if audit::is_log(&below) {
+        return Ok(below);
+    }
+    if path.is_file() || path.join("trueup.toml").is_file() {
+        return Ok(super::run::read(path, &[])?.state_dir.join("audit"));
+    }
+    Err(AuditError::None(path.to_owned()).into())
+}
+
+fn show(args: &Show, output: Output) -> Ending {
+    let since_ms = args.since.as_deref().map(since_ms).transpose()?;
+    let folder = folder(&args.at.path)?;
+    let mut lines = Vec::new();
+    let verdict = audit::walk(&folder, |line| {
+        let of_guest = args.guest.as_ref().is_none_or(|guest| *guest == line.guest);
+        if of_guest && since_ms.is_none_or(|since| i128::from(line.at_ms) >= i128::from(since)) {
+            lines.push(line);
+        }
+    })?;
+    if !verdict.is_whole() {
+        output::talk("warning: this log is not as it was written: `trueup audit verify` says where");
+    }
+    match output {
+        Output::Json => output::json(&lines)?,
+        Output::Text => table(&lines)?,
+    }
+    Ok(Exit::Done)
+}
+
+fn table(lines: &[Line]) -> anyhow::Result<()> {
+    let rows = lines.iter().map(|line| {
+        let guest = match (line.guest.as_str(), line.version.as_str()) {
+            ("", _) => "-".to_owned(),
+            (guest, "") => guest.to_owned(),
+            (guest, version) => format!("{guest}@{version}"),
+        };
+        let about = if line.decision.is_empty() {
+            &line.instance
+        } else {
+            &line.decision
+        };
+        [
+            output::time(line.at_ms),
+            guest,
+            if about.is_empty() { "-".to_owned() } else { shown(about) },
+            shown(&line.call),
+            shown(&line.scope),
+            shown(&line.outcome),
+        ]
+    });
+    let head = ["TIME", "GUEST", "DECISION", "CALL", "SCOPE", "OUTCOME"].map(str::to_owned);
+    let rows: Vec<[String; 6]> = std::iter::once(head).chain(rows).collect();
+    let mut widths = [0; 6];
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    for row in rows {
+        let cells: Vec<String> = row
+            .iter()
+            .zip(widths)
+            .map(|(cell, width)| format!("{cell:<width$}"))
+            .collect();
+        output::line(cells.join("  ").trim_end())?;
+    }
+    Ok(())
+}
+
+/// Texts come from guests: nothing in them is to reach the terminal but what can be seen.
+fn shown(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c })
+        .collect()
+}
+
+/// A time, or a while ago, in milliseconds since the Unix epoch.
+fn since_ms(text: &str) -> Result<i64, Failure> {
+    if let Ok(at) = text.parse::<jiff::Timestamp>() {
+        return Ok(at.as_millisecond());
+    }
+    let wrong = || {
+        misused(anyhow::anyhow!(
+            "--since: was `{text}`, must be a time such as `2026-05-01T00:00:00Z`, or a while such as `90m` or `7d`"
+        ))
+    };
+    let ago: jiff::Span = text.parse().map_err(|_| wrong())?;
+    // A day is 24 hours here: there is no calendar in which it would be anything else.
+    let options = jiff::SpanTotal::from(jiff::Unit::Millisecond).days_are_24_hours();
+    let ago_ms = ago.total(options).map_err(|_| wrong())?;
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a part of a millisecond, or more than any log is old"
+    )]
+    let ago_ms = ago_ms.abs() as i64;
+    Ok(jiff::Timestamp::now().as_millisecond().saturating_sub(ago_ms))
+}
+
+/// What `verify` says, as JSON.
+#[derive(Serialize)]
+struct Verified<'a> {
+    folder: &'a Path,
+    #[serde(flatten)]
+    verdict: &'a Verdict,
+}
+
+fn verify(folder: &Path, output: Output) -> Ending {
+    let verdict = audit::verify(folder)?;
+    match output {
+        Output::Json => output::json(&Verified {
+            folder,
+            verdict: &verdict,
+        })?,
+        Output::Text => print(folder, &verdict)?,
+    }
+    Ok(if verdict.is_whole() { Exit::Done } else { Exit::Failed })
+}
+
+fn print(folder: &Path, verdict: &Verdict) -> anyhow::Result<()> {
+    for problem in &verdict.problems {
+        output::line(&shown(&problem.to_string()))?;
+    }
+    if verdict.more_problems > 0 {
+        output::line(&format!("and {} more", verdict.more_problems))?;
+    }
+    let count = |count: u64, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    let problems = verdict.problems.len() as u64 + verdict.more_problems;
+    let outcome = if verdict.is_whole() {
+        "whole".to_owned()
+    } else {
+        count(problems, "problem")
+    };
+    output::line(&format!(
+        "{}: {} in {}: {outcome}",
+        folder.display(),
+        count(verdict.lines, "line"),
+        count(verdict.files as u64, "file")
+    ))
+}

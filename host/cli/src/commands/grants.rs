@@ -1,0 +1,40 @@
+//! `trueup grants`: works out what a guest is to be granted.
+
+use std::path::PathBuf;
+
+use trueup_runtime::infer;
+
+use crate::exit::{Ending, Exit, misused};
+use crate::output::{self, Output};
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// Proposes the least grant that would have allowed what recordings ask, as TOML to paste under `[guests.NAME]`.
+    ///
+    /// What was refused is listed beside it, and not granted.
+    #[command(
+        after_help = "Examples:\n  trueup grants infer examples/quickstart/.trueup\n  trueup grants infer .trueup/journals/lbaas/default%2Fweb\n  trueup grants infer --output json 0.jsonl 1042.jsonl | jq '.[].grants'"
+    )]
+    Infer {
+        /// Recordings, or folders of them.
+        #[arg(required = true, value_name = "JOURNAL")]
+        journals: Vec<PathBuf>,
+    },
+}
+
+pub(crate) fn exec(command: Command, output: Output) -> Ending {
+    let Command::Infer { journals } = command;
+    let files = infer::recordings(&journals).map_err(|error| misused(anyhow::anyhow!(error)))?;
+    let (inferred, torn) = infer::infer(&files).map_err(misused)?;
+    for torn in torn {
+        output::talk(&format!("warning: {torn}"));
+    }
+    match output {
+        Output::Json => output::json(&inferred)?,
+        Output::Text => {
+            let texts: Vec<String> = inferred.iter().map(infer::Inferred::to_toml).collect();
+            output::line(texts.join("\n").trim_end())?;
+        }
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,498 @@
+//! The least grant that would have allowed what recordings ask.
+//!
+//! Reads recordings and nothing else: no guest runs, no backend is asked. Which load balancer a resource belongs to is
+//! found in the answers, wherever in the recordings of the same guest they are.
+//!
+//! ```text
+//! recordings -> what belongs to what -> each question: granted (capability, access, scope), or refused, or not known
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use trueup_capabilities::checkpoint;
+use trueup_capabilities::grants::{Access, Grant, OWN, SANDBOXES};
+use trueup_capabilities::lbaas::{Error, Object, ObjectRef, Parent, Spec, parent, referred};
+use trueup_journal::{Ask, Entry, Event, ReadError, Segment, Torn};
+
+use crate::guests::lbaas;
+
+/// So many different refusals are listed for a guest: one that guesses has one a question.
+pub const REFUSED_MAX: usize = 50;
+
+/// What the recordings of one guest ask for.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Inferred {
+    /// The guest's name.
+    pub guest: String,
+    /// So many recordings were read.
+    pub recordings: usize,
+    /// So many calls they have.
+    pub calls: u64,
+    /// So many questions of the guest they have, those that need no grant included.
+    pub questions: u64,
+    /// What to grant, by capability.
+    pub grants: BTreeMap<String, Grant>,
+    /// The most objects that one call destroyed.
+    pub destroyed_max: u64,
+    /// What was refused, and is not in `grants` for it.
+    pub refused: Vec<Refused>,
+    /// So many further kinds of refusals are not listed.
+    pub more_refused: usize,
+    /// So many entries of questions are about resources whose load balancer no recording shows.
+    pub unattributed: u64,
+    /// The first of them: the question and its place.
+    pub first_unattributed: Option<String>,
+}
+
+/// A question that was refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Refused {
+    /// The question.
+    pub call: String,
+    /// What the guest was told.
+    pub what: String,
+    /// How often.
+    pub times: u64,
+    /// The first place: a file and the number of an entry.
+    pub first: String,
+}
+
+/// The recordings that these paths name: files as they are, of folders all segments below them. Of a state folder those
+/// under `journals`.
+///
+/// # Errors
+/// One line: what can't be read, or that there is none.
+pub fn recordings(paths: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
+    let mut files = Vec::new();
+    for path in paths {
+        let journals = path.join("journals");
+        let found = files.len();
+        if journals.is_dir() {
+            collect(&journals, &mut files)?;
+        } else if path.is_dir() {
+            collect(path, &mut files)?;
+        } else {
+            files.push(path.clone());
+        }
+        if files.len() == found {
+            return Err(format!("no recordings in `{}`", path.display()));
+        }
+    }
+    Ok(files)
+}
+
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
+    let failed = |error| format!("can't list `{}`: {error}", folder.display());
+    let segments = trueup_journal::segment_files(folder).map_err(|error| error.to_string())?;
+    files.extend(segments.into_iter().map(|segment| segment.path));
+    let mut folders = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        if entry.file_type().map_err(failed)?.is_dir() {
+            folders.push(entry.path());
+        }
+    }
+    folders.sort();
+    folders.iter().try_for_each(|folder| collect(folder, files))
+}
+
+/// What the recordings in these files ask for, by guest, and what was left out at their ends.
+///
+/// # Errors
+/// Where one can't be read.
+pub fn infer(files: &[PathBuf]) -> Result<(Vec<Inferred>, Vec<Torn>), ReadError> {
+    let mut guests: BTreeMap<String, Inference> = BTreeMap::new();
+    let mut torn = Vec::new();
+    // Twice: a resource may be created in one recording and destroyed in an earlier named one. One file is held at a time.
+    for file in files {
+        let segment = Segment::read(file)?;
+        let guest = guests.entry(segment.header.guest.clone()).or_default();
+        segment.entries.iter().for_each(|entry| guest.learn(entry));
+        torn.extend(segment.torn);
+    }
+    for file in files {
+        let segment = Segment::read(file)?;
+        if let Some(guest) = guests.get_mut(&segment.header.guest) {
+            guest.read(&segment);
+        }
+    }
+    let inferred = guests.into_iter().map(|(name, guest)| guest.end(name));
+    Ok((inferred.collect(), torn))
+}
+
+/// Load balancers that one `reconcile` named.
+type Named = BTreeSet<String>;
+
+#[derive(Default)]
+struct Inference {
+    inferred: Inferred,
+    parents: BTreeMap<(u8, String), Parent>,
+    /// What each reconcile was to touch.
+    named: BTreeSet<Named>,
+    refused: BTreeMap<(String, String), Refused>,
+    destroyed: u64,
+}
+
+/// Where a question stands.
+struct At<'a> {
+    file: &'a str,
+    n: u64,
+    call: &'a str,
+}
+
+impl Inference {
+    /// Takes in what belongs to what.
+    fn learn(&mut self, entry: &Entry) {
+        let Event::Ask(ask) = &entry.event else { return };
+        let Some(answer) = &ask.answer else { return };
+        let objects: Vec<Object> = match ask.name.as_str() {
+            "api.list-tagged" => parsed::<Result<Vec<Object>, Error>>(answer)
+                .into_iter()
+                .flatten()
+                .flatten()
+                .collect(),
+            "api.get" | "api.create" => parsed::<Vec<Result<Object, Error>>>(answer)
+                .into_iter()
+                .flatten()
+                .flatten()
+                .collect(),
+            _ => return,
+        };
+        for object in objects {
+            let key = (object.spec.kind() as u8, object.identifier);
+            self.parents.insert(key, parent(&object.spec));
+        }
+    }
+
+    fn read(&mut self, segment: &Segment) {
+        self.inferred.recordings += 1;
+        for entry in &segment.entries {
+            match &entry.event {
+                Event::Call(call) => {
+                    self.inferred.calls += 1;
+                    self.destroyed = 0;
+                    if call.name == "reconciliation.reconcile" {
+                        self.named.extend(named(&call.args));
+                    }
+                }
+                Event::Ask(ask) => {
+                    self.inferred.questions += 1;
+                    let at = At {
+                        file: &segment.name,
+                        n: entry.n,
+                        call: &ask.name,
+                    };
+                    self.question(&at, ask);
+                }
+                Event::Header(_) | Event::Ending(_) | Event::RolledBack(_) => {}
+            }
+        }
+    }
+
+    fn question(&mut self, at: &At<'_>, ask: &Ask) {
+        let answer = ask.answer.as_deref();
+        match at.call {
+            "api.load-balancer" => self.load_balancer(at, &ask.args, answer),
+            "api.list-tagged" => self.list(at, answer),
+            "api.get" => self.refs(at, Access::Read, &ask.args, answer),
+            "api.reset" | "api.destroy" => self.refs(at, Access::Write, &ask.args, answer),
+            "api.create" => self.create(at, &ask.args, answer),
+            "store.checkpoint" | "store.append" => self.store(at, Access::Write, answer),
+            "store.restore" => self.store(at, Access::Read, answer),
+            "sandboxes.list-running" => {
+                let answer = answer.and_then(parsed::<Result<serde::de::IgnoredAny, String>>);
+                match answer.and_then(Result::err) {
+                    Some(error) if error.starts_with("access denied: ") => {
+                        self.refuse(at, error.trim_start_matches("access denied: "));
+                    }
+                    _ => self.grant("cri", Access::Read, SANDBOXES),
+                }
+            }
+            // Log, clock, timers, randomness and metrics need no grant.
+            _ => {}
+        }
+    }
+
+    fn load_balancer(&mut self, at: &At<'_>, args: &RawValue, answer: Option<&RawValue>) {
+        #[derive(serde::Deserialize)]
+        struct Args {
+            identifier: String,
+        }
+        if let Some(what) = answer.and_then(denied) {
+            self.refuse(at, &what);
+        } else if let Some(args) = parsed::<Args>(args) {
+            self.grant(lbaas::NAME, Access::Read, &args.identifier);
+        }
+    }
+
+    /// A list shows what may be read and leaves out the rest, so what it shows is what is to be granted.
+    fn list(&mut self, at: &At<'_>, answer: Option<&RawValue>) {
+        let listed = answer.and_then(parsed::<Result<Vec<Object>, Error>>);
+        match listed {
+            Some(Ok(objects)) => objects
+                .iter()
+                .for_each(|object| self.belongs(at, Access::Read, parent(&object.spec))),
+            Some(Err(Error::AccessDenied(what))) => self.refuse(at, &what),
+            _ => {}
+        }
+    }
+
+    fn refs(&mut self, at: &At<'_>, access: Access, args: &RawValue, answer: Option<&RawValue>) {
+        #[derive(serde::Deserialize)]
+        struct Args {
+            refs: Vec<ObjectRef>,
+        }
+        let Some(args) = parsed::<Args>(args) else { return };
+        let answers = answer.and_then(parsed::<Vec<Result<serde::de::IgnoredAny, Error>>>);
+        let mut answers = answers.unwrap_or_default().into_iter();
+        for asked in args.refs {
+            let answer = answers.next();
+            if at.call == "api.destroy" && matches!(answer, Some(Ok(_))) {
+                self.destroyed += 1;
+                self.inferred.destroyed_max = self.inferred.destroyed_max.max(self.destroyed);
+            }
+            match answer {
+                Some(Err(Error::AccessDenied(what))) => self.refuse(at, &what),
+                // Nobody is refused what is not there.
+                Some(Err(Error::NotFound))
+                    if !self.parents.contains_key(&(asked.kind as u8, asked.identifier.clone())) => {}
+                _ => self.belongs(at, access, Parent::Resource(asked.kind, asked.identifier)),
+            }
+        }
+    }
+
+    fn create(&mut self, at: &At<'_>, args: &RawValue, answer: Option<&RawValue>) {
+        #[derive(serde::Deserialize)]
+        struct Args {
+            specs: Vec<Spec>,
+        }
+        let Some(args) = parsed::<Args>(args) else { return };
+        let answers = answer.and_then(parsed::<Vec<Result<serde::de::IgnoredAny, Error>>>);
+        let mut answers = answers.unwrap_or_default().into_iter();
+        for spec in args.specs {
+            match answers.next() {
+                Some(Err(Error::AccessDenied(what))) => self.refuse(at, &what),
+                _ => referred(&spec)
+                    .into_iter()
+                    .for_each(|owner| self.belongs(at, Access::Write, owner)),
+            }
+        }
+    }
+
+    fn store(&mut self, at: &At<'_>, access: Access, answer: Option<&RawValue>) {
+        let answer = answer.and_then(parsed::<Result<serde::de::IgnoredAny, checkpoint::Error>>);
+        match answer {
+            Some(Err(checkpoint::Error::AccessDenied(what))) => self.refuse(at, &what),
+            _ => self.grant("checkpoint", access, OWN),
+        }
+    }
+
+    /// Grants the load balancer at the end of the chain of parents.
+    fn belongs(&mut self, at: &At<'_>, access: Access, from: Parent) {
+        let mut next = Some(from);
+        // Bind, frontend, load balancer: a longer chain is a recording that was edited into a circle.
+        for _ in 0..3 {
+            match next {
+                Some(Parent::LoadBalancer(identifier)) => return self.grant(lbaas::NAME, access, &identifier),
+                Some(Parent::Resource(kind, identifier)) => {
+                    next = self.parents.get(&(kind as u8, identifier)).cloned();
+                }
+                None => break,
+            }
+        }
+        self.inferred.unattributed += 1;
+        self.inferred
+            .first_unattributed
+            .get_or_insert_with(|| format!("{} in {} entry {}", at.call, at.file, at.n));
+    }
+
+    fn grant(&mut self, capability: &str, access: Access, scope: &str) {
+        let grant = self.inferred.grants.entry(capability.to_owned()).or_default();
+        let scopes = match access {
+            Access::Read => &mut grant.read,
+            Access::Write => &mut grant.write,
+        };
+        if !scopes.contains(scope) {
+            scopes.insert(scope.to_owned());
+        }
+    }
+
+    fn refuse(&mut self, at: &At<'_>, what: &str) {
+        let refused = self.refused.entry((at.call.to_owned(), what.to_owned()));
+        let refused = refused.or_insert_with(|| Refused {
+            call: at.call.to_owned(),
+            what: what.to_owned(),
+            times: 0,
+            first: format!("{} entry {}", at.file, at.n),
+        });
+        refused.times += 1;
+    }
+
+    /// A reconcile is made only where all load balancers that it names may be read, and all or none of them written. What
+    /// was refused is not granted for being named.
+    fn cover_named(&mut self) {
+        let refused = |access: Access, named: &str| {
+            let what = format!("no grant to {access} load balancer `{named}`");
+            self.refused.values().any(|refused| refused.what == what)
+        };
+        let mut to_read = BTreeSet::new();
+        let mut writable: Vec<&Named> = Vec::new();
+        for named in &self.named {
+            if named.iter().any(|named| refused(Access::Read, named)) {
+                continue;
+            }
+            to_read.extend(named.iter().cloned());
+            if !named.iter().any(|named| refused(Access::Write, named)) {
+                writable.push(named);
+            }
+        }
+        let grant = self.inferred.grants.get(lbaas::NAME);
+        let mut to_write = grant.map(|grant| grant.write.clone()).unwrap_or_default();
+        // One reconcile may make another need more.
+        loop {
+            let before = to_write.len();
+            for named in &writable {
+                if !named.is_disjoint(&to_write) {
+                    to_write.extend(named.iter().cloned());
+                }
+            }
+            if to_write.len() == before {
+                break;
+            }
+        }
+        for named in to_read {
+            self.grant(lbaas::NAME, Access::Read, &named);
+        }
+        for named in to_write {
+            self.grant(lbaas::NAME, Access::Write, &named);
+        }
+    }
+
+    fn end(mut self, guest: String) -> Inferred {
+        self.cover_named();
+        self.inferred.guest = guest;
+        self.inferred.more_refused = self.refused.len().saturating_sub(REFUSED_MAX);
+        self.inferred.refused = self.refused.into_values().take(REFUSED_MAX).collect();
+        self.inferred
+    }
+}
+
+fn parsed<T: DeserializeOwned>(raw: &RawValue) -> Option<T> {
+    serde_json::from_str(raw.get()).ok()
+}
+
+/// What an answer of `result<_, error>` was refused for.
+fn denied(answer: &RawValue) -> Option<String> {
+    match parsed::<Result<serde::de::IgnoredAny, Error>>(answer) {
+        Some(Err(Error::AccessDenied(what))) => Some(what),
+        _ => None,
+    }
+}
+
+fn named(args: &RawValue) -> Option<Named> {
+    #[derive(serde::Deserialize)]
+    struct Args {
+        desired: Desired,
+    }
+    #[derive(serde::Deserialize)]
+    struct Desired {
+        load_balancers: Named,
+    }
+    parsed::<Args>(args).map(|args| args.desired.load_balancers)
+}
+
+impl Inferred {
+    /// TOML to paste under `[guests.NAME]`: one key, and comments.
+    pub fn to_toml(&self) -> String {
+        let mut text = format!(
+            "# [guests.{}]: from {}, {}, {}\n",
+            one_line(&self.guest),
+            counted(self.recordings as u64, "recording"),
+            counted(self.calls, "call"),
+            counted(self.questions, "question")
+        );
+        let grants: Vec<String> = self
+            .grants
+            .iter()
+            .map(|(capability, grant)| format!("{capability} = {}", in_toml(grant)))
+            .collect();
+        let grants = match grants.as_slice() {
+            [] => "{}".to_owned(),
+            some => format!("{{ {} }}", some.join(", ")),
+        };
+        let mut say = |line: String| {
+            // Writing to a String can't fail.
+            let _ = writeln!(text, "{line}");
+        };
+        say(format!("grants = {grants}"));
+        if let Some(grant) = self.grants.get(lbaas::NAME) {
+            if grant.write.is_empty() {
+                say("# nothing was written, so nothing is granted to write".to_owned());
+            }
+            say(match self.destroyed_max {
+                0 => "# no call destroyed anything; a limit of lbaas would be: destroy_max = 0".to_owned(),
+                max => format!(
+                    "# one call destroyed {} at most; a limit of lbaas would be: destroy_max = {max}",
+                    counted(max, "object")
+                ),
+            });
+        }
+        for refused in &self.refused {
+            say(format!(
+                "# refused {}, and not granted here: {}: {}; first in {}",
+                counted(refused.times, "time"),
+                one_line(&refused.call),
+                one_line(&refused.what),
+                one_line(&refused.first)
+            ));
+        }
+        if self.more_refused > 0 {
+            say(format!("# and {} other refusals", self.more_refused));
+        }
+        if let Some(first) = &self.first_unattributed {
+            say(format!(
+                "# not known: the load balancers of {} that no recording shows, first {}; grant them by hand",
+                counted(self.unattributed, "resource"),
+                one_line(first)
+            ));
+        }
+        text
+    }
+}
+
+fn in_toml(grant: &Grant) -> String {
+    let list = |scopes: &BTreeSet<String>| {
+        let quoted: Vec<String> = scopes
+            .iter()
+            .map(|scope| toml::Value::String(scope.clone()).to_string())
+            .collect();
+        format!("[{}]", quoted.join(", "))
+    };
+    let keys: Vec<String> = [("read", &grant.read), ("write", &grant.write)]
+        .into_iter()
+        .filter(|(_, scopes)| !scopes.is_empty())
+        .map(|(key, scopes)| format!("{key} = {}", list(scopes)))
+        .collect();
+    match keys.as_slice() {
+        [] => "{}".to_owned(),
+        some => format!("{{ {} }}", some.join(", ")),
+    }
+}
+
+fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// A comment ends with its line, whatever a recording holds.
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+#[path = "infer_tests.rs"]
+mod tests;

@@ -1,0 +1,275 @@
+//! What is proposed for recordings that were written by hand.
+#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::*;
+
+/// A folder with one recording: a header, then these lines, numbered.
+fn recording(guest: &str, lines: &[Value]) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let header = json!({"header": {"format": 1, "guest": guest, "version": "1", "digest": "sha256:1", "world": "w",
+        "host": "h", "settings": {}, "limits": {}}});
+    let mut text = String::new();
+    for (n, line) in std::iter::once(&header).chain(lines).enumerate() {
+        let mut line = line.clone();
+        line["n"] = json!(n);
+        text += &format!("{line}\n");
+    }
+    std::fs::write(folder.path().join("0.jsonl"), text).unwrap();
+    folder
+}
+
+fn inferred(guest: &str, lines: &[Value]) -> Inferred {
+    let folder = recording(guest, lines);
+    let files = recordings(&[folder.path().to_owned()]).unwrap();
+    let (mut inferred, torn) = infer(&files).unwrap();
+    assert_eq!((inferred.len(), torn.len()), (1, 0));
+    inferred.pop().unwrap()
+}
+
+fn call(load_balancers: &[&str]) -> Value {
+    json!({"at_ms": 0, "call": "reconciliation.reconcile", "args": {"desired": {"load_balancers": load_balancers}}})
+}
+
+fn ask(name: &str, args: &Value, answer: &Value) -> Value {
+    json!({"ask": name, "args": args, "answer": answer})
+}
+
+fn end() -> Value {
+    json!({"result": {"Ok": {}}})
+}
+
+fn serialised(value: &impl Serialize) -> Value {
+    serde_json::to_value(value).unwrap()
+}
+
+fn object(identifier: &str, spec: &Spec) -> Value {
+    json!({"identifier": identifier, "state": "Ok", "spec": serialised(spec)})
+}
+
+mod specs {
+    use trueup_capabilities::lbaas::{Backend, Bind, Frontend, Mode, Server, Spec};
+
+    pub(super) fn backend(load_balancer: &str) -> Spec {
+        Spec::Backend(Backend {
+            name: String::new(),
+            load_balancer: load_balancer.into(),
+            mode: Mode::Tcp,
+            health_check: String::new(),
+        })
+    }
+
+    pub(super) fn frontend(load_balancer: &str, backend: &str) -> Spec {
+        Spec::Frontend(Frontend {
+            name: String::new(),
+            load_balancer: load_balancer.into(),
+            mode: Mode::Tcp,
+            default_backend: backend.into(),
+        })
+    }
+
+    pub(super) fn bind(frontend: &str) -> Spec {
+        Spec::Bind(Bind {
+            name: String::new(),
+            frontend: frontend.into(),
+            address: String::new(),
+            port: 80,
+        })
+    }
+
+    pub(super) fn server(backend: &str) -> Spec {
+        Spec::Server(Server {
+            name: String::new(),
+            backend: backend.into(),
+            ip: String::new(),
+            port: 80,
+            check: String::new(),
+        })
+    }
+}
+
+use specs::{backend, bind, frontend, server};
+
+fn reference(kind: &str, identifier: &str) -> Value {
+    json!({"kind": kind, "identifier": identifier})
+}
+
+#[test]
+fn owners_are_found_through_parents_wherever_they_are_shown() {
+    let found = inferred(
+        "lbaas",
+        &[
+            call(&["lb-1"]),
+            ask(
+                "api.load-balancer",
+                &json!({"identifier": "lb-1"}),
+                &json!({"Ok": "Ok"}),
+            ),
+            ask(
+                "api.list-tagged",
+                &json!({"tag": "t"}),
+                &json!({"Ok": [object("s1", &server("b3")), object("b3", &backend("lb-3"))]}),
+            ),
+            ask(
+                "api.create",
+                &json!({"specs": [serialised(&frontend("lb-2", "b1")), serialised(&bind("f4"))], "tags": []}),
+                &json!([{"Ok": object("f2", &frontend("lb-2", "b1"))}, {"Err": {"Unavailable": "later"}}]),
+            ),
+            // What leads from `b1` and `f4` on stands later in the recording.
+            ask(
+                "api.get",
+                &json!({"refs": [reference("Backend", "b1"), reference("Frontend", "f4"), reference("Bind", "gone")]}),
+                &json!([{"Ok": object("b1", &backend("lb-1"))}, {"Ok": object("f4", &frontend("lb-4", ""))}, {"Err": "NotFound"}]),
+            ),
+            end(),
+        ],
+    );
+    let text = found.to_toml();
+    assert!(
+        text.contains(
+            "grants = { lbaas = { read = [\"lb-1\", \"lb-3\", \"lb-4\"], write = [\"lb-1\", \"lb-2\", \"lb-4\"] } }\n"
+        ),
+        "{text}"
+    );
+    assert_eq!(found.unattributed, 0, "{text}");
+    assert!(
+        text.starts_with("# [guests.lbaas]: from 1 recording, 1 call, 4 questions\n"),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_most_that_one_call_destroyed_is_proposed_as_a_limit() {
+    let destroy = |identifiers: &[&str]| {
+        let refs: Vec<Value> = identifiers.iter().map(|id| reference("Backend", id)).collect();
+        let answers: Vec<Value> = identifiers
+            .iter()
+            .map(|id| {
+                if *id == "stays" {
+                    json!({"Err": "NotFound"})
+                } else {
+                    json!({"Ok": null})
+                }
+            })
+            .collect();
+        ask("api.destroy", &json!({ "refs": refs }), &json!(answers))
+    };
+    let found = inferred(
+        "lbaas",
+        &[
+            call(&["lb-1"]),
+            destroy(&["a", "stays"]),
+            destroy(&["b"]),
+            end(),
+            call(&["lb-1"]),
+            destroy(&["c"]),
+            end(),
+        ],
+    );
+    let text = found.to_toml();
+    assert!(text.contains("destroy_max = 2\n"), "{text}");
+    assert_eq!(found.unattributed, 3);
+    assert!(
+        text.contains("# not known: the load balancers of 3 resources that no recording shows, first api.destroy in ")
+    );
+}
+
+#[test]
+fn what_was_refused_is_said_and_not_granted() {
+    let denied = |what: &str| json!({"Err": {"AccessDenied": what}});
+    let no_write = denied("no grant to write load balancer `lb-2`");
+    let found = inferred(
+        "lbaas",
+        &[
+            call(&["lb-1", "lb-2"]),
+            ask(
+                "api.create",
+                &json!({"specs": [serialised(&backend("lb-1")), serialised(&backend("lb-2"))], "tags": []}),
+                &json!([{"Ok": object("b1", &backend("lb-1"))}, no_write]),
+            ),
+            end(),
+            call(&["lb-3\n"]),
+            ask(
+                "api.load-balancer",
+                &json!({"identifier": "lb-3\n"}),
+                &denied("no grant to read load balancer `lb-3\n`"),
+            ),
+            end(),
+        ],
+    );
+    let text = found.to_toml();
+    assert!(
+        text.contains("grants = { lbaas = { read = [\"lb-1\", \"lb-2\"], write = [\"lb-1\"] } }\n"),
+        "{text}"
+    );
+    let refused =
+        "# refused 1 time, and not granted here: api.create: no grant to write load balancer `lb-2`; first in ";
+    assert!(text.contains(refused), "{text}");
+    assert!(
+        text.lines()
+            .all(|line| line.starts_with("# ") || line.starts_with("grants = ")),
+        "{text}"
+    );
+    assert_eq!(found.refused.len(), 2);
+}
+
+#[test]
+fn a_reconcile_is_granted_to_write_all_that_it_names_where_it_writes_some() {
+    let writes = ask(
+        "api.create",
+        &json!({"specs": [serialised(&backend("lb-1"))], "tags": []}),
+        &json!([{"Ok": object("b1", &backend("lb-1"))}]),
+    );
+    let found = inferred(
+        "lbaas",
+        &[call(&["lb-2", "lb-3"]), end(), call(&["lb-1", "lb-2"]), writes, end()],
+    );
+    let text = found.to_toml();
+    let all = "[\"lb-1\", \"lb-2\", \"lb-3\"]";
+    assert!(text.contains(&format!("read = {all}, write = {all}")), "{text}");
+
+    let looks = inferred("lbaas", &[call(&["lb-1", "lb-2"]), end()]).to_toml();
+    assert!(
+        looks.contains("grants = { lbaas = { read = [\"lb-1\", \"lb-2\"] } }\n"),
+        "{looks}"
+    );
+    assert!(looks.contains("# nothing was written"), "{looks}");
+}
+
+#[test]
+fn storage_and_sandboxes_have_their_one_scope() {
+    let found = inferred(
+        "ipam",
+        &[
+            ask("store.restore", &json!({}), &json!({"Ok": null})),
+            ask("sandboxes.list-running", &json!({}), &json!({"Ok": []})),
+            ask("clock.now-ms", &json!({}), &json!(7)),
+            json!({"at_ms": 0, "call": "x.y", "args": {}}),
+            ask(
+                "store.append",
+                &json!({"entry": "e"}),
+                &json!({"Err": {"AccessDenied": "no grant to write its own checkpoint"}}),
+            ),
+            end(),
+        ],
+    );
+    let text = found.to_toml();
+    assert!(
+        text.contains("grants = { checkpoint = { read = [\"own\"] }, cri = { read = [\"sandboxes\"] } }\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains("store.append: no grant to write its own checkpoint"),
+        "{text}"
+    );
+    assert!(!text.contains("destroy_max"), "{text}");
+}
+
+#[test]
+fn a_folder_without_recordings_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = recordings(&[folder.path().to_owned()]).unwrap_err();
+    assert_eq!(error, format!("no recordings in `{}`", folder.path().display()));
+}
