@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use support::{Engine, Site, program, ran, trueup};
 
 /// Every command that does something, as it is typed.
-const COMMANDS: [&[&str]; 14] = [
+const COMMANDS: [&[&str]; 17] = [
     &["run"],
     &["plan"],
     &["test"],
@@ -29,6 +29,9 @@ const COMMANDS: [&[&str]; 14] = [
     &["checkpoint", "verify"],
     &["checkpoint", "copy"],
     &["checkpoint", "restore"],
+    &["audit", "show"],
+    &["audit", "verify"],
+    &["grants", "infer"],
     &["sim", "lbaas"],
     &["completions"],
 ];

@@ -75,7 +75,8 @@ impl Guard<'_> {
         {
             return Ok(());
         }
-        let what = format!("`{capability}` was asked {limit} times within a minute, the limit `calls_per_minute`");
+        let times = if limit == 1 { "once" } else { &format!("{limit} times") };
+        let what = format!("`{capability}` was asked {times} within a minute, the limit `calls_per_minute`");
         Err(self.refuse(call, "calls_per_minute", what, entries))
     }
 

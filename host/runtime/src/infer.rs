@@ -62,19 +62,16 @@ pub struct Refused {
     pub first: String,
 }
 
-/// The recordings that these paths name: files as they are, of folders all segments below them. Of a state folder those
-/// under `journals`.
+/// The recordings that these paths name: files as they are, of folders all segments below them, and where a state folder is
+/// met, those under its `journals` alone.
 ///
 /// # Errors
 /// One line: what can't be read, or that there is none.
 pub fn recordings(paths: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
     let mut files = Vec::new();
     for path in paths {
-        let journals = path.join("journals");
         let found = files.len();
-        if journals.is_dir() {
-            collect(&journals, &mut files)?;
-        } else if path.is_dir() {
+        if path.is_dir() {
             collect(path, &mut files)?;
         } else {
             files.push(path.clone());
@@ -87,6 +84,10 @@ pub fn recordings(paths: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
+    let journals = folder.join("journals");
+    if journals.is_dir() {
+        return collect(&journals, files);
+    }
     let failed = |error| format!("can't list `{}`: {error}", folder.display());
     let segments = trueup_journal::segment_files(folder).map_err(|error| error.to_string())?;
     files.extend(segments.into_iter().map(|segment| segment.path));

@@ -1,7 +1,8 @@
-//! What a guest may ask of an Engine: grants by load balancer, limits, and what of it is recorded.
+//! What a guest may ask of an Engine: grants by load balancer, quotas, limits, and what of it is recorded.
 #![cfg(test)]
 
 mod engine;
+mod quotas;
 
 use std::sync::Arc;
 

@@ -1,0 +1,306 @@
+//! How often a guest may ask, how much one call may destroy, and what of a refusal is written down.
+
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+use trueup_capabilities::audit::{self, Audit, Line};
+use trueup_capabilities::bindings::checkpoint::store::Host as _;
+use trueup_capabilities::bindings::cri::sandboxes::Host as _;
+use trueup_capabilities::bindings::lbaas::api::Host as _;
+use trueup_capabilities::checkpoint;
+use trueup_capabilities::clock::VirtualClock;
+use trueup_capabilities::grants::{EVERYTHING, Grant, Grants};
+use trueup_capabilities::guard::AUDITED_PER_CALL_MAX;
+use trueup_capabilities::lbaas::Api;
+use trueup_capabilities::meter::Limits;
+use trueup_capabilities::{Backends, Host, Identity};
+use trueup_journal::{Ending, Files, Journal, Options, Tape};
+
+use super::engine::{Engine, backend, engine, refs};
+use super::{guest, segment, short, shorter};
+
+/// All of `lbaas`, `checkpoint` and `cri`, with these limits on each that has them.
+fn limited(calls_per_minute: Option<u32>, destroy_max: Option<u32>, destroy_percent: Option<u8>) -> Grants {
+    let grant = |is_lbaas: bool| Grant {
+        read: [EVERYTHING.to_owned()].into(),
+        write: [EVERYTHING.to_owned()].into(),
+        calls_per_minute,
+        destroy_max: destroy_max.filter(|_| is_lbaas),
+        destroy_percent: destroy_percent.filter(|_| is_lbaas),
+    };
+    let of = |name: &str| (name.to_owned(), grant(name == "lbaas"));
+    Grants::new([of("lbaas"), of("checkpoint"), of("cri")].into())
+}
+
+fn backends(engine: &Arc<Engine>, clock: &Arc<VirtualClock>) -> Backends {
+    let api: Arc<dyn Api> = Arc::<Engine>::clone(engine);
+    Backends {
+        lbaas: Some(api),
+        clock: Arc::<VirtualClock>::clone(clock),
+        ..Backends::default()
+    }
+}
+
+fn instance(key: &str, grants: &Grants, backends: &Backends) -> Host {
+    let identity = Identity {
+        instance: key.into(),
+        ..guest()
+    };
+    Host::new(
+        identity,
+        Tape::memory(),
+        grants.clone(),
+        backends.clone(),
+        Limits::default(),
+    )
+}
+
+const TOO_OFTEN: &str = "`lbaas` was asked 3 times within a minute, the limit `calls_per_minute`";
+
+#[tokio::test]
+async fn all_instances_of_a_guest_share_its_calls_per_minute() {
+    let (engine, clock) = (engine(), Arc::new(VirtualClock::new(1_000_000)));
+    let backends = backends(&engine, &clock);
+    let grants = limited(Some(3), None, None);
+    let mut first = instance("default/a", &grants, &backends);
+    let mut second = instance("default/b", &grants, &backends);
+    first.load_balancer("lb-1".into()).await.unwrap().unwrap();
+    clock.advance_ms(30_000);
+    second.list_tagged("t".into()).await.unwrap().unwrap();
+    second.get(refs(&["b1", "n1", "s1"])).await.unwrap();
+    engine.asked();
+
+    // Each kind of question is refused, in each of its entries, and none is sent.
+    let denied = super::denied::<()>(TOO_OFTEN);
+    assert_eq!(first.load_balancer("lb-1".into()).await.unwrap().map(|_| ()), denied);
+    assert_eq!(first.list_tagged("t".into()).await.unwrap().map(|_| ()), denied);
+    assert_eq!(short(&second.get(refs(&["b1", "n1"])).await.unwrap()), [TOO_OFTEN; 2]);
+    let created = first.create(vec![backend("new", "lb-1")], vec![]).await.unwrap();
+    assert_eq!(short(&created), [TOO_OFTEN]);
+    assert_eq!(shorter(&first.reset(refs(&["b1"])).await.unwrap()), [TOO_OFTEN]);
+    assert_eq!(
+        shorter(&first.destroy(refs(&["n1", "s1"])).await.unwrap()),
+        [TOO_OFTEN; 2]
+    );
+    assert_eq!(engine.asked(), [""; 0]);
+    let refused = |call: &str| {
+        let series = format!("trueup_access_denied_total{{call=\"{call}\",guest=\"lbaas\"}}");
+        backends.metrics.number(&series)
+    };
+    assert_eq!(
+        (refused("api.get"), refused("api.destroy"), refused("api.reset")),
+        (Some(2.0), Some(2.0), Some(1.0))
+    );
+
+    // The window slides: the first question is a minute old, the others are not.
+    clock.advance_ms(30_000);
+    first.load_balancer("lb-1".into()).await.unwrap().unwrap();
+    assert_eq!(second.load_balancer("lb-1".into()).await.unwrap().map(|_| ()), denied);
+    clock.advance_ms(30_000);
+    second.load_balancer("lb-1".into()).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn each_capability_counts_by_itself_and_refuses_in_its_own_words() {
+    let (engine, clock) = (engine(), Arc::new(VirtualClock::new(0)));
+    let mut host = instance("default/a", &limited(Some(1), None, None), &backends(&engine, &clock));
+    // Neither has a backend here: the first question gets as far as that.
+    let unavailable = host.restore().await.unwrap().unwrap_err();
+    assert_eq!(unavailable.kind(), "unavailable");
+    let what = "`checkpoint` was asked once within a minute, the limit `calls_per_minute`";
+    assert_eq!(
+        host.append("e".into()).await.unwrap(),
+        Err(checkpoint::Error::AccessDenied(what.into()))
+    );
+    assert!(
+        host.list_running()
+            .await
+            .unwrap()
+            .unwrap_err()
+            .contains("no container runtime")
+    );
+    assert_eq!(
+        host.list_running().await.unwrap().unwrap_err(),
+        "access denied: `cri` was asked once within a minute, the limit `calls_per_minute`"
+    );
+    host.load_balancer("lb-1".into()).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_batch_above_destroy_max_is_refused_whole_and_nothing_is_sent() {
+    let (engine, clock) = (engine(), Arc::new(VirtualClock::new(0)));
+    let mut host = instance("default/a", &limited(None, Some(3), None), &backends(&engine, &clock));
+    assert_eq!(shorter(&host.destroy(refs(&["n1", "n2"])).await.unwrap()), ["ok", "ok"]);
+    engine.asked();
+    let above = "destroying 4 objects in one call is above `destroy_max` of 3";
+    // The second time that an object is named in a call it counts no more.
+    let answers = host.destroy(refs(&["s1", "n1", "s2"])).await.unwrap();
+    assert_eq!(shorter(&answers), [above; 3]);
+    assert_eq!(engine.asked(), [""; 0], "not even asked whose they are");
+    assert_eq!(shorter(&host.destroy(refs(&["s1"])).await.unwrap()), ["ok"]);
+    // Where the key is to be gone the number holds, too.
+    host.removing(true);
+    assert_eq!(shorter(&host.destroy(refs(&["s2"])).await.unwrap()), [above]);
+    host.begin_unrecorded_call();
+    assert_eq!(
+        shorter(&host.destroy(refs(&["s2"])).await.unwrap()),
+        ["ok"],
+        "a call of its own"
+    );
+    assert_eq!(host.meter.effects.destroyed, 4);
+}
+
+#[tokio::test]
+async fn a_percentage_is_of_what_the_call_has_seen_unless_all_is_to_go() {
+    let (engine, clock) = (engine(), Arc::new(VirtualClock::new(0)));
+    let mut host = instance("default/a", &limited(None, None, Some(25)), &backends(&engine, &clock));
+    let unseen = "destroying 1 of the 0 objects that the call has seen is above `destroy_percent` of 25";
+    assert_eq!(shorter(&host.destroy(refs(&["n1"])).await.unwrap()), [unseen]);
+    host.list_tagged("t".into()).await.unwrap().unwrap();
+    host.get(refs(&["n1", "b1"])).await.unwrap();
+    assert_eq!(shorter(&host.destroy(refs(&["n1", "n2"])).await.unwrap()), ["ok", "ok"]);
+    engine.asked();
+    let above = "destroying 3 of the 8 objects that the call has seen is above `destroy_percent` of 25";
+    assert_eq!(shorter(&host.destroy(refs(&["s1"])).await.unwrap()), [above]);
+    assert_eq!(engine.asked(), [""; 0]);
+    // What it makes, it has seen.
+    host.create((0..4).map(|n| backend(&format!("b{n}"), "lb-1")).collect(), vec![])
+        .await
+        .unwrap();
+    assert_eq!(shorter(&host.destroy(refs(&["s1"])).await.unwrap()), ["ok"]);
+
+    host.begin_unrecorded_call();
+    host.removing(true);
+    assert_eq!(
+        shorter(&host.destroy(refs(&["s2", "f2", "b2"])).await.unwrap()),
+        ["ok"; 3]
+    );
+    host.begin_unrecorded_call();
+    host.removing(false);
+    assert_eq!(shorter(&host.destroy(refs(&["f1"])).await.unwrap()), [unseen]);
+}
+
+#[tokio::test]
+async fn both_limits_hold_where_both_are_given() {
+    let (engine, clock) = (engine(), Arc::new(VirtualClock::new(0)));
+    let backends = backends(&engine, &clock);
+    for (max, percent, limit) in [(1, 100, "destroy_max"), (100, 20, "destroy_percent")] {
+        let mut host = instance("default/a", &limited(None, Some(max), Some(percent)), &backends);
+        host.list_tagged("t".into()).await.unwrap().unwrap();
+        let answers = shorter(&host.destroy(refs(&["n1", "n2"])).await.unwrap());
+        assert!(answers.iter().all(|answer| answer.contains(limit)), "{answers:?}");
+    }
+    assert!(!engine.asked().iter().any(|asked| asked.starts_with("destroy")));
+}
+
+#[tokio::test]
+async fn quotas_are_recorded_and_a_replay_has_none() {
+    async fn asks(host: &mut Host) -> String {
+        let listed = host.list_tagged("t".into()).await.unwrap();
+        let many = host.destroy(refs(&["n1", "n2", "s1"])).await.unwrap();
+        let few = host.destroy(refs(&["n1"])).await.unwrap();
+        let often = host.load_balancer("lb-1".into()).await.unwrap();
+        format!("{listed:?} {many:?} {few:?} {often:?}")
+    }
+    let (engine, clock) = (engine(), Arc::new(VirtualClock::new(0)));
+    let mut recording = instance(
+        "default/a",
+        &limited(Some(3), Some(2), None),
+        &backends(&engine, &clock),
+    );
+    let expected = asks(&mut recording).await;
+    assert!(
+        expected.contains("`destroy_max` of 2") && expected.contains(TOO_OFTEN),
+        "{expected}"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let backends = Backends {
+        audit: Some(Arc::new(Audit::open(folder.path()).unwrap())),
+        ..Backends::default()
+    };
+    let tape = Tape::replay(segment(recording.tape.take_entries()), "sha256:1");
+    // With limits that nothing would fit into: a replay is what happened, not what may.
+    let grants = limited(Some(1), Some(0), Some(1));
+    let mut replaying = Host::new(guest(), tape, grants, backends, Limits::default());
+    assert_eq!(asks(&mut replaying).await, expected);
+    assert!(replaying.tape.replay_outcome().unwrap().is_identical());
+    assert_eq!(replaying.meter.effects, recording.meter.effects);
+    assert_eq!(audit::verify(folder.path()).unwrap().lines, 0);
+}
+
+fn lines(folder: &std::path::Path) -> Vec<Line> {
+    let mut lines = Vec::new();
+    assert!(audit::walk(folder, |line| lines.push(line)).unwrap().is_whole());
+    lines
+}
+
+#[tokio::test]
+async fn the_first_refusal_of_each_call_and_scope_is_audited_with_the_entry_of_its_decision() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = engine();
+    let backends = Backends {
+        audit: Some(Arc::new(Audit::open(folder.path()).unwrap())),
+        ..backends(&engine, &Arc::new(VirtualClock::new(7)))
+    };
+    let journals = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(journals.path(), Options::default(), &Files::default())
+        .unwrap()
+        .journal;
+    journal.start_segment(&segment(vec![]).header).unwrap();
+    let grants = super::grants(&["lb-1"], &["lb-1"]);
+    let mut host = Host::new(guest(), Tape::record(journal), grants, backends, Limits::default());
+    let nothing = RawValue::from_string("{}".to_owned()).unwrap();
+    for _ in 0..2 {
+        host.begin_call(7, "reconciliation.reconcile", &nothing).unwrap();
+        for load_balancer in ["lb-2", "lb-2", "lb-3"] {
+            host.load_balancer(load_balancer.into()).await.unwrap().unwrap_err();
+        }
+        host.get(refs(&["b2", "f2"])).await.unwrap();
+        host.tape.end_call(&Ending::result("").unwrap()).unwrap();
+    }
+    let got: Vec<String> = lines(folder.path())
+        .into_iter()
+        .map(|line| {
+            format!(
+                "{} {} {} {} {}",
+                line.decision, line.call, line.scope, line.outcome, line.digest
+            )
+        })
+        .collect();
+    let expected = |n: u64, call: &str, scope: &str| {
+        format!("lbaas/default/web#{n} {call} {scope} access denied: no grant to read load balancer `{scope}` sha256:1")
+    };
+    let of_call = |n: u64| {
+        [
+            expected(n, "api.load-balancer", "lb-2"),
+            expected(n, "api.load-balancer", "lb-3"),
+            expected(n, "api.get", "lb-2"),
+        ]
+    };
+    // A call, four questions, a result: the second call is entry 7.
+    assert_eq!(got, [of_call(1), of_call(7)].concat());
+}
+
+#[tokio::test]
+async fn a_guest_that_guesses_fills_no_audit_log() {
+    let folder = tempfile::tempdir().unwrap();
+    let backends = Backends {
+        audit: Some(Arc::new(Audit::open(folder.path()).unwrap())),
+        ..backends(&engine(), &Arc::new(VirtualClock::new(7)))
+    };
+    let mut host = instance("default/web", &super::grants(&["lb-1"], &[]), &backends);
+    for n in 0..AUDITED_PER_CALL_MAX * 2 {
+        host.load_balancer(format!("guess-{n}")).await.unwrap().unwrap_err();
+    }
+    let lines = lines(folder.path());
+    assert_eq!(lines.len(), AUDITED_PER_CALL_MAX + 1);
+    let last = lines.last().unwrap();
+    assert_eq!(
+        (last.scope.as_str(), last.decision.as_str()),
+        ("*", "lbaas/default/web")
+    );
+    assert_eq!(
+        last.outcome,
+        "access denied: after 100 refusals, further ones of this decision are only counted"
+    );
+}
