@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use support::network::Network;
-use support::plugins::{INTERFACE, ask, bridge};
+use support::plugins::{INTERFACE, ask, bridge, trueup_cni};
 use support::{Ran, Site, Started, ran, trueup, wait_until};
 
 /// The node's bridge. Its first address is the gateway.
@@ -56,6 +56,8 @@ impl Host {
 
     /// The same, with another `[backend.checkpoint]`.
     fn storing(store: &str, settings: &str, enis: &[u8]) -> Self {
+        // Built before anything waits for it.
+        trueup_cni();
         let site = Site::of(&format!(
             r#"
             [guests.ipam]

@@ -21,6 +21,9 @@ use support::{Engine, Object, Site, ran, trueup};
 /// So often the host is killed inside its work.
 const KILLS: u32 = 50;
 
+/// At least so many kills must leave work half done.
+const HALVES_MIN: u32 = KILLS / 5;
+
 /// The seed, where the variable `KILL_TEST_SEED` does not give another.
 const SEED: u64 = 20_260_418;
 
@@ -260,7 +263,7 @@ fn a_killed_host_converges_after_each_restart_without_orphans_or_duplicates() {
         } else {
             too_late += 1;
             assert!(
-                too_late < 2 * KILLS,
+                too_late < 6 * KILLS,
                 "the host is done before it can be killed: WORK_MS is too long"
             );
         }
@@ -268,7 +271,9 @@ fn a_killed_host_converges_after_each_restart_without_orphans_or_duplicates() {
         assert_eq!(ran.code, Some(0), "after {kills} kills: {ran}");
         was = described(&engine.objects());
         assert_eq!(was, wish.objects(), "after {kills} kills; the last run said: {ran}");
-        if kills == KILLS {
+        // On a machine that is slow or fast now and then, it takes more to hit everything.
+        let hit = halves >= HALVES_MIN && untagged > 0;
+        if kills >= KILLS && (hit || kills >= 3 * KILLS) {
             break;
         }
         for _ in 0..random.random_range(2..6) {
@@ -280,7 +285,7 @@ fn a_killed_host_converges_after_each_restart_without_orphans_or_duplicates() {
         "{kills} kills in {:?}: {halves} left work half done, {untagged} of them objects without a tag; {too_late} came too late",
         began.elapsed()
     );
-    assert!(halves >= KILLS / 5, "kills must hit work: {halves} of {kills} did");
+    assert!(halves >= HALVES_MIN, "kills must hit work: {halves} of {kills} did");
     assert!(untagged > 0, "some kill must come between a creation and its tagging");
 
     let plan = ran(&mut site.command("plan", &["--orphans"])).exits(0);

@@ -41,8 +41,8 @@ static MISBEHAVING: LazyLock<Arc<Program>> = LazyLock::new(|| program(&COMPONENT
 static LBAAS: LazyLock<Arc<Program>> =
     LazyLock::new(|| program(trueup_guests_builtin::find("lbaas", "1").unwrap().bytes));
 
-/// Short, so that the tests are quick; long enough for an honest guest on a busy machine.
-const CPU_MS: u64 = 300;
+/// Short, so that the tests are quick; long enough for an honest guest on a busy machine, which may stall in its call.
+const CPU_MS: u64 = 1500;
 
 fn program(bytes: &[u8]) -> Arc<Program> {
     Arc::new(Program::new(&ENGINE, ENGINE.load(bytes).unwrap()).unwrap())
@@ -179,6 +179,8 @@ async fn check(trouble: Trouble) {
         "{does}"
     );
 
+    // To compile it holds up the thread that both share.
+    LazyLock::force(&LBAAS);
     let bad = async { (reconcile(&mut instance, &wild).await, Instant::now()) };
     let good = async { (another_guest().await, Instant::now()) };
     let ((stopped, stopped_at), (good, good_at)) = tokio::join!(bad, good);
@@ -226,7 +228,7 @@ async fn check(trouble: Trouble) {
             other => panic!("{does}: {other}"),
         }
     }
-    assert!(begun.elapsed() < Duration::from_secs(20), "{does}: the replay waited");
+    assert!(begun.elapsed() < Duration::from_secs(60), "{does}: the replay waited");
     let outcome = replay::replay(&ENGINE, &MISBEHAVING, after, Arc::new(NoLog))
         .await
         .unwrap();
@@ -243,7 +245,7 @@ async fn a_guest_that_loops_for_ever_is_stopped_by_its_deadline() {
         ..Limits::default()
     };
     let says = &[
-        "used more than 300 ms of CPU time, its limit `cpu_ms`",
+        "used more than 1500 ms of CPU time, its limit `cpu_ms`",
         "trouble::loop_for_ever",
     ];
     check(Trouble {
@@ -426,15 +428,20 @@ async fn waiting_for_the_host_is_no_cpu_time() {
     assert!(begun.elapsed() >= Duration::from_millis(SLEEP_MS));
     drop(instance);
     let [recorded] = <[Segment; 1]>::try_from(segments(dir.path(), "misbehaving", "default/slow")).unwrap();
-    let begun = Instant::now();
-    let outcome = replay::replay(&ENGINE, &MISBEHAVING, recorded, Arc::new(NoLog))
-        .await
-        .unwrap();
-    assert!(matches!(outcome, Outcome::Identical { calls: 1, .. }), "{outcome}");
-    assert!(
-        begun.elapsed() < Duration::from_millis(SLEEP_MS),
-        "a replay does not sleep"
-    );
+    // One that sleeps is slow each time, a machine that stalls is not.
+    let mut took = Vec::new();
+    for _ in 0..5 {
+        let begun = Instant::now();
+        let outcome = replay::replay(&ENGINE, &MISBEHAVING, recorded.clone(), Arc::new(NoLog))
+            .await
+            .unwrap();
+        assert!(matches!(outcome, Outcome::Identical { calls: 1, .. }), "{outcome}");
+        took.push(begun.elapsed());
+        if took.last() < Some(&Duration::from_millis(SLEEP_MS)) {
+            return;
+        }
+    }
+    panic!("a replay does not sleep: {took:?}");
 }
 
 #[tokio::test]

@@ -441,7 +441,7 @@ fn a_run_that_goes_on_takes_in_what_changes_and_ends_when_told() {
     assert!(!site.path(".trueup/status/kube-system/dns.json").exists());
 
     let (ran, took) = host.terminate();
-    assert!(took < Duration::from_secs(5), "took {took:?}: {ran}");
+    assert!(took < Duration::from_secs(30), "took {took:?}: {ran}");
     assert!(ran.exits(0).last_line().ends_with("0 failed; 36 created, 7 destroyed"));
     let plan = site.plan().exits(0);
     assert_eq!(plan.last_line(), "3 services: 0 to create, 0 to destroy, 0 failed");
@@ -457,7 +457,7 @@ fn a_run_that_waits_for_the_engine_ends_when_told_and_goes_on_later() {
         let host = site.start("run", args);
         wait_until("the backends of three Services", || engine.objects().len() == 4);
         let (ran, took) = host.terminate();
-        assert!(took < Duration::from_secs(10), "took {took:?}: {ran}");
+        assert!(took < Duration::from_secs(30), "took {took:?}: {ran}");
         ran.exits(code);
 
         let journals = site.journals();

@@ -454,11 +454,15 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Answers once the journal has the begin of the call; a question is written with its answer.
-async fn call_has_begun(state_dir: &Path) {
-    let file = folder(state_dir, "journals").join("0.jsonl");
-    let lines = || std::fs::read_to_string(&file).map_or(0, |text| text.lines().count());
-    until("the call has begun", || lines() >= 2).await;
+/// Answers once the journal's last segment of so many has the begin of its call; a question is written with its answer.
+async fn call_has_begun(state_dir: &Path, segments: usize) {
+    let journal = folder(state_dir, "journals");
+    let lines = |file: &Path| std::fs::read_to_string(file).map_or(0, |text| text.lines().count());
+    until("the call has begun", || {
+        let files = segment_files(&journal).unwrap_or_default();
+        files.len() >= segments && files.last().is_some_and(|file| lines(&file.path) >= 2)
+    })
+    .await;
     // The guest asks for its sleep within microseconds of the call; what comes before that is cut at the sleep too.
     tokio::time::sleep(Duration::from_millis(50)).await;
 }
@@ -468,9 +472,14 @@ async fn a_stop_cuts_a_sleep_and_the_recording_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let config = sleeping(dir.path());
     let begun = Instant::now();
-    run::watch(&config, &Registry::default(), call_has_begun(&config.state_dir), |_| ())
-        .await
-        .unwrap();
+    run::watch(
+        &config,
+        &Registry::default(),
+        call_has_begun(&config.state_dir, 1),
+        |_| (),
+    )
+    .await
+    .unwrap();
     assert!(
         begun.elapsed() < Duration::from_secs(60),
         "nobody waited for the hour to pass"
@@ -497,17 +506,12 @@ async fn a_newer_input_cuts_a_sleep_and_is_worked_on() {
     let dir = tempfile::tempdir().unwrap();
     let config = sleeping(dir.path());
     let manifest = dir.path().join("manifests/all.yaml");
-    let journal = folder(&config.state_dir, "journals");
     let changed = async {
-        call_has_begun(&config.state_dir).await;
+        call_has_begun(&config.state_dir, 1).await;
         let text = std::fs::read_to_string(&manifest).unwrap();
         std::fs::write(&manifest, text.replace("port: 80,", "port: 81,")).unwrap();
         // The second segment begins with the call for the newer input.
-        until("the newer input is worked on", || {
-            segment_files(&journal).unwrap().len() >= 2
-        })
-        .await;
-        tokio::time::sleep(Duration::from_millis(50)).await;
+        call_has_begun(&config.state_dir, 2).await;
     };
     run::watch(&config, &Registry::default(), changed, |_| ())
         .await

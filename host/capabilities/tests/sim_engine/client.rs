@@ -1,6 +1,6 @@
 //! A simulated Engine with a client that asks it, and what the client sends.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use reqwest::{Client, Method, Response};
 use serde_json::{Value, json};
@@ -12,6 +12,29 @@ pub(crate) const BINDS: &str = "/api/LBaaS/v1/bind.json";
 pub(crate) const SERVERS: &str = "/api/LBaaS/v1/server.json";
 pub(crate) const BALANCERS: &str = "/api/LBaaS/v1/loadbalancer.json";
 pub(crate) const RESOURCES: &str = "/api/core/v1/resource.json";
+
+/// On a machine that does other things too, what is done at once may take long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Looks again and again until it is so.
+pub(crate) async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
+    let began = Instant::now();
+    while !is_so().await {
+        assert!(began.elapsed() < PATIENCE, "waited {} s for {what}", PATIENCE.as_secs());
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// Has it tried with longer and longer times, in milliseconds, until one was long enough for it: a machine that stalls
+/// for so long makes the test slow, not wrong.
+pub(crate) async fn in_time<T>(what: &str, attempt: impl AsyncFn(u64) -> Option<T>) -> T {
+    for ms in [100, 1_000, 5_000, 20_000] {
+        if let Some(done) = attempt(ms).await {
+            return done;
+        }
+    }
+    panic!("{what}: never in time")
+}
 
 pub(crate) struct Sim {
     pub(crate) engine: SimulatedEngine,
@@ -28,11 +51,7 @@ impl Sim {
         let engine = SimulatedEngine::start(config, "127.0.0.1:0".parse().unwrap()).await?;
         // Another test may have been first.
         _ = rustls::crypto::ring::default_provider().install_default();
-        let client = Client::builder()
-            .no_proxy()
-            .timeout(Duration::from_secs(5))
-            .build()
-            .unwrap();
+        let client = Client::builder().no_proxy().timeout(PATIENCE).build().unwrap();
         Ok(Self { engine, client })
     }
 

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use reqwest::Method;
+use reqwest::{Method, Response};
 use serde_json::json;
 use tokio::{io::AsyncWriteExt, net::TcpStream};
 
-use crate::client::{BACKENDS, BINDS, FRONTENDS, RESOURCES, Sim, backend, text};
+use crate::client::{BACKENDS, BINDS, FRONTENDS, RESOURCES, Sim, backend, in_time, text, until};
 
 #[tokio::test]
 async fn a_changed_object_takes_its_time_to_settle() {
@@ -61,27 +61,42 @@ async fn with_no_time_to_settle_an_object_is_ready_or_failed_at_once() {
     assert_eq!(sim.get("/faults").await, json!([]));
 }
 
+/// Asks until it is too often: on a slow machine the limit lets one in now and then. Answers the refusal, and how many
+/// were let in before it.
+async fn until_limited(sim: &Sim) -> (Response, u64) {
+    for admitted in 0..10_000 {
+        let answer = sim.send(Method::GET, BACKENDS, None).await.unwrap();
+        if answer.status() == 429 {
+            return (answer, admitted);
+        }
+        assert_eq!(answer.status(), 200);
+    }
+    panic!("no limit")
+}
+
 #[tokio::test]
 async fn the_rate_limit_says_when_to_come_back_unless_told_not_to() {
     for (retry_after, expected) in [(json!(true), Some("1")), (json!(30), Some("30")), (json!(false), None)] {
         let sim = Sim::start(json!({"rate_limit_per_second": 2, "retry_after": retry_after})).await;
-        let mut last = None;
-        for _ in 0..4 {
-            last = Some(sim.send(Method::GET, BACKENDS, None).await.unwrap());
-        }
-        let last = last.unwrap();
-        assert_eq!(last.status(), 429);
+        let (limited, admitted) = until_limited(&sim).await;
         assert_eq!(
-            last.headers().get("retry-after").map(|value| value.to_str().unwrap()),
+            limited
+                .headers()
+                .get("retry-after")
+                .map(|value| value.to_str().unwrap()),
             expected
         );
         let counted = sim.get("/requests").await;
-        assert_eq!(counted["requests"], json!({"GET /api/LBaaS/v1/backend.json": 4}));
-        assert_eq!(counted["rate_limited"], counted["answers"]["429"]);
-        assert!(counted["answers"]["200"].as_u64().unwrap() >= 2);
+        assert_eq!(
+            counted["requests"],
+            json!({"GET /api/LBaaS/v1/backend.json": admitted + 1})
+        );
+        assert_eq!(counted["answers"], json!({"200": admitted, "429": 1}));
+        assert_eq!(counted["rate_limited"], 1);
+        assert!(admitted >= 2, "a second's requests come at once");
     }
     let sim = Sim::start(json!({"rate_limit_per_second": 5})).await;
-    while sim.ask(Method::GET, BACKENDS, None).await.0 != 429 {}
+    until_limited(&sim).await;
     tokio::time::sleep(Duration::from_millis(220)).await;
     assert_eq!(
         sim.ask(Method::GET, BACKENDS, None).await.0,
@@ -93,18 +108,23 @@ async fn the_rate_limit_says_when_to_come_back_unless_told_not_to() {
 #[tokio::test]
 async fn of_two_taggings_at_once_one_is_lost() {
     for (lose, kept) in [(true, 1), (false, 2)] {
-        let sim = Sim::start(json!({"lose_overlapping_taggings": lose, "latency_ms": 50})).await;
-        let (a, b) = (
-            sim.create(BACKENDS, backend("a")).await,
-            sim.create(BACKENDS, backend("b")).await,
-        );
-        assert_eq!(tokio::join!(sim.tag(&a, "t"), sim.tag(&b, "t")), (200, 200));
+        // The second must come while the first is under way.
+        let (sim, a, b) = in_time("two taggings at once", async |delay_ms| {
+            let sim = Sim::start(json!({"lose_overlapping_taggings": lose})).await;
+            let (a, b) = (
+                sim.create(BACKENDS, backend("a")).await,
+                sim.create(BACKENDS, backend("b")).await,
+            );
+            sim.fault(json!({"path": "*/tags/*", "delay_ms": delay_ms, "when": "after", "times": 2}))
+                .await;
+            assert_eq!(tokio::join!(sim.tag(&a, "t"), sim.tag(&b, "t")), (200, 200));
+            let overlapping = sim.get("/requests").await["overlapping_taggings"] == 1;
+            overlapping.then_some((sim, a, b))
+        })
+        .await;
         assert_eq!(sim.names(&format!("{RESOURCES}?tag_name=t")).await.len(), kept);
         let counted = sim.get("/requests").await;
-        assert_eq!(
-            (&counted["overlapping_taggings"], &counted["lost_taggings"]),
-            (&json!(1), &json!(2 - kept))
-        );
+        assert_eq!(counted["lost_taggings"], 2 - kept);
         assert_eq!(counted["requests_in_flight_max"], 2);
 
         assert_eq!(sim.ask(Method::DELETE, "/requests", None).await.0, 204);
@@ -160,23 +180,28 @@ async fn a_faulty_status_comes_before_the_effect_or_after_it() {
 async fn a_delay_holds_the_effect_or_the_answer_back() {
     let sim = Sim::start(json!({})).await;
     for (when, effect_seen) in [("before", 0), ("after", 1)] {
-        sim.put(
-            "/state",
-            &json!({"load_balancers": [{"kind": "load_balancer", "identifier": "lb-1", "fields": {}}], "objects": []}),
-        )
-        .await;
-        sim.fault(json!({"method": "POST", "delay_ms": 1000, "when": when, "times": 1}))
+        let seen = in_time("a look during the delay", async |delay_ms| {
+            sim.put(
+                "/state",
+                &json!({"load_balancers": [{"kind": "load_balancer", "identifier": "lb-1", "fields": {}}], "objects": []}),
+            )
             .await;
-        let started = Instant::now();
-        let create = sim.create(BACKENDS, backend("b"));
-        let look = async {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            sim.names(BACKENDS).await.len()
-        };
-        let (_, seen) = tokio::join!(create, look);
-        assert!(started.elapsed() >= Duration::from_millis(999));
+            sim.fault(json!({"method": "POST", "delay_ms": delay_ms, "when": when, "times": 1}))
+                .await;
+            let (started, delay) = (Instant::now(), Duration::from_millis(delay_ms));
+            let create = sim.create(BACKENDS, backend("b"));
+            let look = async {
+                until("the fault", async || sim.get("/faults").await == json!([])).await;
+                let seen = sim.names(BACKENDS).await.len();
+                (started.elapsed() < delay).then_some(seen)
+            };
+            let (_, seen) = tokio::join!(create, look);
+            assert!(started.elapsed() >= delay);
+            assert_eq!(sim.names(BACKENDS).await.len(), 1);
+            seen
+        })
+        .await;
         assert_eq!(seen, effect_seen, "{when}");
-        assert_eq!(sim.names(BACKENDS).await.len(), 1);
     }
 }
 
@@ -196,8 +221,10 @@ async fn a_connection_is_closed_without_an_answer() {
 
 #[tokio::test]
 async fn a_request_whose_client_is_gone_before_its_effect_has_none() {
-    let sim = Sim::start(json!({"latency_ms": 100})).await;
-    let send_and_go = async || {
+    // Nobody waits for the end of it.
+    const HOUR_MS: u64 = 3_600_000;
+    let sim = Sim::start(json!({"latency_ms": HOUR_MS})).await;
+    let send = async || {
         let body = backend("b").to_string();
         let head = format!(
             "POST {BACKENDS} HTTP/1.1\r\nHost: sim\r\nAuthorization: Token simulated\r\n\
@@ -206,19 +233,22 @@ async fn a_request_whose_client_is_gone_before_its_effect_has_none() {
         );
         let mut connection = TcpStream::connect(sim.engine.local_addr()).await.unwrap();
         connection.write_all((head + &body).as_bytes()).await.unwrap();
-        tokio::time::sleep(Duration::from_millis(40)).await;
-        drop(connection);
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        connection
     };
-    sim.fault(json!({"method": "POST", "delay_ms": 80, "when": "before", "times": 1}))
+    // Neither this nor what is counted has a latency.
+    let created = async || sim.get("/state").await["objects"].as_array().unwrap().len();
+    let abandoned = async || sim.get("/requests").await["abandoned"].as_u64().unwrap();
+    sim.fault(json!({"method": "POST", "delay_ms": HOUR_MS, "when": "before", "times": 1}))
         .await;
-    send_and_go().await;
-    assert_eq!(sim.names(BACKENDS).await.len(), 0);
-    send_and_go().await;
-    assert_eq!(
-        sim.names(BACKENDS).await.len(),
-        1,
-        "gone in the latency after the effect"
-    );
-    assert_eq!(sim.get("/requests").await["abandoned"], 2);
+    let connection = send().await;
+    until("the fault", async || sim.get("/faults").await == json!([])).await;
+    drop(connection);
+    until("the server to notice", async || abandoned().await == 1).await;
+    assert_eq!(created().await, 0);
+
+    let connection = send().await;
+    until("the effect", async || created().await == 1).await;
+    drop(connection);
+    until("the server to notice", async || abandoned().await == 2).await;
+    assert_eq!(created().await, 1, "gone in the latency after the effect");
 }

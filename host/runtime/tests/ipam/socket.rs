@@ -1,5 +1,6 @@
 //! The socket: whom it lets in, what it survives, and that it is gone afterwards.
 
+use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -73,10 +74,15 @@ async fn exchange(socket: &Path, bytes: &[u8]) -> Value {
     // The host may answer, and hang up, before it has all of a request that is too long.
     let _ = stream.write_all(bytes).await;
     let mut answer = Vec::new();
-    tokio::time::timeout(GUARD, stream.read_to_end(&mut answer))
+    let read = tokio::time::timeout(GUARD, stream.read_to_end(&mut answer))
         .await
-        .unwrap()
         .unwrap();
+    // Then what it had not read is the connection's end, after the answer.
+    assert!(
+        read.as_ref()
+            .map_or_else(|error| error.kind() == ErrorKind::ConnectionReset, |_| true),
+        "{read:?}"
+    );
     assert_eq!(answer.pop(), Some(b'\n'));
     serde_json::from_slice(&answer).unwrap()
 }

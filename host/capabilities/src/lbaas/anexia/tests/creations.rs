@@ -215,7 +215,7 @@ async fn an_adopted_parent_may_hold_more_orphans() {
 
 /// Every way in which the answer to a POST may be lost.
 fn losses() -> Vec<Reply> {
-    let slow = Reply::status(200).after_ms(3_000);
+    let slow = Reply::status(200).after_ms(600_000);
     vec![
         Reply::status(502),
         Reply::status(503),
@@ -226,11 +226,11 @@ fn losses() -> Vec<Reply> {
     ]
 }
 
-/// With a request timeout that the slow loss exceeds.
+/// With a request timeout that the slow loss exceeds, and no other request where a machine stalls for less.
 fn impatient(server: &Server) -> Anexia {
     engine_with(Settings {
         url: server.url.clone(),
-        request_timeout_ms: 500,
+        request_timeout_ms: 2_500,
         ..Settings::default()
     })
     .0
@@ -266,7 +266,7 @@ async fn what_a_lost_post_made_is_found_by_the_second_look() {
 
 #[tokio::test]
 async fn a_lost_post_that_made_nothing_is_posted_once_more() {
-    for loss in losses() {
+    let lost_once = async |loss: Reply| {
         let (fake, server) = Fake::start().await;
         fake.refuse(POST_BACKEND, 1, loss.clone());
         assert_eq!(
@@ -275,6 +275,8 @@ async fn a_lost_post_that_made_nothing_is_posted_once_more() {
             "{loss:?}"
         );
         assert_eq!((count(&server, POST_BACKEND), lists(&server)), (2, 3));
+    };
+    let lost_for_ever = async |loss: Reply| {
         let (fake, server) = Fake::start().await;
         fake.refuse(POST_BACKEND, 9, loss.clone());
         assert!(
@@ -285,6 +287,10 @@ async fn a_lost_post_that_made_nothing_is_posted_once_more() {
             "{loss:?}"
         );
         assert_eq!((count(&server, POST_BACKEND), lists(&server)), (2, 3));
+    };
+    for loss in losses() {
+        // One of them takes its time.
+        tokio::join!(lost_once(loss.clone()), lost_for_ever(loss));
     }
 }
 
@@ -436,13 +442,17 @@ async fn whoever_stops_waiting_for_a_creation_is_not_left_with_an_orphan() {
     let (fake, server) = Fake::start().await;
     let engine = engine(&server.url);
     let parent = create(&engine, backend("b")).await.unwrap().identifier;
-    fake.lose(POST_SERVER, 1, Reply::status(200).after_ms(5_000));
+    fake.lose(POST_SERVER, 1, Reply::status(200).after_ms(600_000));
     let (specs, tags) = ([server_of("s", &parent)], tags());
-    assert!(
-        tokio::time::timeout(Duration::from_millis(50), engine.create(&specs, &tags))
-            .await
-            .is_err()
-    );
+    let posted = async {
+        while count(&server, POST_SERVER) == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::select! {
+        answers = engine.create(&specs, &tags) => panic!("{answers:?}"),
+        () = posted => {}
+    }
     tokio::time::sleep(Duration::from_millis(20)).await;
     assert_eq!(
         create(&engine, server_of("s", &parent)).await.unwrap().identifier,

@@ -191,7 +191,7 @@ async fn what_a_repeated_destruction_does_not_find_is_destroyed() {
 
 #[tokio::test]
 async fn a_timeout_is_unavailable_and_not_tried_again() {
-    let server = sequence(vec![Reply::status(200).after_ms(5_000)]).await;
+    let server = sequence(vec![Reply::status(200).after_ms(600_000)]).await;
     let settings = Settings {
         url: server.url.clone(),
         request_timeout_ms: 50,
@@ -207,9 +207,10 @@ async fn a_timeout_is_unavailable_and_not_tried_again() {
 
 #[tokio::test]
 async fn without_a_server_three_connections_are_tried() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    drop(listener);
+    // Bound and not listening: nobody else gets the port meanwhile.
+    let nobody = tokio::net::TcpSocket::new_v4().unwrap();
+    nobody.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let url = format!("http://{}", nobody.local_addr().unwrap());
     let (engine, counted) = engine_with(Settings {
         url,
         ..Settings::default()

@@ -60,6 +60,9 @@ pub(crate) struct Reply {
     status: u16,
     headers: Vec<(String, String)>,
     body: String,
+    /// Held back until so many requests were under way at once.
+    company: usize,
+    /// And this long after that.
     after: Duration,
     ending: Ending,
 }
@@ -83,6 +86,7 @@ impl Reply {
             status,
             headers: Vec::new(),
             body: body.to_owned(),
+            company: 0,
             after: Duration::ZERO,
             ending: Ending::Whole,
         }
@@ -109,6 +113,11 @@ impl Reply {
     pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
+    }
+
+    /// Held back until so many requests were under way at once, however long the machine takes to send them.
+    pub(crate) fn in_company_of(self, company: usize) -> Self {
+        Self { company, ..self }
     }
 
     pub(crate) fn after_ms(self, ms: u64) -> Self {
@@ -206,6 +215,9 @@ async fn serve(socket: TcpStream, script: Arc<Script>, record: Arc<Record>) {
             record.taggings.enter();
         }
         let reply = script(&seen);
+        while record.requests.most() < reply.company {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         tokio::time::sleep(reply.after).await;
         record.requests.leave();
         if is_tagging {
