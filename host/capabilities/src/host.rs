@@ -23,6 +23,7 @@ use crate::metrics::{HOST, Line, Registry};
 use crate::random::{Random, Seeded};
 use crate::size::AnswerSize;
 use crate::timers::Timers;
+use crate::wasi::Slot;
 
 /// Who asks: named in logs, audits and traps.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -86,6 +87,8 @@ pub struct Host {
     /// What the instance asked to be woken for.
     pub timers: Timers,
     pub(crate) owners: lbaas::Owners,
+    /// Of the instance that runs; none until it asks for any of it.
+    pub(crate) wasi: Slot,
 }
 
 /// Why the host ended a call at a question. The instance is gone then.
@@ -100,6 +103,18 @@ pub enum Stop {
         limit: u32,
         /// The question that was one too many.
         name: &'static str,
+    },
+    /// The call drew more of `wasi:random` than it may.
+    #[error("drew more than {limit} random bytes in one call; a guest that needs more stretches what it has")]
+    TooMuchRandom {
+        /// [`crate::wasi::RANDOM_BYTES_PER_CALL_MAX`].
+        limit: u64,
+    },
+    /// The guest called `wasi:cli/exit`.
+    #[error("exited with status {status}; a guest answers its calls, and must not exit")]
+    Exited {
+        /// 0 where it meant that all is well.
+        status: u8,
     },
     /// The tape could not record, or the replay ended here.
     #[error(transparent)]
@@ -117,6 +132,7 @@ impl Host {
             meter: Meter::new(limits),
             timers: Timers::default(),
             owners: lbaas::Owners::default(),
+            wasi: Slot::default(),
         }
     }
 
@@ -137,6 +153,7 @@ impl Host {
     pub fn begin_unrecorded_call(&mut self) {
         self.meter.begin_call();
         self.owners.clear();
+        self.begin_wasi_call();
     }
 
     /// What the call that ended dropped, said once.
@@ -252,21 +269,28 @@ fn sized<R: AnswerSize>(answer: R, name: &str, limit: u64) -> Result<R, Refusal>
 }
 
 #[derive(Serialize)]
-struct Nothing {}
+pub(crate) struct Nothing {}
 
 impl log::Host for Host {
     fn emit(&mut self, level: log::Level, message: String, fields: Vec<log::Field>) -> wasmtime::Result<()> {
+        self.log_line(level, &message, &fields);
+        Ok(())
+    }
+}
+
+impl Host {
+    /// Hands one line to the log, or drops and counts it where the call wrote as many as it may.
+    pub(crate) fn log_line(&mut self, level: log::Level, message: &str, fields: &[log::Field]) {
         if self.meter.log_line() {
             // Whoever reads the log may be slow: that is not the guest's time.
             let entered = Instant::now();
             self.backends
                 .log
-                .emit(&self.identity, level, &crate::log::line(&message, &fields));
+                .emit(&self.identity, level, &crate::log::line(message, fields));
             self.meter.used.waited += entered.elapsed();
         } else {
             self.count("trueup_log_lines_dropped_total");
         }
-        Ok(())
     }
 }
 

@@ -22,6 +22,7 @@ pub mod metrics;
 pub mod random;
 pub mod size;
 pub mod timers;
+pub mod wasi;
 
 use std::pin::Pin;
 

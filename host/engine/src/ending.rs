@@ -51,7 +51,7 @@ impl CallError {
             return match error.downcast::<Stop>() {
                 Ok(Stop::Tape(TapeError::Refused(text))) => Self::Trap(format!("{place}: {text}{backtrace}")),
                 Ok(Stop::Tape(tape)) => Self::Tape(tape),
-                Ok(stop @ Stop::TooManyQuestions { .. }) => Self::Trap(format!("{place}: {stop}{backtrace}")),
+                Ok(stop) => Self::Trap(format!("{place}: {stop}{backtrace}")),
                 Err(error) => Self::Trap(format!("{place}: {error:#}{backtrace}")),
             };
         }

@@ -15,7 +15,7 @@ mod limiter;
 
 pub use ending::CallError;
 pub use guest::{Digest, Guest, LoadError};
-pub use instance::{Data, Instance, linker};
+pub use instance::{Data, Instance, linker, linker_for};
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
