@@ -63,6 +63,11 @@ impl CallError {
                 "{place}: wanted {wanted} bytes of memory, above the limit `memory_bytes` of {limit}{backtrace}"
             ));
         }
+        if let Some(full) = error.downcast_ref::<wasmtime::PoolConcurrencyLimitError>() {
+            return Self::Trap(format!(
+                "{place}: no room for one more instance in this host: {full}; let fewer run at once, or spread them over hosts"
+            ));
+        }
         let cause = match error.downcast_ref::<wasmtime::Trap>() {
             Some(wasmtime::Trap::UnreachableCodeReached) => "trapped: `unreachable` (a panic, or an abort)".to_owned(),
             Some(trap) => format!("trapped: {trap}"),
