@@ -26,6 +26,7 @@ use crate::quota::{Blast, Quotas};
 use crate::random::{Random, Seeded};
 use crate::size::AnswerSize;
 use crate::timers::Timers;
+use crate::wasi::Slot;
 
 /// Who asks: named in logs, audits and traps.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -97,9 +98,14 @@ pub struct Host {
     /// What was created and destroyed since somebody took it, in order; at most [`CHANGES_MAX`].
     pub changes: Vec<Change>,
     pub(crate) owners: lbaas::Owners,
+<<<<<<< HEAD
     pub(crate) blast: Blast,
     pub(crate) refused: Refused,
     pub(crate) removing: bool,
+=======
+    /// Of the instance that runs; none until it asks for any of it.
+    pub(crate) wasi: Slot,
+>>>>>>> wasi
 }
 
 /// Why the host ended a call at a question. The instance is gone then.
@@ -114,6 +120,18 @@ pub enum Stop {
         limit: u32,
         /// The question that was one too many.
         name: &'static str,
+    },
+    /// The call drew more of `wasi:random` than it may.
+    #[error("drew more than {limit} random bytes in one call; a guest that needs more stretches what it has")]
+    TooMuchRandom {
+        /// [`crate::wasi::RANDOM_BYTES_PER_CALL_MAX`].
+        limit: u64,
+    },
+    /// The guest called `wasi:cli/exit`.
+    #[error("exited with status {status}; a guest answers its calls, and must not exit")]
+    Exited {
+        /// 0 where it meant that all is well.
+        status: u8,
     },
     /// The tape could not record, or the replay ended here.
     #[error(transparent)]
@@ -132,9 +150,13 @@ impl Host {
             timers: Timers::default(),
             changes: Vec::new(),
             owners: lbaas::Owners::default(),
+<<<<<<< HEAD
             blast: Blast::default(),
             refused: Refused::default(),
             removing: false,
+=======
+            wasi: Slot::default(),
+>>>>>>> wasi
         }
     }
 
@@ -162,6 +184,7 @@ impl Host {
     pub fn begin_unrecorded_call(&mut self) {
         self.meter.begin_call();
         self.owners.clear();
+<<<<<<< HEAD
         self.blast.clear();
         self.refused.begin(None);
     }
@@ -170,6 +193,9 @@ impl Host {
     pub(crate) fn changed(&mut self, changes: impl Iterator<Item = Change>) {
         let room = CHANGES_MAX.saturating_sub(self.changes.len());
         self.changes.extend(changes.take(room));
+=======
+        self.begin_wasi_call();
+>>>>>>> wasi
     }
 
     /// What the call that ended dropped, said once.
@@ -273,21 +299,28 @@ fn sized<R: AnswerSize>(answer: R, name: &str, limit: u64) -> Result<R, Refusal>
 }
 
 #[derive(Serialize)]
-struct Nothing {}
+pub(crate) struct Nothing {}
 
 impl log::Host for Host {
     fn emit(&mut self, level: log::Level, message: String, fields: Vec<log::Field>) -> wasmtime::Result<()> {
+        self.log_line(level, &message, &fields);
+        Ok(())
+    }
+}
+
+impl Host {
+    /// Hands one line to the log, or drops and counts it where the call wrote as many as it may.
+    pub(crate) fn log_line(&mut self, level: log::Level, message: &str, fields: &[log::Field]) {
         if self.meter.log_line() {
             // Whoever reads the log may be slow: that is not the guest's time.
             let entered = Instant::now();
             self.backends
                 .log
-                .emit(&self.identity, level, &crate::log::line(&message, &fields));
+                .emit(&self.identity, level, &crate::log::line(message, fields));
             self.meter.used.waited += entered.elapsed();
         } else {
             self.count("trueup_log_lines_dropped_total");
         }
-        Ok(())
     }
 }
 

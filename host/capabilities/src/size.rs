@@ -21,7 +21,7 @@ macro_rules! flat {
     })* };
 }
 
-flat!((), bool, u64, State);
+flat!((), bool, u8, u32, u64, (u64, u64), State);
 
 impl AnswerSize for String {
     fn bytes(&self) -> usize {

@@ -51,7 +51,7 @@ impl CallError {
             return match error.downcast::<Stop>() {
                 Ok(Stop::Tape(TapeError::Refused(text))) => Self::Trap(format!("{place}: {text}{backtrace}")),
                 Ok(Stop::Tape(tape)) => Self::Tape(tape),
-                Ok(stop @ Stop::TooManyQuestions { .. }) => Self::Trap(format!("{place}: {stop}{backtrace}")),
+                Ok(stop) => Self::Trap(format!("{place}: {stop}{backtrace}")),
                 Err(error) => Self::Trap(format!("{place}: {error:#}{backtrace}")),
             };
         }
@@ -61,6 +61,11 @@ impl CallError {
         if let Some((wanted, limit)) = memory {
             return Self::Memory(format!(
                 "{place}: wanted {wanted} bytes of memory, above the limit `memory_bytes` of {limit}{backtrace}"
+            ));
+        }
+        if let Some(full) = error.downcast_ref::<wasmtime::PoolConcurrencyLimitError>() {
+            return Self::Trap(format!(
+                "{place}: no room for one more instance in this host: {full}; let fewer run at once, or spread them over hosts"
             ));
         }
         let cause = match error.downcast_ref::<wasmtime::Trap>() {

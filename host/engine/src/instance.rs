@@ -6,14 +6,15 @@
 
 use std::time::{Duration, Instant as Now};
 
+use trueup_capabilities::wasi::{self, HasHost};
 use trueup_capabilities::{Host, Identity, Stop};
 use trueup_journal::TapeError;
 use wasmtime::component::Linker;
 use wasmtime::{Store, UpdateDeadline};
 
-use crate::Engine;
 use crate::ending::{CallError, DeadlineExceeded};
 use crate::limiter::Limiter;
+use crate::{Engine, Guest};
 
 /// What a store holds.
 pub struct Data {
@@ -38,10 +39,11 @@ impl<B> Instance<B> {
     /// Why it can't be instantiated; with the host, for another try.
     pub async fn new(
         engine: &Engine,
-        host: Host,
+        mut host: Host,
         cpu_max: Duration,
         instantiate: impl AsyncFnOnce(&mut Store<Data>) -> wasmtime::Result<B>,
     ) -> Result<Self, (Box<Host>, CallError)> {
+        host.begin_instance();
         let limiter = Limiter::new(host.meter.limits.memory_bytes);
         let data = Data {
             host,
@@ -68,7 +70,9 @@ impl<B> Instance<B> {
             .into())
         });
         store.set_epoch_deadline(1);
-        match instantiate(&mut store).await {
+        let instantiated = instantiate(&mut store).await;
+        store.data_mut().host.end_printing();
+        match instantiated {
             Ok(bindings) => Ok(Self {
                 store,
                 bindings,
@@ -106,6 +110,7 @@ impl<B> Instance<B> {
     /// # Errors
     /// Why it gave no result; the instance is gone.
     pub fn leave<R>(&mut self, export: &str, result: wasmtime::Result<R>) -> Result<R, CallError> {
+        self.host_mut().end_printing();
         match result {
             Ok(result) => {
                 self.usable = true;
@@ -146,7 +151,25 @@ fn describe(store: &Store<Data>, error: wasmtime::Error, export: &str) -> CallEr
     CallError::from_wasmtime(error, identity, export, memory)
 }
 
+impl HasHost for Data {
+    fn host(&mut self) -> &mut Host {
+        &mut self.host
+    }
+}
+
 /// A linker for stores of this engine that offers nothing yet.
 pub fn linker(engine: &Engine) -> Linker<Data> {
     Linker::new(&engine.wasmtime)
+}
+
+/// A linker that offers WASI where `guest` imports any of it, and nothing else yet.
+///
+/// # Errors
+/// Where WASI can't be linked.
+pub fn linker_for(engine: &Engine, guest: &Guest) -> wasmtime::Result<Linker<Data>> {
+    let mut linker = linker(engine);
+    if guest.imports.iter().any(|import| wasi::is_wasi(import)) {
+        wasi::add_to_linker(&mut linker)?;
+    }
+    Ok(linker)
 }

@@ -15,7 +15,7 @@ mod limiter;
 
 pub use ending::CallError;
 pub use guest::{Digest, Guest, LoadError};
-pub use instance::{Data, Instance, linker};
+pub use instance::{Data, Instance, linker, linker_for};
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,6 +28,10 @@ const EPOCH: Duration = Duration::from_millis(10);
 
 /// Call stack of a guest, in bytes: deep recursion ends in a trap, not in the host's own stack.
 const WASM_STACK_BYTES: usize = 512 << 10;
+
+/// So many instances of core modules one guest may be made of. wit-component makes one to three of a module; a guest in
+/// Python has 16 (the interpreter, its libraries, their shims), and each native extension adds one.
+const CORE_INSTANCES_MAX: u32 = 32;
 
 /// How an engine is set up.
 #[derive(Debug, Clone)]
@@ -140,9 +144,10 @@ fn config(pool: Option<&Options>) -> wasmtime::Config {
         let mut pooling = wasmtime::PoolingAllocationConfig::new();
         pooling
             .total_component_instances(options.instances_max)
-            // A component of wit-component holds its module and, where it has a realloc of its own, a shim and its fixup.
-            .total_core_instances(options.instances_max.saturating_mul(4))
-            .max_core_instances_per_component(16)
+            // Counted, not reserved: neither of the two costs anything until it is used.
+            .total_core_instances(options.instances_max.saturating_mul(CORE_INSTANCES_MAX))
+            .max_core_instances_per_component(CORE_INSTANCES_MAX)
+            // A guest of one module has one memory and, with its shim, two tables; one in Python has no more.
             .total_memories(options.instances_max.saturating_mul(2))
             .total_tables(options.instances_max.saturating_mul(4))
             .total_stacks(options.instances_max)

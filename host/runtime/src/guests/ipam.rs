@@ -44,7 +44,7 @@ pub use bindings::{IpamDatastore, IpamDatastorePre};
 /// # Errors
 /// Where an import or export does not have the type that `wit/` gives it.
 pub fn link(engine: &Engine, guest: &Guest) -> wasmtime::Result<IpamDatastorePre<Data>> {
-    let mut linker = trueup_engine::linker(engine);
+    let mut linker = trueup_engine::linker_for(engine, guest)?;
     IpamDatastore::add_to_linker::<_, wasmtime::component::HasSelf<_>>(&mut linker, |data: &mut Data| &mut data.host)?;
     IpamDatastorePre::new(linker.instantiate_pre(guest.component())?)
 }

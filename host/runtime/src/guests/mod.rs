@@ -7,7 +7,7 @@ pub mod ipam;
 pub mod lbaas;
 
 use serde_json::value::RawValue;
-use trueup_capabilities::Host;
+use trueup_capabilities::{Host, wasi};
 use trueup_engine::{CallError, Data, Engine, Guest, Instance};
 
 /// One of the worlds in `wit/`, by its interfaces.
@@ -74,11 +74,17 @@ impl World {
                 worlds.join(", "),
             ));
         };
-        if let Some(foreign) = guest
-            .imports
-            .iter()
-            .find(|import| !world.imports.contains(&import.as_str()))
-        {
+        let foreign = |import: &&String| !world.imports.contains(&import.as_str()) && !wasi::provides(import);
+        let foreign = guest.imports.iter().find(foreign);
+        if let Some(foreign) = foreign.filter(|import| wasi::is_wasi(import)) {
+            return Err(format!(
+                "guest `{}@{}` imports `{foreign}`, which this host does not have; of `wasi:*` a guest may import, in any version 0.2.x: {}",
+                guest.name,
+                guest.version,
+                wasi::PROVIDED.join(", "),
+            ));
+        }
+        if let Some(foreign) = foreign {
             return Err(format!(
                 "guest `{}@{}` imports `{foreign}`, which its world {} does not have; it may import: {}",
                 guest.name,

@@ -37,7 +37,7 @@ pub use bindings::{LbaasReconciler, LbaasReconcilerPre};
 /// # Errors
 /// Where an import or export does not have the type that `wit/` gives it.
 pub fn link(engine: &Engine, guest: &Guest) -> wasmtime::Result<LbaasReconcilerPre<Data>> {
-    let mut linker = trueup_engine::linker(engine);
+    let mut linker = trueup_engine::linker_for(engine, guest)?;
     LbaasReconciler::add_to_linker::<_, wasmtime::component::HasSelf<_>>(&mut linker, |data: &mut Data| {
         &mut data.host
     })?;

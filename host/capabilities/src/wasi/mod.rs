@@ -1,0 +1,313 @@
+//! `wasi:*` for guests in any language: a deterministic WASI 0.2 with nothing behind it.
+//!
+//! A language's runtime asks for clocks, randomness, files and streams before its program asks for anything. Clocks,
+//! waits and randomness come from the same backends as `trueup:host` gives, through the same tape, so that a replay hands
+//! back the same. What is printed goes to the guest's log. There are no files, no network, no environment, no arguments and
+//! no input: these answers are constants, and are not recorded.
+//!
+//! ```text
+//! clocks, random, poll  -> tape -> clock and chance of the host
+//! stdout, stderr        -> lines -> the guest's log
+//! files, sockets        -> none to open, none to make (wasmtime-wasi, locked down)
+//! ```
+
+mod cli;
+mod clocks;
+mod lines;
+mod poll;
+mod random;
+mod streams;
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use wasmtime::component::{HasSelf, Linker, Resource, ResourceTable, ResourceTableError};
+use wasmtime_wasi::filesystem::{WasiFilesystem, WasiFilesystemCtx, WasiFilesystemCtxView};
+use wasmtime_wasi::p2::bindings;
+use wasmtime_wasi::p2::{DynPollable, Pollable, subscribe};
+use wasmtime_wasi::sockets::{WasiSockets, WasiSocketsCtx, WasiSocketsCtxView};
+
+use crate::Host;
+use crate::host::ask_now;
+use crate::size::AnswerSize;
+
+pub use lines::LINE_BYTES_MAX;
+pub use random::RANDOM_BYTES_PER_CALL_MAX;
+
+use clocks::Monotonic;
+use lines::Lines;
+
+/// So many streams and pollables (two entries each) one instance may keep. A runtime has three streams and a pollable a
+/// wait; one that keeps thousands has forgotten to drop them.
+pub const RESOURCES_MAX: usize = 4_096;
+
+/// The interfaces that guests get, of any version 0.2.x.
+pub const PROVIDED: [&str; 27] = [
+    "wasi:cli/environment",
+    "wasi:cli/exit",
+    "wasi:cli/stderr",
+    "wasi:cli/stdin",
+    "wasi:cli/stdout",
+    "wasi:cli/terminal-input",
+    "wasi:cli/terminal-output",
+    "wasi:cli/terminal-stderr",
+    "wasi:cli/terminal-stdin",
+    "wasi:cli/terminal-stdout",
+    "wasi:clocks/monotonic-clock",
+    "wasi:clocks/wall-clock",
+    "wasi:filesystem/preopens",
+    "wasi:filesystem/types",
+    "wasi:io/error",
+    "wasi:io/poll",
+    "wasi:io/streams",
+    "wasi:random/insecure",
+    "wasi:random/insecure-seed",
+    "wasi:random/random",
+    "wasi:sockets/instance-network",
+    "wasi:sockets/ip-name-lookup",
+    "wasi:sockets/network",
+    "wasi:sockets/tcp",
+    "wasi:sockets/tcp-create-socket",
+    "wasi:sockets/udp",
+    "wasi:sockets/udp-create-socket",
+];
+
+/// True for an import of WASI, whether or not it is provided.
+pub fn is_wasi(import: &str) -> bool {
+    import.starts_with("wasi:")
+}
+
+/// True for an import that [`add_to_linker`] gives.
+pub fn provides(import: &str) -> bool {
+    let Some((interface, version)) = import.split_once('@') else {
+        return false;
+    };
+    let patch = version.strip_prefix("0.2.").unwrap_or_default();
+    let released = !patch.is_empty() && patch.bytes().all(|byte| byte.is_ascii_digit());
+    released && PROVIDED.contains(&interface)
+}
+
+/// What a store's data offers to be linked.
+pub trait HasHost: Send + 'static {
+    /// What answers the guest of this store.
+    fn host(&mut self) -> &mut Host;
+}
+
+/// Gives a linker all that is [`PROVIDED`].
+///
+/// # Errors
+/// Where the linker has one of them already.
+pub fn add_to_linker<T: HasHost>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
+    use bindings::{cli, clocks, filesystem, io, random, sockets};
+
+    clocks::wall_clock::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
+    clocks::monotonic_clock::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
+    random::random::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
+    random::insecure::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
+    random::insecure_seed::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
+    io::error::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
+    io::poll::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
+    io::streams::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
+    cli::environment::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
+    cli::exit::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
+    cli::stdin::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
+    cli::stdout::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
+    cli::stderr::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
+    cli::terminal_input::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
+    cli::terminal_output::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
+    cli::terminal_stdin::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
+    cli::terminal_stdout::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
+    cli::terminal_stderr::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
+
+    // Nothing is open, and nothing can be opened: contexts that grant nothing, and no directory to begin at.
+    filesystem::preopens::add_to_linker::<T, WasiFilesystem>(linker, |data| data.host().filesystem())?;
+    filesystem::types::add_to_linker::<T, WasiFilesystem>(linker, |data| data.host().filesystem())?;
+    let network = sockets::network::LinkOptions::default();
+    sockets::network::add_to_linker::<T, WasiSockets>(linker, &network, |data| data.host().sockets())?;
+    sockets::instance_network::add_to_linker::<T, WasiSockets>(linker, |data| data.host().sockets())?;
+    sockets::ip_name_lookup::add_to_linker::<T, WasiSockets>(linker, |data| data.host().sockets())?;
+    sockets::tcp_create_socket::add_to_linker::<T, WasiSockets>(linker, |data| data.host().sockets())?;
+    sockets::tcp::add_to_linker::<T, WasiSockets>(linker, |data| data.host().sockets())?;
+    sockets::udp_create_socket::add_to_linker::<T, WasiSockets>(linker, |data| data.host().sockets())?;
+    sockets::udp::add_to_linker::<T, WasiSockets>(linker, |data| data.host().sockets())
+}
+
+/// What the running instance has of WASI. Made when it is first asked for: a guest that imports none of it pays for none.
+/// The lock is never waited for, since only who may change it reaches it: it makes a host that can be shared of a table
+/// that can't.
+#[derive(Default)]
+pub(crate) struct Slot(Option<Box<Mutex<Wasi>>>);
+
+impl Slot {
+    fn get(&mut self) -> &mut Wasi {
+        self.0
+            .get_or_insert_default()
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn existing(&mut self) -> Option<&mut Wasi> {
+        let wasi = self.0.as_mut()?;
+        Some(wasi.get_mut().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// What one instance has of WASI.
+struct Wasi {
+    table: ResourceTable,
+    filesystem: WasiFilesystemCtx,
+    sockets: WasiSocketsCtx,
+    monotonic: Monotonic,
+    /// By the pollable's number: when it is ready, on the monotonic clock; one that is ready always is not here.
+    deadlines_ns: BTreeMap<u32, u64>,
+    /// By the stream's number.
+    outputs: BTreeMap<u32, Output>,
+    stdout: Lines,
+    stderr: Lines,
+    /// Drawn by the running call.
+    random_bytes: u64,
+}
+
+/// Where a stream's bytes go.
+#[derive(Debug, Clone, Copy)]
+enum Output {
+    Stdout,
+    Stderr,
+}
+
+impl Default for Wasi {
+    fn default() -> Self {
+        let mut table = ResourceTable::new();
+        table.set_max_capacity(RESOURCES_MAX);
+        Self {
+            table,
+            filesystem: WasiFilesystemCtx::default(),
+            sockets: WasiSocketsCtx::default(),
+            monotonic: Monotonic::default(),
+            deadlines_ns: BTreeMap::new(),
+            outputs: BTreeMap::new(),
+            stdout: Lines::default(),
+            stderr: Lines::default(),
+            random_bytes: 0,
+        }
+    }
+}
+
+impl Wasi {
+    /// A pollable that is ready at `deadline_ns`; none: always.
+    fn pollable(&mut self, deadline_ns: Option<u64>) -> wasmtime::Result<Resource<DynPollable>> {
+        /// Never asked itself: `poll.rs` knows when it is ready.
+        struct Due;
+
+        #[wasmtime_wasi::async_trait]
+        impl Pollable for Due {
+            async fn ready(&mut self) {}
+        }
+
+        let due = self.push(Due)?;
+        let pollable =
+            subscribe(&mut self.table, due).map_err(|error| match error.downcast::<ResourceTableError>() {
+                Ok(full) => too_many(full),
+                Err(error) => error,
+            })?;
+        if let Some(deadline_ns) = deadline_ns {
+            self.deadlines_ns.insert(pollable.rep(), deadline_ns);
+        }
+        Ok(pollable)
+    }
+
+    fn push<R: Send + 'static>(&mut self, resource: R) -> wasmtime::Result<Resource<R>> {
+        self.table.push(resource).map_err(too_many)
+    }
+}
+
+fn too_many(error: ResourceTableError) -> wasmtime::Error {
+    match error {
+        ResourceTableError::Full => wasmtime::format_err!(
+            "keeps more than {RESOURCES_MAX} streams and pollables of WASI; a guest drops what it is done with"
+        ),
+        other => other.into(),
+    }
+}
+
+impl Host {
+    /// An instance begins: what the last one had of WASI went with it.
+    pub fn begin_instance(&mut self) {
+        self.wasi = Slot::default();
+    }
+
+    /// A call ended, however: what was printed without an end of line is a line too.
+    pub fn end_printing(&mut self) {
+        let Some(wasi) = self.wasi.existing() else { return };
+        let left = [
+            (Output::Stdout, wasi.stdout.rest()),
+            (Output::Stderr, wasi.stderr.rest()),
+        ];
+        for (output, line) in left {
+            if let Some(line) = line {
+                self.print(output, &line);
+            }
+        }
+    }
+
+    /// A call begins: what it may draw counts anew.
+    pub(crate) fn begin_wasi_call(&mut self) {
+        if let Some(wasi) = self.wasi.existing() {
+            wasi.random_bytes = 0;
+        }
+    }
+
+    fn wasi(&mut self) -> &mut Wasi {
+        self.wasi.get()
+    }
+
+    fn filesystem(&mut self) -> WasiFilesystemCtxView<'_> {
+        let Wasi { filesystem, table, .. } = self.wasi();
+        WasiFilesystemCtxView { ctx: filesystem, table }
+    }
+
+    fn sockets(&mut self) -> WasiSocketsCtxView<'_> {
+        let Wasi { sockets, table, .. } = self.wasi();
+        WasiSocketsCtxView { ctx: sockets, table }
+    }
+
+    /// Asks one question of WASI that is answered at once.
+    fn ask_wasi<A, R>(
+        &mut self,
+        name: &'static str,
+        args: &A,
+        answer: impl FnOnce(&crate::Backends, &mut Wasi) -> R,
+    ) -> wasmtime::Result<R>
+    where
+        A: Serialize + ?Sized,
+        R: Serialize + DeserializeOwned + AnswerSize,
+    {
+        let (backends, wasi) = (&self.backends, self.wasi.get());
+        ask_now(&mut self.tape, &mut self.meter, name, args, || answer(backends, wasi))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_released_version_0_2_of_an_interface_is_provided_and_nothing_else() {
+        for import in ["wasi:cli/exit@0.2.0", "wasi:io/poll@0.2.12", "wasi:sockets/udp@0.2.6"] {
+            assert!(is_wasi(import) && provides(import), "{import}");
+        }
+        for import in [
+            "wasi:cli/exit",
+            "wasi:cli/exit@0.3.0",
+            "wasi:cli/exit@0.2.",
+            "wasi:cli/exit@0.2.0-rc-2023-11-10",
+            "wasi:http/outgoing-handler@0.2.0",
+            "wasi:cli/run@0.2.0",
+        ] {
+            assert!(is_wasi(import) && !provides(import), "{import}");
+        }
+        assert!(!is_wasi("trueup:host/clock@0.1.0"));
+    }
+}

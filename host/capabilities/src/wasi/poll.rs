@@ -1,0 +1,148 @@
+//! `wasi:io/poll`: what is waited for is time alone; each look at it, and each wait, is a question on the tape.
+//!
+//! A stream's pollable is ready always: input has ended, and what is printed is taken at once. Where nothing else is
+//! polled, nothing is asked. What is recorded of a pollable is the instant, on the monotonic clock, at which it is ready;
+//! null is always.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use wasmtime::component::Resource;
+use wasmtime_wasi::p2::DynPollable;
+use wasmtime_wasi::p2::bindings::io::poll;
+
+use super::clocks::{Monotonic, RESOLUTION_NS};
+use crate::Host;
+use crate::clock::Clock;
+use crate::host::ask;
+
+/// So many pollables one wait may name: as many as an instance may keep.
+const POLLED_MAX: usize = super::RESOURCES_MAX;
+
+#[derive(Serialize)]
+struct One {
+    #[serde(rename = "self")]
+    deadline_ns: u64,
+}
+
+#[derive(Serialize)]
+struct List<'a> {
+    #[serde(rename = "in")]
+    deadlines_ns: &'a [Option<u64>],
+}
+
+impl poll::Host for Host {
+    async fn poll(&mut self, pollables: Vec<Resource<DynPollable>>) -> wasmtime::Result<Vec<u32>> {
+        if pollables.is_empty() || pollables.len() > POLLED_MAX {
+            return Err(wasmtime::format_err!(
+                "polls {} pollables of WASI at once, must be 1 to {POLLED_MAX}",
+                pollables.len()
+            ));
+        }
+        let known = &self.wasi().deadlines_ns;
+        let deadlines_ns: Vec<Option<u64>> = pollables
+            .iter()
+            .map(|pollable| known.get(&pollable.rep()).copied())
+            .collect();
+        if deadlines_ns.iter().all(Option::is_none) {
+            return Ok(ready_at(&deadlines_ns, 0));
+        }
+        let args = List {
+            deadlines_ns: &deadlines_ns,
+        };
+        let (clock, wasi) = (&self.backends.clock, self.wasi.get());
+        let monotonic = &mut wasi.monotonic;
+        ask(&mut self.tape, &mut self.meter, "poll.poll", &args, || {
+            wait(clock, monotonic, &deadlines_ns)
+        })
+        .await
+    }
+}
+
+impl poll::HostPollable for Host {
+    async fn ready(&mut self, pollable: Resource<DynPollable>) -> wasmtime::Result<bool> {
+        let Some(deadline_ns) = self.wasi().deadlines_ns.get(&pollable.rep()).copied() else {
+            return Ok(true);
+        };
+        self.ask_wasi("pollable.ready", &One { deadline_ns }, |backends, wasi| {
+            deadline_ns <= wasi.monotonic.at_ms(backends.clock.now_ms())
+        })
+    }
+
+    async fn block(&mut self, pollable: Resource<DynPollable>) -> wasmtime::Result<()> {
+        let Some(deadline_ns) = self.wasi().deadlines_ns.get(&pollable.rep()).copied() else {
+            return Ok(());
+        };
+        let (clock, wasi) = (&self.backends.clock, self.wasi.get());
+        let monotonic = &mut wasi.monotonic;
+        let args = One { deadline_ns };
+        ask(
+            &mut self.tape,
+            &mut self.meter,
+            "pollable.block",
+            &args,
+            || async move {
+                wait(clock, monotonic, &[Some(deadline_ns)]).await;
+            },
+        )
+        .await
+    }
+
+    fn drop(&mut self, pollable: Resource<DynPollable>) -> wasmtime::Result<()> {
+        let wasi = self.wasi();
+        wasi.deadlines_ns.remove(&pollable.rep());
+        poll::HostPollable::drop(&mut wasi.table, pollable)
+    }
+}
+
+/// Waits until the first is ready, and answers all that are then.
+async fn wait(clock: &Arc<dyn Clock>, monotonic: &mut Monotonic, deadlines_ns: &[Option<u64>]) -> Vec<u32> {
+    let now_ns = monotonic.at_ms(clock.now_ms());
+    let first_ns = deadlines_ns.iter().copied().map(Option::unwrap_or_default).min();
+    let first_ns = first_ns.unwrap_or_default();
+    if first_ns > now_ns {
+        clock.sleep_ms((first_ns - now_ns).div_ceil(RESOLUTION_NS)).await;
+        monotonic.at_ms(clock.now_ms());
+    }
+    ready_at(deadlines_ns, monotonic.reach(first_ns))
+}
+
+/// The positions of those that are ready at `now_ns`.
+fn ready_at(deadlines_ns: &[Option<u64>], now_ns: u64) -> Vec<u32> {
+    (0..)
+        .zip(deadlines_ns)
+        .filter(|(_, deadline_ns)| deadline_ns.is_none_or(|deadline_ns| deadline_ns <= now_ns))
+        .map(|(position, _)| position)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::VirtualClock;
+
+    async fn waited(deadlines_ms: &[Option<u64>]) -> (Vec<u32>, u64) {
+        let clock: Arc<dyn Clock> = Arc::new(VirtualClock::new(1_000));
+        let deadlines_ns: Vec<_> = deadlines_ms.iter().map(|ms| ms.map(|ms| ms * RESOLUTION_NS)).collect();
+        let ready = wait(&clock, &mut Monotonic::default(), &deadlines_ns).await;
+        (ready, clock.now_ms())
+    }
+
+    #[tokio::test]
+    async fn a_wait_ends_with_the_first_deadline_and_names_all_that_are_over() {
+        assert_eq!(
+            waited(&[Some(3_000), Some(1_500), Some(1_500)]).await,
+            (vec![1, 2], 1_500)
+        );
+        assert_eq!(waited(&[Some(3_000), None, Some(999)]).await, (vec![1, 2], 1_000));
+        assert_eq!(waited(&[Some(0)]).await, (vec![0], 1_000));
+    }
+
+    #[tokio::test]
+    async fn a_part_of_a_millisecond_is_waited_for_as_a_whole_one() {
+        let clock: Arc<dyn Clock> = Arc::new(VirtualClock::new(7));
+        let deadline_ns = 7 * RESOLUTION_NS + 1;
+        assert_eq!(wait(&clock, &mut Monotonic::default(), &[Some(deadline_ns)]).await, [0]);
+        assert_eq!(clock.now_ms(), 8);
+    }
+}

@@ -1,0 +1,163 @@
+//! `wasi:io/streams`: an input that has ended, and two outputs that go to the guest's log, line by line.
+
+use wasmtime::component::Resource;
+use wasmtime_wasi::p2::bindings::io::{error, streams};
+use wasmtime_wasi::p2::{DynInputStream, DynOutputStream, DynPollable, IoError, StreamError};
+
+use super::Output;
+use crate::Host;
+use crate::bindings::host::log::Level;
+
+/// So many bytes one write may hold, and `check-write` permits: a page or a few of text. More is written in parts.
+const WRITE_BYTES_MAX: u64 = 64 << 10;
+
+/// Zeroes that are written at once without asking for a permit, as WASI has it.
+const ZEROES_BYTES_MAX: u64 = 4_096;
+
+type Result<T> = std::result::Result<T, StreamError>;
+
+impl Host {
+    /// Writes one line to the log.
+    pub(super) fn print(&mut self, output: Output, line: &str) {
+        let level = match output {
+            Output::Stdout => Level::Info,
+            Output::Stderr => Level::Warn,
+        };
+        self.log_line(level, line, &[]);
+    }
+
+    fn print_bytes(&mut self, stream: &Resource<DynOutputStream>, bytes: &[u8]) -> Result<()> {
+        if bytes.len() as u64 > WRITE_BYTES_MAX {
+            return Err(too_much(bytes.len() as u64, WRITE_BYTES_MAX));
+        }
+        let wasi = self.wasi();
+        let Some(&output) = wasi.outputs.get(&stream.rep()) else {
+            return Err(StreamError::Closed);
+        };
+        let lines = match output {
+            Output::Stdout => &mut wasi.stdout,
+            Output::Stderr => &mut wasi.stderr,
+        };
+        let mut whole = Vec::new();
+        lines.take(bytes, |line| whole.push(line));
+        for line in whole {
+            self.print(output, &line);
+        }
+        Ok(())
+    }
+
+    fn print_zeroes(&mut self, stream: &Resource<DynOutputStream>, len: u64, max: u64) -> Result<()> {
+        if len > max {
+            return Err(too_much(len, max));
+        }
+        self.print_bytes(stream, &vec![0; usize::try_from(len).unwrap_or_default()])
+    }
+}
+
+/// No other than a slip of the guest's runtime: `check-write` has said what is permitted.
+fn too_much(bytes: u64, max: u64) -> StreamError {
+    StreamError::trap(&format!(
+        "writes {bytes} bytes to a stream of WASI at once, above the {max} that are permitted"
+    ))
+}
+
+impl error::Host for Host {}
+
+impl error::HostError for Host {
+    fn to_debug_string(&mut self, error: Resource<IoError>) -> wasmtime::Result<String> {
+        error::HostError::to_debug_string(&mut self.wasi().table, error)
+    }
+
+    fn drop(&mut self, error: Resource<IoError>) -> wasmtime::Result<()> {
+        error::HostError::drop(&mut self.wasi().table, error)
+    }
+}
+
+impl streams::Host for Host {
+    fn convert_stream_error(&mut self, error: StreamError) -> wasmtime::Result<streams::StreamError> {
+        streams::Host::convert_stream_error(&mut self.wasi().table, error)
+    }
+}
+
+impl streams::HostInputStream for Host {
+    fn read(&mut self, _: Resource<DynInputStream>, _: u64) -> Result<Vec<u8>> {
+        Err(StreamError::Closed)
+    }
+
+    async fn blocking_read(&mut self, _: Resource<DynInputStream>, _: u64) -> Result<Vec<u8>> {
+        Err(StreamError::Closed)
+    }
+
+    fn skip(&mut self, _: Resource<DynInputStream>, _: u64) -> Result<u64> {
+        Err(StreamError::Closed)
+    }
+
+    async fn blocking_skip(&mut self, _: Resource<DynInputStream>, _: u64) -> Result<u64> {
+        Err(StreamError::Closed)
+    }
+
+    fn subscribe(&mut self, _: Resource<DynInputStream>) -> wasmtime::Result<Resource<DynPollable>> {
+        self.wasi().pollable(None)
+    }
+
+    async fn drop(&mut self, stream: Resource<DynInputStream>) -> wasmtime::Result<()> {
+        self.wasi().table.delete(stream)?;
+        Ok(())
+    }
+}
+
+impl streams::HostOutputStream for Host {
+    fn check_write(&mut self, _: Resource<DynOutputStream>) -> Result<u64> {
+        Ok(WRITE_BYTES_MAX)
+    }
+
+    fn write(&mut self, stream: Resource<DynOutputStream>, bytes: Vec<u8>) -> Result<()> {
+        self.print_bytes(&stream, &bytes)
+    }
+
+    async fn blocking_write_and_flush(&mut self, stream: Resource<DynOutputStream>, bytes: Vec<u8>) -> Result<()> {
+        self.print_bytes(&stream, &bytes)
+    }
+
+    /// A line is at its end when it has one: a flush makes none.
+    fn flush(&mut self, _: Resource<DynOutputStream>) -> Result<()> {
+        Ok(())
+    }
+
+    async fn blocking_flush(&mut self, _: Resource<DynOutputStream>) -> Result<()> {
+        Ok(())
+    }
+
+    fn subscribe(&mut self, _: Resource<DynOutputStream>) -> wasmtime::Result<Resource<DynPollable>> {
+        self.wasi().pollable(None)
+    }
+
+    fn write_zeroes(&mut self, stream: Resource<DynOutputStream>, len: u64) -> Result<()> {
+        self.print_zeroes(&stream, len, WRITE_BYTES_MAX)
+    }
+
+    async fn blocking_write_zeroes_and_flush(&mut self, stream: Resource<DynOutputStream>, len: u64) -> Result<()> {
+        self.print_zeroes(&stream, len, ZEROES_BYTES_MAX)
+    }
+
+    /// Every input has ended.
+    fn splice(&mut self, _: Resource<DynOutputStream>, _: Resource<DynInputStream>, _: u64) -> Result<u64> {
+        Err(StreamError::Closed)
+    }
+
+    async fn blocking_splice(
+        &mut self,
+        _: Resource<DynOutputStream>,
+        _: Resource<DynInputStream>,
+        _: u64,
+    ) -> Result<u64> {
+        Err(StreamError::Closed)
+    }
+
+    async fn drop(&mut self, stream: Resource<DynOutputStream>) -> wasmtime::Result<()> {
+        let wasi = self.wasi();
+        wasi.outputs.remove(&stream.rep());
+        wasi.table.delete(stream)?;
+        Ok(())
+    }
+}
