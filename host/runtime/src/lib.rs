@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
+pub mod gate;
 pub mod guests;
 pub mod instance;
 pub mod ipam;
@@ -16,6 +17,7 @@ pub mod registry;
 pub mod replay;
 pub mod run;
 pub mod scenario;
+pub mod shadow;
 pub mod sim;
 pub mod sources;
 
