@@ -98,14 +98,11 @@ pub struct Host {
     /// What was created and destroyed since somebody took it, in order; at most [`CHANGES_MAX`].
     pub changes: Vec<Change>,
     pub(crate) owners: lbaas::Owners,
-<<<<<<< HEAD
     pub(crate) blast: Blast,
     pub(crate) refused: Refused,
     pub(crate) removing: bool,
-=======
     /// Of the instance that runs; none until it asks for any of it.
     pub(crate) wasi: Slot,
->>>>>>> wasi
 }
 
 /// Why the host ended a call at a question. The instance is gone then.
@@ -150,13 +147,10 @@ impl Host {
             timers: Timers::default(),
             changes: Vec::new(),
             owners: lbaas::Owners::default(),
-<<<<<<< HEAD
             blast: Blast::default(),
             refused: Refused::default(),
             removing: false,
-=======
             wasi: Slot::default(),
->>>>>>> wasi
         }
     }
 
@@ -184,18 +178,15 @@ impl Host {
     pub fn begin_unrecorded_call(&mut self) {
         self.meter.begin_call();
         self.owners.clear();
-<<<<<<< HEAD
         self.blast.clear();
         self.refused.begin(None);
+        self.begin_wasi_call();
     }
 
     /// Keeps what a call changed.
     pub(crate) fn changed(&mut self, changes: impl Iterator<Item = Change>) {
         let room = CHANGES_MAX.saturating_sub(self.changes.len());
         self.changes.extend(changes.take(room));
-=======
-        self.begin_wasi_call();
->>>>>>> wasi
     }
 
     /// What the call that ended dropped, said once.

@@ -136,6 +136,18 @@ impl Outcome {
         }
     }
 
+    /// Whether a call used up its time in the replay, where it had not when it was recorded.
+    pub fn ran_out_of_time(&self) -> bool {
+        let ending = match self {
+            Self::Diverged { divergence, .. } => divergence,
+            Self::Unused {
+                ending: Some(ending), ..
+            } => ending,
+            _ => return false,
+        };
+        matches!(ending, Divergence::Ending { replayed, .. } if replayed.starts_with("deadline "))
+    }
+
     /// The whole on one line, of several differing fields the first.
     pub fn one_line(&self) -> String {
         let text = self.to_string();

@@ -23,27 +23,31 @@ pub struct SegmentFile {
 
 /// The segments in a journal's folder, oldest first. Files of other names are not the journal's and are passed over.
 pub fn segment_files(dir: &Path) -> Result<Vec<SegmentFile>, JournalError> {
+    let with_size = |first| {
+        let path = segment_path(dir, first);
+        let bytes = fs::metadata(&path).map_err(failed("look at", &path))?.len();
+        Ok(SegmentFile { first, path, bytes })
+    };
+    segment_numbers(dir)?.into_iter().map(with_size).collect()
+}
+
+/// The segments in a journal's folder by their names alone, oldest first: the numbers of their headers' entries. For whoever
+/// looks on while the journal is written, and its segments come and go.
+pub fn segment_numbers(dir: &Path) -> Result<Vec<u64>, JournalError> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).map_err(failed("list", dir))? {
-        let entry = entry.map_err(failed("list", dir))?;
-        let name = entry.file_name();
+        let name = entry.map_err(failed("list", dir))?.file_name();
         let Some(stem) = name.to_str().and_then(|name| name.strip_suffix(EXTENSION)) else {
             continue;
         };
-        let Ok(first) = stem.parse::<u64>() else { continue };
-        if first.to_string() != stem {
-            continue;
-        }
-        let path = entry.path();
-        let bytes = fs::metadata(&path).map_err(failed("look at", &path))?.len();
-        found.push(SegmentFile { first, path, bytes });
+        found.extend(stem.parse().ok().filter(|first: &u64| first.to_string() == stem));
     }
-    found.sort_by_key(|file| file.first);
+    found.sort_unstable();
     Ok(found)
 }
 
 /// The file of the segment that begins with entry `first`.
-pub(crate) fn segment_path(dir: &Path, first: u64) -> PathBuf {
+pub fn segment_path(dir: &Path, first: u64) -> PathBuf {
     dir.join(format!("{first}{EXTENSION}"))
 }
 

@@ -14,7 +14,12 @@ const SHORTENED: &str = "%~";
 
 /// The folder that holds the segments of one instance: `<root>/<guest>/<key>`.
 pub fn instance_dir(root: &Path, guest: &str, key: &str) -> PathBuf {
-    root.join(path_component(guest)).join(path_component(key))
+    guest_dir(root, guest).join(path_component(key))
+}
+
+/// The folder that holds those of all instances of one guest: `<root>/<guest>`.
+pub fn guest_dir(root: &Path, guest: &str) -> PathBuf {
+    root.join(path_component(guest))
 }
 
 /// A key as the name of one file or folder. Two keys never share a name; two whose escaped form is longer than 200 bytes

@@ -36,8 +36,8 @@ pub use difference::{
 pub use divergence::{Asked, Divergence, Outcome};
 pub use entry::{Ask, Call, Ending, Entry, EntryError, Event, FORMAT, Header};
 pub use files::{Files, OPEN_FILES_MAX};
-pub use folder::{SegmentFile, segment_files};
-pub use key::{instance_dir, key_of, path_component};
+pub use folder::{SegmentFile, segment_files, segment_numbers, segment_path};
+pub use key::{guest_dir, instance_dir, key_of, path_component};
 pub use reader::{ReadError, Segment, Torn};
 pub use tape::{RecordedCall, Refusal, Tape, TapeError};
 pub use writer::{Journal, JournalError, Keep, Opened, Options, Sync};

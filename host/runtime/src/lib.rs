@@ -9,6 +9,7 @@
 
 pub mod config;
 pub mod control;
+pub mod gate;
 pub mod guests;
 pub mod infer;
 pub mod instance;
@@ -18,6 +19,7 @@ pub mod registry;
 pub mod replay;
 pub mod run;
 pub mod scenario;
+pub mod shadow;
 pub mod sim;
 mod socket;
 pub mod sources;

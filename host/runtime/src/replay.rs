@@ -1,6 +1,7 @@
 //! Decides a recording again: the guest is given the recorded answers, and held against what it did.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 use trueup_capabilities::grants::Grants;
@@ -8,7 +9,7 @@ use trueup_capabilities::log::{Log, NoLog};
 use trueup_capabilities::meter::Limits;
 use trueup_capabilities::{Backends, Host, Identity};
 use trueup_engine::{CallError, Engine};
-use trueup_journal::{Outcome, Segment, Tape};
+use trueup_journal::{Accepted, Outcome, Segment, Tape};
 
 use crate::guests::Program;
 use crate::guests::dispatch::InvokeError;
@@ -33,6 +34,25 @@ pub enum ReplayError {
     },
 }
 
+/// How far a replay may differ, and how long one of its calls may take.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Differences that are none.
+    pub accepted: Arc<Accepted>,
+    /// CPU time of one call.
+    pub cpu: Cpu,
+}
+
+/// CPU time of one call of a replay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Cpu {
+    /// Only [`REPLAY_GUARD`]: time is no decision.
+    #[default]
+    Guarded,
+    /// What the recorded guest had, `cpu_ms` of the header's limits: where someone waits for the outcome.
+    AsRecorded,
+}
+
 /// Replays one segment with `program` and says how it compares. Lines of the guest's log go to `log`.
 ///
 /// # Errors
@@ -43,14 +63,24 @@ pub async fn replay(
     segment: Segment,
     log: Arc<dyn Log>,
 ) -> Result<Outcome, ReplayError> {
-    match run(engine, program, segment, log).await? {
-        Ok(instance) => Ok(instance
-            .host()
-            .tape
-            .replay_outcome()
-            .unwrap_or(Outcome::Identical { calls: 0, entries: 0, accepted: 0 })),
-        Err(outcome) => Ok(outcome),
-    }
+    replay_with(engine, program, segment, log, Options::default()).await
+}
+
+/// [`replay`], with differences that are accepted, or other limits.
+///
+/// # Errors
+/// As [`replay`].
+pub async fn replay_with(
+    engine: &Engine,
+    program: &Arc<Program>,
+    segment: Segment,
+    log: Arc<dyn Log>,
+    options: Options,
+) -> Result<Outcome, ReplayError> {
+    Ok(match run(engine, program, segment, log, options).await? {
+        Ok(instance) => outcome(instance.host()),
+        Err(outcome) => outcome,
+    })
 }
 
 /// The state of a guest after the calls of `segment`, as a snapshot.
@@ -58,19 +88,20 @@ pub async fn replay(
 /// # Errors
 /// One line: why the calls can't be repeated by this guest.
 pub async fn state_after(engine: &Engine, program: &Arc<Program>, segment: Segment) -> Result<String, String> {
-    let mut instance = match run(engine, program, segment, Arc::new(NoLog)).await {
+    let log = Arc::new(NoLog);
+    let mut instance = match run(engine, program, segment, log, Options::default()).await {
         Ok(Ok(instance)) => instance,
-        Ok(Err(outcome)) => return Err(one_line(&outcome)),
+        Ok(Err(outcome)) => return Err(in_words(&outcome)),
         Err(error) => return Err(error.to_string()),
     };
     let outcome = instance.host().tape.replay_outcome();
     match outcome {
-        Some(outcome) if !outcome.is_identical() => Err(one_line(&outcome)),
+        Some(outcome) if !outcome.is_identical() => Err(in_words(&outcome)),
         _ => instance.snapshot().await.map_err(|error| error.to_string()),
     }
 }
 
-fn one_line(outcome: &Outcome) -> String {
+fn in_words(outcome: &Outcome) -> String {
     outcome.to_string().lines().map(str::trim).collect::<Vec<_>>().join(" ")
 }
 
@@ -80,6 +111,29 @@ async fn run(
     program: &Arc<Program>,
     segment: Segment,
     log: Arc<dyn Log>,
+    options: Options,
+) -> Result<Result<Instance, Outcome>, ReplayError> {
+    let mut instance = match begin(engine, program, segment, log, options).await? {
+        Ok(instance) => instance,
+        Err(outcome) => return Ok(Err(outcome)),
+    };
+    match go_on(&mut instance).await? {
+        None => Ok(Ok(instance)),
+        Some(outcome) => Ok(Err(outcome)),
+    }
+}
+
+/// An instance that was started as `segment` says, and has its calls before it; or how the replay ended where it asked
+/// something else than was recorded.
+///
+/// # Errors
+/// Where the guest can't be started as the recording says.
+pub(crate) async fn begin(
+    engine: &Engine,
+    program: &Arc<Program>,
+    segment: Segment,
+    log: Arc<dyn Log>,
+    options: Options,
 ) -> Result<Result<Instance, Outcome>, ReplayError> {
     let header = segment.header.clone();
     let settings: Value = serde_json::from_str(header.settings.get())
@@ -100,7 +154,7 @@ async fn run(
     // Nothing is asked but the tape, so there is nothing to grant.
     let host = Host::new(
         identity,
-        Tape::replay(segment, &digest),
+        Tape::replay_accepting(segment, &digest, options.accepted),
         Grants::default(),
         backends,
         limits,
@@ -108,26 +162,40 @@ async fn run(
     let start = Start {
         settings: &settings,
         snapshot: header.snapshot.as_deref(),
-        cpu_max: REPLAY_GUARD,
+        cpu_max: match options.cpu {
+            Cpu::Guarded => REPLAY_GUARD,
+            Cpu::AsRecorded => Duration::from_millis(limits.cpu_ms),
+        },
     };
-    let mut instance = match Instance::start(engine, program, host, start).await {
-        Ok(instance) => instance,
-        Err((host, StartError::Call(CallError::Tape(_)))) => return Ok(Err(outcome(&host))),
-        Err((_, error)) => return Err(error.into()),
-    };
+    match Instance::start(engine, program, host, start).await {
+        Ok(instance) => Ok(Ok(instance)),
+        Err((host, StartError::Call(CallError::Tape(_)))) => Ok(Err(outcome(&host))),
+        Err((_, error)) => Err(error.into()),
+    }
+}
+
+/// Makes the recorded calls that are left; none: all of them, and the instance is as it was. Else how the replay ended, and
+/// the instance is gone.
+///
+/// # Errors
+/// Where the recording holds a call that this guest can't be asked.
+pub(crate) async fn go_on(instance: &mut Instance) -> Result<Option<Outcome>, ReplayError> {
     while let Some(call) = instance.host_mut().tape.next_call() {
         match instance.call_at(call.at_ms, &call.name, &call.args).await {
             Ok(_) => {}
             Err(InvokeError::Misuse(error)) => return Err(ReplayError::Call { n: call.n, error }),
-            Err(InvokeError::Call(_)) => return Ok(Err(outcome(instance.host()))),
+            Err(InvokeError::Call(_)) => return Ok(Some(outcome(instance.host()))),
         }
     }
-    Ok(Ok(instance))
+    Ok(None)
 }
 
-fn outcome(host: &Host) -> Outcome {
+/// How the replay compares so far.
+pub(crate) fn outcome(host: &Host) -> Outcome {
     // A tape in a replay always has an outcome.
-    host.tape
-        .replay_outcome()
-        .unwrap_or(Outcome::Identical { calls: 0, entries: 0, accepted: 0 })
+    host.tape.replay_outcome().unwrap_or(Outcome::Identical {
+        calls: 0,
+        entries: 0,
+        accepted: 0,
+    })
 }

@@ -7,12 +7,12 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use trueup_capabilities::grants::{CAPABILITIES, EVERYTHING, Grant, Grants, OWN, SANDBOXES};
 use trueup_capabilities::meter::Limits;
 
 use super::section::Section;
+use crate::gate::{self, Mode};
 use crate::registry::OciReference;
 
 /// What `use` must be, in error texts.
@@ -39,39 +39,27 @@ pub struct Guest {
 
 /// What a candidate must show before it becomes the active version. Keys of `[guests.NAME]`: `gate` (`"identical"`),
 /// `gate_calls` (100), `accepted_differences` and `self_test` (none).
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proof {
     /// What the candidate's answers to recorded calls must be.
-    pub gate: GateMode,
-    /// So many of the newest recorded calls of the active version are replayed. Default: 100.
-    pub gate_calls: GateCalls,
+    pub gate: Mode,
+    /// So many of the newest recorded calls of the active version are replayed. Default: [`gate::CALLS`].
+    pub gate_calls: u64,
     /// A file of differences that count as none.
     pub accepted_differences: Option<PathBuf>,
     /// A folder of scenarios that the candidate must pass.
     pub self_test: Option<PathBuf>,
 }
 
-/// How many recorded calls a candidate is held against.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GateCalls(pub u32);
-
-impl Default for GateCalls {
+impl Default for Proof {
     fn default() -> Self {
-        Self(100)
+        Self {
+            gate: Mode::default(),
+            gate_calls: gate::CALLS,
+            accepted_differences: None,
+            self_test: None,
+        }
     }
-}
-
-/// What a candidate that decides differently than the recording has to expect.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum GateMode {
-    /// It is refused.
-    #[default]
-    Identical,
-    /// It becomes active, and the differences are told.
-    Report,
-    /// Nothing is replayed.
-    Off,
 }
 
 /// What becomes of an input in which the guest fails: traps, uses more than its limits, gives no answer. Keys of
@@ -224,15 +212,15 @@ impl Guest {
 impl Proof {
     fn read(section: &mut Section<'_>, folder: &Path) -> Self {
         /// As many as the default 1 MiB segments of a hundred keys hold; each takes a fraction of a millisecond or more.
-        const GATE_CALLS: RangeInclusive<u32> = 1..=100_000;
+        const GATE_CALLS: RangeInclusive<u64> = 1..=100_000;
         let modes = [
-            ("identical", GateMode::Identical),
-            ("report", GateMode::Report),
-            ("off", GateMode::Off),
+            ("identical", Mode::Identical),
+            ("report", Mode::Report),
+            ("off", Mode::Off),
         ];
         Self {
-            gate: section.choice("gate", GateMode::Identical, &modes),
-            gate_calls: GateCalls(section.whole("gate_calls", GateCalls::default().0, GATE_CALLS)),
+            gate: section.choice("gate", Mode::Identical, &modes),
+            gate_calls: section.whole("gate_calls", gate::CALLS, GATE_CALLS),
             accepted_differences: section.path("accepted_differences").map(|path| folder.join(path)),
             self_test: section.path("self_test").map(|path| folder.join(path)),
         }

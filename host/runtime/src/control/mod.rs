@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::client::{Client, ClientError};
 pub(crate) use self::server::{listen, serve};
-use crate::config::GateMode;
+use crate::gate::Mode;
 
 /// The socket's name in the state folder.
 pub const SOCKET: &str = "control.sock";
@@ -33,7 +33,7 @@ pub struct Swap {
     pub reference: String,
     /// In place of the configuration's gate. Absent: that.
     #[serde(default)]
-    pub gate: Option<GateMode>,
+    pub gate: Option<Mode>,
     /// Only tried. Absent: no.
     #[serde(default)]
     pub dry_run: bool,

@@ -3,6 +3,7 @@
 //! A call that has begun ends on the version it began with; the next one looks here.
 
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Instant;
 
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
@@ -41,12 +42,9 @@ impl Active {
         self.shadow.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Begins or ends a comparison; the one before.
-    pub(crate) fn set_shadow(&self, shadow: Option<Arc<Shadow>>) -> Option<Arc<Shadow>> {
-        std::mem::replace(
-            &mut *self.shadow.write().unwrap_or_else(PoisonError::into_inner),
-            shadow,
-        )
+    /// Begins or ends a comparison.
+    pub(crate) fn set_shadow(&self, shadow: Option<Arc<Shadow>>) {
+        *self.shadow.write().unwrap_or_else(PoisonError::into_inner) = shadow;
     }
 
     /// Calls an instance; where there is a shadow, it is told of the call. Where this future is dropped, it is not.
@@ -63,6 +61,7 @@ impl Active {
         } else {
             None
         };
+        let begun = Instant::now();
         instance.host_mut().tape.keep_entries(true);
         let answer = instance.call(call, args).await;
         let tape = &mut instance.host_mut().tape;
@@ -72,6 +71,7 @@ impl Active {
             key: key.to_owned(),
             state,
             entries,
+            took: begun.elapsed(),
         });
         answer
     }

@@ -15,7 +15,9 @@ use trueup_capabilities::metrics::Registry as Metrics;
 use super::fetch::{Fetched, Guests};
 use super::proof::{Against, Proven, Refused, Report, Step, prove, refused, with_gate};
 use super::revisions::{By, Revision, Revisions};
-use crate::config::{GateMode, Guest, GuestRef};
+use crate::config::{Guest, GuestRef};
+use crate::gate::Mode;
+use crate::guests::Program;
 use crate::run::active::{Active, Handover};
 use crate::run::quarantine::{Quarantine, SetAside};
 use crate::shadow::{self, Shadow};
@@ -34,7 +36,16 @@ pub(crate) struct Managed {
     pub(crate) metrics: Arc<Metrics>,
     /// One change at a time.
     changing: tokio::sync::Mutex<()>,
+    compared: Mutex<Option<Compared>>,
     promotion: Mutex<Option<Awaited>>,
+}
+
+/// A candidate in shadow.
+#[derive(Clone)]
+struct Compared {
+    shadow: Arc<Shadow>,
+    program: Arc<Program>,
+    reference: String,
 }
 
 /// A promotion that waits for its count.
@@ -70,12 +81,17 @@ impl Managed {
             quarantine,
             metrics,
             changing: tokio::sync::Mutex::default(),
+            compared: Mutex::default(),
             promotion: Mutex::default(),
         }
     }
 
     fn revisions(&self) -> MutexGuard<'_, Revisions> {
         self.revisions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn compared(&self) -> MutexGuard<'_, Option<Compared>> {
+        self.compared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn promotion(&self) -> MutexGuard<'_, Option<Awaited>> {
@@ -120,7 +136,7 @@ pub struct Candidate {
     /// What names it.
     pub reference: GuestRef,
     /// In place of the configuration's gate.
-    pub gate: Option<GateMode>,
+    pub gate: Option<Mode>,
     /// Only tried.
     pub dry_run: bool,
 }
@@ -292,7 +308,7 @@ impl Manager {
         let activation = Activation {
             reference: target.reference.clone(),
             by: By::Rollback,
-            gate: Some(GateMode::Off),
+            gate: Some(Mode::Off),
             dry_run: false,
             note: Some(format!("to revision {}", target.revision)),
         };
@@ -311,7 +327,7 @@ impl Manager {
         let activation = Activation {
             reference: to.to_string(),
             by: By::FallBack,
-            gate: Some(GateMode::Off),
+            gate: Some(Mode::Off),
             dry_run: false,
             note: Some(why.to_owned()),
         };
@@ -420,21 +436,31 @@ impl Manager {
         }
         let with = managed.active.instances();
         let folder = managed.state_dir.join("shadow").join(managed.name);
-        let shadow = Shadow::start(shadow::Candidate {
-            engine: with.engine.clone(),
-            program,
-            reference: reference.to_string(),
+        let version = |program: &Arc<Program>| shadow::Version {
+            program: Arc::clone(program),
             settings: with.settings.clone(),
             limits: with.limits,
+        };
+        let setup = shadow::Setup {
+            engine: with.engine.clone(),
+            name: managed.name.to_owned(),
+            active: version(&with.program),
+            candidate: version(&program),
             folder,
-            guest: managed.name.to_owned(),
             metrics: Arc::clone(&managed.metrics),
-        });
-        let shadow = shadow.map_err(|why| refused(Refused { step: Step::Settings, why }))?;
+        };
+        let shadow = Shadow::start(setup)
+            .await
+            .map_err(|why| refused(Refused { step: Step::Settings, why }))?;
         let shadow = Arc::new(shadow);
         let status = shadow.status();
         self.end_shadow(managed);
-        managed.active.set_shadow(Some(shadow));
+        managed.active.set_shadow(Some(Arc::clone(&shadow)));
+        *managed.compared() = Some(Compared {
+            shadow,
+            program,
+            reference: reference.to_string(),
+        });
         Ok(status)
     }
 
@@ -443,7 +469,7 @@ impl Manager {
     /// # Errors
     /// Where there is none.
     pub fn shadow_status(&self, name: &str) -> Result<shadow::Status, ManageError> {
-        Ok(self.shadow(name)?.1.status())
+        Ok(self.compared(name)?.1.shadow.status())
     }
 
     /// Ends the comparison; how it stood.
@@ -451,9 +477,9 @@ impl Manager {
     /// # Errors
     /// Where there is none.
     pub fn shadow_stop(&self, name: &str) -> Result<shadow::Status, ManageError> {
-        let (managed, shadow) = self.shadow(name)?;
+        let (managed, compared) = self.compared(name)?;
         self.end_shadow(managed);
-        Ok(shadow.status())
+        Ok(compared.shadow.status())
     }
 
     /// Makes the candidate that is compared the active version: at once, or when `after` calls in a row came out the same.
@@ -461,11 +487,11 @@ impl Manager {
     /// # Errors
     /// Where there is none, or it did not become active now.
     pub async fn promote(self: &Arc<Self>, name: &str, after: Option<u64>) -> Result<Promotion, ManageError> {
-        let (managed, shadow) = self.shadow(name)?;
-        let mut same = shadow.same_in_a_row();
+        let (managed, compared) = self.compared(name)?;
+        let mut same = compared.shadow.same_in_a_row();
         let reached = *same.borrow_and_update();
         let Some(after) = after.filter(|after| *after > reached) else {
-            let activated = self.promote_now(managed, &shadow).await?;
+            let activated = self.promote_now(managed, &compared).await?;
             return Ok(Promotion::Done(Box::new(activated)));
         };
         let manager = Arc::clone(self);
@@ -476,7 +502,7 @@ impl Manager {
                 return;
             }
             let promoted = match manager.managed(name) {
-                Ok(managed) => manager.promote_now(managed, &shadow).await,
+                Ok(managed) => manager.promote_now(managed, &compared).await,
                 Err(error) => Err(error),
             };
             if let Err(error) = promoted {
@@ -490,37 +516,37 @@ impl Manager {
         })
     }
 
-    async fn promote_now(&self, managed: &Managed, shadow: &Shadow) -> Result<Activated, ManageError> {
+    async fn promote_now(&self, managed: &Managed, compared: &Compared) -> Result<Activated, ManageError> {
         let _changing = changing(managed)?;
-        let status = shadow.status();
+        let status = compared.shadow.status();
         let activation = Activation {
-            reference: status.reference.clone(),
+            reference: compared.reference.clone(),
             by: By::Promote,
             gate: None,
             dry_run: false,
             note: Some(format!("after {} calls in shadow, {} the same", status.compared, status.same)),
         };
         let fetched = Fetched {
-            program: Arc::clone(shadow.program()),
+            program: Arc::clone(&compared.program),
             bytes: None,
         };
         self.activate(managed, Ok(fetched), activation).await
     }
 
-    fn shadow(&self, name: &str) -> Result<(&Managed, Arc<Shadow>), ManageError> {
+    fn compared(&self, name: &str) -> Result<(&Managed, Compared), ManageError> {
         let managed = self.managed(name)?;
-        let shadow = managed.active.shadow().ok_or_else(|| ManageError::Nothing {
+        let compared = managed.compared().clone().ok_or_else(|| ManageError::Nothing {
             guest: name.to_owned(),
             why: format!("nothing runs in shadow; begin with `trueup guest shadow start {name} CANDIDATE`"),
         })?;
-        Ok((managed, shadow))
+        Ok((managed, compared))
     }
 
+    /// The candidate's thread ends when nobody has the shadow any more.
     fn end_shadow(&self, managed: &Managed) {
         *managed.promotion() = None;
-        if let Some(shadow) = managed.active.set_shadow(None) {
-            shadow.end();
-        }
+        managed.active.set_shadow(None);
+        *managed.compared() = None;
     }
 }
 
@@ -544,7 +570,7 @@ pub(crate) async fn fall_back(manager: &Manager, mut wanted: mpsc::UnboundedRece
 struct Activation {
     reference: String,
     by: By,
-    gate: Option<GateMode>,
+    gate: Option<Mode>,
     dry_run: bool,
     note: Option<String>,
 }

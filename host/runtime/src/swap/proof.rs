@@ -13,8 +13,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use trueup_capabilities::grants::Access;
 
-use crate::config::{GateMode, Proof};
-use crate::gate::{self, Accepted, Gate, Verdict};
+use crate::config::Proof;
+use crate::gate::{self, Gate, Mode, Verdict};
 use crate::guests::Program;
 use crate::registry::Registry;
 use crate::run::Instances;
@@ -140,12 +140,14 @@ pub(crate) async fn prove(program: Arc<Program>, world: &str, against: &Against<
         &active.state_dir,
         active.name,
         &active.program.guest.digest.to_string(),
-        instances.limits.cpu_ms,
         &gate,
     )
     .await;
-    if let Some(why) = verdict.refusal() {
-        return Err(Refused { step: Step::Gate, why });
+    if !verdict.passed {
+        return Err(Refused {
+            step: Step::Gate,
+            why: verdict.to_string(),
+        });
     }
     report.gate = Some(verdict);
     Ok(Proven { instances, report })
@@ -202,13 +204,14 @@ fn capability_of(import: &str) -> Option<&str> {
 
 fn gate(proof: &Proof) -> Result<Gate, String> {
     let accepted = match &proof.accepted_differences {
-        Some(file) => Accepted::load(file)?,
-        None => Accepted::default(),
+        Some(file) => Arc::new(gate::read_accepted(file)?),
+        None => Arc::default(),
     };
     Ok(Gate {
         mode: proof.gate,
-        calls: proof.gate_calls.0,
+        calls: proof.gate_calls,
         accepted,
+        ..Gate::default()
     })
 }
 
@@ -233,7 +236,7 @@ async fn self_test(instances: &Instances, folder: &Path, against: &Against<'_>) 
 }
 
 /// The gate with another mode than the configuration's.
-pub(crate) fn with_gate(proof: &Proof, mode: Option<GateMode>) -> Proof {
+pub(crate) fn with_gate(proof: &Proof, mode: Option<Mode>) -> Proof {
     Proof {
         gate: mode.unwrap_or(proof.gate),
         ..proof.clone()

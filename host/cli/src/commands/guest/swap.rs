@@ -1,7 +1,7 @@
 //! `trueup guest swap`: makes another version of a guest the active one, while the host runs.
 
 use clap::ValueEnum;
-use trueup_runtime::config::GateMode;
+use trueup_runtime::gate::Mode;
 use trueup_runtime::control;
 use trueup_runtime::swap::Activated;
 
@@ -44,7 +44,7 @@ enum Gate {
     Off,
 }
 
-impl From<Gate> for GateMode {
+impl From<Gate> for Mode {
     fn from(gate: Gate) -> Self {
         match gate {
             Gate::Identical => Self::Identical,
@@ -57,7 +57,7 @@ impl From<Gate> for GateMode {
 pub(super) fn exec(args: &Args, output: Output) -> Ending {
     let swap = control::Swap {
         reference: host::reference(&args.candidate)?,
-        gate: args.gate.map(GateMode::from),
+        gate: args.gate.map(Mode::from),
         dry_run: args.dry_run,
     };
     let activated: Activated = args.host.post(&host::path(&args.guest, "swap")?, &swap)?;

@@ -1,0 +1,260 @@
+//! The swap gate: before a version is activated, it decides again what the active version decided last.
+//!
+//! It replays recordings and says how they compare. Whether a version is activated is decided elsewhere; nothing is written
+//! here, and nothing but the tape answers the candidate. All of it is done on a thread of its own: a candidate that
+//! computes for ever takes no thread of the active guest.
+//!
+//! ```text
+//! journals/<guest>/*/ -- newest first, by the active version's digest --> replay by the candidate --> Verdict
+//! ```
+
+mod newest;
+mod rules;
+mod verdict;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use trueup_capabilities::log::NoLog;
+use trueup_engine::Engine;
+use trueup_journal::{Accepted, Event, Outcome, ReadError, Segment};
+
+pub use self::rules::{RULES_BYTES_MAX, read_accepted};
+pub use self::verdict::{FirstDifference, Verdict};
+
+use self::newest::{Found, Newest};
+use crate::guests::Program;
+use crate::replay::{self, Cpu, Options, ReplayError};
+
+/// So many calls are replayed where the configuration does not say: seconds at most, and every kind of change of a day.
+pub const CALLS: u64 = 100;
+
+/// The whole gate may take so long in wall-clock time. Reading and replaying 100 calls takes less than a second; an
+/// operator who waits for a swap looks at the screen for about so long.
+pub const WALL_MAX: Duration = Duration::from_secs(120);
+
+/// Where nothing is replayed, so many snapshots are restored all the same: enough to see whether the candidate reads
+/// what the active version writes.
+pub const SNAPSHOTS: u64 = 16;
+
+/// So many files are opened at most, however few calls they hold: after a swap, many may be of an earlier version.
+const FILES_OPENED_MAX: u64 = 1_000;
+
+/// What the candidate must show.
+#[derive(Debug, Clone)]
+pub struct Gate {
+    /// How much may differ.
+    pub mode: Mode,
+    /// At least so many of the last calls are replayed, where so many are recorded. Recordings are replayed from their
+    /// beginning, so it may be more.
+    pub calls: u64,
+    /// Differences that are none.
+    pub accepted: Arc<Accepted>,
+    /// The whole may take so long: [`WALL_MAX`].
+    pub wall_max: Duration,
+}
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self {
+            mode: Mode::default(),
+            calls: CALLS,
+            accepted: Arc::default(),
+            wall_max: WALL_MAX,
+        }
+    }
+}
+
+/// How much may differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// Nothing but what is accepted.
+    #[default]
+    Identical,
+    /// Anything, and it is reported.
+    Report,
+    /// Nothing is replayed. Snapshots must be read all the same.
+    Off,
+}
+
+/// Has `candidate` replay what the version `active` (its digest) of the guest `name` recorded last, under any key. The
+/// guest is started with the recorded settings and limits. A folder that is not there holds no calls; what is written
+/// meanwhile may end anywhere.
+pub async fn prove(
+    engine: &Engine,
+    candidate: &Arc<Program>,
+    state_dir: &Path,
+    name: &str,
+    active: &str,
+    gate: &Gate,
+) -> Verdict {
+    let begun = Verdict::begin(candidate, gate);
+    let mut proof = Proof {
+        engine: engine.clone(),
+        candidate: Arc::clone(candidate),
+        active: active.to_owned(),
+        gate: gate.clone(),
+        verdict: begun.clone(),
+    };
+    let folders = ["journals", "instances"].map(|kind| trueup_journal::guest_dir(&state_dir.join(kind), name));
+    let (mut told, verdict) = tokio::sync::oneshot::channel();
+    let thread = std::thread::Builder::new().name("gate".to_owned()).spawn(move || {
+        let runtime = match tokio::runtime::Builder::new_current_thread().enable_time().build() {
+            Ok(runtime) => runtime,
+            Err(error) => {
+                return proof
+                    .verdict
+                    .refuse(format!("no runtime for the gate: {error}"))
+                    .tell(told);
+            }
+        };
+        let proved = runtime.block_on(async {
+            tokio::select! {
+                biased;
+                // Nobody waits for it any more.
+                () = told.closed() => false,
+                () = proof.within(&folders) => true,
+            }
+        });
+        if proved {
+            proof.verdict.tell(told);
+        }
+    });
+    match thread {
+        Ok(_) => verdict
+            .await
+            .unwrap_or_else(|_| begun.refuse("the gate's thread ended without a verdict".to_owned())),
+        Err(error) => begun.refuse(format!("no thread for the gate: {error}")),
+    }
+}
+
+/// One gate at work.
+struct Proof {
+    engine: Engine,
+    candidate: Arc<Program>,
+    active: String,
+    gate: Gate,
+    verdict: Verdict,
+}
+
+impl Proof {
+    async fn within(&mut self, folders: &[PathBuf]) {
+        let wall_max = self.gate.wall_max;
+        if tokio::time::timeout(wall_max, self.newest(folders)).await.is_err() {
+            self.verdict
+                .give_up(format!("the gate took more than {} ms", wall_max.as_millis()));
+        }
+        self.verdict.decide();
+    }
+
+    /// Newest first, until there are enough calls.
+    async fn newest(&mut self, folders: &[PathBuf]) {
+        let mut newest = match Newest::list(folders) {
+            Ok(newest) => newest,
+            Err(error) => {
+                self.verdict.give_up(format!("{:#}", anyhow::Error::from(error)));
+                return;
+            }
+        };
+        let mut opened = 0;
+        while !self.is_enough() && opened < FILES_OPENED_MAX {
+            let Some(found) = newest.next() else { return };
+            opened += 1;
+            match found.read_if_by(&self.active) {
+                Ok(Some(segment)) => self.one(&found, segment).await,
+                Ok(None) => {}
+                // It was removed as too old, or its header is being written.
+                Err(ReadError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
+                Err(ReadError::Empty { .. }) => {}
+                Err(error) => self.verdict.pass_over(format!("{:#}", anyhow::Error::from(error))),
+            }
+            // A candidate that refuses is refused, and one that does not answer would be waited for again and again.
+            if self.verdict.is_over() {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn is_enough(&self) -> bool {
+        match self.gate.mode {
+            Mode::Off => self.verdict.recordings >= SNAPSHOTS,
+            Mode::Identical | Mode::Report => self.verdict.calls_read >= self.gate.calls,
+        }
+    }
+
+    async fn one(&mut self, found: &Found, mut segment: Segment) {
+        if self.gate.mode == Mode::Off {
+            segment = match without_calls(segment) {
+                Ok(segment) => segment,
+                Err(error) => return self.verdict.pass_over(error.to_string()),
+            };
+        }
+        let options = Options {
+            accepted: Arc::clone(&self.gate.accepted),
+            cpu: Cpu::AsRecorded,
+        };
+        let calls: Vec<u64> = calls_of(&segment);
+        let log = Arc::new(NoLog);
+        match replay::replay_with(&self.engine, &self.candidate, segment, log, options).await {
+            Ok(outcome) => self.compare(found, &calls, &outcome),
+            Err(ReplayError::Header(error)) => {
+                let file = found.path.display();
+                self.verdict.pass_over(format!("`{file}` line 1 is damaged: {error}"));
+            }
+            Err(error @ (ReplayError::Start(_) | ReplayError::Call { .. })) => {
+                self.verdict.recordings += 1;
+                let told = format!("{:#}", anyhow::Error::from(error));
+                self.verdict.refused = Some(format!("{told} (`{}`)", found.path.display()));
+            }
+        }
+    }
+
+    /// Counts what was the same, and what was not.
+    fn compare(&mut self, found: &Found, calls: &[u64], outcome: &Outcome) {
+        let verdict = &mut self.verdict;
+        verdict.recordings += 1;
+        verdict.calls_read += calls.len() as u64;
+        if self.gate.mode == Mode::Off {
+            // What `init` and `restore` asked is of no interest: they were not refused.
+            return;
+        }
+        let Some(at) = outcome.diverged_at() else {
+            verdict.identical += calls.len() as u64;
+            verdict.accepted += outcome.compared().map_or(0, |(_, accepted)| accepted);
+            return;
+        };
+        // The call in which it is, and with it all that follows from another state.
+        let begun = calls.iter().filter(|n| **n < at).count() as u64;
+        verdict.identical += begun.saturating_sub(1);
+        verdict.differ += 1;
+        verdict.not_compared += (calls.len() as u64).saturating_sub(begun.max(1));
+        verdict.first.get_or_insert_with(|| FirstDifference {
+            key: found.key.clone(),
+            n: at,
+            what: outcome.one_line(),
+            file: found.path.clone(),
+        });
+        if outcome.ran_out_of_time() {
+            verdict.give_up("a call gave no answer in its time, and others were not tried".to_owned());
+        }
+    }
+}
+
+/// What `init` and `restore` asked, and nothing after: to restore the snapshot alone.
+fn without_calls(segment: Segment) -> Result<Segment, ReadError> {
+    let asked = |entry: &trueup_journal::Entry| matches!(entry.event, Event::Ask(_));
+    let entries = segment.entries.into_iter().take_while(asked).collect();
+    Segment::of(&segment.name, segment.first, segment.header, entries)
+}
+
+fn calls_of(segment: &Segment) -> Vec<u64> {
+    let calls = segment.entries.iter();
+    calls
+        .filter(|entry| matches!(entry.event, Event::Call(_)))
+        .map(|entry| entry.n)
+        .collect()
+}

@@ -1,0 +1,169 @@
+//! What the gate found, and the one line that tells it.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Gate, Mode};
+use crate::guests::Program;
+
+/// So many recordings that could not be read are named; all are counted.
+const PASSED_OVER_NAMED_MAX: usize = 5;
+
+/// What the gate found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// Name and version.
+    pub candidate: String,
+    /// How much was allowed to differ.
+    pub mode: Mode,
+    /// Whether the candidate may be activated.
+    pub passed: bool,
+    /// Recordings that were replayed, or without a replay, that the candidate was started from.
+    pub recordings: u64,
+    /// Calls that these hold.
+    pub calls_read: u64,
+    /// Calls in which everything was as recorded, or accepted.
+    pub identical: u64,
+    /// Calls that differ: the first of each recording that has one.
+    pub differ: u64,
+    /// Calls that come after one that differs, and would begin in another state.
+    pub not_compared: u64,
+    /// Questions and results of identical recordings that differ in accepted fields alone.
+    pub accepted: u64,
+    /// The newest recording's first difference.
+    pub first: Option<FirstDifference>,
+    /// The candidate does not start from what the active version recorded: never passed.
+    pub refused: Option<String>,
+    /// Why not all was replayed that should have been.
+    pub given_up: Option<String>,
+    /// Recordings that could not be read.
+    pub passed_over: u64,
+    /// What was wrong with the first of these.
+    pub passed_over_why: Vec<String>,
+}
+
+/// Where a candidate first did something else.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FirstDifference {
+    /// Whose recording.
+    pub key: String,
+    /// The entry.
+    pub n: u64,
+    /// What differs, on one line: as `trueup replay` says it.
+    pub what: String,
+    /// The recording.
+    pub file: PathBuf,
+}
+
+impl Verdict {
+    pub(super) fn begin(candidate: &Arc<Program>, gate: &Gate) -> Self {
+        Self {
+            candidate: format!("{}@{}", candidate.guest.name, candidate.guest.version),
+            mode: gate.mode,
+            passed: false,
+            recordings: 0,
+            calls_read: 0,
+            identical: 0,
+            differ: 0,
+            not_compared: 0,
+            accepted: 0,
+            first: None,
+            refused: None,
+            given_up: None,
+            passed_over: 0,
+            passed_over_why: Vec::new(),
+        }
+    }
+
+    pub(super) fn refuse(mut self, why: String) -> Self {
+        self.refused = Some(why);
+        self.decide();
+        self
+    }
+
+    /// Not all is replayed that should be; the first reason is the one that counts.
+    pub(super) fn give_up(&mut self, why: String) {
+        self.given_up.get_or_insert(why);
+    }
+
+    /// A recording that can't be read is no reason to refuse a candidate, and none to say nothing.
+    pub(super) fn pass_over(&mut self, why: String) {
+        self.passed_over += 1;
+        if self.passed_over_why.len() < PASSED_OVER_NAMED_MAX {
+            self.passed_over_why.push(why);
+        }
+    }
+
+    /// Whether nothing that follows could change it for the better.
+    pub(super) fn is_over(&self) -> bool {
+        self.refused.is_some() || self.given_up.is_some()
+    }
+
+    pub(super) fn decide(&mut self) {
+        self.passed = self.refused.is_none()
+            && match self.mode {
+                Mode::Identical => self.differ == 0 && self.given_up.is_none(),
+                Mode::Report | Mode::Off => true,
+            };
+    }
+
+    pub(super) fn tell(self, told: tokio::sync::oneshot::Sender<Self>) {
+        // Nobody waits for it any more: then nobody needs to know.
+        let _ = told.send(self);
+    }
+}
+
+impl fmt::Display for Verdict {
+    /// One line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let recordings = count(self.recordings, "recording", "recordings");
+        let calls = count(self.identical + self.differ, "call", "calls");
+        match (&self.refused, &self.first) {
+            (Some(why), _) => write!(f, "refused: {why}")?,
+            (None, Some(first)) => write!(
+                f,
+                "{} of {calls} in {recordings} {}; the first in `{}` {} (`{}`)",
+                self.differ,
+                if self.differ == 1 { "differs" } else { "differ" },
+                first.key,
+                first.what,
+                first.file.display()
+            )?,
+            (None, None) if self.mode == Mode::Off => write!(
+                f,
+                "nothing replayed: the gate is off; started from {}",
+                count(self.recordings, "snapshot", "snapshots")
+            )?,
+            (None, None) if self.recordings == 0 => {
+                f.write_str("nothing replayed: the active version recorded no calls")?;
+            }
+            (None, None) => write!(f, "identical: {calls} in {recordings}")?,
+        }
+        if self.accepted > 0 {
+            let accepted = count(self.accepted, "accepted difference", "accepted differences");
+            write!(f, "; {accepted}")?;
+        }
+        if self.not_compared > 0 {
+            write!(
+                f,
+                "; {} after it not compared",
+                count(self.not_compared, "call", "calls")
+            )?;
+        }
+        if let Some(why) = &self.given_up {
+            write!(f, "; given up: {why}")?;
+        }
+        if let Some(why) = self.passed_over_why.first() {
+            let passed_over = count(self.passed_over, "recording", "recordings");
+            write!(f, "; {passed_over} can't be read, the first: {why}")?;
+        }
+        Ok(())
+    }
+}
+
+fn count(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}

@@ -1,0 +1,175 @@
+//! What the tape's tap gives, cut into calls.
+
+use std::time::Duration;
+
+use trueup_journal::{Entry, Event};
+
+use super::Observed;
+
+/// One call that the candidate is to make, or a new beginning of its instance, or both.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) key: String,
+    /// The active instance was begun anew, or its state is told.
+    pub(super) begin: Option<Begin>,
+    /// The call, its questions and its ending; empty where there is only a beginning.
+    pub(super) call: Vec<Entry>,
+    pub(super) took: Duration,
+}
+
+/// Where an instance begins.
+#[derive(Debug)]
+pub(super) struct Begin {
+    pub(super) snapshot: String,
+    /// What `init` and `restore` asked.
+    pub(super) start: Vec<Entry>,
+}
+
+impl Job {
+    /// Whether the active instance is gone with this call.
+    pub(super) fn ends_instance(&self) -> bool {
+        matches!(self.call.last().map(|entry| &entry.event), Some(Event::Ending(ending)) if ending.failed())
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        let begin = self.begin.as_ref();
+        begin.map_or(0, |begin| begin.snapshot.len() + bytes_of(&begin.start)) + bytes_of(&self.call)
+    }
+}
+
+/// About how much memory entries take.
+pub(super) fn bytes_of(entries: &[Entry]) -> usize {
+    let text = |entry: &Entry| match &entry.event {
+        Event::Header(header) => header.snapshot.as_ref().map_or(0, String::len),
+        Event::Call(call) => call.name.len() + call.args.get().len(),
+        Event::Ask(ask) => {
+            let answer = ask.answer.as_ref().map_or(0, |answer| answer.get().len());
+            ask.name.len() + ask.args.get().len() + answer
+        }
+        Event::Ending(trueup_journal::Ending::Result(result)) => result.get().len(),
+        Event::Ending(_) | Event::RolledBack(_) => 0,
+    };
+    entries.iter().map(|entry| size_of::<Entry>() + text(entry)).sum()
+}
+
+/// The calls in what was observed; none where they can't be told apart: a call without an ending, a beginning without a
+/// state.
+pub(super) fn split(observed: Observed) -> Option<Vec<Job>> {
+    let Observed {
+        key,
+        state,
+        entries,
+        took,
+    } = observed;
+    let mut jobs = Vec::new();
+    let mut begin = state.map(|snapshot| Begin {
+        snapshot,
+        start: Vec::new(),
+    });
+    let mut call = Vec::new();
+    for entry in entries {
+        match &entry.event {
+            Event::Header(header) if call.is_empty() => {
+                begin = Some(Begin {
+                    snapshot: header.snapshot.clone()?,
+                    start: Vec::new(),
+                });
+            }
+            Event::Call(_) if call.is_empty() => call.push(entry),
+            Event::Ask(_) if call.is_empty() => begin.as_mut()?.start.push(entry),
+            Event::Ask(_) => call.push(entry),
+            Event::Ending(_) if !call.is_empty() => {
+                call.push(entry);
+                jobs.push(Job {
+                    key: key.clone(),
+                    begin: begin.take(),
+                    call: std::mem::take(&mut call),
+                    took,
+                });
+            }
+            _ => return None,
+        }
+    }
+    if !call.is_empty() {
+        return None;
+    }
+    if begin.is_some() && !jobs.is_empty() {
+        jobs.push(Job { key, begin, call, took });
+    }
+    // A state alone says that a call was too long to be kept.
+    (!jobs.is_empty()).then_some(jobs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Entries of these lines; `header` stands for one with the snapshot `rotated`.
+    fn entries(lines: &[&str]) -> Vec<Entry> {
+        let header = r#"{"n":0,"header":{"format":1,"guest":"g","version":"1","digest":"d","world":"w","host":"h","settings":{},"limits":{},"snapshot":"rotated"}}"#;
+        let parse = |line: &&str| Entry::parse(if *line == "header" { header } else { line }).unwrap();
+        lines.iter().map(parse).collect()
+    }
+
+    const CALL: &str = r#"{"n":1,"at_ms":9,"call":"r.f","args":{}}"#;
+    const ASK: &str = r#"{"n":2,"ask":"a.b","args":{},"answer":1}"#;
+    const RESULT: &str = r#"{"n":3,"result":1}"#;
+    const TRAP: &str = r#"{"n":3,"trap":"x"}"#;
+
+    /// Each job as its beginning's snapshot, the number of what that asked, the number of the call's entries, and whether it ends the instance.
+    #[track_caller]
+    fn check(state: Option<&str>, lines: &[&str], expected: Option<&[(Option<&str>, usize, usize, bool)]>) {
+        let jobs = split(Observed {
+            key: "k".into(),
+            state: state.map(str::to_owned),
+            entries: entries(lines),
+            took: Duration::ZERO,
+        });
+        let told = jobs.as_ref().map(|jobs| {
+            let one = |job: &Job| {
+                let begin = job.begin.as_ref();
+                let start = begin.map_or(0, |begin| begin.start.len());
+                (
+                    begin.map(|begin| begin.snapshot.clone()),
+                    start,
+                    job.call.len(),
+                    job.ends_instance(),
+                )
+            };
+            jobs.iter().map(one).collect::<Vec<_>>()
+        });
+        let expected = expected.map(|jobs| {
+            let owned = |(snapshot, start, call, ends): &(Option<&str>, usize, usize, bool)| {
+                (snapshot.map(str::to_owned), *start, *call, *ends)
+            };
+            jobs.iter().map(owned).collect::<Vec<_>>()
+        });
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn calls_are_told_apart_and_beginnings_go_to_the_call_after_them() {
+        check(None, &[CALL, ASK, RESULT], Some(&[(None, 0, 3, false)]));
+        check(Some("s"), &[CALL, TRAP], Some(&[(Some("s"), 0, 2, true)]));
+        check(
+            None,
+            &["header", ASK, CALL, RESULT, CALL, ASK, RESULT],
+            Some(&[(Some("rotated"), 1, 2, false), (None, 0, 3, false)]),
+        );
+        check(
+            None,
+            &[CALL, RESULT, "header", ASK],
+            Some(&[(None, 0, 2, false), (Some("rotated"), 1, 0, false)]),
+        );
+    }
+
+    #[test]
+    fn what_is_no_whole_call_is_not_compared() {
+        check(None, &[], None);
+        check(Some("s"), &[], None);
+        check(None, &[CALL, ASK], None);
+        check(None, &[ASK, CALL, RESULT], None);
+        check(None, &[RESULT], None);
+        check(None, &[CALL, CALL, RESULT], None);
+    }
+}

@@ -1,0 +1,213 @@
+//! The shadow's folder: the newest differences, each a recording that `trueup replay FILE --guest CANDIDATE` shows again,
+//! and a summary.
+
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use trueup_journal::{Segment, path_component};
+
+use super::Status;
+
+/// So many differences are kept, the newest. What is wrong with a candidate is seen in the first few.
+pub const KEPT_FILES_MAX: usize = 100;
+
+/// They hold so many bytes together at most, as one instance's journal may.
+pub const KEPT_BYTES_MAX: u64 = 256 << 20;
+
+/// The file that holds the status, as JSON.
+pub const SUMMARY: &str = "summary.json";
+
+/// The summary is written so often at most: it is for people and scripts that look at it now and then.
+pub const SUMMARY_EVERY: Duration = Duration::from_secs(1);
+
+const EXTENSION: &str = ".jsonl";
+
+/// The shadow's folder.
+#[derive(Debug)]
+pub(super) struct Kept {
+    folder: PathBuf,
+    /// Of the next difference.
+    next: u64,
+    /// Oldest first, with their sizes.
+    files: VecDeque<(PathBuf, u64)>,
+    bytes: u64,
+    /// The summary is older than what is known.
+    stale: bool,
+    summed_up: Option<Instant>,
+    /// An error was told, and nothing could be written since.
+    failing: bool,
+}
+
+impl Kept {
+    /// Goes on in a folder, or creates it.
+    pub(super) fn open(folder: &Path) -> io::Result<Self> {
+        fs::create_dir_all(folder)?;
+        let mut found = Vec::new();
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            let number = entry.file_name().to_str().and_then(number_of);
+            if let Some(number) = number {
+                found.push((number, entry.path(), entry.metadata()?.len()));
+            }
+        }
+        found.sort();
+        let mut kept = Self {
+            folder: folder.to_owned(),
+            next: found.last().map_or(1, |(number, ..)| number.saturating_add(1)),
+            bytes: found.iter().map(|(.., bytes)| bytes).sum(),
+            files: found.into_iter().map(|(_, path, bytes)| (path, bytes)).collect(),
+            stale: true,
+            summed_up: None,
+            failing: false,
+        };
+        kept.remove_old()?;
+        Ok(kept)
+    }
+
+    /// Keeps a recording, and lets old ones go; none where it can't be written, which is logged.
+    pub(super) fn keep(&mut self, key: &str, recording: &Segment) -> Option<PathBuf> {
+        let name = format!("{}-{}{EXTENSION}", self.next, path_component(key));
+        let path = self.folder.join(name);
+        let write = |kept: &mut Self| {
+            let part = path.with_extension("part");
+            let mut out = BufWriter::new(File::create(&part)?);
+            recording.write(&mut out)?;
+            out.into_inner().map_err(io::IntoInnerError::into_error)?;
+            let bytes = fs::metadata(&part)?.len();
+            fs::rename(&part, &path)?;
+            kept.next += 1;
+            kept.files.push_back((path.clone(), bytes));
+            kept.bytes += bytes;
+            kept.remove_old()
+        };
+        let written = write(self);
+        self.told(written).then_some(path)
+    }
+
+    /// The status has changed.
+    pub(super) fn changed(&mut self) {
+        self.stale = true;
+    }
+
+    /// How long until the summary is to be written; none where it is up to date.
+    pub(super) fn summary_due(&self) -> Option<Duration> {
+        let due_in = |summed_up: Instant| SUMMARY_EVERY.saturating_sub(summed_up.elapsed());
+        self.stale.then(|| self.summed_up.map_or(Duration::ZERO, due_in))
+    }
+
+    /// Replaces the summary.
+    pub(super) fn sum_up(&mut self, status: &Status) {
+        self.stale = false;
+        self.summed_up = Some(Instant::now());
+        let (file, part) = (self.folder.join(SUMMARY), self.folder.join("summary.part"));
+        let replace = || {
+            let mut out = File::create(&part)?;
+            out.write_all(&serde_json::to_vec_pretty(status)?)?;
+            out.write_all(b"\n")?;
+            fs::rename(&part, &file)
+        };
+        let replaced = replace();
+        self.told(replaced);
+    }
+
+    fn remove_old(&mut self) -> io::Result<()> {
+        while self.files.len() > KEPT_FILES_MAX || (self.bytes > KEPT_BYTES_MAX && self.files.len() > 1) {
+            let Some((path, bytes)) = self.files.pop_front() else {
+                break;
+            };
+            self.bytes -= bytes;
+            match fs::remove_file(path) {
+                // Whoever removed it did what was wanted.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                removed => removed?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Says an error once, not for every call: a full disk stays full for a while. True where there was none.
+    fn told(&mut self, done: io::Result<()>) -> bool {
+        match done {
+            Ok(()) => {
+                self.failing = false;
+                true
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.failing, true) {
+                    tracing::warn!(
+                        "keeping what a candidate decides in `{}`: {error}",
+                        self.folder.display()
+                    );
+                }
+                false
+            }
+        }
+    }
+}
+
+/// The number at the beginning of a difference's file name.
+fn number_of(name: &str) -> Option<u64> {
+    let (number, _) = name.strip_suffix(EXTENSION)?.split_once('-')?;
+    number.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use trueup_journal::Header;
+
+    use super::*;
+
+    fn recording(snapshot: &str) -> Segment {
+        let raw = || serde_json::value::to_raw_value(&serde_json::json!({})).unwrap();
+        let header = Header {
+            format: trueup_journal::FORMAT,
+            guest: "g".into(),
+            version: "1".into(),
+            digest: "d".into(),
+            world: "w".into(),
+            host: "h".into(),
+            settings: raw(),
+            limits: raw(),
+            snapshot: Some(snapshot.to_owned()),
+        };
+        Segment::of("test", 0, header, Vec::new()).unwrap()
+    }
+
+    #[test]
+    fn the_newest_are_kept_and_numbers_go_on_in_the_next_shadow() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = || {
+            let names = fs::read_dir(dir.path())
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name());
+            let mut names: Vec<u64> = names.filter_map(|name| number_of(name.to_str().unwrap())).collect();
+            names.sort_unstable();
+            names
+        };
+        let mut kept = Kept::open(dir.path()).unwrap();
+        for _ in 0..KEPT_FILES_MAX + 3 {
+            kept.keep("default/web", &recording("s")).unwrap();
+        }
+        assert_eq!(names(), (4..=103).collect::<Vec<_>>());
+        let path = Kept::open(dir.path())
+            .unwrap()
+            .keep("default/web", &recording("s"))
+            .unwrap();
+        assert!(path.ends_with("104-default%2Fweb.jsonl"), "{}", path.display());
+        assert_eq!(Segment::read(&path).unwrap().header.snapshot.as_deref(), Some("s"));
+        assert_eq!(names(), (5..=104).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_folder_that_is_gone_costs_files_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("shadow");
+        let mut kept = Kept::open(&folder).unwrap();
+        fs::remove_dir(&folder).unwrap();
+        assert_eq!(kept.keep("k", &recording("s")), None);
+        assert_eq!(kept.keep("k", &recording("s")), None);
+    }
+}

@@ -1,0 +1,258 @@
+//! Shadow: a candidate decides beside the active guest, and nothing of what it decides is done.
+//!
+//! It gets every call of the active guest with the answers that the active guest got, and is compared with what that one
+//! asked and returned. It works on a thread of its own, behind a bounded queue: what it can't keep up with is not compared,
+//! and nobody waits for it. Which guest is active, and when a candidate takes its place, is decided elsewhere.
+//!
+//! ```text
+//! active instance --tape's tap--> observe --queue--> candidate's instance of that key --> same | different | unrecorded
+//!                                    |                                 \--> folder/<n>-<key>.jsonl, summary.json, metrics
+//!                                    +--> skipped: the queue is full, or the key's state is not known
+//! ```
+//!
+//! A candidate starts from a snapshot of the active guest and then keeps a state of its own, as long as it is the same. After a
+//! difference it goes on from where the active guest is: that state is had by repeating the active guest's calls, here,
+//! so that no later call goes uncompared, and the active guest is not asked for more snapshots.
+
+mod job;
+mod kept;
+mod status;
+mod twin;
+mod worker;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::sync::{Notify, oneshot, watch};
+use trueup_capabilities::meter::Limits;
+use trueup_capabilities::metrics::Registry;
+use trueup_engine::Engine;
+use trueup_journal::Entry;
+
+pub use self::kept::{KEPT_BYTES_MAX, KEPT_FILES_MAX, SUMMARY, SUMMARY_EVERY};
+pub use self::status::{Difference, LAST_MAX, Status, Verdict};
+pub use self::twin::{CPU_MORE_MAX, HISTORY_BYTES_MAX};
+pub use self::worker::KEYS_MAX;
+
+use self::job::Job;
+use crate::guests::Program;
+
+/// So many calls wait for a candidate at most: five seconds of 200 changes a second.
+pub const QUEUE_CALLS_MAX: usize = 1_000;
+
+/// The calls that wait hold so many bytes at most, with the states handed over. One call has up to 16 MiB.
+pub const QUEUE_BYTES_MAX: usize = 64 << 20;
+
+/// A version of a guest, as it is configured.
+#[derive(Clone)]
+pub struct Version {
+    /// The guest.
+    pub program: Arc<Program>,
+    /// For `lifecycle.init`.
+    pub settings: Value,
+    /// What it may use.
+    pub limits: Limits,
+}
+
+/// Who is compared with whom, and where what is found goes.
+pub struct Setup {
+    /// Runs both.
+    pub engine: Engine,
+    /// The name that the guest has in configuration and metrics.
+    pub name: String,
+    /// Whose calls are observed. After a swap there is another, and this shadow is to be stopped.
+    pub active: Version,
+    /// Who decides beside it.
+    pub candidate: Version,
+    /// Takes differences and the summary; created where there is none. What an earlier shadow kept there stays, as
+    /// long as it is among the newest.
+    pub folder: PathBuf,
+    /// Counts calls by verdict: `trueup_shadow_calls_total`.
+    pub metrics: Arc<Registry>,
+}
+
+/// One call of the active guest, or several in order: what the tape's tap has after it.
+#[derive(Debug, Clone)]
+pub struct Observed {
+    /// The instance's key.
+    pub key: String,
+    /// The active instance's snapshot before these entries, where [`Shadow::wants_state`] asked for it.
+    pub state: Option<String>,
+    /// From `Tape::take_entries`. Empty where the tap gave up a call that was too long: it counts as skipped.
+    pub entries: Vec<Entry>,
+    /// How long the active guest took in wall-clock time: the candidate gets [`CPU_MORE_MAX`] more, up to its `cpu_ms`.
+    pub took: Duration,
+}
+
+/// A candidate at work. Dropped, it stops.
+pub struct Shadow {
+    shared: Arc<Shared>,
+    same_in_a_row: watch::Receiver<u64>,
+    stop: oneshot::Sender<()>,
+    ended: oneshot::Receiver<()>,
+}
+
+/// What the caller and the candidate's thread share.
+struct Shared {
+    book: Mutex<Book>,
+    /// There is something in the queue.
+    queued: Notify,
+    /// Counts jobs that are done.
+    done: watch::Sender<u64>,
+    metrics: Arc<Registry>,
+    name: String,
+}
+
+struct Book {
+    status: Status,
+    queue: VecDeque<Job>,
+    queue_bytes: usize,
+    /// Keys whose state the candidate's thread has, or will have when it comes to the end of the queue.
+    known: BTreeSet<String>,
+}
+
+impl Shadow {
+    /// Has the candidate accept its settings, and begins.
+    ///
+    /// # Errors
+    /// One line: the candidate is of another world, or refuses its settings; the folder can't be written.
+    pub async fn start(setup: Setup) -> Result<Self, String> {
+        let (active, candidate) = (&setup.active.program, &setup.candidate.program);
+        if active.world.name != candidate.world.name {
+            return Err(format!(
+                "guest `{}@{}` is of the world {}, must be of {}, as the active `{}@{}` is",
+                candidate.guest.name,
+                candidate.guest.version,
+                candidate.world.name,
+                active.world.name,
+                active.guest.name,
+                active.guest.version
+            ));
+        }
+        let (count_same, same_in_a_row) = watch::channel(0);
+        let shared = Arc::new(Shared {
+            book: Mutex::new(Book {
+                status: Status::begin(&candidate.guest),
+                queue: VecDeque::new(),
+                queue_bytes: 0,
+                known: BTreeSet::new(),
+            }),
+            queued: Notify::new(),
+            done: watch::Sender::new(0),
+            metrics: Arc::clone(&setup.metrics),
+            name: setup.name.clone(),
+        });
+        let (stop, stopped) = oneshot::channel();
+        let (told_begun, begun) = oneshot::channel();
+        let (told_ended, ended) = oneshot::channel();
+        let of_worker = Arc::clone(&shared);
+        std::thread::Builder::new()
+            .name("shadow".to_owned())
+            .spawn(move || {
+                worker::run(setup, of_worker, count_same, stopped, told_begun);
+                // Where nobody waits for the end, nobody needs to know.
+                let _ = told_ended.send(());
+            })
+            .map_err(|error| format!("no thread for a candidate in shadow: {error}"))?;
+        begun
+            .await
+            .unwrap_or_else(|_| Err("the candidate's thread ended before it began".to_owned()))?;
+        Ok(Self {
+            shared,
+            same_in_a_row,
+            stop,
+            ended,
+        })
+    }
+
+    /// Whether the next call of this key can only be compared with the active instance's state before it: take its snapshot
+    /// first, and hand it over with the call. So it is for the first call of a key, after one that was skipped or ended
+    /// without a result, and for a key that was let go for others.
+    pub fn wants_state(&self, key: &str) -> bool {
+        !self.shared.book().known.contains(key)
+    }
+
+    /// Takes what the active guest did. Never waits for the candidate: what does not fit the queue is skipped.
+    pub fn observe(&self, observed: Observed) {
+        let key = observed.key.clone();
+        let Some(jobs) = job::split(observed) else {
+            let mut book = self.shared.book();
+            book.known.remove(&key);
+            return self.shared.skip(&mut book, 1);
+        };
+        let mut book = self.shared.book();
+        for job in jobs {
+            self.shared.take(&mut book, job);
+        }
+    }
+
+    /// What was found so far.
+    pub fn status(&self) -> Status {
+        self.shared.book().status.clone()
+    }
+
+    /// How many calls were the same since the last that was not; closed where the shadow has ended.
+    pub fn same_in_a_row(&self) -> watch::Receiver<u64> {
+        self.same_in_a_row.clone()
+    }
+
+    /// Waits until everything observed so far is compared or skipped.
+    pub async fn settled(&self) {
+        let mut done = self.shared.done.subscribe();
+        while self.shared.book().status.waiting > 0 {
+            if done.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Ends the candidate, in the middle of a call if need be. Calls that still wait are skipped.
+    pub async fn stop(self) -> Status {
+        let Self {
+            shared, stop, ended, ..
+        } = self;
+        // Where the thread has ended already, there is nothing to stop.
+        let _ = stop.send(());
+        let _ = ended.await;
+        shared.book().status.clone()
+    }
+}
+
+impl Shared {
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, book: &mut Book, job: Job) {
+        let bytes = job.bytes();
+        let known = job.begin.is_some() || book.known.contains(&job.key);
+        let fits = book.queue.len() < QUEUE_CALLS_MAX && book.queue_bytes.saturating_add(bytes) <= QUEUE_BYTES_MAX;
+        if !(known && fits) {
+            book.known.remove(&job.key);
+            return self.skip(book, u64::from(!job.call.is_empty()));
+        }
+        if job.ends_instance() {
+            // The next one is rebuilt from an earlier state.
+            book.known.remove(&job.key);
+        } else {
+            book.known.insert(job.key.clone());
+        }
+        book.queue_bytes += bytes;
+        book.queue.push_back(job);
+        book.status.waiting += 1;
+        self.queued.notify_one();
+    }
+
+    /// Counts calls that are not compared.
+    fn skip(&self, book: &mut Book, calls: u64) {
+        book.status.skipped += calls;
+        self.count(Verdict::Skipped, calls);
+    }
+
+    fn count(&self, verdict: Verdict, calls: u64) {
+        status::count(&self.metrics, &self.name, verdict, calls);
+    }
+}

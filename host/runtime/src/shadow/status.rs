@@ -1,0 +1,141 @@
+//! What a candidate came to: the numbers, and the first and last differences.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use trueup_capabilities::bindings::host::metrics::Label;
+use trueup_capabilities::clock::{Clock, SystemClock};
+use trueup_capabilities::metrics::{HOST, Line, Registry};
+use trueup_engine::Guest;
+
+/// So many of the last differences are told; all are counted, and the newest are kept as files.
+pub const LAST_MAX: usize = 10;
+
+/// How one call of the candidate compares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// The same questions, the same result; as far as recorded, where the active guest's call was cut short.
+    Same,
+    /// Another question in place of a recorded one, other arguments, or another ending.
+    Different,
+    /// A question beyond those that the active guest asked: what it would have decided is not known.
+    Unrecorded,
+    /// Not compared: the queue was full, or the state was not known.
+    Skipped,
+}
+
+/// What was found so far.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// The candidate's name.
+    pub candidate: String,
+    /// Its version.
+    pub version: String,
+    /// Its digest.
+    pub digest: String,
+    /// When it began, in milliseconds since 1970.
+    pub since_ms: u64,
+    /// Calls compared: the three that follow.
+    pub compared: u64,
+    /// Calls that were the same.
+    pub same: u64,
+    /// Calls that were decided differently, a trap or no answer included.
+    pub different: u64,
+    /// Calls in which it asked what the active guest did not.
+    pub unrecorded: u64,
+    /// Calls that were not compared.
+    pub skipped: u64,
+    /// Calls that are still to be compared.
+    pub waiting: u64,
+    /// Calls that were the same since the last that was not; those skipped do not count.
+    pub same_in_a_row: u64,
+    /// The first call that was not the same.
+    pub first: Option<Difference>,
+    /// The last of these, oldest first.
+    pub last: Vec<Difference>,
+}
+
+/// One call that was not the same.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Difference {
+    /// Whose.
+    pub key: String,
+    /// Different or unrecorded.
+    pub verdict: Verdict,
+    /// The entry, in the journal's numbers; none where the candidate gave no answer at all.
+    pub n: Option<u64>,
+    /// What differs, on one line: as `trueup replay` says it.
+    pub what: String,
+    /// The recording that shows it; none where it could not be written.
+    pub file: Option<PathBuf>,
+}
+
+impl Verdict {
+    /// As metrics and tables name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Same => "same",
+            Self::Different => "different",
+            Self::Unrecorded => "unrecorded",
+            Self::Skipped => "skipped",
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Status {
+    pub(super) fn begin(candidate: &Guest) -> Self {
+        Self {
+            candidate: candidate.name.clone(),
+            version: candidate.version.clone(),
+            digest: candidate.digest.to_string(),
+            since_ms: SystemClock.now_ms(),
+            compared: 0,
+            same: 0,
+            different: 0,
+            unrecorded: 0,
+            skipped: 0,
+            waiting: 0,
+            same_in_a_row: 0,
+            first: None,
+            last: Vec::new(),
+        }
+    }
+
+    pub(super) fn same(&mut self) {
+        self.compared += 1;
+        self.same += 1;
+        self.same_in_a_row += 1;
+    }
+
+    pub(super) fn not_same(&mut self, difference: Difference) {
+        self.compared += 1;
+        match difference.verdict {
+            Verdict::Unrecorded => self.unrecorded += 1,
+            _ => self.different += 1,
+        }
+        self.same_in_a_row = 0;
+        self.first.get_or_insert_with(|| difference.clone());
+        if self.last.len() == LAST_MAX {
+            self.last.remove(0);
+        }
+        self.last.push(difference);
+    }
+}
+
+/// Counts calls in the host's metrics.
+pub(super) fn count(metrics: &Registry, guest: &str, verdict: Verdict, calls: u64) {
+    let label = |key: &str, value: &str| Label {
+        key: key.to_owned(),
+        value: value.to_owned(),
+    };
+    let labels = [label("guest", guest), label("verdict", verdict.name())];
+    metrics.take(HOST, "trueup_shadow_calls_total", &labels, Line::CounterAdd(calls));
+}

@@ -1,0 +1,234 @@
+//! The candidate's instance of one key, and what it is compared by.
+//!
+//! It holds the last known state of the active instance and the calls since: from these the active instance's state can be
+//! had at any time, and a recording of a difference is made of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::value::to_raw_value;
+use trueup_capabilities::log::NoLog;
+use trueup_engine::{CallError, Engine};
+use trueup_journal::{Entry, Event, Header, Outcome, Segment};
+
+use super::job::{Begin, bytes_of};
+use super::{Verdict, Version};
+use crate::instance::{Instance, StartError};
+use crate::replay::{self, Cpu, Options, ReplayError};
+
+/// A candidate's call may take so much longer than the active guest's took in wall-clock time, and `cpu_ms` at most: a
+/// slow candidate is a difference that is soon seen, and calls behind it are compared too. A call takes milliseconds; a
+/// second leaves room for a machine that does other things.
+pub const CPU_MORE_MAX: Duration = Duration::from_secs(1);
+
+/// The calls since the last known state of a key hold so many bytes at most: then there is a new one. As long as a
+/// segment of a journal.
+pub const HISTORY_BYTES_MAX: usize = 1 << 20;
+
+/// Who decides, and who decided.
+pub(super) struct Versions {
+    pub(super) engine: Engine,
+    pub(super) active: Version,
+    pub(super) candidate: Version,
+    /// Of a recording that the candidate is to replay: made by the active guest, to be started with the candidate's settings.
+    for_candidate: Header,
+    /// Of one that the active guest is to repeat.
+    for_active: Header,
+}
+
+/// The candidate's instance of one key.
+pub(super) struct Twin {
+    /// The active instance's state, and what `init` and `restore` asked when it began.
+    begin: Begin,
+    /// Its calls since, in the journal's numbers and without a gap.
+    calls: Vec<Entry>,
+    bytes: usize,
+    /// None: to be begun from that state, and there are no calls since.
+    instance: Option<Instance>,
+}
+
+/// How a call compares.
+pub(super) enum Judged {
+    Same,
+    NotSame {
+        verdict: Verdict,
+        n: Option<u64>,
+        what: String,
+    },
+    /// It could not be compared: one line.
+    Not(String),
+}
+
+impl Versions {
+    pub(super) fn new(engine: Engine, active: Version, candidate: Version) -> Result<Self, serde_json::Error> {
+        let header = |of: &Version| {
+            let guest = &active.program.guest;
+            Ok::<_, serde_json::Error>(Header {
+                format: trueup_journal::FORMAT,
+                guest: guest.name.clone(),
+                version: guest.version.clone(),
+                digest: guest.digest.to_string(),
+                world: active.program.world.name.to_owned(),
+                host: env!("CARGO_PKG_VERSION").to_owned(),
+                settings: to_raw_value(&of.settings)?,
+                limits: to_raw_value(&of.limits)?,
+                snapshot: None,
+            })
+        };
+        Ok(Self {
+            for_candidate: header(&candidate)?,
+            for_active: header(&active)?,
+            engine,
+            active,
+            candidate,
+        })
+    }
+}
+
+impl Twin {
+    pub(super) fn new(begin: Begin) -> Self {
+        Self {
+            begin,
+            calls: Vec::new(),
+            bytes: 0,
+            instance: None,
+        }
+    }
+
+    /// Has the candidate make the call, with the recorded answers. What it did is compared; the call belongs to the history
+    /// then.
+    pub(super) async fn call(&mut self, versions: &Versions, call: &[Entry], took: Duration) -> Judged {
+        let first = call.first().map(|entry| entry.n);
+        if let (Some(last), Some(first)) = (self.calls.last(), first)
+            && last.n.checked_add(1) != Some(first)
+        {
+            return Judged::Not(format!("entry {first} does not follow entry {}", last.n));
+        }
+        self.calls.extend_from_slice(call);
+        self.bytes += bytes_of(call);
+        let mut instance = match self.instance.take() {
+            Some(mut instance) => match instance.host_mut().tape.feed(call.to_vec()) {
+                Ok(()) => instance,
+                Err(error) => return Judged::Not(error.to_string()),
+            },
+            None => match self.start(versions).await {
+                Ok(instance) => instance,
+                Err(judged) => return judged,
+            },
+        };
+        let cpu_ms = Duration::from_millis(versions.candidate.limits.cpu_ms);
+        let time = cpu_ms.min(took.saturating_add(CPU_MORE_MAX));
+        // A busy guest yields at every epoch, so that this is noticed.
+        let outcome = match tokio::time::timeout(time, replay::go_on(&mut instance)).await {
+            Ok(Ok(outcome)) => outcome.unwrap_or_else(|| replay::outcome(instance.host())),
+            Ok(Err(error)) => return Judged::not_started(&error),
+            Err(_) => return Judged::no_answer(call, time, took),
+        };
+        if outcome.is_identical() && instance.is_usable() {
+            self.instance = Some(instance);
+        }
+        Judged::from(&outcome)
+    }
+
+    /// Begins the candidate's instance from the active one's state, with the recorded calls before it.
+    async fn start(&self, versions: &Versions) -> Result<Instance, Judged> {
+        let segment = self
+            .recording(&versions.for_candidate)
+            .map_err(|error| Judged::Not(error.to_string()))?;
+        let options = Options {
+            cpu: Cpu::AsRecorded,
+            ..Options::default()
+        };
+        let (engine, program) = (&versions.engine, &versions.candidate.program);
+        match replay::begin(engine, program, segment, Arc::new(NoLog), options).await {
+            Ok(Ok(instance)) => Ok(instance),
+            Ok(Err(outcome)) => Err(Judged::from(&outcome)),
+            Err(error) => Err(Judged::not_started(&error)),
+        }
+    }
+
+    /// Everything from the last known state on: with it the candidate does again what it did.
+    pub(super) fn recording_for_candidate(&self, versions: &Versions) -> Result<Segment, trueup_journal::ReadError> {
+        self.recording(&versions.for_candidate)
+    }
+
+    fn recording(&self, header: &Header) -> Result<Segment, trueup_journal::ReadError> {
+        let entries: Vec<Entry> = self.begin.start.iter().chain(&self.calls).cloned().collect();
+        // The journal's numbers, for the calls; what was asked at the beginning may have been long before.
+        let before = self.begin.start.len() as u64 + 1;
+        let first = self.calls.first().map_or(0, |entry| entry.n.saturating_sub(before));
+        let header = Header {
+            snapshot: Some(self.begin.snapshot.clone()),
+            ..header.clone()
+        };
+        Segment::of("shadow", first, header, entries)
+    }
+
+    pub(super) fn is_long(&self) -> bool {
+        self.bytes > HISTORY_BYTES_MAX
+    }
+
+    /// Goes on from where the active instance is now: its calls are repeated from the last known state.
+    ///
+    /// # Errors
+    /// One line: why they can't be.
+    pub(super) async fn catch_up(&mut self, versions: &Versions) -> Result<(), String> {
+        self.instance = None;
+        let segment = self
+            .recording(&versions.for_active)
+            .map_err(|error| error.to_string())?;
+        self.begin.snapshot = replay::state_after(&versions.engine, &versions.active.program, segment).await?;
+        self.calls = Vec::new();
+        self.bytes = 0;
+        Ok(())
+    }
+}
+
+impl Judged {
+    fn no_answer(call: &[Entry], time: Duration, took: Duration) -> Self {
+        let (Some(Event::Call(begun)), Some(ending)) = (call.first().map(|entry| &entry.event), call.last()) else {
+            return Self::Not("no call".to_owned());
+        };
+        Self::NotSame {
+            verdict: Verdict::Different,
+            n: Some(ending.n),
+            what: format!(
+                "diverged at entry {}: `{}`: recorded an ending after {} ms, replayed no answer within {} ms",
+                ending.n,
+                begun.name,
+                took.as_millis(),
+                time.as_millis()
+            ),
+        }
+    }
+
+    fn not_started(error: &ReplayError) -> Self {
+        let text = error.to_string();
+        if let ReplayError::Start(StartError::Call(CallError::Trap(text))) = error
+            && text.contains(" in `instantiate`: ")
+        {
+            // It could be instantiated when it began: there is no room for it now, which is not its fault.
+            return Self::Not(text.clone());
+        }
+        Self::NotSame {
+            verdict: Verdict::Different,
+            n: None,
+            what: text,
+        }
+    }
+}
+
+impl From<&Outcome> for Judged {
+    fn from(outcome: &Outcome) -> Self {
+        let verdict = match outcome {
+            Outcome::Identical { .. } | Outcome::IdenticalAsFarAsRecorded { .. } => return Self::Same,
+            Outcome::AskedUnrecorded { .. } => Verdict::Unrecorded,
+            Outcome::Diverged { .. } | Outcome::Unused { .. } => Verdict::Different,
+        };
+        Self::NotSame {
+            verdict,
+            n: outcome.diverged_at(),
+            what: outcome.one_line(),
+        }
+    }
+}

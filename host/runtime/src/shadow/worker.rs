@@ -1,0 +1,238 @@
+//! The candidate's thread: takes calls from the queue, has the candidate make them, and keeps the books.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{oneshot, watch};
+use trueup_capabilities::grants::Grants;
+use trueup_capabilities::log::NoLog;
+use trueup_capabilities::{Backends, Host, Identity};
+use trueup_engine::Engine;
+use trueup_journal::Tape;
+
+use super::job::Job;
+use super::kept::Kept;
+use super::status::{Difference, Verdict};
+use super::twin::{Judged, Twin, Versions};
+use super::{Setup, Shared, Version};
+use crate::instance::{Instance, Start};
+
+/// The candidate has instances for so many keys at once; the one that was not called for longest goes first. All guests
+/// share the engine's pool of instances, and the active guest must not want for room.
+pub const KEYS_MAX: usize = 64;
+
+struct Worker {
+    versions: Versions,
+    shared: Arc<Shared>,
+    same_in_a_row: watch::Sender<u64>,
+    kept: Kept,
+    /// With the turn at which each was used last.
+    twins: BTreeMap<String, (u64, Twin)>,
+    turn: u64,
+}
+
+/// Works until it is told to stop, or nobody can tell it any more.
+pub(super) fn run(
+    setup: Setup,
+    shared: Arc<Shared>,
+    same_in_a_row: watch::Sender<u64>,
+    stopped: oneshot::Receiver<()>,
+    told_begun: oneshot::Sender<Result<(), String>>,
+) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+    let runtime = runtime.map_err(|error| format!("no runtime for a candidate in shadow: {error}"));
+    let begun = runtime.and_then(|runtime| {
+        runtime.block_on(accept(&setup.engine, &setup.candidate))?;
+        let folder = setup.folder.display();
+        let kept = Kept::open(&setup.folder).map_err(|error| format!("the shadow's folder `{folder}`: {error}"))?;
+        let versions = Versions::new(setup.engine, setup.active, setup.candidate)
+            .map_err(|error| format!("writing the header of a recording: {error}"))?;
+        let worker = Worker {
+            versions,
+            shared,
+            same_in_a_row,
+            kept,
+            twins: BTreeMap::new(),
+            turn: 0,
+        };
+        Ok((runtime, worker))
+    });
+    let (begun, told) = match begun {
+        Ok(begun) => (Some(begun), Ok(())),
+        Err(error) => (None, Err(error)),
+    };
+    // Where nobody waits for it any more, `stopped` says so.
+    let _ = told_begun.send(told);
+    if let Some((runtime, worker)) = begun {
+        runtime.block_on(worker.work(stopped));
+    }
+}
+
+/// Has the candidate accept its settings.
+async fn accept(engine: &Engine, candidate: &Version) -> Result<(), String> {
+    let guest = &candidate.program.guest;
+    let identity = Identity {
+        guest: guest.name.clone(),
+        version: guest.version.clone(),
+        digest: guest.digest.to_string(),
+        instance: "shadow".to_owned(),
+    };
+    let backends = Backends {
+        log: Arc::new(NoLog),
+        ..Backends::default()
+    };
+    let host = Host::new(identity, Tape::off(), Grants::default(), backends, candidate.limits);
+    let start = Start {
+        settings: &candidate.settings,
+        snapshot: None,
+        cpu_max: Duration::from_millis(candidate.limits.cpu_ms),
+    };
+    let started = Instance::start(engine, &candidate.program, host, start).await;
+    started.map(|_| ()).map_err(|(_, error)| error.to_string())
+}
+
+impl Worker {
+    async fn work(mut self, mut stopped: oneshot::Receiver<()>) {
+        loop {
+            tokio::select! {
+                biased;
+                _ = &mut stopped => break,
+                () = self.turn() => {}
+            }
+        }
+        let status = {
+            let mut book = self.shared.book();
+            let left = book.queue.iter().filter(|job| !job.call.is_empty()).count() as u64;
+            // A call in hand is no longer in the queue.
+            let in_hand = book.status.waiting.saturating_sub(book.queue.len() as u64);
+            self.shared.skip(&mut book, left + in_hand);
+            book.queue.clear();
+            book.queue_bytes = 0;
+            book.status.waiting = 0;
+            book.status.clone()
+        };
+        self.kept.sum_up(&status);
+    }
+
+    async fn turn(&mut self) {
+        let job = {
+            let mut book = self.shared.book();
+            let job = book.queue.pop_front();
+            if let Some(job) = &job {
+                book.queue_bytes = book.queue_bytes.saturating_sub(job.bytes());
+            }
+            job
+        };
+        match job {
+            Some(job) => {
+                self.one(job).await;
+                self.shared.book().status.waiting -= 1;
+                self.shared.done.send_modify(|done| *done += 1);
+                self.kept.changed();
+                if self.kept.summary_due().is_some_and(|due_in| due_in.is_zero()) {
+                    self.sum_up();
+                }
+            }
+            None => self.wait().await,
+        }
+    }
+
+    /// Waits for a call, or until the summary is due.
+    async fn wait(&mut self) {
+        let Some(due_in) = self.kept.summary_due() else {
+            return self.shared.queued.notified().await;
+        };
+        tokio::select! {
+            () = self.shared.queued.notified() => {}
+            () = tokio::time::sleep(due_in) => self.sum_up(),
+        }
+    }
+
+    fn sum_up(&mut self) {
+        let status = self.shared.book().status.clone();
+        self.kept.sum_up(&status);
+    }
+
+    async fn one(&mut self, job: Job) {
+        let ends_instance = job.ends_instance();
+        let Job { key, begin, call, took } = job;
+        let twin = match begin {
+            Some(begin) => Some(Twin::new(begin)),
+            None => self.twins.remove(&key).map(|(_, twin)| twin),
+        };
+        let Some(mut twin) = twin else {
+            return self.give_up(&key, !call.is_empty(), "its state is not known");
+        };
+        if call.is_empty() {
+            return self.put_back(key, twin);
+        }
+        let judged = twin.call(&self.versions, &call, took).await;
+        let same = match judged {
+            Judged::Same => {
+                self.same();
+                true
+            }
+            Judged::NotSame { verdict, n, what } => {
+                self.not_same(&key, &twin, verdict, n, what);
+                false
+            }
+            Judged::Not(why) => return self.give_up(&key, true, &why),
+        };
+        if ends_instance {
+            // Whoever is the active instance next begins from another state.
+            self.twins.remove(&key);
+            return;
+        }
+        if !same || twin.is_long() {
+            // The candidate has left the active guest's way, or its history grows long: on from where the other is.
+            if let Err(error) = twin.catch_up(&self.versions).await {
+                return self.give_up(&key, false, &error);
+            }
+        }
+        self.put_back(key, twin);
+    }
+
+    fn same(&mut self) {
+        self.shared.book().status.same();
+        self.shared.count(Verdict::Same, 1);
+        self.same_in_a_row.send_modify(|count| *count += 1);
+    }
+
+    fn not_same(&mut self, key: &str, twin: &Twin, verdict: Verdict, n: Option<u64>, what: String) {
+        let recording = twin.recording_for_candidate(&self.versions);
+        let file = recording.ok().and_then(|recording| self.kept.keep(key, &recording));
+        self.shared.book().status.not_same(Difference {
+            key: key.to_owned(),
+            verdict,
+            n,
+            what,
+            file,
+        });
+        self.shared.count(verdict, 1);
+        self.same_in_a_row.send_modify(|count| *count = 0);
+    }
+
+    /// The key begins anew, with a state that is asked for.
+    fn give_up(&mut self, key: &str, skipped: bool, why: &str) {
+        tracing::debug!(instance = key, "not compared in shadow: {why}");
+        self.twins.remove(key);
+        let mut book = self.shared.book();
+        book.known.remove(key);
+        self.shared.skip(&mut book, u64::from(skipped));
+    }
+
+    /// Keeps it for the key's next call, and lets the longest unused go where there are too many.
+    fn put_back(&mut self, key: String, twin: Twin) {
+        self.turn += 1;
+        self.twins.insert(key, (self.turn, twin));
+        if self.twins.len() <= KEYS_MAX {
+            return;
+        }
+        let longest_unused = self.twins.iter().min_by_key(|(_, (turn, _))| *turn);
+        if let Some(key) = longest_unused.map(|(key, _)| key.clone()) {
+            self.twins.remove(&key);
+            self.shared.book().known.remove(&key);
+        }
+    }
+}
