@@ -44,7 +44,9 @@ impl Reachable {
             }
         };
         let folder = File::open(folder)?;
-        let path = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name);
+        let path = Path::new("/proc/self/fd")
+            .join(folder.as_raw_fd().to_string())
+            .join(name);
         Ok(Self {
             path,
             _folder: Some(folder),
@@ -158,7 +160,10 @@ pub(crate) fn may_ask(stream: &UnixStream) -> Result<(), String> {
     let own = rustix::process::geteuid().as_raw();
     match stream.peer_cred() {
         Ok(peer) if peer.uid() == 0 || peer.uid() == own => Ok(()),
-        Ok(peer) => Err(format!("user {} may not ask: only root and the host's own user may", peer.uid())),
+        Ok(peer) => Err(format!(
+            "user {} may not ask: only root and the host's own user may",
+            peer.uid()
+        )),
         Err(error) => Err(format!("who asks is not known: {error}")),
     }
 }

@@ -239,7 +239,10 @@ impl FailurePolicy {
         let given = section.given("fall_back");
         match (policy, &given) {
             ("fall-back", None) => {
-                section.missing("fall_back", "must name the guest to fall back to, such as `builtin:lbaas@1`");
+                section.missing(
+                    "fall_back",
+                    "must name the guest to fall back to, such as `builtin:lbaas@1`",
+                );
             }
             ("retry" | "hold", Some(given)) => {
                 section.wrong_given(given, "is used with `on_failure = \"fall-back\"` alone");

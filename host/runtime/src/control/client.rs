@@ -113,7 +113,10 @@ impl Client {
             why,
         };
         let is_success = response.status().is_success();
-        let body = response.bytes().await.map_err(|error| not_understood(innermost(&error)))?;
+        let body = response
+            .bytes()
+            .await
+            .map_err(|error| not_understood(innermost(&error)))?;
         if is_success {
             return serde_json::from_slice(&body).map_err(|error| not_understood(error.to_string()));
         }

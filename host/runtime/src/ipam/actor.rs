@@ -20,10 +20,11 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use trueup_capabilities::Backends;
 
+use super::Managing;
 use super::datastore::{Datastore, NoAnswer};
 use super::durability::{Answers, Lost};
-use super::failing::Failing;
 use super::enis::{Addition, Inventory, Removal, Traits};
+use super::failing::Failing;
 use super::protocol::{self, Answer, Command, Done, Gc, Refusal};
 use super::released::Released;
 use super::remembered::Remembered;
@@ -32,7 +33,6 @@ use super::{
     Enis, Event, PHASE, PHASE_FROM_RUNTIME, READING_RETRY, READINGS_MAX_ONCE, Settings, Shown, Stats, Summary,
 };
 use crate::guests::ipam::{EniInfos, Error, IpamKey};
-use super::Managing;
 use crate::run::active::Handover;
 
 /// How often the spool is looked at: what could not be worked off, and what was left since, is tried again so often.

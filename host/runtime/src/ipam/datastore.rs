@@ -103,10 +103,7 @@ impl Datastore {
     /// Begins it with its settings and nothing else. `stands`: what was stored with later entries than this was lost.
     pub(super) async fn begin(&mut self, stands: Option<u64>) -> Result<(), NoAnswer> {
         self.end();
-        let opened = self
-            .version
-            .open_fresh(&self.key, self.backends.clone(), stands)
-            .await;
+        let opened = self.version.open_fresh(&self.key, self.backends.clone(), stands).await;
         self.live = Some(opened.map_err(no_answer)?);
         self.is_recorded = true;
         Ok(())

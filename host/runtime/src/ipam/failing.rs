@@ -54,7 +54,9 @@ impl Failing {
     pub(super) fn set_aside(&self, command: &Command, datastore: &Datastore) -> Option<String> {
         let watch = self.watch.as_ref()?;
         let request = name_of(command, datastore)?;
-        let held = watch.quarantine.holds(&request, &digest_of(&request), &datastore.guest().digest)?;
+        let held = watch
+            .quarantine
+            .holds(&request, &digest_of(&request), &datastore.guest().digest)?;
         Some(format!(
             "the guest failed in this {} times in a row, and is not asked again until another version is active: {}",
             held.failures, held.error
@@ -93,7 +95,9 @@ impl Failing {
         if matches!(watch.policy.on_failure, OnFailure::FallBack(_)) && watch.fell_from.as_ref() != Some(&digest) {
             watch.fell_from = Some(digest);
             // Whoever manages guests goes after the instance.
-            let _ = watch.fall_back.send(format!("{request} failed {failures} times: {error}"));
+            let _ = watch
+                .fall_back
+                .send(format!("{request} failed {failures} times: {error}"));
             return;
         }
         tracing::warn!("{request}: set aside after {failures} failures in a row: {error}");

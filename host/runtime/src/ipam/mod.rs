@@ -410,7 +410,14 @@ pub async fn once(
 ) -> Result<Summary, SetupError> {
     let (events, mut told) = mpsc::unbounded_channel();
     let (_list, enis) = watch::channel(enis);
-    let parts = parts(settings, managed.into(), backends, enis, Arc::new(Standing::new()), events)?;
+    let parts = parts(
+        settings,
+        managed.into(),
+        backends,
+        enis,
+        Arc::new(Standing::new()),
+        events,
+    )?;
     let mut work = std::pin::pin!(Actor::new(parts).run_once(stop));
     let summary = loop {
         tokio::select! {

@@ -86,7 +86,11 @@ mod tests {
         let mut cycles = Cycles::default();
         assert_eq!(cycles.take_in(&[created("a", "1"), created("b", "2")], 2), None);
         assert_eq!(cycles.take_in(&[destroyed("1")], 2), None);
-        assert_eq!(cycles.take_in(&[created("a", "3")], 2), None, "created twice, destroyed once");
+        assert_eq!(
+            cycles.take_in(&[created("a", "3")], 2),
+            None,
+            "created twice, destroyed once"
+        );
         assert_eq!(
             cycles.take_in(&[destroyed("3")], 2).as_deref(),
             Some("a cycle: create backend `a`, destroy backend `a`, 2 times with the same wish")
@@ -110,6 +114,9 @@ mod tests {
         };
         let all: Vec<Change> = (0..3).flat_map(|number| round(&number.to_string())).collect();
         let cycle = cycles.take_in(&all, 3).unwrap_or_default();
-        assert!(cycle.ends_with("3 times with the same wish, and so 1 other object"), "{cycle}");
+        assert!(
+            cycle.ends_with("3 times with the same wish, and so 1 other object"),
+            "{cycle}"
+        );
     }
 }

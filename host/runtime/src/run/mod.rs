@@ -34,9 +34,9 @@ use tokio::sync::{mpsc, watch as channel};
 use trueup_capabilities::Backends;
 
 pub use self::instances::{Instances, OpenError, Recorded};
-pub use self::quarantine::SetAside;
 pub use self::known::KnownKeys;
 pub use self::lock::StateLock;
+pub use self::quarantine::SetAside;
 pub(crate) use self::services::nothing_there;
 pub use self::setup::{Ground, Setup, SetupError};
 
@@ -47,8 +47,8 @@ use crate::config::{Config, EnisFrom, Guest, Ipam, Lbaas, OnFailure};
 use crate::control;
 use crate::ipam::{self, Enis};
 use crate::registry::Registry;
-use crate::swap::{self, FallBack, Managed, Manager};
 use crate::sources::enis;
+use crate::swap::{self, FallBack, Managed, Manager};
 
 /// With `--once`, a key that failed so often is given up.
 pub const FAILURES_MAX_ONCE: u32 = 5;
@@ -237,7 +237,12 @@ async fn run(
         tell(Event::Problem(problem));
     }
     let (events, mut changed) = mpsc::unbounded_channel();
-    let manager = Manager::new(ground.guests().clone(), management.managed, events);
+    let manager = Manager::new(
+        ground.guests().clone(),
+        management.managed,
+        events,
+        ground.audit.clone(),
+    );
     let control = match extent {
         // A run that ends by itself is not there for long enough to be told anything.
         Extent::Once => None,
@@ -347,7 +352,7 @@ impl Management {
     fn services(&mut self, config: &Config, lbaas: &Lbaas, setup: &mut Setup, ground: &Ground) -> services::Managing {
         let (hand_over, handovers) = mpsc::channel(HANDOVERS_MAX);
         let name = crate::guests::lbaas::NAME;
-        let quarantine = Arc::new(Quarantine::load(&config.state_dir, name));
+        let quarantine = Arc::new(Quarantine::load(&config.state_dir, name).audited(ground.audit.clone()));
         let fall_back = self.wishes(name, &lbaas.guest);
         self.problems.extend(setup.problem.take());
         self.managed.push(Managed::new(
@@ -369,7 +374,7 @@ impl Management {
     fn addresses(&mut self, config: &Config, ipam: &Ipam, addresses: Addresses, ground: &Ground) -> ipam::Managing {
         let (hand_over, handovers) = mpsc::channel(HANDOVERS_MAX);
         let name = crate::guests::ipam::NAME;
-        let quarantine = Arc::new(Quarantine::load(&config.state_dir, name));
+        let quarantine = Arc::new(Quarantine::load(&config.state_dir, name).audited(ground.audit.clone()));
         let fall_back = self.wishes(name, &ipam.guest);
         self.problems.extend(addresses.problem);
         self.managed.push(Managed::new(

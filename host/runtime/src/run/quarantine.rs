@@ -9,10 +9,12 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
+use trueup_capabilities::Identity;
+use trueup_capabilities::audit::Audit;
 
 use super::files;
 
@@ -39,7 +41,9 @@ pub struct SetAside {
 /// The inputs of one guest that are set aside.
 pub(crate) struct Quarantine {
     folder: PathBuf,
+    name: String,
     entries: Mutex<BTreeMap<String, SetAside>>,
+    audit: Option<Arc<Audit>>,
 }
 
 impl Quarantine {
@@ -53,7 +57,8 @@ impl Quarantine {
                 continue;
             }
             let read = std::fs::read(&path).map_err(|error| error.to_string());
-            let read = read.and_then(|text| serde_json::from_slice::<SetAside>(&text).map_err(|error| error.to_string()));
+            let read =
+                read.and_then(|text| serde_json::from_slice::<SetAside>(&text).map_err(|error| error.to_string()));
             match read {
                 Ok(entry) => {
                     entries.insert(entry.instance.clone(), entry);
@@ -63,8 +68,15 @@ impl Quarantine {
         }
         Self {
             folder,
+            name: name.to_owned(),
             entries: Mutex::new(entries),
+            audit: None,
         }
+    }
+
+    /// The same, with a line of the audit log for each input that is set aside; none: it has none.
+    pub(crate) fn audited(self, audit: Option<Arc<Audit>>) -> Self {
+        Self { audit, ..self }
     }
 
     fn entries(&self) -> MutexGuard<'_, BTreeMap<String, SetAside>> {
@@ -93,6 +105,18 @@ impl Quarantine {
     /// # Errors
     /// Where it can't be written: then it is set aside until the next start alone.
     pub(crate) fn set_aside(&self, entry: SetAside) -> io::Result<()> {
+        if let Some(audit) = &self.audit {
+            let about = Identity {
+                guest: self.name.clone(),
+                digest: entry.digest.clone(),
+                instance: entry.instance.clone(),
+                ..Identity::default()
+            };
+            let audited = audit.managed(entry.at_ms, &about, "quarantine", &entry.instance, &entry.error);
+            if let Err(error) = audited {
+                tracing::error!(instance = entry.instance, "audit: {:#}", anyhow::Error::from(error));
+            }
+        }
         let file = self.file(&entry.instance);
         let written = files::replace_json(&file, &entry);
         self.entries().insert(entry.instance.clone(), entry);
@@ -118,7 +142,8 @@ impl Quarantine {
     }
 
     fn file(&self, instance: &str) -> PathBuf {
-        self.folder.join(format!("{}.json", trueup_journal::path_component(instance)))
+        self.folder
+            .join(format!("{}.json", trueup_journal::path_component(instance)))
     }
 }
 

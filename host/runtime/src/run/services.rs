@@ -426,8 +426,15 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
     }
 
     /// Whether the key is set aside after this job: why, and how often the guest failed in it.
-    fn trouble(&mut self, key: &Key, desired: Option<&Desired>, end: &End, changes: &[Change]) -> Option<(String, u32)> {
-        if matches!(end, End::Interrupted) || (changes.is_empty() && !self.troubles.contains_key(key) && !end.is_fault())
+    fn trouble(
+        &mut self,
+        key: &Key,
+        desired: Option<&Desired>,
+        end: &End,
+        changes: &[Change],
+    ) -> Option<(String, u32)> {
+        if matches!(end, End::Interrupted)
+            || (changes.is_empty() && !self.troubles.contains_key(key) && !end.is_fault())
         {
             return None;
         }

@@ -191,9 +191,7 @@ impl Setup {
             instances,
             revisions,
             problem,
-        } = ground
-            .version(config, lbaas::NAME, lbaas::WORLD, &lbaas.guest)
-            .await?;
+        } = ground.version(config, lbaas::NAME, lbaas::WORLD, &lbaas.guest).await?;
         let simulated_engine = match &lbaas.sim {
             Some(sim) => Some(start_engine(sim).await?),
             None => None,
@@ -296,11 +294,7 @@ impl Addresses {
     ///
     /// # Errors
     /// One line: what can't be used.
-    pub(super) async fn new(
-        config: &Config,
-        ipam: &Ipam,
-        ground: &Ground,
-    ) -> Result<Self, SetupError> {
+    pub(super) async fn new(config: &Config, ipam: &Ipam, ground: &Ground) -> Result<Self, SetupError> {
         warn_of_missing_ipam_grants(ipam);
         let guest = Guest {
             settings: crate::ipam::guest_settings(ipam.guest.settings.clone()),

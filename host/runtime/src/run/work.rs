@@ -14,8 +14,8 @@ use trueup_controller::Outcome;
 use trueup_engine::CallError;
 use trueup_journal::{Journal, JournalError};
 
-use super::files;
 use super::active::Active;
+use super::files;
 use super::granted;
 use super::instances::{self, Instances, OpenError};
 use super::interrupt::{Interrupt, InterruptibleClock, Sleepers};
@@ -337,10 +337,7 @@ impl Work<'_> {
             version,
             interrupt,
         } = live;
-        match active
-            .take_over(&self.key.to_string(), instance, async || Ok(()))
-            .await
-        {
+        match active.take_over(&self.key.to_string(), instance, async || Ok(())).await {
             Ok(instance) => Ok(Live {
                 instance,
                 version: active,

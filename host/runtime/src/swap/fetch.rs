@@ -89,10 +89,12 @@ impl Guests {
             return Ok(program);
         }
         let stored = self.registry.stored(&self.engine, digest);
-        let program = stored.map_err(|error| refused(Step::Load)(error.into()))?.ok_or_else(|| Refused {
-            step: Step::Load,
-            why: format!("the guest {digest} is kept no more"),
-        })?;
+        let program = stored
+            .map_err(|error| refused(Step::Load)(error.into()))?
+            .ok_or_else(|| Refused {
+                step: Step::Load,
+                why: format!("the guest {digest} is kept no more"),
+            })?;
         self.remember(&program);
         Ok(program)
     }

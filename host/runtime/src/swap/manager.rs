@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
+use trueup_capabilities::Identity;
+use trueup_capabilities::audit::Audit;
 use trueup_capabilities::clock::{Clock as _, SystemClock};
 use trueup_capabilities::metrics::Registry as Metrics;
 
@@ -222,16 +224,35 @@ pub struct Manager {
     guests: Guests,
     managed: BTreeMap<&'static str, Managed>,
     events: mpsc::UnboundedSender<Event>,
+    audit: Option<Arc<Audit>>,
 }
 
 impl Manager {
-    pub(crate) fn new(guests: Guests, managed: Vec<Managed>, events: mpsc::UnboundedSender<Event>) -> Arc<Self> {
+    pub(crate) fn new(
+        guests: Guests,
+        managed: Vec<Managed>,
+        events: mpsc::UnboundedSender<Event>,
+        audit: Option<Arc<Audit>>,
+    ) -> Arc<Self> {
         let managed = managed.into_iter().map(|managed| (managed.name, managed)).collect();
         Arc::new(Self {
             guests,
             managed,
             events,
+            audit,
         })
+    }
+
+    /// Writes down what was done about a guest, or why it was not: the version that it was about, and what came of it.
+    fn write_down(&self, managed: &Managed, action: &str, scope: &str, outcome: &str) {
+        let Some(audit) = &self.audit else { return };
+        let about = Identity {
+            instance: String::new(),
+            ..managed.active.instances().identity("")
+        };
+        if let Err(error) = audit.managed(SystemClock.now_ms(), &about, action, scope, outcome) {
+            tracing::error!(guest = managed.name, "audit: {:#}", anyhow::Error::from(error));
+        }
     }
 
     fn managed(&self, name: &str) -> Result<&Managed, ManageError> {
@@ -298,13 +319,17 @@ impl Manager {
                     .cloned()
                     .ok_or_else(|| nothing("there is no earlier version to go back to".to_owned()))?,
                 Some(number) => revisions.numbered(number).cloned().ok_or_else(|| {
-                    nothing(format!("there is no revision {number}; see `trueup guest history {name}`"))
+                    nothing(format!(
+                        "there is no revision {number}; see `trueup guest history {name}`"
+                    ))
                 })?,
             }
         };
         let (guests, digest) = (self.guests.clone(), target.digest.clone());
         let kept = tokio::task::spawn_blocking(move || guests.kept(&digest)).await;
-        let kept = kept.map_err(|error| refused(Step::Load)(error.into())).and_then(|kept| kept);
+        let kept = kept
+            .map_err(|error| refused(Step::Load)(error.into()))
+            .and_then(|kept| kept);
         let activation = Activation {
             reference: target.reference.clone(),
             by: By::Rollback,
@@ -357,7 +382,15 @@ impl Manager {
                 active,
             }
         };
-        let activated = self.try_activate(managed, fetched, &activation).await.map_err(refused)?;
+        let activated = self.try_activate(managed, fetched, &activation).await;
+        if !activation.dry_run {
+            let outcome = match &activated {
+                Ok(activated) => activated.to_string(),
+                Err(refused) => refused.to_string(),
+            };
+            self.write_down(managed, &activation.by.to_string(), &activation.reference, &outcome);
+        }
+        let activated = activated.map_err(refused)?;
         if activated.revision.is_some() {
             // What was compared with the version before says nothing of this one.
             self.end_shadow(managed);
@@ -429,7 +462,11 @@ impl Manager {
             refused,
             active: "what is active".to_owned(),
         };
-        let Fetched { program, bytes } = self.guests.named(reference, &managed.config.verify).await.map_err(refused)?;
+        let Fetched { program, bytes } = self
+            .guests
+            .named(reference, &managed.config.verify)
+            .await
+            .map_err(refused)?;
         super::proof::of_world(&program, managed.world).map_err(refused)?;
         if let Some(bytes) = bytes {
             self.guests.keep(&bytes).map_err(refused)?;
@@ -449,9 +486,12 @@ impl Manager {
             folder,
             metrics: Arc::clone(&managed.metrics),
         };
-        let shadow = Shadow::start(setup)
-            .await
-            .map_err(|why| refused(Refused { step: Step::Settings, why }))?;
+        let shadow = Shadow::start(setup).await.map_err(|why| {
+            refused(Refused {
+                step: Step::Settings,
+                why,
+            })
+        })?;
         let shadow = Arc::new(shadow);
         let status = shadow.status();
         self.end_shadow(managed);
@@ -461,6 +501,7 @@ impl Manager {
             program,
             reference: reference.to_string(),
         });
+        self.write_down(managed, "shadow start", &reference.to_string(), "begun");
         Ok(status)
     }
 
@@ -479,7 +520,10 @@ impl Manager {
     pub fn shadow_stop(&self, name: &str) -> Result<shadow::Status, ManageError> {
         let (managed, compared) = self.compared(name)?;
         self.end_shadow(managed);
-        Ok(compared.shadow.status())
+        let status = compared.shadow.status();
+        let outcome = format!("{} calls compared, {} the same", status.compared, status.same);
+        self.write_down(managed, "shadow stop", &compared.reference, &outcome);
+        Ok(status)
     }
 
     /// Makes the candidate that is compared the active version: at once, or when `after` calls in a row came out the same.
@@ -524,7 +568,10 @@ impl Manager {
             by: By::Promote,
             gate: None,
             dry_run: false,
-            note: Some(format!("after {} calls in shadow, {} the same", status.compared, status.same)),
+            note: Some(format!(
+                "after {} calls in shadow, {} the same",
+                status.compared, status.same
+            )),
         };
         let fetched = Fetched {
             program: Arc::clone(&compared.program),

@@ -126,7 +126,10 @@ impl Revisions {
             Err(error) => return Err(damaged(&error)),
         };
         if document.format != FORMAT {
-            return Err(damaged(&format_args!("format was {}, must be {FORMAT}", document.format)));
+            return Err(damaged(&format_args!(
+                "format was {}, must be {FORMAT}",
+                document.format
+            )));
         }
         let numbers = document.revisions.iter().map(|revision| revision.revision);
         if !numbers.is_sorted_by(|a, b| a < b) {
@@ -268,8 +271,14 @@ mod tests {
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         for (text, reason) in [
             ("{", "EOF"),
-            (r#"{"format":2,"configured":null,"revisions":[]}"#, "format was 2, must be 1"),
-            (r#"{"format":1,"configured":null,"revisions":[],"x":1}"#, "unknown field `x`"),
+            (
+                r#"{"format":2,"configured":null,"revisions":[]}"#,
+                "format was 2, must be 1",
+            ),
+            (
+                r#"{"format":1,"configured":null,"revisions":[],"x":1}"#,
+                "unknown field `x`",
+            ),
         ] {
             std::fs::write(&file, text).unwrap();
             let error = Revisions::load(dir.path(), "lbaas").unwrap_err();

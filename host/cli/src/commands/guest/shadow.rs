@@ -1,12 +1,12 @@
 //! `trueup guest shadow`: compares a candidate with the active version, call by call.
 
 use trueup_runtime::control;
-use trueup_runtime::shadow::Status;
+use trueup_runtime::shadow::{Difference, Status};
 use trueup_runtime::swap::Promotion;
 
 use super::host::{self, Host};
 use crate::exit::{Ending, Exit};
-use crate::output::{self, Output, table};
+use crate::output::{self, Output, printable, table};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
@@ -110,5 +110,68 @@ pub(super) fn compared(status: &Status) -> String {
 }
 
 fn lines(status: &Status) -> Vec<String> {
-    table(&[vec![compared(status)]])
+    let Status {
+        compared,
+        same,
+        different,
+        unrecorded,
+        skipped,
+        waiting,
+        ..
+    } = status;
+    let candidate = format!(
+        "candidate  {}@{} {}, since {}",
+        status.candidate,
+        status.version,
+        status.digest,
+        output::time(status.since_ms)
+    );
+    let head = [
+        "COMPARED",
+        "SAME",
+        "DIFFERENT",
+        "UNRECORDED",
+        "SKIPPED",
+        "WAITING",
+        "SAME IN A ROW",
+    ];
+    let counts = [
+        compared,
+        same,
+        different,
+        unrecorded,
+        skipped,
+        waiting,
+        &status.same_in_a_row,
+    ];
+    let mut lines = vec![candidate];
+    lines.extend(table(&[
+        head.map(str::to_owned).to_vec(),
+        counts.map(u64::to_string).to_vec(),
+    ]));
+    // The first one is of interest too when it is no longer among the last.
+    let first = status.first.iter().filter(|first| !status.last.contains(first));
+    let differences: Vec<Vec<String>> = first.chain(&status.last).map(row).collect();
+    if !differences.is_empty() {
+        lines.push(String::new());
+        let head = ["INSTANCE", "VERDICT", "ENTRY", "WHAT", "RECORDING"]
+            .map(str::to_owned)
+            .to_vec();
+        lines.extend(table(&[vec![head], differences].concat()));
+    }
+    lines
+}
+
+fn row(difference: &Difference) -> Vec<String> {
+    let none = || "-".to_owned();
+    vec![
+        printable(&difference.key),
+        difference.verdict.to_string(),
+        difference.n.map_or_else(none, |n| n.to_string()),
+        printable(&difference.what),
+        difference
+            .file
+            .as_ref()
+            .map_or_else(none, |file| file.display().to_string()),
+    ]
 }

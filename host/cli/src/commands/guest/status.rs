@@ -47,7 +47,8 @@ fn lines(all: &[Standing]) -> Vec<String> {
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for standing in all {
         let none = || "-".to_owned();
-        let of = |show: &dyn Fn(&trueup_runtime::swap::Revision) -> String| standing.active.as_ref().map_or_else(none, show);
+        let of =
+            |show: &dyn Fn(&trueup_runtime::swap::Revision) -> String| standing.active.as_ref().map_or_else(none, show);
         rows.push(vec![
             standing.guest.clone(),
             of(&|active| active.revision.to_string()),
@@ -60,7 +61,11 @@ fn lines(all: &[Standing]) -> Vec<String> {
     }
     let mut lines = table(&rows);
     let set_aside = all.iter().flat_map(|standing| &standing.quarantined);
-    let mut rows = vec![["QUARANTINED", "FAILED", "SINCE", "WHY", "RECORDING"].map(str::to_owned).to_vec()];
+    let mut rows = vec![
+        ["QUARANTINED", "FAILED", "SINCE", "WHY", "RECORDING"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
     rows.extend(set_aside.map(|entry| {
         vec![
             output::printable(&entry.instance),

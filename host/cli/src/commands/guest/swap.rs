@@ -1,8 +1,8 @@
 //! `trueup guest swap`: makes another version of a guest the active one, while the host runs.
 
 use clap::ValueEnum;
-use trueup_runtime::gate::Mode;
 use trueup_runtime::control;
+use trueup_runtime::gate::Mode;
 use trueup_runtime::swap::Activated;
 
 use super::host::{self, Host};
