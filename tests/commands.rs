@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use support::{Engine, Site, program, ran, trueup};
 
 /// Every command that does something, as it is typed.
-const COMMANDS: [&[&str]; 14] = [
+const COMMANDS: [&[&str]; 18] = [
     &["run"],
     &["plan"],
     &["test"],
@@ -24,6 +24,10 @@ const COMMANDS: [&[&str]; 14] = [
     &["journal", "show"],
     &["guest", "list"],
     &["guest", "inspect"],
+    &["guest", "lock"],
+    &["guest", "pull"],
+    &["guest", "push"],
+    &["guest", "verify"],
     &["ipam", "show"],
     &["checkpoint", "show"],
     &["checkpoint", "verify"],

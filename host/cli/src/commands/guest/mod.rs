@@ -2,6 +2,12 @@
 
 mod inspect;
 mod list;
+mod lock;
+mod pull;
+mod push;
+mod verify;
+
+use std::path::PathBuf;
 
 use serde::Serialize;
 use trueup_runtime::Guest;
@@ -14,12 +20,28 @@ use crate::output::Output;
 pub(crate) enum Command {
     List(list::Args),
     Inspect(inspect::Args),
+    Lock(lock::Args),
+    Pull(pull::Args),
+    Push(push::Args),
+    Verify(verify::Args),
+}
+
+/// Which configuration a command is about.
+#[derive(Debug, clap::Args)]
+struct ConfigArg {
+    /// A TOML file, or a folder with `trueup.toml`.
+    #[arg(default_value = ".")]
+    config: PathBuf,
 }
 
 pub(crate) fn exec(command: Command, output: Output) -> Ending {
     match command {
         Command::List(args) => list::exec(args, output),
         Command::Inspect(args) => inspect::exec(args, output),
+        Command::Lock(args) => lock::exec(args, output),
+        Command::Pull(args) => pull::exec(args, output),
+        Command::Push(args) => push::exec(args, output),
+        Command::Verify(args) => verify::exec(args, output),
     }
 }
 
