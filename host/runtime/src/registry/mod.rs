@@ -219,7 +219,10 @@ impl Registry {
         if !wrong.is_empty() {
             return Err(wrong);
         }
-        lock.write(local.folder()).map_err(|error| vec![error.into()])?;
+        // Where there is nothing to pin, no file says so.
+        if !(lock.pins.is_empty() && before.pins.is_empty()) {
+            lock.write(local.folder()).map_err(|error| vec![error.into()])?;
+        }
         Ok(lock.changes_since(&before))
     }
 

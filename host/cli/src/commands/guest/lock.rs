@@ -27,6 +27,7 @@ pub(super) fn exec(args: Args, output: Output) -> Ending {
     let changes = crate::commands::block_on(registry.lock(&engine, &config))?.map_err(all)?;
     match output {
         Output::Json => output::json(&changes)?,
+        Output::Text if changes.is_empty() => output::talk("nothing to pin: every guest ships with this host"),
         Output::Text => {
             for change in &changes {
                 output::line(&line(change))?;
