@@ -138,7 +138,6 @@ impl Entry {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 mod tests {
     use super::*;
 

@@ -138,6 +138,14 @@ impl Registry {
         }
     }
 
+    /// The digest of the manifest that a place in a registry means now.
+    ///
+    /// # Errors
+    /// One line: why it can't be had, or is no guest's.
+    pub async fn resolve(place: &OciReference) -> Result<String, NotLoaded> {
+        Ok(oci::Remote::new(place)?.manifest().await?.digest)
+    }
+
     /// Loads a guest as a configuration means it: as its lock pins it, signed where that is asked for. Asks a registry only
     /// for what the store does not have. Outside of a configuration ([`Registry::at`]) nothing is pinned or kept.
     ///
@@ -211,7 +219,10 @@ impl Registry {
         if !wrong.is_empty() {
             return Err(wrong);
         }
-        lock.write(local.folder()).map_err(|error| vec![error.into()])?;
+        // Where there is nothing to pin, no file says so.
+        if !(lock.pins.is_empty() && before.pins.is_empty()) {
+            lock.write(local.folder()).map_err(|error| vec![error.into()])?;
+        }
         Ok(lock.changes_since(&before))
     }
 

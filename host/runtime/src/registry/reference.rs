@@ -172,7 +172,6 @@ impl fmt::Display for OciReference {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 mod tests {
     use super::*;
 

@@ -1,5 +1,4 @@
 //! Signatures as cosign and openssl make them, good ones and each kind of wrong one.
-#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 use std::process::Command;
 

@@ -178,7 +178,6 @@ pub(super) fn write_whole(folder: &Path, file: &Path, bytes: &[u8]) -> io::Resul
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 

@@ -149,7 +149,6 @@ fn wrong(folder: &Path, what: &str) -> NoGuest {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 mod tests {
     use super::*;
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use trueup_runtime::guests::World;
-use trueup_runtime::registry::{NoGuest, Reference};
+use trueup_runtime::registry::{NoGuest, NotLoaded, Reference};
 
 use super::Shown;
 use crate::exit::{Ending, Exit, misused};
@@ -11,21 +11,27 @@ use crate::output::{self, Output};
 
 /// Shows what a guest is, what it may ask, and what it answers.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  trueup guest inspect lbaas@2\n  trueup guest inspect target/my-guest.wasm")]
+#[command(
+    after_help = "Examples:\n  trueup guest inspect lbaas@2\n  trueup guest inspect target/my-guest.wasm\n  trueup guest inspect file:guests@1.10\n  trueup guest inspect oci:registry.example/lbaas:2"
+)]
 pub(crate) struct Args {
-    /// A name such as `lbaas@1`, or a file.
+    /// A name such as `lbaas@1`, a file, a folder of versions (`file:FOLDER`, `file:FOLDER@VERSION`), or `oci:HOST/REPO:TAG`.
+    /// Looks at no lock file and no signature, and keeps nothing.
     guest: String,
 }
 
 pub(super) fn exec(args: Args, output: Output) -> Ending {
     let engine = crate::commands::engine()?;
     let registry = crate::commands::registry();
-    let reference = if Path::new(&args.guest).is_file() {
-        Reference::File(args.guest.into())
-    } else {
-        Reference::builtin(&args.guest)
+    let reference = Reference::parse(&args.guest, Path::new("")).map_err(misused)?;
+    let guest = match reference {
+        Reference::Oci(_) => {
+            let bytes = crate::commands::block_on(registry.fetch(&reference))??;
+            let loaded = engine.load(&bytes);
+            loaded.map_err(|error| NotLoaded::NoGuest(NoGuest(format!("guest {reference}: {error}"))))?
+        }
+        Reference::Builtin { .. } | Reference::File(_) => registry.guest(&engine, &reference).map_err(misused)?,
     };
-    let guest = registry.guest(&engine, &reference).map_err(misused)?;
     let refused = World::of(&guest).err();
     let shown = Shown::from(guest);
     match output {

@@ -8,6 +8,12 @@ mod rollback;
 mod shadow;
 mod status;
 mod swap;
+mod lock;
+mod pull;
+mod push;
+mod verify;
+
+use std::path::PathBuf;
 
 use serde::Serialize;
 use trueup_runtime::Guest;
@@ -27,6 +33,18 @@ pub(crate) enum Command {
     /// Compares a candidate with the active version of a guest, call by call, without letting it decide.
     #[command(subcommand)]
     Shadow(shadow::Command),
+    Lock(lock::Args),
+    Pull(pull::Args),
+    Push(push::Args),
+    Verify(verify::Args),
+}
+
+/// Which configuration a command is about.
+#[derive(Debug, clap::Args)]
+struct ConfigArg {
+    /// A TOML file, or a folder with `trueup.toml`.
+    #[arg(default_value = ".")]
+    config: PathBuf,
 }
 
 pub(crate) fn exec(command: Command, output: Output) -> Ending {
@@ -38,6 +56,10 @@ pub(crate) fn exec(command: Command, output: Output) -> Ending {
         Command::Rollback(args) => rollback::exec(&args, output),
         Command::History(args) => history::exec(&args, output),
         Command::Shadow(command) => shadow::exec(&command, output),
+        Command::Lock(args) => lock::exec(args, output),
+        Command::Pull(args) => pull::exec(args, output),
+        Command::Push(args) => push::exec(args, output),
+        Command::Verify(args) => verify::exec(args, output),
     }
 }
 

@@ -1,0 +1,67 @@
+//! `trueup guest lock`: pins what each guest of a configuration is now.
+
+use trueup_runtime::registry::{Change, ChangeKind, LOCK_FILE_NAME, NotLoaded, Pin};
+
+use super::ConfigArg;
+use crate::exit::{Ending, Exit, Failure, misused};
+use crate::output::{self, Output};
+
+/// Finds out what each guest of a configuration is now, and pins it in `trueup.lock` beside the configuration.
+///
+/// Guests of registries are pulled into the store of the state folder, with their signatures where the configuration asks
+/// for them: from then on a run needs no network. Prints what changed. Where something is wrong with one guest, nothing is
+/// written. Guests that ship with the host need no pin.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  trueup guest lock\n  trueup guest lock /etc/trueup\n  trueup guest lock /etc/trueup --output json | jq -r '.[] | select(.change == \"moved\").use'"
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    config: ConfigArg,
+}
+
+pub(super) fn exec(args: Args, output: Output) -> Ending {
+    let config = crate::commands::run::read(&args.config.config, &[])?;
+    let engine = crate::commands::engine()?;
+    let registry = crate::commands::registry();
+    let changes = crate::commands::block_on(registry.lock(&engine, &config))?.map_err(all)?;
+    match output {
+        Output::Json => output::json(&changes)?,
+        Output::Text if changes.is_empty() => output::talk("nothing to pin: every guest ships with this host"),
+        Output::Text => {
+            for change in &changes {
+                output::line(&line(change))?;
+            }
+            let file = config.file.with_file_name(LOCK_FILE_NAME);
+            let count = changes.iter().filter(|change| change.pin.is_some()).count();
+            let word = if count == 1 { "guest" } else { "guests" };
+            output::line(&format!("{}: {count} {word} pinned", file.display()))?;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+/// Every problem, one a line.
+fn all(errors: Vec<NotLoaded>) -> Failure {
+    let is_misused = errors.iter().all(|error| matches!(error, NotLoaded::NoGuest(_)));
+    let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    let error = anyhow::anyhow!("{}", lines.join("\n"));
+    if is_misused { misused(error) } else { error.into() }
+}
+
+fn line(change: &Change) -> String {
+    let word = match change.change {
+        ChangeKind::Added => "added",
+        ChangeKind::Moved => "moved",
+        ChangeKind::Unchanged => "unchanged",
+        ChangeKind::Removed => "removed",
+    };
+    let digest = |pin: &Option<Pin>| pin.as_ref().map(|pin| pin.digest.clone());
+    let digests = match (digest(&change.before), digest(&change.pin)) {
+        // The same guest in another manifest: what a tag of a registry means has moved all the same.
+        (Some(before), Some(now)) if before == now => format!("{now}, in another manifest"),
+        (Some(before), Some(now)) => format!("{before} -> {now}"),
+        (before, now) => now.or(before).unwrap_or_default(),
+    };
+    format!("{word:<9} {}  {digests}", change.reference)
+}

@@ -1,0 +1,145 @@
+//! `trueup guest pull`: gets guests out of registries before anybody needs them.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, anyhow};
+use serde::Serialize;
+use trueup_runtime::config::Verify;
+use trueup_runtime::registry::{self, Loaded, NoGuest, NotLoaded, OciReference, Reference, Registry};
+
+use crate::exit::{Ending, Exit, misused};
+use crate::output::{self, Output};
+
+/// Pulls guests out of OCI registries into the store of a configuration's state folder, or into a file.
+///
+/// Of a configuration: what its lock file pins, with signatures where they are asked for; a run of it needs no network
+/// then. Of a reference: what it means now; by tag, that pins nothing.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  trueup guest pull /etc/trueup\n  trueup guest pull oci:registry.example/lbaas:2 --to lbaas.wasm\n  trueup guest pull oci:localhost:5000/lbaas:1 oci:localhost:5000/lbaas:2 --config /etc/trueup"
+)]
+pub(crate) struct Args {
+    /// A configuration (a TOML file, or a folder with `trueup.toml`), or references such as `oci:HOST/REPO:TAG`.
+    #[arg(value_name = "CONFIG | oci:REF", default_value = ".")]
+    what: Vec<String>,
+    /// Writes the one reference's guest to this file, and keeps it nowhere else.
+    #[arg(long, value_name = "FILE")]
+    to: Option<PathBuf>,
+    /// Into whose store references go.
+    #[arg(long, value_name = "CONFIG", default_value = ".", conflicts_with = "to")]
+    config: PathBuf,
+}
+
+/// A guest that is here now.
+#[derive(Serialize)]
+struct Pulled {
+    r#use: String,
+    digest: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    manifest: Option<String>,
+    /// Whether it came over the network just now.
+    fetched: bool,
+}
+
+pub(super) fn exec(args: Args, output: Output) -> Ending {
+    let references: Vec<&str> = args.what.iter().filter_map(|text| text.strip_prefix("oci:")).collect();
+    let parse =
+        |text: &&str| OciReference::parse(text).map_err(|must| misused(NoGuest(format!("`oci:{text}` {must}"))));
+    let references: Vec<OciReference> = references.iter().map(parse).collect::<Result<_, _>>()?;
+    match (references.as_slice(), args.what.as_slice(), &args.to) {
+        ([], [config], None) => of_config(Path::new(config), output),
+        ([], _, Some(_)) => Err(misused(anyhow!("`--to` goes with one reference, `oci:HOST/REPO:TAG`"))),
+        ([one], [_], Some(to)) => into_file(one, to, output),
+        ([_, ..], all, Some(_)) if all.len() > 1 => Err(misused(anyhow!(
+            "`--to` goes with one reference, here are {}",
+            all.len()
+        ))),
+        (references, all, _) if references.len() == all.len() => into_store(references, &args.config, output),
+        _ => Err(misused(anyhow!(
+            "give one configuration, or references that begin with `oci:`, not both"
+        ))),
+    }
+}
+
+/// What a configuration's lock pins.
+fn of_config(config: &Path, output: Output) -> Ending {
+    let config = crate::commands::run::read(config, &[])?;
+    let registry = crate::commands::registry().at(&config);
+    let engine = crate::commands::engine()?;
+    let all = registry::references(&config).into_iter();
+    let wanted: Vec<(Reference, &Verify)> = all
+        .filter(|(reference, _)| matches!(reference, Reference::Oci(_)))
+        .collect();
+    let pulled = crate::commands::block_on(async {
+        let mut pulled = Vec::new();
+        for (reference, verify) in wanted {
+            let loaded = registry.load(&engine, &reference, verify).await?;
+            pulled.push(Pulled::new(&reference, &loaded));
+        }
+        Ok::<_, NotLoaded>(pulled)
+    })??;
+    report(&pulled, output)
+}
+
+/// What references mean now, into a store.
+fn into_store(references: &[OciReference], config: &Path, output: Output) -> Ending {
+    let config = crate::commands::run::read(config, &[])?;
+    let registry = crate::commands::registry().at(&config);
+    let engine = crate::commands::engine()?;
+    let pulled = crate::commands::block_on(async {
+        let mut pulled = Vec::new();
+        for reference in references {
+            let manifest = Registry::resolve(reference).await?;
+            // By digest nothing needs a lock.
+            let exact = Reference::Oci(reference.at_digest(&manifest));
+            let loaded = registry.load(&engine, &exact, &Verify::default()).await?;
+            pulled.push(Pulled::new(&Reference::Oci(reference.clone()), &loaded));
+        }
+        Ok::<_, NotLoaded>(pulled)
+    })??;
+    report(&pulled, output)
+}
+
+fn into_file(reference: &OciReference, to: &Path, output: Output) -> Ending {
+    let engine = crate::commands::engine()?;
+    let reference = Reference::Oci(reference.clone());
+    let bytes = crate::commands::block_on(crate::commands::registry().fetch(&reference))??;
+    let guest = engine
+        .load(&bytes)
+        .map_err(|error| misused(NoGuest(format!("guest {reference}: {error}"))))?;
+    std::fs::write(to, &bytes).with_context(|| format!("can't write {}", to.display()))?;
+    let pulled = Pulled {
+        r#use: reference.to_string(),
+        digest: guest.digest.to_string(),
+        manifest: None,
+        fetched: true,
+    };
+    report(&[pulled], output)
+}
+
+impl Pulled {
+    fn new(reference: &Reference, loaded: &Loaded) -> Self {
+        Self {
+            r#use: reference.to_string(),
+            digest: loaded.program.guest.digest.to_string(),
+            manifest: loaded.manifest.clone(),
+            fetched: loaded.fetched,
+        }
+    }
+}
+
+fn report(pulled: &[Pulled], output: Output) -> Ending {
+    match output {
+        Output::Json => output::json(&pulled)?,
+        Output::Text => {
+            for guest in pulled {
+                let word = if guest.fetched { "pulled" } else { "had" };
+                output::line(&format!("{word:<9} {}  {}", guest.r#use, guest.digest))?;
+            }
+            if pulled.is_empty() {
+                output::talk("nothing to pull: no guest of this configuration is in a registry");
+            }
+        }
+    }
+    Ok(Exit::Done)
+}

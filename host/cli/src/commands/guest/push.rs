@@ -1,0 +1,47 @@
+//! `trueup guest push`: puts a guest into a registry.
+
+use std::path::PathBuf;
+
+use trueup_runtime::registry::{self, Reference};
+
+use crate::exit::{Ending, Exit, misused};
+use crate::output::{self, Output};
+
+/// Puts a guest into an OCI registry, under a tag, and prints the reference that names exactly this guest for ever.
+///
+/// The file must be a guest of a world that this host knows. Credentials are those that `docker login` has written.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  trueup guest push target/my-guest.wasm oci:registry.example/team/my-guest:1.2\n  cosign sign --key cosign.key $(trueup guest push my-guest.wasm oci:localhost:5000/my-guest:1 | sed s/oci://)"
+)]
+pub(crate) struct Args {
+    /// A component, or a core module with wit-bindgen's type section.
+    file: PathBuf,
+    /// `oci:HOST/REPO:TAG`.
+    to: String,
+}
+
+pub(super) fn exec(args: Args, output: Output) -> Ending {
+    let to = match Reference::parse(&args.to, std::path::Path::new("")).map_err(misused)? {
+        Reference::Oci(to) => to,
+        Reference::Builtin { .. } | Reference::File(_) => {
+            return Err(misused(anyhow::anyhow!(
+                "`{}` is no place in a registry, must be `oci:HOST/REPO:TAG`",
+                args.to
+            )));
+        }
+    };
+    let engine = crate::commands::engine()?;
+    let pushed = crate::commands::block_on(registry::push(&engine, &args.file, &to))??;
+    match output {
+        Output::Json => output::json(&pushed)?,
+        Output::Text => {
+            output::talk(&format!(
+                "pushed {}@{} ({}) to oci:{to}",
+                pushed.name, pushed.version, pushed.digest
+            ));
+            output::line(&pushed.reference)?;
+        }
+    }
+    Ok(Exit::Done)
+}

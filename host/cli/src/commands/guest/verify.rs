@@ -1,0 +1,117 @@
+//! `trueup guest verify`: whether each guest of a configuration is what it should be.
+
+use serde::Serialize;
+use trueup_runtime::registry::{NotLoaded, Pinned, Reference, Registry, Vouched};
+use trueup_runtime::{Engine, config::Config};
+
+use super::ConfigArg;
+use crate::exit::{Ending, Exit};
+use crate::output::{self, Output};
+
+/// Checks each guest of a configuration, as a run would: that it is there, is what the lock file pins, and is signed by one
+/// of the keys that the configuration names.
+///
+/// Exits 1 where anything is wrong. Asks a registry only for what the store does not have.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  trueup guest verify\n  trueup guest verify /etc/trueup\n  trueup guest verify /etc/trueup --output json | jq '.[] | select(.problem)'"
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    config: ConfigArg,
+}
+
+/// What was found of one reference.
+#[derive(Serialize)]
+struct Verified {
+    guest: &'static str,
+    r#use: String,
+    /// None where there is a problem.
+    digest: Option<String>,
+    manifest: Option<String>,
+    /// What pins it: `host`, `reference`, `lock` or `no`.
+    pinned: Option<Pinned>,
+    /// `host`, `not asked for`, or `key`.
+    signature: Option<&'static str>,
+    /// The file of the key that signed it.
+    key: Option<String>,
+    problem: Option<String>,
+}
+
+pub(super) fn exec(args: Args, output: Output) -> Ending {
+    let config = crate::commands::run::read(&args.config.config, &[])?;
+    let engine = crate::commands::engine()?;
+    let registry = crate::commands::registry().at(&config);
+    let all = crate::commands::block_on(verify(&engine, &registry, &config))?;
+    match output {
+        Output::Json => output::json(&all)?,
+        Output::Text => show(&all)?,
+    }
+    let wrong = all.iter().any(|guest| guest.problem.is_some());
+    Ok(if wrong { Exit::Failed } else { Exit::Done })
+}
+
+async fn verify(engine: &Engine, registry: &Registry, config: &Config) -> Vec<Verified> {
+    let mut all = Vec::new();
+    for (name, guest) in config.guests() {
+        for reference in guest.references().map(Reference::from) {
+            let loaded = registry.load(engine, &reference, &guest.verify).await;
+            let mut verified = Verified {
+                guest: name,
+                r#use: reference.to_string(),
+                digest: None,
+                manifest: None,
+                pinned: None,
+                signature: None,
+                key: None,
+                problem: None,
+            };
+            match loaded {
+                Ok(loaded) => {
+                    verified.digest = Some(loaded.program.guest.digest.to_string());
+                    verified.manifest = loaded.manifest;
+                    verified.pinned = Some(loaded.pinned);
+                    (verified.signature, verified.key) = signature(&loaded.vouched);
+                }
+                Err(NotLoaded::NoGuest(error)) => verified.problem = Some(error.to_string()),
+                Err(NotLoaded::Failed(text)) => verified.problem = Some(text),
+            }
+            all.push(verified);
+        }
+    }
+    all
+}
+
+fn signature(vouched: &Vouched) -> (Option<&'static str>, Option<String>) {
+    match vouched {
+        Vouched::Host => (Some("host"), None),
+        Vouched::NotAsked => (Some("not asked for"), None),
+        Vouched::Key(file) => (Some("key"), Some(file.display().to_string())),
+    }
+}
+
+fn show(all: &[Verified]) -> anyhow::Result<()> {
+    for guest in all {
+        if let Some(problem) = &guest.problem {
+            output::line(&format!("{:<6} WRONG  {problem}", guest.guest))?;
+            continue;
+        }
+        let pinned = match guest.pinned {
+            Some(Pinned::Host) => "ships with this host",
+            Some(Pinned::Reference) => "pinned by its reference",
+            Some(Pinned::Lock) => "pinned by the lock file",
+            Some(Pinned::No) | None => "not pinned",
+        };
+        let signature = match (&guest.key, guest.signature) {
+            (Some(key), _) => format!("signed by {key}"),
+            (None, Some("host")) => "part of the host".to_owned(),
+            (None, _) => "no signature asked for".to_owned(),
+        };
+        let digest = guest.digest.as_deref().unwrap_or_default();
+        output::line(&format!(
+            "{:<6} ok     {}  {digest}  {pinned}, {signature}",
+            guest.guest, guest.r#use
+        ))?;
+    }
+    Ok(())
+}
