@@ -1,7 +1,6 @@
 //! Grants with the real binary: what is refused does not reach the Engine and stands in the audit log, nobody changes that
 //! log unseen, and the least grant is found in recordings.
 #![cfg(test)]
-#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 #[expect(dead_code, reason = "each file of tests uses some of what they share")]
 mod support;
@@ -62,6 +61,7 @@ fn what_is_refused_ends_in_the_audit_log_with_its_decision() {
     // A decision names the entry of a call in a journal of the site.
     let decision = all[0]["decision"].as_str().unwrap();
     let (instance, n) = decision.split_once('#').unwrap();
+    let n: u64 = n.parse().unwrap();
     let key = instance.strip_prefix("lbaas/").unwrap().replace('/', "%2F");
     let journal = site
         .journals()
@@ -72,7 +72,7 @@ fn what_is_refused_ends_in_the_audit_log_with_its_decision() {
     let entry: Value = entries
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).unwrap())
-        .find(|entry| entry["n"].to_string() == n)
+        .find(|entry| entry["n"] == n)
         .unwrap();
     assert_eq!(entry["call"], "reconciliation.reconcile");
 

@@ -115,7 +115,9 @@ impl Guard<'_> {
         };
         let at_ms = self.backends.clock.now_ms();
         if let Err(error) = audit.refused(at_ms, self.identity, self.refused.entry, call, scope, &outcome) {
-            tracing::error!(guest = %self.identity.guest, call, scope, "a refusal is not in the audit log: {error}");
+            let cause = std::error::Error::source(&error);
+            let cause = cause.map(|cause| format!(": {cause}")).unwrap_or_default();
+            tracing::error!(guest = %self.identity.guest, call, scope, "a refusal is not in the audit log: {error}{cause}");
         }
     }
 }

@@ -1,5 +1,4 @@
 //! What is proposed for recordings that were written by hand.
-#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 use serde_json::{Value, json};
 use tempfile::TempDir;

@@ -471,11 +471,11 @@ fn quotas_stand_in_the_grant_that_they_limit() {
         "use = \"builtin:lbaas@1\"\ngrants.lbaas = { calls_per_minute = 0, destroy_max = -1, destroy_percent = 101 }\n\
          grants.checkpoint = { destroy_max = 1 }\ngrants.cri = { destroy = 1 }",
         &[
-            "trueup.toml:7: guests.lbaas.grants.checkpoint.destroy_max: is a limit of lbaas alone: checkpoint destroys nothing",
-            "trueup.toml:8: unknown key `destroy` in [guests.lbaas.grants.cri] (known: calls_per_minute, read, write)",
             "trueup.toml:6: guests.lbaas.grants.lbaas.calls_per_minute: was 0, must be a whole number from 1 to 1000000",
             "trueup.toml:6: guests.lbaas.grants.lbaas.destroy_max: was -1, must be a whole number from 0 to 1000000",
             "trueup.toml:6: guests.lbaas.grants.lbaas.destroy_percent: was 101, must be a whole number from 1 to 100",
+            "trueup.toml:7: guests.lbaas.grants.checkpoint.destroy_max: is a limit of lbaas alone: checkpoint destroys nothing",
+            "trueup.toml:8: unknown key `destroy` in [guests.lbaas.grants.cri] (known: calls_per_minute, read, write)",
         ],
     );
 }

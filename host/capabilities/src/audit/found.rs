@@ -1,0 +1,144 @@
+//! What a host finds when it opens an audit log: where the log goes on, or why it can't go on there.
+//!
+//! Checks the newest file and `head`; the whole chain is `verify`'s.
+
+use std::fs::{self, OpenOptions};
+use std::path::{Path, PathBuf};
+
+use super::head::{self, Head};
+use super::line::{NO_HASH, sha256};
+use super::verify::{Walk, segments};
+use super::{AuditError, Open, failed};
+
+/// What is in the folder of a log that is to go on.
+pub(super) struct Found {
+    /// After the last line; of a broken log, where it goes on.
+    pub(super) head: Head,
+    pub(super) segment: Option<Open>,
+    pub(super) broken: Option<Broken>,
+}
+
+/// What is wrong with the newest file.
+pub(super) struct Broken {
+    folder: PathBuf,
+    pub(super) file: String,
+    pub(super) what: String,
+    /// The SHA-256 of the file.
+    pub(super) seal: String,
+}
+
+impl std::fmt::Display for Broken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "audit log in `{}`: `{}` {}",
+            self.folder.display(),
+            self.file,
+            self.what
+        )
+    }
+}
+
+impl Found {
+    pub(super) fn look(folder: &Path) -> Result<Self, AuditError> {
+        let head = Head::read(folder).map_err(failed("read", &folder.join(head::NAME)))?;
+        let mut files = segments(folder)?;
+        if files.is_empty() && head.is_none() {
+            return Ok(Self::new());
+        }
+        loop {
+            let Some(newest) = files.pop() else {
+                return Ok(Self::of_no_file(folder, head));
+            };
+            let bytes = fs::read(&newest.path).map_err(failed("read", &newest.path))?;
+            let begun_only = !bytes.contains(&b'\n');
+            let counted = head
+                .as_ref()
+                .is_some_and(|head| head.as_ref().is_ok_and(|head| head.lines > newest.first));
+            if begun_only && !counted {
+                // The host was stopped while it began this file: it holds no line that anyone was promised.
+                tracing::warn!("`{}` holds no whole line: removed", newest.path.display());
+                fs::remove_file(&newest.path).map_err(failed("remove", &newest.path))?;
+                continue;
+            }
+            let is_first = files.is_empty() && newest.first == 0;
+            let mut walk = Walk::from(head, newest.first, is_first.then(|| NO_HASH.to_owned()));
+            walk.file(&newest.name, newest.first, bytes, |_| ());
+            return Self::after(folder, &newest.path, &newest.name, walk);
+        }
+    }
+
+    fn new() -> Self {
+        Self {
+            head: Head::default(),
+            segment: None,
+            broken: None,
+        }
+    }
+
+    /// No file, and a head: right where it counts no lines.
+    fn of_no_file(folder: &Path, head: Option<Result<Head, String>>) -> Self {
+        let walk = Walk::from(head, 0, Some(NO_HASH.to_owned()));
+        match walk.against_head() {
+            None => Self::new(),
+            Some((file, what)) => Self::broken(folder, &walk, file, what, 0),
+        }
+    }
+
+    fn after(folder: &Path, path: &Path, name: &str, walk: Walk) -> Result<Self, AuditError> {
+        let problem = walk.damage.as_ref().map(|problem| {
+            let place = problem.line.map(|line| format!("line {line} ")).unwrap_or_default();
+            (problem.file.clone(), format!("{place}{}", problem.what))
+        });
+        if let Some((file, what)) = problem.or_else(|| walk.against_head()) {
+            // A torn line was one, too.
+            let after = walk.next_n.saturating_add(u64::from(walk.torn_bytes > 0));
+            return Ok(Self::broken(folder, &walk, file, what, after));
+        }
+        let whole = walk.last_bytes().map_or(0, <[u8]>::len) - walk.torn_bytes;
+        let file = OpenOptions::new()
+            .append(true)
+            .open(path)
+            .map_err(failed("open", path))?;
+        if walk.torn_bytes > 0 {
+            tracing::warn!(
+                "`{name}` of the audit log ended in a torn line of {} bytes: the host was stopped while it wrote; cut off",
+                walk.torn_bytes
+            );
+            file.set_len(whole as u64)
+                .and_then(|()| file.sync_all())
+                .map_err(failed("cut the torn end off", path))?;
+        }
+        Ok(Self {
+            head: Head {
+                lines: walk.next_n,
+                // Known after a line that is right, and there is one.
+                hash: walk.prev.clone().unwrap_or_else(|| NO_HASH.to_owned()),
+            },
+            segment: Some(Open {
+                file,
+                path: path.to_owned(),
+                bytes: whole as u64,
+            }),
+            broken: None,
+        })
+    }
+
+    /// The log goes on in a new file, after every number that may have been given.
+    fn broken(folder: &Path, walk: &Walk, file: String, what: String, after: u64) -> Self {
+        let seal = walk.last_bytes().map_or_else(|| NO_HASH.to_owned(), sha256);
+        Self {
+            head: Head {
+                lines: after.max(walk.head_lines()),
+                hash: NO_HASH.to_owned(),
+            },
+            segment: None,
+            broken: Some(Broken {
+                folder: folder.to_owned(),
+                file,
+                what,
+                seal,
+            }),
+        }
+    }
+}
