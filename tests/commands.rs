@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use support::{Engine, Site, program, ran, trueup};
 
 /// Every command that does something, as it is typed.
-const COMMANDS: [&[&str]; 0] = [
+const COMMANDS: [&[&str]; 29] = [
     &["run"],
     &["plan"],
     &["test"],

@@ -121,17 +121,25 @@ fn a_component_that_fits_no_world_is_refused_with_what_may_be() {
             ),
         ),
         (
+            exports(r#"(import "wasi:http/outgoing-handler@0.2.0" (instance))"#),
+            "guest `unknown@unknown` imports `wasi:http/outgoing-handler@0.2.0`, which this host does not have; of `wasi:*` a \
+             guest may import, in any version 0.2.x: wasi:cli/environment, wasi:cli/exit, "
+                .to_owned(),
+        ),
+        (
+            exports(r#"(import "wasi:cli/environment@0.3.0" (instance))"#),
+            "guest `unknown@unknown` imports `wasi:cli/environment@0.3.0`, which this host does not have".to_owned(),
+        ),
+        (
             exports(r#"(import "wasi:cli/environment@0.2.0" (instance))"#),
-            format!(
-                "guest `unknown@unknown` imports `wasi:cli/environment@0.2.0`, which its world {world} does not have; it may import: \
-                 trueup:host/clock@0.1.0, trueup:host/log@0.1.0, trueup:host/metrics@0.1.0, trueup:host/random@0.1.0, \
-                 trueup:lbaas/api@0.1.0, trueup:lbaas/types@0.1.0"
-            ),
+            format!("guest `unknown@unknown` does not fit its world {world}: "),
         ),
         (
             exports(r#"(import "trueup:host/timers@0.1.0" (instance))"#),
             format!(
-                "guest `unknown@unknown` imports `trueup:host/timers@0.1.0`, which its world {world} does not have"
+                "guest `unknown@unknown` imports `trueup:host/timers@0.1.0`, which its world {world} does not have; it may import: \
+                 trueup:host/clock@0.1.0, trueup:host/log@0.1.0, trueup:host/metrics@0.1.0, trueup:host/random@0.1.0, \
+                 trueup:lbaas/api@0.1.0, trueup:lbaas/types@0.1.0"
             ),
         ),
         (
