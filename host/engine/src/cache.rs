@@ -8,11 +8,15 @@ use std::hash::{Hash, Hasher};
 use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use sha2::{Digest as _, Sha256};
 use wasmtime::component::Component;
 
 use crate::guest::Digest;
+
+/// Each entry that is being written has a name of its own in this process.
+static DRAFTS: AtomicU64 = AtomicU64::new(0);
 
 /// Bytes of the checksum at the start of each entry.
 const CHECKSUM: usize = 32;
@@ -125,7 +129,9 @@ fn deserialize(engine: &wasmtime::Engine, content: &[u8]) -> wasmtime::Result<Co
 }
 
 fn write(file: &Path, checksum: &[u8], content: &[u8]) -> std::io::Result<()> {
-    let part = file.with_extension(format!("{}.part", std::process::id()));
+    // Another process, or another thread of this one, may compile the same guest now.
+    let draft = DRAFTS.fetch_add(1, Ordering::Relaxed);
+    let part = file.with_extension(format!("{}-{draft}.part", std::process::id()));
     let mut out = std::fs::File::create(&part)?;
     out.write_all(checksum)?;
     out.write_all(content)?;
