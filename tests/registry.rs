@@ -606,6 +606,10 @@ fn a_folder_of_versions_gives_the_newest_or_the_one_that_is_named() {
 #[test]
 fn a_lock_file_that_is_wrong_is_one_line_and_nothing_runs() {
     let site = Site::quickstart();
+    let said = lock(&site).exits(0);
+    let nothing = "nothing to pin: every guest ships with this host";
+    assert_eq!(said.said(nothing).len(), 1, "{said}");
+    assert!(!site.path("trueup.lock").exists());
     for (text, said) in [
         ("", "trueup.lock:1: no `version`, must begin with `version = 1`"),
         ("version = 2\n", "trueup.lock:1: version: was 2, must be 1"),

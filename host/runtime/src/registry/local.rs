@@ -17,7 +17,8 @@ use serde::Serialize;
 use trueup_engine::Digest;
 
 use super::lock::{Lock, Pin};
-use super::oci::{Manifest, Remote, layer_of};
+use super::manifest::layer_of;
+use super::oci::{Manifest, Remote};
 use super::reference::{OciReference, Reference};
 use super::signature::{Keys, Signed};
 use super::store::{Store, StoreError};

@@ -10,6 +10,7 @@
 mod credentials;
 mod local;
 mod lock;
+mod manifest;
 mod oci;
 mod push;
 mod reference;

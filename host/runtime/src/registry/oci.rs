@@ -8,7 +8,6 @@
 //! What arrives is held against the digest that it was asked by, and against a limit. Decides nothing about locks, keys or
 //! where things are kept.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -21,23 +20,14 @@ use oci_client::errors::{OciDistributionError, OciErrorCode};
 use oci_client::manifest::{OCI_IMAGE_MEDIA_TYPE, OciImageManifest};
 use oci_client::{Client, annotations};
 use reqwest::header::HeaderValue;
-use serde::Deserialize;
 use trueup_engine::{Digest, Guest};
 
 use super::credentials::{self, Credentials};
+use super::manifest::{CONFIG, LAYER, Parts, config_json, layer_of};
 use super::reference::OciReference;
 use super::signature::Signed;
 use super::store::is_digest;
 use super::{GUEST_BYTES_MAX, NotLoaded, one_line};
-
-/// The layer of a component (CNCF's layout of WebAssembly in OCI).
-const LAYER: &str = "application/wasm";
-
-/// The layer as tools wrote it before that.
-const LAYER_BEFORE: &str = "application/vnd.module.wasm.content.layer.v1+wasm";
-
-/// The configuration that says of a manifest that it is one of WebAssembly.
-const CONFIG: &str = "application/vnd.wasm.config.v0+json";
 
 /// The layer of a signature.
 const SIGNATURE_LAYER: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
@@ -78,26 +68,6 @@ pub(super) struct Manifest {
     pub(super) layer: String,
 }
 
-/// The parts of a manifest that count here; others are for others.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Parts {
-    #[serde(default)]
-    layers: Vec<Layer>,
-    #[serde(default)]
-    manifests: Vec<serde::de::IgnoredAny>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Layer {
-    media_type: String,
-    digest: String,
-    size: u64,
-    #[serde(default)]
-    annotations: Option<BTreeMap<String, String>>,
-}
-
 impl Remote {
     /// Asks nobody yet.
     ///
@@ -115,7 +85,7 @@ impl Remote {
             user_agent: concat!("trueup/", env!("CARGO_PKG_VERSION")),
             // Plain HTTP stays on this machine: a proxy for nobody takes the place of the environment's.
             http_proxy: place.is_loopback().then(|| "http://localhost".to_owned()),
-            no_proxy: place.is_loopback().then(|| "*".to_owned()),
+            no_proxy: place.is_loopback().then(|| "*,0.0.0.0/0,::/0".to_owned()),
             ..ClientConfig::default()
         };
         let client = Client::try_from(config)
@@ -300,59 +270,12 @@ impl Remote {
     }
 }
 
-/// The digest of the one layer of a guest's manifest. The error says what the manifest is instead.
-pub(super) fn layer_of(manifest: &[u8]) -> Result<String, String> {
-    let parts: Parts = serde_json::from_slice(manifest).map_err(|error| format!("its manifest is none: {error}"))?;
-    if !parts.manifests.is_empty() {
-        return Err(
-            "is an index of several manifests, must be the manifest of one guest: name that by its digest".to_owned(),
-        );
-    }
-    let [layer] = parts.layers.as_slice() else {
-        return Err(format!(
-            "its manifest has {} layers, a guest's has one",
-            parts.layers.len()
-        ));
-    };
-    if ![LAYER, LAYER_BEFORE].contains(&layer.media_type.as_str()) {
-        return Err(format!(
-            "is of the media type {:?}, a guest is `{LAYER}`",
-            layer.media_type
-        ));
-    }
-    if layer.size > GUEST_BYTES_MAX as u64 {
-        return Err(format!(
-            "has {} bytes, a guest has at most {GUEST_BYTES_MAX}",
-            layer.size
-        ));
-    }
-    if !is_digest(&layer.digest) {
-        return Err(format!(
-            "its layer's digest is {:?}, must be one of SHA-256",
-            layer.digest
-        ));
-    }
-    Ok(layer.digest.clone())
-}
-
 fn layer_digest(manifest: &OciImageManifest) -> String {
     manifest
         .layers
         .first()
         .map(|layer| layer.digest.clone())
         .unwrap_or_default()
-}
-
-/// What the layout wants to know of a component. Without a time, so that the same guest makes the same manifest.
-fn config_json(guest: &Guest) -> Vec<u8> {
-    let config = serde_json::json!({
-        "created": "1970-01-01T00:00:00Z",
-        "architecture": "wasm",
-        "os": "wasip2",
-        "layerDigests": [guest.digest],
-        "component": {"exports": guest.exports, "imports": guest.imports, "target": null},
-    });
-    config.to_string().into_bytes()
 }
 
 fn client_reference(place: &OciReference) -> oci_client::Reference {
@@ -422,37 +345,7 @@ impl tokio::io::AsyncWrite for Bounded {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-
-    #[test]
-    fn a_guests_manifest_has_one_layer_of_webassembly() {
-        let digest = format!("sha256:{}", "a".repeat(64));
-        let layer = |kind: &str, size: u64| json!({"mediaType": kind, "digest": digest, "size": size});
-        let of = |manifest: serde_json::Value| layer_of(manifest.to_string().as_bytes());
-        for kind in [LAYER, LAYER_BEFORE] {
-            assert_eq!(of(json!({"layers": [layer(kind, 8)]})).unwrap(), digest);
-        }
-        for (manifest, said) in [
-            (json!({"manifests": [{}]}), "index of several"),
-            (json!({"layers": []}), "has 0 layers"),
-            (json!({"layers": [layer(LAYER, 8), layer(LAYER, 8)]}), "has 2 layers"),
-            (
-                json!({"layers": [layer("application/vnd.oci.image.layer.v1.tar+gzip", 8)]}),
-                "is of the media type",
-            ),
-            (json!({"layers": [layer(LAYER, 1 << 40)]}), "a guest has at most"),
-            (
-                json!({"layers": [{"mediaType": LAYER, "digest": "md5:1", "size": 8}]}),
-                "must be one of SHA-256",
-            ),
-            (json!("text"), "its manifest is none"),
-        ] {
-            let error = of(manifest.clone()).unwrap_err();
-            assert!(error.contains(said), "{manifest}: {error}");
-        }
-    }
 
     #[tokio::test]
     async fn more_bytes_than_allowed_are_not_taken() {

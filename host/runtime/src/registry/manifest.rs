@@ -1,0 +1,122 @@
+//! How a guest is laid out in a registry: the manifest, and the configuration that it names.
+//!
+//! Reads and writes JSON, asks nobody. Parts that do not count here are left to others.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use trueup_engine::Guest;
+
+use super::GUEST_BYTES_MAX;
+use super::store::is_digest;
+
+/// The layer of a component (CNCF's layout of WebAssembly in OCI).
+pub(super) const LAYER: &str = "application/wasm";
+
+/// The layer as tools wrote it before that.
+const LAYER_BEFORE: &str = "application/vnd.module.wasm.content.layer.v1+wasm";
+
+/// The configuration that says of a manifest that it is one of WebAssembly.
+pub(super) const CONFIG: &str = "application/vnd.wasm.config.v0+json";
+
+/// The parts of a manifest that count here; others are for others.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Parts {
+    #[serde(default)]
+    pub(super) layers: Vec<Layer>,
+    #[serde(default)]
+    pub(super) manifests: Vec<serde::de::IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Layer {
+    pub(super) media_type: String,
+    pub(super) digest: String,
+    pub(super) size: u64,
+    #[serde(default)]
+    pub(super) annotations: Option<BTreeMap<String, String>>,
+}
+
+/// The digest of the one layer of a guest's manifest. The error says what the manifest is instead.
+pub(super) fn layer_of(manifest: &[u8]) -> Result<String, String> {
+    let parts: Parts = serde_json::from_slice(manifest).map_err(|error| format!("its manifest is none: {error}"))?;
+    if !parts.manifests.is_empty() {
+        return Err(
+            "is an index of several manifests, must be the manifest of one guest: name that by its digest".to_owned(),
+        );
+    }
+    let [layer] = parts.layers.as_slice() else {
+        return Err(format!(
+            "its manifest has {} layers, a guest's has one",
+            parts.layers.len()
+        ));
+    };
+    if ![LAYER, LAYER_BEFORE].contains(&layer.media_type.as_str()) {
+        return Err(format!(
+            "is of the media type {:?}, a guest is `{LAYER}`",
+            layer.media_type
+        ));
+    }
+    if layer.size > GUEST_BYTES_MAX as u64 {
+        return Err(format!(
+            "has {} bytes, a guest has at most {GUEST_BYTES_MAX}",
+            layer.size
+        ));
+    }
+    if !is_digest(&layer.digest) {
+        return Err(format!(
+            "its layer's digest is {:?}, must be one of SHA-256",
+            layer.digest
+        ));
+    }
+    Ok(layer.digest.clone())
+}
+
+/// What the layout wants to know of a component. Without a time, so that the same guest makes the same manifest.
+pub(super) fn config_json(guest: &Guest) -> Vec<u8> {
+    let config = serde_json::json!({
+        "created": "1970-01-01T00:00:00Z",
+        "architecture": "wasm",
+        "os": "wasip2",
+        "layerDigests": [guest.digest],
+        "component": {"exports": guest.exports, "imports": guest.imports, "target": null},
+    });
+    config.to_string().into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_guests_manifest_has_one_layer_of_webassembly() {
+        let digest = format!("sha256:{}", "a".repeat(64));
+        let layer = |kind: &str, size: u64| json!({"mediaType": kind, "digest": digest, "size": size});
+        let of = |manifest: serde_json::Value| layer_of(manifest.to_string().as_bytes());
+        for kind in [LAYER, LAYER_BEFORE] {
+            assert_eq!(of(json!({"layers": [layer(kind, 8)]})).unwrap(), digest);
+        }
+        for (manifest, said) in [
+            (json!({"manifests": [{}]}), "index of several"),
+            (json!({"layers": []}), "has 0 layers"),
+            (json!({"layers": [layer(LAYER, 8), layer(LAYER, 8)]}), "has 2 layers"),
+            (
+                json!({"layers": [layer("application/vnd.oci.image.layer.v1.tar+gzip", 8)]}),
+                "is of the media type",
+            ),
+            (json!({"layers": [layer(LAYER, 1 << 40)]}), "a guest has at most"),
+            (
+                json!({"layers": [{"mediaType": LAYER, "digest": "md5:1", "size": 8}]}),
+                "must be one of SHA-256",
+            ),
+            (json!("text"), "its manifest is none"),
+        ] {
+            let error = of(manifest.clone()).unwrap_err();
+            assert!(error.contains(said), "{manifest}: {error}");
+        }
+    }
+}
