@@ -164,7 +164,11 @@ impl Outcome {
         let mut line = first.to_owned();
         for (at, detail) in detail.lines().enumerate() {
             line += if at == 0 { ": " } else { "; " };
-            line += detail.trim();
+            // Two lines are in step with each other, one is not.
+            match detail.trim().split_once("asked: ") {
+                Some(("", asked)) => line += &format!("asked: {}", asked.trim_start()),
+                _ => line += detail.trim(),
+            }
         }
         line
     }

@@ -21,8 +21,8 @@ pub(super) struct Job {
 #[derive(Debug)]
 pub(super) struct Begin {
     pub(super) snapshot: String,
-    /// What `init` and `restore` asked.
-    pub(super) start: Vec<Entry>,
+    /// What `init` and `restore` asked; none where nobody saw it.
+    pub(super) start: Option<Vec<Entry>>,
 }
 
 impl Job {
@@ -33,7 +33,9 @@ impl Job {
 
     pub(super) fn bytes(&self) -> usize {
         let begin = self.begin.as_ref();
-        begin.map_or(0, |begin| begin.snapshot.len() + bytes_of(&begin.start)) + bytes_of(&self.call)
+        begin.map_or(0, |begin| {
+            begin.snapshot.len() + begin.start.as_deref().map_or(0, bytes_of)
+        }) + bytes_of(&self.call)
     }
 }
 
@@ -62,21 +64,18 @@ pub(super) fn split(observed: Observed) -> Option<Vec<Job>> {
         took,
     } = observed;
     let mut jobs = Vec::new();
-    let mut begin = state.map(|snapshot| Begin {
-        snapshot,
-        start: Vec::new(),
-    });
+    let mut begin = state.map(|snapshot| Begin { snapshot, start: None });
     let mut call = Vec::new();
     for entry in entries {
         match &entry.event {
             Event::Header(header) if call.is_empty() => {
                 begin = Some(Begin {
                     snapshot: header.snapshot.clone()?,
-                    start: Vec::new(),
+                    start: Some(Vec::new()),
                 });
             }
             Event::Call(_) if call.is_empty() => call.push(entry),
-            Event::Ask(_) if call.is_empty() => begin.as_mut()?.start.push(entry),
+            Event::Ask(_) if call.is_empty() => begin.as_mut()?.start.get_or_insert_default().push(entry),
             Event::Ask(_) => call.push(entry),
             Event::Ending(_) if !call.is_empty() => {
                 call.push(entry);
@@ -128,7 +127,7 @@ mod tests {
         let told = jobs.as_ref().map(|jobs| {
             let one = |job: &Job| {
                 let begin = job.begin.as_ref();
-                let start = begin.map_or(0, |begin| begin.start.len());
+                let start = begin.and_then(|begin| begin.start.as_ref()).map_or(0, Vec::len);
                 (
                     begin.map(|begin| begin.snapshot.clone()),
                     start,

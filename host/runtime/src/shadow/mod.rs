@@ -221,6 +221,16 @@ impl Shadow {
     }
 }
 
+impl Book {
+    /// The candidate's thread has no state of this key any more, unless one is on its way.
+    fn forget(&mut self, key: &str) {
+        let on_its_way = |job: &Job| job.key == key && job.begin.is_some();
+        if !self.queue.iter().any(on_its_way) {
+            self.known.remove(key);
+        }
+    }
+}
+
 impl Shared {
     fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)

@@ -86,15 +86,6 @@ impl Versions {
 }
 
 impl Twin {
-    pub(super) fn new(begin: Begin) -> Self {
-        Self {
-            begin,
-            calls: Vec::new(),
-            bytes: 0,
-            instance: None,
-        }
-    }
-
     /// Has the candidate make the call, with the recorded answers. What it did is compared; the call belongs to the history
     /// then.
     pub(super) async fn call(&mut self, versions: &Versions, call: &[Entry], took: Duration) -> Judged {
@@ -142,8 +133,39 @@ impl Twin {
         let (engine, program) = (&versions.engine, &versions.candidate.program);
         match replay::begin(engine, program, segment, Arc::new(NoLog), options).await {
             Ok(Ok(instance)) => Ok(instance),
+            Ok(Err(_)) if !self.knows_start(versions).await => Err(Judged::Not(
+                "nobody saw what the active guest asked in `init` and `restore`".to_owned(),
+            )),
             Ok(Err(outcome)) => Err(Judged::from(&outcome)),
             Err(error) => Err(Judged::not_started(&error)),
+        }
+    }
+
+    /// Whether it is known what the active guest asked when it began: where nobody saw it, whether that is nothing.
+    async fn knows_start(&self, versions: &Versions) -> bool {
+        if self.begin.start.is_some() {
+            return true;
+        }
+        let header = Header {
+            snapshot: Some(self.begin.snapshot.clone()),
+            ..versions.for_active.clone()
+        };
+        let Ok(segment) = Segment::of("shadow", 0, header, Vec::new()) else {
+            return false;
+        };
+        let (engine, active) = (&versions.engine, &versions.active.program);
+        let begun = replay::begin(engine, active, segment, Arc::new(NoLog), Options::default()).await;
+        matches!(begun, Ok(Ok(_)))
+    }
+
+    /// Goes on from a state that was told: what the active guest asks when it begins is what it asked before.
+    pub(super) fn after(mut begin: Begin, before: Option<Self>) -> Self {
+        begin.start = begin.start.or(before.and_then(|before| before.begin.start));
+        Self {
+            begin,
+            calls: Vec::new(),
+            bytes: 0,
+            instance: None,
         }
     }
 
@@ -153,9 +175,10 @@ impl Twin {
     }
 
     fn recording(&self, header: &Header) -> Result<Segment, trueup_journal::ReadError> {
-        let entries: Vec<Entry> = self.begin.start.iter().chain(&self.calls).cloned().collect();
+        let start = self.begin.start.as_deref().unwrap_or_default();
+        let entries: Vec<Entry> = start.iter().chain(&self.calls).cloned().collect();
         // The journal's numbers, for the calls; what was asked at the beginning may have been long before.
-        let before = self.begin.start.len() as u64 + 1;
+        let before = start.len() as u64 + 1;
         let first = self.calls.first().map_or(0, |entry| entry.n.saturating_sub(before));
         let header = Header {
             snapshot: Some(self.begin.snapshot.clone()),

@@ -30,6 +30,8 @@ struct Worker {
     /// With the turn at which each was used last.
     twins: BTreeMap<String, (u64, Twin)>,
     turn: u64,
+    /// A call was begun, and is not counted yet.
+    in_hand: bool,
 }
 
 /// Works until it is told to stop, or nobody can tell it any more.
@@ -55,6 +57,7 @@ pub(super) fn run(
             kept,
             twins: BTreeMap::new(),
             turn: 0,
+            in_hand: false,
         };
         Ok((runtime, worker))
     });
@@ -104,9 +107,7 @@ impl Worker {
         let status = {
             let mut book = self.shared.book();
             let left = book.queue.iter().filter(|job| !job.call.is_empty()).count() as u64;
-            // A call in hand is no longer in the queue.
-            let in_hand = book.status.waiting.saturating_sub(book.queue.len() as u64);
-            self.shared.skip(&mut book, left + in_hand);
+            self.shared.skip(&mut book, left + u64::from(self.in_hand));
             book.queue.clear();
             book.queue_bytes = 0;
             book.status.waiting = 0;
@@ -157,9 +158,10 @@ impl Worker {
     async fn one(&mut self, job: Job) {
         let ends_instance = job.ends_instance();
         let Job { key, begin, call, took } = job;
+        let before = self.twins.remove(&key).map(|(_, twin)| twin);
         let twin = match begin {
-            Some(begin) => Some(Twin::new(begin)),
-            None => self.twins.remove(&key).map(|(_, twin)| twin),
+            Some(begin) => Some(Twin::after(begin, before)),
+            None => before,
         };
         let Some(mut twin) = twin else {
             return self.give_up(&key, !call.is_empty(), "its state is not known");
@@ -167,7 +169,9 @@ impl Worker {
         if call.is_empty() {
             return self.put_back(key, twin);
         }
+        self.in_hand = true;
         let judged = twin.call(&self.versions, &call, took).await;
+        self.in_hand = false;
         let same = match judged {
             Judged::Same => {
                 self.same();
@@ -181,7 +185,6 @@ impl Worker {
         };
         if ends_instance {
             // Whoever is the active instance next begins from another state.
-            self.twins.remove(&key);
             return;
         }
         if !same || twin.is_long() {
@@ -216,9 +219,8 @@ impl Worker {
     /// The key begins anew, with a state that is asked for.
     fn give_up(&mut self, key: &str, skipped: bool, why: &str) {
         tracing::debug!(instance = key, "not compared in shadow: {why}");
-        self.twins.remove(key);
         let mut book = self.shared.book();
-        book.known.remove(key);
+        book.forget(key);
         self.shared.skip(&mut book, u64::from(skipped));
     }
 
@@ -232,7 +234,7 @@ impl Worker {
         let longest_unused = self.twins.iter().min_by_key(|(_, (turn, _))| *turn);
         if let Some(key) = longest_unused.map(|(key, _)| key.clone()) {
             self.twins.remove(&key);
-            self.shared.book().known.remove(&key);
+            self.shared.book().forget(&key);
         }
     }
 }
