@@ -1,0 +1,1 @@
+//! Versions of a guest under load: swapped, rolled back, refused, and nothing lost.
