@@ -15,6 +15,7 @@ const CALL: &str = "reconciliation.reconcile";
 
 /// Refuses a reconcile of these load balancers where some of them may be written and others not, or one may not be read;
 /// with a line of the audit log. Where none may be written the guest is called: it looks, and each of its writes is refused.
+/// So it is where nothing at all is granted of the capability: then no question of it gets anywhere.
 ///
 /// # Errors
 /// What the operator is told, on one line.
@@ -42,6 +43,12 @@ fn not_granted<'a>(grants: &Grants, load_balancers: &'a [String]) -> Option<(Acc
     let writes_some = load_balancers
         .iter()
         .any(|identifier| grants.allow(NAME, Access::Write, identifier));
+    if ![Access::Read, Access::Write]
+        .iter()
+        .any(|access| grants.allow_some(NAME, *access))
+    {
+        return None;
+    }
     let unwritable = if writes_some {
         first_without(Access::Write)
     } else {
@@ -76,6 +83,7 @@ mod tests {
         assert_eq!(check(both, &["b"], both).as_deref(), Some("write a"));
         assert_eq!(check(&["a"], both, both).as_deref(), Some("read b"));
         assert_eq!(check(&["c"], &["c"], &["a"]).as_deref(), Some("read a"));
+        assert_eq!(check(&[], &[], both), None, "it may ask nothing");
         assert_eq!(check(both, &[], both), None, "it may look, and writes nothing");
         assert_eq!(check(both, &["c"], both), None, "as before: it writes to none of these");
     }
