@@ -86,10 +86,7 @@ impl DockerRegistry {
         std::thread::spawn(move || {
             for line in said.lines().map_while(Result::ok) {
                 if let Some((_, rest)) = line.split_once("listening on ") {
-                    let address = rest
-                        .split(|c: char| c == '"' || c == ' ' || c == ',')
-                        .next()
-                        .unwrap_or_default();
+                    let address = rest.split(['"', ' ', ',']).next().unwrap_or_default();
                     let _ = tell.send(address.to_owned());
                 }
             }

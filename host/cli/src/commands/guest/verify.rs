@@ -102,14 +102,15 @@ fn show(all: &[Verified]) -> anyhow::Result<()> {
             Some(Pinned::Lock) => "pinned by the lock file",
             Some(Pinned::No) | None => "not pinned",
         };
+        // Of what ships, the host itself says both.
         let signature = match (&guest.key, guest.signature) {
-            (Some(key), _) => format!("signed by {key}"),
-            (None, Some("host")) => "part of the host".to_owned(),
-            (None, _) => "no signature asked for".to_owned(),
+            (Some(key), _) => format!(", signed by {key}"),
+            (None, Some("host")) => String::new(),
+            (None, _) => ", no signature asked for".to_owned(),
         };
         let digest = guest.digest.as_deref().unwrap_or_default();
         output::line(&format!(
-            "{:<6} ok     {}  {digest}  {pinned}, {signature}",
+            "{:<6} ok     {}  {digest}  {pinned}{signature}",
             guest.guest, guest.r#use
         ))?;
     }
