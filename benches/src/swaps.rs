@@ -143,7 +143,11 @@ fn write(folder: &Path, service: usize, change: u32) -> anyhow::Result<()> {
     );
     for port in 0..PORTS {
         let node_port = 30_000 + (change + port) % 2_000;
-        writeln!(text, "    - {{name: p{port}, port: {}, nodePort: {node_port}}}", 80 + port)?;
+        writeln!(
+            text,
+            "    - {{name: p{port}, port: {}, nodePort: {node_port}}}",
+            80 + port
+        )?;
     }
     let file = folder.join(format!("manifests/s{service}.yaml"));
     let part = folder.join(format!("manifests/.s{service}.part"));
@@ -173,7 +177,11 @@ fn read(state_dir: &Path, swaps: &[u64]) -> anyhow::Result<Seen> {
     let under_load: Vec<u64> = began.range(*first..=*last).copied().collect();
     for pair in under_load.windows(2) {
         let [from, to] = pair else { continue };
-        let longest = if is_near(*from) || is_near(*to) { &mut near } else { &mut far };
+        let longest = if is_near(*from) || is_near(*to) {
+            &mut near
+        } else {
+            &mut far
+        };
         *longest = (to - from).max(*longest);
     }
     Ok(Seen {
