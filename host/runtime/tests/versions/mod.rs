@@ -92,6 +92,7 @@ impl Active {
             instances: Instances {
                 engine: ENGINE.clone(),
                 name: NAME,
+                recorded: Arc::new(|_| None),
                 program: Arc::clone(program),
                 settings,
                 grants: Grants::everything(),
