@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 
-use support::{Engine, Object, Site, ran, trueup};
+use support::{Engine, Site, described, ran, trueup};
 
 /// So often the host is killed inside its work.
 const KILLS: u32 = 50;
@@ -168,52 +168,6 @@ impl Wish {
         objects.sort();
         objects
     }
-}
-
-/// What the Engine has: each object with its parent's name, its tags and its state (`3` is deployed).
-fn described(objects: &[Object]) -> Vec<String> {
-    let describe = |object: &Object| {
-        let field = |name: &str| object.field(name);
-        let parent = |name: &str| {
-            let parent = objects.iter().find(|parent| parent.identifier == object.field(name));
-            parent.map_or_else(|| format!("nothing ({})", object.field(name)), Object::name)
-        };
-        let fields = match object.kind.as_str() {
-            "backend" => format!(
-                "on {} {} {}",
-                field("load_balancer"),
-                field("mode"),
-                field("health_check")
-            ),
-            "frontend" => {
-                format!(
-                    "on {} {} to {}",
-                    field("load_balancer"),
-                    field("mode"),
-                    parent("default_backend")
-                )
-            }
-            "bind" => format!("{} {} of {}", field("address"), field("port"), parent("frontend")),
-            "server" => format!(
-                "{} {} {} in {}",
-                field("ip"),
-                field("port"),
-                field("check"),
-                parent("backend")
-            ),
-            other => panic!("an object of kind {other}"),
-        };
-        format!(
-            "{} {} {fields} {:?} {}",
-            object.kind,
-            object.name(),
-            Vec::from_iter(&object.tags),
-            object.state
-        )
-    };
-    let mut all: Vec<String> = objects.iter().map(describe).collect();
-    all.sort();
-    all
 }
 
 /// Starts the host, and kills it so long after its first request; false where it was done before.

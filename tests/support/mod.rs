@@ -211,6 +211,25 @@ impl Site {
         ran(&mut self.command("plan", &[]))
     }
 
+    /// A command about the guests of the host that runs here: `swap lbaas lbaas@2`.
+    pub(crate) fn guest(&self, args: &[&str]) -> Ran {
+        ran(&mut self.guest_command(args))
+    }
+
+    /// The same, not yet run.
+    pub(crate) fn guest_command(&self, args: &[&str]) -> Command {
+        let mut program = program();
+        program.arg("guest").args(args).arg("--config").arg(self.folder());
+        program
+    }
+
+    /// Every version of a guest that was active, the oldest first.
+    #[track_caller]
+    pub(crate) fn history(&self, guest: &str) -> Vec<Value> {
+        let history = self.guest(&["history", guest, "--output", "json"]).exits(0).json();
+        history.as_array().unwrap().clone()
+    }
+
     /// The recordings, in order of their keys.
     pub(crate) fn journals(&self) -> Vec<PathBuf> {
         let files = files_under(&self.state_dir().join("journals"));
@@ -374,6 +393,58 @@ impl Object {
     pub(crate) fn name(&self) -> String {
         self.field("name")
     }
+}
+
+/// What the Engine has, in order: each object with its parent's name, its tags and its state (`3` is deployed).
+pub(crate) fn described(objects: &[Object]) -> Vec<String> {
+    let names: BTreeMap<&str, String> = objects
+        .iter()
+        .map(|object| (object.identifier.as_str(), object.name()))
+        .collect();
+    let describe = |object: &Object| {
+        let field = |name: &str| object.field(name);
+        let parent = |name: &str| {
+            let parent = object.field(name);
+            names
+                .get(parent.as_str())
+                .map_or_else(|| format!("nothing ({parent})"), Clone::clone)
+        };
+        let fields = match object.kind.as_str() {
+            "backend" => format!(
+                "on {} {} {}",
+                field("load_balancer"),
+                field("mode"),
+                field("health_check")
+            ),
+            "frontend" => {
+                format!(
+                    "on {} {} to {}",
+                    field("load_balancer"),
+                    field("mode"),
+                    parent("default_backend")
+                )
+            }
+            "bind" => format!("{} {} of {}", field("address"), field("port"), parent("frontend")),
+            "server" => format!(
+                "{} {} {} in {}",
+                field("ip"),
+                field("port"),
+                field("check"),
+                parent("backend")
+            ),
+            other => panic!("an object of kind {other}"),
+        };
+        format!(
+            "{} {} {fields} {:?} {}",
+            object.kind,
+            object.name(),
+            Vec::from_iter(&object.tags),
+            object.state
+        )
+    };
+    let mut all: Vec<String> = objects.iter().map(describe).collect();
+    all.sort();
+    all
 }
 
 /// `trueup sim lbaas` in a process of its own, ended with this value.

@@ -2,6 +2,9 @@
 //!
 //! The setting `does` says what. `trouble` has each of them under a name that a backtrace shows; here are the bindings
 //! and the exports. Its state is how many calls have returned, so that a lost or repeated call is seen.
+//!
+//! With the feature `panics` or `never-answers` it takes the place of any other guest: it accepts that one's settings, keeps
+//! its state as it is, and makes its trouble in each call.
 #![cfg_attr(not(target_family = "wasm"), forbid(unsafe_code))]
 
 use std::cell::{Cell, RefCell};
@@ -31,6 +34,15 @@ pub mod bindings {
 /// be told from another's.
 pub const CALM: &str = "calm";
 
+/// The trouble that is made whatever the settings are; none: what the setting `does` says.
+const ALWAYS: Option<&str> = if cfg!(feature = "panics") {
+    Some("panic")
+} else if cfg!(feature = "never-answers") {
+    Some("loop")
+} else {
+    None
+};
+
 thread_local! {
     /// The setting `does`. A component has one thread.
     static DOES: RefCell<String> = const { RefCell::new(String::new()) };
@@ -38,6 +50,8 @@ thread_local! {
     static AMOUNT: Cell<u64> = const { Cell::new(0) };
     /// The state: how many calls of `reconcile` have returned.
     static CALLS: Cell<u64> = const { Cell::new(0) };
+    /// The state of the guest whose place it takes.
+    static TAKEN: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
 /// The exports.
@@ -45,6 +59,10 @@ struct Misbehaving;
 
 impl lifecycle::Guest for Misbehaving {
     fn init(config: String) -> Result<(), String> {
+        if let Some(does) = ALWAYS {
+            DOES.replace(does.to_owned());
+            return Ok(());
+        }
         let given = settings::read(
             &config,
             &BTreeMap::from([
@@ -61,6 +79,9 @@ impl lifecycle::Guest for Misbehaving {
     }
 
     fn snapshot() -> String {
+        if let Some(taken) = TAKEN.with_borrow(Clone::clone) {
+            return taken;
+        }
         let state = CALLS.get().to_string();
         if DOES.with_borrow(|does| does == "swell") {
             return trouble::swell(&state, AMOUNT.get());
@@ -69,6 +90,10 @@ impl lifecycle::Guest for Misbehaving {
     }
 
     fn restore(snapshot: String) -> Result<(), String> {
+        if ALWAYS.is_some() {
+            TAKEN.replace(Some(snapshot));
+            return Ok(());
+        }
         let calls = snapshot.trim_end().parse();
         CALLS.set(calls.map_err(|_| format!("snapshot: was {} bytes, must be a number", snapshot.len()))?);
         Ok(())

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use reqwest::{Method, Response};
+use reqwest::{Method, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -27,6 +27,9 @@ pub enum ClientError {
         /// What the system says.
         why: String,
     },
+    /// It was asked for wrongly, or of something that is not there.
+    #[error("{0}")]
+    Misused(String),
     /// The host refused.
     #[error("{0}")]
     Refused(String),
@@ -112,15 +115,18 @@ impl Client {
             socket: self.socket.clone(),
             why,
         };
-        let is_success = response.status().is_success();
+        let status = response.status();
         let body = response
             .bytes()
             .await
             .map_err(|error| not_understood(innermost(&error)))?;
-        if is_success {
+        if status.is_success() {
             return serde_json::from_slice(&body).map_err(|error| not_understood(error.to_string()));
         }
         match serde_json::from_slice::<Failure>(&body) {
+            Ok(failure) if matches!(status, StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND) => {
+                Err(ClientError::Misused(failure.error))
+            }
             Ok(failure) => Err(ClientError::Refused(failure.error)),
             Err(error) => Err(not_understood(error.to_string())),
         }

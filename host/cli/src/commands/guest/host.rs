@@ -45,7 +45,12 @@ impl Host {
             let client = Client::new(&state_dir)?;
             question(&client).await
         })?;
-        answer.map_err(|error| Failure::Failed(error.into()))
+        answer.map_err(|error| match error {
+            ClientError::Misused(_) => misused(error),
+            ClientError::NoHost { .. } | ClientError::Refused(_) | ClientError::Answer { .. } => {
+                Failure::Failed(error.into())
+            }
+        })
     }
 }
 
