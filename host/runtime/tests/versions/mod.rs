@@ -84,6 +84,7 @@ impl Active {
                 engine: ENGINE.clone(),
                 name: NAME,
                 program: Arc::clone(program),
+                recorded: Arc::new(|_| None),
                 settings,
                 grants: Grants::everything(),
                 limits: Limits::default(),
