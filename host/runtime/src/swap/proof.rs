@@ -7,7 +7,6 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -130,9 +129,7 @@ pub(crate) async fn prove(program: Arc<Program>, world: &str, against: &Against<
     let initial = initial_state(&instances).await;
     instances.initial = initial.map_err(|error| refused(Step::Settings)(error.into()))?;
     let mut report = Report::default();
-    if let Some(folder) = &proof.self_test {
-        report.self_test = Some(self_test(&instances, folder, against).await?);
-    }
+    report.self_test = self_test(&instances, against).await?;
     let gate = gate(proof).map_err(|why| Refused { step: Step::Gate, why })?;
     let verdict = gate::prove(
         &instances.engine,
@@ -215,14 +212,21 @@ fn gate(proof: &Proof) -> Result<Gate, String> {
     })
 }
 
-async fn self_test(instances: &Instances, folder: &Path, against: &Against<'_>) -> Result<usize, Refused> {
+/// How many scenarios of the self-test a version passes; none: the configuration names none.
+///
+/// # Errors
+/// The first that it does not pass.
+pub(crate) async fn self_test(instances: &Instances, against: &Against<'_>) -> Result<Option<usize>, Refused> {
+    let Some(folder) = &against.proof.self_test else {
+        return Ok(None);
+    };
     let failed = |why: String| Refused {
         step: Step::SelfTest,
         why,
     };
     let stage = scenario::Guests::new(instances.engine.clone(), against.registry.clone(), BTreeMap::new());
     let stage = stage.with(instances.name, Arc::clone(&instances.program));
-    let summary = scenario::run_all(Arc::new(stage), &[folder.to_owned()], |_| ()).await;
+    let summary = scenario::run_all(Arc::new(stage), std::slice::from_ref(folder), |_| ()).await;
     if let Some(error) = summary.errors.first() {
         return Err(failed(error.clone()));
     }
@@ -232,7 +236,7 @@ async fn self_test(instances: &Instances, folder: &Path, against: &Against<'_>) 
     if summary.passed == 0 {
         return Err(failed(format!("{}: holds no scenario", folder.display())));
     }
-    Ok(summary.passed)
+    Ok(Some(summary.passed))
 }
 
 /// The gate with another mode than the configuration's.

@@ -1,11 +1,12 @@
 //! Which version a start comes back with: what was active, unless the configuration was edited since.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use trueup_capabilities::clock::{Clock as _, SystemClock};
 
-use super::fetch::Guests;
-use super::proof::{Against, of_world, prove};
+use super::fetch::{Fetched, Guests};
+use super::proof::{Against, Refused, of_world, prove, self_test};
 use super::revisions::{By, Configured, Revision, Revisions};
 use crate::config::Guest;
 use crate::guests::Program;
@@ -19,101 +20,165 @@ pub(crate) struct Begun {
     pub(crate) problem: Option<String>,
 }
 
+/// A guest of the configuration that a start is about.
+pub(crate) struct Wish<'a> {
+    /// As in `[guests.NAME]`.
+    pub(crate) name: &'static str,
+    /// The world that it must be of.
+    pub(crate) world: &'static str,
+    pub(crate) guest: &'a Guest,
+    pub(crate) state_dir: &'a Path,
+}
+
 /// Finds out which version decides, and writes it down where `write` says so: a plan changes nothing. `instances` makes
 /// what a version is run with, from its program.
 ///
 /// # Errors
-/// Where what the configuration names can't be had at all, is of another world, or there is no version that could decide.
+/// Where there is no version that could decide; where the configuration was edited to name what can't be had, or is of
+/// another world.
 pub(crate) async fn begin(
     guests: &Guests,
-    (name, world): (&'static str, &str),
-    guest: &Guest,
-    state_dir: &std::path::Path,
+    wish: &Wish<'_>,
     write: bool,
     instances: impl Fn(Arc<Program>) -> Instances,
 ) -> Result<Begun, SetupError> {
-    let misused = |error: String| SetupError::Misused(format!("[guests.{name}]: {error}"));
-    let mut revisions = Revisions::load(state_dir, name).map_err(SetupError::Misused)?;
-    let wished = guests
-        .named(&guest.reference, &guest.verify)
-        .await
-        .map_err(|refused| misused(refused.why))?;
-    of_world(&wished.program, world).map_err(|refused| misused(refused.why))?;
+    let mut revisions = Revisions::load(wish.state_dir, wish.name).map_err(SetupError::Misused)?;
+    let active = active(guests, wish.name, &revisions);
+    let wished = match wished(guests, wish).await {
+        Ok(wished) => wished,
+        Err(refused) => return wish.without(refused, active, revisions),
+    };
     let configured = Configured {
-        reference: guest.reference.to_string(),
+        reference: wish.guest.reference.to_string(),
         digest: wished.program.guest.digest.to_string(),
     };
     let is_edited = revisions.configured() != Some(&configured);
-    let active = match revisions.active() {
-        Some(active) if active.digest == configured.digest => Some(Arc::clone(&wished.program)),
-        Some(active) => match guests.kept(&active.digest) {
-            Ok(program) => Some(program),
-            Err(refused) => {
-                tracing::warn!(
-                    "guest `{name}`: revision {} is lost ({}): going on with what the configuration names",
-                    active.revision,
-                    refused.why
-                );
-                None
-            }
-        },
-        None => None,
-    };
-    let (program, problem, pushed) = match active {
-        Some(active) if !is_edited => (active, None, false),
-        Some(active) if active.guest.digest == wished.program.guest.digest => (active, None, false),
+    let program = match active {
+        Some(active) if !is_edited || active.guest.digest == wished.program.guest.digest => active,
         Some(active) => {
             let with = instances(Arc::clone(&active));
-            let against = Against {
-                active: &with,
-                proof: &guest.proof,
-                registry: guests.registry(),
-            };
-            match prove(Arc::clone(&wished.program), world, &against).await {
-                Ok(proven) => {
-                    tracing::info!("guest `{name}`: {} passed: {}", guest.reference, proven.report);
-                    (wished.program.clone(), None, true)
-                }
-                Err(refused) => {
-                    let number = revisions.active().map_or(0, |active| active.revision);
-                    let problem = format!(
-                        "guest `{name}`: {} is {refused}; revision {number} (`{}@{}`) stays active",
-                        guest.reference, active.guest.name, active.guest.version
-                    );
-                    return Ok(Begun {
-                        program: active,
-                        revisions,
-                        problem: Some(problem),
-                    });
-                }
+            let proven = prove(Arc::clone(&wished.program), wish.world, &wish.against(guests, &with)).await;
+            match proven {
+                Ok(proven) => tracing::info!(
+                    "guest `{}`: {} passed: {}",
+                    wish.name,
+                    wish.guest.reference,
+                    proven.report
+                ),
+                Err(refused) => return Ok(wish.stays(refused, active, revisions)),
             }
+            Arc::clone(&wished.program)
         }
-        None => (wished.program.clone(), None, true),
+        None => {
+            let with = instances(Arc::clone(&wished.program));
+            let tested = self_test(&with, &wish.against(guests, &with)).await;
+            tested.map_err(|refused| wish.misused(&refused.to_string()))?;
+            Arc::clone(&wished.program)
+        }
     };
     if write {
-        let failed = |error: std::io::Error| SetupError::Failed(format!("guest `{name}`: {error}"));
-        if let Some(bytes) = &wished.bytes {
-            guests.keep(bytes).map_err(|refused| SetupError::Failed(refused.why))?;
-        }
-        if pushed {
-            let guest = &program.guest;
-            let revision = Revision {
-                revision: 0,
-                reference: configured.reference.clone(),
-                name: guest.name.clone(),
-                version: guest.version.clone(),
-                digest: guest.digest.to_string(),
-                at_ms: SystemClock.now_ms(),
-                by: By::Configuration,
-                note: None,
-            };
-            revisions.push(revision).map_err(failed)?;
-        }
-        revisions.configure(configured).map_err(failed)?;
+        write_down(guests, wish, &wished, &program, &mut revisions, configured)?;
     }
     Ok(Begun {
         program,
         revisions,
-        problem,
+        problem: None,
     })
+}
+
+impl Wish<'_> {
+    fn misused(&self, error: &str) -> SetupError {
+        SetupError::Misused(format!("[guests.{}]: {error}", self.name))
+    }
+
+    fn against<'a>(&'a self, guests: &'a Guests, active: &'a Instances) -> Against<'a> {
+        Against {
+            active,
+            proof: &self.guest.proof,
+            registry: guests.registry(),
+        }
+    }
+
+    /// What the configuration names can't be had. Where nobody edited it since it could, that is no reason not to go on with
+    /// what was active; where somebody did, he wants to know.
+    fn without(
+        &self,
+        refused: Refused,
+        active: Option<Arc<Program>>,
+        revisions: Revisions,
+    ) -> Result<Begun, SetupError> {
+        let reference = self.guest.reference.to_string();
+        let is_as_before = revisions
+            .configured()
+            .is_some_and(|before| before.reference == reference);
+        match active {
+            Some(active) if is_as_before => Ok(self.stays(refused, active, revisions)),
+            _ => Err(self.misused(&refused.why)),
+        }
+    }
+
+    fn stays(&self, refused: Refused, active: Arc<Program>, revisions: Revisions) -> Begun {
+        let number = revisions.active().map_or(0, |active| active.revision);
+        let problem = format!(
+            "guest `{}`: {} is {refused}; revision {number} (`{}@{}`) stays active",
+            self.name, self.guest.reference, active.guest.name, active.guest.version
+        );
+        Begun {
+            program: active,
+            revisions,
+            problem: Some(problem),
+        }
+    }
+}
+
+/// The version that was active last; none: there is none, or it is lost.
+fn active(guests: &Guests, name: &str, revisions: &Revisions) -> Option<Arc<Program>> {
+    let active = revisions.active()?;
+    match guests.kept(&active.digest) {
+        Ok(program) => Some(program),
+        Err(refused) => {
+            tracing::warn!(
+                "guest `{name}`: revision {} is lost ({}): going on with what the configuration names",
+                active.revision,
+                refused.why
+            );
+            None
+        }
+    }
+}
+
+async fn wished(guests: &Guests, wish: &Wish<'_>) -> Result<Fetched, Refused> {
+    let wished = guests.named(&wish.guest.reference, &wish.guest.verify).await?;
+    of_world(&wished.program, wish.world)?;
+    Ok(wished)
+}
+
+/// The bytes first: what a revision names is there.
+fn write_down(
+    guests: &Guests,
+    wish: &Wish<'_>,
+    wished: &Fetched,
+    program: &Program,
+    revisions: &mut Revisions,
+    configured: Configured,
+) -> Result<(), SetupError> {
+    let failed = |error: std::io::Error| SetupError::Failed(format!("guest `{}`: {error}", wish.name));
+    if let Some(bytes) = &wished.bytes {
+        guests.keep(bytes).map_err(|refused| SetupError::Failed(refused.why))?;
+    }
+    let digest = program.guest.digest.to_string();
+    if revisions.active().is_none_or(|active| active.digest != digest) {
+        let revision = Revision {
+            revision: 0,
+            reference: configured.reference.clone(),
+            name: program.guest.name.clone(),
+            version: program.guest.version.clone(),
+            digest,
+            at_ms: SystemClock.now_ms(),
+            by: By::Configuration,
+            note: None,
+        };
+        revisions.push(revision).map_err(failed)?;
+    }
+    revisions.configure(configured).map_err(failed)
 }
