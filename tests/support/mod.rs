@@ -513,6 +513,22 @@ impl Engine {
         self.answer(HTTP.client.post(self.address("/faults")).json(fault));
     }
 
+    /// Nothing goes wrong any more.
+    pub(crate) fn clear_faults(&self) {
+        self.answer(HTTP.client.delete(self.address("/faults")));
+    }
+
+    /// Has the one object that this fits fail, as if it had been deployed badly. Only where nobody changes anything meanwhile.
+    pub(crate) fn fail_one(&self, fits: impl Fn(&Object) -> bool) {
+        let mut state = self.get("/state");
+        let objects = state["objects"].as_array_mut().unwrap().iter_mut();
+        let mut fitting = objects.filter(|object| fits(&serde_json::from_value((**object).clone()).unwrap()));
+        let object = fitting.next().unwrap();
+        assert!(fitting.next().is_none(), "more than one object fits");
+        object["state"] = "failed".into();
+        self.answer(HTTP.client.put(self.address("/state")).json(&state));
+    }
+
     fn get(&self, path: &str) -> Value {
         serde_json::from_slice(&self.answer(HTTP.client.get(self.address(path)))).unwrap()
     }

@@ -110,7 +110,9 @@ impl reconciliation::Guest for Misbehaving {
 
     /// `rounds` of the report is the state after the call.
     fn reconcile(desired: Desired) -> Result<Report, Error> {
-        if !desired.name_suffix.starts_with(CALM) {
+        if let Some(does) = trouble::named(&desired.name_suffix) {
+            trouble::make(does, AMOUNT.get(), &desired.service_uid);
+        } else if !desired.name_suffix.starts_with(CALM) {
             DOES.with_borrow(|does| trouble::make(does, AMOUNT.get(), &desired.service_uid));
         }
         trouble::ask_once();

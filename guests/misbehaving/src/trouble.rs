@@ -16,6 +16,7 @@ pub const ALL: &[&str] = &[
     "loop",
     "metrics",
     "panic",
+    "panic-2",
     "recurse",
     "sleep",
     "swell",
@@ -34,12 +35,21 @@ pub fn make(does: &str, amount: u64, tag: &str) {
         "loop" => loop_for_ever(),
         "metrics" => flood_metrics(amount),
         "panic" => panic_at_once(),
+        // A defect that the version before did not have.
+        "panic-2" if cfg!(feature = "version-2") => panic_at_once(),
         "recurse" => {
             recurse_without_end(0);
         }
         "sleep" => clock::sleep_ms(amount),
         _ => {}
     }
+}
+
+/// The trouble that a service is named after, whatever the setting `does` says: several keys of one guest can then be in
+/// trouble of their own.
+pub fn named(name_suffix: &str) -> Option<&str> {
+    let name = name_suffix.split('.').next()?;
+    ALL.contains(&name).then_some(name)
 }
 
 /// Asks one question. The two versions ask different ones.

@@ -136,7 +136,8 @@ fn say(event: &Event) {
             failures,
             journal,
         } => output::line_if_read(&format!(
-            "{key:<24} quarantined  {error}; set aside after {failures} until it or the guest changes, its recording is {}",
+            "{key:<24} failed   {error}; set aside after {} until it or the guest changes, its recording is {}",
+            times(*failures),
             journal.display()
         )),
         Event::Problem(problem) => output::talk(&format!("warning: {problem}")),
@@ -236,6 +237,13 @@ fn failed(key: &str, error: &str, again_in_ms: Option<u64>) {
     match again_in_ms {
         Some(ms) => output::talk(&format!("warning: {key}: {error}; trying again in {}", seconds(ms))),
         None => output::line_if_read(&format!("{key:<24} failed   {error}")),
+    }
+}
+
+fn times(count: u32) -> String {
+    match count {
+        1 => "1 time".to_owned(),
+        count => format!("{count} times"),
     }
 }
 

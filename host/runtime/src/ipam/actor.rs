@@ -339,7 +339,7 @@ impl Actor {
         }
         let stats = match self.datastore.stats().await {
             Ok(stats) => stats,
-            Err(NoAnswer(why)) => {
+            Err(NoAnswer { error: why, .. }) => {
                 error.get_or_insert(why);
                 Stats::default()
             }
@@ -390,7 +390,7 @@ impl Actor {
     async fn begin(&mut self, mut how: Begin) {
         self.due.begin = None;
         loop {
-            let Err(NoAnswer(error)) = self.try_begin(how).await else {
+            let Err(NoAnswer { error, .. }) = self.try_begin(how).await else {
                 break;
             };
             self.datastore.end();
@@ -442,7 +442,7 @@ impl Actor {
         let additions = self.has.additions_to(&should_have);
         self.remembered
             .add(&additions)
-            .map_err(|error| NoAnswer(format!("the interfaces can't be remembered: {error}")))?;
+            .map_err(|error| NoAnswer::of_host(format!("the interfaces can't be remembered: {error}")))?;
         self.add(&should_have).await?;
         self.read().await?;
         self.datastore.rest().await
@@ -556,26 +556,36 @@ impl Actor {
     async fn serve(&mut self, job: Job) {
         let Job { command, reply } = job;
         let mut freed = Vec::new();
+        let mut is_asked = false;
         let answer = match (&self.unread, &command) {
             (Some(why), Command::Add(_) | Command::Del(_) | Command::Check(_) | Command::Gc(_)) => {
                 Ok(Err(Refusal::later(format!("the store is not read: {why}"))))
             }
             (_, command) => match self.failing.set_aside(command, &self.datastore) {
                 Some(why) => Ok(Err(Refusal::later(why))),
-                None => self.carry_out(command, &mut freed).await,
+                None => {
+                    is_asked = true;
+                    self.carry_out(command, &mut freed).await
+                }
             },
         };
         let (answer, ended) = match answer {
             Ok(answer) => {
-                self.failing.succeeded(&command, &self.datastore);
+                // What is refused is no answer of the guest; a pod's end is counted where its address is freed.
+                if is_asked && !matches!(command, Command::Del(_)) {
+                    self.failing.answered(&command, &self.datastore);
+                }
                 if self.is_serving() {
                     self.ends = 0;
                 }
                 (answer, None)
             }
-            Err(NoAnswer(error)) => {
+            Err(no_answer) => {
+                if !matches!(command, Command::Del(_)) {
+                    self.failing.failed(&command, &no_answer, &self.datastore);
+                }
+                let error = no_answer.error;
                 let told = format!("the instance gave no answer: {error}");
-                self.failing.failed(&command, &error, &self.datastore);
                 (Err(Refusal::later(told)), Some(error))
             }
         };
@@ -611,7 +621,16 @@ impl Actor {
 
     /// Frees the address of a key; success too where there is none.
     async fn free(&mut self, key: IpamKey, freed: &mut Vec<String>) -> Result<Result<(), Refusal>, NoAnswer> {
-        let unassigned = protocol::unassigned(self.datastore.unassign(key).await?);
+        let command = Command::Del(key.clone());
+        if let Some(why) = self.failing.set_aside(&command, &self.datastore) {
+            return Ok(Err(Refusal::later(why)));
+        }
+        let unassigned = self.datastore.unassign(key).await;
+        match &unassigned {
+            Ok(_) => self.failing.answered(&command, &self.datastore),
+            Err(no_answer) => self.failing.failed(&command, no_answer, &self.datastore),
+        }
+        let unassigned = protocol::unassigned(unassigned?);
         Ok(unassigned.map(|assignment| freed.extend(assignment.map(|assignment| assignment.ip))))
     }
 
@@ -623,7 +642,7 @@ impl Actor {
             let refusal = match self.free(key.clone(), freed).await {
                 Ok(Ok(())) => continue,
                 Ok(Err(refusal)) => refusal,
-                Err(NoAnswer(error)) => {
+                Err(NoAnswer { error, .. }) => {
                     let refusal = Refusal::later(format!("the instance gave no answer: {error}"));
                     self.recover(error).await;
                     refusal
@@ -678,7 +697,7 @@ impl Actor {
     /// What follows a call that freed these addresses, once its answer is on its way.
     async fn after(&mut self, freed: &[String]) {
         let done = self.try_after(freed).await;
-        if let Err(NoAnswer(error)) = done {
+        if let Err(NoAnswer { error, .. }) = done {
             self.recover(error).await;
         }
     }
@@ -706,7 +725,7 @@ impl Actor {
             self.begin(Begin::FromStore).await;
         }
         let done = self.try_due().await;
-        if let Err(NoAnswer(error)) = done {
+        if let Err(NoAnswer { error, .. }) = done {
             self.recover(error).await;
         }
     }
@@ -761,7 +780,7 @@ impl Actor {
             return;
         }
         let followed = self.follow().await;
-        if let Err(NoAnswer(error)) = followed {
+        if let Err(NoAnswer { error, .. }) = followed {
             self.recover(error).await;
         }
     }
@@ -1026,7 +1045,7 @@ impl Actor {
             match worked_off {
                 Ok(Ok(())) => files.push(release.file),
                 Ok(Err(refusal)) => self.keep_release(&release.file, &refusal.msg),
-                Err(NoAnswer(error)) => {
+                Err(NoAnswer { error, .. }) => {
                     self.keep_release(&release.file, &error);
                     ended = Some(error);
                 }

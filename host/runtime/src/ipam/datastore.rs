@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::to_raw_value;
 use trueup_capabilities::Backends;
+use trueup_engine::CallError;
 use trueup_journal::Journal;
 
 use super::enis::Traits;
@@ -20,10 +21,24 @@ use crate::guests::ipam::{
 use crate::instance::Instance;
 use crate::run::Instances;
 use crate::run::active::Active;
+use crate::run::quarantine;
 
-/// The guest gave no answer, in one line. Its instance may be gone: [`Datastore::is_live`].
+/// The guest gave no answer. Its instance may be gone: [`Datastore::is_live`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct NoAnswer(pub(super) String);
+pub(super) struct NoAnswer {
+    /// One line.
+    pub(super) error: String,
+    /// It is the guest that failed, in this call: it trapped, used more than it may, or answered something that is no answer.
+    /// Not a full disk, and not an instance that is not there.
+    pub(super) is_fault: bool,
+}
+
+impl NoAnswer {
+    /// For a reason that is none of the guest's.
+    pub(super) fn of_host(error: String) -> Self {
+        Self { error, is_fault: false }
+    }
+}
 
 /// One instance of the guest, or the place where one was.
 pub(super) struct Datastore {
@@ -66,6 +81,11 @@ impl Datastore {
     /// The folder of its recording.
     pub(super) fn recording(&self) -> std::path::PathBuf {
         self.version.recording(&self.key)
+    }
+
+    /// The digest of a request, with what the guest is configured with and allowed: not the phase, which changes by itself.
+    pub(super) fn input(&self, request: &str) -> String {
+        quarantine::input(&self.active.instances(), &request)
     }
 
     /// Which guest this is.
@@ -113,7 +133,7 @@ impl Datastore {
     pub(super) async fn begin_again(&mut self) -> Result<(), NoAnswer> {
         self.end();
         if !self.is_recorded {
-            return Err(NoAnswer("it has no recording of this process".to_owned()));
+            return Err(NoAnswer::of_host("it has no recording of this process".to_owned()));
         }
         let opened = self.version.reopen(&self.key, self.backends.clone()).await;
         self.live = Some(opened.map_err(no_answer)?);
@@ -156,16 +176,22 @@ impl Datastore {
     }
 
     async fn ask<R: DeserializeOwned>(&mut self, call: &str, args: &impl Serialize) -> Result<R, NoAnswer> {
-        let args = to_raw_value(args).map_err(|error| NoAnswer(format!("arguments of `{call}`: {error}")))?;
+        let args = to_raw_value(args).map_err(|error| NoAnswer::of_host(format!("arguments of `{call}`: {error}")))?;
         let Some(instance) = &mut self.live else {
-            return Err(NoAnswer("there is no instance".to_owned()));
+            return Err(NoAnswer::of_host("there is no instance".to_owned()));
         };
         let answer = self.active.call(&self.key, instance, call, &args).await;
         if !instance.is_usable() || matches!(answer, Err(InvokeError::Call(_))) {
             self.end();
         }
-        let answer = answer.map_err(no_answer)?;
-        serde_json::from_str(answer.get()).map_err(|error| NoAnswer(format!("the answer of `{call}`: {error}")))
+        let answer = answer.map_err(|error| NoAnswer {
+            is_fault: !matches!(error, InvokeError::Call(CallError::Tape(_))),
+            ..no_answer(error)
+        })?;
+        serde_json::from_str(answer.get()).map_err(|error| NoAnswer {
+            error: format!("the answer of `{call}`: {error}"),
+            is_fault: true,
+        })
     }
 
     /// Makes another version the one that is asked, with the state of the instance that is there. True where the instance
@@ -309,5 +335,5 @@ impl Datastore {
 }
 
 fn no_answer(error: impl Into<anyhow::Error>) -> NoAnswer {
-    NoAnswer(format!("{:#}", error.into()))
+    NoAnswer::of_host(format!("{:#}", error.into()))
 }

@@ -6,16 +6,23 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use trueup_capabilities::clock::{Clock as _, SystemClock};
 
-use super::datastore::Datastore;
+use super::datastore::{Datastore, NoAnswer};
 use super::protocol::Command;
-use crate::config::{FailurePolicy, OnFailure};
-use crate::run::quarantine::{Quarantine, SetAside, digest_of};
+use crate::config::FailurePolicy;
+use crate::guests::ipam::IpamKey;
+use crate::run::quarantine::{Quarantine, SetAside};
+use crate::run::troubles::enough;
+use crate::swap::Fallen;
 
 /// So many failing requests are counted; a node has fewer pods.
 const FAILING_MAX: usize = 1_000;
+
+/// So many requests are set aside at most, the newest: a pod that is tried anew asks under another name each time, and
+/// whoever gave up on the old one may never say so.
+const SET_ASIDE_MAX: usize = 1_000;
 
 /// The requests of one instance that fail.
 #[derive(Default)]
@@ -28,23 +35,23 @@ pub(crate) struct Failing {
 struct Watch {
     quarantine: Arc<Quarantine>,
     policy: FailurePolicy,
-    fall_back: mpsc::UnboundedSender<String>,
-    /// The version that failed when another was wished for.
-    fell_from: Option<String>,
+    fall_back: mpsc::UnboundedSender<Fallen>,
+    /// The last wish for the version of the failure policy, until it is answered.
+    falling_back: Option<oneshot::Receiver<()>>,
 }
 
 impl Failing {
     pub(crate) fn new(
         quarantine: Arc<Quarantine>,
         policy: FailurePolicy,
-        fall_back: mpsc::UnboundedSender<String>,
+        fall_back: mpsc::UnboundedSender<Fallen>,
     ) -> Self {
         Self {
             watch: Some(Watch {
                 quarantine,
                 policy,
                 fall_back,
-                fell_from: None,
+                falling_back: None,
             }),
             failures: BTreeMap::new(),
         }
@@ -53,66 +60,65 @@ impl Failing {
     /// Why a request is refused without asking the guest; none: it is asked.
     pub(super) fn set_aside(&self, command: &Command, datastore: &Datastore) -> Option<String> {
         let watch = self.watch.as_ref()?;
-        let request = name_of(command, datastore)?;
-        let held = watch
-            .quarantine
-            .holds(&request, &digest_of(&request), &datastore.guest().digest)?;
+        let request = name_of(command, datastore.key())?;
+        if !watch.quarantine.has(&request) {
+            return None;
+        }
+        let digest = datastore.guest().digest;
+        let held = watch.quarantine.holds(&request, &datastore.input(&request), &digest)?;
         Some(format!(
             "the guest failed in this {} times in a row, and is not asked again until another version is active: {}",
             held.failures, held.error
         ))
     }
 
-    pub(super) fn succeeded(&mut self, command: &Command, datastore: &Datastore) {
-        if !self.failures.is_empty()
-            && let Some(request) = name_of(command, datastore)
-        {
-            self.failures.remove(&request);
+    /// The guest answered a request, whatever it said.
+    pub(super) fn answered(&mut self, command: &Command, datastore: &Datastore) {
+        let Some(watch) = &self.watch else { return };
+        if self.failures.is_empty() && watch.quarantine.is_empty() {
+            return;
+        }
+        // Nothing is asked about a pod any more that has ended.
+        let ended = match command {
+            Command::Del(key) => vec![Command::Add(key.clone()), Command::Check(key.clone())],
+            _ => Vec::new(),
+        };
+        for request in std::iter::once(command).chain(&ended) {
+            if let Some(request) = name_of(request, datastore.key()) {
+                self.failures.remove(&request);
+                watch.quarantine.release(&request);
+            }
         }
     }
 
-    /// The guest failed in a request: it may be set aside, or another version wished for.
-    pub(super) fn failed(&mut self, command: &Command, error: &str, datastore: &Datastore) {
-        let Some(watch) = &mut self.watch else { return };
-        let Some(request) = name_of(command, datastore) else {
+    /// The guest gave no answer: where that was its own doing the request may be set aside, and another version wished for.
+    pub(super) fn failed(&mut self, command: &Command, no_answer: &NoAnswer, datastore: &Datastore) {
+        let NoAnswer { error, is_fault: true } = no_answer else {
             return;
         };
-        if self.failures.len() >= FAILING_MAX {
+        let Some(watch) = &mut self.watch else { return };
+        let Some(request) = name_of(command, datastore.key()) else {
+            return;
+        };
+        if self.failures.len() >= FAILING_MAX && !self.failures.contains_key(&request) {
             self.failures.clear();
         }
         let failures = self.failures.entry(request.clone()).or_default();
         *failures += 1;
         let failures = *failures;
-        let enough = match watch.policy.on_failure {
-            OnFailure::Hold => 1,
-            OnFailure::Retry | OnFailure::FallBack(_) => watch.policy.quarantine_after,
-        };
-        if failures < enough {
+        if failures < enough(&watch.policy) {
             return;
         }
         self.failures.remove(&request);
-        let digest = datastore.guest().digest;
-        if matches!(watch.policy.on_failure, OnFailure::FallBack(_)) && watch.fell_from.as_ref() != Some(&digest) {
-            watch.fell_from = Some(digest);
-            // Whoever manages guests goes after the instance.
-            let _ = watch
-                .fall_back
-                .send(format!("{request} failed {failures} times: {error}"));
-            return;
-        }
-        tracing::warn!("{request}: set aside after {failures} failures in a row: {error}");
-        let written = watch.quarantine.set_aside(SetAside {
-            input: digest_of(&request),
+        watch.set_aside(SetAside {
+            input: datastore.input(&request),
             instance: request,
-            error: error.to_owned(),
+            error: error.clone(),
             failures,
             at_ms: SystemClock.now_ms(),
-            digest,
+            digest: datastore.guest().digest,
             journal: datastore.recording(),
         });
-        if let Err(error) = written {
-            tracing::warn!("it is set aside until the next start alone: {error}");
-        }
     }
 
     /// Another version is asked from here on: everything is tried again.
@@ -124,19 +130,52 @@ impl Failing {
     }
 }
 
+impl Watch {
+    fn set_aside(&mut self, entry: SetAside) {
+        let SetAside {
+            instance,
+            failures,
+            error,
+            ..
+        } = &entry;
+        tracing::warn!("{instance}: set aside after {failures} failures in a row: {error}");
+        self.wish_to_fall_back(&entry);
+        if let Err(error) = self.quarantine.set_aside(entry) {
+            tracing::warn!("it is set aside until the next start alone: {error}");
+        }
+        self.quarantine.keep_newest(SET_ASIDE_MAX);
+    }
+
+    /// One wish at a time: the others that fail meanwhile are released by the same version.
+    fn wish_to_fall_back(&mut self, entry: &SetAside) {
+        let is_under_way =
+            |answer: &mut oneshot::Receiver<()>| matches!(answer.try_recv(), Err(oneshot::error::TryRecvError::Empty));
+        if self.falling_back.as_mut().is_some_and(is_under_way) {
+            return;
+        }
+        let (answer, answered) = oneshot::channel();
+        let fallen = Fallen {
+            digest: entry.digest.clone(),
+            why: format!("{} failed {} times: {}", entry.instance, entry.failures, entry.error),
+            answer,
+        };
+        // Nobody takes it where the policy says otherwise.
+        self.falling_back = self.fall_back.send(fallen).is_ok().then_some(answered);
+    }
+}
+
 /// The request in words; none: it is not one of a pod.
-fn name_of(command: &Command, datastore: &Datastore) -> Option<String> {
+fn name_of(command: &Command, instance: &str) -> Option<String> {
     let (verb, key) = match command {
         Command::Add(key) => ("ADD", key),
         Command::Del(key) => ("DEL", key),
         Command::Check(key) => ("CHECK", key),
         Command::Gc(_) | Command::Status | Command::Show => return None,
     };
-    Some(format!(
-        "{} {verb} {}/{}/{}",
-        datastore.key(),
-        key.network_name,
-        key.container_id,
-        key.if_name
-    ))
+    let IpamKey {
+        network_name,
+        container_id,
+        if_name,
+    } = key;
+    Some(format!("{instance} {verb} {network_name}/{container_id}/{if_name}"))
 }

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use trueup_capabilities::meter::Change;
 
-/// So many objects of one key are watched: a guest that creates under ever new names goes round in no circle, and must not
-/// fill the host's memory.
+/// So many objects of one key are watched, by name and by identifier: a guest that creates under ever new names goes round
+/// in no circle, and must not fill the host's memory.
 const OBJECTS_MAX: usize = 10_000;
 
 /// What became of one object, by kind and name.
@@ -18,47 +18,82 @@ struct Turns {
     destroyed: u32,
 }
 
+impl Turns {
+    fn rounds(self) -> u32 {
+        self.created.min(self.destroyed)
+    }
+}
+
+type Object = (&'static str, String);
+
+/// The same objects, created and destroyed again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Cycle {
+    /// In words, on one line.
+    pub(super) text: String,
+    /// How often.
+    pub(super) rounds: u32,
+}
+
 /// The objects of one key since its wish changed last.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Cycles {
-    turns: BTreeMap<(&'static str, String), Turns>,
-    /// Names of the objects that were created here, by kind and identifier.
-    names: BTreeMap<(&'static str, String), String>,
+    turns: BTreeMap<Object, Turns>,
+    /// Names of the objects that were created here and are still there, by kind and identifier.
+    names: BTreeMap<Object, String>,
 }
 
 impl Cycles {
-    /// Takes in what a call changed, in order. Where an object was created and destroyed again `max` times: the cycle, in
-    /// words.
-    pub(super) fn take_in(&mut self, changes: &[Change], max: u32) -> Option<String> {
-        for change in changes {
-            match change {
-                Change::Created { kind, name, identifier } => {
-                    if self.turns.len() >= OBJECTS_MAX {
-                        return None;
-                    }
-                    self.names.insert((kind, identifier.clone()), name.clone());
-                    self.turns.entry((kind, name.clone())).or_default().created += 1;
-                }
-                Change::Destroyed { kind, identifier } => {
-                    // What was there before this process was not created by this guest in this state.
-                    if let Some(name) = self.names.remove(&(*kind, identifier.clone())) {
-                        self.turns.entry((kind, name)).or_default().destroyed += 1;
-                    }
-                }
+    /// Takes in what a job changed, in order. Where an object was created and destroyed again `max` times: the cycle.
+    ///
+    /// `is_true`: the job ended as it should. Whatever it had to try again on the way led somewhere, so that it counts as
+    /// one turn at most; one that ends so again and again without ever having nothing to do is a cycle all the same.
+    pub(super) fn take_in(&mut self, changes: &[Change], is_true: bool, max: u32) -> Option<Cycle> {
+        for (object, made) in self.made(changes) {
+            if self.turns.len() >= OBJECTS_MAX && !self.turns.contains_key(&object) {
+                continue;
             }
+            let most = if is_true { 1 } else { u32::MAX };
+            let turns = self.turns.entry(object).or_default();
+            turns.created = turns.created.saturating_add(made.created.min(most));
+            turns.destroyed = turns.destroyed.saturating_add(made.destroyed.min(most));
         }
-        let rounds = |turns: &Turns| turns.created.min(turns.destroyed);
-        let ((kind, name), turns) = self.turns.iter().find(|(_, turns)| rounds(turns) >= max)?;
-        let others = self.turns.values().filter(|turns| rounds(turns) >= max).count() - 1;
-        let more = match others {
+        let mut cycle = self.turns.iter().filter(|(_, turns)| turns.rounds() >= max);
+        let ((kind, name), turns) = cycle.next()?;
+        let more = match cycle.count() {
             0 => String::new(),
             1 => ", and so 1 other object".to_owned(),
             others => format!(", and so {others} other objects"),
         };
-        Some(format!(
-            "a cycle: create {kind} `{name}`, destroy {kind} `{name}`, {} times with the same wish{more}",
-            rounds(turns)
-        ))
+        let rounds = turns.rounds();
+        Some(Cycle {
+            text: format!(
+                "a cycle: create {kind} `{name}`, destroy {kind} `{name}`, {rounds} times with the same wish{more}"
+            ),
+            rounds,
+        })
+    }
+
+    /// What became of each object, as far as it was created here.
+    fn made(&mut self, changes: &[Change]) -> BTreeMap<Object, Turns> {
+        let mut made: BTreeMap<Object, Turns> = BTreeMap::new();
+        for change in changes {
+            match change {
+                Change::Created { kind, name, identifier } => {
+                    if self.names.len() < OBJECTS_MAX {
+                        self.names.insert((kind, identifier.clone()), name.clone());
+                    }
+                    made.entry((kind, name.clone())).or_default().created += 1;
+                }
+                Change::Destroyed { kind, identifier } => {
+                    // What was there before was not created by this guest for this wish.
+                    if let Some(name) = self.names.remove(&(*kind, identifier.clone())) {
+                        made.entry((kind, name)).or_default().destroyed += 1;
+                    }
+                }
+            }
+        }
+        made
     }
 }
 
@@ -81,19 +116,31 @@ mod tests {
         }
     }
 
+    /// `a` and `b` are created and destroyed again, `times` times.
+    fn rounds(times: u32) -> Vec<Change> {
+        let round = |number: u32| {
+            let (a, b) = (format!("a{number}"), format!("b{number}"));
+            [created("a", &a), created("b", &b), destroyed(&a), destroyed(&b)]
+        };
+        (0..times).flat_map(round).collect()
+    }
+
     #[test]
     fn the_same_object_created_and_destroyed_again_is_a_cycle() {
         let mut cycles = Cycles::default();
-        assert_eq!(cycles.take_in(&[created("a", "1"), created("b", "2")], 2), None);
-        assert_eq!(cycles.take_in(&[destroyed("1")], 2), None);
+        assert_eq!(cycles.take_in(&[created("a", "1"), created("b", "2")], true, 2), None);
+        assert_eq!(cycles.take_in(&[destroyed("1")], true, 2), None);
         assert_eq!(
-            cycles.take_in(&[created("a", "3")], 2),
+            cycles.take_in(&[created("a", "3")], true, 2),
             None,
             "created twice, destroyed once"
         );
         assert_eq!(
-            cycles.take_in(&[destroyed("3")], 2).as_deref(),
-            Some("a cycle: create backend `a`, destroy backend `a`, 2 times with the same wish")
+            cycles.take_in(&[destroyed("3")], true, 2),
+            Some(Cycle {
+                text: "a cycle: create backend `a`, destroy backend `a`, 2 times with the same wish".to_owned(),
+                rounds: 2,
+            })
         );
     }
 
@@ -101,22 +148,50 @@ mod tests {
     fn what_is_destroyed_and_was_not_created_here_is_none() {
         let mut cycles = Cycles::default();
         for _ in 0..10 {
-            assert_eq!(cycles.take_in(&[destroyed("old")], 2), None);
+            assert_eq!(cycles.take_in(&[destroyed("old"), created("a", "1")], false, 2), None);
+            cycles = Cycles::default();
         }
     }
 
     #[test]
-    fn a_cycle_within_one_call_is_one_too_and_names_how_many_take_part() {
+    fn a_cycle_within_one_call_that_failed_is_one_too_and_names_how_many_take_part() {
         let mut cycles = Cycles::default();
-        let round = |identifier: &str| {
-            let (a, b) = (format!("a{identifier}"), format!("b{identifier}"));
-            [created("a", &a), created("b", &b), destroyed(&a), destroyed(&b)]
-        };
-        let all: Vec<Change> = (0..3).flat_map(|number| round(&number.to_string())).collect();
-        let cycle = cycles.take_in(&all, 3).unwrap_or_default();
+        let cycle = cycles.take_in(&rounds(4), false, 3).unwrap();
+        assert_eq!(cycle.rounds, 4, "as often as it was, not as often as is allowed");
         assert!(
-            cycle.ends_with("3 times with the same wish, and so 1 other object"),
-            "{cycle}"
+            cycle
+                .text
+                .ends_with("4 times with the same wish, and so 1 other object"),
+            "{}",
+            cycle.text
         );
+    }
+
+    #[test]
+    fn a_call_that_ended_as_it_should_is_one_turn_however_often_it_tried() {
+        let mut cycles = Cycles::default();
+        assert_eq!(cycles.take_in(&rounds(9), true, 3), None);
+        assert_eq!(cycles.take_in(&rounds(9), true, 3), None);
+        assert_eq!(cycles.take_in(&rounds(9), true, 3).map(|cycle| cycle.rounds), Some(3));
+    }
+
+    #[test]
+    fn ever_new_names_fill_no_memory_and_hide_no_cycle() {
+        let mut cycles = Cycles::default();
+        cycles.take_in(&rounds(1), false, 3);
+        let flood: Vec<Change> = (0..2 * OBJECTS_MAX)
+            .map(|number| created(&format!("x{number}"), &format!("x{number}")))
+            .collect();
+        assert_eq!(cycles.take_in(&flood, false, 3), None);
+        assert_eq!((cycles.turns.len(), cycles.names.len()), (OBJECTS_MAX, OBJECTS_MAX));
+        // Gone from the Engine by another's hand, over and over: no circle of this guest.
+        let again: Vec<Change> = (0..OBJECTS_MAX)
+            .map(|number| created("a", &format!("again{number}")))
+            .collect();
+        assert_eq!(cycles.take_in(&again, false, 3), None);
+        assert_eq!(cycles.names.len(), OBJECTS_MAX);
+        // Room again for what it does: some of the flood goes.
+        cycles.take_in(&[destroyed("x0"), destroyed("x1")], false, 3);
+        assert_eq!(cycles.take_in(&rounds(2), false, 3).map(|cycle| cycle.rounds), Some(3));
     }
 }

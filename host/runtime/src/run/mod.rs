@@ -20,6 +20,7 @@ mod lock;
 pub(crate) mod quarantine;
 mod services;
 pub(crate) mod setup;
+pub(crate) mod troubles;
 pub(crate) mod wishes;
 pub(crate) mod work;
 
@@ -48,7 +49,7 @@ use crate::control;
 use crate::ipam::{self, Enis};
 use crate::registry::Registry;
 use crate::sources::enis;
-use crate::swap::{self, FallBack, Managed, Manager};
+use crate::swap::{self, FallBack, Fallen, Managed, Manager};
 
 /// With `--once`, a key that failed so often is given up.
 pub const FAILURES_MAX_ONCE: u32 = 5;
@@ -334,15 +335,20 @@ impl Management {
     }
 
     /// The end of a channel in which wishes for the version of the failure policy are sent.
-    fn wishes(&self, name: &'static str, guest: &Guest) -> mpsc::UnboundedSender<String> {
+    fn wishes(&self, name: &'static str, guest: &Guest) -> mpsc::UnboundedSender<Fallen> {
         let (wish, mut wishes) = mpsc::unbounded_channel();
         if let OnFailure::FallBack(to) = &guest.failure.on_failure {
             let (all, to) = (self.fall_back.clone(), to.clone());
             tokio::spawn(async move {
-                while let Some(why) = wishes.recv().await {
+                while let Some(fallen) = wishes.recv().await {
                     let to = to.clone();
-                    // Whoever manages guests goes with the host.
-                    let _ = all.send(FallBack { guest: name, to, why });
+                    let fall_back = FallBack {
+                        guest: name,
+                        to,
+                        fallen,
+                    };
+                    // Whoever manages guests goes with the host; whoever wished learns it then.
+                    let _ = all.send(fall_back);
                 }
             });
         }

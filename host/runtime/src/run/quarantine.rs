@@ -1,6 +1,7 @@
 //! Inputs that are set aside: the guest failed in them too often, or went round in circles.
 //!
-//! What is applied stays as it is; everything else goes on. An input is tried again when it changes or the guest does.
+//! What is applied stays as it is; everything else goes on. An input is tried again when it changes or the guest does: its
+//! version, or what it is configured with and allowed.
 //!
 //! ```text
 //! state_dir/quarantine/NAME/<instance>.json    one file each, so that it survives a restart
@@ -17,6 +18,7 @@ use trueup_capabilities::Identity;
 use trueup_capabilities::audit::Audit;
 
 use super::files;
+use super::instances::Instances;
 
 /// An input that is set aside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,7 +34,7 @@ pub struct SetAside {
     pub at_ms: u64,
     /// `sha256:` and the digest of the guest that failed.
     pub digest: String,
-    /// `sha256:` and the digest of the input.
+    /// `sha256:` and the digest of the input, with what the guest is configured with and allowed.
     pub input: String,
     /// The folder of the instance's recording: what happened.
     pub journal: PathBuf,
@@ -50,6 +52,12 @@ impl Quarantine {
     /// Reads what an earlier run set aside. A file that can't be read is passed over, with a warning: its input is tried again.
     pub(crate) fn load(state_dir: &Path, name: &str) -> Self {
         let folder = state_dir.join("quarantine").join(name);
+        let this = Self {
+            folder: folder.clone(),
+            name: name.to_owned(),
+            entries: Mutex::default(),
+            audit: None,
+        };
         let mut entries = BTreeMap::new();
         for file in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
             let path = file.path();
@@ -60,6 +68,13 @@ impl Quarantine {
             let read =
                 read.and_then(|text| serde_json::from_slice::<SetAside>(&text).map_err(|error| error.to_string()));
             match read {
+                // One under another name would come back with each start.
+                Ok(entry) if this.file(&entry.instance) != path => tracing::warn!(
+                    "{}: is not where `{}` is set aside, must be {}: passed over",
+                    path.display(),
+                    entry.instance,
+                    this.file(&entry.instance).display()
+                ),
                 Ok(entry) => {
                     entries.insert(entry.instance.clone(), entry);
                 }
@@ -67,10 +82,8 @@ impl Quarantine {
             }
         }
         Self {
-            folder,
-            name: name.to_owned(),
             entries: Mutex::new(entries),
-            audit: None,
+            ..this
         }
     }
 
@@ -86,6 +99,11 @@ impl Quarantine {
     /// All, by instance.
     pub(crate) fn all(&self) -> Vec<SetAside> {
         self.entries().values().cloned().collect()
+    }
+
+    /// Nothing is set aside.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries().is_empty()
     }
 
     /// Whether anything of this instance is set aside.
@@ -132,6 +150,25 @@ impl Quarantine {
         }
     }
 
+    /// Where more than so many are set aside, the oldest are tried again: inputs that come under ever new names must not
+    /// fill memory and disk.
+    pub(crate) fn keep_newest(&self, max: usize) {
+        let oldest: Vec<(u64, String)> = {
+            let entries = self.entries();
+            let count = entries.len().saturating_sub(max);
+            if count == 0 {
+                return;
+            }
+            let mut all: Vec<_> = entries.values().map(|it| (it.at_ms, it.instance.clone())).collect();
+            all.sort();
+            all.truncate(count);
+            all
+        };
+        for (_, instance) in oldest {
+            self.release(&instance);
+        }
+    }
+
     /// Everything is tried again; the instances.
     pub(crate) fn release_all(&self) -> Vec<String> {
         let instances: Vec<String> = self.entries().keys().cloned().collect();
@@ -147,8 +184,14 @@ impl Quarantine {
     }
 }
 
+/// The digest of what a guest is called with, and of what it is configured with and allowed: where one of them is edited,
+/// the call may end well.
+pub(crate) fn input(instances: &Instances, called_with: &impl Serialize) -> String {
+    digest_of(&(called_with, &instances.settings, &instances.limits, &instances.grants))
+}
+
 /// The digest of an input, as JSON.
-pub(crate) fn digest_of(input: &impl Serialize) -> String {
+fn digest_of(input: &impl Serialize) -> String {
     // What the guest is called with was JSON already.
     let text = serde_json::to_vec(input).unwrap_or_default();
     let digest: [u8; 32] = Sha256::digest(text).into();
@@ -200,5 +243,39 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("a.json"), "{").unwrap();
         assert_eq!(Quarantine::load(dir.path(), "lbaas").all(), []);
+
+        Quarantine::load(dir.path(), "lbaas")
+            .set_aside(entry("default/web", "a"))
+            .unwrap();
+        let file = std::fs::read_dir(&folder).unwrap().flatten().map(|file| file.path());
+        let file = file.into_iter().find(|file| !file.ends_with("a.json")).unwrap();
+        std::fs::copy(&file, folder.join("copy.json")).unwrap();
+        let quarantine = Quarantine::load(dir.path(), "lbaas");
+        assert_eq!(quarantine.all().len(), 1);
+        quarantine.release("default/web");
+        assert_eq!(
+            Quarantine::load(dir.path(), "lbaas").all(),
+            [],
+            "the copy is passed over"
+        );
+    }
+
+    #[test]
+    fn the_oldest_make_room() {
+        let dir = tempfile::tempdir().unwrap();
+        let quarantine = Quarantine::load(dir.path(), "ipam");
+        for (at_ms, instance) in [(3, "c"), (1, "z"), (2, "a")] {
+            let entry = SetAside {
+                at_ms,
+                ..entry(instance, "a")
+            };
+            quarantine.set_aside(entry).unwrap();
+            quarantine.keep_newest(2);
+        }
+        let left = |quarantine: &Quarantine| -> Vec<String> {
+            quarantine.all().into_iter().map(|entry| entry.instance).collect()
+        };
+        assert_eq!(left(&quarantine), ["a", "c"]);
+        assert_eq!(left(&Quarantine::load(dir.path(), "ipam")), ["a", "c"]);
     }
 }

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior};
 use trueup_capabilities::clock::{Clock as _, SystemClock};
@@ -21,19 +21,20 @@ use trueup_capabilities::meter::{Change, Effects};
 use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSettings};
 
 use super::active::Handover;
-use super::cycles::Cycles;
 use super::interrupt::Interrupt;
 use super::known::KnownKeys;
 use super::quarantine::{self, Quarantine, SetAside};
 use super::setup::{Setup, SetupError};
+use super::troubles::{TooMuch, Troubles};
 use super::wishes::Wishes;
 use super::work::{self, Done, End, Job, Live, Shared};
 use super::{Event, FAILURES_MAX_ONCE, Summary};
-use crate::config::{Config, FailurePolicy, Lbaas, OnFailure, Source};
+use crate::config::{Config, Lbaas, Source};
 use crate::guests::lbaas::adapter::{self, Key};
 use crate::guests::lbaas::{self, AddressPorts, Desired};
 use crate::sources::Objects;
 use crate::sources::manifests::{self, Batch, Batches};
+use crate::swap::Fallen;
 
 /// So many instances are kept for their next call; the one that rested longest is let go for another, and rebuilt from
 /// its recording when its key changes again.
@@ -92,6 +93,8 @@ impl Input {
 struct Running {
     interrupt: Arc<Interrupt>,
     desired: Option<Desired>,
+    /// Which of the versions since the start it began with: [`Services::versions`].
+    version: u64,
 }
 
 /// The loop's state.
@@ -120,33 +123,24 @@ pub(super) struct Services<'a, T> {
     /// How each key stands after its last job.
     standing: BTreeMap<Key, Result<(), String>>,
     effects: Effects,
-    failure: FailurePolicy,
     quarantine: Arc<Quarantine>,
     /// What went wrong in a key, with the wish that it has.
-    troubles: BTreeMap<Key, Trouble>,
+    troubles: Troubles,
     /// Versions that are to become active.
     handovers: mpsc::Receiver<Handover>,
-    /// Wishes for the version of the failure policy, each with its reason.
-    fall_back: mpsc::UnboundedSender<String>,
-    /// The version that failed when another was wished for: one that is active still has none to go to.
-    fell_from: Option<String>,
-}
-
-/// What went wrong in a key since its wish changed last.
-#[derive(Default)]
-struct Trouble {
-    /// The digest of the wish.
-    input: String,
-    /// How often in a row the guest failed.
-    faults: u32,
-    cycles: Cycles,
+    /// So many became active since the start.
+    versions: u64,
+    /// Wishes for the version of the failure policy.
+    fall_back: mpsc::UnboundedSender<Fallen>,
+    /// Answers when the last of these wishes was fulfilled, or was not; none: there is none.
+    falling_back: Option<oneshot::Receiver<()>>,
 }
 
 /// What connects the loop with whoever manages the guest.
 pub(super) struct Managing {
     pub(super) quarantine: Arc<Quarantine>,
     pub(super) handovers: mpsc::Receiver<Handover>,
-    pub(super) fall_back: mpsc::UnboundedSender<String>,
+    pub(super) fall_back: mpsc::UnboundedSender<Fallen>,
 }
 
 impl<'a, T: FnMut(Event)> Services<'a, T> {
@@ -209,12 +203,12 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             rests: 0,
             standing: BTreeMap::new(),
             effects: Effects::default(),
-            failure: lbaas.guest.failure.clone(),
             quarantine,
-            troubles: BTreeMap::new(),
+            troubles: Troubles::new(lbaas.guest.failure.clone()),
             handovers,
+            versions: 0,
             fall_back,
-            fell_from: None,
+            falling_back: None,
         })
     }
 
@@ -244,7 +238,8 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         sync.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let end = loop {
             self.start_jobs();
-            if self.once && self.controller.is_idle() {
+            // What is set aside may be released by the version that is about to become active.
+            if self.once && self.controller.is_idle() && self.falling_back.is_none() {
                 break LoopEnd::NothingLeft;
             }
             let due_ms = self.controller.next_due_ms().filter(|_| self.has_room());
@@ -257,6 +252,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
                 () = &mut stop => break LoopEnd::Stopped,
                 Some(handover) = self.handovers.recv() => self.hand_over(handover),
                 Some(done) = self.jobs.join_next_with_id() => self.finish(done),
+                () = answered(&mut self.falling_back) => self.falling_back = None,
                 batch = next(&mut batches) => match batch {
                     Some(batch) => self.take_in(batch),
                     None => break LoopEnd::SourceEnded,
@@ -325,6 +321,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         if changed.completed {
             // What went away while the host was down, or while a manifest could not be read.
             changed.affected.extend(self.gone());
+            changed.affected.extend(self.set_aside_and_gone());
         } else if !self.wishes.is_complete() {
             for key in self.gone() {
                 self.hold(key);
@@ -348,11 +345,14 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
     /// Keys that have objects and are not wished for any more.
     fn gone(&self) -> Vec<Key> {
         let known = self.known();
-        let keys = known.keys().filter_map(|key| key.split_once('/'));
-        let keys = keys.map(|(namespace, name)| Key {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        });
+        let keys = known.keys().filter_map(key_of);
+        keys.filter(|key| self.wishes.wish(key).is_none()).collect()
+    }
+
+    /// Keys that are set aside, and nobody wishes for: also those that have no objects.
+    fn set_aside_and_gone(&self) -> Vec<Key> {
+        let all = self.quarantine.all().into_iter();
+        let keys = all.filter_map(|entry| key_of(&entry.instance));
         keys.filter(|key| self.wishes.wish(key).is_none()).collect()
     }
 
@@ -388,6 +388,8 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
 
     /// What should be can't be said: nothing changes until the input does.
     fn refuse(&mut self, key: Key, error: String) {
+        // That was for another input.
+        self.quarantine.release(&key.to_string());
         self.controller.done(&key, Outcome::Success, self.now_ms());
         let is_new = self
             .standing
@@ -407,9 +409,10 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
     fn start_or_hold(&mut self, key: Key, desired: Option<Desired>) {
         let instance = key.to_string();
         let held = if self.quarantine.has(&instance) {
-            let digest = self.shared.active.instances().program.guest.digest.to_string();
-            self.quarantine
-                .holds(&instance, &quarantine::digest_of(&desired), &digest)
+            let instances = self.shared.active.instances();
+            let digest = instances.program.guest.digest.to_string();
+            let input = quarantine::input(&instances, &desired);
+            self.quarantine.holds(&instance, &input, &digest)
         } else {
             None
         };
@@ -419,79 +422,56 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             return;
         };
         self.controller.done(&key, Outcome::Success, self.now_ms());
-        if !matches!(self.standing.get(&key), Some(Err(_))) {
+        let is_told = self
+            .standing
+            .get(&key)
+            .is_some_and(|standing| standing.as_ref().err() == Some(&held.error));
+        if !is_told {
             self.tell_set_aside(&held);
+            // The process that set it aside may have ended before another version was active.
+            self.wish_to_fall_back(&held);
             self.standing.insert(key, Err(held.error));
         }
     }
 
-    /// Whether the key is set aside after this job: why, and how often the guest failed in it.
-    fn trouble(
-        &mut self,
-        key: &Key,
-        desired: Option<&Desired>,
-        end: &End,
-        changes: &[Change],
-    ) -> Option<(String, u32)> {
-        if matches!(end, End::Interrupted)
-            || (changes.is_empty() && !self.troubles.contains_key(key) && !end.is_fault())
-        {
-            return None;
-        }
-        let input = quarantine::digest_of(&desired);
-        let trouble = self.troubles.entry(key.clone()).or_default();
-        if trouble.input != input {
-            *trouble = Trouble {
-                input,
-                ..Trouble::default()
-            };
-        }
-        if let Some(cycle) = trouble.cycles.take_in(changes, self.failure.cycles_max) {
-            self.troubles.remove(key);
-            return Some((cycle, self.failure.cycles_max));
-        }
-        let End::Fault { error } = end else {
-            trouble.faults = 0;
-            return None;
-        };
-        trouble.faults += 1;
-        let faults = trouble.faults;
-        let enough = match self.failure.on_failure {
-            OnFailure::Hold => 1,
-            OnFailure::Retry | OnFailure::FallBack(_) => self.failure.quarantine_after,
-        };
-        if faults < enough {
-            return None;
-        }
-        self.troubles.remove(key);
-        let digest = self.shared.active.instances().program.guest.digest.to_string();
-        if matches!(self.failure.on_failure, OnFailure::FallBack(_)) && self.fell_from.as_ref() != Some(&digest) {
-            self.fell_from = Some(digest);
-            // Whoever manages guests goes after this loop.
-            let _ = self.fall_back.send(format!("{key} failed {faults} times: {error}"));
-            return None;
-        }
-        Some((error.clone(), faults))
-    }
-
     /// What is applied stays as it is, until the input or the guest changes.
-    fn set_aside(&mut self, key: Key, desired: Option<&Desired>, error: String, failures: u32) {
+    fn set_aside(&mut self, key: Key, input: String, too_much: TooMuch) {
+        let TooMuch { error, failures } = too_much;
         let instances = self.shared.active.instances();
         let instance = key.to_string();
         let entry = SetAside {
             journal: instances.recording(&instance),
             digest: instances.program.guest.digest.to_string(),
-            input: quarantine::digest_of(&desired),
+            input,
             at_ms: SystemClock.now_ms(),
             error: error.clone(),
             instance,
             failures,
         };
         self.tell_set_aside(&entry);
+        self.wish_to_fall_back(&entry);
         if let Err(error) = self.quarantine.set_aside(entry) {
             tracing::warn!(%key, "it is set aside until the next start alone: {error}");
         }
         self.standing.insert(key, Err(error));
+    }
+
+    /// Where the failure policy says so, another version becomes active, which releases what is set aside. One wish at a
+    /// time: the others that fail meanwhile are released by the same version.
+    fn wish_to_fall_back(&mut self, entry: &SetAside) {
+        if self.falling_back.is_some() {
+            return;
+        }
+        let (answer, answered) = oneshot::channel();
+        let fallen = Fallen {
+            digest: entry.digest.clone(),
+            why: format!("{} failed {} times: {}", entry.instance, entry.failures, entry.error),
+            answer,
+        };
+        // Nobody takes it where the policy says otherwise.
+        if self.fall_back.send(fallen).is_ok() {
+            self.falling_back = Some(answered);
+        }
     }
 
     fn tell_set_aside(&mut self, entry: &SetAside) {
@@ -503,8 +483,8 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         });
     }
 
-    /// Another version is active from here on: calls that run end on theirs, those that sleep end now. What was set aside is
-    /// tried again.
+    /// Another version is active from here on: calls that run end on theirs, those that sleep end now. What was set aside,
+    /// or waits because the guest failed, is tried again.
     fn hand_over(&mut self, handover: Handover) {
         let Handover {
             instances,
@@ -517,16 +497,12 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             for running in self.running.values() {
                 running.interrupt.want();
             }
-            self.troubles.clear();
+            self.versions += 1;
             let now_ms = self.now_ms();
-            for instance in self.quarantine.release_all() {
-                let Some((namespace, name)) = instance.split_once('/') else {
-                    continue;
-                };
-                let key = Key {
-                    namespace: namespace.to_owned(),
-                    name: name.to_owned(),
-                };
+            let released = self.quarantine.release_all();
+            let mut again = self.troubles.forget_all();
+            again.extend(released.iter().filter_map(|instance| key_of(instance)));
+            for key in again {
                 if let Err(error) = self.controller.changed(&key, now_ms) {
                     tracing::error!(%key, "{error}");
                 }
@@ -560,6 +536,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             Running {
                 interrupt: Arc::clone(&interrupt),
                 desired: desired.clone(),
+                version: self.versions,
             },
         );
         let backends = self.setup.backends(self.seed, &key.to_string());
@@ -615,10 +592,9 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             self.rest(key.clone(), live);
         }
         let now_ms = self.now_ms();
-        let desired = running.and_then(|running| running.desired);
-        if let Some((error, failures)) = self.trouble(&key, desired.as_ref(), &end, &changes) {
+        if let Some((input, too_much)) = running.and_then(|running| self.trouble(&key, &running, &end, &changes)) {
             self.controller.done(&key, Outcome::Success, now_ms);
-            self.set_aside(key, desired.as_ref(), error, failures);
+            self.set_aside(key, input, too_much);
             return;
         }
         let due_ms = self.controller.done(&key, end.outcome(), now_ms);
@@ -658,6 +634,17 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         }
     }
 
+    /// Whether the key is to be set aside after this job: the digest of its input, and why. Not for what a version did that
+    /// is active no more.
+    fn trouble(&mut self, key: &Key, running: &Running, end: &End, changes: &[Change]) -> Option<(String, TooMuch)> {
+        if running.version != self.versions {
+            return None;
+        }
+        let input = quarantine::input(&self.shared.active.instances(), &running.desired);
+        let too_much = self.troubles.after(key, input.clone(), end, changes)?;
+        Some((input, too_much))
+    }
+
     /// Nothing is left of a key, unless it came back meanwhile.
     fn forget(&mut self, key: &Key) {
         self.let_go(key);
@@ -668,7 +655,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         if !self.once {
             self.standing.remove(key);
         }
-        self.troubles.remove(key);
+        self.troubles.forget(key);
         if let Err(error) = self.shared.active.instances().forget(&key.to_string()) {
             tracing::warn!(%key, "its state is not removed: {error}");
         }
@@ -717,6 +704,24 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
 pub(crate) fn nothing_there() -> String {
     "the manifests hold no object at all: nothing is removed; leave one, such as a Node, where that is what you want"
         .to_owned()
+}
+
+/// `namespace/name`; none: it is no key.
+fn key_of(text: impl AsRef<str>) -> Option<Key> {
+    let (namespace, name) = text.as_ref().split_once('/')?;
+    Some(Key {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    })
+}
+
+/// Answers when a wish was, in whichever way; never where there is none.
+async fn answered(wish: &mut Option<oneshot::Receiver<()>>) {
+    match wish {
+        // One whom nobody can answer any more is answered too.
+        Some(answer) => drop(answer.await),
+        None => std::future::pending().await,
+    }
 }
 
 async fn next(batches: &mut Option<Batches>) -> Option<Batch> {

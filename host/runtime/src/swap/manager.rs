@@ -341,14 +341,31 @@ impl Manager {
         self.activate(managed, fetched, activation).await
     }
 
-    /// Makes the version of the failure policy the active one. It is trusted: no gate.
+    /// Makes the version of the failure policy the active one, in place of the one that failed. It is trusted: no gate.
+    /// Waits for a change that is under way. None: there is nothing to do, since another version is active by now, or this
+    /// one was all the time.
     ///
     /// # Errors
-    /// Why it did not become active; also where it is already.
-    pub(crate) async fn fall_back(&self, name: &str, to: &GuestRef, why: &str) -> Result<Activated, ManageError> {
+    /// Why it did not become active.
+    async fn fall_back(
+        &self,
+        name: &str,
+        to: &GuestRef,
+        failed: &str,
+        why: &str,
+    ) -> Result<Option<Activated>, ManageError> {
         let managed = self.managed(name)?;
-        let _changing = changing(managed)?;
+        let _changing = managed.changing.lock().await;
+        let is_active = |digest: &str| managed.active.instances().program.guest.digest.to_string() == digest;
+        if !is_active(failed) {
+            return Ok(None);
+        }
         let fetched = self.guests.named(to, &managed.config.verify).await;
+        if let Ok(fetched) = &fetched
+            && is_active(&fetched.program.guest.digest.to_string())
+        {
+            return Ok(None);
+        }
         let activation = Activation {
             reference: to.to_string(),
             by: By::FallBack,
@@ -356,7 +373,7 @@ impl Manager {
             dry_run: false,
             note: Some(why.to_owned()),
         };
-        self.activate(managed, fetched, activation).await
+        self.activate(managed, fetched, activation).await.map(Some)
     }
 
     /// Tells of a change that nobody waits for.
@@ -407,12 +424,6 @@ impl Manager {
     ) -> Result<Activated, Refused> {
         let Fetched { program, bytes } = fetched?;
         let with = managed.active.instances();
-        if activation.by == By::FallBack && program.guest.digest == with.program.guest.digest {
-            return Err(Refused {
-                step: Step::Load,
-                why: "it is the active version already".to_owned(),
-            });
-        }
         let against = Against {
             active: &with,
             proof: &with_gate(&managed.config.proof, activation.gate),
@@ -597,20 +608,39 @@ impl Manager {
     }
 }
 
+/// A version failed in an input so often that it is set aside.
+pub(crate) struct Fallen {
+    /// `sha256:` and the digest of the version.
+    pub(crate) digest: String,
+    /// In which, how often and how, in one line.
+    pub(crate) why: String,
+    /// Told when the version of the failure policy is active, or is not to be; dropped where nobody sees to it any more.
+    pub(crate) answer: oneshot::Sender<()>,
+}
+
 /// A wish for the version of a failure policy.
 pub(crate) struct FallBack {
     pub(crate) guest: &'static str,
     pub(crate) to: GuestRef,
-    pub(crate) why: String,
+    pub(crate) fallen: Fallen,
 }
 
-/// Fulfils wishes for the versions of failure policies, one after another.
-pub(crate) async fn fall_back(manager: &Manager, mut wanted: mpsc::UnboundedReceiver<FallBack>) {
-    while let Some(FallBack { guest, to, why }) = wanted.recv().await {
-        if let Err(error) = manager.fall_back(guest, &to, &why).await {
-            manager.tell_refused(&error);
-        }
+/// Fulfils wishes for the versions of failure policies: no guest waits for another's.
+pub(crate) async fn fall_back(manager: &Arc<Manager>, mut wanted: mpsc::UnboundedReceiver<FallBack>) {
+    let mut falling = tokio::task::JoinSet::new();
+    while let Some(FallBack { guest, to, fallen }) = wanted.recv().await {
+        let manager = Arc::clone(manager);
+        while falling.try_join_next().is_some() {}
+        falling.spawn(async move {
+            let Fallen { digest, why, answer } = fallen;
+            if let Err(error) = manager.fall_back(guest, &to, &digest, &why).await {
+                manager.tell_refused(&error);
+            }
+            // Whoever wished may have gone.
+            let _ = answer.send(());
+        });
     }
+    falling.join_all().await;
 }
 
 /// How a version comes to be active.

@@ -18,5 +18,5 @@ pub use self::proof::{Refused, Report, Step};
 pub use self::revisions::{By, Configured, REVISIONS_MAX, Revision, Revisions};
 
 pub(crate) use self::fetch::Guests;
-pub(crate) use self::manager::{FallBack, Managed, fall_back};
+pub(crate) use self::manager::{FallBack, Fallen, Managed, fall_back};
 pub(crate) use self::start::{Wish, begin};

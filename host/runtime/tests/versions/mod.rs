@@ -94,6 +94,7 @@ impl Active {
                 name: NAME,
                 recorded: Arc::new(|_| None),
                 program: Arc::clone(program),
+                recorded: Arc::new(|_| None),
                 settings,
                 grants: Grants::everything(),
                 limits: Limits::default(),

@@ -1,0 +1,273 @@
+//! Decides when a key is set aside: the guest failed in it too often in a row, or goes round in circles.
+//!
+//! Pure: how each job ended and what it changed goes in, the decision comes out. What is done about it is in `services.rs`.
+//!
+//! ```text
+//! ended as it should, nothing to do  -> all is forgotten
+//! the wish is another one            -> counted anew
+//! the guest failed so often in a row -> set aside
+//! the same objects, round and round  -> set aside
+//! ```
+
+use std::collections::BTreeMap;
+
+use trueup_capabilities::meter::Change;
+
+use super::cycles::{Cycle, Cycles};
+use super::work::End;
+use crate::config::{FailurePolicy, OnFailure};
+use crate::guests::lbaas::adapter::Key;
+
+/// Why a key is set aside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct TooMuch {
+    /// One line.
+    pub(super) error: String,
+    /// How often in a row the guest failed, or went round.
+    pub(super) failures: u32,
+}
+
+/// What went wrong in each key since its wish changed last. A key in which nothing goes wrong takes no room.
+pub(super) struct Troubles {
+    policy: FailurePolicy,
+    by_key: BTreeMap<Key, Trouble>,
+}
+
+#[derive(Default)]
+struct Trouble {
+    /// The digest of the wish.
+    input: String,
+    /// How often in a row the guest failed.
+    faults: u32,
+    cycles: Cycles,
+}
+
+impl Troubles {
+    pub(super) fn new(policy: FailurePolicy) -> Self {
+        Self {
+            policy,
+            by_key: BTreeMap::new(),
+        }
+    }
+
+    /// A job ended that had this wish. Answers why its key is to be set aside; then all else of it is forgotten.
+    pub(super) fn after(&mut self, key: &Key, input: String, end: &End, changes: &[Change]) -> Option<TooMuch> {
+        let is_true = match end {
+            // Neither good nor bad: what follows is for another wish, another version, or another process.
+            End::Interrupted => return None,
+            // Everything is as it should be, and stayed so: whatever was created again before was needed.
+            End::True { .. } if changes.is_empty() => {
+                self.by_key.remove(key);
+                return None;
+            }
+            End::True { .. } => true,
+            End::Failed { .. } | End::Fault { .. } => false,
+        };
+        if changes.is_empty() && !end.is_fault() && !self.by_key.contains_key(key) {
+            return None;
+        }
+        let trouble = self.by_key.entry(key.clone()).or_default();
+        if trouble.input != input {
+            *trouble = Trouble {
+                input,
+                ..Trouble::default()
+            };
+        }
+        let too_much = trouble.too_much(is_true, end, changes, &self.policy);
+        if too_much.is_some() {
+            self.by_key.remove(key);
+        }
+        too_much
+    }
+
+    /// Nothing is left of the key.
+    pub(super) fn forget(&mut self, key: &Key) {
+        self.by_key.remove(key);
+    }
+
+    /// Another version decides from here on. Answers the keys in which the one before failed: they wait for no pause.
+    pub(super) fn forget_all(&mut self) -> Vec<Key> {
+        let all = std::mem::take(&mut self.by_key).into_iter();
+        all.filter(|(_, trouble)| trouble.faults > 0)
+            .map(|(key, _)| key)
+            .collect()
+    }
+}
+
+impl Trouble {
+    fn too_much(&mut self, is_true: bool, end: &End, changes: &[Change], policy: &FailurePolicy) -> Option<TooMuch> {
+        if let Some(Cycle { text, rounds }) = self.cycles.take_in(changes, is_true, policy.cycles_max) {
+            return Some(TooMuch {
+                error: text,
+                failures: rounds,
+            });
+        }
+        let End::Fault { error } = end else {
+            self.faults = 0;
+            return None;
+        };
+        self.faults += 1;
+        (self.faults >= enough(policy)).then(|| TooMuch {
+            error: error.clone(),
+            failures: self.faults,
+        })
+    }
+}
+
+/// An input in which the guest failed so often in a row is set aside.
+pub(crate) fn enough(policy: &FailurePolicy) -> u32 {
+    match policy.on_failure {
+        OnFailure::Hold => 1,
+        OnFailure::Retry | OnFailure::FallBack(_) => policy.quarantine_after,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> Key {
+        Key {
+            namespace: "default".to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    fn troubles(on_failure: OnFailure) -> Troubles {
+        Troubles::new(FailurePolicy {
+            on_failure,
+            quarantine_after: 3,
+            cycles_max: 2,
+        })
+    }
+
+    fn trap() -> End {
+        End::Fault {
+            error: "it trapped".to_owned(),
+        }
+    }
+
+    fn unavailable() -> End {
+        End::Failed {
+            error: "the Engine is not available".to_owned(),
+            retry_after_ms: None,
+        }
+    }
+
+    const TRUE: End = End::True { gone: false };
+
+    /// What a guest did that made one object again: `a` went, `a` came.
+    fn again(number: u32) -> Vec<Change> {
+        vec![
+            Change::Destroyed {
+                kind: "server",
+                identifier: format!("a{number}"),
+            },
+            Change::Created {
+                kind: "server",
+                name: "a".to_owned(),
+                identifier: format!("a{}", number + 1),
+            },
+        ]
+    }
+
+    fn after(troubles: &mut Troubles, input: &str, end: &End, changes: &[Change]) -> Option<u32> {
+        let too_much = troubles.after(&key("web"), input.to_owned(), end, changes);
+        too_much.map(|too_much| too_much.failures)
+    }
+
+    #[test]
+    fn a_key_is_set_aside_after_so_many_failures_in_a_row_and_counted_anew_then() {
+        let mut troubles = troubles(OnFailure::Retry);
+        for _ in 0..2 {
+            assert_eq!(after(&mut troubles, "a", &trap(), &[]), None);
+            assert_eq!(after(&mut troubles, "a", &trap(), &[]), None);
+            assert_eq!(
+                troubles.after(&key("web"), "a".to_owned(), &trap(), &[]),
+                Some(TooMuch {
+                    error: "it trapped".to_owned(),
+                    failures: 3
+                })
+            );
+        }
+        assert!(troubles.by_key.is_empty());
+    }
+
+    #[test]
+    fn another_wish_an_answer_and_another_version_begin_a_new_row() {
+        for (what, end) in [("an answer", unavailable()), ("all is well", TRUE)] {
+            let mut troubles = troubles(OnFailure::Retry);
+            for end in [trap(), trap(), end, trap(), trap()] {
+                assert_eq!(after(&mut troubles, "a", &end, &[]), None, "{what}");
+            }
+        }
+        let mut troubles = troubles(OnFailure::Retry);
+        for input in ["a", "a", "b", "b", "a", "a"] {
+            assert_eq!(after(&mut troubles, input, &trap(), &[]), None, "another wish");
+        }
+        assert_eq!(troubles.forget_all(), [key("web")], "tried at once by another version");
+        for _ in 0..2 {
+            assert_eq!(after(&mut troubles, "a", &trap(), &[]), None, "another version");
+        }
+    }
+
+    #[test]
+    fn an_interruption_neither_counts_nor_forgives() {
+        let mut troubles = troubles(OnFailure::Retry);
+        let ends = [trap(), End::Interrupted, trap(), End::Interrupted, trap()];
+        let ended: Vec<_> = ends.iter().map(|end| after(&mut troubles, "a", end, &[])).collect();
+        assert_eq!(ended, [None, None, None, None, Some(3)]);
+    }
+
+    #[test]
+    fn keys_are_counted_apart() {
+        let mut troubles = troubles(OnFailure::Retry);
+        for name in ["a", "b", "a", "b"] {
+            assert_eq!(troubles.after(&key(name), String::new(), &trap(), &[]), None);
+        }
+        assert!(troubles.after(&key("a"), String::new(), &trap(), &[]).is_some());
+        assert_eq!(troubles.by_key.len(), 1);
+    }
+
+    #[test]
+    fn hold_needs_one_failure_and_no_answer_of_the_engine_is_one() {
+        let mut troubles = troubles(OnFailure::Hold);
+        for _ in 0..10 {
+            assert_eq!(after(&mut troubles, "a", &unavailable(), &[]), None);
+        }
+        assert_eq!(after(&mut troubles, "a", &trap(), &[]), Some(1));
+    }
+
+    #[test]
+    fn an_object_made_again_and_again_is_a_cycle_whether_the_calls_fail_or_not() {
+        for end in [TRUE, unavailable(), trap()] {
+            let mut troubles = troubles(OnFailure::Retry);
+            let ended: Vec<_> = (0..3)
+                .map(|number| after(&mut troubles, "a", &end, &again(number)))
+                .collect();
+            assert_eq!(
+                ended,
+                [None, None, Some(2)],
+                "{end:?}: what was there before does not count"
+            );
+        }
+    }
+
+    #[test]
+    fn an_object_made_again_for_another_wish_or_when_all_was_well_between_is_no_cycle() {
+        let mut troubles = troubles(OnFailure::Retry);
+        for number in 0..20 {
+            let input = if number % 2 == 0 { "a" } else { "b" };
+            assert_eq!(after(&mut troubles, input, &TRUE, &again(number)), None, "edited");
+        }
+        for number in 20..40 {
+            assert_eq!(
+                after(&mut troubles, "a", &TRUE, &again(number)),
+                None,
+                "it fails now and then"
+            );
+            assert_eq!(after(&mut troubles, "a", &TRUE, &[]), None);
+        }
+        assert!(troubles.by_key.is_empty(), "what is well takes no room");
+    }
+}
