@@ -3,6 +3,7 @@
 //! Knows the guest's exports and its recording; when it is begun again, and what is asked, is `actor.rs`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -21,7 +22,12 @@ use crate::guests::ipam::{
 use crate::instance::Instance;
 use crate::run::Instances;
 use crate::run::active::Active;
+use crate::run::cancel;
 use crate::run::quarantine;
+
+/// A call that sleeps is ended after so long: pods, versions and a stop wait behind it, and CNI plugins wait for 10 s. The
+/// first reading asks the container runtime up to six times.
+const CALL_MAX: Duration = Duration::from_secs(60);
 
 /// The guest gave no answer. Its instance may be gone: [`Datastore::is_live`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,6 +118,8 @@ impl Datastore {
     pub(super) fn was_read(&mut self) {
         self.was_read = true;
         super::set_phase(&mut self.version.settings, super::PHASE_STORE);
+        // A candidate beside it is set up likewise.
+        self.active.set(Arc::new(self.version.clone()));
     }
 
     /// The number of the last entry of its recording.
@@ -180,7 +188,15 @@ impl Datastore {
         let Some(instance) = &mut self.live else {
             return Err(NoAnswer::of_host("there is no instance".to_owned()));
         };
-        let answer = self.active.call(&self.key, instance, call, &args).await;
+        let calling = tokio::time::timeout(CALL_MAX, self.active.call(&self.key, instance, call, &args));
+        let Ok(answer) = calling.await else {
+            let error = format!("`{call}` slept for more than {} s", CALL_MAX.as_secs());
+            self.last_entry = self.last_entry();
+            if let Some(instance) = self.live.take() {
+                cancel(instance, &error);
+            }
+            return Err(NoAnswer { error, is_fault: true });
+        };
         if !instance.is_usable() || matches!(answer, Err(InvokeError::Call(_))) {
             self.end();
         }
@@ -194,11 +210,11 @@ impl Datastore {
         })
     }
 
-    /// Makes another version the one that is asked, with the state of the instance that is there. True where the instance
-    /// is there afterwards.
+    /// Makes another version the one that is asked, with the state of the instance that is there. Where that gives no state
+    /// and the store was read, the version is the active one without an instance: it is to be begun from the store.
     ///
     /// # Errors
-    /// Why it is not: then nothing changed, unless the instance is gone.
+    /// Why it is not the active one: then nothing changed, unless the instance is gone.
     pub(super) async fn hand_over(
         &mut self,
         next: &Arc<Instances>,
@@ -209,45 +225,33 @@ impl Datastore {
             super::set_phase(&mut version.settings, super::PHASE_STORE);
         }
         self.last_entry = self.last_entry();
-        let mut committed = false;
-        let moved = match self.live.take() {
-            None => {
+        // Taken by whoever calls it.
+        let mut commit = Some(commit);
+        let mut commit = move || commit.take().map_or(Ok(()), |commit| commit());
+        let mut is_committed = false;
+        if let Some(instance) = self.live.take() {
+            let commit = async || {
                 commit()?;
-                committed = true;
-                Ok(None)
-            }
-            Some(instance) => {
-                let commit = async || {
-                    commit()?;
-                    committed = true;
-                    Ok(())
-                };
-                version.take_over(&self.key, instance, commit).await.map(Some)
-            }
-        };
-        let error = match moved {
-            Ok(instance) => {
-                self.live = instance;
-                None
-            }
-            Err((left, error)) => {
-                self.live = left.map(|instance| *instance);
-                Some(error)
-            }
-        };
-        if committed {
-            self.version = version;
-            self.active.set(Arc::clone(next));
-        }
-        match error {
-            Some(error) if !committed => Err(error),
-            // It is the active one all the same: whoever begins the instance again begins it with this one.
-            Some(error) => {
-                tracing::warn!(instance = self.key, "its state did not move: {error}");
+                is_committed = true;
                 Ok(())
+            };
+            match version.take_over(&self.key, instance, commit).await {
+                Ok(instance) => self.live = Some(instance),
+                Err((Some(left), error)) => {
+                    self.live = Some(*left);
+                    return Err(error);
+                }
+                Err((None, error)) if !is_committed && !self.was_read => return Err(error),
+                // The store has what the instance had: whoever begins it again begins it with this version.
+                Err((None, error)) => tracing::warn!(instance = self.key, "its state did not move: {error}"),
             }
-            None => Ok(()),
         }
+        if !is_committed {
+            commit()?;
+        }
+        self.active.set(Arc::new(version.clone()));
+        self.version = version;
+        Ok(())
     }
 
     pub(super) async fn add_eni(&mut self, id: &str, traits: Traits) -> Result<Result<(), Error>, NoAnswer> {

@@ -10,7 +10,7 @@ use serde::Serialize;
 /// # Errors
 /// Where it can't be written, with its name; the old file is untouched then.
 pub(crate) fn replace_json(file: &Path, value: &impl Serialize) -> io::Result<()> {
-    let replace = || {
+    let replace = || -> io::Result<()> {
         if let Some(folder) = file.parent() {
             std::fs::create_dir_all(folder)?;
         }
@@ -20,9 +20,14 @@ pub(crate) fn replace_json(file: &Path, value: &impl Serialize) -> io::Result<()
         out.write_all(b"\n")?;
         out.sync_data()?;
         std::fs::rename(&part, file)?;
-        // The name is on disk when the folder is.
-        file.parent()
-            .map_or(Ok(()), |folder| std::fs::File::open(folder)?.sync_data())
+        // The name is on disk when the folder is. From here on readers see the new file, so it counts as written.
+        let synced = file
+            .parent()
+            .map_or(Ok(()), |folder| std::fs::File::open(folder)?.sync_data());
+        if let Err(error) = synced {
+            tracing::warn!("{}: its folder is not synced: {error}", file.display());
+        }
+        Ok(())
     };
     replace().map_err(|error| io::Error::new(error.kind(), format!("writing {}: {error}", file.display())))
 }

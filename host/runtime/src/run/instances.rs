@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::value::to_raw_value;
+use trueup_capabilities::clock::{Clock as _, SystemClock, VirtualClock};
 use trueup_capabilities::grants::Grants;
+use trueup_capabilities::log::NoLog;
 use trueup_capabilities::meter::Limits;
 use trueup_capabilities::{Backends, Host, Identity};
 use trueup_engine::{CallError, Engine};
@@ -41,6 +43,9 @@ pub enum OpenError {
 
 /// Finds a guest that was active once by its digest: what it recorded is repeated by it alone. None: it is not kept.
 pub type Recorded = Arc<dyn Fn(&str) -> Option<Arc<Program>> + Send + Sync>;
+
+/// A version that takes over may so long sleep in `init` and `restore`: whoever waits for the instance waits with it.
+const START_MAX: Duration = Duration::from_secs(30);
 
 /// What all instances of one version of a guest have in common.
 #[derive(Clone)]
@@ -327,7 +332,15 @@ impl Instances {
         replay::state_after(&self.engine, program, segment).await
     }
 
-    /// Whether this version takes a state: tried on an instance of its own, which touches nothing.
+    /// What answers an instance that is only tried: a clock on which nobody waits, and nothing beyond.
+    pub(crate) fn trial() -> Backends {
+        Backends {
+            clock: Arc::new(VirtualClock::new(SystemClock.now_ms())),
+            ..Backends::default()
+        }
+    }
+
+    /// Whether this version takes a state, and gives one again: tried on an instance of its own, which touches nothing.
     ///
     /// # Errors
     /// Why it does not.
@@ -336,10 +349,16 @@ impl Instances {
             self.identity(key),
             Tape::memory(),
             Grants::default(),
-            Backends::default(),
+            Backends {
+                log: Arc::new(NoLog),
+                ..Self::trial()
+            },
             self.limits,
         );
-        self.start(host, snapshot).await.map(drop).map_err(|(_, error)| error)
+        let mut tried = self.start(host, snapshot).await.map_err(|(_, error)| error)?;
+        // A version that can't be left again must not be entered.
+        tried.snapshot().await?;
+        Ok(())
     }
 
     /// Moves an instance of another version to this one, with its state, in a segment of its own. What is refused is found
@@ -372,9 +391,10 @@ impl Instances {
         host.grants = self.grants.clone();
         host.meter.limits = self.limits;
         host.tape.rotate(&header).map_err(|error| (None, with_causes(error)))?;
-        self.start(host, &snapshot)
-            .await
-            .map_err(|(_, error)| (None, with_causes(error)))
+        match tokio::time::timeout(START_MAX, self.start(host, &snapshot)).await {
+            Ok(started) => started.map_err(|(_, error)| (None, with_causes(error))),
+            Err(_) => Err((None, format!("it did not start within {} s", START_MAX.as_secs()))),
+        }
     }
 
     /// Goes on in a new segment where the old one is long enough: in a new instance, so that a segment always begins with
@@ -428,7 +448,7 @@ pub enum RotateError {
 }
 
 /// Ends a call that was dropped while it slept, and the instance with it.
-pub(super) fn cancel(instance: Instance, why: &str) {
+pub(crate) fn cancel(instance: Instance, why: &str) {
     let mut host = instance.into_host();
     if let Err(error) = host.tape.end_call(&Ending::Cancelled(why.to_owned())) {
         tracing::warn!(

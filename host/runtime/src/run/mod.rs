@@ -34,6 +34,7 @@ use serde::Serialize;
 use tokio::sync::{mpsc, watch as channel};
 use trueup_capabilities::Backends;
 
+pub(crate) use self::instances::cancel;
 pub use self::instances::{Instances, OpenError, Recorded};
 pub use self::known::KnownKeys;
 pub use self::lock::StateLock;

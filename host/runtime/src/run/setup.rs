@@ -118,7 +118,12 @@ impl Ground {
         guest: &Guest,
     ) -> Result<Version, SetupError> {
         let guests = self.guests.clone();
-        let recorded: Recorded = Arc::new(move |digest| guests.kept(digest).ok());
+        let recorded: Recorded = Arc::new(move |digest| {
+            guests.kept(digest).unwrap_or_else(|refused| {
+                tracing::warn!("a guest that recorded is not to be had: {}", refused.why);
+                None
+            })
+        });
         let instances = |program| Instances {
             engine: self.engine.clone(),
             program,
@@ -249,7 +254,7 @@ pub(crate) async fn initial_state(instances: &Instances) -> Result<String, Setup
         instances.identity("setup"),
         Tape::memory(),
         instances.grants.clone(),
-        Backends::default(),
+        Instances::trial(),
         instances.limits,
     );
     let start = Start {

@@ -6,16 +6,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use trueup_engine::Engine;
 
 use super::proof::{Refused, Step, refused};
+use super::revisions::HOST;
 use crate::config::{GuestRef, Verify};
 use crate::guests::Program;
-use crate::registry::{Reference, Registry, Store};
+use crate::registry::{Reference, Registry, Store, Vouched};
 
 /// A guest that was got.
 pub(crate) struct Fetched {
     pub(crate) program: Arc<Program>,
     /// As they were given: what its digest is of. None: they are kept already.
     pub(crate) bytes: Option<Arc<[u8]>>,
+    /// As a revision has it.
+    pub(crate) vouched: Option<String>,
 }
+
+/// So many compiled guests are held for those that are wanted again; one in Python has 35 MB.
+const LOADED_MAX: usize = 16;
 
 /// Where guests are got from. Cheap to clone.
 #[derive(Clone)]
@@ -25,6 +31,8 @@ pub(crate) struct Guests {
     store: Store,
     /// Those of the store that were loaded, by digest.
     loaded: Arc<Mutex<BTreeMap<String, Arc<Program>>>>,
+    /// Held while one of the store is loaded.
+    loading: Arc<Mutex<()>>,
 }
 
 impl Guests {
@@ -34,6 +42,7 @@ impl Guests {
             registry,
             store,
             loaded: Arc::default(),
+            loading: Arc::default(),
         }
     }
 
@@ -58,11 +67,20 @@ impl Guests {
         Ok(Fetched {
             program: loaded.program,
             bytes: Some(loaded.bytes.into()),
+            vouched: match loaded.vouched {
+                Vouched::Host => Some(HOST.to_owned()),
+                Vouched::Key(key) => Some(key.display().to_string()),
+                Vouched::NotAsked => None,
+            },
         })
     }
 
     fn remember(&self, program: &Arc<Program>) {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        if loaded.len() >= LOADED_MAX {
+            // What is active is held elsewhere, the rest is loaded again from the compile cache.
+            loaded.clear();
+        }
         loaded.insert(program.guest.digest.to_string(), Arc::clone(program));
     }
 
@@ -80,22 +98,24 @@ impl Guests {
         kept.map(drop).map_err(|error| refused(Step::Commit)(error.into()))
     }
 
-    /// A guest that was active once. Takes its time where it was not loaded yet.
+    /// A guest that was active once; none: it is kept no more. Takes its time where it was not loaded yet.
     ///
     /// # Errors
-    /// Why it can't be had.
-    pub(crate) fn kept(&self, digest: &str) -> Result<Arc<Program>, Refused> {
+    /// Why it can't be had now.
+    pub(crate) fn kept(&self, digest: &str) -> Result<Option<Arc<Program>>, Refused> {
         if let Some(program) = self.loaded(digest) {
-            return Ok(program);
+            return Ok(Some(program));
+        }
+        // Many instances may ask for the same one at once, after a start: it is compiled once.
+        let _loading = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(program) = self.loaded(digest) {
+            return Ok(Some(program));
         }
         let stored = self.registry.stored(&self.engine, digest);
-        let program = stored
-            .map_err(|error| refused(Step::Load)(error.into()))?
-            .ok_or_else(|| Refused {
-                step: Step::Load,
-                why: format!("the guest {digest} is kept no more"),
-            })?;
-        self.remember(&program);
-        Ok(program)
+        let stored = stored.map_err(|error| refused(Step::Load)(error.into()))?;
+        if let Some(program) = &stored {
+            self.remember(program);
+        }
+        Ok(stored)
     }
 }

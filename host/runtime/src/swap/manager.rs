@@ -15,9 +15,9 @@ use trueup_capabilities::clock::{Clock as _, SystemClock};
 use trueup_capabilities::metrics::Registry as Metrics;
 
 use super::fetch::{Fetched, Guests};
-use super::proof::{Against, Proven, Refused, Report, Step, prove, refused, with_gate};
+use super::proof::{Against, Proven, Refused, Report, Step, prove, refused, trusted, with_gate};
 use super::revisions::{By, Revision, Revisions};
-use crate::config::{Guest, GuestRef};
+use crate::config::{Guest, GuestRef, Proof};
 use crate::gate::Mode;
 use crate::guests::Program;
 use crate::run::active::{Active, Handover};
@@ -48,6 +48,7 @@ struct Compared {
     shadow: Arc<Shadow>,
     program: Arc<Program>,
     reference: String,
+    vouched: Option<String>,
 }
 
 /// A promotion that waits for its count.
@@ -293,7 +294,7 @@ impl Manager {
         let activation = Activation {
             reference: candidate.reference.to_string(),
             by: By::Swap,
-            gate: candidate.gate,
+            proof: with_gate(&managed.config.proof, candidate.gate),
             dry_run: candidate.dry_run,
             note: None,
         };
@@ -325,20 +326,35 @@ impl Manager {
                 })?,
             }
         };
-        let (guests, digest) = (self.guests.clone(), target.digest.clone());
-        let kept = tokio::task::spawn_blocking(move || guests.kept(&digest)).await;
-        let kept = kept
-            .map_err(|error| refused(Step::Load)(error.into()))
-            .and_then(|kept| kept);
+        let kept = self.kept(managed, &target).await;
         let activation = Activation {
             reference: target.reference.clone(),
             by: By::Rollback,
-            gate: Some(Mode::Off),
+            proof: trusted(),
             dry_run: false,
             note: Some(format!("to revision {}", target.revision)),
         };
-        let fetched = kept.map(|program| Fetched { program, bytes: None });
+        let fetched = kept.map(|program| Fetched {
+            program,
+            bytes: None,
+            vouched: target.vouched,
+        });
         self.activate(managed, fetched, activation).await
+    }
+
+    /// A version that was active once, where it may be active under the keys that are asked for now.
+    async fn kept(&self, managed: &Managed, target: &Revision) -> Result<Arc<Program>, Refused> {
+        let not = |why: &str| Refused {
+            step: Step::Load,
+            why: format!("revision {} {why}", target.revision),
+        };
+        if !target.is_vouched_for(&managed.config.verify) {
+            return Err(not("is signed by no key of `verify`"));
+        }
+        let (guests, digest) = (self.guests.clone(), target.digest.clone());
+        let kept = tokio::task::spawn_blocking(move || guests.kept(&digest)).await;
+        let kept = kept.map_err(|error| refused(Step::Load)(error.into()))??;
+        kept.ok_or_else(|| not("is kept no more"))
     }
 
     /// Makes the version of the failure policy the active one, in place of the one that failed. It is trusted: no gate.
@@ -369,7 +385,7 @@ impl Manager {
         let activation = Activation {
             reference: to.to_string(),
             by: By::FallBack,
-            gate: Some(Mode::Off),
+            proof: trusted(),
             dry_run: false,
             note: Some(why.to_owned()),
         };
@@ -422,11 +438,15 @@ impl Manager {
         fetched: Result<Fetched, Refused>,
         activation: &Activation,
     ) -> Result<Activated, Refused> {
-        let Fetched { program, bytes } = fetched?;
+        let Fetched {
+            program,
+            bytes,
+            vouched,
+        } = fetched?;
         let with = managed.active.instances();
         let against = Against {
             active: &with,
-            proof: &with_gate(&managed.config.proof, activation.gate),
+            proof: &activation.proof,
             registry: self.guests.registry(),
         };
         let Proven { instances, report } = prove(program, managed.world, &against).await?;
@@ -445,6 +465,7 @@ impl Manager {
                 digest: guest.digest.to_string(),
                 at_ms: SystemClock.now_ms(),
                 by: activation.by,
+                vouched,
                 note: activation.note.clone(),
             };
             Some(hand_over(managed, instances, revision).await?)
@@ -473,7 +494,11 @@ impl Manager {
             refused,
             active: "what is active".to_owned(),
         };
-        let Fetched { program, bytes } = self
+        let Fetched {
+            program,
+            bytes,
+            vouched,
+        } = self
             .guests
             .named(reference, &managed.config.verify)
             .await
@@ -511,6 +536,7 @@ impl Manager {
             shadow,
             program,
             reference: reference.to_string(),
+            vouched,
         });
         self.write_down(managed, "shadow start", &reference.to_string(), "begun");
         Ok(status)
@@ -529,7 +555,9 @@ impl Manager {
     /// # Errors
     /// Where there is none.
     pub fn shadow_stop(&self, name: &str) -> Result<shadow::Status, ManageError> {
-        let (managed, compared) = self.compared(name)?;
+        let managed = self.managed(name)?;
+        let _changing = changing(managed)?;
+        let (_, compared) = self.compared(name)?;
         self.end_shadow(managed);
         let status = compared.shadow.status();
         let outcome = format!("{} calls compared, {} the same", status.compared, status.same);
@@ -542,7 +570,9 @@ impl Manager {
     /// # Errors
     /// Where there is none, or it did not become active now.
     pub async fn promote(self: &Arc<Self>, name: &str, after: Option<u64>) -> Result<Promotion, ManageError> {
-        let (managed, compared) = self.compared(name)?;
+        let managed = self.managed(name)?;
+        let _changing = changing(managed)?;
+        let (_, compared) = self.compared(name)?;
         let mut same = compared.shadow.same_in_a_row();
         let reached = *same.borrow_and_update();
         let Some(after) = after.filter(|after| *after > reached) else {
@@ -552,16 +582,9 @@ impl Manager {
         let manager = Arc::clone(self);
         let name = managed.name;
         let task = tokio::spawn(async move {
-            // The sender goes with the comparison, which ends this task too.
-            if same.wait_for(|same| *same >= after).await.is_err() {
-                return;
-            }
-            let promoted = match manager.managed(name) {
-                Ok(managed) => manager.promote_now(managed, &compared).await,
-                Err(error) => Err(error),
-            };
-            if let Err(error) = promoted {
-                manager.tell_refused(&error);
+            // Whoever ends the comparison ends this task.
+            if same.wait_for(|same| *same >= after).await.is_ok() {
+                manager.promote_reached(name, &compared).await;
             }
         });
         *managed.promotion() = Some(Awaited { after, task });
@@ -571,13 +594,31 @@ impl Manager {
         })
     }
 
+    /// The count was reached: the candidate is promoted when no other change is under way, if it is still compared then.
+    async fn promote_reached(&self, name: &str, compared: &Compared) {
+        let Ok(managed) = self.managed(name) else { return };
+        let _changing = managed.changing.lock().await;
+        let is_current = managed
+            .compared()
+            .as_ref()
+            .is_some_and(|current| Arc::ptr_eq(&current.shadow, &compared.shadow));
+        if !is_current {
+            return;
+        }
+        if let Err(error) = self.promote_now(managed, compared).await {
+            self.tell_refused(&error);
+            // It is not tried again by itself. This ends the task, which has nothing left to do.
+            *managed.promotion() = None;
+        }
+    }
+
+    /// For whoever holds `changing`.
     async fn promote_now(&self, managed: &Managed, compared: &Compared) -> Result<Activated, ManageError> {
-        let _changing = changing(managed)?;
         let status = compared.shadow.status();
         let activation = Activation {
             reference: compared.reference.clone(),
             by: By::Promote,
-            gate: None,
+            proof: managed.config.proof.clone(),
             dry_run: false,
             note: Some(format!(
                 "after {} calls in shadow, {} the same",
@@ -587,6 +628,7 @@ impl Manager {
         let fetched = Fetched {
             program: Arc::clone(&compared.program),
             bytes: None,
+            vouched: compared.vouched.clone(),
         };
         self.activate(managed, Ok(fetched), activation).await
     }
@@ -647,7 +689,7 @@ pub(crate) async fn fall_back(manager: &Arc<Manager>, mut wanted: mpsc::Unbounde
 struct Activation {
     reference: String,
     by: By,
-    gate: Option<Mode>,
+    proof: Proof,
     dry_run: bool,
     note: Option<String>,
 }

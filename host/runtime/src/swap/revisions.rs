@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::config::Verify;
 use crate::run::files;
 
 /// So many revisions are remembered: a file of some tens of KiB, and months of a guest that is swapped each day.
@@ -38,6 +39,9 @@ pub struct Revision {
     pub at_ms: u64,
     /// Why it did.
     pub by: By,
+    /// Who vouched for its bytes: `host` for one that shipped, else the file of the key that signed. Absent: nobody was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vouched: Option<String>,
     /// What else is worth knowing, in one line; absent: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
@@ -71,6 +75,21 @@ impl std::fmt::Display for By {
     }
 }
 
+impl Revision {
+    /// Whether it may be active where these keys are asked for.
+    pub fn is_vouched_for(&self, verify: &Verify) -> bool {
+        let mut keys = verify.keys.iter().map(|key| key.display().to_string());
+        verify.keys.is_empty()
+            || self
+                .vouched
+                .as_ref()
+                .is_some_and(|vouched| vouched == HOST || keys.any(|key| key == *vouched))
+    }
+}
+
+/// Vouches for what ships.
+pub(super) const HOST: &str = "host";
+
 /// What the configuration named when it was last looked at: an edit of it counts as a wish for another version, a
 /// restart does not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,6 +107,10 @@ pub struct Configured {
 struct Document {
     format: u32,
     configured: Option<Configured>,
+    /// What the configuration names and was refused, to be tried again with each start until somebody makes another version
+    /// active.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    refused: Option<Configured>,
     /// Ascending.
     revisions: Vec<Revision>,
 }
@@ -178,6 +201,11 @@ impl Revisions {
         revision.revision = self.next_number();
         let number = revision.revision;
         let mut document = self.document.clone();
+        if revision.by != By::Configuration
+            && let Some(seen) = document.refused.take()
+        {
+            document.configured = Some(seen);
+        }
         document.revisions.push(revision);
         let surplus = document.revisions.len().saturating_sub(REVISIONS_MAX);
         document.revisions.drain(..surplus);
@@ -190,11 +218,27 @@ impl Revisions {
     /// # Errors
     /// Where it can't be written: then nothing changed.
     pub fn configure(&mut self, configured: Configured) -> io::Result<()> {
-        if self.document.configured.as_ref() == Some(&configured) {
+        if self.document.configured.as_ref() == Some(&configured) && self.document.refused.is_none() {
             return Ok(());
         }
         let document = Document {
             configured: Some(configured),
+            refused: None,
+            ..self.document.clone()
+        };
+        self.replace(document)
+    }
+
+    /// Notes that what the configuration names was refused.
+    ///
+    /// # Errors
+    /// Where it can't be written: then nothing changed.
+    pub fn refuse(&mut self, refused: Configured) -> io::Result<()> {
+        if self.document.refused.as_ref() == Some(&refused) {
+            return Ok(());
+        }
+        let document = Document {
+            refused: Some(refused),
             ..self.document.clone()
         };
         self.replace(document)
@@ -222,8 +266,33 @@ mod tests {
             digest: format!("sha256:{version}"),
             at_ms: 7,
             by: By::Swap,
+            vouched: None,
             note: None,
         }
+    }
+
+    #[test]
+    fn what_was_refused_is_tried_again_until_another_version_is_made_active() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut revisions = Revisions::load(dir.path(), "lbaas").unwrap();
+        let configured = |version: &str| Configured {
+            reference: "file:x.wasm".to_owned(),
+            digest: format!("sha256:{version}"),
+        };
+        revisions.configure(configured("1")).unwrap();
+        revisions.refuse(configured("2")).unwrap();
+        assert_eq!(
+            revisions.configured(),
+            Some(&configured("1")),
+            "it still counts as an edit"
+        );
+        revisions.push(revision("3")).unwrap();
+        let again = Revisions::load(dir.path(), "lbaas").unwrap();
+        assert_eq!(
+            again.configured(),
+            Some(&configured("2")),
+            "the operator has decided since"
+        );
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub(crate) async fn begin(
     instances: impl Fn(Arc<Program>) -> Instances,
 ) -> Result<Begun, SetupError> {
     let mut revisions = Revisions::load(wish.state_dir, wish.name).map_err(SetupError::Misused)?;
-    let active = active(guests, wish.name, &revisions);
+    let active = active(guests, wish, &revisions)?;
     let wished = match wished(guests, wish).await {
         Ok(wished) => wished,
         Err(refused) => return wish.without(refused, active, revisions),
@@ -65,7 +65,13 @@ pub(crate) async fn begin(
                     wish.guest.reference,
                     proven.report
                 ),
-                Err(refused) => return Ok(wish.stays(refused, active, revisions)),
+                Err(refused) => {
+                    if write {
+                        let noted = revisions.refuse(configured);
+                        noted.map_err(|error| wish.failed(&error))?;
+                    }
+                    return Ok(wish.stays(refused, active, revisions));
+                }
             }
             Arc::clone(&wished.program)
         }
@@ -89,6 +95,10 @@ pub(crate) async fn begin(
 impl Wish<'_> {
     fn misused(&self, error: &str) -> SetupError {
         SetupError::Misused(format!("[guests.{}]: {error}", self.name))
+    }
+
+    fn failed(&self, error: &dyn std::fmt::Display) -> SetupError {
+        SetupError::Failed(format!("guest `{}`: {error}", self.name))
     }
 
     fn against<'a>(&'a self, guests: &'a Guests, active: &'a Instances) -> Against<'a> {
@@ -132,18 +142,28 @@ impl Wish<'_> {
 }
 
 /// The version that was active last; none: there is none, or it is lost.
-fn active(guests: &Guests, name: &str, revisions: &Revisions) -> Option<Arc<Program>> {
-    let active = revisions.active()?;
+///
+/// # Errors
+/// Where it is there and can't be had now.
+fn active(guests: &Guests, wish: &Wish<'_>, revisions: &Revisions) -> Result<Option<Arc<Program>>, SetupError> {
+    let Some(active) = revisions.active() else {
+        return Ok(None);
+    };
+    let goes_on = |why: &str| {
+        tracing::warn!(
+            "guest `{}`: revision {} {why}: going on with what the configuration names",
+            wish.name,
+            active.revision
+        );
+        Ok(None)
+    };
+    if !active.is_vouched_for(&wish.guest.verify) {
+        return goes_on("is signed by no key of `verify`");
+    }
     match guests.kept(&active.digest) {
-        Ok(program) => Some(program),
-        Err(refused) => {
-            tracing::warn!(
-                "guest `{name}`: revision {} is lost ({}): going on with what the configuration names",
-                active.revision,
-                refused.why
-            );
-            None
-        }
+        Ok(Some(program)) => Ok(Some(program)),
+        Ok(None) => goes_on("is kept no more"),
+        Err(refused) => Err(wish.failed(&refused.why)),
     }
 }
 
@@ -162,7 +182,7 @@ fn write_down(
     revisions: &mut Revisions,
     configured: Configured,
 ) -> Result<(), SetupError> {
-    let failed = |error: std::io::Error| SetupError::Failed(format!("guest `{}`: {error}", wish.name));
+    let failed = |error: std::io::Error| wish.failed(&error);
     if let Some(bytes) = &wished.bytes {
         guests.keep(bytes).map_err(|refused| SetupError::Failed(refused.why))?;
     }
@@ -176,6 +196,7 @@ fn write_down(
             digest,
             at_ms: SystemClock.now_ms(),
             by: By::Configuration,
+            vouched: wished.vouched.clone(),
             note: None,
         };
         revisions.push(revision).map_err(failed)?;
