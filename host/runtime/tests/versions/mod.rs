@@ -92,7 +92,6 @@ impl Active {
             instances: Instances {
                 engine: ENGINE.clone(),
                 name: NAME,
-                recorded: Arc::new(|_| None),
                 program: Arc::clone(program),
                 recorded: Arc::new(|_| None),
                 settings,
