@@ -142,10 +142,8 @@ impl Ground {
             &instances,
         )
         .await?;
-        let mut instances = instances(begun.program);
-        instances.initial = initial_state(&instances).await?;
         Ok(Version {
-            instances,
+            instances: begun.instances,
             revisions: begun.revisions,
             problem: begun.problem,
         })

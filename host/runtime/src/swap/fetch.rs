@@ -8,7 +8,7 @@ use trueup_engine::Engine;
 use super::proof::{Refused, Step, refused};
 use crate::config::{GuestRef, Verify};
 use crate::guests::Program;
-use crate::registry::{Reference, Registry, Store};
+use crate::registry::{NoGuest, Reference, Registry, Store};
 
 /// A guest that was got.
 pub(crate) struct Fetched {
@@ -35,6 +35,12 @@ impl Guests {
             store,
             loaded: Arc::default(),
         }
+    }
+
+    /// # Errors
+    /// Where the lock file beside the configuration can't be read.
+    pub(crate) fn check_lock(&self) -> Result<(), NoGuest> {
+        self.registry.check_lock()
     }
 
     pub(crate) fn registry(&self) -> &Registry {

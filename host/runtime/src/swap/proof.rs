@@ -215,6 +215,23 @@ fn gate(proof: &Proof) -> Result<Gate, String> {
     })
 }
 
+/// Whether what only swaps need is there: found wrong at a start, it is not found wrong at the first swap.
+///
+/// # Errors
+/// One line: which key of the guest's section names what can't be used.
+pub(crate) fn check_files(proof: &Proof) -> Result<(), String> {
+    if let Some(file) = &proof.accepted_differences {
+        gate::read_accepted(file).map_err(|error| format!("accepted_differences: {error}"))?;
+    }
+    match &proof.self_test {
+        Some(folder) if !folder.exists() => Err(format!(
+            "self_test: {}: there is no such folder of scenarios",
+            folder.display()
+        )),
+        _ => Ok(()),
+    }
+}
+
 async fn self_test(instances: &Instances, folder: &Path, against: &Against<'_>) -> Result<usize, Refused> {
     let failed = |why: String| Refused {
         step: Step::SelfTest,

@@ -5,15 +5,17 @@ use std::sync::Arc;
 use trueup_capabilities::clock::{Clock as _, SystemClock};
 
 use super::fetch::Guests;
-use super::proof::{Against, of_world, prove};
+use super::proof::{Against, check_files, of_world, prove};
 use super::revisions::{By, Configured, Revision, Revisions};
-use crate::config::Guest;
+use crate::config::{Guest, OnFailure};
 use crate::guests::Program;
+use crate::run::setup::initial_state;
 use crate::run::{Instances, SetupError};
 
 /// A guest to begin with.
 pub(crate) struct Begun {
-    pub(crate) program: Arc<Program>,
+    /// It has accepted its settings.
+    pub(crate) instances: Instances,
     pub(crate) revisions: Revisions,
     /// What the configuration wishes for did not become active: why.
     pub(crate) problem: Option<String>,
@@ -32,13 +34,31 @@ pub(crate) async fn begin(
     write: bool,
     instances: impl Fn(Arc<Program>) -> Instances,
 ) -> Result<Begun, SetupError> {
-    let misused = |error: String| SetupError::Misused(format!("[guests.{name}]: {error}"));
+    let misused = |error: String| SetupError::Misused(format!("{}: [guests.{name}]: {error}", guest.place));
+    guests.check_lock().map_err(|error| SetupError::Misused(error.0))?;
+    check_files(&guest.proof).map_err(misused)?;
     let mut revisions = Revisions::load(state_dir, name).map_err(SetupError::Misused)?;
     let wished = guests
         .named(&guest.reference, &guest.verify)
         .await
         .map_err(|refused| misused(refused.why))?;
     of_world(&wished.program, world).map_err(|refused| misused(refused.why))?;
+    if let OnFailure::FallBack(reference) = &guest.failure.on_failure {
+        // The moment it is needed is no moment to find out that it is not there.
+        let fall_back = guests.named(reference, &guest.verify).await;
+        fall_back
+            .and_then(|fall_back| of_world(&fall_back.program, world))
+            .map_err(|refused| misused(format!("fall_back: {}", refused.why)))?;
+    }
+    let accepts = async |program: Arc<Program>| {
+        let mut with = instances(program);
+        let initial = initial_state(&with).await;
+        with.initial = initial.map_err(|error| match error {
+            SetupError::Misused(error) => misused(error),
+            failed @ SetupError::Failed(_) => failed,
+        })?;
+        Ok::<_, SetupError>(with)
+    };
     let configured = Configured {
         reference: guest.reference.to_string(),
         digest: wished.program.guest.digest.to_string(),
@@ -81,7 +101,7 @@ pub(crate) async fn begin(
                         guest.reference, active.guest.name, active.guest.version
                     );
                     return Ok(Begun {
-                        program: active,
+                        instances: accepts(active).await?,
                         revisions,
                         problem: Some(problem),
                     });
@@ -90,13 +110,15 @@ pub(crate) async fn begin(
         }
         None => (wished.program.clone(), None, true),
     };
+    // Before anything is written: a version that does not accept its settings never was active.
+    let instances = accepts(program).await?;
     if write {
         let failed = |error: std::io::Error| SetupError::Failed(format!("guest `{name}`: {error}"));
         if let Some(bytes) = &wished.bytes {
             guests.keep(bytes).map_err(|refused| SetupError::Failed(refused.why))?;
         }
         if pushed {
-            let guest = &program.guest;
+            let guest = &instances.program.guest;
             let revision = Revision {
                 revision: 0,
                 reference: configured.reference.clone(),
@@ -112,7 +134,7 @@ pub(crate) async fn begin(
         revisions.configure(configured).map_err(failed)?;
     }
     Ok(Begun {
-        program,
+        instances,
         revisions,
         problem,
     })
