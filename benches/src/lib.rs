@@ -1,6 +1,6 @@
 //! Benchmarks: what trueup costs, as ratios measured in one run.
 //!
-//! Here is what is measured, and how; `benches/ratios.rs` and `benches/pods.rs` print the README's tables,
+//! Here is what is measured, and how; `benches/ratios.rs`, `benches/pods.rs` and `benches/versions.rs` print the README's tables,
 //! `benches/figures.rs` the single figures with their spread.
 //!
 //! ```text
@@ -8,6 +8,7 @@
 //!                                            probe (the boundary alone)
 //!                                            http (against an Engine with latency)
 //! pods (addresses, guest, host, store), plugin (processes) -> pods
+//! swaps (a host under load), stage -> versions
 //! ```
 #![forbid(unsafe_code)]
 
@@ -18,3 +19,4 @@ pub mod pods;
 pub mod probe;
 pub mod service;
 pub mod stage;
+pub mod swaps;

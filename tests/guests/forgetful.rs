@@ -1,19 +1,20 @@
 //! Builds a guest lbaas that decides worse than the one that ships, for tests that compare versions: no binary holds it.
+//!
+//! Stands beside `misbehaving.rs`: whoever has this as a module has that one too, as `misbehaving`.
 
 use std::path::{Path, PathBuf};
 
-#[path = "../../host/guests-builtin/build/guests.rs"]
-pub(crate) mod guests;
+use super::misbehaving::guests;
 
-/// The guest lbaas that forgets the last port of every service that it reconciles, and is the shipped version 1 in all else.
-/// It calls itself `lbaas@forgetful`.
+/// The guest lbaas that forgets the last port of every service that it reconciles, and is version 1 in all else. It
+/// calls itself `lbaas@forgetful`.
 pub(crate) fn built() -> Vec<u8> {
-    let shipped = guests::SOURCES.iter().find(|source| source.name == "lbaas");
-    let shipped = shipped.expect("the guest lbaas ships");
     build(&guests::Source {
+        name: "lbaas",
         version: "forgetful",
+        package: "trueup-guest-lbaas",
         features: &["forgets-a-port"],
-        ..*shipped
+        world: "trueup:lbaas/lbaas-reconciler@0.1.0",
     })
 }
 

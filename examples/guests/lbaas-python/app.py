@@ -40,7 +40,8 @@ class Lifecycle(exports.Lifecycle):
             raise Err(str(error)) from None
 
     def snapshot(self):
-        return '{"format":1,"guest":"lbaas-python"}'
+        # As `lbaas@1` writes it: an operator may change from one to the other and back.
+        return '{"format":1,"guest":"lbaas","version":1}'
 
     def restore(self, snapshot):
         found = json.loads(snapshot)

@@ -49,7 +49,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             cache_dir: None,
-            instances_max: 1_000,
+            instances_max: 3_000,
             memory_bytes_max: 1 << 32,
         }
     }
@@ -147,9 +147,10 @@ fn config(pool: Option<&Options>) -> wasmtime::Config {
             // Counted, not reserved: neither of the two costs anything until it is used.
             .total_core_instances(options.instances_max.saturating_mul(CORE_INSTANCES_MAX))
             .max_core_instances_per_component(CORE_INSTANCES_MAX)
-            // A guest of one module has one memory and, with its shim, two tables; one in Python has no more.
-            .total_memories(options.instances_max.saturating_mul(2))
-            .total_tables(options.instances_max.saturating_mul(4))
+            // A guest of one module has one memory and, with its shim, two tables; one in Python has no more. 4 GiB of
+            // address space each: a process has 128 TiB, and may have several engines.
+            .total_memories(options.instances_max)
+            .total_tables(options.instances_max.saturating_mul(2))
             .total_stacks(options.instances_max)
             .max_memory_size(options.memory_bytes_max)
             .table_elements(100_000)

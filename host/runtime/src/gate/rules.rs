@@ -165,7 +165,7 @@ mod tests {
             &WHOLE.replace("\"leastconn\"", "1979-05-27"),
             Err("5: a date is no JSON value"),
         );
-        check("[[accept]\n", Err("1: unclosed array table, expected `]]`"));
+        check("[[accept]\n", Err("1: unclosed array table, expected `]`"));
     }
 
     #[test]

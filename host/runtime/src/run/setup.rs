@@ -30,7 +30,7 @@ use crate::config::{CheckpointAt, Config, Guest, Ipam, Lbaas, LbaasBackend, Lbaa
 use crate::guests::{ipam, lbaas};
 use crate::instance::{Instance, Start};
 use crate::registry::{Registry, Store as GuestStore};
-use crate::swap::{self, Guests, Revisions};
+use crate::swap::{self, Guests, Revisions, Wish};
 
 /// Why nothing could be begun: one line.
 #[derive(Debug, thiserror::Error)]
@@ -133,15 +133,13 @@ impl Ground {
             journal: config.journal.options,
             files: self.files.clone(),
         };
-        let begun = swap::begin(
-            &self.guests,
-            (name, world),
+        let wish = Wish {
+            name,
+            world,
             guest,
-            &config.state_dir,
-            self.writes,
-            &instances,
-        )
-        .await?;
+            state_dir: &config.state_dir,
+        };
+        let begun = swap::begin(&self.guests, &wish, self.writes, &instances).await?;
         Ok(Version {
             instances: begun.instances,
             revisions: begun.revisions,

@@ -115,9 +115,12 @@ mod tests {
     const RESULT: &str = r#"{"n":3,"result":1}"#;
     const TRAP: &str = r#"{"n":3,"trap":"x"}"#;
 
-    /// Each job as its beginning's snapshot, the number of what that asked, the number of the call's entries, and whether it ends the instance.
+    /// A job as its beginning's snapshot, the number of what that asked, the number of the call's entries, and whether it
+    /// ends the instance.
+    type Told<'a> = (Option<&'a str>, usize, usize, bool);
+
     #[track_caller]
-    fn check(state: Option<&str>, lines: &[&str], expected: Option<&[(Option<&str>, usize, usize, bool)]>) {
+    fn check(state: Option<&str>, lines: &[&str], expected: Option<&[Told<'_>]>) {
         let jobs = split(Observed {
             key: "k".into(),
             state: state.map(str::to_owned),
@@ -138,9 +141,7 @@ mod tests {
             jobs.iter().map(one).collect::<Vec<_>>()
         });
         let expected = expected.map(|jobs| {
-            let owned = |(snapshot, start, call, ends): &(Option<&str>, usize, usize, bool)| {
-                (snapshot.map(str::to_owned), *start, *call, *ends)
-            };
+            let owned = |(snapshot, start, call, ends): &Told<'_>| (snapshot.map(str::to_owned), *start, *call, *ends);
             jobs.iter().map(owned).collect::<Vec<_>>()
         });
         assert_eq!(told, expected);

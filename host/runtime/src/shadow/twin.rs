@@ -1,7 +1,8 @@
 //! The candidate's instance of one key, and what it is compared by.
 //!
 //! It holds the last known state of the active instance and the calls since: from these the active instance's state can be
-//! had at any time, and a recording of a difference is made of them.
+//! had at any time, and a recording of a difference is made of them. The instance lives from call to call: to begin one for each
+//! call takes five times as long (0.8 ms against 0.17 ms for a service of two ports, unoptimised, on two cores).
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! The candidate's thread: takes calls from the queue, has the candidate make them, and keeps the books.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -231,10 +231,16 @@ impl Worker {
         if self.twins.len() <= KEYS_MAX {
             return;
         }
-        let longest_unused = self.twins.iter().min_by_key(|(_, (turn, _))| *turn);
+        let mut book = self.shared.book();
+        let waiting: BTreeSet<&str> = book.queue.iter().map(|job| job.key.as_str()).collect();
+        // Rather one that nobody waits for: without its state, what waits could not be compared.
+        let longest_unused = self
+            .twins
+            .iter()
+            .min_by_key(|(key, (turn, _))| (waiting.contains(key.as_str()), *turn));
         if let Some(key) = longest_unused.map(|(key, _)| key.clone()) {
             self.twins.remove(&key);
-            self.shared.book().forget(&key);
+            book.forget(&key);
         }
     }
 }

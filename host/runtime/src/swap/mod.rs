@@ -19,4 +19,4 @@ pub use self::revisions::{By, Configured, REVISIONS_MAX, Revision, Revisions};
 
 pub(crate) use self::fetch::Guests;
 pub(crate) use self::manager::{FallBack, Managed, fall_back};
-pub(crate) use self::start::begin;
+pub(crate) use self::start::{Wish, begin};

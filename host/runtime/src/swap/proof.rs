@@ -7,7 +7,6 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -130,9 +129,7 @@ pub(crate) async fn prove(program: Arc<Program>, world: &str, against: &Against<
     let initial = initial_state(&instances).await;
     instances.initial = initial.map_err(|error| refused(Step::Settings)(error.into()))?;
     let mut report = Report::default();
-    if let Some(folder) = &proof.self_test {
-        report.self_test = Some(self_test(&instances, folder, against).await?);
-    }
+    report.self_test = self_test(&instances, against).await?;
     let gate = gate(proof).map_err(|why| Refused { step: Step::Gate, why })?;
     let verdict = gate::prove(
         &instances.engine,
@@ -202,7 +199,11 @@ fn capability_of(import: &str) -> Option<&str> {
         .find(|capability| *capability == package)
 }
 
-fn gate(proof: &Proof) -> Result<Gate, String> {
+/// What a swap is held against, as the configuration has it.
+///
+/// # Errors
+/// One line: why the file of accepted differences can't be used.
+pub(super) fn gate(proof: &Proof) -> Result<Gate, String> {
     let accepted = match &proof.accepted_differences {
         Some(file) => Arc::new(gate::read_accepted(file)?),
         None => Arc::default(),
@@ -215,31 +216,21 @@ fn gate(proof: &Proof) -> Result<Gate, String> {
     })
 }
 
-/// Whether what only swaps need is there: found wrong at a start, it is not found wrong at the first swap.
+/// How many scenarios of the self-test a version passes; none: the configuration names none.
 ///
 /// # Errors
-/// One line: which key of the guest's section names what can't be used.
-pub(crate) fn check_files(proof: &Proof) -> Result<(), String> {
-    if let Some(file) = &proof.accepted_differences {
-        gate::read_accepted(file).map_err(|error| format!("accepted_differences: {error}"))?;
-    }
-    match &proof.self_test {
-        Some(folder) if !folder.exists() => Err(format!(
-            "self_test: {}: there is no such folder of scenarios",
-            folder.display()
-        )),
-        _ => Ok(()),
-    }
-}
-
-async fn self_test(instances: &Instances, folder: &Path, against: &Against<'_>) -> Result<usize, Refused> {
+/// The first that it does not pass.
+pub(crate) async fn self_test(instances: &Instances, against: &Against<'_>) -> Result<Option<usize>, Refused> {
+    let Some(folder) = &against.proof.self_test else {
+        return Ok(None);
+    };
     let failed = |why: String| Refused {
         step: Step::SelfTest,
         why,
     };
     let stage = scenario::Guests::new(instances.engine.clone(), against.registry.clone(), BTreeMap::new());
     let stage = stage.with(instances.name, Arc::clone(&instances.program));
-    let summary = scenario::run_all(Arc::new(stage), &[folder.to_owned()], |_| ()).await;
+    let summary = scenario::run_all(Arc::new(stage), std::slice::from_ref(folder), |_| ()).await;
     if let Some(error) = summary.errors.first() {
         return Err(failed(error.clone()));
     }
@@ -249,7 +240,7 @@ async fn self_test(instances: &Instances, folder: &Path, against: &Against<'_>) 
     if summary.passed == 0 {
         return Err(failed(format!("{}: holds no scenario", folder.display())));
     }
-    Ok(summary.passed)
+    Ok(Some(summary.passed))
 }
 
 /// The gate with another mode than the configuration's.

@@ -1,14 +1,16 @@
 //! Which version a start comes back with: what was active, unless the configuration was edited since.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use trueup_capabilities::clock::{Clock as _, SystemClock};
 
-use super::fetch::Guests;
-use super::proof::{Against, check_files, of_world, prove};
+use super::fetch::{Fetched, Guests};
+use super::proof::{Against, Refused, Step, gate, of_world, prove, self_test};
 use super::revisions::{By, Configured, Revision, Revisions};
 use crate::config::{Guest, OnFailure};
 use crate::guests::Program;
+use crate::registry::{NoGuest, NotLoaded};
 use crate::run::setup::initial_state;
 use crate::run::{Instances, SetupError};
 
@@ -21,121 +23,241 @@ pub(crate) struct Begun {
     pub(crate) problem: Option<String>,
 }
 
+/// A guest of the configuration that a start is about.
+pub(crate) struct Wish<'a> {
+    /// As in `[guests.NAME]`.
+    pub(crate) name: &'static str,
+    /// The world that it must be of.
+    pub(crate) world: &'static str,
+    pub(crate) guest: &'a Guest,
+    pub(crate) state_dir: &'a Path,
+}
+
 /// Finds out which version decides, and writes it down where `write` says so: a plan changes nothing. `instances` makes
 /// what a version is run with, from its program.
 ///
 /// # Errors
-/// Where what the configuration names can't be had at all, is of another world, or there is no version that could decide.
+/// Where there is no version that could decide; where the configuration was edited to name what can't be had, or is of
+/// another world. Then nothing is written: what never was active is no revision.
 pub(crate) async fn begin(
     guests: &Guests,
-    (name, world): (&'static str, &str),
-    guest: &Guest,
-    state_dir: &std::path::Path,
+    wish: &Wish<'_>,
     write: bool,
     instances: impl Fn(Arc<Program>) -> Instances,
 ) -> Result<Begun, SetupError> {
-    let misused = |error: String| SetupError::Misused(format!("{}: [guests.{name}]: {error}", guest.place));
-    guests.check_lock().map_err(|error| SetupError::Misused(error.0))?;
-    check_files(&guest.proof).map_err(misused)?;
-    let mut revisions = Revisions::load(state_dir, name).map_err(SetupError::Misused)?;
-    let wished = guests
-        .named(&guest.reference, &guest.verify)
-        .await
-        .map_err(|refused| misused(refused.why))?;
-    of_world(&wished.program, world).map_err(|refused| misused(refused.why))?;
-    if let OnFailure::FallBack(reference) = &guest.failure.on_failure {
-        // The moment it is needed is no moment to find out that it is not there.
-        let fall_back = guests.named(reference, &guest.verify).await;
-        fall_back
-            .and_then(|fall_back| of_world(&fall_back.program, world))
-            .map_err(|refused| misused(format!("fall_back: {}", refused.why)))?;
+    let mut revisions = Revisions::load(wish.state_dir, wish.name).map_err(SetupError::Misused)?;
+    let active = active(guests, wish.name, &revisions);
+    if let Err(error) = reserves(guests, wish).await {
+        // Who starts for the first time mends it now; what decided until now goes on all the same.
+        if active.is_none() {
+            return Err(error);
+        }
+        tracing::warn!("{error}");
     }
-    let accepts = async |program: Arc<Program>| {
-        let mut with = instances(program);
-        let initial = initial_state(&with).await;
-        with.initial = initial.map_err(|error| match error {
-            SetupError::Misused(error) => misused(error),
-            failed @ SetupError::Failed(_) => failed,
-        })?;
-        Ok::<_, SetupError>(with)
+    let wished = match wished(guests, wish).await {
+        Ok(wished) => wished,
+        Err(error) => {
+            let (active, problem) = wish.without(error, active, &revisions)?;
+            return Ok(Begun {
+                instances: wish.accepted(instances(active)).await?,
+                revisions,
+                problem: Some(problem),
+            });
+        }
     };
     let configured = Configured {
-        reference: guest.reference.to_string(),
+        reference: wish.guest.reference.to_string(),
         digest: wished.program.guest.digest.to_string(),
     };
     let is_edited = revisions.configured() != Some(&configured);
-    let active = match revisions.active() {
-        Some(active) if active.digest == configured.digest => Some(Arc::clone(&wished.program)),
-        Some(active) => match guests.kept(&active.digest) {
-            Ok(program) => Some(program),
-            Err(refused) => {
-                tracing::warn!(
-                    "guest `{name}`: revision {} is lost ({}): going on with what the configuration names",
-                    active.revision,
-                    refused.why
-                );
-                None
-            }
-        },
-        None => None,
-    };
-    let (program, problem, pushed) = match active {
-        Some(active) if !is_edited => (active, None, false),
-        Some(active) if active.guest.digest == wished.program.guest.digest => (active, None, false),
+    let program = match active {
+        Some(active) if !is_edited || active.guest.digest == wished.program.guest.digest => active,
         Some(active) => {
             let with = instances(Arc::clone(&active));
-            let against = Against {
-                active: &with,
-                proof: &guest.proof,
-                registry: guests.registry(),
-            };
-            match prove(Arc::clone(&wished.program), world, &against).await {
-                Ok(proven) => {
-                    tracing::info!("guest `{name}`: {} passed: {}", guest.reference, proven.report);
-                    (wished.program.clone(), None, true)
-                }
+            let proven = prove(Arc::clone(&wished.program), wish.world, &wish.against(guests, &with)).await;
+            match proven {
+                Ok(proven) => tracing::info!(
+                    "guest `{}`: {} passed: {}",
+                    wish.name,
+                    wish.guest.reference,
+                    proven.report
+                ),
                 Err(refused) => {
-                    let number = revisions.active().map_or(0, |active| active.revision);
-                    let problem = format!(
-                        "guest `{name}`: {} is {refused}; revision {number} (`{}@{}`) stays active",
-                        guest.reference, active.guest.name, active.guest.version
-                    );
                     return Ok(Begun {
-                        instances: accepts(active).await?,
+                        instances: wish.accepted(instances(Arc::clone(&active))).await?,
+                        problem: Some(wish.stays(&refused.to_string(), &active, &revisions)),
                         revisions,
-                        problem: Some(problem),
                     });
                 }
             }
+            Arc::clone(&wished.program)
         }
-        None => (wished.program.clone(), None, true),
+        None => {
+            let with = instances(Arc::clone(&wished.program));
+            let tested = self_test(&with, &wish.against(guests, &with)).await;
+            tested.map_err(|refused| wish.misused(&refused.to_string()))?;
+            Arc::clone(&wished.program)
+        }
     };
-    // Before anything is written: a version that does not accept its settings never was active.
-    let instances = accepts(program).await?;
+    let instances = wish.accepted(instances(program)).await?;
     if write {
-        let failed = |error: std::io::Error| SetupError::Failed(format!("guest `{name}`: {error}"));
-        if let Some(bytes) = &wished.bytes {
-            guests.keep(bytes).map_err(|refused| SetupError::Failed(refused.why))?;
-        }
-        if pushed {
-            let guest = &instances.program.guest;
-            let revision = Revision {
-                revision: 0,
-                reference: configured.reference.clone(),
-                name: guest.name.clone(),
-                version: guest.version.clone(),
-                digest: guest.digest.to_string(),
-                at_ms: SystemClock.now_ms(),
-                by: By::Configuration,
-                note: None,
-            };
-            revisions.push(revision).map_err(failed)?;
-        }
-        revisions.configure(configured).map_err(failed)?;
+        write_down(guests, wish, &wished, &instances.program, &mut revisions, configured)?;
     }
     Ok(Begun {
         instances,
         revisions,
-        problem,
+        problem: None,
     })
+}
+
+impl Wish<'_> {
+    fn misused(&self, error: &str) -> SetupError {
+        SetupError::Misused(self.placed(error))
+    }
+
+    /// With the section that it is about.
+    fn placed(&self, error: &str) -> String {
+        format!("{}: [guests.{}]: {error}", self.guest.place, self.name)
+    }
+
+    /// The same instances, once the guest has accepted its settings.
+    async fn accepted(&self, mut instances: Instances) -> Result<Instances, SetupError> {
+        let initial = initial_state(&instances).await;
+        instances.initial = initial.map_err(|error| match error {
+            SetupError::Misused(error) => self.misused(&error),
+            failed @ SetupError::Failed(_) => failed,
+        })?;
+        Ok(instances)
+    }
+
+    fn against<'a>(&'a self, guests: &'a Guests, active: &'a Instances) -> Against<'a> {
+        Against {
+            active,
+            proof: &self.guest.proof,
+            registry: guests.registry(),
+        }
+    }
+
+    /// What the configuration names can't be had. Where nobody edited it since it could, that is no reason not to go on with
+    /// what was active; where somebody did, he wants to know.
+    fn without(
+        &self,
+        error: NotWished,
+        active: Option<Arc<Program>>,
+        revisions: &Revisions,
+    ) -> Result<(Arc<Program>, String), SetupError> {
+        let reference = self.guest.reference.to_string();
+        let is_as_before = revisions
+            .configured()
+            .is_some_and(|before| before.reference == reference);
+        match active {
+            Some(active) if is_as_before => {
+                let problem = self.stays(&error.refused().to_string(), &active, revisions);
+                Ok((active, problem))
+            }
+            _ => Err(match error {
+                NotWished::Lock(NoGuest(why)) => SetupError::Misused(why),
+                NotWished::Away(why) => SetupError::Failed(self.placed(&why)),
+                NotWished::Refused(refused) => self.misused(&refused.why),
+            }),
+        }
+    }
+
+    fn stays(&self, refused: &str, active: &Program, revisions: &Revisions) -> String {
+        let number = revisions.active().map_or(0, |active| active.revision);
+        format!(
+            "guest `{}`: {} is {refused}; revision {number} (`{}@{}`) stays active",
+            self.name, self.guest.reference, active.guest.name, active.guest.version
+        )
+    }
+}
+
+/// The version that was active last; none: there is none, or it is lost.
+fn active(guests: &Guests, name: &str, revisions: &Revisions) -> Option<Arc<Program>> {
+    let active = revisions.active()?;
+    match guests.kept(&active.digest) {
+        Ok(program) => Some(program),
+        Err(refused) => {
+            tracing::warn!(
+                "guest `{name}`: revision {} is lost ({}): going on with what the configuration names",
+                active.revision,
+                refused.why
+            );
+            None
+        }
+    }
+}
+
+/// Why there is not what the configuration names.
+enum NotWished {
+    /// The lock file can't be read. It names its own place.
+    Lock(NoGuest),
+    /// Its registry did not answer.
+    Away(String),
+    /// It can't be had, or is of another world.
+    Refused(Refused),
+}
+
+impl NotWished {
+    fn refused(self) -> Refused {
+        let step = Step::Load;
+        match self {
+            Self::Lock(NoGuest(why)) | Self::Away(why) => Refused { step, why },
+            Self::Refused(refused) => refused,
+        }
+    }
+}
+
+async fn wished(guests: &Guests, wish: &Wish<'_>) -> Result<Fetched, NotWished> {
+    guests.check_lock().map_err(NotWished::Lock)?;
+    let loaded = guests.load(&wish.guest.reference, &wish.guest.verify).await;
+    let wished = loaded.map_err(|error| match error {
+        NotLoaded::Failed(why) => NotWished::Away(why),
+        NotLoaded::NoGuest(NoGuest(why)) => NotWished::Refused(Refused { step: Step::Load, why }),
+    })?;
+    of_world(&wished.program, wish.world).map_err(NotWished::Refused)?;
+    Ok(wished)
+}
+
+/// Whether what only a swap or a failure needs is there: the moment it is needed is no moment to find out that it is not.
+async fn reserves(guests: &Guests, wish: &Wish<'_>) -> Result<(), SetupError> {
+    gate(&wish.guest.proof).map_err(|error| wish.misused(&format!("accepted_differences: {error}")))?;
+    // What is wrong with the lock file is said where the guest itself is loaded.
+    if let (OnFailure::FallBack(reference), Ok(())) = (&wish.guest.failure.on_failure, guests.check_lock()) {
+        let fall_back = guests.named(reference, &wish.guest.verify).await;
+        fall_back
+            .and_then(|fall_back| of_world(&fall_back.program, wish.world))
+            .map_err(|refused| wish.misused(&format!("fall_back: {}", refused.why)))?;
+    }
+    Ok(())
+}
+
+/// The bytes first: what a revision names is there.
+fn write_down(
+    guests: &Guests,
+    wish: &Wish<'_>,
+    wished: &Fetched,
+    program: &Program,
+    revisions: &mut Revisions,
+    configured: Configured,
+) -> Result<(), SetupError> {
+    let failed = |error: std::io::Error| SetupError::Failed(format!("guest `{}`: {error}", wish.name));
+    if let Some(bytes) = &wished.bytes {
+        guests.keep(bytes).map_err(|refused| SetupError::Failed(refused.why))?;
+    }
+    let digest = program.guest.digest.to_string();
+    if revisions.active().is_none_or(|active| active.digest != digest) {
+        let revision = Revision {
+            revision: 0,
+            reference: configured.reference.clone(),
+            name: program.guest.name.clone(),
+            version: program.guest.version.clone(),
+            digest,
+            at_ms: SystemClock.now_ms(),
+            by: By::Configuration,
+            note: None,
+        };
+        revisions.push(revision).map_err(failed)?;
+    }
+    revisions.configure(configured).map_err(failed)
 }

@@ -50,10 +50,19 @@ pub(crate) static COUNTING: LazyLock<Arc<Program>> =
 pub(crate) static COUNTING_2: LazyLock<Arc<Program>> =
     LazyLock::new(|| program(&misbehaving::built("2", misbehaving::guests::build)));
 
-fn shipped(name: &str, version: &str) -> Vec<u8> {
-    let mut sources = forgetful::guests::SOURCES.iter();
-    let source = sources.find(|source| (source.name, source.version) == (name, version));
-    forgetful::build(source.unwrap())
+/// A guest as it ships.
+fn shipped(name: &'static str, version: &'static str) -> Vec<u8> {
+    let (package, world) = match name {
+        "ipam" => ("trueup-guest-ipam", "trueup:ipam/ipam-datastore@0.1.0"),
+        _ => ("trueup-guest-lbaas", "trueup:lbaas/lbaas-reconciler@0.1.0"),
+    };
+    forgetful::build(&misbehaving::guests::Source {
+        name,
+        version,
+        package,
+        features: if version == "2" { &["version-2"] } else { &[] },
+        world,
+    })
 }
 
 fn program(bytes: &[u8]) -> Arc<Program> {
@@ -83,6 +92,7 @@ impl Active {
             instances: Instances {
                 engine: ENGINE.clone(),
                 name: NAME,
+                recorded: Arc::new(|_| None),
                 program: Arc::clone(program),
                 settings,
                 grants: Grants::everything(),

@@ -4,13 +4,13 @@ mod history;
 mod host;
 mod inspect;
 mod list;
+mod lock;
+mod pull;
+mod push;
 mod rollback;
 mod shadow;
 mod status;
 mod swap;
-mod lock;
-mod pull;
-mod push;
 mod verify;
 
 use std::path::PathBuf;

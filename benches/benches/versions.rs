@@ -1,0 +1,98 @@
+//! Prints the README's table of what versions cost: `cargo bench -p trueup-benches --bench versions`.
+//!
+//! Without `--bench`, as `cargo test` runs it, everything is done once and small: that it works is all that is seen then.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use trueup_benches::measure::{digits, show};
+use trueup_benches::service::{Listed, Size};
+use trueup_benches::stage::{self, Stage};
+use trueup_benches::swaps::{Load, Seen, swap_under_load};
+
+/// What every instance is asked once.
+const SMALL: Size = Size { ports: 1, servers: 3 };
+
+fn main() -> anyhow::Result<()> {
+    let is_bench = std::env::args().any(|arg| arg == "--bench");
+    if !is_bench {
+        println!("A trial, to see that it works; these numbers mean nothing.\n");
+    }
+    println!("| what | absolute | goal |");
+    println!("|---|---|---|");
+    instances(if is_bench { 2_000 } else { 20 })?;
+    swaps(if is_bench {
+        Load {
+            services: 200,
+            changes_per_second: 200,
+            swaps: 20,
+            between: Duration::from_millis(500),
+        }
+    } else {
+        Load {
+            services: 5,
+            changes_per_second: 50,
+            swaps: 2,
+            between: Duration::from_millis(50),
+        }
+    })
+}
+
+/// Memory and time of many instances in one host, after one small check each.
+fn instances(count: u32) -> anyhow::Result<()> {
+    let stage = Stage::new()?;
+    let engine = stage.runtime.block_on(SMALL.filled())?;
+    let list = stage.runtime.block_on(Listed::of(&engine))?;
+    let args = SMALL.args()?;
+    let start = async || {
+        let mut instance = stage.instance(list.clone()).await?;
+        stage::check(&mut instance, &args).await?;
+        anyhow::Ok(instance)
+    };
+    // What the first instance brings about once is not counted for each.
+    drop(stage.runtime.block_on(start())?);
+    let without = pss_kib()?;
+    let begun = Instant::now();
+    let mut instances = Vec::new();
+    for _ in 0..count {
+        instances.push(stage.runtime.block_on(start())?);
+    }
+    let took = begun.elapsed();
+    let with = pss_kib()?;
+    let each = f64::from(u32::try_from(with.saturating_sub(without))?) / f64::from(count);
+    println!(
+        "| {count} instances of `lbaas` in one host, each after one small check: memory (Pss) of each | {} KiB | 300 KiB |",
+        digits(each)
+    );
+    println!(
+        "| — starting and asking them one after another | {} each, {} in all | |",
+        show(took / count),
+        show(took)
+    );
+    drop(instances);
+    Ok(())
+}
+
+/// The proportional set size of this process, in KiB (proc(5), `smaps_rollup`).
+fn pss_kib() -> anyhow::Result<u64> {
+    let rollup = std::fs::read_to_string("/proc/self/smaps_rollup")?;
+    let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"));
+    let number = line.and_then(|line| line.split_whitespace().next());
+    Ok(number.context("/proc/self/smaps_rollup has no Pss")?.parse()?)
+}
+
+fn swaps(load: Load) -> anyhow::Result<()> {
+    let Seen {
+        calls,
+        pause_at_swaps,
+        pause_otherwise,
+    } = swap_under_load(load)?;
+    println!(
+        "| {} swaps under {} changes a second ({calls} calls): the longest time in which no call began, near a swap | {} | 50 ms |",
+        load.swaps,
+        load.changes_per_second,
+        show(pause_at_swaps)
+    );
+    println!("| — the same away from swaps | {} | |", show(pause_otherwise));
+    Ok(())
+}

@@ -1,0 +1,213 @@
+//! A whole host whose guest is swapped while Services change: what a swap costs those that wait.
+//!
+//! The pause is read from the recordings: when calls began, whatever instance they were of. A change makes so much work
+//! that there is always a key that could run; what is seen away from swaps says how true that is.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use trueup_journal::{Event, Segment, segment_files};
+use trueup_runtime::config::Config;
+use trueup_runtime::control::{Client, Swap};
+use trueup_runtime::registry::{Builtin, Registry};
+use trueup_runtime::run;
+use trueup_runtime::swap::Activated;
+
+/// How much is done.
+#[derive(Debug, Clone, Copy)]
+pub struct Load {
+    /// Services that change in turn.
+    pub services: usize,
+    /// Changes a second, of all of them together.
+    pub changes_per_second: u32,
+    /// Swaps between `lbaas@1` and `lbaas@2`.
+    pub swaps: usize,
+    /// Between two swaps.
+    pub between: Duration,
+}
+
+/// What was seen.
+#[derive(Debug, Clone, Copy)]
+pub struct Seen {
+    /// Calls of all instances.
+    pub calls: usize,
+    /// The longest time in which no call began, in a window around a swap.
+    pub pause_at_swaps: Duration,
+    /// The same, away from swaps.
+    pub pause_otherwise: Duration,
+}
+
+/// Within so long before and after a swap a pause counts as the swap's.
+const WINDOW_MS: u64 = 200;
+
+/// Runs a host under load and swaps its guest.
+///
+/// # Errors
+/// Where anything does not work: a change is lost, a swap is refused, a key does not become true.
+pub fn swap_under_load(load: Load) -> anyhow::Result<Seen> {
+    let folder = tempfile::tempdir()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    std::fs::create_dir(folder.path().join("manifests"))?;
+    std::fs::write(folder.path().join("trueup.toml"), CONFIGURATION)?;
+    std::fs::write(folder.path().join("manifests/nodes.yaml"), NODE)?;
+    for service in 0..load.services {
+        write(folder.path(), service, 0)?;
+    }
+    let config = Config::load(folder.path()).map_err(anyhow::Error::from)?;
+    let builtins = trueup_guests_builtin::GUESTS.iter().map(|guest| Builtin {
+        name: guest.name,
+        version: guest.version,
+        bytes: guest.bytes,
+    });
+    let registry = Registry::new(builtins.collect());
+    let done = AtomicBool::new(false);
+    let swaps = runtime.block_on(async {
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let host = run::watch(
+            &config,
+            &registry,
+            async {
+                // The sender goes when everything is done.
+                let _ = stopped.await;
+            },
+            |_| (),
+        );
+        let swaps = async {
+            let swaps = swap(&config, load).await;
+            done.store(true, Ordering::SeqCst);
+            drop(stop);
+            swaps
+        };
+        let changes = async { tokio::task::block_in_place(|| change(folder.path(), load, &done)) };
+        let ((ended, changed), swaps) = tokio::join!(async { tokio::join!(host, changes) }, swaps);
+        changed?;
+        let services = ended?.services.context("a host that has Services")?;
+        if let Some((key, error)) = services.failed.first_key_value() {
+            bail!("{key}: {error}");
+        }
+        swaps
+    })?;
+    read(&config.state_dir, &swaps)
+}
+
+async fn swap(config: &Config, load: Load) -> anyhow::Result<Vec<u64>> {
+    // The host listens when it is up.
+    let client = loop {
+        match Client::new(&config.state_dir) {
+            Ok(client) if client.get::<serde_json::Value>("guests").await.is_ok() => break client,
+            _ => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    };
+    tokio::time::sleep(load.between * 4).await;
+    let mut at = Vec::new();
+    for number in 0..load.swaps {
+        let swap = Swap {
+            reference: format!("builtin:lbaas@{}", 2 - number % 2),
+            gate: None,
+            dry_run: false,
+        };
+        let _: Activated = client.post("guests/lbaas/swap", &swap).await?;
+        at.push(u64::try_from(
+            std::time::SystemTime::now()
+                .duration_since(std::time::UNIX_EPOCH)?
+                .as_millis(),
+        )?);
+        tokio::time::sleep(load.between).await;
+    }
+    Ok(at)
+}
+
+/// Changes Services in turn until it is done.
+fn change(folder: &Path, load: Load, done: &AtomicBool) -> anyhow::Result<()> {
+    let pause = Duration::from_secs(1) / load.changes_per_second;
+    let begun = Instant::now();
+    let mut changes = 0;
+    while !done.load(Ordering::SeqCst) {
+        changes += 1;
+        write(folder, changes as usize % load.services, changes)?;
+        std::thread::sleep((pause * changes).saturating_sub(begun.elapsed()));
+    }
+    Ok(())
+}
+
+fn write(folder: &Path, service: usize, change: u32) -> anyhow::Result<()> {
+    let mut text = format!(
+        "apiVersion: v1\nkind: Service\nmetadata: {{name: s{service}, namespace: default}}\nspec:\n  type: LoadBalancer\n  ports:\n"
+    );
+    for port in 0..PORTS {
+        let node_port = 30_000 + (change + port) % 2_000;
+        writeln!(
+            text,
+            "    - {{name: p{port}, port: {}, nodePort: {node_port}}}",
+            80 + port
+        )?;
+    }
+    let file = folder.join(format!("manifests/s{service}.yaml"));
+    let part = folder.join(format!("manifests/.s{service}.part"));
+    std::fs::write(&part, text)?;
+    Ok(std::fs::rename(part, file)?)
+}
+
+/// When calls began, and the longest pauses between two of them.
+fn read(state_dir: &Path, swaps: &[u64]) -> anyhow::Result<Seen> {
+    let mut began = BTreeSet::new();
+    let mut calls = 0;
+    for instance in std::fs::read_dir(state_dir.join("journals/lbaas"))? {
+        for file in segment_files(&instance?.path())? {
+            for entry in Segment::read(&file.path)?.entries {
+                if let Event::Call(call) = entry.event {
+                    calls += 1;
+                    began.insert(call.at_ms);
+                }
+            }
+        }
+    }
+    let (Some(first), Some(last)) = (swaps.first(), swaps.last()) else {
+        bail!("there was no swap");
+    };
+    let is_near = |ms: u64| swaps.iter().any(|swap| ms.abs_diff(*swap) <= WINDOW_MS);
+    let (mut near, mut far) = (0, 0);
+    let under_load: Vec<u64> = began.range(*first..=*last).copied().collect();
+    for pair in under_load.windows(2) {
+        let [from, to] = pair else { continue };
+        let longest = if is_near(*from) || is_near(*to) {
+            &mut near
+        } else {
+            &mut far
+        };
+        *longest = (to - from).max(*longest);
+    }
+    Ok(Seen {
+        calls,
+        pause_at_swaps: Duration::from_millis(near),
+        pause_otherwise: Duration::from_millis(far),
+    })
+}
+
+/// Ports of each Service: so many servers a Node are destroyed and created for a change.
+const PORTS: u32 = 10;
+
+const CONFIGURATION: &str = r#"
+[source]
+manifests = "manifests"
+[guests.lbaas]
+use = "builtin:lbaas@1"
+settings = { backoff_initial_ms = 1 }
+grants = { lbaas = { read = ["lb-1"], write = ["lb-1"] } }
+[adapter.lbaas]
+cluster = "bench"
+load_balancers = ["lb-1"]
+addresses = ["203.0.113.10"]
+[backend.lbaas]
+kind = "simulated"
+"#;
+
+const NODE: &str = "apiVersion: v1\nkind: Node\nmetadata: {name: node-1}\nstatus:\n  addresses: [{type: InternalIP, address: 192.0.2.11}]\n  \
+                    conditions: [{type: Ready, status: \"True\"}]\n";
