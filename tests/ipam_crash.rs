@@ -16,13 +16,14 @@ mod ledger;
 #[path = "ipam_crash/oracle.rs"]
 mod oracle;
 #[path = "ipam_crash/real.rs"]
+#[expect(dead_code, reason = "each file of tests uses some of what they share")]
 mod real;
 #[path = "ipam_crash/rounds.rs"]
 mod rounds;
 
 use ledger::{Answered, Asked, Key};
 use real::{Config, Real};
-use rounds::{Course, Host as _, Tally, done, drive};
+use rounds::{ANSWERS_MAX, CLIENTS, Course, Host as _, Tally, done, drive};
 
 /// The seed, where the variable `CRASH_TEST_SEED` does not give another.
 const SEED: u64 = 20_261_121;
@@ -58,6 +59,8 @@ fn killed_and_killed(shared_sync: bool, cooling_period_ms: u64) {
     let course = Course {
         seed: seed() + u64::from(shared_sync),
         rounds: KILLS,
+        clients: CLIENTS,
+        answers_max: ANSWERS_MAX,
         kills: true,
         failures: false,
         rests: cooling_period_ms > 0,
@@ -101,6 +104,8 @@ fn a_guest_that_is_stopped_in_the_middle_of_calls_loses_nothing_either() {
     let course = Course {
         seed: seed(),
         rounds: 20,
+        clients: CLIENTS,
+        answers_max: ANSWERS_MAX,
         kills: true,
         failures: true,
         rests: true,

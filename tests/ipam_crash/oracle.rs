@@ -2,7 +2,7 @@
 
 use super::fake::{Fake, Lie};
 use super::ledger::Wrong;
-use super::rounds::{Course, drive};
+use super::rounds::{ANSWERS_MAX, CLIENTS, Course, drive};
 use super::seed;
 
 #[test]
@@ -11,6 +11,8 @@ fn nothing_is_wrong_with_an_honest_host() {
         let course = Course {
             seed,
             rounds: 40,
+            clients: CLIENTS,
+            answers_max: ANSWERS_MAX,
             kills: true,
             failures: false,
             rests: false,
@@ -50,6 +52,8 @@ fn whatever_a_host_does_wrong_is_found() {
         let course = Course {
             seed: seed(),
             rounds: 100,
+            clients: CLIENTS,
+            answers_max: ANSWERS_MAX,
             kills: true,
             failures: false,
             rests: false,

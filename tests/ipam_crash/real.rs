@@ -67,6 +67,10 @@ impl Real {
         }
     }
 
+    pub(crate) fn site(&self) -> &Site {
+        &self.site
+    }
+
     /// What the host said, for the message of a test that fails.
     pub(crate) fn said(&self) -> String {
         let running = self.running.lock().unwrap();

@@ -21,8 +21,8 @@ use serde_json::{Value, json};
 
 use super::ledger::{Answered, Asked, Broken, FULL, Key, Ledger};
 
-/// So many clients ask at the same time.
-const CLIENTS: u64 = 8;
+/// So many clients ask at the same time, where nothing else is asked for.
+pub(crate) const CLIENTS: u64 = 8;
 
 /// The same for every client: keys that differ in the network alone are told apart, too.
 const CONTAINERS: [&str; 4] = ["c0", "c1", "c2", "c3"];
@@ -34,8 +34,8 @@ const ADDRESSES: u8 = 24;
 /// Device numbers of the ENIs, which share the addresses.
 const DEVICES: [i64; 2] = [0, 1];
 
-/// A round ends after at most so many answers.
-const ANSWERS_MAX: usize = 15;
+/// A round ends after at most so many answers, where nothing else is asked for.
+pub(crate) const ANSWERS_MAX: usize = 15;
 
 /// And so long after that, at most: some operation is always in flight, and any part of it may be.
 const DELAY_MAX_US: u64 = 8_000;
@@ -70,13 +70,23 @@ pub(crate) trait Host: Sync {
 
     /// Looks at what a killed host left behind: what is wrong with it, if anything.
     fn inspect(&self) -> Result<(), String>;
+
+    /// Whether no further round is needed.
+    fn is_done(&self) -> bool {
+        false
+    }
 }
 
 /// What to do to a host.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Course {
     pub(crate) seed: u64,
+    /// So many at most.
     pub(crate) rounds: u32,
+    /// So many clients ask at the same time.
+    pub(crate) clients: u64,
+    /// A round ends after at most so many answers.
+    pub(crate) answers_max: usize,
     /// Whether the host is killed in each, and ENIs change; otherwise it lives through all.
     pub(crate) kills: bool,
     /// Whether operations may fail for other reasons than that no address is free.
@@ -294,7 +304,7 @@ struct Rounds<'a, H> {
 
 /// Does all of this to a host, which is dead before and after; `Err` where it did what no host may do.
 pub(crate) fn drive(host: &impl Host, course: Course) -> Result<Tally, Broken> {
-    let clients: Vec<Client> = (0..CLIENTS).map(|number| Client::new(course, number)).collect();
+    let clients: Vec<Client> = (0..course.clients).map(|number| Client::new(course, number)).collect();
     let keys = clients.iter().flat_map(|client| client.keys.clone());
     let mut rounds = Rounds {
         host,
@@ -329,6 +339,9 @@ pub(crate) fn drive(host: &impl Host, course: Course) -> Result<Tally, Broken> {
 impl<H: Host> Rounds<'_, H> {
     fn all(&mut self) -> Result<(), Broken> {
         for round in 0..self.course.rounds {
+            if self.host.is_done() {
+                break;
+            }
             if round == 0 || self.course.kills {
                 self.start(round);
             }
@@ -415,7 +428,7 @@ impl<H: Host> Rounds<'_, H> {
 
     /// Has all clients ask until it is enough, and then, while they ask on, kills the host.
     fn work(&mut self) {
-        let enough = self.counts.answers.load(Ordering::Relaxed) + self.random.random_range(0..ANSWERS_MAX);
+        let enough = self.counts.answers.load(Ordering::Relaxed) + self.random.random_range(0..self.course.answers_max);
         let delay = Duration::from_micros(self.random.random_range(0..DELAY_MAX_US));
         let pool = (self.course.kills && self.random.random_range(0..5) == 0).then(|| other_pool(&mut self.random));
         let (host, ledger, counts, stop) = (self.host, &self.ledger, &self.counts, &AtomicBool::new(false));

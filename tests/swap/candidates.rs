@@ -7,7 +7,10 @@ use std::sync::LazyLock;
 use super::support::Site;
 
 #[path = "../guests/forgetful.rs"]
+#[expect(dead_code, reason = "the world of a guest is for the build script")]
 mod forgetful;
+#[path = "../guests/renumbered.rs"]
+mod renumbered;
 
 /// Decides worse: it forgets the last port of every Service.
 static FORGETFUL: LazyLock<Vec<u8>> = LazyLock::new(forgetful::built);
@@ -51,15 +54,7 @@ pub(crate) fn silent(site: &Site) -> String {
     put(site, "never-answers.wasm", &SILENT)
 }
 
-/// A version that ships, with another number: another guest by its bytes, and the same in all that it decides.
-pub(crate) fn renumbered(name: &str, version: &str, number: &str) -> Vec<u8> {
-    let shipped = trueup_guests_builtin::find(name, version).unwrap().bytes;
-    let mut metadata = wasm_metadata::AddMetadata::default();
-    metadata.version = wasm_metadata::AddMetadataField::Set(wasm_metadata::Version::new(number.to_owned()));
-    metadata.to_wasm(shipped).unwrap()
-}
-
-/// [`renumbered`] `lbaas@1`, in a file of the site.
+/// `lbaas@1` with another number, in a file of the site.
 pub(crate) fn renumbered_in(site: &Site, name: &str, number: &str) -> PathBuf {
-    put(site, name, &renumbered("lbaas", "1", number)).into()
+    put(site, name, &renumbered::renumbered("lbaas", "1", number)).into()
 }

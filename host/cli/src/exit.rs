@@ -12,6 +12,8 @@ pub(crate) enum Exit {
     Done,
     /// 1: it was done, and something in it failed; what, was said.
     Failed,
+    /// 2: some of what was given could not be used; what, was said.
+    Unusable,
     /// 3: there are changes (`plan`), or the replay was not identical.
     Differs,
 }
@@ -62,6 +64,7 @@ pub(crate) fn report(ending: Ending) -> ExitCode {
     let (code, error) = match ending {
         Ok(Exit::Done) => return ExitCode::SUCCESS,
         Ok(Exit::Failed) => return ExitCode::from(1),
+        Ok(Exit::Unusable) => return ExitCode::from(2),
         Ok(Exit::Differs) => return ExitCode::from(3),
         Err(Failure::Failed(error)) => (1, error),
         Err(Failure::Misused(error)) => (2, error),

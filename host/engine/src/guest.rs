@@ -87,16 +87,18 @@ impl Guest {
             encoded = componentise(bytes)?;
             &encoded
         } else {
-            let start = bytes.get(..bytes.len().min(4)).unwrap_or_default();
+            let what = not_webassembly(bytes).unwrap_or_default();
             return Err(LoadError::NotAGuest(format!(
-                "not WebAssembly: it starts with {start:02x?}, must be a component, or a core module with wit-bindgen's type section"
+                "not WebAssembly: {what}, must be a component, or a core module with wit-bindgen's type section"
             )));
         };
         let component = match cache.get(&engine.wasmtime, &digest) {
             Some(component) => component,
             None => {
                 let compiled = Component::from_binary(&engine.wasmtime, component_bytes);
-                let component = compiled.map_err(|error| LoadError::Compile(one_line(&error)))?;
+                // What is not all there is a mistake of another kind than what the compiler does not take.
+                let component =
+                    compiled.map_err(|error| cut_off(bytes).unwrap_or_else(|| LoadError::Compile(one_line(&error))))?;
                 cache.put(&digest, &component);
                 component
             }
@@ -136,6 +138,35 @@ impl Guest {
     }
 }
 
+/// What bytes are that are neither a component nor a core module: how they begin often says it. None where they are one.
+pub fn not_webassembly(bytes: &[u8]) -> Option<String> {
+    /// Enough for `<!DOCTYPE html>`, and for what other files begin with.
+    const SHOWN_BYTES: usize = 16;
+    if wasmparser::Parser::is_component(bytes) || wasmparser::Parser::is_core_wasm(bytes) {
+        return None;
+    }
+    if bytes.is_empty() {
+        return Some("it is empty".to_owned());
+    }
+    if bytes.starts_with(b"\0asm") || b"\0asm".starts_with(bytes) {
+        return Some(format!("it is cut off after {} bytes", bytes.len()));
+    }
+    let start = bytes.get(..bytes.len().min(SHOWN_BYTES)).unwrap_or_default();
+    let line = start.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    Some(format!("it starts with `{}`", line.escape_ascii()))
+}
+
+/// Whether sections are not all there: a download that broke off, a disk that was full.
+fn cut_off(bytes: &[u8]) -> Option<LoadError> {
+    let error = wasmparser::Parser::new(0).parse_all(bytes).find_map(Result::err)?;
+    let message = error.message();
+    let is_short = message.contains("out of bounds") || message.contains("unexpected end");
+    is_short.then(|| {
+        let what = format!("it is damaged, or cut off after {} bytes: get it again", bytes.len());
+        LoadError::NotAGuest(what)
+    })
+}
+
 /// With its causes; parsers show what they read on lines of its own.
 fn one_line(error: &impl std::fmt::Display) -> String {
     format!("{error:#}")
@@ -149,6 +180,9 @@ fn componentise(module: &[u8]) -> Result<Vec<u8>, LoadError> {
     let typed = wasmparser::Parser::new(0).parse_all(module).any(|payload| {
         matches!(payload, Ok(wasmparser::Payload::CustomSection(section)) if section.name().starts_with("component-type"))
     });
+    if let Some(error) = cut_off(module) {
+        return Err(error);
+    }
     if !typed {
         return Err(LoadError::NotAGuest(
             "a core module without wit-bindgen's type section (`component-type`); build it with wit-bindgen, or give a component".to_owned(),

@@ -224,12 +224,12 @@ fn what_is_no_guest_is_refused_in_one_line() {
     for (bytes, expected) in [
         (
             &b"random bytes"[..],
-            "not WebAssembly: it starts with [72, 61, 6e, 64], must be a component, or a core module",
+            "not WebAssembly: it starts with `random bytes`, must be a component, or a core module",
         ),
-        (b"", "not WebAssembly: it starts with [], must be"),
-        (b"\0asm", "not WebAssembly: "),
+        (b"", "not WebAssembly: it is empty, must be"),
+        (b"\0asm", "not WebAssembly: it is cut off after 4 bytes, must be"),
         (&threads, "compiling the guest: "),
-        (&cut, "compiling the guest: "),
+        (&cut, "it is damaged, or cut off after 40 bytes: get it again"),
         (
             &module,
             "a core module without wit-bindgen's type section (`component-type`); build it with wit-bindgen, or give a component",

@@ -103,12 +103,15 @@ impl Instance {
         .await?
         .map_err(|error| StartError::Settings {
             guest: guest.clone(),
-            error,
+            error: said(&error),
         })?;
         if let Some(snapshot) = start.snapshot {
             self.lifecycle("lifecycle.restore", &Restore { snapshot })
                 .await?
-                .map_err(|error| StartError::Snapshot { guest, error })?;
+                .map_err(|error| StartError::Snapshot {
+                    guest,
+                    error: said(&error),
+                })?;
         }
         Ok(())
     }
@@ -201,4 +204,14 @@ fn unrecorded(answer: Answer) -> Result<Box<RawValue>, CallError> {
         InvokeError::Misuse(text) => CallError::Trap(text),
         InvokeError::Call(error) => error,
     })
+}
+
+/// What a guest says of why it refuses: any text, or none.
+fn said(error: &str) -> String {
+    let line = crate::text::line(error);
+    if line.is_empty() {
+        "it does not say why".to_owned()
+    } else {
+        line
+    }
 }

@@ -24,6 +24,7 @@ pub mod sim;
 mod socket;
 pub mod sources;
 pub mod swap;
+mod text;
 
 pub use trueup_capabilities as capabilities;
 pub use trueup_engine::{Engine, Guest, Options as EngineOptions};

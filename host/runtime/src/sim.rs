@@ -30,15 +30,14 @@ pub struct LbaasFlags {
 pub fn lbaas_config(file: Option<&Path>, flags: LbaasFlags) -> Result<ServerConfig, SetupError> {
     let mut config = ServerConfig::default();
     if let Some(file) = file {
-        let failed = |error: &dyn std::fmt::Display| {
-            SetupError::Misused(format!(
-                "{}: {}",
-                file.display(),
-                error.to_string().trim().replace('\n', " ")
-            ))
-        };
-        let text = std::fs::read_to_string(file).map_err(|error| failed(&error))?;
-        config = toml::from_str(&text).map_err(|error| failed(&error))?;
+        let unreadable = |error| SetupError::Misused(format!("{}: {}", file.display(), crate::text::cause(&error)));
+        let text = std::fs::read_to_string(file).map_err(unreadable)?;
+        config = toml::from_str(&text).map_err(|error| {
+            let before = text.bytes().take(error.span().unwrap_or_default().start);
+            let line = 1 + before.filter(|byte| *byte == b'\n').count();
+            let what = crate::text::line(error.message());
+            SetupError::Misused(format!("{}:{line}: {what}", file.display()))
+        })?;
         let folder = file.parent().unwrap_or(Path::new(""));
         config.state_file = config.state_file.map(|state_file| folder.join(state_file));
     }

@@ -69,6 +69,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     match summary.exit_code() {
         0 => Ok(Exit::Done),
         1 => Ok(Exit::Failed),
-        _ => Err(misused(anyhow::anyhow!("not everything could be run"))),
+        // What could not be run was said above, a line each.
+        _ => Ok(Exit::Unusable),
     }
 }

@@ -33,6 +33,8 @@ pub(super) struct Document<'d> {
     problems: RefCell<Vec<Problem>>,
     variables: RefCell<BTreeMap<String, Variable>>,
     left: RefCell<BTreeSet<String>>,
+    /// Keys and sections that were offered for an unknown one.
+    offered: RefCell<BTreeSet<String>>,
 }
 
 /// One line for the operator; those without a line of the file come first.
@@ -40,6 +42,8 @@ pub(super) struct Document<'d> {
 struct Problem {
     line: Option<usize>,
     text: String,
+    /// It says that this key or section is missing. Where an unknown one was taken for it, that says all.
+    missing: Option<String>,
 }
 
 /// The key that a variable belongs to, and whether the variable can set it.
@@ -63,6 +67,7 @@ impl<'d> Document<'d> {
             problems: RefCell::default(),
             variables: RefCell::default(),
             left: RefCell::default(),
+            offered: RefCell::default(),
         }
     }
 
@@ -121,8 +126,12 @@ impl<'d> Document<'d> {
 
     /// A syntax error, on one line.
     pub(super) fn not_toml(&self, error: &toml::de::Error) -> String {
-        let line = self.line(error.span().unwrap_or_default().start);
-        let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
+        let span = error.span().unwrap_or_default();
+        let line = self.line(span.start);
+        let mut message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
+        if message == "duplicate key" {
+            message = format!("{message} `{}`", self.shown(span));
+        }
         format!("{}:{line}: not TOML: {message}", self.name)
     }
 
@@ -139,8 +148,27 @@ impl<'d> Document<'d> {
         }
     }
 
+    /// The same: this key or section is missing.
+    pub(super) fn missing_on(&self, line: Option<usize>, key: &str, text: impl Display) {
+        self.wrong_on(line, text);
+        if let Some(problem) = self.problems.borrow_mut().last_mut() {
+            problem.missing = Some(key.to_owned());
+        }
+    }
+
+    /// Says that this key or section was offered for an unknown one.
+    pub(super) fn offer(&self, key: String) {
+        self.offered.borrow_mut().insert(key);
+    }
+
+    /// Where something stands, for those who find out later what is wrong with it.
+    pub(super) fn place(&self, line: Option<usize>) -> String {
+        line.map_or_else(|| self.name.clone(), |line| format!("{}:{line}", self.name))
+    }
+
     fn push(&self, line: Option<usize>, text: String) {
-        self.problems.borrow_mut().push(Problem { line, text });
+        let missing = None;
+        self.problems.borrow_mut().push(Problem { line, text, missing });
     }
 
     /// The line of the file, counted from 1, as editors do.
@@ -157,6 +185,8 @@ impl<'d> Document<'d> {
             }
         }
         let mut problems = self.problems.borrow().clone();
+        let offered = self.offered.borrow();
+        problems.retain(|problem| !problem.missing.as_ref().is_some_and(|key| offered.contains(key)));
         problems.sort();
         problems.dedup();
         problems.into_iter().map(|problem| problem.text).collect()

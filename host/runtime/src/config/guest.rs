@@ -21,6 +21,8 @@ const USE: &str = "must be `builtin:NAME@VERSION`, `file:PATH` or `oci:HOST/REPO
 /// One `[guests.NAME]`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Guest {
+    /// Where the section stands, `FILE:LINE`: for those who find out what is wrong with what it names.
+    pub place: String,
     /// `use`: which component.
     pub reference: GuestRef,
     /// `verify`: who must have signed it, where it does not ship with the host. Default: nobody.
@@ -196,8 +198,10 @@ impl Guest {
         let limits = read_limits(section.section("limits"));
         let proof = Proof::read(&mut section, folder);
         let failure = FailurePolicy::read(&mut section, folder);
+        let place = section.place();
         section.end();
         Some(Self {
+            place,
             reference: reference?,
             verify,
             settings,

@@ -148,20 +148,33 @@ impl Sections<'_> {
             return;
         }
         if !source.is_present() {
-            document.wrong(format_args!("[source] is missing: add {}", Source::SECTION));
+            document.missing_on(
+                None,
+                "source",
+                format_args!("[source] is missing: add {}", Source::SECTION),
+            );
         }
         if !adapter.is_present() {
             let others = [("guests", guest), ("backend", backend), ("sim", sim)];
             if let Some((name, section)) = others.iter().find(|(_, section)| section.is_present()) {
-                section.wrong(format_args!("[{name}.lbaas] needs an adapter: add {ADAPTER}"));
+                section.wrong_without(
+                    "adapter.lbaas",
+                    format_args!("[{name}.lbaas] needs an adapter: add {ADAPTER}"),
+                );
             }
             return;
         }
         if !guest.is_present() {
-            adapter.wrong(format_args!("[adapter.lbaas] needs a guest that decides: add {GUEST}"));
+            adapter.wrong_without(
+                "guests.lbaas",
+                format_args!("[adapter.lbaas] needs a guest that decides: add {GUEST}"),
+            );
         }
         if !backend.is_present() {
-            adapter.wrong(format_args!("[adapter.lbaas] needs a backend that acts: add {BACKEND}"));
+            adapter.wrong_without(
+                "backend.lbaas",
+                format_args!("[adapter.lbaas] needs a backend that acts: add {BACKEND}"),
+            );
         }
     }
 }

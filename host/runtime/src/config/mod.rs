@@ -332,7 +332,7 @@ fn environment() -> Result<BTreeMap<String, String>, ConfigError> {
 
 fn read(file: &Path) -> Result<String, String> {
     let hint = format!("give a TOML file, or a folder with `{FILE_NAME}`");
-    let unreadable = |cause: io::Error| format!("can't read the configuration: {cause}; {hint}");
+    let unreadable = |cause: io::Error| format!("can't read the configuration: {}; {hint}", crate::text::cause(&cause));
     let mut text = String::new();
     // One byte more than allowed tells a file that is too long from one that just fits.
     File::open(file)

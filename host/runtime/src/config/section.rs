@@ -83,6 +83,16 @@ impl<'d> Section<'d> {
         self.document.wrong_on(self.line, text);
     }
 
+    /// A problem of the section as a whole: another one is missing.
+    pub(super) fn wrong_without(&self, other: &str, text: impl Display) {
+        self.document.missing_on(self.line, other, text);
+    }
+
+    /// Where it stands: `FILE:LINE`, or the file alone where only variables give it.
+    pub(super) fn place(&self) -> String {
+        self.document.place(self.line)
+    }
+
     /// A problem of a value given in it.
     pub(super) fn wrong_value(&self, given: &Given<'d>, reason: impl Display) {
         match &given.value {
@@ -220,7 +230,9 @@ impl<'d> Section<'d> {
     /// Says that a key must be given.
     pub(super) fn missing(&self, key: &str, reason: impl Display) {
         if self.present {
-            self.wrong(format_args!("{}: is missing, {reason}", self.path_of(key)));
+            let path = self.path_of(key);
+            let text = format_args!("{path}: is missing, {reason}");
+            self.document.missing_on(self.line, &path, text);
         }
     }
 
@@ -379,9 +391,11 @@ impl<'d> Section<'d> {
             } else {
                 format!(" in [{}]", self.path)
             };
-            let offer = nearest(name, self.known.iter().copied())
-                .map(offered)
-                .unwrap_or_default();
+            let nearest = nearest(name, self.known.iter().copied());
+            if let Some(nearest) = nearest {
+                self.document.offer(self.path_of(nearest));
+            }
+            let offer = nearest.map(offered).unwrap_or_default();
             let known = self.known.join(", ");
             self.document.wrong_at(
                 key.span(),

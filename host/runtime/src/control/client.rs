@@ -20,7 +20,7 @@ pub struct Client {
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// No host listens there.
-    #[error("no host runs with the state folder of `{}`: {why}; start one with `trueup run`", socket.display())]
+    #[error("no host runs with the state folder of `{}`: {why}; start one with `trueup run`", socket.parent().unwrap_or(socket).display())]
     NoHost {
         /// The socket.
         socket: PathBuf,

@@ -52,7 +52,7 @@ pub fn read_accepted(file: &Path) -> Result<Accepted, String> {
             "it has {bytes} bytes, and accepted differences have {RULES_BYTES_MAX} at most"
         )));
     }
-    let text = std::fs::read_to_string(file).map_err(|error| failed(&error))?;
+    let text = std::fs::read_to_string(file).map_err(|error| failed(&crate::text::cause(&error)))?;
     parse(&text).map_err(|Wrong { at, what }| match at {
         Some(at) => format!("{}:{}: {what}", file.display(), line(&text, at)),
         None => failed(&what),

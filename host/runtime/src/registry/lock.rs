@@ -83,6 +83,7 @@ pub enum Kind {
 #[derive(Deserialize)]
 struct Head {
     version: Option<Spanned<toml::Value>>,
+    guest: Option<Spanned<toml::Value>>,
 }
 
 #[derive(Deserialize)]
@@ -119,7 +120,12 @@ impl Lock {
         opened
             .take(FILE_BYTES_MAX + 1)
             .read_to_string(&mut text)
-            .map_err(|error| unreadable(&format_args!("can't read the lock file: {error}")))?;
+            .map_err(|error| {
+                unreadable(&format_args!(
+                    "can't read the lock file: {}",
+                    crate::text::cause(&error)
+                ))
+            })?;
         if text.len() as u64 > FILE_BYTES_MAX {
             return Err(unreadable(&format_args!(
                 "longer than {FILE_BYTES_MAX} bytes, so no lock file"
@@ -152,6 +158,12 @@ impl Lock {
                 return Err((version.span().start, what));
             }
             Some(_) => {}
+        }
+        if let Some(guest) = head.guest.filter(|guest| !guest.get_ref().is_array()) {
+            return Err((
+                guest.span().start,
+                "guest: must be a list, each of it under `[[guest]]`".to_owned(),
+            ));
         }
         let document: Document = toml::from_str(text).map_err(syntax)?;
         let mut pins = BTreeMap::new();
@@ -319,7 +331,7 @@ mod tests {
             ("\nversion = \"1\"\n".to_owned(), 2, "version: was \"1\", must be 1"),
             ("version = 1\nversoin = 1\n".to_owned(), 2, "unknown field `versoin`"),
             ("version = 1\n<<<<<<< HEAD\n".to_owned(), 2, "not TOML"),
-            ("version = 1\n[guest]\n".to_owned(), 2, "expected a sequence"),
+            ("version = 1\n[guest]\n".to_owned(), 2, "must be a list"),
             (entry("use = \"file:a\"\n"), 3, "missing field `digest`"),
             (entry(&good), 3, "missing field `use`"),
             (

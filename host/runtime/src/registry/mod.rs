@@ -95,6 +95,14 @@ impl Registry {
         }
     }
 
+    /// Whether the lock file beside the configuration can be read, where there is one.
+    ///
+    /// # Errors
+    /// One line: file, line, and what is wrong there.
+    pub fn check_lock(&self) -> Result<(), NoGuest> {
+        self.local.as_ref().map_or(Ok(()), |local| local.lock().map(drop))
+    }
+
     /// Every guest that ships.
     pub fn builtins(&self) -> &[Builtin] {
         &self.builtins
@@ -203,7 +211,10 @@ impl Registry {
         let mut lock = Lock::default();
         let mut wrong = Vec::new();
         for (reference, verify) in references(config) {
-            if matches!(reference, Reference::Builtin { .. }) {
+            if let Reference::Builtin { name, version } = &reference {
+                if let Err(error) = self.builtin(name, version) {
+                    wrong.push(error.into());
+                }
                 continue;
             }
             let pinned = async {

@@ -121,10 +121,10 @@ impl OciReference {
         if !rest.contains([':', '@']) {
             return Err(format!("{must}: it has neither tag nor digest"));
         }
-        let parsed = oci_client::Reference::try_from(text).map_err(|error| format!("{must}: {error}"))?;
-        if parsed.digest().is_some_and(|digest| !is_digest(digest)) {
+        if rest.split_once('@').is_some_and(|(_, digest)| !is_digest(digest)) {
             return Err(format!("{must}, the digest in 64 lower-case hexadecimal digits"));
         }
+        let parsed = oci_client::Reference::try_from(text).map_err(|error| format!("{must}: {error}"))?;
         Ok(Self {
             host: parsed.registry().to_owned(),
             repository: parsed.repository().to_owned(),

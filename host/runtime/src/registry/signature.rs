@@ -69,10 +69,8 @@ impl Keys {
             if text.contains("PRIVATE KEY") {
                 return Err(wrong(&"holds a private key, must be the public one (cosign.pub)"));
             }
-            let key = VerifyingKey::from_public_key_pem(text.trim()).map_err(|error| {
-                wrong(&format_args!(
-                    "is no public key of ECDSA P-256 in PEM, as `cosign generate-key-pair` writes it: {error}"
-                ))
+            let key = VerifyingKey::from_public_key_pem(text.trim()).map_err(|_| {
+                wrong(&"is no public key of ECDSA P-256 in PEM, as `cosign generate-key-pair` writes it")
             })?;
             Ok((file.clone(), key))
         };
@@ -170,7 +168,7 @@ fn read_small(file: &Path) -> Result<String, String> {
     let mut text = String::new();
     std::fs::File::open(file)
         .and_then(|opened| opened.take(SMALL_FILE_BYTES_MAX + 1).read_to_string(&mut text))
-        .map_err(|error| error.to_string())?;
+        .map_err(|error| crate::text::cause(&error))?;
     if text.len() as u64 > SMALL_FILE_BYTES_MAX {
         return Err(format!(
             "longer than {SMALL_FILE_BYTES_MAX} bytes, so neither key nor signature"

@@ -109,6 +109,9 @@ fn read_folder(folder: &Path) -> Result<Vec<Version>, NoGuest> {
 fn read(file: PathBuf) -> Result<Version, NoGuest> {
     let bytes = read_guest(&file)?;
     let named = |what: &str| NoGuest(format!("guest {}: {what}", file.display()));
+    if let Some(what) = trueup_engine::not_webassembly(&bytes) {
+        return Err(named(&format!("not WebAssembly: {what}")));
+    }
     let payload = wasm_metadata::Payload::from_binary(&bytes)
         .map_err(|error| named(&format!("not WebAssembly: {}", super::one_line(&format!("{error:#}")))))?;
     let metadata = payload.metadata();

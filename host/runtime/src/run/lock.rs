@@ -22,6 +22,13 @@ impl StateLock {
         let failed = |error: &dyn std::fmt::Display| {
             SetupError::Failed(format!("state folder {}: {error}", state_dir.display()))
         };
+        if state_dir.exists() && !state_dir.is_dir() {
+            let what = "is no folder; name another one in `state_dir`";
+            return Err(SetupError::Misused(format!(
+                "state folder {} {what}",
+                state_dir.display()
+            )));
+        }
         std::fs::create_dir_all(state_dir).map_err(|error| failed(&error))?;
         let file = File::options()
             .create(true)

@@ -145,10 +145,8 @@ impl Ground {
             state_dir: &config.state_dir,
         };
         let begun = swap::begin(&self.guests, &wish, self.writes, &instances).await?;
-        let mut instances = instances(begun.program);
-        instances.initial = initial_state(&instances).await?;
         Ok(Version {
-            instances,
+            instances: begun.instances,
             revisions: begun.revisions,
             problem: begun.problem,
         })

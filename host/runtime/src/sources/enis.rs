@@ -110,7 +110,7 @@ pub fn load(file: &Path) -> Result<Enis, EnisError> {
     // One byte more than allowed tells a file that is too long from one that just fits.
     File::open(file)
         .and_then(|opened| opened.take(FILE_BYTES_MAX + 1).read_to_string(&mut text))
-        .map_err(|error| wrong(format!("can't read the file: {error}")))?;
+        .map_err(|error| wrong(format!("can't read the file: {}", crate::text::cause(&error))))?;
     if text.len() as u64 > FILE_BYTES_MAX {
         return Err(wrong(format!("longer than {FILE_BYTES_MAX} bytes, so no such list")));
     }

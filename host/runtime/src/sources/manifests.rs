@@ -445,7 +445,7 @@ fn read_text(file: &Path, look: Look) -> Result<String, String> {
             look.bytes
         ));
     }
-    fs::read_to_string(file).map_err(|error| format!("cannot be read: {error}"))
+    fs::read_to_string(file).map_err(|error| format!("cannot be read: {}", crate::text::cause(&error)))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::proof::{Refused, Step, refused};
 use super::revisions::HOST;
 use crate::config::{GuestRef, Verify};
 use crate::guests::Program;
-use crate::registry::{Reference, Registry, Store, Vouched};
+use crate::registry::{NoGuest, NotLoaded, Reference, Registry, Store, Vouched};
 
 /// A guest that was got.
 pub(crate) struct Fetched {
@@ -46,6 +46,12 @@ impl Guests {
         }
     }
 
+    /// # Errors
+    /// Where the lock file beside the configuration can't be read.
+    pub(crate) fn check_lock(&self) -> Result<(), NoGuest> {
+        self.registry.check_lock()
+    }
+
     pub(crate) fn registry(&self) -> &Registry {
         &self.registry
     }
@@ -55,14 +61,22 @@ impl Guests {
     /// # Errors
     /// Why it can't be had.
     pub(crate) async fn named(&self, reference: &GuestRef, verify: &Verify) -> Result<Fetched, Refused> {
+        let loaded = self.load(reference, verify).await;
+        loaded.map_err(|error| refused(Step::Load)(error.into()))
+    }
+
+    /// The same, where it counts whether it can't be had or did not come just now.
+    ///
+    /// # Errors
+    /// Why it can't be had.
+    pub(crate) async fn load(&self, reference: &GuestRef, verify: &Verify) -> Result<Fetched, NotLoaded> {
         let (this, reference, verify) = (self.clone(), Reference::from(reference), verify.clone());
         // Compiling takes its time, and so it has a thread of its own.
         let loading = tokio::runtime::Handle::current();
         let loaded = tokio::task::spawn_blocking(move || {
             loading.block_on(this.registry.load(&this.engine, &reference, &verify))
         });
-        let loaded = loaded.await.map_err(|error| refused(Step::Load)(error.into()))?;
-        let loaded = loaded.map_err(|error| refused(Step::Load)(error.into()))?;
+        let loaded = loaded.await.map_err(|error| NotLoaded::Failed(error.to_string()))??;
         self.remember(&loaded.program);
         Ok(Fetched {
             program: loaded.program,

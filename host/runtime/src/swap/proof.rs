@@ -199,7 +199,11 @@ fn capability_of(import: &str) -> Option<&str> {
         .find(|capability| *capability == package)
 }
 
-fn gate(proof: &Proof) -> Result<Gate, String> {
+/// What a swap is held against, as the configuration has it.
+///
+/// # Errors
+/// One line: why the file of accepted differences can't be used.
+pub(super) fn gate(proof: &Proof) -> Result<Gate, String> {
     let accepted = match &proof.accepted_differences {
         Some(file) if proof.gate != Mode::Off => Arc::new(gate::read_accepted(file)?),
         _ => Arc::default(),

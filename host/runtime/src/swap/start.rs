@@ -6,15 +6,18 @@ use std::sync::Arc;
 use trueup_capabilities::clock::{Clock as _, SystemClock};
 
 use super::fetch::{Fetched, Guests};
-use super::proof::{Against, Refused, of_world, prove, self_test};
+use super::proof::{Against, Refused, Step, gate, of_world, prove, self_test};
 use super::revisions::{By, Configured, Revision, Revisions};
-use crate::config::Guest;
+use crate::config::{Guest, OnFailure};
 use crate::guests::Program;
+use crate::registry::{NoGuest, NotLoaded};
+use crate::run::setup::initial_state;
 use crate::run::{Instances, SetupError};
 
 /// A guest to begin with.
 pub(crate) struct Begun {
-    pub(crate) program: Arc<Program>,
+    /// It has accepted its settings.
+    pub(crate) instances: Instances,
     pub(crate) revisions: Revisions,
     /// What the configuration wishes for did not become active: why.
     pub(crate) problem: Option<String>,
@@ -35,7 +38,7 @@ pub(crate) struct Wish<'a> {
 ///
 /// # Errors
 /// Where there is no version that could decide; where the configuration was edited to name what can't be had, or is of
-/// another world.
+/// another world. Then nothing is written: what never was active is no revision.
 pub(crate) async fn begin(
     guests: &Guests,
     wish: &Wish<'_>,
@@ -44,9 +47,23 @@ pub(crate) async fn begin(
 ) -> Result<Begun, SetupError> {
     let mut revisions = Revisions::load(wish.state_dir, wish.name).map_err(SetupError::Misused)?;
     let active = active(guests, wish, &revisions)?;
+    if let Err(error) = reserves(guests, wish).await {
+        // Who starts for the first time mends it now; what decided until now goes on all the same.
+        if active.is_none() {
+            return Err(error);
+        }
+        tracing::warn!("{error}");
+    }
     let wished = match wished(guests, wish).await {
         Ok(wished) => wished,
-        Err(refused) => return wish.without(refused, active, revisions),
+        Err(error) => {
+            let (active, problem) = wish.without(error, active, &revisions)?;
+            return Ok(Begun {
+                instances: wish.accepted(instances(active)).await?,
+                revisions,
+                problem: Some(problem),
+            });
+        }
     };
     let configured = Configured {
         reference: wish.guest.reference.to_string(),
@@ -70,7 +87,11 @@ pub(crate) async fn begin(
                         let noted = revisions.refuse(configured);
                         noted.map_err(|error| wish.failed(&error))?;
                     }
-                    return Ok(wish.stays(refused, active, revisions));
+                    return Ok(Begun {
+                        instances: wish.accepted(instances(Arc::clone(&active))).await?,
+                        problem: Some(wish.stays(&refused.to_string(), &active, &revisions)),
+                        revisions,
+                    });
                 }
             }
             Arc::clone(&wished.program)
@@ -82,11 +103,12 @@ pub(crate) async fn begin(
             Arc::clone(&wished.program)
         }
     };
+    let instances = wish.accepted(instances(program)).await?;
     if write {
-        write_down(guests, wish, &wished, &program, &mut revisions, configured)?;
+        write_down(guests, wish, &wished, &instances.program, &mut revisions, configured)?;
     }
     Ok(Begun {
-        program,
+        instances,
         revisions,
         problem: None,
     })
@@ -94,7 +116,22 @@ pub(crate) async fn begin(
 
 impl Wish<'_> {
     fn misused(&self, error: &str) -> SetupError {
-        SetupError::Misused(format!("[guests.{}]: {error}", self.name))
+        SetupError::Misused(self.placed(error))
+    }
+
+    /// With the section that it is about.
+    fn placed(&self, error: &str) -> String {
+        format!("{}: [guests.{}]: {error}", self.guest.place, self.name)
+    }
+
+    /// The same instances, once the guest has accepted its settings.
+    async fn accepted(&self, mut instances: Instances) -> Result<Instances, SetupError> {
+        let initial = initial_state(&instances).await;
+        instances.initial = initial.map_err(|error| match error {
+            SetupError::Misused(error) => self.misused(&error),
+            failed @ SetupError::Failed(_) => failed,
+        })?;
+        Ok(instances)
     }
 
     fn failed(&self, error: &dyn std::fmt::Display) -> SetupError {
@@ -113,31 +150,33 @@ impl Wish<'_> {
     /// what was active; where somebody did, he wants to know.
     fn without(
         &self,
-        refused: Refused,
+        error: NotWished,
         active: Option<Arc<Program>>,
-        revisions: Revisions,
-    ) -> Result<Begun, SetupError> {
+        revisions: &Revisions,
+    ) -> Result<(Arc<Program>, String), SetupError> {
         let reference = self.guest.reference.to_string();
         let is_as_before = revisions
             .configured()
             .is_some_and(|before| before.reference == reference);
         match active {
-            Some(active) if is_as_before => Ok(self.stays(refused, active, revisions)),
-            _ => Err(self.misused(&refused.why)),
+            Some(active) if is_as_before => {
+                let problem = self.stays(&error.refused().to_string(), &active, revisions);
+                Ok((active, problem))
+            }
+            _ => Err(match error {
+                NotWished::Lock(NoGuest(why)) => SetupError::Misused(why),
+                NotWished::Away(why) => SetupError::Failed(self.placed(&why)),
+                NotWished::Refused(refused) => self.misused(&refused.why),
+            }),
         }
     }
 
-    fn stays(&self, refused: Refused, active: Arc<Program>, revisions: Revisions) -> Begun {
+    fn stays(&self, refused: &str, active: &Program, revisions: &Revisions) -> String {
         let number = revisions.active().map_or(0, |active| active.revision);
-        let problem = format!(
+        format!(
             "guest `{}`: {} is {refused}; revision {number} (`{}@{}`) stays active",
             self.name, self.guest.reference, active.guest.name, active.guest.version
-        );
-        Begun {
-            program: active,
-            revisions,
-            problem: Some(problem),
-        }
+        )
     }
 }
 
@@ -167,10 +206,48 @@ fn active(guests: &Guests, wish: &Wish<'_>, revisions: &Revisions) -> Result<Opt
     }
 }
 
-async fn wished(guests: &Guests, wish: &Wish<'_>) -> Result<Fetched, Refused> {
-    let wished = guests.named(&wish.guest.reference, &wish.guest.verify).await?;
-    of_world(&wished.program, wish.world)?;
+/// Why there is not what the configuration names.
+enum NotWished {
+    /// The lock file can't be read. It names its own place.
+    Lock(NoGuest),
+    /// Its registry did not answer.
+    Away(String),
+    /// It can't be had, or is of another world.
+    Refused(Refused),
+}
+
+impl NotWished {
+    fn refused(self) -> Refused {
+        let step = Step::Load;
+        match self {
+            Self::Lock(NoGuest(why)) | Self::Away(why) => Refused { step, why },
+            Self::Refused(refused) => refused,
+        }
+    }
+}
+
+async fn wished(guests: &Guests, wish: &Wish<'_>) -> Result<Fetched, NotWished> {
+    guests.check_lock().map_err(NotWished::Lock)?;
+    let loaded = guests.load(&wish.guest.reference, &wish.guest.verify).await;
+    let wished = loaded.map_err(|error| match error {
+        NotLoaded::Failed(why) => NotWished::Away(why),
+        NotLoaded::NoGuest(NoGuest(why)) => NotWished::Refused(Refused { step: Step::Load, why }),
+    })?;
+    of_world(&wished.program, wish.world).map_err(NotWished::Refused)?;
     Ok(wished)
+}
+
+/// Whether what only a swap or a failure needs is there: the moment it is needed is no moment to find out that it is not.
+async fn reserves(guests: &Guests, wish: &Wish<'_>) -> Result<(), SetupError> {
+    gate(&wish.guest.proof).map_err(|error| wish.misused(&format!("accepted_differences: {error}")))?;
+    // What is wrong with the lock file is said where the guest itself is loaded.
+    if let (OnFailure::FallBack(reference), Ok(())) = (&wish.guest.failure.on_failure, guests.check_lock()) {
+        let fall_back = guests.named(reference, &wish.guest.verify).await;
+        fall_back
+            .and_then(|fall_back| of_world(&fall_back.program, wish.world))
+            .map_err(|refused| wish.misused(&format!("fall_back: {}", refused.why)))?;
+    }
+    Ok(())
 }
 
 /// The bytes first: what a revision names is there.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use trueup_runtime::guests::World;
+use trueup_runtime::guests::Program;
 use trueup_runtime::registry::{NoGuest, NotLoaded, Reference};
 
 use super::Shown;
@@ -32,7 +32,8 @@ pub(super) fn exec(args: Args, output: Output) -> Ending {
         }
         Reference::Builtin { .. } | Reference::File(_) => registry.guest(&engine, &reference).map_err(misused)?,
     };
-    let refused = World::of(&guest).err();
+    // That it can be linked too: names alone make no guest.
+    let refused = Program::new(&engine, guest.clone()).err();
     let shown = Shown::from(guest);
     match output {
         Output::Json => output::json(&shown)?,

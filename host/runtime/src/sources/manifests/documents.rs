@@ -92,8 +92,25 @@ fn options() -> Options {
 }
 
 fn flaw_of(error: &serde_saphyr::Error) -> Flaw {
+    use serde_saphyr::Error;
     let line = error.location().map_or(1, |location| location.line().max(1));
-    Flaw::new(line, DefaultMessageFormatter.format_message(error.without_snippet()))
+    let error = error.without_snippet();
+    let message = DefaultMessageFormatter.format_message(error);
+    // The library speaks to who wrote a program; here it is who wrote the file.
+    if message.starts_with("budget breached") {
+        let reason = "holds too much, or aliases that repeat too much, for a manifest: not read";
+        return Flaw::new(line, reason);
+    }
+    if message.starts_with("recursion limit") {
+        return Flaw::new(line, "holds values too deep within values for a manifest: not read");
+    }
+    match error {
+        Error::DuplicateMappingKey { key: Some(key), .. } => {
+            let reason = format!("not YAML: the key `{}` stands here twice", key.escape_debug());
+            Flaw::new(line, reason)
+        }
+        _ => Flaw::new(line, format!("not YAML: {message}")),
+    }
 }
 
 /// Reasons are printed on one line, whatever the library puts in them.
@@ -207,7 +224,14 @@ fn take(value: &Located, list: Option<(&str, &str)>, contents: &mut Contents) {
 /// One object; none where its kind is not used here.
 fn object(value: &Located, api_version: &str, kind: &str) -> Result<Option<Object>, Flaw> {
     let Some(kind) = Kind::ALL.into_iter().find(|known| known.name() == kind) else {
-        return Ok(None);
+        return match meant(api_version, kind) {
+            None => Ok(None),
+            Some(meant) => {
+                let line = entry(value, "kind").unwrap_or(value).referenced.line();
+                let reason = format!("kind: was `{}`; did you mean `{meant}`?", kind.escape_debug());
+                Err(Flaw::new(line, reason))
+            }
+        };
     };
     match api_version {
         "v1" => {}
@@ -226,6 +250,19 @@ fn object(value: &Located, api_version: &str, kind: &str) -> Result<Option<Objec
     let object = object.map_err(|error| Flaw::new(error.line.unwrap_or(1), error.to_string()))?;
     check_names(value, &object)?;
     Ok(Some(object))
+}
+
+/// The kind that a kind of ours was written for by mistake: one letter is wrong, or two letters changed places. Passed over, the
+/// object would be missing without a word. No other kind of Kubernetes' core group is so near.
+fn meant(api_version: &str, kind: &str) -> Option<&'static str> {
+    /// `Pod` is 0.5 of `Node`, and `Secret` 0.6 of `Service`.
+    const LIKENESS_MIN: f64 = 0.7;
+    let near = |known: &&str| strsim::normalized_damerau_levenshtein(known, kind) >= LIKENESS_MIN;
+    let known = Kind::ALL.into_iter().map(Kind::name);
+    if api_version.contains('/') {
+        return None;
+    }
+    known.into_iter().find(|known| near(&known))
 }
 
 /// Names become parts of file names, tags and resources' names, so they are what Kubernetes lets them be.

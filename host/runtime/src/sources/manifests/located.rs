@@ -10,7 +10,7 @@
 use std::fmt;
 
 use serde::de::value::StrDeserializer;
-use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{self, DeserializeSeed, Deserializer, Expected, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, forward_to_deserialize_any};
 use serde_saphyr::Spanned;
 
@@ -133,7 +133,7 @@ impl FieldError {
 }
 
 impl fmt::Display for FieldError {
-    /// `spec.ports[0].port: invalid type: string "http", expected i32`
+    /// `spec.ports[0].port: invalid type: string "http", expected a whole number`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (position, field) in self.path.iter().rev().enumerate() {
             let dot = if position == 0 || field.starts_with('[') {
@@ -157,6 +157,24 @@ impl de::Error for FieldError {
             path: Vec::new(),
             message: message.to_string(),
         }
+    }
+
+    fn invalid_type(unexpected: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        let expected = match expected.to_string().as_str() {
+            "i32" | "i64" => "a whole number".to_owned(),
+            other => other.to_owned(),
+        };
+        Self::custom(format_args!("invalid type: {unexpected}, expected {expected}"))
+    }
+
+    fn invalid_value(unexpected: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        // Types of Rust are known to nobody who writes a manifest. Of numbers, Kubernetes has these.
+        let expected = match expected.to_string().as_str() {
+            "i32" => format!("a whole number from {} to {}", i32::MIN, i32::MAX),
+            "i64" => format!("a whole number from {} to {}", i64::MIN, i64::MAX),
+            other => other.to_owned(),
+        };
+        Self::custom(format_args!("invalid value: {unexpected}, expected {expected}"))
     }
 }
 

@@ -132,7 +132,7 @@ items:
         text,
         &[
             "5 Node n1",
-            "16: spec.ports[0].port: invalid type: string \"http\", expected i32",
+            "16: spec.ports[0].port: invalid type: string \"http\", expected a whole number",
         ],
     );
     check(

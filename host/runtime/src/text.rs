@@ -1,0 +1,51 @@
+//! What others say, made fit for a line that an operator reads.
+//!
+//! Changes words, never decides whether something is wrong.
+
+use std::io;
+
+/// So much of a text that somebody else wrote is shown: enough to know what it says.
+const SHOWN_CHARS_MAX: usize = 500;
+
+/// Why a file of text could not be read.
+pub(crate) fn cause(error: &io::Error) -> String {
+    if error.kind() == io::ErrorKind::InvalidData {
+        "it is no text (UTF-8)".to_owned()
+    } else {
+        error.to_string()
+    }
+}
+
+/// A text on one line, without what a terminal would obey, and cut where it goes on too long.
+pub(crate) fn line(text: &str) -> String {
+    let words = text.split(|c: char| c.is_whitespace() || c.is_control());
+    let line = words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
+    if line.chars().count() <= SHOWN_CHARS_MAX {
+        return line;
+    }
+    line.chars().take(SHOWN_CHARS_MAX).chain("...".chars()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_one_line_of_what_can_be_shown() {
+        assert_eq!(line("one\n \u{1b}[31mtwo\r\n\n\tthree\n"), "one [31mtwo three");
+        assert_eq!(line(""), "");
+        let cut = line(&"a".repeat(SHOWN_CHARS_MAX + 1));
+        assert_eq!(cut, format!("{}...", "a".repeat(SHOWN_CHARS_MAX)));
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_said_to_be_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        std::fs::write(&file, [0xff, 0xfe]).unwrap();
+        let error = std::fs::read_to_string(&file).unwrap_err();
+        assert_eq!(cause(&error), "it is no text (UTF-8)");
+        let error = std::fs::read_to_string(folder.path().join("nothing")).unwrap_err();
+        assert_eq!(cause(&error), "No such file or directory (os error 2)");
+    }
+}

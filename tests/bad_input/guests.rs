@@ -1,0 +1,147 @@
+//! Guests that are none, that fit no world, or that fail before they decide anything.
+//!
+//! Most are texts in `guests/`. A module of it gets the type section of its world here, as wit-bindgen would have added it.
+
+use std::fs;
+use std::path::Path;
+
+use wit_component::{DecodedWasm, StringEncoding};
+
+use super::case::{Case, inputs};
+use super::{RUN, lbaas};
+
+/// Met by what loads a guest.
+const INSPECT: &str = "guest inspect CASE/guest.wasm";
+
+/// Guests in a file: `guest.wasm`, which the configuration names.
+const FILES: &[(&str, usize, &str)] = &[
+    ("answer-out-of-memory", 1, RUN),
+    ("asks-a-function-that-is-none", 1, RUN),
+    ("asks-for-the-network", 1, INSPECT),
+    ("asks-what-its-world-lacks", 1, RUN),
+    ("binary", 1, RUN),
+    ("empty", 1, RUN),
+    ("exports-of-a-wrong-type", 1, RUN),
+    ("exports-without-functions", 1, INSPECT),
+    ("grows-in-init", 1, RUN),
+    ("half-a-world", 1, RUN),
+    ("later-version-of-its-world", 1, INSPECT),
+    ("never-ends-init", 1, RUN),
+    ("no-type-section", 1, RUN),
+    ("no-world", 1, RUN),
+    ("recurses-in-init", 1, RUN),
+    ("refusal-of-several-lines", 1, RUN),
+    ("refusal-that-goes-on", 1, RUN),
+    ("refusal-that-is-not-text", 1, RUN),
+    ("refusal-without-a-word", 1, RUN),
+    ("text", 1, INSPECT),
+    ("threads", 1, RUN),
+    ("too-much-memory-at-start", 1, RUN),
+    ("traps-at-start", 1, RUN),
+    ("traps-in-init", 1, RUN),
+    ("world-of-others", 1, RUN),
+];
+
+/// A guest from one of the texts, as bytes.
+fn built(file: &Path) -> Vec<u8> {
+    if file.extension().is_some_and(|extension| extension == "wasm") {
+        return fs::read(file).unwrap();
+    }
+    let text = fs::read_to_string(file).unwrap();
+    let mut bytes = wat::parse_str(&text).unwrap();
+    if text.contains("trueup:guest/lifecycle@0.1.0#init") {
+        // The guest that ships knows the world.
+        let DecodedWasm::Component(resolve, world) = wit_component::decode(lbaas()).unwrap() else {
+            panic!("the guest that ships is a component");
+        };
+        wit_component::embed_component_metadata(&mut bytes, &resolve, world, StringEncoding::UTF8).unwrap();
+    }
+    bytes
+}
+
+/// A component that says this of itself.
+fn named(name: Option<&str>, version: Option<&str>) -> Vec<u8> {
+    use wasm_metadata::{AddMetadata, AddMetadataField, Version};
+    let mut metadata = AddMetadata::default();
+    if let Some(name) = name {
+        metadata.name = AddMetadataField::Set(name.to_owned());
+    }
+    if let Some(version) = version {
+        metadata.version = AddMetadataField::Set(Version::new(version.to_owned()));
+    }
+    metadata.to_wasm(&wat::parse_str("(component)").unwrap()).unwrap()
+}
+
+#[test]
+fn guests_in_a_file() {
+    super::check("guests", FILES, |case, _, file| {
+        case.put("guest.wasm", built(file));
+        case.configure(
+            "use = \"builtin:lbaas@1\"\n",
+            "use = \"file:guest.wasm\"\nlimits = { cpu_ms = 50, memory_bytes = 1048576 }\n",
+        );
+    });
+}
+
+/// What is given as a guest, and what else must be there for it.
+type Made = fn(&Case) -> &'static str;
+
+#[test]
+fn guests_that_are_made_here() {
+    let cases: [(&str, Made); 10] = [
+        ("cut-off-component", |case| {
+            let text = format!(
+                "(component (core module (memory 1) (data (i32.const 0) \"{}\")))",
+                "a".repeat(1000)
+            );
+            case.put("guest.wasm", &wat::parse_str(text).unwrap()[..500]);
+            "file:guest.wasm"
+        }),
+        ("cut-off-module", |case| {
+            let module = built(&inputs("guests").join("traps-in-init.wat"));
+            case.put("guest.wasm", &module[..200]);
+            "file:guest.wasm"
+        }),
+        ("cut-off-at-once", |case| {
+            case.put("guest.wasm", &lbaas()[..6]);
+            "file:guest.wasm"
+        }),
+        ("of-another-world", |_| "builtin:ipam@1"),
+        ("folder-without-guests", |case| {
+            case.put("guests/README.md", "");
+            "file:guests"
+        }),
+        ("folder-with-two-of-one-version", |case| {
+            case.put("guests/a.wasm", named(Some("lbaas"), Some("1.0")));
+            case.put("guests/b.wasm", named(Some("lbaas"), Some("1")));
+            "file:guests"
+        }),
+        ("folder-with-two-guests", |case| {
+            case.put("guests/a.wasm", named(Some("lbaas"), Some("1")));
+            case.put("guests/b.wasm", named(Some("ipam"), Some("2")));
+            "file:guests"
+        }),
+        ("folder-with-one-that-says-no-version", |case| {
+            case.put("guests/a.wasm", named(Some("lbaas"), Some("1")));
+            case.put("guests/b.wasm", named(Some("lbaas"), None));
+            "file:guests"
+        }),
+        ("folder-without-that-version", |case| {
+            case.put("guests/a.wasm", named(Some("lbaas"), Some("1.9")));
+            case.put("guests/b.wasm", named(Some("lbaas"), Some("1.10")));
+            "file:guests@2"
+        }),
+        ("folder-with-text", |case| {
+            case.put("guests/a.wasm", "no module");
+            "file:guests"
+        }),
+    ];
+    let wrong = cases.iter().filter_map(|(name, make)| {
+        let case = Case::new("made", name);
+        let reference = make(&case);
+        case.configure("builtin:lbaas@1", reference);
+        case.check(RUN, 1).err()
+    });
+    let wrong: Vec<String> = wrong.collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
