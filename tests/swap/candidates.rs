@@ -7,8 +7,10 @@ use std::sync::LazyLock;
 use super::support::Site;
 
 #[path = "../guests/forgetful.rs"]
-#[expect(dead_code, reason = "the world of a guest is for the build script")]
 mod forgetful;
+#[path = "../guests/misbehaving.rs"]
+#[expect(dead_code, reason = "here guests are built by `forgetful`, with features of their own")]
+mod misbehaving;
 #[path = "../guests/renumbered.rs"]
 mod renumbered;
 
@@ -20,7 +22,7 @@ static PANICS: LazyLock<Vec<u8>> = LazyLock::new(|| misbehaving("panics"));
 static SILENT: LazyLock<Vec<u8>> = LazyLock::new(|| misbehaving("never-answers"));
 
 fn misbehaving(feature: &'static str) -> Vec<u8> {
-    forgetful::build(&forgetful::guests::Source {
+    forgetful::build(&misbehaving::guests::Source {
         name: "misbehaving",
         version: feature,
         package: "trueup-guest-misbehaving",
