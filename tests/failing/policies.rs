@@ -56,7 +56,10 @@ fn a_version_that_does_not_take_the_state_of_an_instance_fails_in_it_and_going_b
         "{error}"
     );
     assert_eq!(refused["digest"], standing["active"]["digest"]);
-    assert_eq!((&refused["instance"], &refused["failures"]), (&json!("default/calm"), &json!(ENOUGH)));
+    assert_eq!(
+        (&refused["instance"], &refused["failures"]),
+        (&json!("default/calm"), &json!(ENOUGH))
+    );
 
     let done = lines(&host.stdout(), "calm", TRUE);
     guest(&site, &["rollback", "lbaas"]).exits(0);
@@ -66,7 +69,10 @@ fn a_version_that_does_not_take_the_state_of_an_instance_fails_in_it_and_going_b
     host.terminate().0.exits(0);
     let newest = segments(&site, "calm").pop().unwrap();
     let count: u64 = newest.header.snapshot.unwrap().parse().unwrap();
-    assert!(count >= 3 && newest.header.version == "1", "it goes on with its state: {count}");
+    assert!(
+        count >= 3 && newest.header.version == "1",
+        "it goes on with its state: {count}"
+    );
 }
 
 fn history(site: &super::Site) -> Vec<Value> {
