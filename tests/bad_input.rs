@@ -311,7 +311,11 @@ fn other_files() {
     check("others", OTHERS, |case, name, file| {
         let whole = file.file_name().unwrap().to_str().unwrap();
         // An audit log has the names of its files from what is in them.
-        let place = if name.starts_with("audit") { "audit/0.jsonl" } else { whole };
+        let place = if name.starts_with("audit") {
+            "audit/0.jsonl"
+        } else {
+            whole
+        };
         case.put(place, fs::read(file).unwrap());
     });
 }

@@ -183,7 +183,7 @@ fn each_trouble_is_retried_and_set_aside_alone_with_its_recording() {
     let mut audited: Vec<&str> = audited
         .map(|line| {
             assert!(
-                line["digest"] == standing["active"]["digest"] && !line["outcome"].is_null(),
+                line["digest"] == standing["active"]["digest"] && line["version"] == "1" && !line["outcome"].is_null(),
                 "{line}"
             );
             line["scope"].as_str().unwrap()

@@ -35,33 +35,44 @@ fn another_version_releases_what_is_set_aside_and_going_back_fails_again() {
     host.terminate().0.exits(0);
 }
 
-/// The state of the newest recording of a service: how many of its calls have returned.
-fn count(segments: &[trueup_journal::Segment]) -> u32 {
-    let snapshot = segments.last().unwrap().header.snapshot.clone();
-    snapshot.unwrap().parse().unwrap()
-}
-
 #[test]
 fn a_version_that_does_not_take_the_state_of_an_instance_fails_in_it_and_going_back_heals() {
-    let site = site("1", "", &["calm"]);
+    let site = site("1", "settings = { does = \"choosy\" }", &["calm"]);
     let mut host = site.start("run", &[]);
     wait_for_lines(&mut host, "calm", TRUE, 3);
 
-    // Another guest of the same world: it starts, but what the one before remembers is not its own.
-    guest(&site, &["swap", "lbaas", "lbaas@1"]).exits(0);
+    // It takes the states with which recordings begin, so that it becomes active; not the one that this instance has by now.
+    guest(&site, &["swap", "lbaas", "misbehaving-2.wasm"]).exits(0);
+    put_service(&site, "fresh", 30081);
     wait_for_lines(&mut host, "calm", SET_ASIDE, 1);
-    let refused = &standing(&site)["quarantined"][0];
+    wait_for_lines(&mut host, "fresh", TRUE, 2);
+    let standing = standing(&site);
+    let [refused] = standing["quarantined"].as_array().unwrap().as_slice() else {
+        panic!("{standing}")
+    };
     let error = refused["error"].as_str().unwrap();
-    assert!(error.contains("guest `lbaas@1` refuses the snapshot: "), "{error}");
-    assert_eq!(refused["digest"], standing(&site)["active"]["digest"]);
-    assert_eq!(refused["failures"], json!(ENOUGH));
+    assert!(
+        error.starts_with("guest `misbehaving@2` refuses the snapshot: snapshot: was "),
+        "{error}"
+    );
+    assert_eq!(refused["digest"], standing["active"]["digest"]);
+    assert_eq!(
+        (&refused["instance"], &refused["failures"]),
+        (&json!("default/calm"), &json!(ENOUGH))
+    );
 
     let done = lines(&host.stdout(), "calm", TRUE);
     guest(&site, &["rollback", "lbaas"]).exits(0);
     wait_for_lines(&mut host, "calm", TRUE, done + 1);
+    wait_for_lines(&mut host, "fresh", TRUE, 4);
     assert_eq!(set_aside(&site), Vec::<String>::new());
     host.terminate().0.exits(0);
-    assert!(count(&segments(&site, "calm")) >= 3, "it goes on with its state");
+    let newest = segments(&site, "calm").pop().unwrap();
+    let count: u64 = newest.header.snapshot.unwrap().parse().unwrap();
+    assert!(
+        count >= 3 && newest.header.version == "1",
+        "it goes on with its state: {count}"
+    );
 }
 
 fn history(site: &super::Site) -> Vec<Value> {

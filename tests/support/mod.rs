@@ -447,6 +447,9 @@ pub(crate) fn described(objects: &[Object]) -> Vec<String> {
     all
 }
 
+/// The state of an object that could not be deployed.
+pub(crate) const FAILED: &str = "2";
+
 /// `trueup sim lbaas` in a process of its own, ended with this value.
 pub(crate) struct Engine {
     child: Child,
@@ -525,7 +528,7 @@ impl Engine {
         let mut fitting = objects.filter(|object| fits(&serde_json::from_value((**object).clone()).unwrap()));
         let object = fitting.next().unwrap();
         assert!(fitting.next().is_none(), "more than one object fits");
-        object["state"] = "failed".into();
+        object["state"] = FAILED.into();
         self.answer(HTTP.client.put(self.address("/state")).json(&state));
     }
 

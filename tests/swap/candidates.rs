@@ -9,7 +9,10 @@ use super::support::Site;
 #[path = "../guests/forgetful.rs"]
 mod forgetful;
 #[path = "../guests/misbehaving.rs"]
-#[expect(dead_code, reason = "here guests are built by `forgetful`, with features of their own")]
+#[expect(
+    dead_code,
+    reason = "here guests are built by `forgetful`, with features of their own"
+)]
 mod misbehaving;
 #[path = "../guests/renumbered.rs"]
 mod renumbered;

@@ -95,7 +95,11 @@ impl lifecycle::Guest for Misbehaving {
             return Ok(());
         }
         let calls = snapshot.trim_end().parse();
-        CALLS.set(calls.map_err(|_| format!("snapshot: was {} bytes, must be a number", snapshot.len()))?);
+        let calls = calls.map_err(|_| format!("snapshot: was {} bytes, must be a number", snapshot.len()))?;
+        if DOES.with_borrow(|does| trouble::refuses(does, calls)) {
+            return Err(format!("snapshot: was {calls}, must be 0"));
+        }
+        CALLS.set(calls);
         Ok(())
     }
 }

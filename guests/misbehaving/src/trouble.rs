@@ -10,6 +10,7 @@ pub const ALL: &[&str] = &[
     "allocate",
     "ask",
     "ask-at-start",
+    "choosy",
     "count",
     "list",
     "log",
@@ -59,6 +60,11 @@ pub fn ask_once() {
     } else {
         clock::now_ms();
     }
+}
+
+/// Whether version 2 refuses a state that version 1 has left.
+pub fn refuses(does: &str, calls: u64) -> bool {
+    cfg!(feature = "version-2") && does == "choosy" && calls > 0
 }
 
 /// The state, and blanks after it up to so many bytes.

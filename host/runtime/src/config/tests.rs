@@ -10,6 +10,8 @@ use trueup_journal::{Keep, Options, Sync};
 
 use super::*;
 
+mod versions;
+
 /// The least that does something; the tests below change it.
 const LEAST: &str = r#"
 [source]

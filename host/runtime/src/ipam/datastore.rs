@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::to_raw_value;
-use trueup_capabilities::Backends;
+use trueup_capabilities::{Backends, Identity};
 use trueup_engine::CallError;
 use trueup_journal::Journal;
 
@@ -82,6 +82,11 @@ impl Datastore {
     /// The key of its journal.
     pub(super) fn key(&self) -> &str {
         &self.key
+    }
+
+    /// Who it is.
+    pub(super) fn identity(&self) -> Identity {
+        self.version.identity(&self.key)
     }
 
     /// The folder of its recording.

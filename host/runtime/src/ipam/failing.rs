@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
+use trueup_capabilities::Identity;
 use trueup_capabilities::clock::{Clock as _, SystemClock};
 
 use super::datastore::{Datastore, NoAnswer};
@@ -110,15 +111,17 @@ impl Failing {
             return;
         }
         self.failures.remove(&request);
-        watch.set_aside(SetAside {
+        let about = datastore.identity();
+        let entry = SetAside {
             input: datastore.input(&request),
             instance: request,
             error: error.clone(),
             failures,
             at_ms: SystemClock.now_ms(),
-            digest: datastore.guest().digest,
+            digest: about.digest.clone(),
             journal: datastore.recording(),
-        });
+        };
+        watch.set_aside(&about, entry);
     }
 
     /// Another version is asked from here on: everything is tried again.
@@ -131,7 +134,7 @@ impl Failing {
 }
 
 impl Watch {
-    fn set_aside(&mut self, entry: SetAside) {
+    fn set_aside(&mut self, about: &Identity, entry: SetAside) {
         let SetAside {
             instance,
             failures,
@@ -140,7 +143,7 @@ impl Watch {
         } = &entry;
         tracing::warn!("{instance}: set aside after {failures} failures in a row: {error}");
         self.wish_to_fall_back(&entry);
-        if let Err(error) = self.quarantine.set_aside(entry) {
+        if let Err(error) = self.quarantine.set_aside(about, entry) {
             tracing::warn!("it is set aside until the next start alone: {error}");
         }
         self.quarantine.keep_newest(SET_ASIDE_MAX);

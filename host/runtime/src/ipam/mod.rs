@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use trueup_capabilities::Backends;
 
@@ -40,9 +40,12 @@ use self::actor::{Actor, Parts, Standing};
 use self::released::Released;
 use self::remembered::Remembered;
 use self::router::{Door, QUEUE_MAX, Router};
+use crate::config::FailurePolicy;
 use crate::run::active::{Active, Handover};
-use crate::run::{Instances, SetupError};
+use crate::run::quarantine::Quarantine;
+use crate::run::{Instances, SetAside, SetupError};
 use crate::socket::Place;
+use crate::swap::Fallen;
 
 /// A first reading of the store that failed is tried again after so long.
 pub const READING_RETRY: Duration = Duration::from_secs(5);
@@ -309,6 +312,63 @@ impl From<Instances> for Managing {
             handovers,
             failing: Failing::default(),
         }
+    }
+}
+
+/// The other end of [`Managing`], where no host with its commands is: hands versions over, and sees what is set aside.
+pub struct Hand {
+    handovers: mpsc::Sender<Handover>,
+    quarantine: Arc<Quarantine>,
+    fallen: mpsc::UnboundedReceiver<Fallen>,
+}
+
+impl Managing {
+    /// A guest whose failing requests are set aside as the policy says: in the state folder of the instances, for longer
+    /// than this process. Nobody sees to a wish to fall back but [`Hand::fallen`].
+    pub fn watched(instances: Instances, policy: FailurePolicy) -> (Self, Hand) {
+        let quarantine = Arc::new(Quarantine::load(&instances.state_dir, instances.name));
+        let (wishes, fallen) = mpsc::unbounded_channel();
+        let (hand, handovers) = mpsc::channel(1);
+        let this = Self {
+            handovers,
+            failing: Failing::new(Arc::clone(&quarantine), policy, wishes),
+            ..Self::from(instances)
+        };
+        let hand = Hand {
+            handovers: hand,
+            quarantine,
+            fallen,
+        };
+        (this, hand)
+    }
+}
+
+impl Hand {
+    /// Makes another version the active one, with the state of the one before.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub async fn hand_over(&self, mut instances: Instances) -> Result<(), String> {
+        instances.settings = guest_settings(instances.settings);
+        let (reply, replied) = oneshot::channel();
+        let handover = Handover {
+            instances: Arc::new(instances),
+            commit: Box::new(|| Ok(())),
+            reply,
+        };
+        let gone = || "the instance is served no more".to_owned();
+        self.handovers.send(handover).await.map_err(|_| gone())?;
+        replied.await.map_err(|_| gone())?
+    }
+
+    /// The requests that are set aside, by name.
+    pub fn set_aside(&self) -> Vec<SetAside> {
+        self.quarantine.all()
+    }
+
+    /// Why another version is wished for, and the wish is answered thereby; none: it is not.
+    pub fn fallen(&mut self) -> Option<String> {
+        self.fallen.try_recv().ok().map(|fallen| fallen.why)
     }
 }
 

@@ -103,6 +103,15 @@ impl Registry {
         self.local.as_ref().map_or(Ok(()), |local| local.lock().map(drop))
     }
 
+    /// Whether the lock file says which bytes a reference means.
+    ///
+    /// # Errors
+    /// As [`Registry::check_lock`].
+    pub fn pins(&self, reference: &Reference) -> Result<bool, NoGuest> {
+        let Some(local) = &self.local else { return Ok(false) };
+        Ok(local.lock()?.pins.contains_key(&local.name(reference)))
+    }
+
     /// Every guest that ships.
     pub fn builtins(&self) -> &[Builtin] {
         &self.builtins

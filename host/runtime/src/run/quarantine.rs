@@ -43,7 +43,6 @@ pub struct SetAside {
 /// The inputs of one guest that are set aside.
 pub(crate) struct Quarantine {
     folder: PathBuf,
-    name: String,
     entries: Mutex<BTreeMap<String, SetAside>>,
     audit: Option<Arc<Audit>>,
 }
@@ -54,7 +53,6 @@ impl Quarantine {
         let folder = state_dir.join("quarantine").join(name);
         let this = Self {
             folder: folder.clone(),
-            name: name.to_owned(),
             entries: Mutex::default(),
             audit: None,
         };
@@ -118,19 +116,13 @@ impl Quarantine {
         (entry.input == input && entry.digest == digest).then(|| entry.clone())
     }
 
-    /// Sets an input aside.
+    /// Sets an input aside, in which the guest `about` failed.
     ///
     /// # Errors
     /// Where it can't be written: then it is set aside until the next start alone.
-    pub(crate) fn set_aside(&self, entry: SetAside) -> io::Result<()> {
+    pub(crate) fn set_aside(&self, about: &Identity, entry: SetAside) -> io::Result<()> {
         if let Some(audit) = &self.audit {
-            let about = Identity {
-                guest: self.name.clone(),
-                digest: entry.digest.clone(),
-                instance: entry.instance.clone(),
-                ..Identity::default()
-            };
-            let audited = audit.managed(entry.at_ms, &about, "quarantine", &entry.instance, &entry.error);
+            let audited = audit.managed(entry.at_ms, about, "quarantine", &entry.instance, &entry.error);
             if let Err(error) = audited {
                 tracing::error!(instance = entry.instance, "audit: {:#}", anyhow::Error::from(error));
             }
@@ -205,6 +197,10 @@ mod tests {
 
     use super::*;
 
+    fn about() -> Identity {
+        Identity::default()
+    }
+
     fn entry(instance: &str, input: &str) -> SetAside {
         SetAside {
             instance: instance.to_owned(),
@@ -221,8 +217,8 @@ mod tests {
     fn what_is_set_aside_stays_so_over_a_restart_until_input_or_guest_change() {
         let dir = tempfile::tempdir().unwrap();
         let quarantine = Quarantine::load(dir.path(), "lbaas");
-        quarantine.set_aside(entry("default/web", "a")).unwrap();
-        quarantine.set_aside(entry("default/../x", "a")).unwrap();
+        quarantine.set_aside(&about(), entry("default/web", "a")).unwrap();
+        quarantine.set_aside(&about(), entry("default/../x", "a")).unwrap();
 
         let quarantine = Quarantine::load(dir.path(), "lbaas");
         assert_eq!(quarantine.all().len(), 2);
@@ -245,7 +241,7 @@ mod tests {
         assert_eq!(Quarantine::load(dir.path(), "lbaas").all(), []);
 
         Quarantine::load(dir.path(), "lbaas")
-            .set_aside(entry("default/web", "a"))
+            .set_aside(&about(), entry("default/web", "a"))
             .unwrap();
         let file = std::fs::read_dir(&folder).unwrap().flatten().map(|file| file.path());
         let file = file.into_iter().find(|file| !file.ends_with("a.json")).unwrap();
@@ -269,7 +265,7 @@ mod tests {
                 at_ms,
                 ..entry(instance, "a")
             };
-            quarantine.set_aside(entry).unwrap();
+            quarantine.set_aside(&about(), entry).unwrap();
             quarantine.keep_newest(2);
         }
         let left = |quarantine: &Quarantine| -> Vec<String> {

@@ -439,6 +439,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         let TooMuch { error, failures } = too_much;
         let instances = self.shared.active.instances();
         let instance = key.to_string();
+        let about = instances.identity(&instance);
         let entry = SetAside {
             journal: instances.recording(&instance),
             digest: instances.program.guest.digest.to_string(),
@@ -450,7 +451,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         };
         self.tell_set_aside(&entry);
         self.wish_to_fall_back(&entry);
-        if let Err(error) = self.quarantine.set_aside(entry) {
+        if let Err(error) = self.quarantine.set_aside(&about, entry) {
             tracing::warn!(%key, "it is set aside until the next start alone: {error}");
         }
         self.standing.insert(key, Err(error));
@@ -501,7 +502,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             let now_ms = self.now_ms();
             let released = self.quarantine.release_all();
             let mut again = self.troubles.forget_all();
-            again.extend(released.iter().filter_map(|instance| key_of(instance)));
+            again.extend(released.iter().filter_map(key_of));
             for key in again {
                 if let Err(error) = self.controller.changed(&key, now_ms) {
                     tracing::error!(%key, "{error}");

@@ -10,7 +10,7 @@ use super::proof::{Against, Refused, Step, gate, of_world, prove, self_test};
 use super::revisions::{By, Configured, Revision, Revisions};
 use crate::config::{Guest, OnFailure};
 use crate::guests::Program;
-use crate::registry::{NoGuest, NotLoaded};
+use crate::registry::{NoGuest, NotLoaded, Reference};
 use crate::run::setup::initial_state;
 use crate::run::{Instances, SetupError};
 
@@ -147,7 +147,7 @@ impl Wish<'_> {
     }
 
     /// What the configuration names can't be had. Where nobody edited it since it could, that is no reason not to go on with
-    /// what was active; where somebody did, he wants to know.
+    /// what was active; where somebody did, or what is there is not what the lock file or the keys say, he wants to know.
     fn without(
         &self,
         error: NotWished,
@@ -159,14 +159,14 @@ impl Wish<'_> {
             .configured()
             .is_some_and(|before| before.reference == reference);
         match active {
-            Some(active) if is_as_before => {
+            Some(active) if is_as_before && !matches!(error, NotWished::Lock(_) | NotWished::Distrusted(_)) => {
                 let problem = self.stays(&error.refused().to_string(), &active, revisions);
                 Ok((active, problem))
             }
             _ => Err(match error {
                 NotWished::Lock(NoGuest(why)) => SetupError::Misused(why),
                 NotWished::Away(why) => SetupError::Failed(self.placed(&why)),
-                NotWished::Refused(refused) => self.misused(&refused.why),
+                NotWished::Distrusted(refused) | NotWished::Refused(refused) => self.misused(&refused.why),
             }),
         }
     }
@@ -212,7 +212,9 @@ enum NotWished {
     Lock(NoGuest),
     /// Its registry did not answer.
     Away(String),
-    /// It can't be had, or is of another world.
+    /// It can't be had, or is of another world, though the lock file or a key says what it must be.
+    Distrusted(Refused),
+    /// The same of one of which nothing says so.
     Refused(Refused),
 }
 
@@ -221,19 +223,29 @@ impl NotWished {
         let step = Step::Load;
         match self {
             Self::Lock(NoGuest(why)) | Self::Away(why) => Refused { step, why },
-            Self::Refused(refused) => refused,
+            Self::Distrusted(refused) | Self::Refused(refused) => refused,
         }
     }
 }
 
 async fn wished(guests: &Guests, wish: &Wish<'_>) -> Result<Fetched, NotWished> {
     guests.check_lock().map_err(NotWished::Lock)?;
+    let reference = Reference::from(&wish.guest.reference);
+    let is_pinned = guests.registry().pins(&reference).map_err(NotWished::Lock)?;
+    let is_trusted = is_pinned || !wish.guest.verify.keys.is_empty() || matches!(reference, Reference::Oci(_));
+    let refused = |refused| {
+        if is_trusted {
+            NotWished::Distrusted(refused)
+        } else {
+            NotWished::Refused(refused)
+        }
+    };
     let loaded = guests.load(&wish.guest.reference, &wish.guest.verify).await;
     let wished = loaded.map_err(|error| match error {
         NotLoaded::Failed(why) => NotWished::Away(why),
-        NotLoaded::NoGuest(NoGuest(why)) => NotWished::Refused(Refused { step: Step::Load, why }),
+        NotLoaded::NoGuest(NoGuest(why)) => refused(Refused { step: Step::Load, why }),
     })?;
-    of_world(&wished.program, wish.world).map_err(NotWished::Refused)?;
+    of_world(&wished.program, wish.world).map_err(refused)?;
     Ok(wished)
 }
 

@@ -28,6 +28,8 @@ pub(crate) struct Disk {
     state: Mutex<State>,
     /// So many of the next changes end their call in a trap, after they were written.
     pub(crate) traps: AtomicU64,
+    /// What brings this text into the store, or an entry with it, ends its call in a trap each time, before it is written.
+    pub(crate) poison: Mutex<Option<&'static str>>,
     /// So many of the next syncs fail.
     pub(crate) failing_syncs: AtomicU64,
     pub(crate) syncs: AtomicU64,
@@ -81,6 +83,10 @@ impl Disk {
         format!("{:?}", self.state.lock().unwrap().written)
     }
 
+    fn is_poisoned(&self, text: &str) -> bool {
+        self.poison.lock().unwrap().is_some_and(|poison| text.contains(poison))
+    }
+
     fn changed(&self, state: &mut State) -> Result<(), Error> {
         state.written_count += 1;
         if take(&self.traps) { Err(too_long()) } else { Ok(()) }
@@ -90,6 +96,9 @@ impl Disk {
 impl Store for Disk {
     fn checkpoint<'a>(&'a self, data: &'a str) -> Answer<'a, Result<(), Error>> {
         Box::pin(async move {
+            if self.is_poisoned(data) && !self.is_poisoned(&self.text()) {
+                return Err(too_long());
+            }
             let mut state = self.state.lock().unwrap();
             let saved = Some(Saved {
                 data: data.to_owned(),
@@ -110,6 +119,9 @@ impl Store for Disk {
             let mut state = self.state.lock().unwrap();
             if state.refuses_appends {
                 return Err(Error::Unavailable("a sync failed".to_owned()));
+            }
+            if self.is_poisoned(entry) {
+                return Err(too_long());
             }
             match &mut state.written {
                 Some(saved) => saved.entries.push(entry.to_owned()),

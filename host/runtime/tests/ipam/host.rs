@@ -12,8 +12,9 @@ use trueup_runtime::capabilities::checkpoint::Store;
 use trueup_runtime::capabilities::grants::Grants;
 use trueup_runtime::capabilities::log::NoLog;
 use trueup_runtime::capabilities::meter::Limits;
+use trueup_runtime::config::FailurePolicy;
 use trueup_runtime::guests::{Program, ipam};
-use trueup_runtime::ipam::{Eni, Enis, Event, Served, Settings, WarmTargets};
+use trueup_runtime::ipam::{Eni, Enis, Event, Hand, Managing, Served, Settings, WarmTargets};
 use trueup_runtime::run::Instances;
 use trueup_runtime::{Engine, EngineOptions, replay};
 
@@ -133,15 +134,19 @@ impl Stage {
 
     /// A host that is brought up.
     pub(crate) async fn start(&self) -> Host {
+        self.start_with(self.instances()).await
+    }
+
+    /// The same, whose failing requests are set aside.
+    pub(crate) async fn watched(&self, policy: FailurePolicy) -> (Host, Hand) {
+        let (managing, hand) = Managing::watched(self.instances(), policy);
+        (self.start_with(managing).await, hand)
+    }
+
+    async fn start_with(&self, managing: impl Into<Managing>) -> Host {
         let (tell, events) = mpsc::unbounded_channel();
-        let mut served = Served::start(
-            self.settings(),
-            self.instances(),
-            self.backends(),
-            self.enis.subscribe(),
-            tell,
-        )
-        .unwrap();
+        let mut served =
+            Served::start(self.settings(), managing, self.backends(), self.enis.subscribe(), tell).unwrap();
         tokio::time::timeout(GUARD, served.is_up()).await.unwrap();
         Host { served, events }
     }

@@ -3,6 +3,7 @@
 
 mod crashes;
 mod disk;
+mod failing;
 mod host;
 mod interfaces;
 mod requests;

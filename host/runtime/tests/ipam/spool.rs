@@ -13,7 +13,7 @@ use trueup_runtime::ipam::Event;
 use crate::host::{Stage, eni, request};
 
 /// Leaves a release as the plugin does.
-fn leave(stage: &Stage, container: &str) -> PathBuf {
+pub(crate) fn leave(stage: &Stage, container: &str) -> PathBuf {
     let dir = stage.spool();
     std::fs::create_dir_all(&dir).unwrap();
     std::fs::set_permissions(&dir, Permissions::from_mode(0o700)).unwrap();

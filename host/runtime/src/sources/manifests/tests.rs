@@ -105,10 +105,7 @@ fn problems_name_file_and_line_and_the_rest_goes_on() {
     let said = said(&folder, &snapshot.problems);
     assert_eq!(said.len(), 3, "{said:?}");
     assert!(said[0].starts_with("c.yaml:1: "), "{said:?}");
-    assert_eq!(
-        said[1],
-        "latin1.yaml: cannot be read: it is no text (UTF-8)"
-    );
+    assert_eq!(said[1], "latin1.yaml: cannot be read: it is no text (UTF-8)");
     assert_eq!(said[2], "sub/b.yaml:8: metadata.name: is missing from this Service");
     assert!(!snapshot.is_complete());
 }
