@@ -193,8 +193,6 @@ fn digest_of(input: &impl Serialize) -> String {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
-
     use super::*;
 
     fn about() -> Identity {
