@@ -25,7 +25,7 @@ impl Rate {
     pub(super) fn has(&self, now: Instant) -> bool {
         let taken = |free_at: Instant| free_at.saturating_duration_since(now);
         self.free_at
-            .is_none_or(|free_at| taken(free_at) < self.every * self.at_once)
+            .is_none_or(|free_at| taken(free_at) + self.every <= self.every * self.at_once)
     }
 
     /// One was done.
