@@ -3,8 +3,8 @@
 //! Decides and counts; what a refusal says and where it is written down is `guard.rs`. Times are arguments.
 //!
 //! ```text
-//! Quotas: guest + capability -> when it asked, over all its instances     (calls_per_minute)
-//! Blast:  the running call   -> what it has seen, what it had destroyed   (destroy_max, destroy_percent)
+//! Quotas: a guest's capability -> when it asked, over all its instances and versions   (calls_per_minute)
+//! Blast:  the running call     -> what it has seen, what it had destroyed              (destroy_max, destroy_percent)
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -16,19 +16,20 @@ use crate::lbaas::{Object, ObjectRef};
 /// The window of `calls_per_minute`, in milliseconds. It slides: there is no moment at which all of a quota comes back.
 pub const WINDOW_MS: u64 = 60_000;
 
-/// When the guests of one host asked, as far as their quotas need it: one for all instances of all guests.
+/// When one guest asked, as far as its quotas need it: one for all instances of a guest that is configured, whatever its
+/// versions call themselves, so that another name is no other quota.
 #[derive(Debug, Default)]
 pub struct Quotas {
-    /// By guest and capability, oldest first, none older than the window.
-    asked_at_ms: Mutex<BTreeMap<(String, String), VecDeque<u64>>>,
+    /// By capability, oldest first, none older than the window.
+    asked_at_ms: Mutex<BTreeMap<String, VecDeque<u64>>>,
 }
 
 impl Quotas {
-    /// Counts a question of `guest` to `capability` at `now_ms`; false, and not counted, where it has asked `per_minute`
+    /// Counts a question to `capability` at `now_ms`; false, and not counted, where it has asked `per_minute`
     /// questions within the last [`WINDOW_MS`] already.
-    pub fn admit(&self, guest: &str, capability: &str, per_minute: u32, now_ms: u64) -> bool {
+    pub fn admit(&self, capability: &str, per_minute: u32, now_ms: u64) -> bool {
         let mut all = self.asked_at_ms.lock().unwrap_or_else(PoisonError::into_inner);
-        let asked = all.entry((guest.to_owned(), capability.to_owned())).or_default();
+        let asked = all.entry(capability.to_owned()).or_default();
         let now_ms = match asked.back() {
             // Set back by more than the window: what was counted says nothing about the last minute.
             Some(last) if *last > now_ms.saturating_add(WINDOW_MS) => {
@@ -57,10 +58,20 @@ fn resource(of: &ObjectRef) -> Resource {
     (of.kind as u8, of.identifier.clone())
 }
 
+fn resource_of(object: &Object) -> Resource {
+    (object.spec.kind() as u8, object.identifier.clone())
+}
+
+fn has_percentage(grant: Option<&Grant>) -> bool {
+    grant.is_some_and(|grant| grant.destroy_percent.is_some())
+}
+
 /// What the running call has seen of an Engine, and what it had destroyed.
 #[derive(Debug, Default)]
 pub(crate) struct Blast {
     seen: BTreeSet<Resource>,
+    /// What the call made itself. It was not there before, so it makes nothing that was a smaller part of it.
+    made: BTreeSet<Resource>,
     sent: BTreeSet<Resource>,
 }
 
@@ -81,11 +92,16 @@ impl Blast {
 
     /// The guest was told that these exist. Kept where a percentage of them may be destroyed, and nowhere else.
     pub(crate) fn see<'o>(&mut self, grant: Option<&Grant>, objects: impl IntoIterator<Item = &'o Object>) {
-        if grant.is_some_and(|grant| grant.destroy_percent.is_some()) {
-            let resources = objects
-                .into_iter()
-                .map(|object| (object.spec.kind() as u8, object.identifier.clone()));
-            self.seen.extend(resources);
+        if has_percentage(grant) {
+            let found = objects.into_iter().map(resource_of);
+            self.seen.extend(found.filter(|resource| !self.made.contains(resource)));
+        }
+    }
+
+    /// The guest had these made. Kept as above.
+    pub(crate) fn make<'o>(&mut self, grant: Option<&Grant>, objects: impl IntoIterator<Item = &'o Object>) {
+        if has_percentage(grant) {
+            self.made.extend(objects.into_iter().map(resource_of));
         }
     }
 
@@ -119,6 +135,8 @@ impl Blast {
                 ),
             });
         }
+        let found = |resource: &&Resource| !self.made.contains(*resource);
+        let destroyed = self.sent.iter().chain(&new).filter(found).count();
         let seen = self.seen.len();
         let percent = percent.filter(|percent| destroyed as u128 * 100 > u128::from(*percent) * seen as u128)?;
         Some(Above {
@@ -145,7 +163,7 @@ mod tests {
     #[test]
     fn a_quota_comes_back_as_its_questions_grow_old() {
         let quotas = Quotas::default();
-        let ask = |now_ms| quotas.admit("lbaas", "lbaas", 2, now_ms);
+        let ask = |now_ms| quotas.admit("lbaas", 2, now_ms);
         assert!(ask(0) && ask(10_000));
         assert!(!ask(20_000), "two within the last minute");
         assert!(!ask(59_999), "a refusal is not counted, and the first still is");
@@ -155,18 +173,17 @@ mod tests {
     }
 
     #[test]
-    fn each_guest_and_capability_has_its_own() {
+    fn each_capability_has_its_own() {
         let quotas = Quotas::default();
-        assert!(quotas.admit("a", "lbaas", 1, 0));
-        assert!(quotas.admit("a", "cri", 1, 0));
-        assert!(quotas.admit("b", "lbaas", 1, 0));
-        assert!(!quotas.admit("a", "lbaas", 1, 0));
+        assert!(quotas.admit("lbaas", 1, 0));
+        assert!(quotas.admit("cri", 1, 0));
+        assert!(!quotas.admit("lbaas", 1, 0));
     }
 
     #[test]
     fn a_clock_that_is_set_back_gives_no_quota_twice_and_takes_none_for_ever() {
         let quotas = Quotas::default();
-        let ask = |now_ms| quotas.admit("a", "lbaas", 1, now_ms);
+        let ask = |now_ms| quotas.admit("lbaas", 1, now_ms);
         assert!(ask(100_000));
         assert!(!ask(50_000), "set back by less than the window");
         assert!(!ask(159_999));
@@ -183,7 +200,7 @@ mod tests {
             for step in steps {
                 now_ms += step;
                 let within = admitted.iter().filter(|at| **at + WINDOW_MS > now_ms).count();
-                let admits = quotas.admit("g", "c", per_minute, now_ms);
+                let admits = quotas.admit("c", per_minute, now_ms);
                 prop_assert_eq!(admits, within < per_minute as usize);
                 if admits {
                     admitted.push(now_ms);
@@ -270,14 +287,38 @@ mod tests {
     }
 
     #[test]
+    fn what_the_call_made_is_no_part_of_what_it_may_destroy_a_part_of() {
+        let grant = limits(None, Some(50));
+        let grant = Some(&grant);
+        let all: Vec<Object> = (0..100).map(object).collect();
+        let mut blast = Blast::default();
+        blast.see(grant, &all[..2]);
+        blast.make(grant, &all[2..]);
+        blast.see(grant, &all);
+        let above = blast.above(grant, &refs(0..2), false).unwrap();
+        assert_eq!(
+            above.what,
+            "destroying 2 of the 2 objects that the call has seen is above `destroy_percent` of 50"
+        );
+        assert_eq!(
+            blast.above(grant, &refs(1..100), false),
+            None,
+            "it may take back what it made"
+        );
+        blast.send(grant, &refs(1..100));
+        assert!(blast.above(grant, &refs(0..1), false).is_some());
+    }
+
+    #[test]
     fn nothing_is_kept_where_nothing_limits() {
         let mut blast = Blast::default();
         for grant in [None, Some(&Grant::default())] {
             blast.see(grant, &[object(1)]);
+            blast.make(grant, &[object(2)]);
             blast.send(grant, &refs(0..3));
             assert_eq!(blast.above(grant, &refs(0..9), false), None);
         }
-        assert!(blast.seen.is_empty() && blast.sent.is_empty());
+        assert!(blast.seen.is_empty() && blast.made.is_empty() && blast.sent.is_empty());
         let none = limits(Some(0), None);
         let above = blast.above(Some(&none), &refs(0..1), true).unwrap();
         assert_eq!(

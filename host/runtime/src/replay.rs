@@ -34,6 +34,17 @@ pub enum ReplayError {
     },
 }
 
+impl ReplayError {
+    /// Why there was no room to instantiate the guest: the engine's pool of instances is full, or the machine's memory. Of
+    /// a guest that could be instantiated before this says nothing. None: it failed for another reason.
+    pub(crate) fn no_room(&self) -> Option<&str> {
+        match self {
+            Self::Start(StartError::Call(CallError::Trap(text))) if text.contains(" in `instantiate`: ") => Some(text),
+            _ => None,
+        }
+    }
+}
+
 /// How far a replay may differ, and how long one of its calls may take.
 #[derive(Debug, Clone, Default)]
 pub struct Options {

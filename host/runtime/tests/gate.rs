@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde_json::json;
-use trueup_journal::{Accepted, instance_dir, segment_files};
+use trueup_journal::{Accepted, instance_dir, segment_files, segment_path};
 use trueup_runtime::gate::{self, Gate, Mode, Verdict};
 use trueup_runtime::guests::Program;
 
@@ -14,7 +14,8 @@ use trueup_runtime::guests::Program;
 mod versions;
 
 use versions::{
-    Active, COUNTING, COUNTING_2, ENGINE, FORGETFUL, GUARD, LBAAS_1, LBAAS_2, NAME, RECONCILE, STATUS, make, service,
+    Active, COUNTING, COUNTING_2, ENGINE, FORGETFUL, GUARD, LBAAS_1, LBAAS_2, NAME, RECONCILE, STATUS,
+    counting_in_a_pool_of, make, service,
 };
 
 async fn prove(active: &Active, candidate: &Arc<Program>, gate: &Gate) -> Verdict {
@@ -317,4 +318,52 @@ async fn a_torn_end_is_none_of_its_business_and_damage_is_reported_and_passed_ov
             && line.contains("line 4 is damaged: entry 7 stands where entry 3 belongs"),
         "{line}"
     );
+}
+
+#[tokio::test]
+async fn that_there_is_no_room_for_the_candidate_is_not_its_fault() {
+    let mut active = counted(json!({}), &["default/web"], 2).await;
+    let (engine, candidate) = counting_in_a_pool_of(1);
+    active.instances.engine = engine.clone();
+    active.instances.program = Arc::clone(&candidate);
+    let holding = active.open("default/other").await;
+    let digest = active.digest();
+    let gate = Gate::default();
+    let prove = || gate::prove(&engine, &candidate, active.dir.path(), NAME, &digest, &gate);
+    let verdict = tokio::time::timeout(GUARD, prove()).await.unwrap();
+    assert!(!verdict.passed && verdict.refused.is_none(), "{verdict}");
+    let line = verdict.to_string();
+    assert!(
+        line.starts_with("nothing replayed; given up: there was no room for an instance of it: "),
+        "{line}"
+    );
+    drop(holding);
+    let verdict = tokio::time::timeout(GUARD, prove()).await.unwrap();
+    assert!(verdict.passed && verdict.identical == 2, "{verdict}");
+}
+
+#[tokio::test]
+async fn calls_that_are_behind_too_many_recordings_of_others_are_not_taken_for_none() {
+    let active = counted(json!({}), &["default/a"], 1).await;
+    let folder = instance_dir(&active.dir.path().join("journals"), NAME, "default/a");
+    let [recorded] = <[_; 1]>::try_from(segment_files(&folder).unwrap()).unwrap();
+    let header = fs::read_to_string(&recorded.path)
+        .unwrap()
+        .lines()
+        .next()
+        .unwrap()
+        .to_owned()
+        + "\n";
+    let of_another = header.replace(&active.digest(), "sha256:another");
+    for number in 1..=1_000 {
+        fs::write(segment_path(&folder, 1_000 * number), &of_another).unwrap();
+    }
+    let verdict = prove(&active, &COUNTING, &Gate::default()).await;
+    assert!(!verdict.passed, "{verdict}");
+    assert_eq!(
+        verdict.to_string(),
+        "nothing replayed; given up: none of the newest 1000 recordings holds a call of the active version, and older ones were not looked at"
+    );
+    fs::remove_file(segment_path(&folder, 1_000)).unwrap();
+    assert!(prove(&active, &COUNTING, &Gate::default()).await.passed);
 }

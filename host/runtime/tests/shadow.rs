@@ -4,7 +4,8 @@
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
@@ -16,7 +17,8 @@ use trueup_runtime::guests::Program;
 use trueup_runtime::instance::Instance;
 use trueup_runtime::replay;
 use trueup_runtime::shadow::{
-    KEPT_FILES_MAX, KEYS_MAX, Observed, QUEUE_CALLS_MAX, SUMMARY, Setup, Shadow, Status, Verdict, Version,
+    Interest, KEPT_AT_ONCE_MAX, KEPT_PER_SECOND_MAX, KEYS_MAX, Observed, QUEUE_CALLS_MAX, STATES_AT_ONCE_MAX,
+    STATES_PER_SECOND_MAX, SUMMARY, Setup, Shadow, Status, Verdict, Version,
 };
 
 #[expect(dead_code, reason = "each file of tests uses some of what they share")]
@@ -32,6 +34,8 @@ struct Stage {
     active: Active,
     shadow: Shadow,
     metrics: Arc<Registry>,
+    /// So many snapshots it wanted of the active guest.
+    asked: AtomicU64,
 }
 
 fn version(program: &Arc<Program>, settings: Value) -> Version {
@@ -71,7 +75,12 @@ impl Stage {
             active,
             shadow,
             metrics,
+            asked: AtomicU64::new(0),
         }
+    }
+
+    fn interest(&self, key: &str) -> Interest {
+        self.shadow.interest(key, &self.active.instances.program.guest.digest)
     }
 
     async fn open(&self, key: &str) -> Instance {
@@ -82,13 +91,21 @@ impl Stage {
 
     /// One call as the host makes it: the candidate sees it afterwards.
     async fn call(&self, instance: &mut Instance, key: &str, call: &str, args: &RawValue) -> Option<Value> {
-        let state = match self.shadow.wants_state(key) {
-            true => Some(instance.snapshot().await.unwrap()),
-            false => None,
+        let digest = instance.program().guest.digest;
+        let state = match self.shadow.interest(key, &digest) {
+            Interest::StateAndCall => Some(instance.snapshot().await.unwrap()),
+            Interest::Call => None,
+            Interest::Nothing => {
+                let answer = make(instance, call, args).await.answer;
+                self.shadow.pass_over(key);
+                return answer;
+            }
         };
+        self.asked.fetch_add(u64::from(state.is_some()), Ordering::Relaxed);
         let made = make(instance, call, args).await;
         self.shadow.observe(Observed {
             key: key.to_owned(),
+            digest,
             state,
             entries: made.entries,
             took: made.took,
@@ -133,8 +150,9 @@ async fn a_version_beside_itself_is_the_same_in_every_call() {
                 .await
                 .unwrap();
         }
-        assert!(
-            !stage.shadow.wants_state(key),
+        assert_eq!(
+            stage.interest(key),
+            Interest::Call,
             "its state is known since the first call"
         );
     }
@@ -336,7 +354,10 @@ async fn one_that_never_answers_is_not_waited_for_by_anyone() {
     }
     let status = stage.shadow.status();
     assert!(status.waiting <= QUEUE_CALLS_MAX as u64 + 1, "{status:?}");
-    assert!(status.skipped > 0 && stage.shadow.wants_state("k"), "{status:?}");
+    assert!(status.skipped > 0, "{status:?}");
+    // What would only be skipped is not asked for: no snapshot for each call, and no tap.
+    assert_eq!([stage.interest("k"), stage.interest("new")], [Interest::Nothing; 2]);
+    assert_eq!(stage.asked.load(Ordering::Relaxed), 1);
     // Stopped in the middle of a call: everything was compared or skipped.
     let status = tokio::time::timeout(GUARD, stage.shadow.stop()).await.unwrap();
     assert_eq!((status.compared + status.skipped, status.waiting), (calls + 1, 0));
@@ -352,7 +373,7 @@ async fn a_call_that_the_active_guest_did_not_end_is_compared_as_far_as_recorded
             stage.call(&mut instance, "k", RECONCILE, &service("u", &[80])).await,
             None
         );
-        assert!(stage.shadow.wants_state("k"), "the instance is gone");
+        assert_eq!(stage.interest("k"), Interest::StateAndCall, "the instance is gone");
     }
     assert_eq!(numbers(&stage.settled().await), [2, 2, 0, 0, 0]);
 
@@ -368,54 +389,115 @@ async fn a_call_that_the_active_guest_did_not_end_is_compared_as_far_as_recorded
 }
 
 #[tokio::test]
-async fn more_keys_than_it_has_instances_for_are_all_compared_and_one_unused_tells_its_state_again() {
+async fn of_more_keys_than_it_has_instances_for_one_unused_tells_its_state_again() {
+    let stage = Stage::new(Active::new(&COUNTING, json!({}), "0"), &COUNTING, json!({})).await;
+    let keys: Vec<String> = (0..KEYS_MAX + 10).map(|at| format!("default/{at}")).collect();
+    for key in &keys {
+        let mut instance = stage.open(key).await;
+        for round in 1..=2 {
+            let answer = stage
+                .call(&mut instance, key, RECONCILE, &service("u", &[80]))
+                .await
+                .unwrap();
+            assert_eq!(answer["Ok"]["rounds"], json!(round));
+            stage.settled().await;
+        }
+    }
+    let calls = 2 * keys.len() as u64;
+    assert_eq!(numbers(&stage.settled().await), [calls, calls, 0, 0, 0]);
+    let unknown = keys.iter().filter(|key| stage.interest(key) == Interest::StateAndCall);
+    assert_eq!(unknown.count(), 10, "no more instances than there may be");
+}
+
+#[tokio::test]
+async fn keys_that_take_turns_cost_the_active_guest_no_snapshot_for_each_call() {
     let stage = Stage::new(Active::new(&COUNTING, json!({}), "0"), &COUNTING, json!({})).await;
     let keys: Vec<String> = (0..KEYS_MAX + 10).map(|at| format!("default/{at}")).collect();
     let mut instances = Vec::new();
     for key in &keys {
         instances.push(stage.open(key).await);
     }
-    for round in 1..=3 {
+    let (begun, mut calls) = (Instant::now(), 0);
+    for _ in 0..10 {
         for (key, instance) in keys.iter().zip(&mut instances) {
-            let answer = stage
+            stage
                 .call(instance, key, RECONCILE, &service("u", &[80]))
                 .await
                 .unwrap();
-            assert_eq!(
-                answer["Ok"]["rounds"],
-                json!(round),
-                "it counts over all rounds, and so must the candidate"
-            );
             stage.settled().await;
+            calls += 1;
         }
     }
-    let status = stage.settled().await;
-    let calls = 3 * keys.len() as u64;
-    assert_eq!(numbers(&status), [calls, calls, 0, 0, 0]);
-    let unknown = keys.iter().filter(|key| stage.shadow.wants_state(key)).count();
-    assert_eq!(unknown, 10, "no more instances than there may be");
+    let allowed = u64::from(STATES_AT_ONCE_MAX) + u64::from(STATES_PER_SECOND_MAX) * (1 + begun.elapsed().as_secs());
+    let asked = stage.asked.load(Ordering::Relaxed);
+    assert!(asked <= allowed, "{asked} snapshots, {allowed} are allowed");
+    let [compared, same, _, _, skipped] = numbers(&stage.settled().await);
+    assert_eq!(
+        (compared, compared + skipped),
+        (same, calls),
+        "skipped, and never wrong"
+    );
+    assert!(compared >= u64::from(STATES_AT_ONCE_MAX), "{compared}");
 }
 
 #[tokio::test]
-async fn only_the_newest_differences_are_kept() {
+async fn a_key_whose_state_can_not_be_had_is_not_asked_again() {
+    let stage = Stage::new(Active::new(&COUNTING, json!({}), "0"), &COUNTING, json!({})).await;
+    stage.shadow.has_no_state("k");
+    assert_eq!(stage.interest("k"), Interest::Nothing);
+    assert_eq!(stage.interest("other"), Interest::StateAndCall);
+}
+
+#[tokio::test]
+async fn calls_of_another_version_than_the_active_one_are_not_compared() {
+    let stage = Stage::new(Active::new(&COUNTING, json!({}), "0"), &COUNTING, json!({})).await;
+    let other = Active::new(&COUNTING_2, json!({}), "0");
+    let mut instance = stage.open("k").await;
+    let mut anothers = other.open("k").await;
+    anothers.host_mut().tape.keep_entries(true);
+    let args = service("u", &[80]);
+    stage.call(&mut instance, "k", RECONCILE, &args).await.unwrap();
+    assert_eq!(
+        stage.shadow.interest("k", &COUNTING_2.guest.digest),
+        Interest::Nothing,
+        "nobody takes a snapshot for it"
+    );
+    // It asks another question, which would be a difference.
+    let made = make(&mut anothers, RECONCILE, &args).await;
+    stage.shadow.observe(Observed {
+        key: "k".to_owned(),
+        digest: COUNTING_2.guest.digest,
+        state: Some("0".to_owned()),
+        entries: made.entries,
+        took: made.took,
+    });
+    assert_eq!(stage.interest("k"), Interest::StateAndCall);
+    stage.call(&mut instance, "k", RECONCILE, &args).await.unwrap();
+    assert_eq!(numbers(&stage.settled().await), [2, 2, 0, 0, 1]);
+}
+
+#[tokio::test]
+async fn all_differences_are_counted_and_a_few_a_second_are_kept() {
     let stage = Stage::new(Active::new(&COUNTING, json!({}), "0"), &COUNTING_2, json!({})).await;
     let mut instance = stage.open("k").await;
-    let calls = KEPT_FILES_MAX as u64 + 5;
+    let (begun, calls) = (Instant::now(), 300);
     for _ in 0..calls {
         stage
             .call(&mut instance, "k", RECONCILE, &service("u", &[80]))
             .await
             .unwrap();
     }
-    assert_eq!(numbers(&stage.settled().await), [calls, 0, calls, 0, 0]);
+    let status = stage.settled().await;
+    let allowed = u64::from(KEPT_AT_ONCE_MAX) + u64::from(KEPT_PER_SECOND_MAX) * (1 + begun.elapsed().as_secs());
+    assert_eq!(numbers(&status), [calls, 0, calls, 0, 0]);
+    assert!(status.first.unwrap().file.is_some());
     let folder = folder(&stage.active);
     stage.shadow.stop().await;
-    assert_eq!(
-        fs::read_dir(&folder).unwrap().count(),
-        KEPT_FILES_MAX + 1,
-        "and the summary"
+    let kept = fs::read_dir(&folder).unwrap().count() as u64 - 1;
+    assert!(
+        (u64::from(KEPT_AT_ONCE_MAX)..=allowed).contains(&kept),
+        "{kept} files beside the summary, {allowed} are allowed"
     );
-    assert!(!folder.join("5-k.jsonl").exists() && folder.join("6-k.jsonl").exists());
 }
 
 #[tokio::test]
@@ -505,11 +587,12 @@ async fn what_was_not_seen_whole_is_skipped_until_the_state_is_told() {
         let made = make(&mut instance, RECONCILE, &service("u", &[80])).await;
         stage.shadow.observe(Observed {
             key: "k".to_owned(),
+            digest: COUNTING.guest.digest,
             state: None,
             entries: if entries == 0 { Vec::new() } else { made.entries },
             took: Duration::ZERO,
         });
-        assert!(stage.shadow.wants_state("k"));
+        assert_eq!(stage.interest("k"), Interest::StateAndCall);
     }
     stage
         .call(&mut instance, "k", RECONCILE, &service("u", &[80]))
@@ -517,4 +600,25 @@ async fn what_was_not_seen_whole_is_skipped_until_the_state_is_told() {
         .unwrap();
     assert_eq!(numbers(&stage.settled().await), [2, 2, 0, 0, 2]);
     assert_eq!(stage.counted(Verdict::Skipped), 2);
+}
+
+#[tokio::test]
+async fn a_candidate_gets_the_settings_that_the_active_instance_was_begun_with() {
+    // Configured otherwise since; the instance was begun before.
+    let stage = Stage::new(Active::new(&COUNTING, json!({}), "0"), &COUNTING, json!({})).await;
+    let mut begun_before = Active::new(&COUNTING, json!({"does": "ask-at-start"}), "0");
+    begun_before.instances.journal.segment_entries = 9;
+    let mut instance = begun_before.open("k").await;
+    instance.host_mut().tape.keep_entries(true);
+    for _ in 0..20 {
+        stage
+            .call(&mut instance, "k", RECONCILE, &service("u", &[80]))
+            .await
+            .unwrap();
+        instance = begun_before.instances.rotate_if_long(instance).await.unwrap();
+    }
+    let [compared, same, different, unrecorded, _] = numbers(&stage.settled().await);
+    // After it was seen to begin, at the latest.
+    assert!(compared >= 16, "{compared}");
+    assert_eq!((same, different, unrecorded), (compared, 0, 0));
 }

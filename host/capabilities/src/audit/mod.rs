@@ -1,39 +1,53 @@
 //! The audit log: what was refused to guests, and what was done about them, so that nobody can change it unseen.
 //!
-//! A folder of files of JSON lines, each line chained to the one before by a hash, each on the disk before whoever caused it
-//! goes on. It is outside what a guest can see: no journal depends on it, and a replay writes none. A chain without a key
+//! A folder of files of JSON lines, each line chained to the one before by a hash. What was done about a guest is on the disk
+//! before whoever did it goes on. Refusals are handed over to a thread and are on the disk moments later, together: a
+//! guest that is refused a lot must not keep the host waiting for its disk, nor fill it, so of each guest
+//! [`LINES_PER_MINUTE_MAX`] are written and the others counted in one line. It is outside what a guest can see: no journal depends on it, and a replay writes none. A chain without a key
 //! shows what was edited, removed, inserted or moved; whoever writes the whole folder anew can still lie. Copy `head` to
 //! another machine now and then to be safe against that, too.
 //!
 //! ```text
-//! Guard (refusals), host (swaps, rollbacks, ...) -> Audit -> <folder>/0.jsonl, <folder>/5120.jsonl, ... and head
-//!                                                    verify: the whole chain <---------+
+//! Guard (refusals) -- budget --\
+//! host (swaps, ...) -----------+-> queue -> thread -> <folder>/0.jsonl, <folder>/5120.jsonl, ... and head
+//!                                              verify: the whole chain <---------+
 //! ```
 
+mod budget;
 mod found;
 mod head;
 mod line;
 #[cfg(test)]
 mod tests;
 mod verify;
+mod writer;
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 pub use line::{Kind, Line};
 pub use verify::{PROBLEMS_MAX, Problem, Verdict, is_log, verify, walk};
 
 use crate::clock::{Clock as _, SystemClock};
 use crate::host::Identity;
+use budget::Budgets;
 use found::Found;
-use head::Head;
 use verify::segment_name;
+use writer::{End, Shared};
 
 /// A file longer than this is followed by a new one. All of the newest file is checked at each start of the host: 16 MiB
 /// are some 30,000 lines and a tenth of a second.
 pub const SEGMENT_BYTES_MAX: u64 = 16 << 20;
+
+/// So many refusals of one guest are written in a minute: ten a second show what it tries, and are 360 KB a minute on the
+/// disk at most.
+pub const LINES_PER_MINUTE_MAX: u32 = 600;
+
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// Why an audit log can't be opened, read or written. One line.
 #[derive(Debug, thiserror::Error)]
@@ -67,23 +81,29 @@ fn failed(tried: &'static str, path: &Path) -> impl FnOnce(io::Error) -> AuditEr
     }
 }
 
-/// An audit log that grows. One process has it at a time: the lock of the state folder sees to that.
-#[derive(Debug)]
-pub struct Audit {
-    folder: PathBuf,
-    segment_bytes_max: u64,
-    end: Mutex<End>,
+impl AuditError {
+    /// The same for another who waits.
+    fn again(&self) -> Self {
+        match self {
+            Self::None(folder) => Self::None(folder.clone()),
+            Self::Io { tried, path, source } => Self::Io {
+                tried,
+                path: path.clone(),
+                source: io::Error::new(source.kind(), source.to_string()),
+            },
+            Self::Unwritable(error) => Self::Unwritable(serde::ser::Error::custom(error)),
+            Self::Stopped => Self::Stopped,
+        }
+    }
 }
 
-/// Where the next line goes.
+/// An audit log that grows. One process has it at a time: the lock of the state folder sees to that. Dropped, it first
+/// writes all that was handed over.
 #[derive(Debug)]
-struct End {
-    head: Head,
-    head_file: File,
-    /// The file that grows; none before the first line of a log.
-    segment: Option<Open>,
-    /// A write failed and left something behind.
-    stopped: bool,
+pub struct Audit {
+    shared: Arc<Shared>,
+    /// None: dropped.
+    thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
@@ -109,6 +129,10 @@ impl Audit {
     /// # Errors
     /// As [`Audit::open`].
     pub fn open_with(folder: &Path, segment_bytes_max: u64) -> Result<Self, AuditError> {
+        Self::open_budgeted(folder, segment_bytes_max, Budgets::new(LINES_PER_MINUTE_MAX, MINUTE))
+    }
+
+    fn open_budgeted(folder: &Path, segment_bytes_max: u64, budgets: Budgets) -> Result<Self, AuditError> {
         fs::create_dir_all(folder).map_err(failed("create", folder))?;
         let is_new = !is_log(folder);
         let found = Found::look(folder)?;
@@ -119,24 +143,21 @@ impl Audit {
             .write(true)
             .open(&head_path)
             .map_err(failed("open", &head_path))?;
-        let audit = Self {
-            folder: folder.to_owned(),
-            segment_bytes_max,
-            end: Mutex::new(End {
-                head: found.head.clone(),
-                head_file,
-                segment: found.segment,
-                stopped: false,
-            }),
+        let end = End {
+            head: found.head,
+            head_file,
+            segment: found.segment,
+            stopped: false,
         };
         if is_new {
-            audit.start_head(&found.head).map_err(failed("write", &head_path))?;
+            start_head(folder, &end).map_err(failed("write", &head_path))?;
             let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
             sync_folder(parent.unwrap_or(Path::new(".")))?;
         }
+        let shared = Arc::new(Shared::new(folder, segment_bytes_max, budgets, end));
         if let Some(broken) = found.broken {
             tracing::error!("{broken}; it is kept as it is, and the audit log goes on in another file");
-            audit.append(&mut Line {
+            shared.write_one(Line {
                 prev: broken.seal,
                 ..line_of(
                     Kind::Broken,
@@ -148,13 +169,22 @@ impl Audit {
                 )
             })?;
         }
-        Ok(audit)
+        let of_thread = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("audit".to_owned())
+            .spawn(move || of_thread.work())
+            .map_err(failed("start a thread for", folder))?;
+        Ok(Self {
+            shared,
+            thread: Some(thread),
+        })
     }
 
-    /// Writes down that something was refused. `entry`: the call's entry in the journal of the instance, where it has one.
+    /// Hands over that something was refused, to be written or, of a guest that is refused too much, counted. Waits for
+    /// nothing. `entry`: the call's entry in the journal of the instance, where it has one.
     ///
     /// # Errors
-    /// Where the line is not on the disk. Refused it is all the same.
+    /// Where nothing can be written any more. Refused it is all the same.
     pub fn refused(
         &self,
         at_ms: u64,
@@ -165,15 +195,16 @@ impl Audit {
         outcome: &str,
     ) -> Result<(), AuditError> {
         let number = entry.map(|entry| format!("#{entry}")).unwrap_or_default();
-        self.append(&mut Line {
+        self.shared.hand_over(Line {
             decision: format!("{}/{}{number}", to.guest, to.instance),
             ..line_of(Kind::Refused, at_ms, to, call, scope, outcome)
         })
     }
 
-    /// Writes down what was done about a guest: `action` is `swap`, `rollback`, `shadow start`, `shadow stop`,
-    /// `shadow promote` or `quarantine`, `scope` what it was about (a version, a key), `outcome` what came of it, on one
-    /// line. Of `about`, what is empty is not written: the instance, where it is about all of them.
+    /// Writes down what was done about a guest: `action` is `swap`, `rollback`, `fall-back`, `shadow start`,
+    /// `shadow stop`, `promote` or `quarantine`, `scope` what it was about (a version, a key), `outcome` what came of it, on
+    /// one line. Of `about`, what is empty is not written: the instance, where it is about all of them. Answers when the line
+    /// is on the disk, and with it all that was handed over before.
     ///
     /// # Errors
     /// Where the line is not on the disk.
@@ -185,55 +216,34 @@ impl Audit {
         scope: &str,
         outcome: &str,
     ) -> Result<(), AuditError> {
-        self.append(&mut line_of(Kind::Managed, at_ms, about, action, scope, outcome))
+        let line = line_of(Kind::Managed, at_ms, about, action, scope, outcome);
+        self.shared.wait_for(Some(line))
     }
 
-    /// The first head: from here on a log without one is damaged.
-    fn start_head(&self, head: &Head) -> io::Result<()> {
-        let end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
-        head.write(&end.head_file)?;
-        end.head_file.sync_all()?;
-        File::open(&self.folder)?.sync_all()
+    /// Answers when all that was handed over is on the disk.
+    ///
+    /// # Errors
+    /// Where it can't be written.
+    pub fn flush(&self) -> Result<(), AuditError> {
+        self.shared.wait_for(None)
     }
+}
 
-    /// Numbers a line, chains it, and brings it to the disk.
-    fn append(&self, line: &mut Line) -> Result<(), AuditError> {
-        let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
-        let end = &mut *end;
-        if end.stopped {
-            return Err(AuditError::Stopped);
+impl Drop for Audit {
+    fn drop(&mut self) {
+        self.shared.close();
+        if let Some(thread) = self.thread.take() {
+            // It does not panic; if it did, that was said.
+            let _ = thread.join();
         }
-        line.n = end.head.lines;
-        if line.kind != Kind::Broken {
-            line.prev.clone_from(&end.head.hash);
-        }
-        let bytes = line.seal()?;
-        let length = bytes.len() as u64;
-        let full = |open: &Open| open.bytes > 0 && open.bytes + length > self.segment_bytes_max;
-        let mut open = match end.segment.take() {
-            Some(open) if !full(&open) => open,
-            _ => Open::create(&self.folder, line.n)?,
-        };
-        let written = open.file.write_all(&bytes).and_then(|()| open.file.sync_data());
-        if let Err(error) = written {
-            // The line was not promised to anyone: what there is of it goes.
-            end.stopped = open.file.set_len(open.bytes).is_err();
-            let path = open.path.clone();
-            end.segment = Some(open);
-            return Err(failed("write", &path)(error));
-        }
-        open.bytes += length;
-        end.segment = Some(open);
-        end.head = Head {
-            lines: line.n + 1,
-            hash: line.hash.clone(),
-        };
-        // A head that is behind is no damage: the line stands, and the next one tries again.
-        if let Err(error) = end.head.write(&end.head_file) {
-            tracing::warn!("can't write `{}`: {error}", self.folder.join(head::NAME).display());
-        }
-        Ok(())
     }
+}
+
+/// The first head: from here on a log without one is damaged.
+fn start_head(folder: &Path, end: &End) -> io::Result<()> {
+    end.head.write(&end.head_file)?;
+    end.head_file.sync_all()?;
+    File::open(folder)?.sync_all()
 }
 
 impl Open {

@@ -116,6 +116,7 @@ fn a_text_of_a_guest_takes_no_more_than_its_place() {
     audit
         .refused(0, &guest(), None, "api.get", &"ä".repeat(1 << 20), "no")
         .unwrap();
+    audit.flush().unwrap();
     let [line] = <[Line; 1]>::try_from(read_all(folder.path())).unwrap();
     assert!(line.scope.ends_with("ä...") && line.scope.len() <= 1024);
     assert_eq!(line.decision, "lbaas/default/web");
@@ -278,7 +279,7 @@ fn a_line_that_can_not_be_written_is_an_error_and_nothing_is_written_after_it() 
     // A device without room, on which not even the length can be set.
     let path = PathBuf::from("/dev/full");
     let file = OpenOptions::new().append(true).open(&path).unwrap();
-    audit.end.lock().unwrap().segment = Some(Open { file, path, bytes: 0 });
+    audit.shared.end.lock().unwrap().segment = Some(Open { file, path, bytes: 0 });
     let one = || {
         audit
             .managed(0, &guest(), "swap", "lbaas@2", "done")
@@ -289,6 +290,86 @@ fn a_line_that_can_not_be_written_is_an_error_and_nothing_is_written_after_it() 
     assert_eq!(problems(folder.path()), [""; 0]);
     write(folder.path(), 1);
     assert_eq!(verify(folder.path()).unwrap().lines, 2);
+}
+
+fn refuse(audit: &Audit, times: u64) {
+    for n in 0..times {
+        audit
+            .refused(n, &guest(), Some(n), "api.get", &format!("lb-{n}"), "no")
+            .unwrap();
+    }
+}
+
+/// All refusals that a log tells of: those with a line of their own, and those that a line counts.
+fn counted(folder: &Path) -> u64 {
+    let of_line = |line: Line| match line.outcome.strip_prefix("and ") {
+        Some(rest) => rest.split(' ').next().unwrap().parse().unwrap(),
+        None => 1,
+    };
+    read_all(folder).into_iter().map(of_line).sum()
+}
+
+#[test]
+fn a_guest_that_is_refused_too_much_has_its_lines_and_one_that_counts_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let audit = Audit::open_budgeted(folder.path(), SEGMENT_BYTES_MAX, Budgets::new(5, MINUTE * 60)).unwrap();
+    refuse(&audit, 105);
+    audit.managed(200, &guest(), "swap", "lbaas@2", "done").unwrap();
+    let scopes = || -> Vec<String> { read_all(folder.path()).into_iter().map(|line| line.scope).collect() };
+    let order = ["lb-0", "lb-1", "lb-2", "lb-3", "lb-4", "lbaas@2"];
+    assert_eq!(
+        scopes(),
+        order,
+        "in the order in which they came, and not limited itself"
+    );
+    drop(audit);
+    let last = read_all(folder.path()).pop().unwrap();
+    assert_eq!(
+        (
+            last.outcome.as_str(),
+            last.scope.as_str(),
+            last.at_ms,
+            last.guest.as_str()
+        ),
+        ("and 100 more refusals", "*", 104, "lbaas")
+    );
+    assert_eq!(problems(folder.path()), [""; 0]);
+}
+
+#[test]
+fn what_was_only_counted_is_said_when_the_minute_is_over_though_nothing_follows() {
+    let folder = tempfile::tempdir().unwrap();
+    let window = Duration::from_millis(500);
+    let audit = Audit::open_budgeted(folder.path(), SEGMENT_BYTES_MAX, Budgets::new(1, window)).unwrap();
+    refuse(&audit, 50);
+    // However long these took: each window has its lines, and none is lost.
+    let counted = || counted(folder.path());
+    let begun = std::time::Instant::now();
+    while counted() < 50 {
+        assert!(begun.elapsed() < Duration::from_secs(120), "{} of 50", counted());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    drop(audit);
+    assert_eq!(counted(), 50);
+}
+
+#[test]
+fn refusals_wait_for_no_disk_and_what_the_queue_has_no_room_for_is_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let audit = Audit::open_budgeted(folder.path(), SMALL, Budgets::new(u32::MAX, MINUTE)).unwrap();
+    // The disk takes as long as this is held.
+    let disk = audit.shared.end.lock().unwrap();
+    let times = 3 * writer::QUEUE_LINES_MAX as u64;
+    refuse(&audit, times);
+    drop(disk);
+    drop(audit);
+    assert!(verify(folder.path()).unwrap().is_whole());
+    assert_eq!(counted(folder.path()), times);
+    // Those that the thread had in hand, those in the queue, and what counts the others.
+    let lines = read_all(folder.path()).len();
+    let queue = writer::QUEUE_LINES_MAX;
+    assert!((queue..=2 * queue + 2).contains(&lines), "{lines}");
+    assert!(names(folder.path()).len() > 100, "over all files, in one go");
 }
 
 #[test]

@@ -311,7 +311,7 @@ impl api::Host for Host {
                 };
                 let answers = sifted.answer(answers);
                 door.see(Access::Write, answers.iter().flatten());
-                door.blast.see(door.grant(), answers.iter().flatten());
+                door.blast.make(door.grant(), answers.iter().flatten());
                 answers
             },
         )

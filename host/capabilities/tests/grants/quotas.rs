@@ -11,7 +11,7 @@ use trueup_capabilities::checkpoint;
 use trueup_capabilities::clock::VirtualClock;
 use trueup_capabilities::grants::{EVERYTHING, Grant, Grants};
 use trueup_capabilities::guard::AUDITED_PER_CALL_MAX;
-use trueup_capabilities::lbaas::Api;
+use trueup_capabilities::lbaas::{Api, ObjectRef};
 use trueup_capabilities::meter::Limits;
 use trueup_capabilities::{Backends, Host, Identity};
 use trueup_journal::{Ending, Files, Journal, Options, Tape};
@@ -163,11 +163,23 @@ async fn a_percentage_is_of_what_the_call_has_seen_unless_all_is_to_go() {
     let above = "destroying 3 of the 8 objects that the call has seen is above `destroy_percent` of 25";
     assert_eq!(shorter(&host.destroy(refs(&["s1"])).await.unwrap()), [above]);
     assert_eq!(engine.asked(), [""; 0]);
-    // What it makes, it has seen.
-    host.create((0..4).map(|n| backend(&format!("b{n}"), "lb-1")).collect(), vec![])
-        .await
-        .unwrap();
-    assert_eq!(shorter(&host.destroy(refs(&["s1"])).await.unwrap()), ["ok"]);
+    // What it makes it has not found: neither by making it nor by looking again.
+    let made = host.create((0..4).map(|n| backend(&format!("b{n}"), "lb-1")).collect(), vec![]);
+    let made = made.await.unwrap().into_iter().map(|made| {
+        let made = made.unwrap();
+        ObjectRef {
+            kind: made.spec.kind(),
+            identifier: made.identifier,
+        }
+    });
+    let made: Vec<ObjectRef> = made.collect();
+    host.get(made.clone()).await.unwrap();
+    engine.asked();
+    assert_eq!(shorter(&host.destroy(refs(&["s1"])).await.unwrap()), [above]);
+    assert_eq!(engine.asked(), [""; 0]);
+    // And it may take back what it made.
+    assert_eq!(host.destroy(made).await.unwrap().len(), 4);
+    assert_eq!(engine.asked().len(), 1);
 
     host.begin_unrecorded_call();
     host.removing(true);
@@ -225,6 +237,7 @@ async fn quotas_are_recorded_and_a_replay_has_none() {
     assert_eq!(asks(&mut replaying).await, expected);
     assert!(replaying.tape.replay_outcome().unwrap().is_identical());
     assert_eq!(replaying.meter.effects, recording.meter.effects);
+    drop(replaying);
     assert_eq!(audit::verify(folder.path()).unwrap().lines, 0);
 }
 
@@ -248,7 +261,13 @@ async fn the_first_refusal_of_each_call_and_scope_is_audited_with_the_entry_of_i
         .journal;
     journal.start_segment(&segment(vec![]).header).unwrap();
     let grants = super::grants(&["lb-1"], &["lb-1"]);
-    let mut host = Host::new(guest(), Tape::record(journal), grants, backends, Limits::default());
+    let mut host = Host::new(
+        guest(),
+        Tape::record(journal),
+        grants,
+        backends.clone(),
+        Limits::default(),
+    );
     let nothing = RawValue::from_string("{}".to_owned()).unwrap();
     for _ in 0..2 {
         host.begin_call(7, "reconciliation.reconcile", &nothing).unwrap();
@@ -258,6 +277,7 @@ async fn the_first_refusal_of_each_call_and_scope_is_audited_with_the_entry_of_i
         host.get(refs(&["b2", "f2"])).await.unwrap();
         host.tape.end_call(&Ending::result("").unwrap()).unwrap();
     }
+    backends.audit.as_ref().unwrap().flush().unwrap();
     let got: Vec<String> = lines(folder.path())
         .into_iter()
         .map(|line| {
@@ -292,6 +312,7 @@ async fn a_guest_that_guesses_fills_no_audit_log() {
     for n in 0..AUDITED_PER_CALL_MAX * 2 {
         host.load_balancer(format!("guess-{n}")).await.unwrap().unwrap_err();
     }
+    backends.audit.as_ref().unwrap().flush().unwrap();
     let lines = lines(folder.path());
     assert_eq!(lines.len(), AUDITED_PER_CALL_MAX + 1);
     let last = lines.last().unwrap();

@@ -119,7 +119,7 @@ impl Recording {
                     tap.take(snapshot_bytes, || {
                         let event = Event::Header(Box::new(header.clone()));
                         Ok(Entry { n, event })
-                    })?;
+                    });
                 }
                 Ok(())
             }
@@ -175,9 +175,9 @@ impl Recording {
 
     fn write(&mut self, kind: Kind) -> Result<(), TapeError> {
         line::finish(&mut self.line);
-        let mut written = self.sink.append(&self.line, kind);
+        let written = self.sink.append(&self.line, kind);
         if let (Ok(()), Some(tap)) = (&written, &mut self.tap) {
-            written = tap.take(self.line.len(), || entry_of(&self.line));
+            tap.take(self.line.len(), || entry_of(&self.line));
         }
         self.line.clear();
         if self.line.capacity() > BUFFER_KEPT_BYTES_MAX {
@@ -188,15 +188,22 @@ impl Recording {
 }
 
 impl Tap {
-    /// Keeps one entry, or gives up what is here and all that follows until it is taken: half a call helps nobody.
-    fn take(&mut self, bytes: usize, entry: impl FnOnce() -> Result<Entry, TapeError>) -> Result<(), TapeError> {
+    /// Keeps one entry, or gives up what is here and all that follows until it is taken: half a call helps nobody. The
+    /// journal has the line, so whatever is wrong here is nothing to the guest that is recorded.
+    fn take(&mut self, bytes: usize, entry: impl FnOnce() -> Result<Entry, TapeError>) {
         self.bytes = self.bytes.saturating_add(bytes);
-        if self.bytes > TAPPED_BYTES_MAX {
-            self.entries = Vec::new();
+        let kept = if self.bytes > TAPPED_BYTES_MAX {
+            None
         } else {
-            self.entries.push(entry()?);
+            entry().ok()
+        };
+        match kept {
+            Some(entry) => self.entries.push(entry),
+            None => {
+                self.entries = Vec::new();
+                self.bytes = usize::MAX;
+            }
         }
-        Ok(())
     }
 }
 
@@ -251,5 +258,22 @@ impl Sink {
                 Ok(())
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tap_that_fails_is_given_up_until_it_is_taken_and_nobody_else_notices() {
+        let entry = || entry_of(br#"{"n":3,"result":1}"#);
+        let mut tap = Tap::default();
+        tap.take(9, entry);
+        tap.take(9, || entry_of(b"no line"));
+        tap.take(9, entry);
+        assert!(std::mem::take(&mut tap).entries.is_empty(), "half a call helps nobody");
+        tap.take(9, entry);
+        assert_eq!(tap.entries.len(), 1);
     }
 }

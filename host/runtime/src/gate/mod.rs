@@ -177,6 +177,15 @@ impl Proof {
             }
             tokio::task::yield_now().await;
         }
+        let replayed = match self.gate.mode {
+            Mode::Off => self.verdict.recordings,
+            Mode::Identical | Mode::Report => self.verdict.calls_read,
+        };
+        if opened == FILES_OPENED_MAX && replayed == 0 && newest.next().is_some() {
+            self.verdict.give_up(format!(
+                "none of the newest {FILES_OPENED_MAX} recordings holds a call of the active version, and older ones were not looked at"
+            ));
+        }
     }
 
     fn is_enough(&self) -> bool {
@@ -205,6 +214,7 @@ impl Proof {
                 let file = found.path.display();
                 self.verdict.pass_over(format!("`{file}` line 1 is damaged: {error}"));
             }
+            Err(error) if error.no_room().is_some() => self.verdict.give_up(no_room(error)),
             Err(error @ (ReplayError::Start(_) | ReplayError::Call { .. })) => {
                 self.verdict.recordings += 1;
                 let told = format!("{:#}", anyhow::Error::from(error));
@@ -242,6 +252,14 @@ impl Proof {
             verdict.give_up("a call gave no answer in its time, and others were not tried".to_owned());
         }
     }
+}
+
+/// The active version's instances take room too: that there is none left for the candidate now is not its fault.
+fn no_room(error: ReplayError) -> String {
+    format!(
+        "there was no room for an instance of it: {:#}",
+        anyhow::Error::from(error)
+    )
 }
 
 /// What `init` and `restore` asked, and nothing after: to restore the snapshot alone.

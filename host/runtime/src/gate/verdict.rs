@@ -137,6 +137,7 @@ impl fmt::Display for Verdict {
                 "nothing replayed: the gate is off; started from {}",
                 count(self.recordings, "snapshot", "snapshots")
             )?,
+            (None, None) if self.recordings == 0 && self.given_up.is_some() => f.write_str("nothing replayed")?,
             (None, None) if self.recordings == 0 => {
                 f.write_str("nothing replayed: the active version recorded no calls")?;
             }

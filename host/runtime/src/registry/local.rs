@@ -219,8 +219,11 @@ impl Local {
                 ))));
             }
         };
-        let damaged = match self.kept(manifest, pin) {
-            Ok(Some(found)) => return Ok(Found { pinned, ..found }),
+        let damaged = match self.kept(manifest) {
+            Ok(Some(found)) => {
+                self.agrees(place, manifest, &found.digest, pin)?;
+                return Ok(Found { pinned, ..found });
+            }
             Ok(None) => None,
             Err(error @ StoreError::Damaged { .. }) => Some(error.to_string()),
             Err(error) => return Err(error.into()),
@@ -238,14 +241,13 @@ impl Local {
         }
     }
 
-    /// What the store has of a manifest.
-    fn kept(&self, manifest: &str, pin: Option<&Pin>) -> Result<Option<Found>, StoreError> {
-        let digest = match pin {
-            Some(pin) => pin.digest.clone(),
-            None => match self.store.get(manifest)?.map(|bytes| layer_of(&bytes)) {
-                Some(Ok(layer)) => layer,
-                Some(Err(_)) | None => return Ok(None),
-            },
+    /// What the store has of a manifest: the guest that the manifest itself names, and no other. A signature is the
+    /// manifest's, so nobody else may say whose bytes it is for.
+    fn kept(&self, manifest: &str) -> Result<Option<Found>, StoreError> {
+        let digest = match self.store.get(manifest)?.map(|bytes| layer_of(&bytes)) {
+            Some(Ok(layer)) => layer,
+            // Of one that is no guest's, the registry's is asked for, which says what it is instead.
+            Some(Err(_)) | None => return Ok(None),
         };
         let found = self.store.get(&digest)?.map(|bytes| Found {
             bytes,
@@ -258,6 +260,17 @@ impl Local {
         Ok(found)
     }
 
+    /// Whether the lock, where it speaks of a manifest, says that it is of this guest.
+    fn agrees(&self, place: &OciReference, manifest: &str, layer: &str, pin: Option<&Pin>) -> Result<(), NotLoaded> {
+        match pin.filter(|pin| pin.digest != layer) {
+            Some(pin) => {
+                let what = format!("guest oci:{place}: its manifest {manifest} is of {layer}");
+                Err(self.disagrees(&what, &pin.digest))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// What a registry has of a manifest; kept from now on.
     async fn fetched(
         &self,
@@ -268,13 +281,7 @@ impl Local {
     ) -> Result<Found, NotLoaded> {
         let remote = Remote::new(&place.at_digest(manifest))?;
         let manifest = remote.manifest().await?;
-        if let Some(pin) = pin.filter(|pin| pin.digest != manifest.layer) {
-            let what = format!(
-                "guest oci:{place}: its manifest {} is of {}",
-                manifest.digest, manifest.layer
-            );
-            return Err(self.disagrees(&what, &pin.digest));
-        }
+        self.agrees(place, &manifest.digest, &manifest.layer, pin)?;
         self.keep(&remote, manifest, pinned).await
     }
 
@@ -364,4 +371,75 @@ fn not_local(reference: &Reference) -> NotLoaded {
     NotLoaded::Failed(format!(
         "guest {reference} ships with the host, and is pinned and kept by it"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A store with a guest that somebody signed, its manifest, and another guest that nobody did.
+    struct Desk {
+        _folder: tempfile::TempDir,
+        local: Local,
+        signed: String,
+        unsigned: String,
+        manifest: String,
+    }
+
+    impl Desk {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let local = Local {
+                config: folder.path().join("trueup.toml"),
+                folder: folder.path().to_owned(),
+                store: Store::at(folder.path()),
+            };
+            let put = |bytes: &[u8]| local.store.put(bytes).unwrap().to_string();
+            let (signed, unsigned) = (put(b"signed"), put(b"unsigned"));
+            let layer = json!({"mediaType": "application/wasm", "digest": signed, "size": 6});
+            let manifest = put(json!({"layers": [layer]}).to_string().as_bytes());
+            Self {
+                local,
+                signed,
+                unsigned,
+                manifest,
+                _folder: folder,
+            }
+        }
+
+        /// As a lock would have it that says this of the manifest. Nobody listens where it is.
+        async fn pinned(&self, digest: &str) -> Result<Vec<u8>, String> {
+            let place = OciReference::parse("127.0.0.1:1/lbaas:2").unwrap();
+            let pin = Pin {
+                digest: digest.to_owned(),
+                manifest: Some(self.manifest.clone()),
+            };
+            let found = self.local.pinned(&place, Some(&pin)).await;
+            found.map(|found| found.bytes).map_err(|error| error.to_string())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_signed_manifest_vouches_for_the_guest_it_names_whatever_the_lock_says() {
+        let desk = Desk::new();
+        assert_eq!(desk.pinned(&desk.signed).await.unwrap(), b"signed");
+        let error = desk.pinned(&desk.unsigned).await.unwrap_err();
+        assert!(
+            error.contains(&format!("its manifest {} is of {}", desk.manifest, desk.signed))
+                && error.contains(&format!("the lock file pins {}", desk.unsigned)),
+            "{error}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_manifest_that_is_not_in_the_store_is_asked_for_though_the_pinned_guest_is_there() {
+        let desk = Desk::new();
+        std::fs::remove_file(desk.local.store.path(&desk.manifest).unwrap()).unwrap();
+        for digest in [&desk.signed, &desk.unsigned] {
+            let error = desk.pinned(digest).await.unwrap_err();
+            assert!(error.contains("asking for its manifest: "), "{error}");
+        }
+    }
 }

@@ -13,6 +13,7 @@ mod lock;
 mod manifest;
 mod oci;
 mod push;
+mod realm;
 mod reference;
 mod signature;
 mod store;

@@ -20,10 +20,12 @@ use oci_client::errors::{OciDistributionError, OciErrorCode};
 use oci_client::manifest::{OCI_IMAGE_MEDIA_TYPE, OciImageManifest};
 use oci_client::{Client, annotations};
 use reqwest::header::HeaderValue;
+use tokio::sync::OnceCell;
 use trueup_engine::{Digest, Guest};
 
 use super::credentials::{self, Credentials};
 use super::manifest::{CONFIG, LAYER, Parts, config_json, layer_of};
+use super::realm;
 use super::reference::OciReference;
 use super::signature::Signed;
 use super::store::is_digest;
@@ -45,10 +47,10 @@ const PAYLOAD_BYTES_MAX: usize = 64 << 10;
 const SIGNATURES_MAX: usize = 64;
 
 /// A registry that does not even connect by now is away.
-const CONNECT_MAX: Duration = Duration::from_secs(10);
+pub(super) const CONNECT_MAX: Duration = Duration::from_secs(10);
 
 /// Nothing arrives for so long: it does not go on.
-const SILENCE_MAX: Duration = Duration::from_secs(60);
+pub(super) const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// A guest of 60 MB over a slow line, with room.
 const ANSWER_MAX: Duration = Duration::from_secs(600);
@@ -58,6 +60,8 @@ pub(super) struct Remote {
     client: Client,
     place: OciReference,
     credentials: Credentials,
+    /// The registry has said where it has credentials sent, and they may go there.
+    admitted: OnceCell<()>,
 }
 
 /// What is pulled of a guest.
@@ -94,6 +98,7 @@ impl Remote {
             client,
             place: place.clone(),
             credentials: credentials::of(client_reference(place).resolve_registry())?,
+            admitted: OnceCell::new(),
         })
     }
 
@@ -158,6 +163,7 @@ impl Remote {
     /// # Errors
     /// The registry does not take it.
     pub(super) async fn push(&self, guest: &Guest, bytes: &[u8]) -> Result<String, NotLoaded> {
+        self.admit("pushing it").await?;
         let reference = client_reference(&self.place);
         let layer = ImageLayer::new(bytes.to_vec(), LAYER.to_owned(), None);
         let config = Config::new(config_json(guest), CONFIG.to_owned(), None);
@@ -198,6 +204,7 @@ impl Remote {
             // To say what it is where somebody names one.
             "application/vnd.oci.image.index.v1+json",
         ];
+        self.admit("asking for its manifest").await?;
         let reference = client_reference(place);
         let pull = self
             .client
@@ -221,6 +228,7 @@ impl Remote {
     }
 
     async fn blob(&self, digest: &str, max: usize) -> Result<Vec<u8>, NotLoaded> {
+        self.admit("pulling it").await?;
         let reference = client_reference(&self.place);
         let auth = &self.credentials.auth;
         self.client
@@ -235,6 +243,22 @@ impl Remote {
         } else {
             Err(self.wrong(&format!("the registry answered other bytes, {found}, for {digest}")))
         }
+    }
+
+    /// Before credentials are given to a client that takes them wherever the registry says: whether they may go there.
+    async fn admit(&self, what: &str) -> Result<(), NotLoaded> {
+        if !realm::is_secret(&self.credentials.auth) {
+            return Ok(());
+        }
+        let reference = client_reference(&self.place);
+        let is_loopback = self.place.is_loopback();
+        let scheme = if is_loopback { "http" } else { "https" };
+        let base = format!("{scheme}://{}", reference.resolve_registry());
+        let check = async || match tokio::time::timeout(ANSWER_MAX, realm::check(&base, is_loopback)).await {
+            Ok(checked) => checked.map_err(|why| self.wrong(&format!("{what}: {why}"))),
+            Err(_) => Err(self.too_slow(what)),
+        };
+        self.admitted.get_or_try_init(check).await.map(|()| ())
     }
 
     async fn in_time<T>(
@@ -313,7 +337,7 @@ fn is_refused(error: &OciDistributionError) -> bool {
 }
 
 /// With its causes, on one line.
-fn causes(error: &dyn std::error::Error) -> String {
+pub(super) fn causes(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     one_line(&causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}")))
 }
@@ -345,7 +369,67 @@ impl tokio::io::AsyncWrite for Bounded {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
+
+    /// A registry that answers everything with this challenge, or this redirect; and how often it was given credentials.
+    async fn registry(header: &'static str) -> (OciReference, Arc<AtomicUsize>) {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let place = format!("{}/lbaas:2", listener.local_addr().unwrap());
+        let given = Arc::new(AtomicUsize::new(0));
+        let counting = Arc::clone(&given);
+        tokio::spawn(async move {
+            let status = if header.starts_with("Location") {
+                "307 Temporary Redirect"
+            } else {
+                "401 Unauthorized"
+            };
+            let answer = format!("HTTP/1.1 {status}\r\n{header}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+            while let Ok((mut stream, _)) = listener.accept().await {
+                let mut request = Vec::new();
+                while !request.ends_with(b"\r\n\r\n") && stream.read_buf(&mut request).await.is_ok_and(|read| read > 0)
+                {
+                }
+                if String::from_utf8_lossy(&request)
+                    .to_lowercase()
+                    .contains("authorization:")
+                {
+                    counting.fetch_add(1, Ordering::SeqCst);
+                }
+                // Where it is gone, it does not want to know.
+                let _ = stream.write_all(answer.as_bytes()).await;
+            }
+        });
+        (OciReference::parse(&place).unwrap(), given)
+    }
+
+    async fn asked_with_credentials(header: &'static str) -> (String, usize) {
+        let (place, given) = registry(header).await;
+        let mut remote = Remote::new(&place).unwrap();
+        remote.credentials.auth = oci_client::secrets::RegistryAuth::Basic("me".into(), "pa55word".into());
+        let error = remote.manifest().await.err().unwrap().to_string();
+        (error, given.load(Ordering::SeqCst))
+    }
+
+    #[tokio::test]
+    async fn credentials_go_nowhere_in_the_open() {
+        let realm = r#"WWW-Authenticate: Bearer realm="http://tokens.invalid/token",service="r""#;
+        let (error, given) = asked_with_credentials(realm).await;
+        let said = "wants the credentials sent to `http://tokens.invalid/token`, which is not HTTPS: they are not sent";
+        assert!(error.contains(said), "{error}");
+        assert_eq!(given, 0);
+        let (error, _) = asked_with_credentials("Location: http://other.invalid/v2/").await;
+        assert!(
+            error.contains("redirected to `http://other.invalid/v2/`, which is not HTTPS"),
+            "{error}"
+        );
+        // The registry's own are asked for and given.
+        let (error, given) = asked_with_credentials(r#"WWW-Authenticate: Basic realm="Registry""#).await;
+        assert!(given > 0, "{error}");
+    }
 
     #[tokio::test]
     async fn more_bytes_than_allowed_are_not_taken() {

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use super::instances::Instances;
 use crate::guests::dispatch::Answer;
 use crate::instance::Instance;
-use crate::shadow::{Observed, Shadow};
+use crate::shadow::{Interest, Observed, Shadow};
 
 /// The active version of one guest, and its shadow.
 pub(crate) struct Active {
@@ -52,14 +52,29 @@ impl Active {
         let Some(shadow) = self.shadow() else {
             return instance.call(call, args).await;
         };
-        let state = if shadow.wants_state(key) {
-            match instance.snapshot().await {
-                Ok(state) => Some(state),
-                // The call below says why the instance is no more.
-                Err(_) => return instance.call(call, args).await,
+        let digest = instance.program().guest.digest;
+        let state = match shadow.interest(key, &digest) {
+            Interest::Nothing => {
+                let answer = instance.call(call, args).await;
+                shadow.pass_over(key);
+                return answer;
             }
-        } else {
-            None
+            Interest::Call => None,
+            Interest::StateAndCall => match instance.snapshot().await {
+                Ok(state) => Some(state),
+                Err(error) => {
+                    // It may have cost this instance, and must not cost the next one too.
+                    tracing::warn!(
+                        instance = key,
+                        "no snapshot for the candidate in shadow, which sees no more of this instance: {error}"
+                    );
+                    shadow.has_no_state(key);
+                    // Where the instance is no more, this says so.
+                    let answer = instance.call(call, args).await;
+                    shadow.pass_over(key);
+                    return answer;
+                }
+            },
         };
         let begun = Instant::now();
         instance.host_mut().tape.keep_entries(true);
@@ -69,6 +84,7 @@ impl Active {
         tape.keep_entries(false);
         shadow.observe(Observed {
             key: key.to_owned(),
+            digest,
             state,
             entries,
             took: begun.elapsed(),

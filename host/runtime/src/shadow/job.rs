@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde_json::value::RawValue;
 use trueup_journal::{Entry, Event};
 
 use super::Observed;
@@ -23,6 +24,8 @@ pub(super) struct Begin {
     pub(super) snapshot: String,
     /// What `init` and `restore` asked; none where nobody saw it.
     pub(super) start: Option<Vec<Entry>>,
+    /// What the active instance was begun with, by its recording's header; none where nobody saw that.
+    pub(super) settings: Option<Box<RawValue>>,
 }
 
 impl Job {
@@ -62,9 +65,14 @@ pub(super) fn split(observed: Observed) -> Option<Vec<Job>> {
         state,
         entries,
         took,
+        digest: _,
     } = observed;
     let mut jobs = Vec::new();
-    let mut begin = state.map(|snapshot| Begin { snapshot, start: None });
+    let mut begin = state.map(|snapshot| Begin {
+        snapshot,
+        start: None,
+        settings: None,
+    });
     let mut call = Vec::new();
     for entry in entries {
         match &entry.event {
@@ -72,6 +80,7 @@ pub(super) fn split(observed: Observed) -> Option<Vec<Job>> {
                 begin = Some(Begin {
                     snapshot: header.snapshot.clone()?,
                     start: Some(Vec::new()),
+                    settings: Some(header.settings.clone()),
                 });
             }
             Event::Call(_) if call.is_empty() => call.push(entry),
@@ -123,6 +132,7 @@ mod tests {
     fn check(state: Option<&str>, lines: &[&str], expected: Option<&[Told<'_>]>) {
         let jobs = split(Observed {
             key: "k".into(),
+            digest: trueup_engine::Digest::of(b"g"),
             state: state.map(str::to_owned),
             entries: entries(lines),
             took: Duration::ZERO,

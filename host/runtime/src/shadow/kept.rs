@@ -10,12 +10,20 @@ use std::time::{Duration, Instant};
 use trueup_journal::{Segment, path_component};
 
 use super::Status;
+use super::rate::Rate;
 
 /// So many differences are kept, the newest. What is wrong with a candidate is seen in the first few.
 pub const KEPT_FILES_MAX: usize = 100;
 
 /// They hold so many bytes together at most, as one instance's journal may.
 pub const KEPT_BYTES_MAX: u64 = 256 << 20;
+
+/// So many differences are kept at once, and then [`KEPT_PER_SECOND_MAX`]: as many as a status tells ([`super::LAST_MAX`]). Each is a file of up to
+/// 16 MiB, and a candidate that differs in every call would write as many as there are calls.
+pub const KEPT_AT_ONCE_MAX: u32 = 10;
+
+/// So many differences are kept a second at most; all are counted.
+pub const KEPT_PER_SECOND_MAX: u32 = 2;
 
 /// The file that holds the status, as JSON.
 pub const SUMMARY: &str = "summary.json";
@@ -34,6 +42,7 @@ pub(super) struct Kept {
     /// Oldest first, with their sizes.
     files: VecDeque<(PathBuf, u64)>,
     bytes: u64,
+    rate: Rate,
     /// The summary is older than what is known.
     stale: bool,
     summed_up: Option<Instant>,
@@ -59,6 +68,7 @@ impl Kept {
             next: found.last().map_or(1, |(number, ..)| number.saturating_add(1)),
             bytes: found.iter().map(|(.., bytes)| bytes).sum(),
             files: found.into_iter().map(|(_, path, bytes)| (path, bytes)).collect(),
+            rate: Rate::new(KEPT_AT_ONCE_MAX, KEPT_PER_SECOND_MAX),
             stale: true,
             summed_up: None,
             failing: false,
@@ -67,8 +77,14 @@ impl Kept {
         Ok(kept)
     }
 
+    /// Whether one more recording is kept now: not too many were lately.
+    pub(super) fn has_room(&self, now: Instant) -> bool {
+        self.rate.has(now)
+    }
+
     /// Keeps a recording, and lets old ones go; none where it can't be written, which is logged.
-    pub(super) fn keep(&mut self, key: &str, recording: &Segment) -> Option<PathBuf> {
+    pub(super) fn keep(&mut self, key: &str, recording: &Segment, now: Instant) -> Option<PathBuf> {
+        self.rate.take(now);
         let name = format!("{}-{}{EXTENSION}", self.next, path_component(key));
         let path = self.folder.join(name);
         let write = |kept: &mut Self| {
@@ -189,12 +205,12 @@ mod tests {
         };
         let mut kept = Kept::open(dir.path()).unwrap();
         for _ in 0..KEPT_FILES_MAX + 3 {
-            kept.keep("default/web", &recording("s")).unwrap();
+            kept.keep("default/web", &recording("s"), Instant::now()).unwrap();
         }
         assert_eq!(names(), (4..=103).collect::<Vec<_>>());
         let path = Kept::open(dir.path())
             .unwrap()
-            .keep("default/web", &recording("s"))
+            .keep("default/web", &recording("s"), Instant::now())
             .unwrap();
         assert!(path.ends_with("104-default%2Fweb.jsonl"), "{}", path.display());
         assert_eq!(Segment::read(&path).unwrap().header.snapshot.as_deref(), Some("s"));
@@ -207,7 +223,7 @@ mod tests {
         let folder = dir.path().join("shadow");
         let mut kept = Kept::open(&folder).unwrap();
         fs::remove_dir(&folder).unwrap();
-        assert_eq!(kept.keep("k", &recording("s")), None);
-        assert_eq!(kept.keep("k", &recording("s")), None);
+        assert_eq!(kept.keep("k", &recording("s"), Instant::now()), None);
+        assert_eq!(kept.keep("k", &recording("s"), Instant::now()), None);
     }
 }

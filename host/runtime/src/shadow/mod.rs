@@ -7,7 +7,7 @@
 //! ```text
 //! active instance --tape's tap--> observe --queue--> candidate's instance of that key --> same | different | unrecorded
 //!                                    |                                 \--> folder/<n>-<key>.jsonl, summary.json, metrics
-//!                                    +--> skipped: the queue is full, or the key's state is not known
+//!                                    +--> skipped: the queue is full, the key's state is not known, another version was called
 //! ```
 //!
 //! A candidate starts from a snapshot of the active guest and then keeps a state of its own, as long as it is the same. After a
@@ -16,6 +16,7 @@
 
 mod job;
 mod kept;
+mod rate;
 mod status;
 mod twin;
 mod worker;
@@ -23,21 +24,22 @@ mod worker;
 use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tokio::sync::{Notify, oneshot, watch};
 use trueup_capabilities::meter::Limits;
 use trueup_capabilities::metrics::Registry;
-use trueup_engine::Engine;
+use trueup_engine::{Digest, Engine};
 use trueup_journal::Entry;
 
-pub use self::kept::{KEPT_BYTES_MAX, KEPT_FILES_MAX, SUMMARY, SUMMARY_EVERY};
+pub use self::kept::{KEPT_AT_ONCE_MAX, KEPT_BYTES_MAX, KEPT_FILES_MAX, KEPT_PER_SECOND_MAX, SUMMARY, SUMMARY_EVERY};
 pub use self::status::{Difference, LAST_MAX, Status, Verdict};
 pub use self::twin::{CPU_MORE_MAX, HISTORY_BYTES_MAX};
 pub use self::worker::KEYS_MAX;
 
 use self::job::Job;
+use self::rate::Rate;
 use crate::guests::Program;
 
 /// So many calls wait for a candidate at most: five seconds of 200 changes a second.
@@ -45,6 +47,13 @@ pub const QUEUE_CALLS_MAX: usize = 1_000;
 
 /// The calls that wait hold so many bytes at most, with the states handed over. One call has up to 16 MiB.
 pub const QUEUE_BYTES_MAX: usize = 64 << 20;
+
+/// So many states are asked for at once: each key that has an instance of the candidate may begin anew once, and room.
+pub const STATES_AT_ONCE_MAX: u32 = 128;
+
+/// And then so many a second. Each is a snapshot that the active guest makes before a call, which takes as long as a call:
+/// where more keys take turns than the candidate has instances for, the active guest must not make one for each call.
+pub const STATES_PER_SECOND_MAX: u32 = 10;
 
 /// A version of a guest, as it is configured.
 #[derive(Clone)]
@@ -79,12 +88,26 @@ pub struct Setup {
 pub struct Observed {
     /// The instance's key.
     pub key: String,
-    /// The active instance's snapshot before these entries, where [`Shadow::wants_state`] asked for it.
+    /// The guest that was called: what is not the active version's is not compared.
+    pub digest: Digest,
+    /// The active instance's snapshot before these entries, where [`Shadow::interest`] asked for it.
     pub state: Option<String>,
     /// From `Tape::take_entries`. Empty where the tap gave up a call that was too long: it counts as skipped.
     pub entries: Vec<Entry>,
     /// How long the active guest took in wall-clock time: the candidate gets [`CPU_MORE_MAX`] more, up to its `cpu_ms`.
     pub took: Duration,
+}
+
+/// What a shadow wants of the next call of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interest {
+    /// Nothing: it could not be compared. Say that it was made, with [`Shadow::pass_over`].
+    Nothing,
+    /// The call.
+    Call,
+    /// The active instance's snapshot, and then the call. So it is for the first call of a key, after one that was skipped or
+    /// ended without a result, and for a key that was let go for others.
+    StateAndCall,
 }
 
 /// A candidate at work. Dropped, it stops.
@@ -104,6 +127,8 @@ struct Shared {
     done: watch::Sender<u64>,
     metrics: Arc<Registry>,
     name: String,
+    /// Whose calls are compared.
+    active: Digest,
 }
 
 struct Book {
@@ -112,6 +137,12 @@ struct Book {
     queue_bytes: usize,
     /// Keys whose state the candidate's thread has, or will have when it comes to the end of the queue.
     known: BTreeSet<String>,
+    /// Keys whose state can't be had: to ask again would cost the active guest another instance.
+    without_state: BTreeSet<String>,
+    /// States that were told.
+    states: Rate,
+    /// The queue was full: no state is asked for until half of it is free, or each place that comes free would cost one.
+    was_full: bool,
 }
 
 impl Shadow {
@@ -139,11 +170,15 @@ impl Shadow {
                 queue: VecDeque::new(),
                 queue_bytes: 0,
                 known: BTreeSet::new(),
+                without_state: BTreeSet::new(),
+                states: Rate::new(STATES_AT_ONCE_MAX, STATES_PER_SECOND_MAX),
+                was_full: false,
             }),
             queued: Notify::new(),
             done: watch::Sender::new(0),
             metrics: Arc::clone(&setup.metrics),
             name: setup.name.clone(),
+            active: active.guest.digest,
         });
         let (stop, stopped) = oneshot::channel();
         let (told_begun, begun) = oneshot::channel();
@@ -168,20 +203,51 @@ impl Shadow {
         })
     }
 
-    /// Whether the next call of this key can only be compared with the active instance's state before it: take its snapshot
-    /// first, and hand it over with the call. So it is for the first call of a key, after one that was skipped or ended
-    /// without a result, and for a key that was let go for others.
-    pub fn wants_state(&self, key: &str) -> bool {
-        !self.shared.book().known.contains(key)
+    /// What it wants of the next call of this key, made by the guest of this digest.
+    pub fn interest(&self, key: &str, digest: &Digest) -> Interest {
+        if *digest != self.shared.active {
+            return Interest::Nothing;
+        }
+        let mut book = self.shared.book();
+        book.was_full |= book.is_full();
+        if book.known.contains(key) {
+            // What does not fit is not worth the trouble of keeping it for us.
+            return match book.is_full() {
+                true => Interest::Nothing,
+                false => Interest::Call,
+            };
+        }
+        let may_ask = !book.was_full && !book.without_state.contains(key) && book.states.has(Instant::now());
+        if may_ask {
+            Interest::StateAndCall
+        } else {
+            Interest::Nothing
+        }
+    }
+
+    /// Counts a call that was made and not observed, since [`Shadow::interest`] did not want it.
+    pub fn pass_over(&self, key: &str) {
+        let mut book = self.shared.book();
+        book.known.remove(key);
+        self.shared.skip(&mut book, 1);
+    }
+
+    /// The active instance's state can't be had: this key is not observed any more.
+    pub fn has_no_state(&self, key: &str) {
+        self.shared.book().without_state.insert(key.to_owned());
     }
 
     /// Takes what the active guest did. Never waits for the candidate: what does not fit the queue is skipped.
     pub fn observe(&self, observed: Observed) {
         let key = observed.key.clone();
+        if observed.state.is_some() {
+            self.shared.book().states.take(Instant::now());
+        }
+        if observed.digest != self.shared.active {
+            return self.pass_over(&key);
+        }
         let Some(jobs) = job::split(observed) else {
-            let mut book = self.shared.book();
-            book.known.remove(&key);
-            return self.shared.skip(&mut book, 1);
+            return self.pass_over(&key);
         };
         let mut book = self.shared.book();
         for job in jobs {
@@ -222,6 +288,17 @@ impl Shadow {
 }
 
 impl Book {
+    fn is_full(&self) -> bool {
+        self.queue.len() >= QUEUE_CALLS_MAX || self.queue_bytes >= QUEUE_BYTES_MAX
+    }
+
+    /// Something was taken out of the queue.
+    fn drained(&mut self) {
+        if self.queue.len() <= QUEUE_CALLS_MAX / 2 && self.queue_bytes <= QUEUE_BYTES_MAX / 2 {
+            self.was_full = false;
+        }
+    }
+
     /// The candidate's thread has no state of this key any more, unless one is on its way.
     fn forget(&mut self, key: &str) {
         let on_its_way = |job: &Job| job.key == key && job.begin.is_some();
@@ -240,6 +317,8 @@ impl Shared {
         let bytes = job.bytes();
         let known = job.begin.is_some() || book.known.contains(&job.key);
         let fits = book.queue.len() < QUEUE_CALLS_MAX && book.queue_bytes.saturating_add(bytes) <= QUEUE_BYTES_MAX;
+        // One call may be too long for an empty queue: then there is nothing to wait for.
+        book.was_full |= !fits && !book.queue.is_empty();
         if !(known && fits) {
             book.known.remove(&job.key);
             return self.skip(book, u64::from(!job.call.is_empty()));

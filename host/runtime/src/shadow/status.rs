@@ -68,7 +68,7 @@ pub struct Difference {
     pub n: Option<u64>,
     /// What differs, on one line: as `trueup replay` says it.
     pub what: String,
-    /// The recording that shows it; none where it could not be written.
+    /// The recording that shows it; none where it could not be written, or as many as may be were just before it.
     pub file: Option<PathBuf>,
 }
 

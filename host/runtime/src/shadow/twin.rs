@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use serde_json::value::to_raw_value;
 use trueup_capabilities::log::NoLog;
-use trueup_engine::{CallError, Engine};
+use trueup_engine::Engine;
 use trueup_journal::{Entry, Event, Header, Outcome, Segment};
 
 use super::job::{Begin, bytes_of};
 use super::{Verdict, Version};
-use crate::instance::{Instance, StartError};
+use crate::instance::Instance;
 use crate::replay::{self, Cpu, Options, ReplayError};
 
 /// A candidate's call may take so much longer than the active guest's took in wall-clock time, and `cpu_ms` at most: a
@@ -35,6 +35,8 @@ pub(super) struct Versions {
     for_candidate: Header,
     /// Of one that the active guest is to repeat.
     for_active: Header,
+    /// Both are configured alike, so the candidate gets what the active instance was really begun with.
+    same_settings: bool,
 }
 
 /// The candidate's instance of one key.
@@ -79,6 +81,7 @@ impl Versions {
         Ok(Self {
             for_candidate: header(&candidate)?,
             for_active: header(&active)?,
+            same_settings: active.settings == candidate.settings,
             engine,
             active,
             candidate,
@@ -125,7 +128,7 @@ impl Twin {
     /// Begins the candidate's instance from the active one's state, with the recorded calls before it.
     async fn start(&self, versions: &Versions) -> Result<Instance, Judged> {
         let segment = self
-            .recording(&versions.for_candidate)
+            .recording_for_candidate(versions)
             .map_err(|error| Judged::Not(error.to_string()))?;
         let options = Options {
             cpu: Cpu::AsRecorded,
@@ -147,10 +150,7 @@ impl Twin {
         if self.begin.start.is_some() {
             return true;
         }
-        let header = Header {
-            snapshot: Some(self.begin.snapshot.clone()),
-            ..versions.for_active.clone()
-        };
+        let header = self.header(&versions.for_active, true);
         let Ok(segment) = Segment::of("shadow", 0, header, Vec::new()) else {
             return false;
         };
@@ -160,8 +160,12 @@ impl Twin {
     }
 
     /// Goes on from a state that was told: what the active guest asks when it begins is what it asked before.
+    /// So are its settings, until it is told that it began anew.
     pub(super) fn after(mut begin: Begin, before: Option<Self>) -> Self {
-        begin.start = begin.start.or(before.and_then(|before| before.begin.start));
+        if let Some(before) = before {
+            begin.start = begin.start.or(before.begin.start);
+            begin.settings = begin.settings.or(before.begin.settings);
+        }
         Self {
             begin,
             calls: Vec::new(),
@@ -172,19 +176,26 @@ impl Twin {
 
     /// Everything from the last known state on: with it the candidate does again what it did.
     pub(super) fn recording_for_candidate(&self, versions: &Versions) -> Result<Segment, trueup_journal::ReadError> {
-        self.recording(&versions.for_candidate)
+        self.recording(self.header(&versions.for_candidate, versions.same_settings))
     }
 
-    fn recording(&self, header: &Header) -> Result<Segment, trueup_journal::ReadError> {
+    /// The header of a recording from here on; with the settings that the active instance was begun with, where they are
+    /// known and wanted.
+    fn header(&self, of: &Header, settings_as_begun: bool) -> Header {
+        let begun = self.begin.settings.as_ref().filter(|_| settings_as_begun);
+        Header {
+            snapshot: Some(self.begin.snapshot.clone()),
+            settings: begun.unwrap_or(&of.settings).clone(),
+            ..of.clone()
+        }
+    }
+
+    fn recording(&self, header: Header) -> Result<Segment, trueup_journal::ReadError> {
         let start = self.begin.start.as_deref().unwrap_or_default();
         let entries: Vec<Entry> = start.iter().chain(&self.calls).cloned().collect();
         // The journal's numbers, for the calls; what was asked at the beginning may have been long before.
         let before = start.len() as u64 + 1;
         let first = self.calls.first().map_or(0, |entry| entry.n.saturating_sub(before));
-        let header = Header {
-            snapshot: Some(self.begin.snapshot.clone()),
-            ..header.clone()
-        };
         Segment::of("shadow", first, header, entries)
     }
 
@@ -199,7 +210,7 @@ impl Twin {
     pub(super) async fn catch_up(&mut self, versions: &Versions) -> Result<(), String> {
         self.instance = None;
         let segment = self
-            .recording(&versions.for_active)
+            .recording(self.header(&versions.for_active, true))
             .map_err(|error| error.to_string())?;
         self.begin.snapshot = replay::state_after(&versions.engine, &versions.active.program, segment).await?;
         self.calls = Vec::new();
@@ -227,17 +238,14 @@ impl Judged {
     }
 
     fn not_started(error: &ReplayError) -> Self {
-        let text = error.to_string();
-        if let ReplayError::Start(StartError::Call(CallError::Trap(text))) = error
-            && text.contains(" in `instantiate`: ")
-        {
+        if let Some(text) = error.no_room() {
             // It could be instantiated when it began: there is no room for it now, which is not its fault.
-            return Self::Not(text.clone());
+            return Self::Not(text.to_owned());
         }
         Self::NotSame {
             verdict: Verdict::Different,
             n: None,
-            what: text,
+            what: error.to_string(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{oneshot, watch};
 use trueup_capabilities::grants::Grants;
@@ -122,6 +122,7 @@ impl Worker {
             let job = book.queue.pop_front();
             if let Some(job) = &job {
                 book.queue_bytes = book.queue_bytes.saturating_sub(job.bytes());
+                book.drained();
             }
             job
         };
@@ -203,8 +204,12 @@ impl Worker {
     }
 
     fn not_same(&mut self, key: &str, twin: &Twin, verdict: Verdict, n: Option<u64>, what: String) {
-        let recording = twin.recording_for_candidate(&self.versions);
-        let file = recording.ok().and_then(|recording| self.kept.keep(key, &recording));
+        let now = Instant::now();
+        let recording = self
+            .kept
+            .has_room(now)
+            .then(|| twin.recording_for_candidate(&self.versions));
+        let file = recording.and_then(|recording| self.kept.keep(key, &recording.ok()?, now));
         self.shared.book().status.not_same(Difference {
             key: key.to_owned(),
             verdict,

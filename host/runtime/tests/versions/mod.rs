@@ -66,7 +66,24 @@ fn shipped(name: &'static str, version: &'static str) -> Vec<u8> {
 }
 
 fn program(bytes: &[u8]) -> Arc<Program> {
-    Arc::new(Program::new(&ENGINE, ENGINE.load(bytes).unwrap()).unwrap())
+    program_of(&ENGINE, bytes)
+}
+
+fn program_of(engine: &Engine, bytes: &[u8]) -> Arc<Program> {
+    Arc::new(Program::new(engine, engine.load(bytes).unwrap()).unwrap())
+}
+
+/// An engine that has room for so many instances, and the guest [`COUNTING`] on it.
+pub(crate) fn counting_in_a_pool_of(instances_max: u32) -> (Engine, Arc<Program>) {
+    let cache_dir = Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache"));
+    let engine = Engine::new(&EngineOptions {
+        cache_dir,
+        instances_max,
+        ..EngineOptions::default()
+    })
+    .unwrap();
+    let program = program_of(&engine, &misbehaving::built("1", misbehaving::guests::build));
+    (engine, program)
 }
 
 /// The active guest: its instances, and the Engine that they work on.

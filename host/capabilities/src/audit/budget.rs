@@ -1,0 +1,170 @@
+//! How many refusals of a guest are written down, and how many are only counted.
+//!
+//! Decides; the queue and the disk are `writer.rs`. Times are arguments.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use super::line::{Kind, Line};
+
+/// What each guest may still have written down.
+#[derive(Debug)]
+pub(super) struct Budgets {
+    lines: u32,
+    window: Duration,
+    /// By guest; those whose window is over go.
+    guests: BTreeMap<String, Budget>,
+}
+
+#[derive(Debug)]
+struct Budget {
+    begun: Instant,
+    written: u32,
+    /// Refusals that were only counted since a line said so.
+    more: u64,
+    /// The last of them.
+    last: Option<Line>,
+}
+
+impl Budgets {
+    /// So many lines of each guest in a window, which begins with its first.
+    pub(super) fn new(lines: u32, window: Duration) -> Self {
+        Self {
+            lines,
+            window,
+            guests: BTreeMap::new(),
+        }
+    }
+
+    /// What is to be written for a refusal, in order: what was only counted before it, and its line. `room`: so many lines
+    /// may still be queued. Nothing: the refusal is only counted.
+    pub(super) fn admit(&mut self, line: Line, room: usize, now: Instant) -> Vec<Line> {
+        let mut lines = Vec::new();
+        let budget = self.guests.entry(line.guest.clone()).or_insert(Budget::begin(now));
+        if now.saturating_duration_since(budget.begun) >= self.window {
+            lines.extend(budget.counted());
+            *budget = Budget::begin(now);
+        }
+        // The line that says how many there are in between takes a place, too.
+        let wanted = 1 + usize::from(budget.more > 0);
+        if budget.written >= self.lines || wanted > room {
+            budget.more = budget.more.saturating_add(1);
+            budget.last = Some(line);
+            return lines;
+        }
+        lines.extend(budget.counted());
+        budget.written += 1;
+        lines.push(line);
+        lines
+    }
+
+    /// What was only counted of guests whose window is over.
+    pub(super) fn over(&mut self, now: Instant) -> Vec<Line> {
+        let window = self.window;
+        let is_over = |budget: &Budget| now.saturating_duration_since(budget.begun) >= window;
+        let over = self.guests.extract_if(.., |_, budget| is_over(budget));
+        over.filter_map(|(_, mut budget)| budget.counted()).collect()
+    }
+
+    /// When something will be over that is to be said.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let counting = self.guests.values().filter(|budget| budget.more > 0);
+        counting.map(|budget| budget.begun + self.window).min()
+    }
+
+    /// What was only counted and is not said yet.
+    pub(super) fn rest(&mut self) -> Vec<Line> {
+        let all = std::mem::take(&mut self.guests);
+        all.into_values().filter_map(|mut budget| budget.counted()).collect()
+    }
+}
+
+impl Budget {
+    fn begin(now: Instant) -> Self {
+        Self {
+            begun: now,
+            written: 0,
+            more: 0,
+            last: None,
+        }
+    }
+
+    /// The line that says how many there were beside those that are written; then they are said.
+    fn counted(&mut self) -> Option<Line> {
+        let last = self.last.take()?;
+        let more = std::mem::take(&mut self.more);
+        Some(Line {
+            kind: Kind::Refused,
+            instance: String::new(),
+            decision: String::new(),
+            call: "*".to_owned(),
+            scope: "*".to_owned(),
+            outcome: format!("and {more} more refusal{}", if more == 1 { "" } else { "s" }),
+            ..last
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::audit::line_of;
+    use crate::host::Identity;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+    const ROOM: usize = 10;
+
+    fn line(guest: &str) -> Line {
+        let about = Identity {
+            guest: guest.to_owned(),
+            instance: "default/web".to_owned(),
+            ..Identity::default()
+        };
+        line_of(Kind::Refused, 7, &about, "api.get", "lb-2", "denied")
+    }
+
+    fn outcomes(lines: Vec<Line>) -> Vec<String> {
+        lines.into_iter().map(|line| line.outcome).collect()
+    }
+
+    #[test]
+    fn each_guest_has_so_many_lines_in_a_window_and_one_that_counts_the_others() {
+        let begun = Instant::now();
+        let mut budgets = Budgets::new(2, MINUTE);
+        for expected in [&["denied"][..], &["denied"], &[], &[], &[]] {
+            assert_eq!(outcomes(budgets.admit(line("a"), ROOM, begun)), expected);
+        }
+        assert_eq!(outcomes(budgets.admit(line("b"), ROOM, begun)), ["denied"]);
+        assert_eq!(budgets.due(), Some(begun + MINUTE));
+        assert!(budgets.over(begun + MINUTE / 2).is_empty());
+        let next = budgets.admit(line("a"), ROOM, begun + MINUTE);
+        assert_eq!(
+            (
+                next[0].guest.as_str(),
+                next[0].scope.as_str(),
+                next[0].instance.as_str()
+            ),
+            ("a", "*", "")
+        );
+        assert_eq!(outcomes(next), ["and 3 more refusals", "denied"]);
+        assert_eq!(budgets.due(), None, "all is said");
+        budgets.admit(line("a"), ROOM, begun + MINUTE);
+        assert!(budgets.admit(line("a"), ROOM, begun + MINUTE).is_empty());
+        assert_eq!(outcomes(budgets.over(begun + MINUTE * 2)), ["and 1 more refusal"]);
+        assert!(budgets.guests.is_empty(), "nothing is kept of guests that are quiet");
+    }
+
+    #[test]
+    fn what_does_not_fit_the_queue_is_counted_and_said_when_there_is_room() {
+        let now = Instant::now();
+        let mut budgets = Budgets::new(5, MINUTE);
+        assert!(budgets.admit(line("a"), 0, now).is_empty());
+        assert!(budgets.admit(line("a"), 1, now).is_empty(), "two lines have no room");
+        assert_eq!(
+            outcomes(budgets.admit(line("a"), 2, now)),
+            ["and 2 more refusals", "denied"]
+        );
+        assert!(budgets.admit(line("a"), 0, now).is_empty());
+        assert_eq!(outcomes(budgets.rest()), ["and 1 more refusal"]);
+    }
+}

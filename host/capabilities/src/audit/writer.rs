@@ -1,0 +1,269 @@
+//! The audit log's thread: takes lines that are queued, brings them to the disk together, and tells whoever waits for one.
+//!
+//! ```text
+//! refused -> budget -> queue --\
+//! managed -----------> queue ---+-> all that is queued: chained, written, synced once -> head -> told
+//! ```
+//!
+//! One sync serves all lines that came while the one before took place, so a guest that is refused a lot costs the disk
+//! no more than one that is refused at all.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use super::budget::Budgets;
+use super::head::{self, Head};
+use super::line::{Kind, Line};
+use super::{AuditError, Open, failed};
+
+/// So many refusals wait to be written at most; what does not fit is counted. A line has 400 bytes.
+pub(super) const QUEUE_LINES_MAX: usize = 1_000;
+
+/// What the callers and the thread share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    folder: PathBuf,
+    segment_bytes_max: u64,
+    waiting: Mutex<Waiting>,
+    /// There is something in the queue, or the end is near.
+    queued: Condvar,
+    pub(super) end: Mutex<End>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    queue: VecDeque<Job>,
+    budgets: Budgets,
+    /// Nothing more will be queued.
+    closing: bool,
+    /// Nothing more can be written.
+    stopped: bool,
+}
+
+/// A line to write, and who waits for it. Without a line: somebody who waits for all before.
+#[derive(Debug)]
+struct Job {
+    line: Option<Line>,
+    told: Option<SyncSender<Result<(), AuditError>>>,
+}
+
+/// Where the next line goes.
+#[derive(Debug)]
+pub(super) struct End {
+    pub(super) head: Head,
+    pub(super) head_file: File,
+    /// The file that grows; none before the first line of a log.
+    pub(super) segment: Option<Open>,
+    /// A write failed and left something behind.
+    pub(super) stopped: bool,
+}
+
+impl Shared {
+    pub(super) fn new(folder: &Path, segment_bytes_max: u64, budgets: Budgets, end: End) -> Self {
+        Self {
+            folder: folder.to_owned(),
+            segment_bytes_max,
+            waiting: Mutex::new(Waiting {
+                queue: VecDeque::new(),
+                budgets,
+                closing: false,
+                stopped: false,
+            }),
+            queued: Condvar::new(),
+            end: Mutex::new(end),
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queues a refusal's line, or counts it. Waits for nobody.
+    pub(super) fn hand_over(&self, line: Line) -> Result<(), AuditError> {
+        let mut waiting = self.waiting();
+        if waiting.stopped {
+            return Err(AuditError::Stopped);
+        }
+        let room = QUEUE_LINES_MAX.saturating_sub(waiting.queue.len());
+        let lines = waiting.budgets.admit(line, room, Instant::now());
+        waiting.queue.extend(lines.into_iter().map(Job::of));
+        drop(waiting);
+        self.queued.notify_one();
+        Ok(())
+    }
+
+    /// Queues a line, or with none only waits, and answers when it and all before it are on the disk.
+    pub(super) fn wait_for(&self, line: Option<Line>) -> Result<(), AuditError> {
+        let (told, telling) = sync_channel(1);
+        self.waiting().queue.push_back(Job { line, told: Some(told) });
+        self.queued.notify_one();
+        telling.recv().unwrap_or(Err(AuditError::Stopped))
+    }
+
+    /// The thread is to write what is queued, and to end.
+    pub(super) fn close(&self) {
+        self.waiting().closing = true;
+        self.queued.notify_one();
+    }
+
+    /// The thread.
+    pub(super) fn work(&self) {
+        loop {
+            let (jobs, closing) = self.next();
+            self.write(jobs);
+            if closing {
+                return;
+            }
+        }
+    }
+
+    /// Waits until there is something to write.
+    fn next(&self) -> (VecDeque<Job>, bool) {
+        let mut waiting = self.waiting();
+        loop {
+            let now = Instant::now();
+            let over = waiting.budgets.over(now);
+            waiting.queue.extend(over.into_iter().map(Job::of));
+            if waiting.closing {
+                let rest = waiting.budgets.rest();
+                waiting.queue.extend(rest.into_iter().map(Job::of));
+            }
+            if waiting.closing || !waiting.queue.is_empty() {
+                return (std::mem::take(&mut waiting.queue), waiting.closing);
+            }
+            waiting = match waiting.budgets.due() {
+                None => self.queued.wait(waiting).unwrap_or_else(PoisonError::into_inner),
+                Some(due) => {
+                    let woken = self.queued.wait_timeout(waiting, due.saturating_duration_since(now));
+                    woken.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+    }
+
+    /// Writes one line, before there is a thread.
+    pub(super) fn write_one(&self, line: Line) -> Result<(), AuditError> {
+        let (told, telling) = sync_channel(1);
+        self.write(VecDeque::from([Job {
+            line: Some(line),
+            told: Some(told),
+        }]));
+        telling.recv().unwrap_or(Err(AuditError::Stopped))
+    }
+
+    fn write(&self, mut jobs: VecDeque<Job>) {
+        let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+        while !jobs.is_empty() {
+            let (group, written) = self.write_some(&mut end, &mut jobs);
+            tell(group, written.as_ref().err());
+        }
+        let stopped = end.stopped;
+        drop(end);
+        if stopped {
+            self.waiting().stopped = true;
+        }
+    }
+
+    /// Numbers and chains what goes into one file, and brings it to the disk.
+    fn write_some(&self, end: &mut End, jobs: &mut VecDeque<Job>) -> (Vec<Job>, Result<(), AuditError>) {
+        let (mut group, mut bytes, mut head) = (Vec::new(), Vec::new(), end.head.clone());
+        let mut before = end.segment.as_ref().map_or(0, |open| open.bytes);
+        let mut in_new_file = end.segment.is_none();
+        while let Some(mut job) = jobs.pop_front() {
+            if let Some(line) = &mut job.line {
+                line.n = head.lines;
+                if line.kind != Kind::Broken {
+                    line.prev.clone_from(&head.hash);
+                }
+                let sealed = match line.seal() {
+                    Ok(sealed) => sealed,
+                    Err(error) => {
+                        tell(vec![job], Some(&error.into()));
+                        continue;
+                    }
+                };
+                let length = before + (bytes.len() + sealed.len()) as u64;
+                if length > self.segment_bytes_max && !bytes.is_empty() {
+                    // It is chained again where it is written.
+                    jobs.push_front(job);
+                    break;
+                }
+                if length > self.segment_bytes_max && before > 0 {
+                    (in_new_file, before) = (true, 0);
+                }
+                bytes.extend_from_slice(&sealed);
+                head = Head {
+                    lines: line.n + 1,
+                    hash: line.hash.clone(),
+                };
+            }
+            group.push(job);
+        }
+        let written = if bytes.is_empty() {
+            Ok(())
+        } else {
+            end.append(&self.folder, in_new_file, &bytes, head)
+        };
+        (group, written)
+    }
+}
+
+impl End {
+    /// Brings whole lines to the disk, all or none of them.
+    fn append(&mut self, folder: &Path, in_new_file: bool, bytes: &[u8], head: Head) -> Result<(), AuditError> {
+        if self.stopped {
+            return Err(AuditError::Stopped);
+        }
+        let mut open = match self.segment.take() {
+            Some(open) if !in_new_file => open,
+            _ => Open::create(folder, self.head.lines)?,
+        };
+        let written = open.file.write_all(bytes).and_then(|()| open.file.sync_data());
+        if let Err(error) = written {
+            // The lines were not promised to anyone: what there is of them goes.
+            self.stopped = open.file.set_len(open.bytes).is_err();
+            let path = open.path.clone();
+            self.segment = Some(open);
+            return Err(failed("write", &path)(error));
+        }
+        open.bytes += bytes.len() as u64;
+        self.segment = Some(open);
+        self.head = head;
+        // A head that is behind is no damage: the lines stand, and the next ones try again.
+        if let Err(error) = self.head.write(&self.head_file) {
+            tracing::warn!("can't write `{}`: {error}", folder.join(head::NAME).display());
+        }
+        Ok(())
+    }
+}
+
+impl Job {
+    fn of(line: Line) -> Self {
+        Self {
+            line: Some(line),
+            told: None,
+        }
+    }
+}
+
+/// Tells whoever waits what came of it; what is lost and nobody waits for is said once.
+fn tell(group: Vec<Job>, error: Option<&AuditError>) {
+    let mut lost = 0u64;
+    for job in group {
+        match job.told {
+            // Where it waits no more, it does not want to know.
+            Some(told) => drop(told.send(error.map_or(Ok(()), |error| Err(error.again())))),
+            None => lost += 1,
+        }
+    }
+    if let Some(error) = error.filter(|_| lost > 0) {
+        let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
+        let cause = cause.unwrap_or_default();
+        tracing::error!("{lost} refusals are not in the audit log: {error}{cause}");
+    }
+}
