@@ -145,9 +145,13 @@ fn a_run_that_ends_falls_back_before_it_does() {
 
 #[test]
 fn where_the_version_of_the_failure_policy_is_refused_the_input_stays_set_aside() {
-    let policy = "on_failure = \"fall-back\"\nfall_back = \"builtin:ipam@1\"";
-    let site = site("2", policy, &["calm", "panic-2"]);
+    let policy = "on_failure = \"fall-back\"\nfall_back = \"file:misbehaving-1.wasm\"";
+    let site = site("2", policy, &["calm"]);
     let mut host = site.start("run", &[]);
+    wait_for_lines(&mut host, "calm", TRUE, 1);
+    // It was there when the host started.
+    fs::remove_file(site.path("misbehaving-1.wasm")).unwrap();
+    put_service(&site, "panic-2", 30080);
     wait_for_lines(&mut host, "panic-2", SET_ASIDE, 1);
     host.wait_for_warning("stays active");
     let rounds = lines(&host.stdout(), "calm", TRUE);
@@ -155,7 +159,7 @@ fn where_the_version_of_the_failure_policy_is_refused_the_input_stays_set_aside(
     let refused = warnings(&host, "stays active");
     assert_eq!(refused.len(), 1, "{refused:?}");
     assert!(
-        refused[0].contains("guest `lbaas`: builtin:ipam@1 is refused") && refused[0].contains("of the world"),
+        refused[0].contains("misbehaving-1.wasm is refused at load"),
         "{refused:?}"
     );
     assert_eq!(
