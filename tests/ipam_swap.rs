@@ -336,10 +336,15 @@ fn while_clients_ask_each_swap_takes_all_of_the_state_along() {
         let swaps = scope.spawn(|| {
             let _done = Done(&host.is_done);
             wait_until("the host", || host.is_up.load(Ordering::Relaxed));
+            let mut took = Vec::new();
             for _ in 0..SWAPS {
                 let active = host.active();
+                let began = Instant::now();
                 host.site().guest(&host.swap(&active)).exits(0);
+                took.push(began.elapsed());
             }
+            // Where the test took long: whether it was the swaps.
+            println!("swaps: {took:?}");
         });
         let tally = driven(&host, course);
         swaps.join().unwrap();
