@@ -128,8 +128,7 @@ pub(crate) async fn prove(program: Arc<Program>, world: &str, against: &Against<
     };
     let initial = initial_state(&instances).await;
     instances.initial = initial.map_err(|error| refused(Step::Settings)(error.into()))?;
-    let mut report = Report::default();
-    report.self_test = self_test(&instances, against).await?;
+    let self_test = self_test(&instances, against).await?;
     let gate = gate(proof).map_err(|why| Refused { step: Step::Gate, why })?;
     let verdict = gate::prove(
         &instances.engine,
@@ -146,7 +145,10 @@ pub(crate) async fn prove(program: Arc<Program>, world: &str, against: &Against<
             why: verdict.to_string(),
         });
     }
-    report.gate = Some(verdict);
+    let report = Report {
+        self_test,
+        gate: Some(verdict),
+    };
     Ok(Proven { instances, report })
 }
 

@@ -262,7 +262,7 @@ fn meant(api_version: &str, kind: &str) -> Option<&'static str> {
     if api_version.contains('/') {
         return None;
     }
-    known.into_iter().find(|known| near(&known))
+    known.into_iter().find(|known| near(known))
 }
 
 /// Names become parts of file names, tags and resources' names, so they are what Kubernetes lets them be.
