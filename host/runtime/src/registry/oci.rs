@@ -258,7 +258,8 @@ impl Remote {
             Ok(checked) => checked.map_err(|why| self.wrong(&format!("{what}: {why}"))),
             Err(_) => Err(self.too_slow(what)),
         };
-        self.admitted.get_or_try_init(check).await.map(|()| ())
+        self.admitted.get_or_try_init(check).await?;
+        Ok(())
     }
 
     async fn in_time<T>(
