@@ -379,7 +379,6 @@ async fn impatient(socket: &Path) -> String {
         socket: Some(socket.to_owned()),
         connect_timeout: Duration::from_millis(2500),
         call_timeout: Duration::from_millis(2500),
-        ..Settings::default()
     });
     without(&answered(&remote).await.unwrap_err(), socket)
 }

@@ -25,6 +25,5 @@ fn remote(socket: &Path) -> Remote {
         // In the middle of a call, a test may have a sandbox removed: on a busy machine that takes its time.
         connect_timeout: Duration::from_secs(60),
         call_timeout: Duration::from_secs(120),
-        ..Settings::default()
     })
 }
