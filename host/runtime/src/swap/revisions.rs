@@ -253,8 +253,6 @@ impl Revisions {
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
-
     use super::*;
 
     fn revision(version: &str) -> Revision {
