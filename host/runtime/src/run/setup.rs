@@ -66,8 +66,6 @@ pub struct Ground {
     guests: Guests,
     /// Whether the state folder is this process's to write: a plan's is not.
     writes: bool,
-    /// How often guests asked.
-    pub quotas: Arc<Quotas>,
     /// Where refusals and management actions are written down; none: nothing is, as in a plan.
     pub audit: Option<Arc<Audit>>,
 }
@@ -89,7 +87,6 @@ impl Ground {
             metrics: Arc::default(),
             files: Files::new(OPEN_FILES_MAX),
             writes: false,
-            quotas: Arc::default(),
             audit: None,
         })
     }
@@ -175,7 +172,7 @@ pub struct Setup {
     pub metrics: Arc<Metrics>,
     /// The simulated Engine that was started for this run.
     pub simulated_engine: Option<SimulatedEngine>,
-    /// Those of the ground.
+    /// How often this guest asked, over all its instances.
     pub quotas: Arc<Quotas>,
     /// That of the ground.
     pub audit: Option<Arc<Audit>>,
@@ -207,7 +204,7 @@ impl Setup {
             anexia,
             metrics: Arc::clone(&ground.metrics),
             simulated_engine,
-            quotas: Arc::clone(&ground.quotas),
+            quotas: Arc::default(),
             audit: ground.audit.clone(),
         })
     }
@@ -314,7 +311,7 @@ impl Addresses {
                 socket: ipam.runtime_socket.clone(),
                 ..remote::Settings::default()
             }))),
-            quotas: Arc::clone(&ground.quotas),
+            quotas: Arc::default(),
             audit: ground.audit.clone(),
             ..Backends::default()
         };
