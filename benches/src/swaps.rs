@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -41,6 +42,9 @@ pub struct Seen {
     pub pause_otherwise: Duration,
 }
 
+/// A host that is not up after so long does not come up.
+const UP_MAX: Duration = Duration::from_secs(60);
+
 /// Within so long before and after a swap a pause counts as the swap's.
 const WINDOW_MS: u64 = 200;
 
@@ -67,7 +71,11 @@ pub fn swap_under_load(load: Load) -> anyhow::Result<Seen> {
         bytes: guest.bytes,
     });
     let registry = Registry::new(builtins.collect());
-    let done = AtomicBool::new(false);
+    let done = Arc::new(AtomicBool::new(false));
+    let changing = {
+        let (folder, done) = (folder.path().to_owned(), Arc::clone(&done));
+        std::thread::spawn(move || change(&folder, load, &done))
+    };
     let swaps = runtime.block_on(async {
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let host = run::watch(
@@ -85,23 +93,29 @@ pub fn swap_under_load(load: Load) -> anyhow::Result<Seen> {
             drop(stop);
             swaps
         };
-        let changes = async { tokio::task::block_in_place(|| change(folder.path(), load, &done)) };
-        let ((ended, changed), swaps) = tokio::join!(async { tokio::join!(host, changes) }, swaps);
-        changed?;
+        let (ended, swaps) = tokio::join!(host, swaps);
         let services = ended?.services.context("a host that has Services")?;
         if let Some((key, error)) = services.failed.first_key_value() {
             bail!("{key}: {error}");
         }
         swaps
-    })?;
+    });
+    // Also where the host ended first.
+    done.store(true, Ordering::SeqCst);
+    changing
+        .join()
+        .map_err(|_| anyhow::anyhow!("the thread that changes Services panicked"))??;
+    let swaps = swaps?;
     read(&config.state_dir, &swaps)
 }
 
 async fn swap(config: &Config, load: Load) -> anyhow::Result<Vec<u64>> {
     // The host listens when it is up.
+    let begun = Instant::now();
     let client = loop {
         match Client::new(&config.state_dir) {
             Ok(client) if client.get::<serde_json::Value>("guests").await.is_ok() => break client,
+            _ if begun.elapsed() > UP_MAX => bail!("the host does not listen after {} s", UP_MAX.as_secs()),
             _ => tokio::time::sleep(Duration::from_millis(10)).await,
         }
     };

@@ -129,7 +129,10 @@ fn a_version_whose_file_is_gone_is_gone_back_to_and_comes_back_after_a_restart()
     let running = running.restarted(|_| fs::remove_file(&kept).unwrap());
     assert_eq!(active(&running.site), (5, "lbaas@1".to_owned()));
     assert!(
-        running.host.stderr().contains("guest `lbaas`: revision 4 is kept no more"),
+        running
+            .host
+            .stderr()
+            .contains("guest `lbaas`: revision 4 is kept no more"),
         "{}",
         running.host.stderr()
     );
