@@ -30,10 +30,10 @@ fn main() -> anyhow::Result<()> {
         }
     } else {
         Load {
-            services: 5,
-            changes_per_second: 50,
+            services: 20,
+            changes_per_second: 20,
             swaps: 2,
-            between: Duration::from_millis(50),
+            between: Duration::from_millis(200),
         }
     })
 }

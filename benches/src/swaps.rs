@@ -21,7 +21,8 @@ use trueup_runtime::swap::Activated;
 /// How much is done.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
-    /// Services that change in turn.
+    /// Services that change in turn: so many that each rests for a while, since a file in the middle of a change is not
+    /// believed.
     pub services: usize,
     /// Changes a second, of all of them together.
     pub changes_per_second: u32,
@@ -119,7 +120,14 @@ async fn swap(config: &Config, load: Load) -> anyhow::Result<Vec<u64>> {
             _ => tokio::time::sleep(Duration::from_millis(10)).await,
         }
     };
-    tokio::time::sleep(load.between * 4).await;
+    let journals = config.state_dir.join("journals/lbaas");
+    while !journals.exists() {
+        if begun.elapsed() > UP_MAX {
+            bail!("the host makes no call after {} s", UP_MAX.as_secs());
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    tokio::time::sleep(load.between * 2).await;
     let mut at = Vec::new();
     for number in 0..load.swaps {
         let swap = Swap {
