@@ -17,6 +17,7 @@ use super::status::{Difference, Verdict};
 use super::twin::{Judged, Twin, Versions};
 use super::{Setup, Shared, Version};
 use crate::instance::{Instance, Start};
+use crate::run::Instances;
 
 /// The candidate has instances for so many keys at once; the one that was not called for longest goes first. All guests
 /// share the engine's pool of instances, and the active guest must not want for room.
@@ -83,7 +84,7 @@ async fn accept(engine: &Engine, candidate: &Version) -> Result<(), String> {
     };
     let backends = Backends {
         log: Arc::new(NoLog),
-        ..Backends::default()
+        ..Instances::trial()
     };
     let host = Host::new(identity, Tape::off(), Grants::default(), backends, candidate.limits);
     let start = Start {

@@ -63,7 +63,7 @@ pub(super) fn reference(text: &str) -> Result<String, Failure> {
     match text.split_once(':') {
         Some(("file", path)) => whole(path),
         Some(_) => Ok(text.to_owned()),
-        None if Path::new(text).exists() || text.contains('/') => whole(text),
+        None if Path::new(text).exists() || text.contains('/') || text.ends_with(".wasm") => whole(text),
         None => Ok(format!("builtin:{text}")),
     }
 }
