@@ -125,7 +125,8 @@ impl Plan {
     }
 }
 
-/// Plans a run. Nothing is written anywhere but in the simulation; `orphans` asks for resources that no service owns.
+/// Plans a run. Nothing is written but in the simulation, and in the state folder the compile cache and guests that are
+/// fetched for it; `orphans` asks for resources that no service owns.
 ///
 /// # Errors
 /// Where nothing could be begun.
