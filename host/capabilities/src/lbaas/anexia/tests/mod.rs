@@ -14,10 +14,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use hyper_util::client::proxy::matcher::Matcher;
 use serde_json::{Value, json};
 
 use super::http::Pauses;
 use super::{Anexia, RequestMetrics, Settings, Token};
+use crate::fence::Fence;
 use crate::lbaas::{Backend, Bind, Error, Frontend, Kind, Mode, ObjectRef, Server as ServerSpec, Spec};
 
 const TOKEN: &str = "t0p-secret-token";
@@ -68,12 +70,15 @@ fn engine(url: &str) -> Anexia {
 }
 
 fn engine_with(settings: Settings) -> (Anexia, Arc<Counted>) {
+    engine_behind(settings, Fence::open(), &Matcher::builder().build())
+}
+
+fn engine_behind(settings: Settings, fence: Fence, proxies: &Matcher) -> (Anexia, Arc<Counted>) {
     let counted = Arc::new(Counted::default());
     let metrics: Arc<dyn RequestMetrics> = Arc::<Counted>::clone(&counted);
-    (
-        Anexia::with_pauses(settings, Token::new(TOKEN, "the test").unwrap(), metrics, QUICK).unwrap(),
-        counted,
-    )
+    let token = Token::new(TOKEN, "the test").unwrap();
+    let engine = Anexia::build(settings, token, metrics, fence, QUICK, proxies).unwrap();
+    (engine, counted)
 }
 
 fn refs(kind: Kind, identifiers: &[&str]) -> Vec<ObjectRef> {
