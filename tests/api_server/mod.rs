@@ -28,6 +28,7 @@ mod failure;
 mod http;
 mod kinds;
 mod patch;
+mod protobuf;
 mod read;
 mod select;
 mod service;

@@ -398,6 +398,60 @@ fn a_namespace_goes_with_all_that_is_in_it() {
 }
 
 #[test]
+fn what_kubectl_makes_up_itself_is_understood() {
+    with_each(|site| {
+        site.run(&["create", "namespace", "shop"])
+            .expect("namespace/shop created");
+        site.run(&["create", "configmap", "c", "--from-literal=a=1"])
+            .expect("configmap/c created");
+        site.run(&[
+            "create",
+            "service",
+            "loadbalancer",
+            "web",
+            "--tcp=80:http",
+            "--tcp=81:8081",
+        ])
+        .expect("created");
+        let ports = site.service()["spec"]["ports"].clone();
+        assert_eq!(
+            (&ports[0]["targetPort"], &ports[1]["targetPort"]),
+            (&json!("http"), &json!(8081))
+        );
+        site.run(&["create", "secret", "generic", "s", "--from-literal=a=1"])
+            .expect("secret/s created");
+        assert_eq!(
+            site.server.get("secrets", "default", "s").unwrap()["data"],
+            json!({ "a": "MQ==" })
+        );
+        site.run(&[
+            "create",
+            "role",
+            "r",
+            "--verb=get",
+            "--verb=list",
+            "--resource=services",
+        ])
+        .expect("created");
+        let rules = site.server.get("roles", "default", "r").unwrap()["rules"].clone();
+        assert_eq!(
+            rules,
+            json!([{ "apiGroups": [""], "resources": ["services"], "verbs": ["get", "list"] }])
+        );
+        site.run(&["create", "rolebinding", "b", "--role=r", "--serviceaccount=default:x"])
+            .expect("created");
+        let subjects = site.server.get("rolebindings", "default", "b").unwrap()["subjects"].clone();
+        assert_eq!(
+            subjects,
+            json!([{ "kind": "ServiceAccount", "name": "x", "namespace": "default" }])
+        );
+        site.run(&["auth", "can-i", "get", "services"]).expect("yes");
+        site.server.enforce_rbac(true);
+        site.run(&["auth", "can-i", "get", "services"]).refused("");
+    });
+}
+
+#[test]
 fn with_tls_kubectl_knows_the_authority_and_is_known_by_its_token() {
     with_each_and(ApiServer::start_with_tls, |site| {
         site.server.enforce_rbac(true);
