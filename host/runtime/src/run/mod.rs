@@ -13,10 +13,12 @@ pub(crate) mod active;
 mod cycles;
 pub(crate) mod files;
 pub(crate) mod granted;
+pub(crate) mod input;
 mod instances;
 mod interrupt;
 mod known;
 mod lock;
+pub(crate) mod publish;
 pub(crate) mod quarantine;
 mod reload;
 mod services;
@@ -44,8 +46,9 @@ pub use self::reload::Reload;
 pub(crate) use self::services::nothing_there;
 pub use self::setup::{Ground, Setup, SetupError};
 
+use self::input::Input;
 use self::quarantine::Quarantine;
-use self::services::{Input, Services};
+use self::services::Services;
 use self::setup::Addresses;
 use crate::config::{Config, EnisFrom, Guest, Ipam, Lbaas, OnFailure};
 use crate::control;
@@ -229,14 +232,13 @@ pub async fn watch(
 }
 
 /// A configuration that takes the place of `current`; never where nobody brings any.
-async fn next_of(
-    reload: &mut Option<Reload>,
-    current: &Config,
-    registry: &Registry,
-    tell: impl Fn(Event),
-) -> Config {
+async fn next_of(reload: &mut Option<Reload>, current: &Config, registry: &Registry, tell: impl Fn(Event)) -> Config {
     match reload {
-        Some(reload) => reload.next(current, registry, |problem| tell(Event::Problem(problem))).await,
+        Some(reload) => {
+            reload
+                .next(current, registry, |problem| tell(Event::Problem(problem)))
+                .await
+        }
         None => std::future::pending().await,
     }
 }
@@ -269,8 +271,8 @@ async fn run(
     let (input, setup) = match &config.lbaas {
         Some(lbaas) => {
             let input = match extent {
-                Extent::Once => Input::once(&lbaas.source),
-                Extent::UntilStopped => Input::watched(&lbaas.source),
+                Extent::Once => Input::once(&lbaas.source).await,
+                Extent::UntilStopped => Input::watched(&lbaas.source).await,
             }?;
             let setup = Setup::new(config, lbaas, &ground).await?;
             (Some((lbaas, input)), Some(setup))
@@ -284,7 +286,9 @@ async fn run(
     };
     let services = match (input, &setup, managed) {
         (Some((lbaas, input)), Some(setup), Some(managed)) => {
-            let services = Services::new(config, lbaas, setup, managed, extent == Extent::Once, tell)?;
+            // A host that is alone always may.
+            let publish = input.publish(config.state_dir.join("status"), Arc::new(|| true));
+            let services = Services::new(config, lbaas, setup, managed, publish, extent == Extent::Once, tell)?;
             Some((services, input))
         }
         _ => None,

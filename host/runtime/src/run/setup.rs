@@ -159,8 +159,7 @@ struct Version {
 impl Version {
     /// Fails where another version goes on than the configuration names.
     fn is_as_wished(self) -> Result<(), SetupError> {
-        self.problem
-            .map_or(Ok(()), |problem| Err(SetupError::Misused(problem)))
+        self.problem.map_or(Ok(()), |problem| Err(SetupError::Misused(problem)))
     }
 }
 
