@@ -40,5 +40,8 @@ fn main() -> std::io::Result<()> {
         std::fs::write(&file, server.kubeconfig(api_server::ADMIN, "a-token-for-tests"))?;
         println!("kubectl --kubeconfig {} get services --all-namespaces", file.display());
     }
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(tokio::signal::ctrl_c())
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(tokio::signal::ctrl_c())
 }

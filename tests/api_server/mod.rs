@@ -101,8 +101,12 @@ impl Shared {
         if store.version() == before {
             return done;
         }
-        let leases: Vec<LeaseChange> =
-            store.changes_after(before).into_iter().flatten().filter_map(|change| LeaseChange::of(change, user)).collect();
+        let leases: Vec<LeaseChange> = store
+            .changes_after(before)
+            .into_iter()
+            .flatten()
+            .filter_map(|change| LeaseChange::of(change, user))
+            .collect();
         let mut controls = self.controls();
         leases.into_iter().for_each(|change| controls.lease(change));
         drop(controls);
@@ -135,7 +139,10 @@ impl ApiServer {
     /// If there can be no port.
     pub(crate) fn start_on(address: SocketAddr) -> std::io::Result<Self> {
         let (shared, gate) = (Arc::new(Shared::new()), Arc::new(Gate::new()));
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()?;
         let listener = runtime.block_on(TcpListener::bind(address))?;
         let address = listener.local_addr()?;
         let door = {
@@ -145,15 +152,17 @@ impl ApiServer {
         let service = Router::new().fallback(http::handle).with_state(Arc::clone(&shared));
         let service = service.into_make_service_with_connect_info::<Connection>();
         let (stop, stopped) = oneshot::channel();
-        let thread = std::thread::Builder::new().name("api-server".to_owned()).spawn(move || {
-            runtime.block_on(async {
-                tokio::select! {
-                    served = async { axum::serve(door, service).await } => served.unwrap_or_default(),
-                    _ = stopped => {}
-                }
-            });
-            runtime.shutdown_timeout(Duration::from_secs(1));
-        })?;
+        let thread = std::thread::Builder::new()
+            .name("api-server".to_owned())
+            .spawn(move || {
+                runtime.block_on(async {
+                    tokio::select! {
+                        served = async { axum::serve(door, service).await } => served.unwrap_or_default(),
+                        _ = stopped => {}
+                    }
+                });
+                runtime.shutdown_timeout(Duration::from_secs(1));
+            })?;
         let server = Self {
             shared,
             gate,
@@ -162,7 +171,9 @@ impl ApiServer {
             thread: Some(thread),
         };
         for name in NAMESPACES {
-            server.create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } })).unwrap();
+            server
+                .create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }))
+                .unwrap();
         }
         Ok(server)
     }
@@ -253,7 +264,10 @@ impl ApiServer {
     /// All objects of a resource, by namespace and name.
     pub(crate) fn list(&self, resource: &str) -> Vec<Value> {
         let store = self.shared.store();
-        store.list(kinds::named(resource), None).map(|(_, object)| Value::clone(object)).collect()
+        store
+            .list(kinds::named(resource), None)
+            .map(|(_, object)| Value::clone(object))
+            .collect()
     }
 
     /// Deletes an object, as `kubectl delete` does without waiting. True if it is gone, false if finalizers hold it.
@@ -268,7 +282,9 @@ impl ApiServer {
             name,
             status: false,
         };
-        let deleted = self.shared.write(TEST, |store| write::delete(store, place, &Deletion::default(), terms()))?;
+        let deleted = self
+            .shared
+            .write(TEST, |store| write::delete(store, place, &Deletion::default(), terms()))?;
         Ok(deleted.gone)
     }
 
@@ -394,7 +410,10 @@ fn terms() -> Terms<'static> {
 
 fn kind_of(object: &Value) -> Result<&'static kinds::Kind, Failure> {
     kinds::of_object(object).ok_or_else(|| {
-        Failure::bad_request(format!("no kind is called {} in {}", object["kind"], object["apiVersion"]))
+        Failure::bad_request(format!(
+            "no kind is called {} in {}",
+            object["kind"], object["apiVersion"]
+        ))
     })
 }
 
@@ -402,6 +421,10 @@ fn kind_of(object: &Value) -> Result<&'static kinds::Kind, Failure> {
 fn place_of(object: &Value, kind: &kinds::Kind) -> (String, String) {
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
     let namespace = text("namespace");
-    let namespace = if kind.namespaced && namespace.is_empty() { "default".to_owned() } else { namespace };
+    let namespace = if kind.namespaced && namespace.is_empty() {
+        "default".to_owned()
+    } else {
+        namespace
+    };
     (namespace, text("name"))
 }

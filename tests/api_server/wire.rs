@@ -165,7 +165,11 @@ impl Wire {
 
     fn check(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         self.is_cut = self.is_cut || self.cut.as_mut().poll(context).is_ready();
-        if self.is_cut { Err(io::ErrorKind::ConnectionReset.into()) } else { Ok(()) }
+        if self.is_cut {
+            Err(io::ErrorKind::ConnectionReset.into())
+        } else {
+            Ok(())
+        }
     }
 }
 

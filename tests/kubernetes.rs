@@ -1,0 +1,12 @@
+//! Kubernetes: the tests' own API server against the real kubectl and on the wire, and trueup against that server.
+#![cfg(test)]
+
+#[expect(dead_code, reason = "each file of tests uses some of what it offers")]
+mod api_server;
+
+#[path = "kubernetes/kubectl.rs"]
+mod kubectl;
+#[path = "kubernetes/protocol.rs"]
+mod protocol;
+#[path = "kubernetes/trouble.rs"]
+mod trouble;
