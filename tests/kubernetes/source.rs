@@ -32,7 +32,11 @@ impl Cluster {
         let server = ApiServer::start();
         let engine = Engine::start(&["--settle-ms", "5"]);
         let site = Site::against(&engine);
-        site.edit("trueup.toml", "manifests = \"manifests\"", "kubernetes = { kubeconfig = \"kubeconfig\" }");
+        site.edit(
+            "trueup.toml",
+            "manifests = \"manifests\"",
+            "kubernetes = { kubeconfig = \"kubeconfig\" }",
+        );
         fs::write(site.path("kubeconfig"), server.kubeconfig(ADMIN, "admin")).unwrap();
         for number in 1..=4 {
             server.apply(node(number)).unwrap();
@@ -60,14 +64,22 @@ impl Cluster {
     }
 
     fn finalizers(&self, name: &str) -> Vec<String> {
-        self.service(name).map(|service| texts(&service["metadata"]["finalizers"])).unwrap_or_default()
+        self.service(name)
+            .map(|service| texts(&service["metadata"]["finalizers"]))
+            .unwrap_or_default()
     }
 
     /// The addresses that a Service's status has.
     fn addresses(&self, name: &str) -> Vec<String> {
         let service = self.service(name).unwrap_or_default();
-        let ingress = service["status"]["loadBalancer"]["ingress"].as_array().cloned().unwrap_or_default();
-        ingress.iter().map(|entry| entry["ip"].as_str().unwrap_or_default().to_owned()).collect()
+        let ingress = service["status"]["loadBalancer"]["ingress"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        ingress
+            .iter()
+            .map(|entry| entry["ip"].as_str().unwrap_or_default().to_owned())
+            .collect()
     }
 
     /// The names of the Services that have objects at the Engine.
@@ -93,7 +105,11 @@ impl Cluster {
             last = Some(plan);
             done
         });
-        assert!(last.unwrap().last_line().contains(" 0 to create, 0 to destroy, 0 failed"));
+        assert!(
+            last.unwrap()
+                .last_line()
+                .contains(" 0 to create, 0 to destroy, 0 failed")
+        );
     }
 
     /// What was written through the API server: verbs and resources.
@@ -101,13 +117,18 @@ impl Cluster {
         let requests = self.server.requests();
         let asked = requests.iter().map(|request| &request.asked);
         let writes = asked.filter(|asked| !matches!(asked.verb.as_str(), "get" | "list" | "watch"));
-        writes.map(|asked| format!("{} {}/{}", asked.verb, asked.resource, asked.subresource)).collect()
+        writes
+            .map(|asked| format!("{} {}/{}", asked.verb, asked.resource, asked.subresource))
+            .collect()
     }
 }
 
 fn texts(list: &Value) -> Vec<String> {
     let items = list.as_array().cloned().unwrap_or_default();
-    items.iter().filter_map(|item| item.as_str().map(str::to_owned)).collect()
+    items
+        .iter()
+        .filter_map(|item| item.as_str().map(str::to_owned))
+        .collect()
 }
 
 fn node(number: u32) -> Value {
@@ -142,12 +163,18 @@ fn what_kubectl_applies_is_served_and_what_it_deletes_is_gone_first() {
     let cluster = Cluster::new();
     let roles = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
     for file in ["namespace.yaml", "rbac.yaml"] {
-        cluster.kubectl(&["apply", "-f", roles.join(file).to_str().unwrap()]).exits(0);
+        cluster
+            .kubectl(&["apply", "-f", roles.join(file).to_str().unwrap()])
+            .exits(0);
     }
     // With the rights that the manifests give it, and no more.
-    let account = cluster.server.kubeconfig("system:serviceaccount:trueup:trueup", "its-token");
+    let account = cluster
+        .server
+        .kubeconfig("system:serviceaccount:trueup:trueup", "its-token");
     fs::write(cluster.site.path("account"), account).unwrap();
-    cluster.site.edit("trueup.toml", "kubeconfig = \"kubeconfig\"", "kubeconfig = \"account\"");
+    cluster
+        .site
+        .edit("trueup.toml", "kubeconfig = \"kubeconfig\"", "kubeconfig = \"account\"");
     cluster.server.enforce_rbac(true);
     let admin = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "kubectl"},
@@ -168,7 +195,9 @@ fn what_kubectl_applies_is_served_and_what_it_deletes_is_gone_first() {
     }
     wait_until("addresses in kubectl get svc", || {
         let shown = cluster.kubectl(&["get", "svc", "-A"]).exits(0).stdout;
-        ["203.0.113.20,2001:db8::20", "203.0.113.10", "203.0.113.30"].iter().all(|address| shown.contains(address))
+        ["203.0.113.20,2001:db8::20", "203.0.113.10", "203.0.113.30"]
+            .iter()
+            .all(|address| shown.contains(address))
     });
     let web = cluster.service("web").unwrap();
     assert_eq!(texts(&web["metadata"]["finalizers"]), [FINALIZER]);
@@ -177,7 +206,9 @@ fn what_kubectl_applies_is_served_and_what_it_deletes_is_gone_first() {
     assert!(cluster.site.state_dir().join("status/default/web.json").is_file());
     wait_until("an event", || {
         let events = cluster.server.list("events.events.k8s.io");
-        events.iter().any(|event| event["reason"] == "EnsuredLoadBalancer" && event["regarding"]["name"] == "web")
+        events
+            .iter()
+            .any(|event| event["reason"] == "EnsuredLoadBalancer" && event["regarding"]["name"] == "web")
     });
 
     cluster.kubectl(&["delete", "svc", "web", "--timeout=60s"]).exits(0);
@@ -187,7 +218,12 @@ fn what_kubectl_applies_is_served_and_what_it_deletes_is_gone_first() {
     assert!(!cluster.site.state_dir().join("status/default/web.json").exists());
 
     // What was asked is what the roles name: nothing was refused.
-    let refused: Vec<_> = cluster.server.requests().into_iter().filter(|request| request.status == 403).collect();
+    let refused: Vec<_> = cluster
+        .server
+        .requests()
+        .into_iter()
+        .filter(|request| request.status == 403)
+        .collect();
     assert!(refused.is_empty(), "{refused:?}");
     host.terminate().0.exits(0);
 }
@@ -204,16 +240,23 @@ fn a_service_that_is_no_load_balancer_any_more_is_let_go() {
 
     let plain = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "default"}, "spec": {"type": "ClusterIP"}});
     cluster.server.apply(plain).unwrap();
-    wait_until("our finalizer to go", || cluster.finalizers("web") == ["example.com/other"]);
+    wait_until("our finalizer to go", || {
+        cluster.finalizers("web") == ["example.com/other"]
+    });
     assert_eq!((cluster.engine.objects(), cluster.addresses("web")), (vec![], vec![]));
 
     // And back: it is served as if it were new.
     cluster.server.apply(service("web", 1)).unwrap();
     cluster.wait_for_addresses(&["web"]);
     assert!(!cluster.server.delete("services", "default", "web").unwrap());
-    wait_until("our finalizer to go", || cluster.finalizers("web") == ["example.com/other"]);
+    wait_until("our finalizer to go", || {
+        cluster.finalizers("web") == ["example.com/other"]
+    });
     assert_eq!(cluster.engine.objects(), []);
-    assert!(cluster.service("web").is_some(), "the other finalizer is not ours to take");
+    assert!(
+        cluster.service("web").is_some(),
+        "the other finalizer is not ours to take"
+    );
     host.terminate().0.exits(0);
 }
 
@@ -223,7 +266,10 @@ fn a_host_that_never_saw_a_service_cleans_it_up_by_its_finalizer() {
     for (name, number) in [("deleted", 1), ("plain", 2), ("stays", 3)] {
         cluster.server.apply(service(name, number)).unwrap();
     }
-    assert_eq!(cluster.site.run_once().exits(0).last_line(), "3 services: 3 true, 0 failed; 18 created, 0 destroyed");
+    assert_eq!(
+        cluster.site.run_once().exits(0).last_line(),
+        "3 services: 3 true, 0 failed; 18 created, 0 destroyed"
+    );
     fs::remove_dir_all(cluster.site.state_dir()).unwrap();
     assert!(!cluster.server.delete("services", "default", "deleted").unwrap());
     let plain = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "plain", "namespace": "default"}, "spec": {"type": "ClusterIP"}});
@@ -286,13 +332,18 @@ fn watches_that_are_cut_and_versions_that_expire_lose_nothing() {
         }
         cluster.server.cut_watches();
         if round % 10 == 4 {
-            cluster.server.apply(service(&format!("late-{round}"), 100 + round)).unwrap();
+            cluster
+                .server
+                .apply(service(&format!("late-{round}"), 100 + round))
+                .unwrap();
         }
         wait_until("watches again", || cluster.server.watches() > 0);
     }
-    let expected: BTreeSet<String> = ["svc-5", "svc-6", "svc-7", "late-4", "late-14", "late-24", "late-34", "late-44"]
-        .map(str::to_owned)
-        .into();
+    let expected: BTreeSet<String> = [
+        "svc-5", "svc-6", "svc-7", "late-4", "late-14", "late-24", "late-34", "late-44",
+    ]
+    .map(str::to_owned)
+    .into();
     wait_until("what should be", || {
         cluster.served() == expected && (0..5).all(|number| cluster.service(&format!("svc-{number}")).is_none())
     });
@@ -329,11 +380,15 @@ fn an_api_server_that_is_away_is_waited_for_and_what_changed_meanwhile_is_found(
 
     cluster.server.come_back();
     let expected: BTreeSet<String> = ["changed", "new", "stays"].map(str::to_owned).into();
-    wait_until("what should be", || cluster.served() == expected && cluster.service("deleted").is_none());
+    wait_until("what should be", || {
+        cluster.served() == expected && cluster.service("deleted").is_none()
+    });
     wait_until("the other address", || cluster.addresses("changed") == ["203.0.113.33"]);
     wait_until("servers without the Node", || {
         let objects = cluster.engine.objects();
-        !objects.iter().any(|object| object.kind == "server" && object.field("ip") == "192.0.2.14")
+        !objects
+            .iter()
+            .any(|object| object.kind == "server" && object.field("ip") == "192.0.2.14")
     });
     cluster.wait_until_true();
     host.terminate().0.exits(0);
@@ -371,7 +426,10 @@ fn whoever_else_writes_is_not_fought_and_what_they_spoil_is_mended() {
     });
     cluster.server.apply(status).unwrap();
     wait_until("our address again", || cluster.addresses("web") == ["203.0.113.1"]);
-    assert_eq!(cluster.service("web").unwrap()["status"]["conditions"][0]["type"], "Other");
+    assert_eq!(
+        cluster.service("web").unwrap()["status"]["conditions"][0]["type"],
+        "Other"
+    );
 
     let bare = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "default", "finalizers": ["example.com/other"]}});
     cluster.server.apply(bare).unwrap();
@@ -387,7 +445,11 @@ fn whoever_else_writes_is_not_fought_and_what_they_spoil_is_mended() {
     cluster.server.apply(label).unwrap();
     std::thread::sleep(Duration::from_millis(500));
     assert_eq!(cluster.server.version(), version + 1, "nothing but the Pod was written");
-    assert_eq!(cluster.engine.requests(), requests, "nobody asked the Engine because of a Pod");
+    assert_eq!(
+        cluster.engine.requests(),
+        requests,
+        "nobody asked the Engine because of a Pod"
+    );
     host.terminate().0.exits(0);
 }
 
@@ -398,16 +460,31 @@ fn once_and_plan_list_and_a_plan_writes_nothing() {
     let plan = cluster.site.plan().exits(3);
     assert_eq!(plan.last_line(), "1 service: 6 to create, 0 to destroy, 0 failed");
     assert_eq!(cluster.writes(), BTreeSet::new());
-    assert!(!cluster.server.requests().iter().any(|request| request.asked.verb == "watch"));
+    assert!(
+        !cluster
+            .server
+            .requests()
+            .iter()
+            .any(|request| request.asked.verb == "watch")
+    );
 
-    assert_eq!(cluster.site.run_once().exits(0).last_line(), "1 service: 1 true, 0 failed; 6 created, 0 destroyed");
+    assert_eq!(
+        cluster.site.run_once().exits(0).last_line(),
+        "1 service: 1 true, 0 failed; 6 created, 0 destroyed"
+    );
     assert_eq!(cluster.addresses("web"), ["203.0.113.1"]);
     let expected = ["create events/", "patch services/", "patch services/status"].map(str::to_owned);
     assert_eq!(cluster.writes(), expected.into());
 
     cluster.server.clear_requests();
-    assert_eq!(cluster.site.plan().exits(0).last_line(), "1 service: 0 to create, 0 to destroy, 0 failed");
-    assert_eq!(cluster.site.run_once().exits(0).last_line(), "1 service: 1 true, 0 failed; 0 created, 0 destroyed");
+    assert_eq!(
+        cluster.site.plan().exits(0).last_line(),
+        "1 service: 0 to create, 0 to destroy, 0 failed"
+    );
+    assert_eq!(
+        cluster.site.run_once().exits(0).last_line(),
+        "1 service: 1 true, 0 failed; 0 created, 0 destroyed"
+    );
     assert_eq!(cluster.writes(), BTreeSet::new(), "what is true is not written again");
 }
 
@@ -429,9 +506,18 @@ fn what_is_wrong_with_a_cluster_is_one_line() {
     cluster.server.go_away();
     refused("Connection refused");
 
-    cluster.site.edit("trueup.toml", "kubeconfig = \"kubeconfig\"", "kubeconfig = \"kubeconfig\", context = \"prod\"");
+    cluster.site.edit(
+        "trueup.toml",
+        "kubeconfig = \"kubeconfig\"",
+        "kubeconfig = \"kubeconfig\", context = \"prod\"",
+    );
     let ran = cluster.site.run_once().exits(2);
-    assert_eq!(ran.said("no context `prod` in it: check `context` under [source.kubernetes] (contexts: tests)").len(), 1, "{ran}");
+    assert_eq!(
+        ran.said("no context `prod` in it: check `context` under [source.kubernetes] (contexts: tests)")
+            .len(),
+        1,
+        "{ran}"
+    );
 }
 
 #[test]

@@ -6,11 +6,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use trueup_capabilities::fence::Fence;
+
 use super::publish::{InCluster, Publish, StatusFiles};
 use super::setup::SetupError;
 use crate::config::Source;
 use crate::sources::kubernetes::Kubernetes;
-use crate::sources::kubernetes::write::MayAct;
 use crate::sources::{Batch, Batches, Objects, manifests};
 
 /// What the source says.
@@ -76,10 +77,10 @@ impl Input {
         })
     }
 
-    /// Whoever shows what is true: status files below `folder`, and the cluster itself, while `may_act` says so.
-    pub(super) fn publish(&self, folder: PathBuf, may_act: MayAct) -> Arc<dyn Publish> {
+    /// Whoever shows what is true: status files below `folder`, and the cluster itself, while `fence` lets it.
+    pub(super) fn publish(&self, folder: PathBuf, fence: Fence) -> Arc<dyn Publish> {
         match &self.cluster {
-            Some(cluster) => Arc::new(InCluster::new(folder, cluster.clone(), may_act)),
+            Some(cluster) => Arc::new(InCluster::new(folder, cluster.clone(), fence)),
             None => Arc::new(StatusFiles::new(folder)),
         }
     }

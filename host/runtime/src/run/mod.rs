@@ -36,6 +36,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use tokio::sync::{mpsc, watch as channel};
 use trueup_capabilities::Backends;
+use trueup_capabilities::fence::Fence;
 
 pub(crate) use self::instances::cancel;
 pub use self::instances::{Instances, OpenError, Recorded};
@@ -287,7 +288,7 @@ async fn run(
     let services = match (input, &setup, managed) {
         (Some((lbaas, input)), Some(setup), Some(managed)) => {
             // A host that is alone always may.
-            let publish = input.publish(config.state_dir.join("status"), Arc::new(|| true));
+            let publish = input.publish(config.state_dir.join("status"), Fence::open());
             let services = Services::new(config, lbaas, setup, managed, publish, extent == Extent::Once, tell)?;
             Some((services, input))
         }

@@ -9,14 +9,14 @@
 
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::Arc;
+
+use trueup_capabilities::fence::Fence;
 
 use super::files;
 use crate::guests::lbaas::AddressPorts;
 use crate::guests::lbaas::adapter::{self, Key};
 use crate::sources::kubernetes::Kubernetes;
 use crate::sources::kubernetes::events::{Events, Said};
-use crate::sources::kubernetes::write::MayAct;
 
 /// An answer in its own time: an error is one line.
 pub(crate) type Published<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'a>>;
@@ -107,17 +107,17 @@ pub(crate) struct InCluster {
     files: StatusFiles,
     cluster: Kubernetes,
     events: Events,
-    may_act: MayAct,
+    fence: Fence,
 }
 
 impl InCluster {
-    /// Writes to the cluster while `may_act` says so. Must be called within a tokio runtime with time.
-    pub(crate) fn new(folder: PathBuf, cluster: Kubernetes, may_act: MayAct) -> Self {
+    /// Writes to the cluster while `fence` lets it. Must be called within a tokio runtime with time.
+    pub(crate) fn new(folder: PathBuf, cluster: Kubernetes, fence: Fence) -> Self {
         Self {
             files: StatusFiles::new(folder),
-            events: Events::new(cluster.clone(), Arc::clone(&may_act)),
+            events: Events::new(cluster.clone(), fence.clone()),
             cluster,
-            may_act,
+            fence,
         }
     }
 }
@@ -125,7 +125,7 @@ impl InCluster {
 impl Publish for InCluster {
     fn claim<'a>(&'a self, key: &'a Key, uid: &'a str) -> Published<'a> {
         Box::pin(async {
-            let claimed = self.cluster.claim(key, uid, &self.may_act).await;
+            let claimed = self.cluster.claim(key, uid, &self.fence).await;
             claimed.map_err(|error| error.to_string())
         })
     }
@@ -135,7 +135,7 @@ impl Publish for InCluster {
             self.files.write(key, in_service)?;
             let status = adapter::status(in_service).load_balancer.unwrap_or_default();
             let ingress = status.ingress.unwrap_or_default();
-            let served = self.cluster.serve(key, uid, &ingress, &self.may_act).await;
+            let served = self.cluster.serve(key, uid, &ingress, &self.fence).await;
             served.map_err(|error| error.to_string())
         })
     }
@@ -143,7 +143,7 @@ impl Publish for InCluster {
     fn release<'a>(&'a self, key: &'a Key) -> Published<'a> {
         Box::pin(async {
             self.files.remove(key)?;
-            let released = self.cluster.release(key, &self.may_act).await;
+            let released = self.cluster.release(key, &self.fence).await;
             released.map_err(|error| error.to_string())
         })
     }

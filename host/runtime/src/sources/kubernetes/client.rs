@@ -152,13 +152,14 @@ impl Cluster {
         self.asked(&doing, api.get(name)).await
     }
 
-    /// Changes a Service, or its status alone.
+    /// Changes a Service, or its status alone; `left`: for so long this host may.
     pub(super) async fn patch(
         &self,
         namespace: &str,
         name: &str,
         patch: &Value,
         status: bool,
+        left: Duration,
     ) -> Result<Service, Failed> {
         let api: Api<Service> = Api::namespaced(self.client(), namespace);
         let parameters = PatchParams {
@@ -166,12 +167,17 @@ impl Cluster {
             ..PatchParams::default()
         };
         let patch = Patch::Merge(patch);
-        if status {
-            let doing = Doing::one("patch", "services/status", namespace, name);
-            self.asked(&doing, api.patch_status(name, &parameters, &patch)).await
+        let (resource, asking) = if status {
+            let asking = api.patch_status(name, &parameters, &patch);
+            ("services/status", futures_util::future::Either::Left(asking))
         } else {
-            let doing = Doing::one("patch", "services", namespace, name);
-            self.asked(&doing, api.patch(name, &parameters, &patch)).await
+            let asking = api.patch(name, &parameters, &patch);
+            ("services", futures_util::future::Either::Right(asking))
+        };
+        let doing = Doing::one("patch", resource, namespace, name);
+        match tokio::time::timeout(left, self.asked(&doing, asking)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(self.failed(&doing, "given up, since this host may act no longer")),
         }
     }
 

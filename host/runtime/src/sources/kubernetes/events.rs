@@ -14,9 +14,9 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout};
+use trueup_capabilities::fence::Fence;
 
 use super::Kubernetes;
-use super::write::MayAct;
 use crate::guests::lbaas::adapter::Key;
 
 /// Who reports, as in rules of access and in `kubectl get events`.
@@ -78,9 +78,9 @@ struct Series {
 
 impl Events {
     /// Must be called within a tokio runtime with time.
-    pub(crate) fn new(cluster: Kubernetes, may_act: MayAct) -> Self {
+    pub(crate) fn new(cluster: Kubernetes, fence: Fence) -> Self {
         let (queue, asked) = mpsc::channel(QUEUE_MAX);
-        tokio::spawn(write_all(cluster, may_act, asked));
+        tokio::spawn(write_all(cluster, fence, asked));
         Self { queue }
     }
 
@@ -105,14 +105,14 @@ impl Events {
     }
 }
 
-async fn write_all(cluster: Kubernetes, may_act: MayAct, mut asked: mpsc::Receiver<Asked>) {
+async fn write_all(cluster: Kubernetes, fence: Fence, mut asked: mpsc::Receiver<Asked>) {
     let mut all = BTreeMap::new();
     while let Some(asked) = asked.recv().await {
         match asked {
             Asked::Flush(done) => {
                 let _ = done.send(());
             }
-            Asked::Write(said) if may_act() => {
+            Asked::Write(said) if fence.may_act() => {
                 if let Some(writing) = write(&cluster, &mut all, said) {
                     match timeout(WRITE, writing).await {
                         Ok(Ok(())) => {}

@@ -15,19 +15,16 @@
 //! are ours: one that is not in service is taken out, whoever wrote it. `ipMode` of an entry that stays is left as it is.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service};
 use serde_json::{Value, json};
+use trueup_capabilities::fence::Fence;
 
 use super::{Kubernetes, decode};
 use crate::guests::lbaas::adapter::{self, FINALIZER, Key};
 
 /// So often a Service is read again because somebody else was quicker, before the key's own retry takes over.
 const CONFLICTS_MAX: u32 = 10;
-
-/// Whether this host may write, asked right before each write.
-pub(crate) type MayAct = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// Why something was not written: one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -72,7 +69,7 @@ enum Wrote {
 
 impl Kubernetes {
     /// Puts our finalizer on a Service that is ours: from here on it does not go before its objects.
-    pub(crate) async fn claim(&self, key: &Key, uid: &str, may_act: &MayAct) -> Result<(), WriteError> {
+    pub(crate) async fn claim(&self, key: &Key, uid: &str, fence: &Fence) -> Result<(), WriteError> {
         let change = |service: &Service| {
             if !is_ours(service, uid) {
                 return Change::Stop;
@@ -84,7 +81,7 @@ impl Kubernetes {
             finalizers.push(FINALIZER.to_owned());
             with_finalizers(&finalizers)
         };
-        self.expect(key, self.write(key, may_act, change).await?)
+        self.expect(key, self.write(key, fence, change).await?)
     }
 
     /// Says which addresses are in service.
@@ -93,7 +90,7 @@ impl Kubernetes {
         key: &Key,
         uid: &str,
         ingress: &[LoadBalancerIngress],
-        may_act: &MayAct,
+        fence: &Fence,
     ) -> Result<(), WriteError> {
         let change = |service: &Service| {
             if !is_ours(service, uid) {
@@ -101,19 +98,19 @@ impl Kubernetes {
             }
             with_ingress(service, ingress)
         };
-        self.expect(key, self.write(key, may_act, change).await?)
+        self.expect(key, self.write(key, fence, change).await?)
     }
 
     /// Lets a Service go that is not ours any more, and has no objects left: no address is in service, and our finalizer
     /// goes. One that is gone, or ours again, stays as it is.
-    pub(crate) async fn release(&self, key: &Key, may_act: &MayAct) -> Result<(), WriteError> {
+    pub(crate) async fn release(&self, key: &Key, fence: &Fence) -> Result<(), WriteError> {
         let cleared = |service: &Service| match adapter::is_ours(service) {
             true => Change::Stop,
             // Another controller's class: the addresses are its own by now.
             false if !adapter::is_claimed(service) || adapter::is_anothers(service) => Change::None,
             false => with_ingress(service, &[]),
         };
-        if self.write(key, may_act, cleared).await? != Wrote::True {
+        if self.write(key, fence, cleared).await? != Wrote::True {
             return Ok(());
         }
         let released = |service: &Service| {
@@ -127,7 +124,7 @@ impl Kubernetes {
             finalizers.retain(|finalizer| finalizer != FINALIZER);
             with_finalizers(&finalizers)
         };
-        self.write(key, may_act, released).await.map(drop)
+        self.write(key, fence, released).await.map(drop)
     }
 
     fn expect(&self, key: &Key, wrote: Wrote) -> Result<(), WriteError> {
@@ -137,12 +134,7 @@ impl Kubernetes {
         }
     }
 
-    async fn write(
-        &self,
-        key: &Key,
-        may_act: &MayAct,
-        change: impl Fn(&Service) -> Change,
-    ) -> Result<Wrote, WriteError> {
+    async fn write(&self, key: &Key, fence: &Fence, change: impl Fn(&Service) -> Change) -> Result<Wrote, WriteError> {
         let failed = |cause: String| WriteError::Failed {
             key: key.clone(),
             cause,
@@ -163,10 +155,11 @@ impl Kubernetes {
             ) {
                 metadata.insert("resourceVersion".to_owned(), Value::from(version.as_str()));
             }
-            if !may_act() {
+            // Right before the write: what came before it may have taken long.
+            let Some(left) = fence.left() else {
                 return Err(WriteError::NotAllowed(key.clone()));
-            }
-            match self.inner.cluster.patch(namespace, name, &patch, status).await {
+            };
+            match self.inner.cluster.patch(namespace, name, &patch, status, left).await {
                 Ok(written) => {
                     self.inner.store.wrote(decode::trimmed(written));
                     return Ok(Wrote::True);
