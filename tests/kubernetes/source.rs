@@ -205,10 +205,10 @@ fn what_kubectl_applies_is_served_and_what_it_deletes_is_gone_first() {
     assert_eq!((&ports[0]["port"], &ports[1]["port"]), (&json!(80), &json!(443)));
     assert!(cluster.site.state_dir().join("status/default/web.json").is_file());
     wait_until("an event", || {
-        let events = cluster.server.list("events.events.k8s.io");
+        let events = cluster.server.list("events");
         events
             .iter()
-            .any(|event| event["reason"] == "EnsuredLoadBalancer" && event["regarding"]["name"] == "web")
+            .any(|event| event["reason"] == "EnsuredLoadBalancer" && event["involvedObject"]["name"] == "web")
     });
 
     cluster.kubectl(&["delete", "svc", "web", "--timeout=60s"]).exits(0);

@@ -11,7 +11,7 @@ use trueup_capabilities::fence::Fence;
 use super::publish::{InCluster, Publish, StatusFiles};
 use super::setup::SetupError;
 use crate::config::Source;
-use crate::sources::kubernetes::Kubernetes;
+use crate::sources::kubernetes::{ClusterError, Kubernetes};
 use crate::sources::{Batch, Batches, Objects, manifests};
 
 /// What the source says.
@@ -104,7 +104,10 @@ pub(crate) async fn all(source: &Source) -> Result<(Batch, Option<Kubernetes>), 
             Ok((all, None))
         }
         Source::Kubernetes(settings) => {
-            let cluster = Kubernetes::once(settings).await.map_err(SetupError::failed)?;
+            let cluster = Kubernetes::once(settings).await.map_err(|error| match error {
+                ClusterError::Misused(text) => SetupError::Misused(text),
+                ClusterError::Failed(text) => SetupError::Failed(text),
+            })?;
             // Everything was listed, or this were an error.
             let all = cluster.known().unwrap_or_default();
             Ok((all, Some(cluster)))

@@ -449,4 +449,87 @@ mod tests {
         let mut new = Wishes::new(settings(), folder.path()).unwrap();
         assert!(new.take_in(&[], true, false).completed, "there is nothing to lose");
     }
+
+    fn in_cluster(folder: &Path, namespaces: &[&str]) -> Wishes {
+        let source = Source::Kubernetes(crate::sources::kubernetes::Settings {
+            namespaces: namespaces.iter().map(|&namespace| namespace.to_owned()).collect(),
+            ..Default::default()
+        });
+        Wishes::new(settings(), folder).unwrap().of(&source)
+    }
+
+    /// A Service with our finalizer that is no load balancer any more.
+    fn left_over(name: &str, uid: &str) -> Object {
+        let Object::Service(service) = service(name, uid) else { panic!() };
+        let mut service = (*service).clone();
+        service.metadata.finalizers = Some(vec!["example.com/other".to_owned(), adapter::FINALIZER.to_owned()]);
+        service.spec.as_mut().unwrap().type_ = Some("ClusterIP".to_owned());
+        Object::Service(Arc::new(service))
+    }
+
+    #[test]
+    fn a_finalizer_says_where_objects_may_be_on_a_host_that_never_saw_the_service() {
+        let folder = tempfile::tempdir().unwrap();
+        let known = KnownKeys::load(folder.path()).unwrap();
+        let mut wishes = in_cluster(folder.path(), &[]);
+        let looked = wishes.take_in(&[put(left_over("web", "u1")), put(service("api", "u2"))], true, false);
+        assert_eq!(looked.affected, [key("web"), key("api")].into());
+        assert_eq!(wishes.left_over(), [key("web")].into());
+        let places = wishes.places(&known, &key("web"));
+        assert_eq!(places, [("u1".to_owned(), ["lb-1".to_owned()].into())].into());
+        assert!(wishes.wish(&key("web")).is_none() && wishes.is_gone(&key("web")));
+        assert_eq!(wishes.places(&known, &key("api")), Places::new());
+
+        let mut from_files = Wishes::new(settings(), folder.path()).unwrap();
+        let looked = from_files.take_in(&[put(left_over("web", "u1"))], true, false);
+        assert!(looked.affected.is_empty(), "a file's finalizers mean nothing");
+    }
+
+    #[test]
+    fn a_cluster_that_is_empty_from_the_start_takes_nothing_away_and_one_that_was_emptied_does() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut wishes = in_cluster(folder.path(), &[]);
+        let looked = wishes.take_in(&[], true, true);
+        assert!(looked.is_empty && !wishes.is_gone(&key("web")));
+        let looked = wishes.take_in(&[put(service("web", "u1"))], true, true);
+        assert!(!looked.is_empty && looked.completed);
+        let looked = wishes.take_in(&[remove(&service("web", "u1"))], true, true);
+        assert!(!looked.is_empty && wishes.is_gone(&key("web")), "somebody watched it go");
+    }
+
+    #[test]
+    fn what_is_not_looked_at_or_can_not_be_read_is_not_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut wishes = in_cluster(folder.path(), &["default"]);
+        wishes.take_in(&[put(node("n1"))], true, true);
+        let elsewhere = Key {
+            namespace: "other".into(),
+            name: "web".into(),
+        };
+        assert!(wishes.is_gone(&key("web")) && !wishes.is_gone(&elsewhere) && !wishes.is_seen(&elsewhere));
+
+        let unreadable = Arc::new([service_ref(&key("web"))].into());
+        assert_eq!(wishes.take_in_unreadable(&unreadable), [key("web")].into());
+        assert!(!wishes.is_gone(&key("web")) && wishes.is_gone(&key("api")));
+        assert_eq!(wishes.take_in_unreadable(&unreadable), BTreeSet::new());
+        assert_eq!(wishes.take_in_unreadable(&Arc::default()), [key("web")].into());
+        assert!(wishes.is_gone(&key("web")));
+    }
+
+    #[test]
+    fn a_node_that_only_says_that_it_lives_and_a_pod_concern_no_service() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut wishes = in_cluster(folder.path(), &[]);
+        wishes.take_in(&[put(node("n1")), put(service("web", "u1"))], true, false);
+        wishes.remember().unwrap();
+        let Object::Node(beaten) = node("n1") else { panic!() };
+        let mut beaten = (*beaten).clone();
+        beaten.metadata.resource_version = Some("2".to_owned());
+        let pod = k8s_openapi::api::core::v1::Pod::default();
+        let changes = [put(Object::Node(Arc::new(beaten))), put(Object::Pod(Arc::new(pod)))];
+        assert!(wishes.take_in(&changes, true, false).affected.is_empty());
+        assert!(!wishes.unsaved, "nothing to write down");
+        let looked = wishes.take_in(&[put(node("n2"))], true, false);
+        assert_eq!(looked.affected, [key("web")].into());
+    }
 }

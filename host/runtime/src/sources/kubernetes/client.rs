@@ -33,8 +33,14 @@ const PAGE_BYTES_MAX: u64 = 1 << 30;
 
 /// Why a cluster can't be used: one line.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct ClusterError(pub(super) String);
+pub enum ClusterError {
+    /// It can't be found out where it is, or who we are: the operator's to mend.
+    #[error("{0}")]
+    Misused(String),
+    /// It does not answer, or not with what was asked for.
+    #[error("{0}")]
+    Failed(String),
+}
 
 /// What came of a request that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,7 +86,7 @@ impl Cluster {
         let mut config = match place(settings) {
             Place::Pod => kube::Config::incluster_env().map_err(|error| {
                 let cause = chain(&error);
-                ClusterError(format!(
+                ClusterError::Misused(format!(
                     "reading the service account of this pod: {cause}; or name a `kubeconfig` under [source.kubernetes]"
                 ))
             })?,
@@ -92,8 +98,9 @@ impl Cluster {
         // A write must not be sent again by itself: by then another host may act.
         config.default_retry = false;
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
-        let client = kube::Client::try_from(config)
-            .map_err(|error| ClusterError(format!("connecting to the API server {server}: {}", chain(&error))))?;
+        let client = kube::Client::try_from(config).map_err(|error| {
+            ClusterError::Misused(format!("connecting to the API server {server}: {}", chain(&error)))
+        })?;
         Ok(Self {
             client,
             server,
@@ -322,7 +329,7 @@ async fn from_kubeconfig(settings: &Settings, place: &Place<'_>) -> Result<kube:
             Kubeconfig::read(),
         ),
     };
-    let refused = |cause: &str| ClusterError(format!("reading {named}: {}", text::line(cause)));
+    let refused = |cause: &str| ClusterError::Misused(format!("reading {named}: {}", text::line(cause)));
     let read = read.map_err(|error| {
         let next = "check `kubeconfig` under [source.kubernetes]";
         match &error {

@@ -142,7 +142,7 @@ impl Kubernetes {
         let store = Store::new(scopes.iter().cloned());
         for scope in scopes {
             let listed = watch::list(&cluster, &scope).await;
-            let (objects, _) = listed.map_err(|failed| ClusterError(failed.text))?;
+            let (objects, _) = listed.map_err(|failed| ClusterError::Failed(failed.text))?;
             store.replace(&scope, objects);
         }
         let watches = Vec::new();

@@ -155,8 +155,9 @@ impl Store {
         state.wake();
     }
 
-    /// Takes in what a write of ours made of a Service. Whoever is told changes is not told this one: it is no news.
-    pub(super) fn wrote(&self, service: Arc<Service>) {
+    /// Takes in what a write of ours made of the version `before` of a Service. Whoever is told changes is not told this
+    /// one: it is no news. Where the watch was quicker, what it brought stands: it may be newer.
+    pub(super) fn wrote(&self, before: Option<&str>, service: Arc<Service>) {
         let object = Object::Service(service);
         let reference = object.reference();
         let mut state = self.state();
@@ -164,6 +165,7 @@ impl Store {
             && let Some(known) = state.scopes.get_mut(&scope)
             && let Some(was) = known.objects.get_mut(&reference)
             && was.metadata().uid == object.metadata().uid
+            && was.metadata().resource_version.as_deref() == before
         {
             *was = object;
         }

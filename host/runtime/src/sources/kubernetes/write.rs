@@ -161,7 +161,8 @@ impl Kubernetes {
             };
             match self.inner.cluster.patch(namespace, name, &patch, status, left).await {
                 Ok(written) => {
-                    self.inner.store.wrote(decode::trimmed(written));
+                    let before = service.metadata.resource_version.as_deref();
+                    self.inner.store.wrote(before, decode::trimmed(written));
                     return Ok(Wrote::True);
                 }
                 Err(error) if error.is_not_found() => return Ok(Wrote::Gone),

@@ -119,13 +119,20 @@ fn what_we_wrote_is_known_and_no_news() {
     let Ok(Object::Service(written)) = read("a", 2, 81).object else {
         panic!()
     };
-    store.wrote(Arc::clone(&written));
+    store.wrote(Some("7"), Arc::clone(&written));
+    let kept = store.service("default", "a").unwrap();
+    assert_eq!(
+        kept.metadata.resource_version.as_deref(),
+        Some("1"),
+        "the watch was quicker"
+    );
+    store.wrote(Some("1"), Arc::clone(&written));
     assert_eq!(store.take(number), None);
     store.put(&services(), read("a", 2, 81));
     assert_eq!(store.take(number), None, "its echo");
     let mut other = (*written).clone();
     other.metadata.uid = Some("another".to_owned());
-    store.wrote(Arc::new(other));
+    store.wrote(Some("2"), Arc::new(other));
     assert_eq!(
         store.service("default", "a").unwrap().metadata.uid.as_deref(),
         Some("u-a")
