@@ -3,10 +3,14 @@
 
 #[expect(dead_code, reason = "each file of tests uses some of what it offers")]
 mod api_server;
+#[expect(dead_code, reason = "each file of tests uses some of what they share")]
+mod support;
 
 #[path = "kubernetes/kubectl.rs"]
 mod kubectl;
 #[path = "kubernetes/protocol.rs"]
 mod protocol;
+#[path = "kubernetes/source.rs"]
+mod source;
 #[path = "kubernetes/trouble.rs"]
 mod trouble;
