@@ -460,7 +460,9 @@ mod tests {
 
     /// A Service with our finalizer that is no load balancer any more.
     fn left_over(name: &str, uid: &str) -> Object {
-        let Object::Service(service) = service(name, uid) else { panic!() };
+        let Object::Service(service) = service(name, uid) else {
+            panic!()
+        };
         let mut service = (*service).clone();
         service.metadata.finalizers = Some(vec!["example.com/other".to_owned(), adapter::FINALIZER.to_owned()]);
         service.spec.as_mut().unwrap().type_ = Some("ClusterIP".to_owned());
@@ -494,7 +496,10 @@ mod tests {
         let looked = wishes.take_in(&[put(service("web", "u1"))], true, true);
         assert!(!looked.is_empty && looked.completed);
         let looked = wishes.take_in(&[remove(&service("web", "u1"))], true, true);
-        assert!(!looked.is_empty && wishes.is_gone(&key("web")), "somebody watched it go");
+        assert!(
+            !looked.is_empty && wishes.is_gone(&key("web")),
+            "somebody watched it go"
+        );
     }
 
     #[test]

@@ -320,7 +320,11 @@ fn endpoint_slices_and_pods_are_read_in_their_version() {
          ---\napiVersion: v1\nkind: Pod\nmetadata: {name: web-0}\nspec: {containers: []}\n\
          ---\napiVersion: metrics.k8s.io/v1beta1\nkind: Pod\nmetadata: {name: other}\n",
     );
-    let named: Vec<String> = contents.objects.iter().map(|found| found.object.reference().to_string()).collect();
+    let named: Vec<String> = contents
+        .objects
+        .iter()
+        .map(|found| found.object.reference().to_string())
+        .collect();
     assert_eq!(named, ["EndpointSlice shop/web-1", "Pod default/web-0"]);
     assert_eq!(contents.flaws, []);
 
