@@ -8,11 +8,13 @@
 //! flags > TRUEUP_... variables > trueup.toml -> Config, or every problem, one a line
 //! ```
 
+mod admin;
 mod document;
 mod guest;
 mod ipam;
 mod lbaas;
 mod section;
+mod shown;
 #[cfg(test)]
 mod tests;
 
@@ -26,6 +28,7 @@ use toml::de::DeTable;
 use trueup_capabilities::lbaas::anexia::TOKEN_ENV_DEFAULT;
 use trueup_journal::{Keep, Options, Sync};
 
+pub use self::admin::{Admin, AdminAt};
 pub use self::guest::{FailurePolicy, Guest, GuestRef, OnFailure, Proof, Verify};
 pub use self::ipam::{CheckpointAt, EnisFrom, Ipam, SOCKET};
 pub use self::lbaas::{AnexiaBackend, Lbaas, LbaasBackend, LbaasSim, TokenAt};
@@ -63,6 +66,8 @@ pub struct Config {
     pub journal: Recording,
     /// How keys are worked on.
     pub run: Run,
+    /// Where it can be looked at.
+    pub admin: Admin,
 }
 
 /// `[source]`: where what should be is read from.
@@ -183,6 +188,7 @@ impl Config {
         let ipam = Ipam::read(document, for_ipam, folder, &state_dir);
         let journal = Recording::read(root.section("journal"));
         let run = Run::read(root.section("run"));
+        let admin = Admin::read(root.section("admin"), folder);
         root.end();
         Some(Self {
             file: file.to_owned(),
@@ -192,6 +198,7 @@ impl Config {
             ipam: if has_ipam { Some(ipam?) } else { None },
             journal,
             run,
+            admin,
         })
     }
 }
@@ -240,6 +247,13 @@ fn say_what_there_is_to_do(document: &Document<'_>, for_lbaas: &lbaas::Sections<
 }
 
 impl Source {
+    /// The key of `[source]` that names it.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Manifests(_) => "manifests",
+        }
+    }
+
     /// What is told the operator who has no such section.
     const SECTION: &str = "`[source]` with `manifests = \"manifests\"`, a folder of Kubernetes YAML";
 

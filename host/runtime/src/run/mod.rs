@@ -29,9 +29,11 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 use tokio::sync::{mpsc, watch as channel};
+use tokio::task::JoinSet;
 use trueup_capabilities::Backends;
 
 pub(crate) use self::instances::cancel;
@@ -45,6 +47,8 @@ pub use self::setup::{Ground, Setup, SetupError};
 use self::quarantine::Quarantine;
 use self::services::{Input, Services};
 use self::setup::Addresses;
+use crate::admin::{Admin, Reads};
+use crate::board::Board;
 use crate::config::{Config, EnisFrom, Guest, Ipam, Lbaas, OnFailure};
 use crate::control;
 use crate::ipam::{self, Enis};
@@ -204,8 +208,21 @@ async fn run(
 ) -> Result<Ended, SetupError> {
     // Both tell from this one task, and nothing waits while it tells.
     let tell = RefCell::new(tell);
-    let tell = |event: Event| (tell.borrow_mut())(event);
     let ground = Ground::new(config, registry)?.with_state(config)?;
+    let board = Arc::clone(&ground.board);
+    let tell = |event: Event| {
+        if let Event::Ipam(event) = &event {
+            board.told_of_pods(event);
+        }
+        (tell.borrow_mut())(event);
+    };
+    let reads = Reads::new(config, &ground);
+    // Before guests are loaded: whoever watches the host sees that it begins.
+    let _admin = match extent {
+        // A run that ends by itself is not there for long enough to be looked at.
+        Extent::Once => None,
+        Extent::UntilStopped => Some(Admin::start(&config.admin, &reads).await?),
+    };
     let (fall_back, wanted) = mpsc::unbounded_channel();
     let mut management = Management::new(fall_back);
     let pods = match &config.ipam {
@@ -245,11 +262,17 @@ async fn run(
         events,
         ground.audit.clone(),
     );
-    let control = match extent {
+    reads.loaded(&manager);
+    let mut serving = JoinSet::new();
+    match extent {
         // A run that ends by itself is not there for long enough to be told anything.
-        Extent::Once => None,
-        Extent::UntilStopped => Some(control::listen(&config.state_dir).await?),
-    };
+        Extent::Once => {}
+        Extent::UntilStopped => {
+            let control = control::listen(&config.state_dir).await?;
+            // In a task of its own: it answers while the loops are busy.
+            serving.spawn(control::serve(control, Arc::clone(&manager), Arc::clone(&reads)));
+        }
+    }
 
     let stopping = channel::Sender::new(false);
     let stopped = || {
@@ -277,6 +300,7 @@ async fn run(
     };
     let relay = async {
         stop.await;
+        board.stopping();
         stopping.send_replace(true);
         std::future::pending::<Infallible>().await
     };
@@ -286,12 +310,7 @@ async fn run(
                 tell(Event::Guest(event));
             }
         };
-        let served = async {
-            if let Some(control) = control {
-                control::serve(control, &manager).await;
-            }
-        };
-        tokio::join!(told, served, swap::fall_back(&manager, wanted));
+        tokio::join!(told, beats(&board), swap::fall_back(&manager, wanted));
         std::future::pending::<Infallible>().await
     };
     let (services, addresses) = tokio::select! {
@@ -299,6 +318,7 @@ async fn run(
         never = relay => match never {},
         never = managing => match never {},
     };
+    serving.shutdown().await;
     drop(manager);
     if let Some(engine) = setup.and_then(|setup| setup.simulated_engine) {
         engine.stop().await;
@@ -313,6 +333,18 @@ async fn run(
         addresses,
         error,
     })
+}
+
+/// How often the task in which everything runs shows that it does.
+const BEAT: Duration = Duration::from_secs(1);
+
+/// Shows that this task goes on.
+async fn beats(board: &Arc<Board>) {
+    let beating = board.begin_loop("host");
+    loop {
+        tokio::time::sleep(BEAT).await;
+        beating.beat();
+    }
 }
 
 /// What is collected of each guest before it runs, for whoever manages it then.

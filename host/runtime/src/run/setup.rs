@@ -26,6 +26,7 @@ use trueup_journal::{Event, Files, OPEN_FILES_MAX, Tape};
 
 use super::active::Active;
 use super::instances::{Instances, Recorded};
+use crate::board::{Board, Facts};
 use crate::config::{CheckpointAt, Config, Guest, Ipam, Lbaas, LbaasBackend, LbaasSim, TokenAt};
 use crate::guests::{ipam, lbaas};
 use crate::instance::{Instance, Start};
@@ -68,6 +69,8 @@ pub struct Ground {
     writes: bool,
     /// Where refusals and management actions are written down; none: nothing is, as in a plan.
     pub audit: Option<Arc<Audit>>,
+    /// What this process knows of itself.
+    pub board: Arc<Board>,
 }
 
 impl Ground {
@@ -88,6 +91,12 @@ impl Ground {
             files: Files::new(OPEN_FILES_MAX),
             writes: false,
             audit: None,
+            board: Board::new(Facts {
+                config: config.file.clone(),
+                state_dir: config.state_dir.clone(),
+                source: config.lbaas.as_ref().map(|lbaas| lbaas.source.kind()),
+                pods: config.ipam.as_ref().map(|ipam| ipam.adapter.instance.clone()),
+            }),
         })
     }
 
@@ -176,6 +185,8 @@ pub struct Setup {
     pub quotas: Arc<Quotas>,
     /// That of the ground.
     pub audit: Option<Arc<Audit>>,
+    /// That of the ground.
+    pub board: Arc<Board>,
 }
 
 impl Setup {
@@ -206,6 +217,7 @@ impl Setup {
             simulated_engine,
             quotas: Arc::default(),
             audit: ground.audit.clone(),
+            board: Arc::clone(&ground.board),
         })
     }
 
@@ -217,6 +229,7 @@ impl Setup {
             lbaas: Some(Arc::clone(&self.api)),
             quotas: Arc::clone(&self.quotas),
             audit: self.audit.clone(),
+            usage: Arc::clone(&self.active.usage),
             ..Backends::default()
         }
     }
@@ -303,6 +316,7 @@ impl Addresses {
             revisions,
             problem,
         } = ground.version(config, ipam::NAME, ipam::WORLD, &guest).await?;
+        let active = Active::new(Arc::new(instances));
         let backends = Backends {
             random: Arc::new(Seeded::new(config.seed, stream_of(&ipam.adapter.instance))),
             metrics: Arc::clone(&ground.metrics),
@@ -313,10 +327,11 @@ impl Addresses {
             }))),
             quotas: Arc::default(),
             audit: ground.audit.clone(),
+            usage: Arc::clone(&active.usage),
             ..Backends::default()
         };
         Ok(Self {
-            active: Active::new(Arc::new(instances)),
+            active,
             revisions,
             problem,
             backends,

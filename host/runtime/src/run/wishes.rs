@@ -110,6 +110,11 @@ impl Wishes {
         }
     }
 
+    /// How many objects of each kind there are.
+    pub(crate) fn counts(&self) -> Vec<(&'static str, usize)> {
+        self.objects.counts()
+    }
+
     /// Remembers the servers of a complete look for the next process.
     ///
     /// # Errors
