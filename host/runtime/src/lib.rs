@@ -11,6 +11,7 @@ pub mod admin;
 pub mod board;
 pub mod config;
 pub mod control;
+pub mod election;
 pub mod gate;
 pub mod guests;
 pub mod infer;

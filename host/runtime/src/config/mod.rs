@@ -10,6 +10,7 @@
 
 mod admin;
 mod document;
+mod election;
 mod guest;
 mod ipam;
 mod lbaas;
@@ -29,6 +30,7 @@ use trueup_capabilities::lbaas::anexia::TOKEN_ENV_DEFAULT;
 use trueup_journal::{Keep, Options, Sync};
 
 pub use self::admin::{Admin, AdminAt};
+pub use self::election::{Election, LEASE_NAME_DEFAULT};
 pub use self::guest::{FailurePolicy, Guest, GuestRef, OnFailure, Proof, Verify};
 pub use self::ipam::{CheckpointAt, EnisFrom, Ipam, SOCKET};
 pub use self::lbaas::{AnexiaBackend, Lbaas, LbaasBackend, LbaasSim, TokenAt};
@@ -68,6 +70,8 @@ pub struct Config {
     pub run: Run,
     /// Where it can be looked at.
     pub admin: Admin,
+    /// Which of several hosts acts. None: this one, always.
+    pub election: Option<Election>,
 }
 
 /// `[source]`: where what should be is read from.
@@ -184,6 +188,8 @@ impl Config {
                 lbaas::ADAPTER
             ));
         }
+        let has_kubernetes = for_lbaas.source.has("kubernetes");
+        let election = Election::read(root.section("election"), has_kubernetes);
         let lbaas = Lbaas::read(document, for_lbaas, folder, seed);
         let ipam = Ipam::read(document, for_ipam, folder, &state_dir);
         let journal = Recording::read(root.section("journal"));
@@ -199,6 +205,7 @@ impl Config {
             journal,
             run,
             admin,
+            election,
         })
     }
 }

@@ -18,6 +18,7 @@ mod interrupt;
 mod known;
 mod lock;
 pub(crate) mod quarantine;
+mod reload;
 mod services;
 pub(crate) mod setup;
 pub(crate) mod troubles;
@@ -41,6 +42,7 @@ pub use self::instances::{Instances, OpenError, Recorded};
 pub use self::known::KnownKeys;
 pub use self::lock::StateLock;
 pub use self::quarantine::SetAside;
+pub use self::reload::Reload;
 pub(crate) use self::services::nothing_there;
 pub use self::setup::{Ground, Setup, SetupError};
 
@@ -102,6 +104,11 @@ pub enum Event {
         failures: u32,
         /// The folder of its recording.
         journal: PathBuf,
+    },
+    /// Another configuration is to begin, in place of the one before.
+    Reloaded {
+        /// The file it was read from.
+        file: PathBuf,
     },
     /// Another version of a guest is active, or was to be.
     Guest(swap::Event),
@@ -179,17 +186,62 @@ pub async fn once(
 }
 
 /// Runs until `stop`, watching the sources. What can't go on ends the other too: a host of which half is left looks alive
-/// to whoever would start it again.
+/// to whoever would start it again. Where `reload` brings another configuration that could begin, that takes the place of
+/// this one, once what runs has come to its end.
 ///
 /// # Errors
 /// Where nothing could be begun.
 pub async fn watch(
-    config: &Config,
+    config: Config,
     registry: &Registry,
+    mut reload: Option<Reload>,
     stop: impl Future<Output = ()>,
     tell: impl FnMut(Event),
 ) -> Result<Ended, SetupError> {
-    run(config, registry, Extent::UntilStopped, stop, tell).await
+    let tell = RefCell::new(tell);
+    let tell = |event: Event| (tell.borrow_mut())(event);
+    let mut stop = std::pin::pin!(stop);
+    let mut current = config;
+    // What ran before, until what runs now has begun.
+    let mut before: Option<Config> = None;
+    loop {
+        let (mut next, mut stopped) = (None, false);
+        let end = async {
+            tokio::select! {
+                () = &mut stop => stopped = true,
+                config = next_of(&mut reload, &current, registry, &tell) => next = Some(config),
+            }
+        };
+        let ended = run(&current, registry, Extent::UntilStopped, end, &tell).await;
+        let not_begun = match &ended {
+            Err(error) | Ok(Ended { error: Some(error), .. }) => Some(error.to_string()),
+            Ok(_) => None,
+        };
+        match (not_begun, before.take(), next) {
+            (Some(error), Some(old), _) if !stopped => {
+                tell(Event::Problem(format!("{error}; the configuration stays as it was")));
+                current = old;
+            }
+            (None, _, Some(config)) => {
+                let file = config.file.clone();
+                before = Some(std::mem::replace(&mut current, config));
+                tell(Event::Reloaded { file });
+            }
+            _ => return ended,
+        }
+    }
+}
+
+/// A configuration that takes the place of `current`; never where nobody brings any.
+async fn next_of(reload: &mut Option<Reload>, current: &Config, registry: &Registry, tell: impl Fn(Event)) -> Config {
+    match reload {
+        Some(reload) => {
+            reload
+                .next(current, registry, |problem| tell(Event::Problem(problem)))
+                .await
+        }
+        None => std::future::pending().await,
+    }
 }
 
 /// How far a run goes by itself.
@@ -223,6 +275,7 @@ async fn run(
         Extent::Once => None,
         Extent::UntilStopped => Some(Admin::start(&config.admin, &reads).await?),
     };
+    let acts = channel::Sender::new(true);
     let (fall_back, wanted) = mpsc::unbounded_channel();
     let mut management = Management::new(fall_back);
     let pods = match &config.ipam {
@@ -242,7 +295,7 @@ async fn run(
     };
     let mut setup = setup;
     let managed = match (&input, &mut setup) {
-        (Some((lbaas, _)), Some(setup)) => Some(management.services(config, lbaas, setup, &ground)),
+        (Some((lbaas, _)), Some(setup)) => Some(management.services(config, lbaas, setup, &ground, acts.subscribe())),
         _ => None,
     };
     let services = match (input, &setup, managed) {
@@ -388,7 +441,14 @@ impl Management {
         wish
     }
 
-    fn services(&mut self, config: &Config, lbaas: &Lbaas, setup: &mut Setup, ground: &Ground) -> services::Managing {
+    fn services(
+        &mut self,
+        config: &Config,
+        lbaas: &Lbaas,
+        setup: &mut Setup,
+        ground: &Ground,
+        acts: channel::Receiver<bool>,
+    ) -> services::Managing {
         let (hand_over, handovers) = mpsc::channel(HANDOVERS_MAX);
         let name = crate::guests::lbaas::NAME;
         let quarantine = Arc::new(Quarantine::load(&config.state_dir, name).audited(ground.audit.clone()));
@@ -407,6 +467,7 @@ impl Management {
             quarantine,
             handovers,
             fall_back,
+            acts,
         }
     }
 

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior};
 use trueup_capabilities::clock::{Clock as _, SystemClock};
@@ -80,6 +80,20 @@ impl Input {
         }))
     }
 
+    /// Whether there is such a source.
+    ///
+    /// # Errors
+    /// As [`Input::once`].
+    pub(super) async fn check(source: &Source) -> Result<(), SetupError> {
+        let Source::Manifests(folder) = source;
+        std::fs::read_dir(folder).map(drop).map_err(|cause| {
+            SetupError::misused(manifests::FolderError {
+                folder: folder.clone(),
+                source: cause,
+            })
+        })
+    }
+
     /// Everything that is there, and then what changes.
     ///
     /// # Errors
@@ -131,6 +145,8 @@ pub(super) struct Services<'a, T> {
     handovers: mpsc::Receiver<Handover>,
     /// So many became active since the start.
     versions: u64,
+    /// Whether this host acts: one that does not takes in what the source says, and begins no job.
+    acts: watch::Receiver<bool>,
     /// Wishes for the version of the failure policy.
     fall_back: mpsc::UnboundedSender<Fallen>,
     /// Answers when the last of these wishes was fulfilled, or was not; none: there is none.
@@ -142,6 +158,7 @@ pub(super) struct Managing {
     pub(super) quarantine: Arc<Quarantine>,
     pub(super) handovers: mpsc::Receiver<Handover>,
     pub(super) fall_back: mpsc::UnboundedSender<Fallen>,
+    pub(super) acts: watch::Receiver<bool>,
 }
 
 impl<'a, T: FnMut(Event)> Services<'a, T> {
@@ -161,6 +178,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             quarantine,
             handovers,
             fall_back,
+            acts,
         } = managing;
         let known = KnownKeys::load(&config.state_dir.join("keys").join(lbaas::NAME));
         let known = known.map_err(|error| SetupError::Misused(format!("reading the known keys: {error}")))?;
@@ -208,6 +226,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             troubles: Troubles::new(lbaas.guest.failure.clone()),
             handovers,
             versions: 0,
+            acts,
             fall_back,
             falling_back: None,
         })
@@ -234,6 +253,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
     /// Runs until it is told to stop, or, once, until nothing is left to do.
     async fn work(&mut self, mut batches: Option<Batches>, stop: impl Future<Output = ()>) -> LoopEnd {
         let mut stop = std::pin::pin!(stop);
+        let mut standing = self.acts.clone();
         let sleepers = Arc::clone(&self.shared.sleepers);
         let mut sync = tokio::time::interval(SYNC);
         sync.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -243,7 +263,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             self.setup.board.sleeping(sleepers.count());
             self.start_jobs();
             // What is set aside may be released by the version that is about to become active.
-            if self.once && self.controller.is_idle() && self.falling_back.is_none() {
+            if self.once && self.acts() && self.controller.is_idle() && self.falling_back.is_none() {
                 break LoopEnd::NothingLeft;
             }
             let due_ms = self.controller.next_due_ms().filter(|_| self.has_room());
@@ -254,6 +274,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             tokio::select! {
                 biased;
                 () = &mut stop => break LoopEnd::Stopped,
+                Ok(()) = standing.changed() => self.stand(*standing.borrow_and_update()),
                 Some(handover) = self.handovers.recv() => self.hand_over(handover),
                 Some(done) = self.jobs.join_next_with_id() => self.finish(done),
                 () = answered(&mut self.falling_back) => self.falling_back = None,
@@ -378,7 +399,37 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         }
     }
 
+    fn acts(&self) -> bool {
+        *self.acts.borrow()
+    }
+
+    /// This host acts from here on, or another one does. Whoever acted before may have left anything half-done: every key
+    /// is looked at.
+    fn stand(&mut self, acts: bool) {
+        if !acts {
+            for running in self.running.values() {
+                running.interrupt.want();
+            }
+            return;
+        }
+        let now_ms = self.now_ms();
+        let mut keys = self.wishes.keys();
+        if self.wishes.is_complete() {
+            keys.extend(self.gone());
+            keys.extend(self.set_aside_and_gone());
+        }
+        for key in keys {
+            if let Err(error) = self.controller.changed(&key, now_ms) {
+                tracing::error!(%key, "{error}");
+                self.standing.insert(key, Err(error.to_string()));
+            }
+        }
+    }
+
     fn has_room(&self) -> bool {
+        if !self.acts() {
+            return false;
+        }
         let awake = self.jobs.len().saturating_sub(self.shared.sleepers.count());
         awake < self.workers && self.jobs.len() < JOBS_MAX
     }
@@ -613,6 +664,11 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             self.rest(key.clone(), live);
         }
         let now_ms = self.now_ms();
+        // Without the right to act nothing can be brought about: that says nothing of the key.
+        let end = match end {
+            End::Failed { .. } if !self.acts() => End::Interrupted,
+            end => end,
+        };
         let finished = on_the_board(&end, effects, &in_service);
         if let Some((input, too_much)) = running.and_then(|running| self.trouble(&key, &running, &end, &changes)) {
             self.controller.done(&key, Outcome::Success, now_ms);

@@ -12,6 +12,7 @@ use trueup_capabilities::checkpoint::{OpenError, Store, database, file, json_fil
 use trueup_capabilities::clock::SystemClock;
 use trueup_capabilities::cri::remote::{self, Remote};
 use trueup_capabilities::faults::Faults;
+use trueup_capabilities::fence::Fence;
 use trueup_capabilities::grants::{Access, OWN, SANDBOXES};
 use trueup_capabilities::lbaas::anexia::{Anexia, RequestMetrics, Token};
 use trueup_capabilities::lbaas::server::SimulatedEngine;
@@ -165,6 +166,13 @@ struct Version {
     problem: Option<String>,
 }
 
+impl Version {
+    /// Fails where another version goes on than the configuration names.
+    fn is_as_wished(self) -> Result<(), SetupError> {
+        self.problem.map_or(Ok(()), |problem| Err(SetupError::Misused(problem)))
+    }
+}
+
 /// Everything that a run or a plan of Services works with.
 pub struct Setup {
     /// The version of the guest that decides.
@@ -219,6 +227,20 @@ impl Setup {
             audit: ground.audit.clone(),
             board: Arc::clone(&ground.board),
         })
+    }
+
+    /// Whether it could be made, beside one that runs: the guest is to be had and passes, the backend's settings fit.
+    ///
+    /// # Errors
+    /// One line: what can't be used.
+    pub(super) async fn check(config: &Config, lbaas: &Lbaas, ground: &Ground) -> Result<(), SetupError> {
+        let version = ground.version(config, lbaas::NAME, lbaas::WORLD, &lbaas.guest).await?;
+        version.is_as_wished()?;
+        if let Some(sim) = &lbaas.sim {
+            read_token(sim)?;
+        }
+        let somewhere = lbaas.sim.as_ref().map(|sim| sim.listen);
+        connect(lbaas, somewhere, &Arc::default()).map(drop)
     }
 
     /// What answers the instance of `key`.
@@ -307,15 +329,11 @@ impl Addresses {
     /// One line: what can't be used.
     pub(super) async fn new(config: &Config, ipam: &Ipam, ground: &Ground) -> Result<Self, SetupError> {
         warn_of_missing_ipam_grants(ipam);
-        let guest = Guest {
-            settings: crate::ipam::guest_settings(ipam.guest.settings.clone()),
-            ..ipam.guest.clone()
-        };
         let Version {
             instances,
             revisions,
             problem,
-        } = ground.version(config, ipam::NAME, ipam::WORLD, &guest).await?;
+        } = Self::version(config, ipam, ground).await?;
         let active = Active::new(Arc::new(instances));
         let backends = Backends {
             random: Arc::new(Seeded::new(config.seed, stream_of(&ipam.adapter.instance))),
@@ -336,6 +354,22 @@ impl Addresses {
             problem,
             backends,
         })
+    }
+
+    /// Whether it could be made, beside one that runs, which holds the storage.
+    ///
+    /// # Errors
+    /// One line: what can't be used.
+    pub(super) async fn check(config: &Config, ipam: &Ipam, ground: &Ground) -> Result<(), SetupError> {
+        Self::version(config, ipam, ground).await?.is_as_wished()
+    }
+
+    async fn version(config: &Config, ipam: &Ipam, ground: &Ground) -> Result<Version, SetupError> {
+        let guest = Guest {
+            settings: crate::ipam::guest_settings(ipam.guest.settings.clone()),
+            ..ipam.guest.clone()
+        };
+        ground.version(config, ipam::NAME, ipam::WORLD, &guest).await
     }
 }
 
@@ -396,7 +430,8 @@ fn connect(lbaas: &Lbaas, simulated: Option<SocketAddr>, metrics: &Arc<Metrics>)
                 metrics: Arc::clone(metrics),
                 in_flight: AtomicI64::new(0),
             };
-            let anexia = Arc::new(Anexia::new(settings, token, Arc::new(metrics)).map_err(SetupError::misused)?);
+            let anexia =
+                Arc::new(Anexia::new(settings, token, Arc::new(metrics), Fence::open()).map_err(SetupError::misused)?);
             Ok((Arc::<Anexia>::clone(&anexia), Some(anexia)))
         }
         LbaasBackend::Simulated => {
@@ -409,17 +444,22 @@ fn connect(lbaas: &Lbaas, simulated: Option<SocketAddr>, metrics: &Arc<Metrics>)
     }
 }
 
-async fn start_engine(sim: &LbaasSim) -> Result<SimulatedEngine, SetupError> {
+/// The token that the simulated Engine lets in.
+fn read_token(sim: &LbaasSim) -> Result<String, SetupError> {
     let token = match &sim.token {
         TokenAt::File(file) => std::fs::read_to_string(file).map_err(|error| error.to_string()),
         TokenAt::Variable(name) => std::env::var(name).map_err(|error| error.to_string()),
     };
-    let token = token.map_err(|error| {
+    token.map_err(|error| {
         SetupError::Misused(format!(
             "the simulated Engine's token: can't read {}: {error}",
             sim.token
         ))
-    })?;
+    })
+}
+
+async fn start_engine(sim: &LbaasSim) -> Result<SimulatedEngine, SetupError> {
+    let token = read_token(sim)?;
     let engine = SimulatedEngine::start(sim.server(token.trim()), sim.listen)
         .await
         .map_err(SetupError::failed)?;
