@@ -82,7 +82,7 @@ fn ready(reads: &Reads) -> Vec<Check> {
     let standing = board.standing();
     if board.facts().source.is_some() {
         checks.push(match &standing {
-            Standing::Standby { .. } => Check::passed("source", "a standby does not look at it"),
+            Standing::Standby { .. } => Check::passed("source", "a standby need not know it"),
             Standing::Alone | Standing::Leading => {
                 Check::new("source", not(board.is_synced(), "it was not looked at yet"))
             }

@@ -38,6 +38,14 @@ impl Config {
                 "backoff_initial_ms": self.run.backoff_initial_ms,
                 "backoff_max_ms": self.run.backoff_max_ms,
             },
+            "election": self.election.as_ref().map(|election| json!({
+                "namespace": election.namespace,
+                "name": election.name,
+                "identity": election.identity,
+                "lease_duration_ms": election.times.lease_duration.as_millis(),
+                "renew_deadline_ms": election.times.renew_deadline.as_millis(),
+                "retry_period_ms": election.times.retry_period.as_millis(),
+            })),
             "admin": {
                 "listen": self.admin.listen.as_ref().map(AdminAt::to_string),
                 "metrics_listen": self.admin.metrics_listen,
