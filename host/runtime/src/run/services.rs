@@ -31,6 +31,7 @@ use super::troubles::{TooMuch, Troubles};
 use super::wishes::Wishes;
 use super::work::{self, Done, End, Job, Live, Shared};
 use super::{Event, FAILURES_MAX_ONCE, Summary};
+use crate::board::{self, Finished, Look};
 use crate::config::{Config, Lbaas};
 use crate::guests::lbaas::adapter::{self, Key};
 use crate::guests::lbaas::{self, AddressPorts, Desired};
@@ -213,7 +214,10 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         let sleepers = Arc::clone(&self.shared.sleepers);
         let mut sync = tokio::time::interval(SYNC);
         sync.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let beating = self.setup.board.begin_loop("services");
         let end = loop {
+            beating.beat();
+            self.setup.board.sleeping(sleepers.count());
             self.start_jobs();
             // What is set aside may be released by the version that is about to become active.
             if self.once && self.acts() && self.controller.is_idle() && self.falling_back.is_none() {
@@ -240,6 +244,8 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
                 _ = sync.tick() => self.sync_idle(),
             }
         };
+        // It ends in its own time.
+        drop(beating);
         self.drain().await;
         end
     }
@@ -310,8 +316,15 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
                 self.hold(key);
             }
         }
+        self.setup.board.looked(Look {
+            objects: &self.wishes.counts(),
+            changes: batch.changes.len(),
+            complete: self.wishes.is_complete(),
+            problems: &self.problems,
+        });
         let now_ms = self.now_ms();
         for key in changed.affected {
+            self.setup.board.changed(&key.to_string());
             if let Some(running) = self.running.get(&key) {
                 // The same wish is on its way already.
                 if self.wishes.wish(&key).and_then(Result::ok) != running.desired {
@@ -320,6 +333,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             }
             if let Err(error) = self.controller.changed(&key, now_ms) {
                 tracing::error!(%key, "{error}");
+                self.setup.board.refused(&key.to_string(), &error.to_string());
                 self.standing.insert(key, Err(error.to_string()));
             }
         }
@@ -357,6 +371,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
 
     /// Nothing is taken for gone while a manifest that may hold it can't be read.
     fn hold(&mut self, key: Key) {
+        self.setup.board.held(&key.to_string());
         if self.held.insert(key.clone()) {
             (self.tell)(Event::Held { key: key.to_string() });
         }
@@ -422,6 +437,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
     fn refuse(&mut self, key: Key, error: String) {
         // That was for another input.
         self.quarantine.release(&key.to_string());
+        self.setup.board.refused(&key.to_string(), &error);
         self.controller.done(&key, Outcome::Success, self.now_ms());
         let is_new = self
             .standing
@@ -454,6 +470,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             self.start(key, desired);
             return;
         };
+        self.setup.board.set_aside(&instance, &held.error, held.failures);
         self.controller.done(&key, Outcome::Success, self.now_ms());
         let is_told = self
             .standing
@@ -483,6 +500,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             failures,
         };
         self.tell_set_aside(&entry);
+        self.setup.board.set_aside(&entry.instance, &error, failures);
         self.wish_to_fall_back(&entry);
         if let Err(error) = self.quarantine.set_aside(&about, entry) {
             tracing::warn!(%key, "it is set aside until the next start alone: {error}");
@@ -540,6 +558,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             let mut again = self.troubles.forget_all();
             again.extend(released.iter().filter_map(key_of));
             for key in again {
+                self.setup.board.changed(&key.to_string());
                 if let Err(error) = self.controller.changed(&key, now_ms) {
                     tracing::error!(%key, "{error}");
                 }
@@ -568,6 +587,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             .as_ref()
             .map_or_else(Interrupt::new, |live| Arc::clone(&live.interrupt));
         interrupt.clear();
+        self.setup.board.began(&key.to_string());
         self.running.insert(
             key.clone(),
             Running {
@@ -634,12 +654,21 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             End::Failed { .. } if !self.acts() => End::Interrupted,
             end => end,
         };
+        let finished = on_the_board(&end, effects, &in_service);
         if let Some((input, too_much)) = running.and_then(|running| self.trouble(&key, &running, &end, &changes)) {
             self.controller.done(&key, Outcome::Success, now_ms);
+            self.setup.board.finished(&key.to_string(), finished);
             self.set_aside(key, input, too_much);
             return;
         }
         let due_ms = self.controller.done(&key, end.outcome(), now_ms);
+        let failures = self.controller.status(&key).map_or(0, |status| status.failures);
+        let finished = Finished {
+            failures,
+            again_in_ms: due_ms.map(|due_ms| due_ms.saturating_sub(now_ms)),
+            ..finished
+        };
+        self.setup.board.finished(&key.to_string(), finished);
         match end {
             End::Interrupted => {}
             End::True { gone } => {
@@ -670,7 +699,6 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
                 }
             }
             End::Failed { error, .. } | End::Fault { error } => {
-                let failures = self.controller.status(&key).map_or(0, |status| status.failures);
                 let given_up = self.once && failures >= FAILURES_MAX_ONCE;
                 if given_up {
                     self.controller.forget(&key);
@@ -750,6 +778,29 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
                 LoopEnd::NothingLeft | LoopEnd::Stopped => None,
             },
         }
+    }
+}
+
+/// How a job ended, as the board has it.
+fn on_the_board(end: &End, effects: Effects, in_service: &[AddressPorts]) -> Finished {
+    let (outcome, error) = match end {
+        End::True { gone: false } => (board::Outcome::True, None),
+        End::True { gone: true } => (board::Outcome::Gone, None),
+        End::Interrupted => (board::Outcome::Interrupted, None),
+        End::Failed { error, .. } => (board::Outcome::Failed, Some(error.clone())),
+        End::Fault { error } => (board::Outcome::Fault, Some(error.clone())),
+    };
+    let serving = in_service
+        .iter()
+        .flat_map(|serving| serving.ports.iter().map(|port| format!("{}:{port}", serving.address)));
+    Finished {
+        outcome,
+        error,
+        failures: 0,
+        again_in_ms: None,
+        created: effects.created,
+        destroyed: effects.destroyed,
+        in_service: serving.collect(),
     }
 }
 

@@ -205,6 +205,11 @@ impl Wishes {
         self.is_cluster
     }
 
+    /// How many objects of each kind there are.
+    pub(crate) fn counts(&self) -> Vec<(&'static str, usize)> {
+        self.objects.counts()
+    }
+
     /// Remembers the servers of a complete look for the next process.
     ///
     /// # Errors
