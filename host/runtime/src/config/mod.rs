@@ -13,6 +13,7 @@ mod guest;
 mod ipam;
 mod lbaas;
 mod section;
+mod telemetry;
 #[cfg(test)]
 mod tests;
 
@@ -28,6 +29,7 @@ use trueup_journal::{Keep, Options, Sync};
 
 pub use self::guest::{FailurePolicy, Guest, GuestRef, OnFailure, Proof, Verify};
 pub use self::ipam::{CheckpointAt, EnisFrom, Ipam, SOCKET};
+pub use self::telemetry::{LogFormat, Telemetry};
 pub use self::lbaas::{AnexiaBackend, Lbaas, LbaasBackend, LbaasSim, TokenAt};
 
 use self::document::Document;
@@ -63,6 +65,8 @@ pub struct Config {
     pub journal: Recording,
     /// How keys are worked on.
     pub run: Run,
+    /// How the log is written, and where traces go.
+    pub telemetry: Telemetry,
 }
 
 /// `[source]`: where what should be is read from.
@@ -183,6 +187,7 @@ impl Config {
         let ipam = Ipam::read(document, for_ipam, folder, &state_dir);
         let journal = Recording::read(root.section("journal"));
         let run = Run::read(root.section("run"));
+        let telemetry = Telemetry::read(root.section("telemetry"));
         root.end();
         Some(Self {
             file: file.to_owned(),
@@ -192,6 +197,7 @@ impl Config {
             ipam: if has_ipam { Some(ipam?) } else { None },
             journal,
             run,
+            telemetry,
         })
     }
 }

@@ -21,6 +21,7 @@ use trueup_capabilities::meter::{Change, Effects};
 use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSettings};
 
 use super::active::Handover;
+use super::instances::Instances;
 use super::interrupt::Interrupt;
 use super::known::KnownKeys;
 use super::quarantine::{self, Quarantine, SetAside};
@@ -30,6 +31,7 @@ use super::wishes::Wishes;
 use super::work::{self, Done, End, Job, Live, Shared};
 use super::{Event, FAILURES_MAX_ONCE, Summary};
 use crate::config::{Config, Lbaas, Source};
+use crate::decisions::{Came, Cause, Decided, Pending};
 use crate::guests::lbaas::adapter::{self, Key};
 use crate::guests::lbaas::{self, AddressPorts, Desired};
 use crate::sources::Objects;
@@ -140,6 +142,10 @@ pub(super) struct Services<'a, T> {
     quarantine: Arc<Quarantine>,
     /// What went wrong in a key, with the wish that it has.
     troubles: Troubles,
+    /// Why the next job of a key runs.
+    pending: Pending,
+    /// What became active last; none since the start.
+    became_active: Option<Cause>,
     /// Versions that are to become active.
     handovers: mpsc::Receiver<Handover>,
     /// So many became active since the start.
@@ -223,6 +229,8 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             effects: Effects::default(),
             quarantine,
             troubles: Troubles::new(lbaas.guest.failure.clone()),
+            pending: Pending::default(),
+            became_active: None,
             handovers,
             versions: 0,
             acts,
@@ -348,6 +356,8 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
                 self.hold(key);
             }
         }
+        let (seen, is_whole) = (std::mem::take(&mut changed.seen), self.wishes.is_complete());
+        self.pending.take_in(SystemClock.now_ms(), seen, &changed.affected, is_whole);
         let now_ms = self.now_ms();
         for key in changed.affected {
             if let Some(running) = self.running.get(&key) {
@@ -404,6 +414,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             keys.extend(self.set_aside_and_gone());
         }
         for key in keys {
+            self.pending.because(&key, SystemClock.now_ms(), Cause::Acts);
             if let Err(error) = self.controller.changed(&key, now_ms) {
                 tracing::error!(%key, "{error}");
                 self.standing.insert(key, Err(error.to_string()));
@@ -447,6 +458,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             .get(&key)
             .is_none_or(|standing| standing.as_ref().err() != Some(&error));
         if is_new {
+            self.decided(&key).end(Came::Refused { error: error.clone() }, Effects::default(), &[]);
             (self.tell)(Event::Failed {
                 key: key.to_string(),
                 error: error.clone(),
@@ -468,7 +480,9 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             None
         };
         let Some(held) = held else {
-            self.quarantine.release(&instance);
+            if let Some(released) = self.quarantine.release(&instance) {
+                self.pending.because(&key, SystemClock.now_ms(), released.cause());
+            }
             self.start(key, desired);
             return;
         };
@@ -483,6 +497,24 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             self.wish_to_fall_back(&held);
             self.standing.insert(key, Err(held.error));
         }
+    }
+
+    /// A job of this key is about to begin: why.
+    fn decided(&mut self, key: &Key) -> Decided {
+        let status = self.controller.status(key);
+        let failures = status.map_or(0, |status| status.failures);
+        let otherwise = || match status.and_then(|status| status.last) {
+            None => Cause::Start,
+            Some(Outcome::Success) => Cause::Resync,
+            Some(Outcome::Interrupted) => Cause::Interrupted,
+            Some(Outcome::Failure | Outcome::RetryAfter(_)) => Cause::Retry {
+                failures,
+                error: self.standing.get(key).and_then(|it| it.clone().err()).unwrap_or_default(),
+            },
+        };
+        let why = self.pending.begin(key, SystemClock.now_ms(), otherwise);
+        let instances = self.shared.active.instances();
+        Decided::new(&instances.state_dir, instances.name, key.to_string(), why, failures)
     }
 
     /// What is applied stays as it is, until the input or the guest changes.
@@ -545,6 +577,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         } = handover;
         let committed = commit();
         if committed.is_ok() {
+            let cause = became_active(&self.shared.active.instances(), &instances);
             self.shared.active.set(instances);
             for running in self.running.values() {
                 running.interrupt.want();
@@ -553,7 +586,17 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             let now_ms = self.now_ms();
             let released = self.quarantine.release_all();
             let mut again = self.troubles.forget_all();
-            again.extend(released.iter().filter_map(key_of));
+            again.extend(released.iter().filter_map(|entry| key_of(&entry.instance)));
+            let since_ms = SystemClock.now_ms();
+            for key in &again {
+                self.pending.because(key, since_ms, cause.clone());
+            }
+            for entry in &released {
+                if let Some(key) = key_of(&entry.instance) {
+                    self.pending.because(&key, since_ms, entry.cause());
+                }
+            }
+            self.became_active = Some(cause);
             for key in again {
                 if let Err(error) = self.controller.changed(&key, now_ms) {
                     tracing::error!(%key, "{error}");
@@ -592,7 +635,9 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             },
         );
         let backends = self.setup.backends(self.seed, &key.to_string());
+        let decided = self.decided(&key);
         let job = Job {
+            decided,
             key: key.clone(),
             desired,
             places,
@@ -638,6 +683,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             in_service,
         } = done;
         let running = self.running.remove(&key);
+        let is_other_version = running.as_ref().is_some_and(|running| running.version != self.versions);
         self.effects.created += effects.created;
         self.effects.destroyed += effects.destroyed;
         if let Some(live) = live {
@@ -656,6 +702,11 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         }
         let due_ms = self.controller.done(&key, end.outcome(), now_ms);
         match end {
+            End::Interrupted if is_other_version => {
+                if let Some(cause) = self.became_active.clone() {
+                    self.pending.because(&key, SystemClock.now_ms(), cause);
+                }
+            }
             End::Interrupted => {}
             End::True { gone } => {
                 let in_service = in_service
@@ -709,6 +760,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             return;
         }
         self.controller.forget(key);
+        self.pending.forget(key);
         if !self.once {
             self.standing.remove(key);
         }
@@ -761,6 +813,19 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
 pub(crate) fn nothing_there() -> String {
     "the manifests hold no object at all: nothing is removed; leave one, such as a Node, where that is what you want"
         .to_owned()
+}
+
+/// Why keys run again when another version is active.
+fn became_active(before: &Instances, now: &Instances) -> Cause {
+    let named = |instances: &Instances| {
+        let guest = &instances.program.guest;
+        format!("{}@{}", guest.name, guest.version)
+    };
+    Cause::Version {
+        guest: named(now),
+        digest: now.program.guest.digest.to_string(),
+        before: named(before),
+    }
 }
 
 /// `namespace/name`; none: it is no key.

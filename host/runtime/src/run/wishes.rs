@@ -10,6 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::files;
+use crate::decisions::{Input, Seen};
 use crate::guests::lbaas::adapter::{self, Key, Servers, Settings};
 use crate::guests::lbaas::{Desired, Target};
 use crate::sources::{Change, Kind, Object, Objects};
@@ -37,6 +38,8 @@ pub(crate) struct Wishes {
 pub(crate) struct Changed {
     /// Keys whose wish may be another one.
     pub(crate) affected: BTreeSet<Key>,
+    /// Which changes concern whom: those that concern nobody are left out.
+    pub(crate) seen: Vec<Seen>,
     /// Nodes that should be servers and can't be, that were not said yet.
     pub(crate) notes: Vec<String>,
     /// The source holds no object at all, and there is something to lose.
@@ -76,10 +79,16 @@ impl Wishes {
     /// that is not mounted, a checkout that failed), not for a wish.
     pub(crate) fn take_in(&mut self, changes: &[Change], complete: bool, has_keys: bool) -> Changed {
         let mut affected = BTreeSet::new();
+        let mut seen = Vec::new();
         for change in changes {
-            affected.extend(adapter::affected(change, &self.objects));
+            let mut keys = adapter::affected(change, &self.objects);
             let before = self.objects.apply(change);
-            affected.extend(self.move_uid(change, before));
+            keys.extend(self.move_uid(change, before.as_ref()));
+            if !keys.is_empty() {
+                affected.extend(keys.iter().cloned());
+                let input = Input::of(change, before.as_ref());
+                seen.push(Seen { input, keys });
+            }
         }
         let is_empty = self.objects.is_empty() && has_keys;
         let complete = complete && !is_empty;
@@ -104,6 +113,7 @@ impl Wishes {
         }
         Changed {
             affected,
+            seen,
             notes,
             completed,
             is_empty,
@@ -143,12 +153,12 @@ impl Wishes {
     }
 
     /// A Service's UID has other owners now; answers those that this concerns.
-    fn move_uid(&mut self, change: &Change, before: Option<Object>) -> BTreeSet<Key> {
+    fn move_uid(&mut self, change: &Change, before: Option<&Object>) -> BTreeSet<Key> {
         if change.reference.kind != Kind::Service {
             return BTreeSet::new();
         }
         let uid = |object: &Object| object.metadata().uid.clone();
-        let (was, now) = (before.as_ref().and_then(uid), change.now.as_ref().and_then(uid));
+        let (was, now) = (before.and_then(uid), change.now.as_ref().and_then(uid));
         if was == now {
             return BTreeSet::new();
         }
