@@ -10,6 +10,7 @@
 pub mod config;
 pub mod control;
 pub mod decisions;
+pub mod election;
 pub mod gate;
 pub mod guests;
 pub mod infer;

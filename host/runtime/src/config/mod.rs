@@ -9,6 +9,7 @@
 //! ```
 
 mod document;
+mod election;
 mod guest;
 mod ipam;
 mod lbaas;
@@ -27,6 +28,7 @@ use toml::de::DeTable;
 use trueup_capabilities::lbaas::anexia::TOKEN_ENV_DEFAULT;
 use trueup_journal::{Keep, Options, Sync};
 
+pub use self::election::{Election, LEASE_NAME_DEFAULT};
 pub use self::guest::{FailurePolicy, Guest, GuestRef, OnFailure, Proof, Verify};
 pub use self::ipam::{CheckpointAt, EnisFrom, Ipam, SOCKET};
 pub use self::telemetry::{LogFormat, Telemetry};
@@ -67,6 +69,8 @@ pub struct Config {
     pub run: Run,
     /// How the log is written, and where traces go.
     pub telemetry: Telemetry,
+    /// Which of several hosts acts. None: this one, always.
+    pub election: Option<Election>,
 }
 
 /// `[source]`: where what should be is read from.
@@ -183,6 +187,8 @@ impl Config {
                 lbaas::ADAPTER
             ));
         }
+        let has_kubernetes = for_lbaas.source.has("kubernetes");
+        let election = Election::read(root.section("election"), has_kubernetes);
         let lbaas = Lbaas::read(document, for_lbaas, folder, seed);
         let ipam = Ipam::read(document, for_ipam, folder, &state_dir);
         let journal = Recording::read(root.section("journal"));
@@ -198,6 +204,7 @@ impl Config {
             journal,
             run,
             telemetry,
+            election,
         })
     }
 }

@@ -229,14 +229,13 @@ pub async fn watch(
 }
 
 /// A configuration that takes the place of `current`; never where nobody brings any.
-async fn next_of(
-    reload: &mut Option<Reload>,
-    current: &Config,
-    registry: &Registry,
-    tell: impl Fn(Event),
-) -> Config {
+async fn next_of(reload: &mut Option<Reload>, current: &Config, registry: &Registry, tell: impl Fn(Event)) -> Config {
     match reload {
-        Some(reload) => reload.next(current, registry, |problem| tell(Event::Problem(problem))).await,
+        Some(reload) => {
+            reload
+                .next(current, registry, |problem| tell(Event::Problem(problem)))
+                .await
+        }
         None => std::future::pending().await,
     }
 }

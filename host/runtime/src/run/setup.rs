@@ -12,6 +12,7 @@ use trueup_capabilities::checkpoint::{OpenError, Store, database, file, json_fil
 use trueup_capabilities::clock::SystemClock;
 use trueup_capabilities::cri::remote::{self, Remote};
 use trueup_capabilities::faults::Faults;
+use trueup_capabilities::fence::Fence;
 use trueup_capabilities::grants::{Access, OWN, SANDBOXES};
 use trueup_capabilities::lbaas::anexia::{Anexia, RequestMetrics, Token};
 use trueup_capabilities::lbaas::server::SimulatedEngine;
@@ -160,8 +161,7 @@ struct Version {
 impl Version {
     /// Fails where another version goes on than the configuration names.
     fn is_as_wished(self) -> Result<(), SetupError> {
-        self.problem
-            .map_or(Ok(()), |problem| Err(SetupError::Misused(problem)))
+        self.problem.map_or(Ok(()), |problem| Err(SetupError::Misused(problem)))
     }
 }
 
@@ -416,7 +416,8 @@ fn connect(lbaas: &Lbaas, simulated: Option<SocketAddr>, metrics: &Arc<Metrics>)
                 metrics: Arc::clone(metrics),
                 in_flight: AtomicI64::new(0),
             };
-            let anexia = Arc::new(Anexia::new(settings, token, Arc::new(metrics)).map_err(SetupError::misused)?);
+            let anexia =
+                Arc::new(Anexia::new(settings, token, Arc::new(metrics), Fence::open()).map_err(SetupError::misused)?);
             Ok((Arc::<Anexia>::clone(&anexia), Some(anexia)))
         }
         LbaasBackend::Simulated => {
