@@ -198,7 +198,11 @@ fn error_in<R: Serialize>(answer: &R) -> Option<String> {
             let mut errors = each.iter().filter_map(error);
             let first = errors.next()?;
             let more = errors.count();
-            Some(if more == 0 { first } else { format!("{first} and {more} more") })
+            Some(if more == 0 {
+                first
+            } else {
+                format!("{first} and {more} more")
+            })
         }
         answer => error(answer),
     }
@@ -219,14 +223,26 @@ mod tests {
 
     #[test]
     fn a_question_is_named_by_its_capability_and_by_what_it_is_about() {
-        let names = ["api.create", "store.append", "sandboxes.list-running", "clock.now-ms", "poll.poll"];
+        let names = [
+            "api.create",
+            "store.append",
+            "sandboxes.list-running",
+            "clock.now-ms",
+            "poll.poll",
+        ];
         assert_eq!(names.map(capability), ["lbaas", "checkpoint", "cri", "host", "wasi"]);
-        let specs: Vec<Value> = (0..10).map(|at| json!({"Server": {"name": format!("s{at}")}})).collect();
+        let specs: Vec<Value> = (0..10)
+            .map(|at| json!({"Server": {"name": format!("s{at}")}}))
+            .collect();
         let of = objects(&json!({"specs": specs, "tags": []}));
         assert_eq!((of.kinds.join(","), of.more), ("server".to_owned(), 2));
         assert!(of.listed().ends_with("s7 and 2 more"), "{}", of.listed());
-        let of = objects(&json!({"refs": [{"kind": "Bind", "identifier": "b1"}, {"kind": "Server", "identifier": "s1"}]}));
-        assert_eq!((of.kinds.join(","), of.listed()), ("bind,server".to_owned(), "b1, s1".to_owned()));
+        let of =
+            objects(&json!({"refs": [{"kind": "Bind", "identifier": "b1"}, {"kind": "Server", "identifier": "s1"}]}));
+        assert_eq!(
+            (of.kinds.join(","), of.listed()),
+            ("bind,server".to_owned(), "b1, s1".to_owned())
+        );
     }
 
     #[test]

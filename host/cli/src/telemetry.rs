@@ -109,7 +109,11 @@ fn log(format: LogFormat, default: &str) -> Looker {
             .fmt_fields(JsonFields::new())
             .event_format(json::Lines)
             // Whatever is shown, a line says to which decision it belongs.
-            .with_filter(shown.and(filter_fn(|metadata| !is_question(metadata))).or(filter_fn(is_decision)))
+            .with_filter(
+                shown
+                    .and(filter_fn(|metadata| !is_question(metadata)))
+                    .or(filter_fn(is_decision)),
+            )
             .boxed(),
     }
 }

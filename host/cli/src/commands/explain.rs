@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use trueup_runtime::decisions::{
-    self, Action, Came, CallTold, Cause, ExplainError, Explained, Explanation, Field, Fields, Happened, Input, Made,
+    self, Action, CallTold, Came, Cause, ExplainError, Explained, Explanation, Field, Fields, Happened, Input, Made,
     Origin, TimedCause, Told, Wanted, Write,
 };
 
@@ -78,7 +78,9 @@ fn text(of: &Explanation) -> Vec<String> {
     if let Some(held) = &of.set_aside {
         let since = output::time(held.at_ms);
         let why = printable(&held.error);
-        lines.push(format!("! set aside since {since}, until it or the guest changes: {why}"));
+        lines.push(format!(
+            "! set aside since {since}, until it or the guest changes: {why}"
+        ));
     }
     if of.unread > 0 {
         lines.push(format!("! {} kept lines can't be read and are passed over", of.unread));
@@ -90,7 +92,12 @@ fn text(of: &Explanation) -> Vec<String> {
 fn job_text(of: &Explained) -> Vec<String> {
     let job = &of.job;
     let by = job.decisions.last().map_or_else(String::new, |made| {
-        format!("  by {}@{} {}", printable(&made.guest), printable(&made.version), output::short(&made.digest))
+        format!(
+            "  by {}@{} {}",
+            printable(&made.guest),
+            printable(&made.version),
+            output::short(&made.digest)
+        )
     });
     let mut lines = vec![format!(
         "{}  {}{by}  took {} ms",
@@ -117,7 +124,10 @@ fn job_text(of: &Explained) -> Vec<String> {
         .map(|told| (told.file.as_path(), ()))
         .collect();
     for file in recordings.keys() {
-        lines.push(format!("  look deeper: trueup journal show {0}; trueup replay {0}", file.display()));
+        lines.push(format!(
+            "  look deeper: trueup journal show {0}; trueup replay {0}",
+            file.display()
+        ));
     }
     lines
 }
@@ -127,7 +137,10 @@ fn origin_text(origin: &Origin) -> Vec<String> {
         [] => String::new(),
         [first, ..] => format!(" ({})", printable(first)),
     };
-    let mut lines = vec![format!("  which began at {}{decided} because", output::time(origin.began_ms))];
+    let mut lines = vec![format!(
+        "  which began at {}{decided} because",
+        output::time(origin.began_ms)
+    )];
     lines.extend(causes(&origin.causes, 0, "    "));
     lines
 }
@@ -165,7 +178,11 @@ fn changed(input: &Input) -> String {
     if let Some(uid) = &input.uid {
         marks.push(format!("uid {}", printable(uid)));
     }
-    let marks = if marks.is_empty() { String::new() } else { format!(" ({})", marks.join(", ")) };
+    let marks = if marks.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", marks.join(", "))
+    };
     format!("{sign} {} {word}{marks}", printable(&input.object()))
 }
 
@@ -185,7 +202,11 @@ fn reason(cause: &Cause) -> String {
             printable(before)
         ),
         Cause::Released { since_ms, error } => {
-            format!("set aside since {}, and released: {}", output::time(*since_ms), printable(error))
+            format!(
+                "set aside since {}, and released: {}",
+                output::time(*since_ms),
+                printable(error)
+            )
         }
         Cause::Input(input) => changed(input),
     }
@@ -254,7 +275,10 @@ fn told_text(told: &Told) -> Vec<String> {
             1 => name.clone(),
             count => format!("{name} x{count}"),
         });
-        lines.push(format!("    asked: {}", printable(&asked.collect::<Vec<_>>().join(", "))));
+        lines.push(format!(
+            "    asked: {}",
+            printable(&asked.collect::<Vec<_>>().join(", "))
+        ));
     }
     lines
 }
@@ -281,7 +305,13 @@ fn came(of: &Explained) -> String {
     };
     match &of.job.came {
         // Of pod addresses nothing is created: what was written is said above.
-        Came::True if of.job.causes.iter().any(|timed| matches!(timed.cause, Cause::Request { .. })) => {
+        Came::True
+            if of
+                .job
+                .causes
+                .iter()
+                .any(|timed| matches!(timed.cause, Cause::Request { .. })) =>
+        {
             let ending = of.calls.last().and_then(|call| call.told.as_ref());
             format!("answered {}", printable(ending.map_or("nothing", |told| &told.ending)))
         }

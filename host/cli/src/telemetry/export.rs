@@ -4,8 +4,8 @@
 //! dropped and counted. The standard variables of OpenTelemetry are honoured: `OTEL_EXPORTER_OTLP_*` (endpoint, headers,
 //! timeout), `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_SDK_DISABLED`.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use opentelemetry::trace::{TraceContextExt as _, TracerProvider as _};
@@ -91,7 +91,9 @@ impl Traces {
         if let Some(base) = &telemetry.otlp {
             builder = builder.with_endpoint(format!("{base}{TRACES_PATH}"));
         }
-        let mut exporter = builder.build().map_err(|error| format!("traces to {collector}: {error}"))?;
+        let mut exporter = builder
+            .build()
+            .map_err(|error| format!("traces to {collector}: {error}"))?;
         let resource = resource(filled("OTEL_SERVICE_NAME").is_some());
         exporter.set_resource(&resource);
         let (sender, queue) = mpsc::channel(QUEUE_SPANS_MAX);
@@ -102,7 +104,9 @@ impl Traces {
         };
         let provider = SdkTracerProvider::builder()
             .with_resource(resource)
-            .with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(telemetry.sample))))
+            .with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(
+                telemetry.sample,
+            ))))
             .with_span_processor(taker)
             .build();
         Ok(Some(Self {
@@ -159,11 +163,16 @@ fn resource(is_named: bool) -> Resource {
     let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
     let detected = Resource::builder().with_attribute(version.clone()).build();
     let key = opentelemetry::Key::from_static_str("service.name");
-    let is_default = detected.get(&key).is_none_or(|name| name.as_str().starts_with("unknown_service"));
+    let is_default = detected
+        .get(&key)
+        .is_none_or(|name| name.as_str().starts_with("unknown_service"));
     if is_named || !is_default {
         return detected;
     }
-    Resource::builder().with_attribute(version).with_service_name("trueup").build()
+    Resource::builder()
+        .with_attribute(version)
+        .with_service_name("trueup")
+        .build()
 }
 
 /// Takes spans that ended. Called by whoever ends one, and never waits.

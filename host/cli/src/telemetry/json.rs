@@ -26,7 +26,12 @@ where
             let extensions = span.extensions();
             let of_span = extensions.get::<FormattedFields<N>>();
             let of_span = of_span.and_then(|text| serde_json::from_str::<Map<String, Value>>(text).ok());
-            fields.extend(of_span.into_iter().flatten().filter(|(name, _)| !name.starts_with(OF_TRACES)));
+            fields.extend(
+                of_span
+                    .into_iter()
+                    .flatten()
+                    .filter(|(name, _)| !name.starts_with(OF_TRACES)),
+            );
         }
         let mut own = Fields(&mut fields);
         event.record(&mut own);
@@ -44,7 +49,10 @@ where
             let comma = if at == 0 { "" } else { "," };
             write!(writer, "{comma}{}:{value}", Value::from(*name))?;
         }
-        for (name, value) in fields.iter().filter(|(name, _)| head.iter().all(|(taken, _)| taken != name)) {
+        for (name, value) in fields
+            .iter()
+            .filter(|(name, _)| head.iter().all(|(taken, _)| taken != name))
+        {
             write!(writer, ",{}:{value}", Value::from(name.as_str()))?;
         }
         writeln!(writer, "}}")

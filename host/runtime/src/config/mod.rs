@@ -31,8 +31,8 @@ use trueup_journal::{Keep, Options, Sync};
 pub use self::election::{Election, LEASE_NAME_DEFAULT};
 pub use self::guest::{FailurePolicy, Guest, GuestRef, OnFailure, Proof, Verify};
 pub use self::ipam::{CheckpointAt, EnisFrom, Ipam, SOCKET};
-pub use self::telemetry::{LogFormat, Telemetry};
 pub use self::lbaas::{AnexiaBackend, Lbaas, LbaasBackend, LbaasSim, TokenAt};
+pub use self::telemetry::{LogFormat, Telemetry};
 
 use self::document::Document;
 use self::section::Section;

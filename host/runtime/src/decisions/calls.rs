@@ -124,11 +124,21 @@ impl Recordings {
             let Some(place) = segment.entries.iter().position(|entry| entry.n == n) else {
                 continue;
             };
-            let entries: Vec<Entry> = segment.entries.iter().skip(place).take_while(in_call(n)).cloned().collect();
+            let entries: Vec<Entry> = segment
+                .entries
+                .iter()
+                .skip(place)
+                .take_while(in_call(n))
+                .cloned()
+                .collect();
             let Some(Event::Call(call)) = entries.first().map(|entry| &entry.event) else {
                 return Err(format!("entry {n} of its recording is no call"));
             };
-            let before: Vec<PathBuf> = numbers.iter().take(at).map(|first| segment_path(&folder, *first)).collect();
+            let before: Vec<PathBuf> = numbers
+                .iter()
+                .take(at)
+                .map(|first| segment_path(&folder, *first))
+                .collect();
             let wish = self.wish(call, n, before);
             return Ok(told(path, &entries, wish));
         }
@@ -147,7 +157,9 @@ impl Recordings {
                 if before.name != call.name {
                     continue;
                 }
-                let Ok(was) = serde_json::from_str::<Value>(before.args.get()) else { continue };
+                let Ok(was) = serde_json::from_str::<Value>(before.args.get()) else {
+                    continue;
+                };
                 let was = was.get("desired").cloned().unwrap_or(was);
                 if was.get("service_uid").cloned() == uid {
                     return Some(Wish {
@@ -165,12 +177,19 @@ impl Recordings {
         let mut found = Vec::new();
         for folder in self.folders.clone() {
             for first in Self::numbers(&folder).into_iter().rev() {
-                let Some(segment) = self.segment(&segment_path(&folder, first)) else { continue };
+                let Some(segment) = self.segment(&segment_path(&folder, first)) else {
+                    continue;
+                };
                 let calls = segment.entries.iter().enumerate().rev();
                 for (place, entry) in calls {
                     let Event::Call(call) = &entry.event else { continue };
-                    let entries: Vec<Entry> =
-                        segment.entries.iter().skip(place).take_while(in_call(entry.n)).cloned().collect();
+                    let entries: Vec<Entry> = segment
+                        .entries
+                        .iter()
+                        .skip(place)
+                        .take_while(in_call(entry.n))
+                        .cloned()
+                        .collect();
                     if fits(call, &entries) {
                         found.push((entry.n, call.clone()));
                     }
@@ -278,7 +297,9 @@ impl Objects {
     fn take_in(&mut self, ask: &Ask) {
         let Some(answer) = &ask.answer else { return };
         let objects: Vec<Object> = match ask.name.as_str() {
-            "api.list-tagged" => parsed::<Result<Vec<Object>, Error>>(answer).and_then(Result::ok).unwrap_or_default(),
+            "api.list-tagged" => parsed::<Result<Vec<Object>, Error>>(answer)
+                .and_then(Result::ok)
+                .unwrap_or_default(),
             "api.get" | "api.create" => {
                 let each = parsed::<Vec<Result<Object, Error>>>(answer).unwrap_or_default();
                 each.into_iter().flatten().collect()
@@ -305,7 +326,11 @@ impl Objects {
         match spec {
             Spec::Backend(backend) => format!("on {}", backend.load_balancer),
             Spec::Frontend(frontend) => {
-                format!("on {}, to {}", frontend.load_balancer, self.name(&frontend.default_backend))
+                format!(
+                    "on {}, to {}",
+                    frontend.load_balancer,
+                    self.name(&frontend.default_backend)
+                )
             }
             Spec::Bind(bind) => format!("{} of {}", at(&bind.address, bind.port), self.name(&bind.frontend)),
             Spec::Server(server) => format!("{} in {}", at(&server.ip, server.port), self.name(&server.backend)),
@@ -338,19 +363,31 @@ fn writes(n: u64, ask: &Ask, seen: &Objects) -> Vec<Write> {
         "api.destroy" | "api.reset" => {
             let refs: Vec<ObjectRef> = serde_json::from_value(of("refs")).unwrap_or_default();
             let refused = refusals(ask, refs.len());
-            let action = if ask.name == "api.destroy" { Action::Destroy } else { Action::Reset };
+            let action = if ask.name == "api.destroy" {
+                Action::Destroy
+            } else {
+                Action::Reset
+            };
             let each = refs.iter().zip(refused).map(|(reference, error)| Write {
                 n,
                 action,
                 kind: Kind::name(reference.kind).to_owned(),
                 name: seen.name(&reference.identifier),
-                details: seen.0.get(&reference.identifier).map(|spec| seen.details(spec)).unwrap_or_default(),
+                details: seen
+                    .0
+                    .get(&reference.identifier)
+                    .map(|spec| seen.details(spec))
+                    .unwrap_or_default(),
                 error,
             });
             each.collect()
         }
         "store.append" | "store.checkpoint" => {
-            let (kind, field) = if ask.name == "store.append" { ("record", "entry") } else { ("checkpoint", "data") };
+            let (kind, field) = if ask.name == "store.append" {
+                ("record", "entry")
+            } else {
+                ("checkpoint", "data")
+            };
             let text = of(field);
             let error = ask.answer.as_ref().map_or(Some("no answer".to_owned()), |answer| {
                 let answer: Value = parsed(answer)?;
@@ -399,7 +436,8 @@ mod tests {
     #[test]
     fn a_decision_is_told_with_what_it_was_given_and_what_it_wrote() {
         let dir = tempfile::tempdir().unwrap();
-        let server = r#"{"Server":{"name":"n1.http.web","backend":"b1","ip":"192.0.2.1","port":30081,"check":"enabled"}}"#;
+        let server =
+            r#"{"Server":{"name":"n1.http.web","backend":"b1","ip":"192.0.2.1","port":30081,"check":"enabled"}}"#;
         let mut recordings = recordings(
             dir.path(),
             &[
@@ -409,7 +447,9 @@ mod tests {
                 r#"{"n":4,"result":{"Ok":{}}}"#,
                 r#"{"n":5,"at_ms":3,"call":"reconciliation.reconcile","args":{"desired":{"service_uid":"u","ports":[{"name":"http","internal":30081}]}}}"#,
                 r#"{"n":6,"ask":"api.list-tagged","args":{"tag":"t"},"answer":{"Ok":[{"identifier":"b1","state":"Ok","spec":{"Backend":{"name":"http.web","load_balancer":"lb-1","mode":"Tcp","health_check":""}}}]}}"#,
-                &format!(r#"{{"n":7,"ask":"api.create","args":{{"specs":[{server},{server}],"tags":[]}},"answer":[{{"Ok":{{"identifier":"s1","state":"Ok","spec":{server}}}}},{{"Err":{{"Unavailable":"x"}}}}]}}"#),
+                &format!(
+                    r#"{{"n":7,"ask":"api.create","args":{{"specs":[{server},{server}],"tags":[]}},"answer":[{{"Ok":{{"identifier":"s1","state":"Ok","spec":{server}}}}},{{"Err":{{"Unavailable":"x"}}}}]}}"#
+                ),
                 r#"{"n":8,"ask":"api.destroy","args":{"refs":[{"kind":"Backend","identifier":"b1"}]}}"#,
                 r#"{"n":9,"cancelled":"stopped"}"#,
             ],

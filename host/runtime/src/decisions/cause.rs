@@ -238,6 +238,9 @@ mod tests {
             plain(Happened::Gone).then(&plain(Happened::Added)).unwrap().change,
             Happened::Changed
         );
-        assert_eq!(changed(1, 2).then(&plain(Happened::Gone)).unwrap().change, Happened::Gone);
+        assert_eq!(
+            changed(1, 2).then(&plain(Happened::Gone)).unwrap().change,
+            Happened::Gone
+        );
     }
 }

@@ -168,7 +168,9 @@ pub fn explain(state_dir: &Path, guest: &str, key: &str, wanted: Wanted) -> Resu
             vec![at.ok_or_else(|| no_such(key, n, &records))?]
         }
     };
-    let jobs = picked.into_iter().filter_map(|at| explained(&records, at, &mut recordings));
+    let jobs = picked
+        .into_iter()
+        .filter_map(|at| explained(&records, at, &mut recordings));
     Ok(Explanation {
         guest: guest.to_owned(),
         key: key.to_owned(),
@@ -180,7 +182,9 @@ pub fn explain(state_dir: &Path, guest: &str, key: &str, wanted: Wanted) -> Resu
 }
 
 fn no_such(key: &str, wanted: u64, records: &[Record]) -> ExplainError {
-    let mut numbers = records.iter().flat_map(|record| record.decisions.iter().filter_map(|made| made.n));
+    let mut numbers = records
+        .iter()
+        .flat_map(|record| record.decisions.iter().filter_map(|made| made.n));
     let first = numbers.next();
     let kept = match (first, numbers.last().or(first)) {
         (Some(first), Some(last)) => format!("{first} to {last}"),
@@ -195,7 +199,10 @@ fn no_such(key: &str, wanted: u64, records: &[Record]) -> ExplainError {
 
 /// A job that only goes on with what an earlier one began.
 fn goes_on(record: &Record) -> bool {
-    record.causes.iter().all(|timed| matches!(timed.cause, Cause::Retry { .. } | Cause::Interrupted))
+    record
+        .causes
+        .iter()
+        .all(|timed| matches!(timed.cause, Cause::Retry { .. } | Cause::Interrupted))
 }
 
 fn explained(records: &[Record], at: usize, recordings: &mut Recordings) -> Option<Explained> {
@@ -217,7 +224,11 @@ fn explained(records: &[Record], at: usize, recordings: &mut Recordings) -> Opti
         (Some((name, was)), Some((_, is))) if was != is => Some(format!("{name} {was}")),
         _ => None,
     };
-    let calls = job.decisions.iter().map(|made| call_told(&made.id, made.n, recordings)).collect();
+    let calls = job
+        .decisions
+        .iter()
+        .map(|made| call_told(&made.id, made.n, recordings))
+        .collect();
     Some(Explained {
         job: job.clone(),
         origin,
@@ -298,7 +309,10 @@ fn nearest(wanted: &str, known: &[String]) -> Vec<String> {
     let mut all: Vec<(f64, &String)> = known.iter().map(|key| (likeness(key), key)).collect();
     all.retain(|(likeness, _)| *likeness >= LIKENESS_MIN);
     all.sort_by(|(a, one), (b, other)| b.total_cmp(a).then_with(|| one.cmp(other)));
-    all.into_iter().take(OFFERED_MAX).map(|(_, key)| format!("`{key}`")).collect()
+    all.into_iter()
+        .take(OFFERED_MAX)
+        .map(|(_, key)| format!("`{key}`"))
+        .collect()
 }
 
 /// Pod addresses keep no lines of their own: what asks is the request itself, and it stands in the journal.
@@ -317,7 +331,9 @@ fn of_addresses(state_dir: &Path, key: &str, wanted: Wanted) -> Result<Explanati
     for instance in instances.iter().filter(|instance| !of_instance || *instance == key) {
         let mut recordings = Recordings::new(state_dir, guest, instance);
         let calls = match wanted.decision {
-            Some(n) => recordings.newest(usize::MAX, |_, entries| entries.first().is_some_and(|entry| entry.n == n)),
+            Some(n) => recordings.newest(usize::MAX, |_, entries| {
+                entries.first().is_some_and(|entry| entry.n == n)
+            }),
             None => recordings.newest(wanted.last.max(1), fits),
         };
         for (n, call) in calls.into_iter().rev() {
@@ -371,7 +387,11 @@ fn request(instance: &str, n: u64, call: &Call, recordings: &mut Recordings) -> 
     };
     let id = super::id(&identity, Some(n));
     let told = call_told(&id, Some(n), recordings);
-    let failed = told.told.as_ref().filter(|told| told.failed).map(|told| told.ending.clone());
+    let failed = told
+        .told
+        .as_ref()
+        .filter(|told| told.failed)
+        .map(|told| told.ending.clone());
     let Identity {
         guest, version, digest, ..
     } = identity;
@@ -433,7 +453,9 @@ fn requested(call: &Call) -> String {
         "datastore.read-backing-store" => "the host reads the store".to_owned(),
         "datastore.add-eni" => format!("the list of interfaces has {}", text("/eni_id")),
         "datastore.add-ipv4-address-to-store" => format!("interface {} has {}", text("/eni_id"), text("/ipv4")),
-        "datastore.del-ipv4-address-from-store" => format!("interface {} has {} no more", text("/eni_id"), text("/ipv4")),
+        "datastore.del-ipv4-address-from-store" => {
+            format!("interface {} has {} no more", text("/eni_id"), text("/ipv4"))
+        }
         "datastore.remove-eni-from-data-store" => format!("interface {} left the list", text("/eni_id")),
         "datastore.remove-unused-eni-from-store" => "the host looks for interfaces that nobody uses".to_owned(),
         other => other.to_owned(),
@@ -477,7 +499,9 @@ mod tests {
             said("lbaas", "default/wbe"),
             "nothing is known of `default/wbe` of guest `lbaas`; did you mean `default/web`?"
         );
-        let none = explain(&dir.path().join("x"), "lbaas", "a/b", wanted).unwrap_err().to_string();
+        let none = explain(&dir.path().join("x"), "lbaas", "a/b", wanted)
+            .unwrap_err()
+            .to_string();
         assert!(none.starts_with("no state folder at "), "{none}");
     }
 }

@@ -125,11 +125,17 @@ fn compare(
                 }
             }
             // A list of plain values reads best whole.
-            _ if old.iter().chain(new).all(|value| !value.is_object() && !value.is_array()) => found.push(Field {
-                path: path.to_owned(),
-                old: Some(kept(&Value::Array(old.clone()))),
-                new: Some(kept(&Value::Array(new.clone()))),
-            }),
+            _ if old
+                .iter()
+                .chain(new)
+                .all(|value| !value.is_object() && !value.is_array()) =>
+            {
+                found.push(Field {
+                    path: path.to_owned(),
+                    old: Some(kept(&Value::Array(old.clone()))),
+                    new: Some(kept(&Value::Array(new.clone()))),
+                })
+            }
             _ => {
                 for at in 0..old.len().max(new.len()) {
                     compare(&format!("{path}[{at}]"), old.get(at), new.get(at), passes_over, found);
@@ -157,8 +163,10 @@ fn below(path: &str, name: &str) -> String {
 /// The elements of a list by their names; none where some have none, or two have the same.
 fn by_name(list: &[Value]) -> Option<BTreeMap<&str, &Value>> {
     NAMES.iter().find_map(|field| {
-        let named: Option<BTreeMap<&str, &Value>> =
-            list.iter().map(|value| Some((value.get(field)?.as_str()?, value))).collect();
+        let named: Option<BTreeMap<&str, &Value>> = list
+            .iter()
+            .map(|value| Some((value.get(field)?.as_str()?, value)))
+            .collect();
         named.filter(|named| named.len() == list.len())
     })
 }
@@ -183,7 +191,9 @@ mod tests {
     fn said(fields: &Fields) -> Vec<String> {
         let text = |value: &Option<Value>| value.as_ref().map_or("nothing".to_owned(), ToString::to_string);
         let fields = fields.fields.iter();
-        fields.map(|it| format!("{}: {} -> {}", it.path, text(&it.old), text(&it.new))).collect()
+        fields
+            .map(|it| format!("{}: {} -> {}", it.path, text(&it.old), text(&it.new)))
+            .collect()
     }
 
     #[track_caller]

@@ -48,7 +48,11 @@ pub(super) fn append(file: &Path, record: &Record) -> io::Result<()> {
     }
     // Whoever was killed in the middle of a line left no newline.
     let is_whole = bytes == 0 || ends_a_line(&mut out).map_err(named)?;
-    let line = if is_whole { line.get(1..).unwrap_or_default() } else { &line };
+    let line = if is_whole {
+        line.get(1..).unwrap_or_default()
+    } else {
+        &line
+    };
     out.write_all(line).map_err(named)
 }
 
@@ -102,7 +106,10 @@ pub(super) fn read(file: &Path) -> io::Result<(Vec<Record>, usize)> {
     // The newer one first: where they are exchanged meanwhile, lines come twice rather than never.
     let newer = lines(file)?;
     let older = lines(&old(file))?;
-    for line in older.split(|byte| *byte == b'\n').chain(newer.split(|byte| *byte == b'\n')) {
+    for line in older
+        .split(|byte| *byte == b'\n')
+        .chain(newer.split(|byte| *byte == b'\n'))
+    {
         if line.is_empty() {
             continue;
         }
@@ -118,7 +125,10 @@ pub(super) fn read(file: &Path) -> io::Result<(Vec<Record>, usize)> {
 fn lines(file: &Path) -> io::Result<Vec<u8>> {
     match fs::read(file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(error) => Err(io::Error::new(error.kind(), format!("reading {}: {error}", file.display()))),
+        Err(error) => Err(io::Error::new(
+            error.kind(),
+            format!("reading {}: {error}", file.display()),
+        )),
         Ok(text) => Ok(text),
     }
 }
@@ -142,7 +152,9 @@ pub(super) fn keys(state_dir: &Path, guest: &str) -> io::Result<Vec<String>> {
 pub(super) fn names(folder: &Path, named: impl Fn(&str) -> Option<String>) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(|error| io::Error::new(error.kind(), format!("listing {}: {error}", folder.display())))?,
+        entries => {
+            entries.map_err(|error| io::Error::new(error.kind(), format!("listing {}: {error}", folder.display())))?
+        }
     };
     let mut found = Vec::new();
     for entry in entries {
@@ -169,7 +181,9 @@ mod tests {
             took_ms: 1,
             failures_before: 0,
             decisions: Vec::new(),
-            came: Came::Failed { error: error.to_owned() },
+            came: Came::Failed {
+                error: error.to_owned(),
+            },
             effects: Effected::default(),
         }
     }

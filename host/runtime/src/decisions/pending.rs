@@ -113,10 +113,14 @@ impl Why {
     }
 
     fn earlier(&self, later: &Input) -> Option<(usize, &Input)> {
-        let inputs = self.causes.iter().enumerate().filter_map(|(at, timed)| match &timed.cause {
-            Cause::Input(input) => Some((at, input)),
-            _ => None,
-        });
+        let inputs = self
+            .causes
+            .iter()
+            .enumerate()
+            .filter_map(|(at, timed)| match &timed.cause {
+                Cause::Input(input) => Some((at, input)),
+                _ => None,
+            });
         inputs.into_iter().find(|(_, input)| input.is_of(later))
     }
 
@@ -165,10 +169,20 @@ mod tests {
         let mut pending = Pending::default();
         let all = BTreeSet::from([key("a"), key("b")]);
         pending.take_in(1, vec![seen("n1", Happened::Added, &["a"])], &all, false);
-        pending.take_in(2, vec![seen("n2", Happened::Added, &["a"])], &BTreeSet::from([key("a")]), true);
+        pending.take_in(
+            2,
+            vec![seen("n2", Happened::Added, &["a"])],
+            &BTreeSet::from([key("a")]),
+            true,
+        );
         assert_eq!(begin(&mut pending, "a"), "start; Node n1 found; Node n2 found");
         assert_eq!(begin(&mut pending, "b"), "start");
-        pending.take_in(3, vec![seen("n3", Happened::Added, &["a", "b"])], &BTreeSet::from([key("a")]), true);
+        pending.take_in(
+            3,
+            vec![seen("n3", Happened::Added, &["a", "b"])],
+            &BTreeSet::from([key("a")]),
+            true,
+        );
         assert_eq!(begin(&mut pending, "a"), "Node n3 added");
         assert_eq!(begin(&mut pending, "b"), "resync", "it is not affected");
         pending.take_in(4, Vec::new(), &BTreeSet::from([key("a")]), true);

@@ -196,7 +196,10 @@ impl Datastore {
             return Err(NoAnswer::of_host("there is no instance".to_owned()));
         };
         let span = decisions::span(instance.host(), call, &self.key, || "request".to_owned());
-        let calling = self.active.call(&self.key, instance, call, &args).instrument(span.clone());
+        let calling = self
+            .active
+            .call(&self.key, instance, call, &args)
+            .instrument(span.clone());
         let Ok(answer) = tokio::time::timeout(CALL_MAX, calling).await else {
             let error = format!("`{call}` slept for more than {} s", CALL_MAX.as_secs());
             decisions::came(&span, Some(&error));

@@ -234,7 +234,11 @@ mod tests {
         assert!(!holds("a", "sha256:other"), "the guest changed");
         quarantine.release("default/web");
         assert!(!holds("a", "sha256:guest"));
-        let released: Vec<String> = quarantine.release_all().into_iter().map(|entry| entry.instance).collect();
+        let released: Vec<String> = quarantine
+            .release_all()
+            .into_iter()
+            .map(|entry| entry.instance)
+            .collect();
         assert_eq!(released, ["default/../x"]);
         assert_eq!(Quarantine::load(dir.path(), "lbaas").all(), []);
     }

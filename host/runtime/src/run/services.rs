@@ -357,7 +357,8 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             }
         }
         let (seen, is_whole) = (std::mem::take(&mut changed.seen), self.wishes.is_complete());
-        self.pending.take_in(SystemClock.now_ms(), seen, &changed.affected, is_whole);
+        self.pending
+            .take_in(SystemClock.now_ms(), seen, &changed.affected, is_whole);
         let now_ms = self.now_ms();
         for key in changed.affected {
             if let Some(running) = self.running.get(&key) {
@@ -458,7 +459,8 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             .get(&key)
             .is_none_or(|standing| standing.as_ref().err() != Some(&error));
         if is_new {
-            self.decided(&key).end(Came::Refused { error: error.clone() }, Effects::default(), &[]);
+            self.decided(&key)
+                .end(Came::Refused { error: error.clone() }, Effects::default(), &[]);
             (self.tell)(Event::Failed {
                 key: key.to_string(),
                 error: error.clone(),
@@ -509,7 +511,11 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             Some(Outcome::Interrupted) => Cause::Interrupted,
             Some(Outcome::Failure | Outcome::RetryAfter(_)) => Cause::Retry {
                 failures,
-                error: self.standing.get(key).and_then(|it| it.clone().err()).unwrap_or_default(),
+                error: self
+                    .standing
+                    .get(key)
+                    .and_then(|it| it.clone().err())
+                    .unwrap_or_default(),
             },
         };
         let why = self.pending.begin(key, SystemClock.now_ms(), otherwise);
