@@ -20,14 +20,39 @@ mod support;
 #[path = "explain/traces.rs"]
 mod traces;
 
+use std::fs;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
 use serde_json::Value;
 
-use support::{Engine, Ran, Site, Started, ran, wait_until};
+use support::{Engine, Ran, Site, Started, files_under, ran, wait_until};
 
 /// Resources are there after this; long enough to be waited for.
 const SETTLE: [&str; 2] = ["--settle-ms", "20"];
 
 const KEYS: [&str; 3] = ["default/api", "default/web", "kube-system/dns"];
+
+/// What a host compiled of its guests: once for all tests, since it takes longer than all that they are about.
+static COMPILED: LazyLock<Vec<(PathBuf, Vec<u8>)>> = LazyLock::new(|| {
+    let site = Site::quickstart();
+    site.run_once().exits(0);
+    let cache = site.state_dir().join("cache");
+    let files = files_under(&cache).into_iter();
+    let kept = |file: PathBuf| (file.strip_prefix(&cache).unwrap().to_owned(), fs::read(&file).unwrap());
+    files.map(kept).collect()
+});
+
+/// The quickstart with an Engine in another process, and with what is compiled.
+fn site(engine: &Engine) -> Site {
+    let site = Site::against(engine);
+    for (name, bytes) in &*COMPILED {
+        let file = site.state_dir().join("cache").join(name);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, bytes).unwrap();
+    }
+    site
+}
 
 /// The quickstart with a host that goes on, once all is true.
 struct Running {
@@ -39,7 +64,7 @@ struct Running {
 impl Running {
     fn new() -> Self {
         let engine = Engine::start(&SETTLE);
-        let site = Site::against(&engine);
+        let site = site(&engine);
         let mut host = site.start("run", &[]);
         for key in KEYS {
             host.wait_for(&format!("{key:<24} true "));

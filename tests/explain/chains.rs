@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::support::{Engine, Site, trueup, wait_until};
-use super::{KEYS, Running, SETTLE, causes, explain, explained, jobs};
+use super::{KEYS, Running, SETTLE, causes, explain, explained, jobs, site};
 
 /// The fields of a cause or a wish, each as `path: old -> new`.
 fn fields(of: &Value) -> Vec<String> {
@@ -23,34 +23,37 @@ fn fields(of: &Value) -> Vec<String> {
         .collect()
 }
 
-/// What is of this run alone (times, digests, identifiers, the folder) by words.
+/// What is of this run alone (times, digests, numbers of entries, what was asked while it waited, the folder) by words.
 fn without_what_changes(text: &str, folder: &Path) -> String {
     let text = text.replace(folder.to_str().unwrap(), "SITE");
-    let mut lines = Vec::new();
+    let mut told = String::new();
     for line in text.lines() {
-        let words: Vec<String> = line.split(' ').map(word).collect();
-        lines.push(words.join(" "));
+        let line = match line.split_once("asked: ") {
+            Some((indent, _)) => format!("{indent}asked: WHAT"),
+            None => line.split(' ').map(word).collect::<Vec<_>>().join(" "),
+        };
+        let line = match line.strip_suffix(" ms").and_then(|line| line.rsplit_once(' ')) {
+            Some((before, _)) => format!("{before} N ms"),
+            None => line,
+        };
+        told.push_str(&line);
+        told.push('\n');
     }
-    lines.join("\n") + "\n"
+    told
 }
 
 fn word(word: &str) -> String {
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     if word.starts_with("sha256:") {
         return "DIGEST".to_owned();
     }
     if word.len() == 24 && word.ends_with('Z') && word.contains('T') {
         return "TIME".to_owned();
     }
-    if let Some((asked, times)) = word.split_once(" x") {
-        return format!("{asked} x{times}");
+    match word.split_once('#') {
+        Some((key, number)) if digits(number.trim_end_matches(':')) => format!("{key}#N"),
+        _ => word.to_owned(),
     }
-    // How long something took, and how often it was looked whether it is ready.
-    let bare = word.trim_end_matches(',');
-    if is_number(bare) || (word.starts_with('x') && is_number(bare.trim_start_matches('x'))) {
-        return word.replace(bare.trim_start_matches('x'), "N");
-    }
-    word.to_owned()
 }
 
 #[track_caller]
@@ -217,7 +220,7 @@ fn what_fails_is_tried_again_and_what_began_it_is_still_told() {
 fn a_version_that_becomes_active_is_the_cause_of_what_it_begins_anew() {
     // New resources are waited for so long that the guest sleeps when the version changes.
     let engine = Engine::start(&["--settle-ms", "600000"]);
-    let site = Site::against(&engine);
+    let site = site(&engine);
     let mut host = site.start("run", &[]);
     wait_until("something that is waited for", || {
         !engine.objects_of("web.default").is_empty()
@@ -260,7 +263,7 @@ fn a_version_that_becomes_active_is_the_cause_of_what_it_begins_anew() {
 #[test]
 fn a_key_that_nobody_knows_and_one_without_decisions_are_one_line() {
     let engine = Engine::start(&SETTLE);
-    let site = Site::against(&engine);
+    let site = site(&engine);
     let none = explain(&site, "default/web", &[]).exits(2);
     assert_eq!(none.stderr.lines().count(), 1, "{none}");
     site.run_once().exits(0);

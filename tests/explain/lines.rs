@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::support::{Engine, Ran, Site, program, ran};
-use super::{SETTLE, explained, jobs};
+use super::support::{Engine, Ran, program, ran};
+use super::{SETTLE, explained, jobs, site};
 
 fn lines(ran: &Ran) -> Vec<Value> {
     let parsed = |line: &str| serde_json::from_str(line).unwrap_or_else(|error| panic!("`{line}` is no JSON: {error}"));
@@ -13,7 +13,7 @@ fn lines(ran: &Ran) -> Vec<Value> {
 #[test]
 fn each_line_of_a_decision_says_to_which_it_belongs() {
     let engine = Engine::start(&SETTLE);
-    let site = Site::against(&engine);
+    let site = site(&engine);
     let mut run = site.command("run", &["--once"]);
     run.env("TRUEUP_TELEMETRY_LOG", "json")
         .env("TRUEUP_LOG", "info,guest=trace");
@@ -53,7 +53,7 @@ fn each_line_of_a_decision_says_to_which_it_belongs() {
 #[test]
 fn text_stays_as_it_was_and_the_file_says_which_it_is() {
     let engine = Engine::start(&SETTLE);
-    let site = Site::against(&engine);
+    let site = site(&engine);
     let mut run = site.command("run", &["--once"]);
     run.env("TRUEUP_LOG", "info,guest=info");
     let text = ran(&mut run).exits(0);

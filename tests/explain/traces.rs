@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::collector::{Collector, Span};
 use super::support::{Engine, Site, files_under, ran};
-use super::{SETTLE, explained, jobs};
+use super::{SETTLE, explained, jobs, site};
 
 /// Every call in the journals of a site: the questions of each, by the decision's id.
 fn recorded(site: &Site) -> BTreeMap<String, Vec<String>> {
@@ -60,7 +60,7 @@ fn run_traced(site: &Site, collector: &Collector, more: impl FnOnce(&mut Command
 fn each_decision_is_a_trace_with_its_questions_in_it() {
     let collector = Collector::start();
     let engine = Engine::start(&SETTLE);
-    let site = Site::against(&engine);
+    let site = site(&engine);
     run_traced(&site, &collector, |run| {
         run.env("OTEL_RESOURCE_ATTRIBUTES", "site=test")
             .env("OTEL_EXPORTER_OTLP_HEADERS", "x-token=abc");
@@ -142,7 +142,7 @@ fn qualified(ask: &str) -> String {
 fn what_fails_is_an_error_of_its_question_and_of_its_decision() {
     let collector = Collector::start();
     let engine = Engine::start(&SETTLE);
-    let site = Site::against(&engine);
+    let site = site(&engine);
     engine.fault(
         &serde_json::json!({"method": "POST", "path": "*backend*", "times": 1, "status": 422, "message": "not today"}),
     );
@@ -161,7 +161,7 @@ fn what_fails_is_an_error_of_its_question_and_of_its_decision() {
 fn a_part_is_traced_where_only_a_part_is_wanted() {
     let collector = Collector::start();
     let engine = Engine::start(&SETTLE);
-    let site = Site::against(&engine);
+    let site = site(&engine);
     run_traced(&site, &collector, |run| {
         run.env("TRUEUP_TELEMETRY_SAMPLE", "0");
     });
@@ -179,7 +179,7 @@ fn without_a_collector_everything_goes_on_and_it_is_said_once() {
         .unwrap()
         .port();
     let engine = Engine::start(&SETTLE);
-    let site = Site::against(&engine);
+    let site = site(&engine);
     let mut run = site.command("run", &["--once"]);
     run.env("TRUEUP_TELEMETRY_OTLP", format!("http://127.0.0.1:{port}"));
     let ran = ran(&mut run).exits(0);
