@@ -11,6 +11,7 @@ pub mod admin;
 pub mod board;
 pub mod config;
 pub mod control;
+pub mod decisions;
 pub mod election;
 pub mod gate;
 pub mod guests;
@@ -27,6 +28,7 @@ pub mod sim;
 mod socket;
 pub mod sources;
 pub mod swap;
+pub mod telemetry;
 mod text;
 
 pub use trueup_capabilities as capabilities;
