@@ -9,6 +9,7 @@
 //! ```
 
 mod document;
+mod election;
 mod guest;
 mod ipam;
 mod lbaas;
@@ -26,6 +27,7 @@ use toml::de::DeTable;
 use trueup_capabilities::lbaas::anexia::TOKEN_ENV_DEFAULT;
 use trueup_journal::{Keep, Options, Sync};
 
+pub use self::election::{Election, LEASE_NAME_DEFAULT};
 pub use self::guest::{FailurePolicy, Guest, GuestRef, OnFailure, Proof, Verify};
 pub use self::ipam::{CheckpointAt, EnisFrom, Ipam, SOCKET};
 pub use self::lbaas::{AnexiaBackend, Lbaas, LbaasBackend, LbaasSim, TokenAt};
@@ -63,6 +65,8 @@ pub struct Config {
     pub journal: Recording,
     /// How keys are worked on.
     pub run: Run,
+    /// Which of several hosts acts. None: this one, always.
+    pub election: Option<Election>,
 }
 
 /// `[source]`: where what should be is read from.
@@ -179,6 +183,8 @@ impl Config {
                 lbaas::ADAPTER
             ));
         }
+        let has_kubernetes = for_lbaas.source.has("kubernetes");
+        let election = Election::read(root.section("election"), has_kubernetes);
         let lbaas = Lbaas::read(document, for_lbaas, folder, seed);
         let ipam = Ipam::read(document, for_ipam, folder, &state_dir);
         let journal = Recording::read(root.section("journal"));
@@ -192,6 +198,7 @@ impl Config {
             ipam: if has_ipam { Some(ipam?) } else { None },
             journal,
             run,
+            election,
         })
     }
 }

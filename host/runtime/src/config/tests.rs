@@ -10,6 +10,7 @@ use trueup_journal::{Keep, Options, Sync};
 
 use super::*;
 
+mod election;
 mod versions;
 
 /// The least that does something; the tests below change it.

@@ -16,6 +16,7 @@ pub(crate) mod granted;
 mod instances;
 mod interrupt;
 mod known;
+pub(crate) mod leading;
 mod lock;
 pub(crate) mod quarantine;
 mod reload;
@@ -44,6 +45,7 @@ pub use self::reload::Reload;
 pub(crate) use self::services::nothing_there;
 pub use self::setup::{Ground, Setup, SetupError};
 
+use self::leading::Leading;
 use self::quarantine::Quarantine;
 use self::services::{Input, Services};
 use self::setup::Addresses;
@@ -178,7 +180,10 @@ pub async fn once(
     stop: impl Future<Output = ()>,
     tell: impl FnMut(Event),
 ) -> Result<Ended, SetupError> {
-    run(config, registry, Extent::Once, stop, tell).await
+    let mut leading = None;
+    let ended = run(config, registry, Extent::Once, &mut leading, stop, tell).await;
+    resign(leading).await;
+    ended
 }
 
 /// Runs until `stop`, watching the sources. What can't go on ends the other too: a host of which half is left looks alive
@@ -200,6 +205,7 @@ pub async fn watch(
     let mut current = config;
     // What ran before, until what runs now has begun.
     let mut before: Option<Config> = None;
+    let mut leading = None;
     loop {
         let (mut next, mut stopped) = (None, false);
         let end = async {
@@ -208,7 +214,7 @@ pub async fn watch(
                 config = next_of(&mut reload, &current, registry, &tell) => next = Some(config),
             }
         };
-        let ended = run(&current, registry, Extent::UntilStopped, end, &tell).await;
+        let ended = run(&current, registry, Extent::UntilStopped, &mut leading, end, &tell).await;
         let not_begun = match &ended {
             Err(error) | Ok(Ended { error: Some(error), .. }) => Some(error.to_string()),
             Ok(_) => None,
@@ -223,20 +229,28 @@ pub async fn watch(
                 before = Some(std::mem::replace(&mut current, config));
                 tell(Event::Reloaded { file });
             }
-            _ => return ended,
+            _ => {
+                resign(leading).await;
+                return ended;
+            }
         }
     }
 }
 
+async fn resign(leading: Option<Leading>) {
+    if let Some(leading) = leading {
+        leading.resign().await;
+    }
+}
+
 /// A configuration that takes the place of `current`; never where nobody brings any.
-async fn next_of(
-    reload: &mut Option<Reload>,
-    current: &Config,
-    registry: &Registry,
-    tell: impl Fn(Event),
-) -> Config {
+async fn next_of(reload: &mut Option<Reload>, current: &Config, registry: &Registry, tell: impl Fn(Event)) -> Config {
     match reload {
-        Some(reload) => reload.next(current, registry, |problem| tell(Event::Problem(problem))).await,
+        Some(reload) => {
+            reload
+                .next(current, registry, |problem| tell(Event::Problem(problem)))
+                .await
+        }
         None => std::future::pending().await,
     }
 }
@@ -252,6 +266,7 @@ async fn run(
     config: &Config,
     registry: &Registry,
     extent: Extent,
+    leading: &mut Option<Leading>,
     stop: impl Future<Output = ()>,
     tell: impl FnMut(Event),
 ) -> Result<Ended, SetupError> {
@@ -259,27 +274,29 @@ async fn run(
     let tell = RefCell::new(tell);
     let tell = |event: Event| (tell.borrow_mut())(event);
     let ground = Ground::new(config, registry)?.with_state(config)?;
-    let acts = channel::Sender::new(true);
     let (fall_back, wanted) = mpsc::unbounded_channel();
     let mut management = Management::new(fall_back);
     let pods = match &config.ipam {
         Some(ipam) => Some(Pods::new(config, ipam, &ground, extent, &mut management).await?),
         None => None,
     };
+    let mut acts = Leading::alone().acts();
     let (input, setup) = match &config.lbaas {
         Some(lbaas) => {
             let input = match extent {
                 Extent::Once => Input::once(&lbaas.source),
                 Extent::UntilStopped => Input::watched(&lbaas.source),
             }?;
-            let setup = Setup::new(config, lbaas, &ground).await?;
+            let leading = lead(leading, config, input.client(), extent).await?;
+            let setup = Setup::new(config, lbaas, &ground, leading.fence()).await?;
+            acts = leading.acts();
             (Some((lbaas, input)), Some(setup))
         }
         None => (None, None),
     };
     let mut setup = setup;
     let managed = match (&input, &mut setup) {
-        (Some((lbaas, _)), Some(setup)) => Some(management.services(config, lbaas, setup, &ground, acts.subscribe())),
+        (Some((lbaas, _)), Some(setup)) => Some(management.services(config, lbaas, setup, &ground, acts)),
         _ => None,
     };
     let services = match (input, &setup, managed) {
@@ -367,6 +384,23 @@ async fn run(
         addresses,
         error,
     })
+}
+
+/// What says whether this host acts: that of the configuration before, where it is as this one wants it.
+async fn lead<'l>(
+    leading: &'l mut Option<Leading>,
+    config: &Config,
+    client: Option<kube::Client>,
+    extent: Extent,
+) -> Result<&'l Leading, SetupError> {
+    let kept = match leading.take() {
+        Some(kept) if kept.fits(config) => kept,
+        other => {
+            resign(other).await;
+            Leading::begin(config, client, extent == Extent::Once).await?
+        }
+    };
+    Ok(leading.insert(kept))
 }
 
 /// What is collected of each guest before it runs, for whoever manages it then.

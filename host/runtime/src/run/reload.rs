@@ -59,7 +59,9 @@ impl Reload {
                 current.state_dir.display()
             )]);
         }
-        check(&config, registry).await.map_err(|error| vec![error.to_string()])?;
+        check(&config, registry)
+            .await
+            .map_err(|error| vec![error.to_string()])?;
         Ok(config)
     }
 }

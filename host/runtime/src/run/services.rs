@@ -79,6 +79,13 @@ impl Input {
         }))
     }
 
+    /// Speaks to the API server that it comes from; none: it comes from none.
+    pub(super) fn client(&self) -> Option<kube::Client> {
+        match self {
+            Self::Once(_) | Self::Watched(_) => None,
+        }
+    }
+
     /// Whether there is such a source.
     ///
     /// # Errors
