@@ -4,6 +4,8 @@
 #[expect(dead_code, reason = "each file of tests uses some of what it offers")]
 mod api_server;
 
+#[path = "kubernetes/client.rs"]
+mod client;
 #[path = "kubernetes/kubectl.rs"]
 mod kubectl;
 #[path = "kubernetes/protocol.rs"]

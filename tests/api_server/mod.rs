@@ -159,14 +159,16 @@ impl ApiServer {
             .worker_threads(1)
             .enable_all()
             .build()?;
-        let listener = runtime.block_on(TcpListener::bind(address))?;
+        // Not tokio's own way, which would wait: a test may start a server within its own runtime.
+        let listener = std::net::TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let door = {
             let _inside = runtime.enter();
             let tls = certificates
                 .as_ref()
                 .map(|certificates| Arc::clone(&certificates.server));
-            Door::new(listener, Arc::clone(&gate), tls)?
+            Door::new(TcpListener::from_std(listener)?, Arc::clone(&gate), tls)?
         };
         let service = Router::new().fallback(http::handle).with_state(Arc::clone(&shared));
         let service = service.into_make_service_with_connect_info::<Connection>();
