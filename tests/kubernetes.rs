@@ -3,6 +3,8 @@
 
 #[expect(dead_code, reason = "each file of tests uses some of what it offers")]
 mod api_server;
+#[expect(dead_code, reason = "each file of tests uses some of what they share")]
+mod support;
 
 #[path = "kubernetes/client.rs"]
 mod client;
@@ -10,5 +12,7 @@ mod client;
 mod kubectl;
 #[path = "kubernetes/protocol.rs"]
 mod protocol;
+#[path = "kubernetes/source.rs"]
+mod source;
 #[path = "kubernetes/trouble.rs"]
 mod trouble;

@@ -13,11 +13,13 @@ pub(crate) mod active;
 mod cycles;
 pub(crate) mod files;
 pub(crate) mod granted;
+pub(crate) mod input;
 mod instances;
 mod interrupt;
 mod known;
 pub(crate) mod leading;
 mod lock;
+pub(crate) mod publish;
 pub(crate) mod quarantine;
 mod reload;
 mod services;
@@ -45,9 +47,10 @@ pub use self::reload::Reload;
 pub(crate) use self::services::nothing_there;
 pub use self::setup::{Ground, Setup, SetupError};
 
+use self::input::Input;
 use self::leading::Leading;
 use self::quarantine::Quarantine;
-use self::services::{Input, Services};
+use self::services::Services;
 use self::setup::Addresses;
 use crate::config::{Config, EnisFrom, Guest, Ipam, Lbaas, OnFailure};
 use crate::control;
@@ -280,16 +283,17 @@ async fn run(
         Some(ipam) => Some(Pods::new(config, ipam, &ground, extent, &mut management).await?),
         None => None,
     };
-    let mut acts = Leading::alone().acts();
+    let alone = Leading::alone();
+    let (mut acts, mut fence) = (alone.acts(), alone.fence());
     let (input, setup) = match &config.lbaas {
         Some(lbaas) => {
             let input = match extent {
-                Extent::Once => Input::once(&lbaas.source),
-                Extent::UntilStopped => Input::watched(&lbaas.source),
+                Extent::Once => Input::once(&lbaas.source).await,
+                Extent::UntilStopped => Input::watched(&lbaas.source).await,
             }?;
             let leading = lead(leading, config, input.client(), extent).await?;
-            let setup = Setup::new(config, lbaas, &ground, leading.fence()).await?;
-            acts = leading.acts();
+            (acts, fence) = (leading.acts(), leading.fence());
+            let setup = Setup::new(config, lbaas, &ground, fence.clone()).await?;
             (Some((lbaas, input)), Some(setup))
         }
         None => (None, None),
@@ -301,7 +305,9 @@ async fn run(
     };
     let services = match (input, &setup, managed) {
         (Some((lbaas, input)), Some(setup), Some(managed)) => {
-            let services = Services::new(config, lbaas, setup, managed, extent == Extent::Once, tell)?;
+            // A host that is alone always may.
+            let publish = input.publish(config.state_dir.join("status"), fence);
+            let services = Services::new(config, lbaas, setup, managed, publish, extent == Extent::Once, tell)?;
             Some((services, input))
         }
         _ => None,
