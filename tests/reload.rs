@@ -38,7 +38,11 @@ fn addresses_of_web(engine: &Engine) -> Vec<String> {
 fn what_is_edited_becomes_true_without_a_restart() {
     let (engine, site, mut host) = running();
     assert_eq!(addresses_of_web(&engine), ["203.0.113.10"]);
-    site.edit(CONFIG, "addresses = [\"203.0.113.10\"]", "addresses = [\"203.0.113.99\"]");
+    site.edit(
+        CONFIG,
+        "addresses = [\"203.0.113.10\"]",
+        "addresses = [\"203.0.113.99\"]",
+    );
     host.signal(Signal::HUP);
     host.wait_for("trueup.toml is read again and taken");
     wait_until("the new address", || addresses_of_web(&engine) == ["203.0.113.99"]);
@@ -59,7 +63,11 @@ fn what_can_not_be_used_changes_nothing_and_is_said() {
     let good = std::fs::read_to_string(site.path(CONFIG)).unwrap();
     let mistakes = [
         // Two of which one alone would do: neither is taken.
-        ("load_balancers = [\"lb-1\"]", "load_balancers = [\"lb-1\"]\nadress = 1", "unknown key"),
+        (
+            "load_balancers = [\"lb-1\"]",
+            "load_balancers = [\"lb-1\"]\nadress = 1",
+            "unknown key",
+        ),
         ("builtin:lbaas@1", "file:nowhere.wasm", "nowhere.wasm"),
         ("token_file = \"token\"", "token_file = \"no-token\"", "no-token"),
         ("manifests = \"manifests\"", "manifests = \"nowhere\"", "nowhere"),
@@ -70,7 +78,9 @@ fn what_can_not_be_used_changes_nothing_and_is_said() {
         host.signal(Signal::HUP);
         wait_until(says, || {
             let said = host.stderr();
-            let line = said.lines().rfind(|line| line.contains("the configuration stays as it was"));
+            let line = said
+                .lines()
+                .rfind(|line| line.contains("the configuration stays as it was"));
             line.is_some_and(|line| line.contains(says))
         });
         std::fs::write(site.path(CONFIG), &good).unwrap();
@@ -82,7 +92,9 @@ fn what_can_not_be_used_changes_nothing_and_is_said() {
     site.edit("manifests/web.yaml", "nodePort: 30080", "nodePort: 30090");
     wait_until("the changed Service", || {
         let objects = engine.objects_of("web.default");
-        objects.iter().any(|object| object.kind == "server" && object.field("port") == "30090")
+        objects
+            .iter()
+            .any(|object| object.kind == "server" && object.field("port") == "30090")
     });
     host.terminate().0.exits(0);
 }
@@ -92,10 +104,7 @@ fn what_can_not_begin_after_all_leaves_the_old_configuration_running() {
     let (engine, site, mut host) = running();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let config = std::fs::read_to_string(site.path(CONFIG)).unwrap();
-    let sim = format!(
-        "{config}\n[sim.lbaas]\nlisten = \"{}\"\n",
-        taken.local_addr().unwrap()
-    );
+    let sim = format!("{config}\n[sim.lbaas]\nlisten = \"{}\"\n", taken.local_addr().unwrap());
     std::fs::write(site.path(CONFIG), sim).unwrap();
     host.signal(Signal::HUP);
     host.wait_for_warning("the configuration stays as it was");
@@ -104,7 +113,9 @@ fn what_can_not_begin_after_all_leaves_the_old_configuration_running() {
     site.edit("manifests/web.yaml", "nodePort: 30080", "nodePort: 30090");
     wait_until("the changed Service", || {
         let objects = engine.objects_of("web.default");
-        objects.iter().any(|object| object.kind == "server" && object.field("port") == "30090")
+        objects
+            .iter()
+            .any(|object| object.kind == "server" && object.field("port") == "30090")
     });
     host.terminate().0.exits(0);
 }

@@ -20,8 +20,8 @@ use crate::grants::Grants;
 use crate::guard::{Guard, Refused};
 use crate::lbaas;
 use crate::log::{Log, TracingLog};
-use crate::meter::{CHANGES_MAX, Change, Limits, Meter};
-use crate::metrics::{HOST, Line, Registry};
+use crate::meter::{CHANGES_MAX, Change, Limits, Meter, Usage};
+use crate::metrics::{HOST, Line, Origin, Registry};
 use crate::quota::{Blast, Quotas};
 use crate::random::{Random, Seeded};
 use crate::size::AnswerSize;
@@ -62,6 +62,8 @@ pub struct Backends {
     pub quotas: Arc<Quotas>,
     /// Where refusals are written down; none: they are counted and logged alone.
     pub audit: Option<Arc<Audit>>,
+    /// What the instances that are given this hold together.
+    pub usage: Arc<Usage>,
 }
 
 impl Default for Backends {
@@ -77,6 +79,7 @@ impl Default for Backends {
             sandboxes: None,
             quotas: Arc::default(),
             audit: None,
+            usage: Arc::default(),
         }
     }
 }
@@ -385,7 +388,15 @@ impl Host {
     fn metric(&mut self, name: &str, labels: &[metrics::Label], line: Line) {
         if !self.meter.metric_line() {
             self.count("trueup_metric_lines_dropped_total");
-        } else if !self.backends.metrics.take(&self.identity.instance, name, labels, line) {
+        } else if !self.backends.metrics.take_of(
+            Origin {
+                guest: &self.identity.guest,
+                instance: &self.identity.instance,
+            },
+            name,
+            labels,
+            line,
+        ) {
             self.meter.used.metric_lines_dropped += 1;
             self.count("trueup_metric_lines_dropped_total");
         }

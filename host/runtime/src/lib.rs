@@ -7,6 +7,8 @@
 //! Everything that the commands do is here; the command line itself, and the guests that ship, are not.
 #![forbid(unsafe_code)]
 
+pub mod admin;
+pub mod board;
 pub mod config;
 pub mod control;
 pub mod election;

@@ -8,10 +8,13 @@ mod guest;
 mod ipam;
 mod journal;
 mod plan;
+mod reach;
 mod replay;
 mod run;
 mod sim;
+mod status;
 mod test;
+mod top;
 
 use std::path::PathBuf;
 
@@ -46,6 +49,7 @@ Examples:
   trueup run examples/quickstart --once     bring everything true once, and end
   trueup plan examples/quickstart           what a run would do now; changes nothing
   trueup test tests/scenarios               what the guests must do
+  trueup status --config /etc/trueup        how the host that runs there stands
   trueup replay FILE.jsonl                  decide a recording again, and compare
   trueup journal show FILE.jsonl            read a recording
 
@@ -76,6 +80,8 @@ enum Command {
     /// Works out what a guest is to be granted.
     #[command(subcommand)]
     Grants(grants::Command),
+    Status(status::Args),
+    Top(top::Args),
     /// Starts simulated servers, for trying and testing.
     #[command(subcommand)]
     Sim(sim::Command),
@@ -96,6 +102,8 @@ pub(crate) fn exec(cli: Cli) -> Ending {
         Command::Checkpoint(command) => checkpoint::exec(command, output),
         Command::Audit(command) => audit::exec(command, output),
         Command::Grants(command) => grants::exec(command, output),
+        Command::Status(args) => status::exec(&args, output),
+        Command::Top(args) => top::exec(&args),
         Command::Sim(command) => sim::exec(command),
         Command::Completions(args) => completions::exec(args),
     }

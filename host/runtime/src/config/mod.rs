@@ -8,12 +8,15 @@
 //! flags > TRUEUP_... variables > trueup.toml -> Config, or every problem, one a line
 //! ```
 
+mod admin;
 mod document;
 mod election;
 mod guest;
 mod ipam;
+mod kubernetes;
 mod lbaas;
 mod section;
+mod shown;
 #[cfg(test)]
 mod tests;
 
@@ -27,6 +30,7 @@ use toml::de::DeTable;
 use trueup_capabilities::lbaas::anexia::TOKEN_ENV_DEFAULT;
 use trueup_journal::{Keep, Options, Sync};
 
+pub use self::admin::{Admin, AdminAt};
 pub use self::election::{Election, LEASE_NAME_DEFAULT};
 pub use self::guest::{FailurePolicy, Guest, GuestRef, OnFailure, Proof, Verify};
 pub use self::ipam::{CheckpointAt, EnisFrom, Ipam, SOCKET};
@@ -34,6 +38,7 @@ pub use self::lbaas::{AnexiaBackend, Lbaas, LbaasBackend, LbaasSim, TokenAt};
 
 use self::document::Document;
 use self::section::Section;
+use crate::sources;
 
 /// The file that a folder stands for.
 pub const FILE_NAME: &str = "trueup.toml";
@@ -65,6 +70,8 @@ pub struct Config {
     pub journal: Recording,
     /// How keys are worked on.
     pub run: Run,
+    /// Where it can be looked at.
+    pub admin: Admin,
     /// Which of several hosts acts. None: this one, always.
     pub election: Option<Election>,
 }
@@ -72,8 +79,10 @@ pub struct Config {
 /// `[source]`: where what should be is read from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// A folder of Kubernetes YAML.
+    /// `manifests`: a folder of Kubernetes YAML.
     Manifests(PathBuf),
+    /// `[source.kubernetes]`: a cluster.
+    Kubernetes(sources::kubernetes::Settings),
 }
 
 /// `[journal]`: how calls are recorded. Keys and defaults: `record` (true), `sync` (`"write"`, `"fsync"` or
@@ -189,6 +198,7 @@ impl Config {
         let ipam = Ipam::read(document, for_ipam, folder, &state_dir);
         let journal = Recording::read(root.section("journal"));
         let run = Run::read(root.section("run"));
+        let admin = Admin::read(root.section("admin"), folder);
         root.end();
         Some(Self {
             file: file.to_owned(),
@@ -198,6 +208,7 @@ impl Config {
             ipam: if has_ipam { Some(ipam?) } else { None },
             journal,
             run,
+            admin,
             election,
         })
     }
@@ -247,20 +258,30 @@ fn say_what_there_is_to_do(document: &Document<'_>, for_lbaas: &lbaas::Sections<
 }
 
 impl Source {
+    /// The key of `[source]` that names it.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Manifests(_) => "manifests",
+            Self::Kubernetes(_) => "kubernetes",
+        }
+    }
+
     /// What is told the operator who has no such section.
     const SECTION: &str = "`[source]` with `manifests = \"manifests\"`, a folder of Kubernetes YAML";
 
     fn read(mut section: Section<'_>, folder: &Path) -> Option<Self> {
-        let must = "a folder of Kubernetes YAML";
-        if section.refuse(
-            "kubernetes",
-            format_args!("not supported by this version yet; set `manifests` to {must}"),
-        ) {
-            return None;
+        let cluster = section.section("kubernetes");
+        if cluster.is_present() {
+            if section.has("manifests") {
+                section.wrong_key("manifests", "goes without `kubernetes`: leave one of them out");
+            }
+            // Known, so that it is not said to be no key at all.
+            _ = section.path("manifests");
+            section.end();
+            return Some(Self::Kubernetes(kubernetes::read(cluster, folder)));
         }
-        let manifests = section.required("manifests", format_args!("be {must}"), |given| {
-            given.filled().map(|path| folder.join(path))
-        });
+        let must = "be a folder of Kubernetes YAML";
+        let manifests = section.required("manifests", must, |given| given.filled().map(|path| folder.join(path)));
         section.end();
         manifests.map(Self::Manifests)
     }

@@ -13,10 +13,13 @@ pub(crate) mod active;
 mod cycles;
 pub(crate) mod files;
 pub(crate) mod granted;
+pub(crate) mod input;
 mod instances;
 mod interrupt;
 mod known;
+pub(crate) mod leading;
 mod lock;
+pub(crate) mod publish;
 pub(crate) mod quarantine;
 mod reload;
 mod services;
@@ -30,9 +33,11 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 use tokio::sync::{mpsc, watch as channel};
+use tokio::task::JoinSet;
 use trueup_capabilities::Backends;
 
 pub(crate) use self::instances::cancel;
@@ -44,14 +49,20 @@ pub use self::reload::Reload;
 pub(crate) use self::services::nothing_there;
 pub use self::setup::{Ground, Setup, SetupError};
 
+use self::input::Input;
+use self::leading::Leading;
 use self::quarantine::Quarantine;
-use self::services::{Input, Services};
+use self::services::Services;
 use self::setup::Addresses;
+use crate::admin::{Admin, Reads};
+use crate::board::{self, Board};
 use crate::config::{Config, EnisFrom, Guest, Ipam, Lbaas, OnFailure};
 use crate::control;
+use crate::election::{Election, Standing};
 use crate::ipam::{self, Enis};
 use crate::registry::Registry;
 use crate::sources::enis;
+use crate::sources::kubernetes::Kubernetes;
 use crate::swap::{self, FallBack, Fallen, Managed, Manager};
 
 /// With `--once`, a key that failed so often is given up.
@@ -178,7 +189,10 @@ pub async fn once(
     stop: impl Future<Output = ()>,
     tell: impl FnMut(Event),
 ) -> Result<Ended, SetupError> {
-    run(config, registry, Extent::Once, stop, tell).await
+    let mut leading = None;
+    let ended = run(config, registry, Extent::Once, &mut leading, stop, tell).await;
+    resign(leading).await;
+    ended
 }
 
 /// Runs until `stop`, watching the sources. What can't go on ends the other too: a host of which half is left looks alive
@@ -200,6 +214,7 @@ pub async fn watch(
     let mut current = config;
     // What ran before, until what runs now has begun.
     let mut before: Option<Config> = None;
+    let mut leading = None;
     loop {
         let (mut next, mut stopped) = (None, false);
         let end = async {
@@ -208,7 +223,7 @@ pub async fn watch(
                 config = next_of(&mut reload, &current, registry, &tell) => next = Some(config),
             }
         };
-        let ended = run(&current, registry, Extent::UntilStopped, end, &tell).await;
+        let ended = run(&current, registry, Extent::UntilStopped, &mut leading, end, &tell).await;
         let not_begun = match &ended {
             Err(error) | Ok(Ended { error: Some(error), .. }) => Some(error.to_string()),
             Ok(_) => None,
@@ -223,20 +238,28 @@ pub async fn watch(
                 before = Some(std::mem::replace(&mut current, config));
                 tell(Event::Reloaded { file });
             }
-            _ => return ended,
+            _ => {
+                resign(leading).await;
+                return ended;
+            }
         }
     }
 }
 
+async fn resign(leading: Option<Leading>) {
+    if let Some(leading) = leading {
+        leading.resign().await;
+    }
+}
+
 /// A configuration that takes the place of `current`; never where nobody brings any.
-async fn next_of(
-    reload: &mut Option<Reload>,
-    current: &Config,
-    registry: &Registry,
-    tell: impl Fn(Event),
-) -> Config {
+async fn next_of(reload: &mut Option<Reload>, current: &Config, registry: &Registry, tell: impl Fn(Event)) -> Config {
     match reload {
-        Some(reload) => reload.next(current, registry, |problem| tell(Event::Problem(problem))).await,
+        Some(reload) => {
+            reload
+                .next(current, registry, |problem| tell(Event::Problem(problem)))
+                .await
+        }
         None => std::future::pending().await,
     }
 }
@@ -252,39 +275,59 @@ async fn run(
     config: &Config,
     registry: &Registry,
     extent: Extent,
+    leading: &mut Option<Leading>,
     stop: impl Future<Output = ()>,
     tell: impl FnMut(Event),
 ) -> Result<Ended, SetupError> {
     // Both tell from this one task, and nothing waits while it tells.
     let tell = RefCell::new(tell);
-    let tell = |event: Event| (tell.borrow_mut())(event);
     let ground = Ground::new(config, registry)?.with_state(config)?;
-    let acts = channel::Sender::new(true);
+    let board = Arc::clone(&ground.board);
+    let tell = |event: Event| {
+        if let Event::Ipam(event) = &event {
+            board.told_of_pods(event);
+        }
+        (tell.borrow_mut())(event);
+    };
+    let reads = Reads::new(config, &ground);
+    // Before guests are loaded: whoever watches the host sees that it begins.
+    let _admin = match extent {
+        // A run that ends by itself is not there for long enough to be looked at.
+        Extent::Once => None,
+        Extent::UntilStopped => Some(Admin::start(&config.admin, &reads).await?),
+    };
     let (fall_back, wanted) = mpsc::unbounded_channel();
     let mut management = Management::new(fall_back);
     let pods = match &config.ipam {
         Some(ipam) => Some(Pods::new(config, ipam, &ground, extent, &mut management).await?),
         None => None,
     };
+    let alone = Leading::alone();
+    let (mut acts, mut fence, mut election) = (alone.acts(), alone.fence(), alone.election());
     let (input, setup) = match &config.lbaas {
         Some(lbaas) => {
             let input = match extent {
-                Extent::Once => Input::once(&lbaas.source),
-                Extent::UntilStopped => Input::watched(&lbaas.source),
+                Extent::Once => Input::once(&lbaas.source).await,
+                Extent::UntilStopped => Input::watched(&lbaas.source).await,
             }?;
-            let setup = Setup::new(config, lbaas, &ground).await?;
+            let leading = lead(leading, config, input.client(), extent).await?;
+            (acts, fence, election) = (leading.acts(), leading.fence(), leading.election());
+            let setup = Setup::new(config, lbaas, &ground, fence.clone()).await?;
             (Some((lbaas, input)), Some(setup))
         }
         None => (None, None),
     };
+    let cluster = input.as_ref().and_then(|(_, input)| input.cluster.clone());
     let mut setup = setup;
     let managed = match (&input, &mut setup) {
-        (Some((lbaas, _)), Some(setup)) => Some(management.services(config, lbaas, setup, &ground, acts.subscribe())),
+        (Some((lbaas, _)), Some(setup)) => Some(management.services(config, lbaas, setup, &ground, acts)),
         _ => None,
     };
     let services = match (input, &setup, managed) {
         (Some((lbaas, input)), Some(setup), Some(managed)) => {
-            let services = Services::new(config, lbaas, setup, managed, extent == Extent::Once, tell)?;
+            // A host that is alone always may.
+            let publish = input.publish(config.state_dir.join("status"), fence);
+            let services = Services::new(config, lbaas, setup, managed, publish, extent == Extent::Once, tell)?;
             Some((services, input))
         }
         _ => None,
@@ -299,11 +342,17 @@ async fn run(
         events,
         ground.audit.clone(),
     );
-    let control = match extent {
+    reads.loaded(&manager);
+    let mut serving = JoinSet::new();
+    match extent {
         // A run that ends by itself is not there for long enough to be told anything.
-        Extent::Once => None,
-        Extent::UntilStopped => Some(control::listen(&config.state_dir).await?),
-    };
+        Extent::Once => {}
+        Extent::UntilStopped => {
+            let control = control::listen(&config.state_dir).await?;
+            // In a task of its own: it answers while the loops are busy.
+            serving.spawn(control::serve(control, Arc::clone(&manager), Arc::clone(&reads)));
+        }
+    }
 
     let stopping = channel::Sender::new(false);
     let stopped = || {
@@ -331,6 +380,7 @@ async fn run(
     };
     let relay = async {
         stop.await;
+        board.stopping();
         stopping.send_replace(true);
         std::future::pending::<Infallible>().await
     };
@@ -340,12 +390,11 @@ async fn run(
                 tell(Event::Guest(event));
             }
         };
-        let served = async {
-            if let Some(control) = control {
-                control::serve(control, &manager).await;
-            }
-        };
-        tokio::join!(told, served, swap::fall_back(&manager, wanted));
+        tokio::join!(
+            told,
+            beats(&board, election.as_deref(), cluster.as_ref()),
+            swap::fall_back(&manager, wanted)
+        );
         std::future::pending::<Infallible>().await
     };
     let (services, addresses) = tokio::select! {
@@ -353,6 +402,7 @@ async fn run(
         never = relay => match never {},
         never = managing => match never {},
     };
+    serving.shutdown().await;
     drop(manager);
     if let Some(engine) = setup.and_then(|setup| setup.simulated_engine) {
         engine.stop().await;
@@ -367,6 +417,46 @@ async fn run(
         addresses,
         error,
     })
+}
+
+/// What says whether this host acts: that of the configuration before, where it is as this one wants it.
+async fn lead<'l>(
+    leading: &'l mut Option<Leading>,
+    config: &Config,
+    client: Option<kube::Client>,
+    extent: Extent,
+) -> Result<&'l Leading, SetupError> {
+    let kept = match leading.take() {
+        Some(kept) if kept.fits(config) => kept,
+        other => {
+            resign(other).await;
+            Leading::begin(config, client, extent == Extent::Once).await?
+        }
+    };
+    Ok(leading.insert(kept))
+}
+
+/// How often the task in which everything runs shows that it does.
+const BEAT: Duration = Duration::from_secs(1);
+
+/// Shows that this task goes on, and what is known of other hosts and of the cluster.
+async fn beats(board: &Arc<Board>, election: Option<&Election>, cluster: Option<&Kubernetes>) {
+    let beating = board.begin_loop("host");
+    loop {
+        if let Some(election) = election {
+            board.set_identity(&election.settings().identity);
+            board.set_standing(match election.standing() {
+                Standing::Leading { .. } => board::Standing::Leading,
+                Standing::Standby { holder } => board::Standing::Standby { leader: holder },
+            });
+        }
+        if let Some(cluster) = cluster {
+            // What can't be shown is not.
+            board.set_source(serde_json::to_value(cluster.status()).unwrap_or_default());
+        }
+        tokio::time::sleep(BEAT).await;
+        beating.beat();
+    }
 }
 
 /// What is collected of each guest before it runs, for whoever manages it then.

@@ -11,7 +11,7 @@
 
 use tokio::sync::mpsc;
 
-use super::services::Input;
+use super::input::Input;
 use super::setup::{Addresses, Ground, Setup, SetupError};
 use crate::config::{Config, ConfigError, EnisFrom};
 use crate::registry::Registry;
@@ -59,7 +59,9 @@ impl Reload {
                 current.state_dir.display()
             )]);
         }
-        check(&config, registry).await.map_err(|error| vec![error.to_string()])?;
+        check(&config, registry)
+            .await
+            .map_err(|error| vec![error.to_string()])?;
         Ok(config)
     }
 }

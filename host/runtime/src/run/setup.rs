@@ -27,6 +27,7 @@ use trueup_journal::{Event, Files, OPEN_FILES_MAX, Tape};
 
 use super::active::Active;
 use super::instances::{Instances, Recorded};
+use crate::board::{Board, Facts};
 use crate::config::{CheckpointAt, Config, Guest, Ipam, Lbaas, LbaasBackend, LbaasSim, TokenAt};
 use crate::guests::{ipam, lbaas};
 use crate::instance::{Instance, Start};
@@ -69,6 +70,8 @@ pub struct Ground {
     writes: bool,
     /// Where refusals and management actions are written down; none: nothing is, as in a plan.
     pub audit: Option<Arc<Audit>>,
+    /// What this process knows of itself.
+    pub board: Arc<Board>,
 }
 
 impl Ground {
@@ -89,6 +92,12 @@ impl Ground {
             files: Files::new(OPEN_FILES_MAX),
             writes: false,
             audit: None,
+            board: Board::new(Facts {
+                config: config.file.clone(),
+                state_dir: config.state_dir.clone(),
+                source: config.lbaas.as_ref().map(|lbaas| lbaas.source.kind()),
+                pods: config.ipam.as_ref().map(|ipam| ipam.adapter.instance.clone()),
+            }),
         })
     }
 
@@ -160,8 +169,7 @@ struct Version {
 impl Version {
     /// Fails where another version goes on than the configuration names.
     fn is_as_wished(self) -> Result<(), SetupError> {
-        self.problem
-            .map_or(Ok(()), |problem| Err(SetupError::Misused(problem)))
+        self.problem.map_or(Ok(()), |problem| Err(SetupError::Misused(problem)))
     }
 }
 
@@ -185,14 +193,17 @@ pub struct Setup {
     pub quotas: Arc<Quotas>,
     /// That of the ground.
     pub audit: Option<Arc<Audit>>,
+    /// That of the ground.
+    pub board: Arc<Board>,
 }
 
 impl Setup {
-    /// Loads the guest, has it accept its settings, and connects to the Engine, which is started where it is simulated.
+    /// Loads the guest, has it accept its settings, and connects to the Engine, which is started where it is simulated. The
+    /// fence says until when requests are let through.
     ///
     /// # Errors
     /// One line: what can't be used.
-    pub async fn new(config: &Config, lbaas: &Lbaas, ground: &Ground) -> Result<Self, SetupError> {
+    pub async fn new(config: &Config, lbaas: &Lbaas, ground: &Ground, fence: Fence) -> Result<Self, SetupError> {
         warn_of_missing_grants(lbaas);
         let Version {
             instances,
@@ -204,7 +215,7 @@ impl Setup {
             None => None,
         };
         let address = simulated_engine.as_ref().map(SimulatedEngine::local_addr);
-        let (api, anexia) = connect(lbaas, address, &ground.metrics)?;
+        let (api, anexia) = connect(lbaas, address, &ground.metrics, fence)?;
         Ok(Self {
             active: Active::new(Arc::new(instances)),
             revisions,
@@ -215,6 +226,7 @@ impl Setup {
             simulated_engine,
             quotas: Arc::default(),
             audit: ground.audit.clone(),
+            board: Arc::clone(&ground.board),
         })
     }
 
@@ -229,7 +241,7 @@ impl Setup {
             read_token(sim)?;
         }
         let somewhere = lbaas.sim.as_ref().map(|sim| sim.listen);
-        connect(lbaas, somewhere, &Arc::default()).map(drop)
+        connect(lbaas, somewhere, &Arc::default(), Fence::closed()).map(drop)
     }
 
     /// What answers the instance of `key`.
@@ -240,6 +252,7 @@ impl Setup {
             lbaas: Some(Arc::clone(&self.api)),
             quotas: Arc::clone(&self.quotas),
             audit: self.audit.clone(),
+            usage: Arc::clone(&self.active.usage),
             ..Backends::default()
         }
     }
@@ -322,6 +335,7 @@ impl Addresses {
             revisions,
             problem,
         } = Self::version(config, ipam, ground).await?;
+        let active = Active::new(Arc::new(instances));
         let backends = Backends {
             random: Arc::new(Seeded::new(config.seed, stream_of(&ipam.adapter.instance))),
             metrics: Arc::clone(&ground.metrics),
@@ -332,10 +346,11 @@ impl Addresses {
             }))),
             quotas: Arc::default(),
             audit: ground.audit.clone(),
+            usage: Arc::clone(&active.usage),
             ..Backends::default()
         };
         Ok(Self {
-            active: Active::new(Arc::new(instances)),
+            active,
             revisions,
             problem,
             backends,
@@ -407,7 +422,12 @@ fn open_store(at: &CheckpointAt, instance: &str, metrics: &Arc<Metrics>) -> Resu
 /// The Engine, and the same where it is one over HTTP.
 type Connected = (Arc<dyn Api>, Option<Arc<Anexia>>);
 
-fn connect(lbaas: &Lbaas, simulated: Option<SocketAddr>, metrics: &Arc<Metrics>) -> Result<Connected, SetupError> {
+fn connect(
+    lbaas: &Lbaas,
+    simulated: Option<SocketAddr>,
+    metrics: &Arc<Metrics>,
+    fence: Fence,
+) -> Result<Connected, SetupError> {
     match &lbaas.backend {
         LbaasBackend::Anexia(backend) => {
             let settings = backend.settings(simulated);
@@ -416,8 +436,8 @@ fn connect(lbaas: &Lbaas, simulated: Option<SocketAddr>, metrics: &Arc<Metrics>)
                 metrics: Arc::clone(metrics),
                 in_flight: AtomicI64::new(0),
             };
-            let anexia =
-                Arc::new(Anexia::new(settings, token, Arc::new(metrics), Fence::open()).map_err(SetupError::misused)?);
+            let anexia = Anexia::new(settings, token, Arc::new(metrics), fence).map_err(SetupError::misused)?;
+            let anexia = Arc::new(anexia);
             Ok((Arc::<Anexia>::clone(&anexia), Some(anexia)))
         }
         LbaasBackend::Simulated => {
