@@ -268,7 +268,7 @@ fn a_host_that_never_saw_a_service_cleans_it_up_by_its_finalizer() {
     }
     assert_eq!(
         cluster.site.run_once().exits(0).last_line(),
-        "3 services: 3 true, 0 failed; 18 created, 0 destroyed"
+        "3 services: 3 true, 0 failed; 21 created, 0 destroyed"
     );
     fs::remove_dir_all(cluster.site.state_dir()).unwrap();
     assert!(!cluster.server.delete("services", "default", "deleted").unwrap());
@@ -276,9 +276,9 @@ fn a_host_that_never_saw_a_service_cleans_it_up_by_its_finalizer() {
     cluster.server.apply(plain).unwrap();
 
     let plan = cluster.site.plan().exits(3);
-    assert_eq!(plan.last_line(), "3 services: 0 to create, 12 to destroy, 0 failed");
+    assert_eq!(plan.last_line(), "3 services: 0 to create, 14 to destroy, 0 failed");
     let ran = cluster.site.run_once().exits(0);
-    assert_eq!(ran.last_line(), "3 services: 3 true, 0 failed; 0 created, 12 destroyed");
+    assert_eq!(ran.last_line(), "3 services: 3 true, 0 failed; 0 created, 14 destroyed");
     assert_eq!(cluster.service("deleted"), None);
     assert_eq!(cluster.finalizers("plain"), Vec::<String>::new());
     assert_eq!(cluster.finalizers("stays"), [FINALIZER]);
@@ -458,7 +458,7 @@ fn once_and_plan_list_and_a_plan_writes_nothing() {
     let cluster = Cluster::new();
     cluster.server.apply(service("web", 1)).unwrap();
     let plan = cluster.site.plan().exits(3);
-    assert_eq!(plan.last_line(), "1 service: 6 to create, 0 to destroy, 0 failed");
+    assert_eq!(plan.last_line(), "1 service: 7 to create, 0 to destroy, 0 failed");
     assert_eq!(cluster.writes(), BTreeSet::new());
     assert!(
         !cluster
@@ -470,7 +470,7 @@ fn once_and_plan_list_and_a_plan_writes_nothing() {
 
     assert_eq!(
         cluster.site.run_once().exits(0).last_line(),
-        "1 service: 1 true, 0 failed; 6 created, 0 destroyed"
+        "1 service: 1 true, 0 failed; 7 created, 0 destroyed"
     );
     assert_eq!(cluster.addresses("web"), ["203.0.113.1"]);
     let expected = ["create events/", "patch services/", "patch services/status"].map(str::to_owned);
