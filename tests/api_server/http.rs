@@ -22,7 +22,7 @@ use super::view::{self, OFFERED, View};
 use super::watch::{self, Watched};
 use super::wire::Connection;
 use super::write::{self, Deletion, Patch, Place, Terms};
-use super::{Shared, access, discovery};
+use super::{Shared, access, discovery, protobuf};
 
 /// A body may be so long, as at a real server.
 const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
@@ -389,6 +389,7 @@ fn text(headers: &HeaderMap, name: header::HeaderName) -> &str {
 fn read_body(call: &Call) -> Result<Value, Failure> {
     match media(&call.headers) {
         "" | "application/json" => parsed(&call.body),
+        protobuf::MEDIA => protobuf::object(&call.body).ok_or_else(|| Failure::unsupported_media(OFFERED)),
         _ => Err(Failure::unsupported_media(OFFERED)),
     }
 }
@@ -439,7 +440,7 @@ fn read_deletion(call: &Call) -> Result<Deletion, Failure> {
 fn no_resource(shared: &Arc<Shared>, call: &Call) -> Answer {
     let parts: Vec<&str> = call.asked.path.split('/').filter(|part| !part.is_empty()).collect();
     if call.method == Method::POST && parts.first() == Some(&"apis") {
-        let review = access::review(shared, &call.asked, &parts, &parsed(&call.body)?)?;
+        let review = access::review(shared, &call.asked, &parts, &read_body(call)?)?;
         return Ok((json_response(201, &review), String::new()));
     }
     if call.method != Method::GET {

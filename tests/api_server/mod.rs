@@ -28,10 +28,12 @@ mod failure;
 mod http;
 mod kinds;
 mod patch;
+mod protobuf;
 mod read;
 mod select;
 mod service;
 mod store;
+mod tls;
 mod view;
 mod watch;
 mod wire;
@@ -43,6 +45,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use axum::Router;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -122,23 +126,35 @@ pub(crate) struct ApiServer {
     shared: Arc<Shared>,
     gate: Arc<Gate>,
     address: SocketAddr,
+    /// The certificate of the authority that clients must know, PEM; `None` for plain HTTP.
+    authority: Option<String>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl ApiServer {
-    /// Starts a server on a free port of the loopback.
+    /// Starts a server on a free port of the loopback, with plain HTTP.
     pub(crate) fn start() -> Self {
-        Self::start_on("127.0.0.1:0".parse().unwrap()).unwrap()
+        Self::start_on("127.0.0.1:0".parse().unwrap(), false).unwrap()
     }
 
-    /// Starts a server on an address.
+    /// Starts a server on a free port of the loopback, with TLS and an authority of its own.
+    ///
+    /// # Panics
+    ///
+    /// Without the tool `openssl`.
+    pub(crate) fn start_with_tls() -> Self {
+        Self::start_on("127.0.0.1:0".parse().unwrap(), true).unwrap()
+    }
+
+    /// Starts a server on an address, with TLS or without.
     ///
     /// # Errors
     ///
     /// If there can be no port.
-    pub(crate) fn start_on(address: SocketAddr) -> std::io::Result<Self> {
+    pub(crate) fn start_on(address: SocketAddr, with_tls: bool) -> std::io::Result<Self> {
         let (shared, gate) = (Arc::new(Shared::new()), Arc::new(Gate::new()));
+        let certificates = with_tls.then(tls::certificates);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -147,7 +163,10 @@ impl ApiServer {
         let address = listener.local_addr()?;
         let door = {
             let _inside = runtime.enter();
-            Door::new(listener, Arc::clone(&gate))?
+            let tls = certificates
+                .as_ref()
+                .map(|certificates| Arc::clone(&certificates.server));
+            Door::new(listener, Arc::clone(&gate), tls)?
         };
         let service = Router::new().fallback(http::handle).with_state(Arc::clone(&shared));
         let service = service.into_make_service_with_connect_info::<Connection>();
@@ -167,6 +186,7 @@ impl ApiServer {
             shared,
             gate,
             address,
+            authority: certificates.map(|certificates| certificates.authority),
             stop: Some(stop),
             thread: Some(thread),
         };
@@ -180,17 +200,27 @@ impl ApiServer {
 
     /// Such as `http://127.0.0.1:40123`.
     pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.address)
+        let scheme = if self.authority.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.address)
+    }
+
+    /// The certificate of the authority that clients must know, PEM; `None` for plain HTTP.
+    pub(crate) fn authority(&self) -> Option<&str> {
+        self.authority.as_deref()
     }
 
     /// The text of a kubeconfig file for a user, whose token is known to the server from now on.
     ///
-    /// kubectl sends no token over plain HTTP; it is `system:anonymous` here. kube does.
+    /// kubectl sends no token over plain HTTP, and is `system:anonymous` there; kube does.
     pub(crate) fn kubeconfig(&self, user: &str, token: &str) -> String {
         self.shared.controls().know(user, token);
+        let mut cluster = json!({ "server": self.url() });
+        if let Some(authority) = &self.authority {
+            cluster["certificate-authority-data"] = json!(BASE64_STANDARD.encode(authority));
+        }
         let config = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "tests",
-            "clusters": [{ "name": "tests", "cluster": { "server": self.url() } }],
+            "clusters": [{ "name": "tests", "cluster": cluster }],
             "users": [{ "name": user, "user": { "token": token } }],
             "contexts": [{ "name": "tests", "context": { "cluster": "tests", "user": user, "namespace": "default" } }],
         });
@@ -322,7 +352,7 @@ impl ApiServer {
     }
 
     /// Makes something go wrong with the requests that `when` picks, so many `times`; `None` is until it is healed. Where
-    /// several are made for a request, the oldest counts.
+    /// several are made for a request, the oldest counts. `when` must not ask the server anything: it would wait for itself.
     pub(crate) fn fault(
         &self,
         when: impl Fn(&Asked) -> bool + Send + 'static,

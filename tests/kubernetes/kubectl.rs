@@ -115,10 +115,14 @@ fn programs() -> Vec<PathBuf> {
 
 /// Does the same with every kubectl, each with a server of its own.
 fn with_each(test: impl Fn(&Site)) {
+    with_each_and(ApiServer::start, test);
+}
+
+fn with_each_and(start: fn() -> ApiServer, test: impl Fn(&Site)) {
     for program in programs() {
         let site = Site {
             program,
-            server: ApiServer::start(),
+            server: start(),
             home: TempDir::new().unwrap(),
         };
         std::fs::write(
@@ -390,5 +394,91 @@ fn a_namespace_goes_with_all_that_is_in_it() {
         site.run(&["delete", "namespace", "shop"]).expect("\"shop\" deleted");
         assert_eq!(site.server.list("services"), Vec::<Value>::new());
         site.run(&["api-resources", "-o", "wide"]).expect("endpointslices");
+    });
+}
+
+#[test]
+fn what_kubectl_makes_up_itself_is_understood() {
+    with_each(|site| {
+        site.run(&["create", "namespace", "shop"])
+            .expect("namespace/shop created");
+        site.run(&["create", "configmap", "c", "--from-literal=a=1"])
+            .expect("configmap/c created");
+        site.run(&[
+            "create",
+            "service",
+            "loadbalancer",
+            "web",
+            "--tcp=80:http",
+            "--tcp=81:8081",
+        ])
+        .expect("created");
+        let ports = site.service()["spec"]["ports"].clone();
+        assert_eq!(
+            (&ports[0]["targetPort"], &ports[1]["targetPort"]),
+            (&json!("http"), &json!(8081))
+        );
+        site.run(&["create", "secret", "generic", "s", "--from-literal=a=1"])
+            .expect("secret/s created");
+        assert_eq!(
+            site.server.get("secrets", "default", "s").unwrap()["data"],
+            json!({ "a": "MQ==" })
+        );
+        site.run(&[
+            "create",
+            "role",
+            "r",
+            "--verb=get",
+            "--verb=list",
+            "--resource=services",
+        ])
+        .expect("created");
+        let rules = site.server.get("roles", "default", "r").unwrap()["rules"].clone();
+        assert_eq!(
+            rules,
+            json!([{ "apiGroups": [""], "resources": ["services"], "verbs": ["get", "list"] }])
+        );
+        site.run(&["create", "rolebinding", "b", "--role=r", "--serviceaccount=default:x"])
+            .expect("created");
+        let subjects = site.server.get("rolebindings", "default", "b").unwrap()["subjects"].clone();
+        assert_eq!(
+            subjects,
+            json!([{ "kind": "ServiceAccount", "name": "x", "namespace": "default" }])
+        );
+        site.run(&["auth", "can-i", "get", "services"]).expect("yes");
+        site.server.enforce_rbac(true);
+        site.run(&["auth", "can-i", "get", "services"]).refused("");
+    });
+}
+
+#[test]
+fn with_tls_kubectl_knows_the_authority_and_is_known_by_its_token() {
+    with_each_and(ApiServer::start_with_tls, |site| {
+        site.server.enforce_rbac(true);
+        site.server.refuse_unknown_tokens(true);
+        site.run_with(&["apply", "-f", "-"], WEB).expect("created");
+        site.run(&["get", "svc"]).expect("web");
+        assert!(site.server.requests().iter().all(|request| request.asked.user == ADMIN));
+
+        let other = site.home.path().join("other");
+        std::fs::write(&other, site.server.kubeconfig("a-reader", "another-token")).unwrap();
+        let run = |args: &[&str]| ended(site.command(args).env("KUBECONFIG", &other).spawn().unwrap());
+        run(&["get", "svc"]).refused(
+            "services is forbidden: User \"a-reader\" cannot list resource \"services\" in API group \"\" in the \
+             namespace \"default\"",
+        );
+        let rules = json!([{ "apiGroups": [""], "resources": ["services"], "verbs": ["get", "list"] }]);
+        let api_version = "rbac.authorization.k8s.io/v1";
+        let metadata = json!({ "name": "reader", "namespace": "default" });
+        let role = json!({ "apiVersion": api_version, "kind": "Role", "metadata": metadata, "rules": rules });
+        site.server.create(role).unwrap();
+        site.server
+            .create(json!({
+                "apiVersion": api_version, "kind": "RoleBinding", "metadata": metadata,
+                "roleRef": { "kind": "Role", "name": "reader" }, "subjects": [{ "kind": "User", "name": "a-reader" }],
+            }))
+            .unwrap();
+        run(&["get", "svc"]).expect("web");
+        run(&["delete", "svc", "web"]).refused("cannot delete resource \"services\"");
     });
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::api_server::{ADMIN, ApiServer, Fault};
+use super::api_server::{ADMIN, ApiServer, Asked, Fault};
 use super::protocol::{Caller, RUNTIME, node};
 
 const NODES: &str = "/api/v1/nodes";
@@ -105,24 +105,21 @@ fn what_comes_late_is_done_though_the_caller_went_away() {
         server: &server,
         user: "a",
     };
-    server.fault(
-        |asked| asked.verb == "create",
-        Fault::Late(Duration::from_millis(200)),
-        None,
-    );
+    let (arrived, arrives) = tokio::sync::watch::channel(false);
+    let is_creation = move |asked: &Asked| asked.verb == "create" && !arrived.send_replace(true);
+    server.fault(is_creation, Fault::Late(Duration::from_millis(200)), None);
     RUNTIME.block_on(async {
-        let sent = caller.send(Method::POST, NODES, "application/json", Some(node("one")));
-        assert!(tokio::time::timeout(Duration::from_millis(20), sent).await.is_err());
+        let mut arrives = arrives;
+        tokio::select! {
+            sent = caller.send(Method::POST, NODES, "application/json", Some(node("one"))) => panic!("not late: {sent:?}"),
+            arrived = arrives.changed() => arrived.unwrap(),
+        }
     });
     let begun = Instant::now();
-    // Unless the request had not even arrived; then nothing shows whether it would be done.
-    while server.get("nodes", "", "one").is_none() && begun.elapsed() < Duration::from_secs(60) {
-        if server.requests().is_empty() && begun.elapsed() > Duration::from_secs(30) {
-            return;
-        }
+    while server.get("nodes", "", "one").is_none() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it is not done");
         std::thread::sleep(Duration::from_millis(5));
     }
-    assert!(server.get("nodes", "", "one").is_some());
 }
 
 #[test]

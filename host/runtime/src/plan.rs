@@ -10,6 +10,7 @@ use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 use trueup_capabilities::clock::VirtualClock;
 use trueup_capabilities::clock::{Clock as _, SystemClock};
+use trueup_capabilities::fence::Fence;
 use trueup_capabilities::lbaas::planned::{Planned, Reads};
 use trueup_capabilities::lbaas::{Error, Kind, Object, ObjectRef, Spec};
 use trueup_capabilities::log::NoLog;
@@ -139,7 +140,7 @@ pub async fn plan(config: &Config, registry: &Registry, orphans: bool) -> Result
     };
     let (all, _) = input::all(&lbaas.source).await?;
     let ground = Ground::new(config, registry)?;
-    let setup = Setup::new(config, lbaas, &ground).await?;
+    let setup = Setup::new(config, lbaas, &ground, Fence::open()).await?;
     let wishes = Wishes::new(lbaas.adapter.clone(), &config.state_dir).map_err(SetupError::misused)?;
     let mut wishes = wishes.of(&lbaas.source);
     let known = KnownKeys::load(&config.state_dir.join("keys").join(lbaas::NAME)).map_err(SetupError::misused)?;

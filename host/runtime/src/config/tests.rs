@@ -12,6 +12,7 @@ use super::*;
 use crate::sources::Kind;
 use crate::sources::kubernetes;
 
+mod election;
 mod versions;
 
 /// The least that does something; the tests below change it.

@@ -77,6 +77,11 @@ impl Input {
         })
     }
 
+    /// Speaks to the API server that it comes from; none: it comes from none.
+    pub(super) fn client(&self) -> Option<kube::Client> {
+        Some(self.cluster.as_ref()?.client())
+    }
+
     /// Whoever shows what is true: status files below `folder`, and the cluster itself, while `fence` lets it.
     pub(super) fn publish(&self, folder: PathBuf, fence: Fence) -> Arc<dyn Publish> {
         match &self.cluster {

@@ -17,6 +17,7 @@ pub(crate) mod input;
 mod instances;
 mod interrupt;
 mod known;
+pub(crate) mod leading;
 mod lock;
 pub(crate) mod publish;
 pub(crate) mod quarantine;
@@ -36,7 +37,6 @@ use std::sync::Arc;
 use serde::Serialize;
 use tokio::sync::{mpsc, watch as channel};
 use trueup_capabilities::Backends;
-use trueup_capabilities::fence::Fence;
 
 pub(crate) use self::instances::cancel;
 pub use self::instances::{Instances, OpenError, Recorded};
@@ -48,6 +48,7 @@ pub(crate) use self::services::nothing_there;
 pub use self::setup::{Ground, Setup, SetupError};
 
 use self::input::Input;
+use self::leading::Leading;
 use self::quarantine::Quarantine;
 use self::services::Services;
 use self::setup::Addresses;
@@ -182,7 +183,10 @@ pub async fn once(
     stop: impl Future<Output = ()>,
     tell: impl FnMut(Event),
 ) -> Result<Ended, SetupError> {
-    run(config, registry, Extent::Once, stop, tell).await
+    let mut leading = None;
+    let ended = run(config, registry, Extent::Once, &mut leading, stop, tell).await;
+    resign(leading).await;
+    ended
 }
 
 /// Runs until `stop`, watching the sources. What can't go on ends the other too: a host of which half is left looks alive
@@ -204,6 +208,7 @@ pub async fn watch(
     let mut current = config;
     // What ran before, until what runs now has begun.
     let mut before: Option<Config> = None;
+    let mut leading = None;
     loop {
         let (mut next, mut stopped) = (None, false);
         let end = async {
@@ -212,7 +217,7 @@ pub async fn watch(
                 config = next_of(&mut reload, &current, registry, &tell) => next = Some(config),
             }
         };
-        let ended = run(&current, registry, Extent::UntilStopped, end, &tell).await;
+        let ended = run(&current, registry, Extent::UntilStopped, &mut leading, end, &tell).await;
         let not_begun = match &ended {
             Err(error) | Ok(Ended { error: Some(error), .. }) => Some(error.to_string()),
             Ok(_) => None,
@@ -227,8 +232,17 @@ pub async fn watch(
                 before = Some(std::mem::replace(&mut current, config));
                 tell(Event::Reloaded { file });
             }
-            _ => return ended,
+            _ => {
+                resign(leading).await;
+                return ended;
+            }
         }
+    }
+}
+
+async fn resign(leading: Option<Leading>) {
+    if let Some(leading) = leading {
+        leading.resign().await;
     }
 }
 
@@ -255,6 +269,7 @@ async fn run(
     config: &Config,
     registry: &Registry,
     extent: Extent,
+    leading: &mut Option<Leading>,
     stop: impl Future<Output = ()>,
     tell: impl FnMut(Event),
 ) -> Result<Ended, SetupError> {
@@ -262,33 +277,36 @@ async fn run(
     let tell = RefCell::new(tell);
     let tell = |event: Event| (tell.borrow_mut())(event);
     let ground = Ground::new(config, registry)?.with_state(config)?;
-    let acts = channel::Sender::new(true);
     let (fall_back, wanted) = mpsc::unbounded_channel();
     let mut management = Management::new(fall_back);
     let pods = match &config.ipam {
         Some(ipam) => Some(Pods::new(config, ipam, &ground, extent, &mut management).await?),
         None => None,
     };
+    let alone = Leading::alone();
+    let (mut acts, mut fence) = (alone.acts(), alone.fence());
     let (input, setup) = match &config.lbaas {
         Some(lbaas) => {
             let input = match extent {
                 Extent::Once => Input::once(&lbaas.source).await,
                 Extent::UntilStopped => Input::watched(&lbaas.source).await,
             }?;
-            let setup = Setup::new(config, lbaas, &ground).await?;
+            let leading = lead(leading, config, input.client(), extent).await?;
+            (acts, fence) = (leading.acts(), leading.fence());
+            let setup = Setup::new(config, lbaas, &ground, fence.clone()).await?;
             (Some((lbaas, input)), Some(setup))
         }
         None => (None, None),
     };
     let mut setup = setup;
     let managed = match (&input, &mut setup) {
-        (Some((lbaas, _)), Some(setup)) => Some(management.services(config, lbaas, setup, &ground, acts.subscribe())),
+        (Some((lbaas, _)), Some(setup)) => Some(management.services(config, lbaas, setup, &ground, acts)),
         _ => None,
     };
     let services = match (input, &setup, managed) {
         (Some((lbaas, input)), Some(setup), Some(managed)) => {
             // A host that is alone always may.
-            let publish = input.publish(config.state_dir.join("status"), Fence::open());
+            let publish = input.publish(config.state_dir.join("status"), fence);
             let services = Services::new(config, lbaas, setup, managed, publish, extent == Extent::Once, tell)?;
             Some((services, input))
         }
@@ -372,6 +390,23 @@ async fn run(
         addresses,
         error,
     })
+}
+
+/// What says whether this host acts: that of the configuration before, where it is as this one wants it.
+async fn lead<'l>(
+    leading: &'l mut Option<Leading>,
+    config: &Config,
+    client: Option<kube::Client>,
+    extent: Extent,
+) -> Result<&'l Leading, SetupError> {
+    let kept = match leading.take() {
+        Some(kept) if kept.fits(config) => kept,
+        other => {
+            resign(other).await;
+            Leading::begin(config, client, extent == Extent::Once).await?
+        }
+    };
+    Ok(leading.insert(kept))
 }
 
 /// What is collected of each guest before it runs, for whoever manages it then.
