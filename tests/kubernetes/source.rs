@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -18,6 +18,9 @@ const FINALIZER: &str = "trueup.dev/lbaas";
 
 /// As long as an API server may well be away while it is upgraded.
 const AWAY: Duration = Duration::from_secs(20);
+
+/// What takes longer hangs: half a minute's pause, and all of the work on a machine that does other things too.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// An API server, an Engine, and a configuration that names both.
 struct Cluster {
@@ -304,6 +307,22 @@ fn a_service_whose_finalizer_was_forced_away_is_cleaned_up_all_the_same() {
     host.terminate().0.exits(0);
 }
 
+/// Waits until what should be is, however long the pauses have become by then; says where it stands where it is not.
+#[track_caller]
+fn until(cluster: &Cluster, host: &Started, is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        let (out, log) = (host.stdout(), host.stderr());
+        let services = cluster.server.list("services");
+        let served = cluster.served();
+        assert!(
+            began.elapsed() < PATIENCE,
+            "served: {served:?}\nservices: {services:#?}\n{out}\n{log}"
+        );
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
 fn force_away(cluster: &Cluster, name: &str) {
     wait_until("nobody else to write", || {
         let bare = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "default", "finalizers": []}});
@@ -344,7 +363,7 @@ fn watches_that_are_cut_and_versions_that_expire_lose_nothing() {
     ]
     .map(str::to_owned)
     .into();
-    wait_until("what should be", || {
+    until(&cluster, &host, || {
         cluster.served() == expected && (0..5).all(|number| cluster.service(&format!("svc-{number}")).is_none())
     });
     for name in &expected {
@@ -380,7 +399,7 @@ fn an_api_server_that_is_away_is_waited_for_and_what_changed_meanwhile_is_found(
 
     cluster.server.come_back();
     let expected: BTreeSet<String> = ["changed", "new", "stays"].map(str::to_owned).into();
-    wait_until("what should be", || {
+    until(&cluster, &host, || {
         cluster.served() == expected && cluster.service("deleted").is_none()
     });
     wait_until("the other address", || cluster.addresses("changed") == ["203.0.113.33"]);
