@@ -114,7 +114,7 @@ fn status(site: &Site, args: &[&str]) -> Ran {
 
 /// Waits until three services of the quickstart are true.
 fn wait_for_three(host: &mut Started) {
-    for key in ["apps/api", "default/web", "kube-system/dns"] {
+    for key in ["default/api", "default/web", "kube-system/dns"] {
         host.wait_for(&format!("{key:<24} true"));
     }
 }
@@ -229,7 +229,7 @@ fn a_host_at_work_is_seen_as_it_is() {
     let now = now.json();
     assert_eq!(now["keys"]["true"], 3);
     assert_eq!(now["problems"], json!([]));
-    assert_eq!(now["source"]["objects"], json!({ "Node": 3, "Service": 3 }));
+    assert_eq!(now["source"]["objects"], json!({ "Node": 4, "Service": 3 }));
     assert_eq!(now["total"]["effects"]["destroyed"], 0);
     assert!(now["total"]["effects"]["created"].as_u64().unwrap() > 10, "{now}");
     assert_eq!(now["guests"][1]["guest"], "lbaas");
@@ -278,7 +278,7 @@ fn a_host_at_work_is_seen_as_it_is() {
     assert_eq!(get(&all, "/v1/ipam").json()["stats"]["addresses"], 3);
     assert_eq!(get(&all, "/v1/audit?limit=5").json()["whole"], true);
     let journals = get(&all, "/v1/journals").json();
-    assert_eq!(journals["journals"][1]["instance"], "apps%2Fapi", "{journals}");
+    assert_eq!(journals["journals"][1]["instance"], "default%2Fapi", "{journals}");
     let config = get(&all, "/v1/config");
     assert_eq!(config.json()["adapter"]["lbaas"]["cluster"], "quickstart");
     assert!(!config.body.contains(TOKEN), "a token is no part of it");
@@ -360,7 +360,7 @@ fn a_key_that_fails_is_shown_with_its_error_and_its_next_try() {
     engine.fault(&json!({ "method": "POST", "path": "*/backend.json", "status": 400, "message": "no room" }));
     let mut host = site.start("run", &[]);
     let all = address(&mut host, 0);
-    for key in ["apps/api", "default/web", "kube-system/dns"] {
+    for key in ["default/api", "default/web", "kube-system/dns"] {
         host.wait_for_warning(&format!("{key}: "));
     }
     let now = status(&site, &["--output", "json"]).exits(1).json();

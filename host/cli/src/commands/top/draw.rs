@@ -155,15 +155,18 @@ fn keys(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
             Cell::new(printable(&key.key)),
             Cell::new(Span::styled(key.state.name().replace('-', " "), style(key.state))),
             Cell::new(since(key.since_ms, now_ms)),
-            Cell::new(next_try(key)),
+            Cell::new(
+                key.next_try_in_ms
+                    .map_or_else(|| "-".to_owned(), |ms| format!("in {}", passed(ms))),
+            ),
             Cell::new(what(key)),
         ])
     });
     let widths = [
-        Constraint::Max(28),
+        Constraint::Max(24),
         Constraint::Length(9),
-        Constraint::Length(10),
-        Constraint::Length(15),
+        Constraint::Length(9),
+        Constraint::Length(8),
         Constraint::Fill(1),
     ];
     let head = Row::new(["KEY", "STATE", "SINCE", "NEXT TRY", "WHAT"]);
