@@ -51,7 +51,11 @@ pub(crate) fn object(store: &mut Store, kind: &Kind, object: &mut Value, old: Op
 
 /// Checks a status that is about to be kept.
 pub(crate) fn status(kind: &Kind, object: &Value) -> Result<(), Failure> {
-    let wrong = if kind.plural == "services" { service::status_faults(object) } else { Vec::new() };
+    let wrong = if kind.plural == "services" {
+        service::status_faults(object)
+    } else {
+        Vec::new()
+    };
     refuse(kind, object, &wrong)
 }
 
@@ -79,14 +83,22 @@ pub(crate) fn new_event(kind: &Kind, event: &Value) -> Result<(), Failure> {
     let about = event["regarding"]["namespace"].as_str().unwrap_or("default");
     if event["metadata"]["namespace"] != about {
         let why = "does not match event.namespace";
-        wrong.push(Cause::invalid("regarding.namespace", &event["regarding"]["namespace"], why));
+        wrong.push(Cause::invalid(
+            "regarding.namespace",
+            &event["regarding"]["namespace"],
+            why,
+        ));
     }
     refuse(kind, event, &wrong)
 }
 
 fn refuse(kind: &Kind, object: &Value, wrong: &[Cause]) -> Result<(), Failure> {
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
-    if wrong.is_empty() { Ok(()) } else { Err(Failure::invalid(kind, name, wrong)) }
+    if wrong.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::invalid(kind, name, wrong))
+    }
 }
 
 fn set(object: &mut Value, name: &str, value: Value) {
@@ -143,7 +155,9 @@ fn name_fault(kind: &Kind, name: &str) -> Option<&'static str> {
     let edges = name.starts_with(lower) && name.ends_with(lower);
     match (kind.group, kind.plural) {
         // Names of roles are path segments.
-        (RBAC_GROUP, _) => (name.contains(['/', '%']) || name == "." || name == "..").then_some("may not contain '/' or '%'"),
+        (RBAC_GROUP, _) => {
+            (name.contains(['/', '%']) || name == "." || name == "..").then_some("may not contain '/' or '%'")
+        }
         ("", "services") => {
             let fits = edges && name.starts_with(|letter: char| letter.is_ascii_lowercase());
             let fits = fits && name.len() <= 63 && name.chars().all(|letter| lower(letter) || letter == '-');
@@ -200,7 +214,11 @@ fn endpoint_slice(slice: &mut Value, old: Option<&Value>) -> Vec<Cause> {
         _ => {}
     }
     if old.is_some_and(|old| old["addressType"] != slice["addressType"]) {
-        wrong.push(Cause::invalid("addressType", &slice["addressType"], "field is immutable"));
+        wrong.push(Cause::invalid(
+            "addressType",
+            &slice["addressType"],
+            "field is immutable",
+        ));
     }
     for (at, endpoint) in slice["endpoints"].as_array().into_iter().flatten().enumerate() {
         let field = format!("endpoints[{at}].addresses");
@@ -216,7 +234,11 @@ fn endpoint_slice(slice: &mut Value, old: Option<&Value>) -> Vec<Cause> {
                 _ => true,
             };
             if !fits {
-                wrong.push(Cause::invalid(format!("{field}[{nth}]"), address, "must be a valid IP address"));
+                wrong.push(Cause::invalid(
+                    format!("{field}[{nth}]"),
+                    address,
+                    "must be a valid IP address",
+                ));
             }
         }
     }
@@ -228,11 +250,19 @@ fn lease(spec: &Value) -> Vec<Cause> {
     let number = |name: &str| spec[name].as_i64();
     if number("leaseDurationSeconds").is_some_and(|seconds| seconds <= 0) {
         let value = &spec["leaseDurationSeconds"];
-        wrong.push(Cause::invalid("spec.leaseDurationSeconds", value, "must be greater than 0"));
+        wrong.push(Cause::invalid(
+            "spec.leaseDurationSeconds",
+            value,
+            "must be greater than 0",
+        ));
     }
     if number("leaseTransitions").is_some_and(|count| count < 0) {
         let value = &spec["leaseTransitions"];
-        wrong.push(Cause::invalid("spec.leaseTransitions", value, "must be greater than or equal to 0"));
+        wrong.push(Cause::invalid(
+            "spec.leaseTransitions",
+            value,
+            "must be greater than or equal to 0",
+        ));
     }
     wrong
 }

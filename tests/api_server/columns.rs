@@ -56,13 +56,21 @@ pub(crate) fn columns(kind: &Kind) -> &'static [Column] {
         ],
         "configmaps" => &[("Name", NEAR), ("Data", NEAR), ("Age", NEAR)],
         "secrets" => &[("Name", NEAR), ("Type", NEAR), ("Data", NEAR), ("Age", NEAR)],
-        "endpointslices" => {
-            &[("Name", NEAR), ("AddressType", NEAR), ("Ports", NEAR), ("Endpoints", NEAR), ("Age", NEAR)]
-        }
+        "endpointslices" => &[
+            ("Name", NEAR),
+            ("AddressType", NEAR),
+            ("Ports", NEAR),
+            ("Endpoints", NEAR),
+            ("Age", NEAR),
+        ],
         "leases" => &[("Name", NEAR), ("Holder", NEAR), ("Age", NEAR)],
-        "deployments" => {
-            &[("Name", NEAR), ("Ready", NEAR), ("Up-to-date", NEAR), ("Available", NEAR), ("Age", NEAR)]
-        }
+        "deployments" => &[
+            ("Name", NEAR),
+            ("Ready", NEAR),
+            ("Up-to-date", NEAR),
+            ("Available", NEAR),
+            ("Age", NEAR),
+        ],
         "poddisruptionbudgets" => &[
             ("Name", NEAR),
             ("Min Available", NEAR),
@@ -104,7 +112,11 @@ pub(crate) fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
         ],
         "pods" => {
             let (ready, all, restarts) = containers(object);
-            let phase = if meta["deletionTimestamp"].is_null() { status["phase"].clone() } else { json!("Terminating") };
+            let phase = if meta["deletionTimestamp"].is_null() {
+                status["phase"].clone()
+            } else {
+                json!("Terminating")
+            };
             let text = |value: &Value| json!(or_none(value.as_str().unwrap_or_default()));
             vec![
                 name(),
@@ -140,14 +152,28 @@ pub(crate) fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
         "configmaps" => vec![name(), size("data"), born()],
         "secrets" => vec![name(), object["type"].clone(), size("data"), born()],
         "endpointslices" => {
-            vec![name(), object["addressType"].clone(), json!(slice_ports(object)), json!(slice_addresses(object)), born()]
+            vec![
+                name(),
+                object["addressType"].clone(),
+                json!(slice_ports(object)),
+                json!(slice_addresses(object)),
+                born(),
+            ]
         }
-        "leases" => vec![name(), json!(spec["holderIdentity"].as_str().unwrap_or_default()), born()],
+        "leases" => vec![
+            name(),
+            json!(spec["holderIdentity"].as_str().unwrap_or_default()),
+            born(),
+        ],
         "deployments" => {
             let number = |field: &str| status[field].as_u64().unwrap_or(0);
             vec![
                 name(),
-                json!(format!("{}/{}", number("readyReplicas"), spec["replicas"].as_u64().unwrap_or(1))),
+                json!(format!(
+                    "{}/{}",
+                    number("readyReplicas"),
+                    spec["replicas"].as_u64().unwrap_or(1)
+                )),
                 json!(number("updatedReplicas")),
                 json!(number("availableReplicas")),
                 born(),
@@ -160,7 +186,13 @@ pub(crate) fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Vec<Value> {
                 number => json!(number.to_string()),
             };
             let allowed = status["disruptionsAllowed"].as_u64().unwrap_or(0);
-            vec![name(), either(&spec["minAvailable"]), either(&spec["maxUnavailable"]), json!(allowed), born()]
+            vec![
+                name(),
+                either(&spec["minAvailable"]),
+                either(&spec["maxUnavailable"]),
+                json!(allowed),
+                born(),
+            ]
         }
         "rolebindings" | "clusterrolebindings" => {
             let role = &object["roleRef"];
@@ -177,7 +209,12 @@ fn or_none(text: &str) -> &str {
 }
 
 fn first_text(values: &[&Value]) -> String {
-    values.iter().filter_map(|value| value.as_str()).find(|text| !text.is_empty()).unwrap_or_default().to_owned()
+    values
+        .iter()
+        .filter_map(|value| value.as_str())
+        .find(|text| !text.is_empty())
+        .unwrap_or_default()
+        .to_owned()
 }
 
 fn items(value: &Value) -> &[Value] {
@@ -186,7 +223,12 @@ fn items(value: &Value) -> &[Value] {
 
 fn pairs(map: &Value) -> String {
     let pair = |(name, value): (&String, &Value)| format!("{name}={}", value.as_str().unwrap_or_default());
-    map.as_object().into_iter().flatten().map(pair).collect::<Vec<_>>().join(",")
+    map.as_object()
+        .into_iter()
+        .flatten()
+        .map(pair)
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 fn external_ip(service: &Value) -> String {
@@ -195,10 +237,18 @@ fn external_ip(service: &Value) -> String {
         return spec["externalName"].as_str().unwrap_or_default().to_owned();
     }
     let ingress = items(&service["status"]["loadBalancer"]["ingress"]);
-    let mut addresses: Vec<String> =
-        ingress.iter().map(|one| first_text(&[&one["ip"], &one["hostname"]])).filter(|text| !text.is_empty()).collect();
+    let mut addresses: Vec<String> = ingress
+        .iter()
+        .map(|one| first_text(&[&one["ip"], &one["hostname"]]))
+        .filter(|text| !text.is_empty())
+        .collect();
     let balanced = spec["type"] == "LoadBalancer";
-    addresses.extend(items(&spec["externalIPs"]).iter().filter_map(Value::as_str).map(str::to_owned));
+    addresses.extend(
+        items(&spec["externalIPs"])
+            .iter()
+            .filter_map(Value::as_str)
+            .map(str::to_owned),
+    );
     match (addresses.is_empty(), balanced) {
         (true, true) => "<pending>".to_owned(),
         (true, false) => "<none>".to_owned(),
@@ -218,40 +268,64 @@ fn ports_of_service(spec: &Value) -> String {
 }
 
 fn node_status(node: &Value) -> String {
-    let ready = items(&node["status"]["conditions"]).iter().find(|condition| condition["type"] == "Ready");
+    let ready = items(&node["status"]["conditions"])
+        .iter()
+        .find(|condition| condition["type"] == "Ready");
     let said = match ready.map(|condition| condition["status"] == "True") {
         Some(true) => "Ready",
         Some(false) => "NotReady",
         None => "Unknown",
     };
-    let closed = if node["spec"]["unschedulable"] == true { ",SchedulingDisabled" } else { "" };
+    let closed = if node["spec"]["unschedulable"] == true {
+        ",SchedulingDisabled"
+    } else {
+        ""
+    };
     format!("{said}{closed}")
 }
 
 fn roles(meta: &Value) -> String {
     let labels = meta["labels"].as_object().into_iter().flatten();
-    labels.filter_map(|(name, _)| name.strip_prefix("node-role.kubernetes.io/")).collect::<Vec<_>>().join(",")
+    labels
+        .filter_map(|(name, _)| name.strip_prefix("node-role.kubernetes.io/"))
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 fn address(status: &Value, kind: &str) -> String {
-    let found = items(&status["addresses"]).iter().find(|address| address["type"] == kind);
-    found.and_then(|address| address["address"].as_str()).unwrap_or_default().to_owned()
+    let found = items(&status["addresses"])
+        .iter()
+        .find(|address| address["type"] == kind);
+    found
+        .and_then(|address| address["address"].as_str())
+        .unwrap_or_default()
+        .to_owned()
 }
 
 fn containers(pod: &Value) -> (usize, usize, u64) {
     let statuses = items(&pod["status"]["containerStatuses"]);
     let ready = statuses.iter().filter(|status| status["ready"] == true).count();
-    let restarts = statuses.iter().filter_map(|status| status["restartCount"].as_u64()).sum();
+    let restarts = statuses
+        .iter()
+        .filter_map(|status| status["restartCount"].as_u64())
+        .sum();
     (ready, items(&pod["spec"]["containers"]).len(), restarts)
 }
 
 fn last_seen(event: &Value) -> (Value, u64) {
     let series = &event["series"];
     if !series.is_null() {
-        return (series["lastObservedTime"].clone(), series["count"].as_u64().unwrap_or(1));
+        return (
+            series["lastObservedTime"].clone(),
+            series["count"].as_u64().unwrap_or(1),
+        );
     }
     let times = [&event["lastTimestamp"], &event["firstTimestamp"], &event["eventTime"]];
-    let last = times.into_iter().find(|time| !time.is_null()).cloned().unwrap_or_default();
+    let last = times
+        .into_iter()
+        .find(|time| !time.is_null())
+        .cloned()
+        .unwrap_or_default();
     (last, event["count"].as_u64().unwrap_or(1).max(1))
 }
 
@@ -260,20 +334,29 @@ const SHOWN_MAX: usize = 3;
 
 fn some_of(all: &[String], none: &str) -> String {
     match all.len().checked_sub(SHOWN_MAX).filter(|more| *more > 0) {
-        Some(more) => format!("{} + {more} more...", all.iter().take(SHOWN_MAX).cloned().collect::<Vec<_>>().join(",")),
+        Some(more) => format!(
+            "{} + {more} more...",
+            all.iter().take(SHOWN_MAX).cloned().collect::<Vec<_>>().join(",")
+        ),
         None if all.is_empty() => none.to_owned(),
         None => all.join(","),
     }
 }
 
 fn slice_ports(slice: &Value) -> String {
-    let number = |port: &Value| port["port"].as_u64().map_or_else(|| "*".to_owned(), |number| number.to_string());
+    let number = |port: &Value| {
+        port["port"]
+            .as_u64()
+            .map_or_else(|| "*".to_owned(), |number| number.to_string())
+    };
     let all: Vec<String> = items(&slice["ports"]).iter().map(number).collect();
     some_of(&all, "<unset>")
 }
 
 fn slice_addresses(slice: &Value) -> String {
-    let addresses = items(&slice["endpoints"]).iter().flat_map(|endpoint| items(&endpoint["addresses"]));
+    let addresses = items(&slice["endpoints"])
+        .iter()
+        .flat_map(|endpoint| items(&endpoint["addresses"]));
     let all: Vec<String> = addresses.filter_map(Value::as_str).map(str::to_owned).collect();
     some_of(&all, "<unset>")
 }

@@ -43,7 +43,10 @@ pub(crate) struct Asked {
 impl Asked {
     /// A parameter; empty if it is not there.
     pub(crate) fn parameter(&self, name: &str) -> &str {
-        self.query.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
+        self.query
+            .iter()
+            .find(|(known, _)| known == name)
+            .map_or("", |(_, value)| value)
     }
 
     /// Whether the request is one with this verb for this resource.
@@ -164,7 +167,10 @@ pub(crate) struct Controls {
 
 impl fmt::Debug for Controls {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.debug_struct("Controls").field("rules", &self.rules.len()).field("log", &self.log.len()).finish_non_exhaustive()
+        to.debug_struct("Controls")
+            .field("rules", &self.rules.len())
+            .field("log", &self.log.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -198,7 +204,10 @@ impl Controls {
 
     /// What shall go wrong with a request: the first fault that is made for it.
     pub(crate) fn fault_for(&mut self, asked: &Asked) -> Option<Fault> {
-        let rule = self.rules.iter_mut().find(|rule| rule.left != Some(0) && (rule.when)(asked))?;
+        let rule = self
+            .rules
+            .iter_mut()
+            .find(|rule| rule.left != Some(0) && (rule.when)(asked))?;
         rule.left = rule.left.map(|left| left - 1);
         Some(rule.fault.clone())
     }
@@ -211,8 +220,14 @@ impl Controls {
 
     /// Whose a token is. Where tokens are not checked, an unknown one is its own user's name. `None` is to be refused.
     pub(crate) fn user_of(&self, token: Option<&str>) -> Option<String> {
-        let Some(token) = token else { return Some("system:anonymous".to_owned()) };
-        let known = self.users.iter().find(|(known, _)| known == token).map(|(_, user)| user.clone());
+        let Some(token) = token else {
+            return Some("system:anonymous".to_owned());
+        };
+        let known = self
+            .users
+            .iter()
+            .find(|(known, _)| known == token)
+            .map(|(_, user)| user.clone());
         known.or_else(|| (!self.strict).then(|| token.to_owned()))
     }
 
@@ -252,5 +267,8 @@ fn push<T>(queue: &mut VecDeque<T>, item: T, bound: usize) {
 
 /// The resourceVersion of an object, for the log.
 pub(crate) fn version_of(object: &Value) -> String {
-    object["metadata"]["resourceVersion"].as_str().unwrap_or_default().to_owned()
+    object["metadata"]["resourceVersion"]
+        .as_str()
+        .unwrap_or_default()
+        .to_owned()
 }

@@ -22,22 +22,32 @@ pub(crate) fn at(path: &[&str]) -> Option<Value> {
         ["api"] => Some(json!({ "kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [] })),
         ["api", "v1"] => Some(resources("", "v1")),
         ["apis"] => {
-            let groups: Vec<Value> = groups().into_iter().map(|(group, version)| told(group, version)).collect();
+            let groups: Vec<Value> = groups()
+                .into_iter()
+                .map(|(group, version)| told(group, version))
+                .collect();
             Some(json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups }))
         }
-        ["apis", group] => groups().into_iter().find(|known| known.0 == *group).map(|(group, version)| {
-            let mut told = told(group, version);
-            told["kind"] = json!("APIGroup");
-            told["apiVersion"] = json!("v1");
-            told
-        }),
+        ["apis", group] => groups()
+            .into_iter()
+            .find(|known| known.0 == *group)
+            .map(|(group, version)| {
+                let mut told = told(group, version);
+                told["kind"] = json!("APIGroup");
+                told["apiVersion"] = json!("v1");
+                told
+            }),
         ["apis", group, version] => groups().contains(&(group, version)).then(|| resources(group, version)),
         _ => None,
     }
 }
 
 fn groups() -> Vec<(&'static str, &'static str)> {
-    let mut groups: Vec<_> = KINDS.iter().map(|kind| (kind.group, kind.version)).filter(|known| !known.0.is_empty()).collect();
+    let mut groups: Vec<_> = KINDS
+        .iter()
+        .map(|kind| (kind.group, kind.version))
+        .filter(|known| !known.0.is_empty())
+        .collect();
     groups.dedup();
     groups
 }
@@ -48,8 +58,14 @@ fn told(group: &str, version: &str) -> Value {
 }
 
 fn resources(group: &str, version: &str) -> Value {
-    let of_group = KINDS.iter().filter(|kind| kind.group == group && kind.version == version);
-    let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+    let of_group = KINDS
+        .iter()
+        .filter(|kind| kind.group == group && kind.version == version);
+    let group_version = if group.is_empty() {
+        version.to_owned()
+    } else {
+        format!("{group}/{version}")
+    };
     json!({
         "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version,
         "resources": of_group.flat_map(resource).collect::<Vec<_>>(),
@@ -57,7 +73,16 @@ fn resources(group: &str, version: &str) -> Value {
 }
 
 fn resource(kind: &Kind) -> Vec<Value> {
-    let verbs = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+    let verbs = [
+        "create",
+        "delete",
+        "deletecollection",
+        "get",
+        "list",
+        "patch",
+        "update",
+        "watch",
+    ];
     let mut whole = json!({
         "name": kind.plural, "singularName": kind.kind.to_lowercase(), "namespaced": kind.namespaced, "kind": kind.kind,
         "verbs": verbs, "shortNames": kind.short,
@@ -69,7 +94,11 @@ fn resource(kind: &Kind) -> Vec<Value> {
         "name": format!("{}/status", kind.plural), "singularName": "", "namespaced": kind.namespaced, "kind": kind.kind,
         "verbs": ["get", "patch", "update"],
     });
-    if kind.has(Trait::Status) { vec![whole, status] } else { vec![whole] }
+    if kind.has(Trait::Status) {
+        vec![whole, status]
+    } else {
+        vec![whole]
+    }
 }
 
 /// `GET /openapi/v2` in protobuf, `openapi.v2.Document`: `swagger: "2.0", info: {title: "trueup tests", version: "v1"}` and
@@ -80,8 +109,9 @@ fn resource(kind: &Kind) -> Vec<Value> {
 /// ```
 pub(crate) const OPENAPI_V2: &[u8] = b"\x0a\x032.0\x12\x12\x0a\x0ctrueup tests\x12\x02v1";
 
-/// The media type that goes with it.
-pub(crate) const OPENAPI_V2_MEDIA: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+/// The media type that goes with it. It is asked for with `@` before the version, which Go's parser of media types does not
+/// read, and therefore answered with a dot.
+pub(crate) const OPENAPI_V2_MEDIA: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
 /// The same document in JSON.
 pub(crate) fn openapi_v2() -> Value {

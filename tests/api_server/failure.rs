@@ -41,7 +41,11 @@ impl Cause {
 
     /// A value that is missing.
     pub(crate) fn required(field: impl Into<String>, why: &str) -> Self {
-        let message = if why.is_empty() { "Required value".to_owned() } else { format!("Required value: {why}") };
+        let message = if why.is_empty() {
+            "Required value".to_owned()
+        } else {
+            format!("Required value: {why}")
+        };
         Self {
             reason: "FieldValueRequired",
             field: field.into(),
@@ -102,7 +106,13 @@ impl Failure {
 
     /// There is no such object.
     pub(crate) fn not_found(kind: &Kind, name: &str) -> Self {
-        Self::about(404, "NotFound", kind, name, format!("{} \"{name}\" not found", kind.qualified()))
+        Self::about(
+            404,
+            "NotFound",
+            kind,
+            name,
+            format!("{} \"{name}\" not found", kind.qualified()),
+        )
     }
 
     /// There is such an object already.
@@ -119,13 +129,19 @@ impl Failure {
 
     /// What the caller expects of the object is not so.
     pub(crate) fn conflict_because(kind: &Kind, name: &str, why: &str) -> Self {
-        let message = format!("Operation cannot be fulfilled on {} \"{name}\": {why}", kind.qualified());
+        let message = format!(
+            "Operation cannot be fulfilled on {} \"{name}\": {why}",
+            kind.qualified()
+        );
         Self::about(409, "Conflict", kind, name, message)
     }
 
     /// The object is not one that can be kept.
     pub(crate) fn invalid(kind: &Kind, name: &str, causes: &[Cause]) -> Self {
-        let said: Vec<String> = causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
+        let said: Vec<String> = causes
+            .iter()
+            .map(|cause| format!("{}: {}", cause.field, cause.message))
+            .collect();
         let said = match said.as_slice() {
             [one] => one.clone(),
             several => format!("[{}]", several.join(", ")),
@@ -158,7 +174,11 @@ impl Failure {
 
     /// The caller must not do that to this object.
     pub(crate) fn forbidden(kind: &Kind, name: &str, why: &str) -> Self {
-        let subject = if name.is_empty() { String::new() } else { format!(" \"{name}\"") };
+        let subject = if name.is_empty() {
+            String::new()
+        } else {
+            format!(" \"{name}\"")
+        };
         let message = format!("{}{subject} is forbidden: {why}", kind.qualified());
         Self::about(403, "Forbidden", kind, name, message)
     }
@@ -188,13 +208,18 @@ impl Failure {
 
     /// The caller sent a form that is not spoken here.
     pub(crate) fn unsupported_media(offered: &str) -> Self {
-        let message = format!("the body of the request was in an unknown format - accepted media types include: {offered}");
+        let message =
+            format!("the body of the request was in an unknown format - accepted media types include: {offered}");
         Self::new(415, "UnsupportedMediaType", message)
     }
 
     /// The body is longer than the server reads.
     pub(crate) fn too_large(limit: usize) -> Self {
-        Self::new(413, "RequestEntityTooLarge", format!("Request entity too large: limit is {limit}"))
+        Self::new(
+            413,
+            "RequestEntityTooLarge",
+            format!("Request entity too large: limit is {limit}"),
+        )
     }
 
     /// History before this is gone.
@@ -209,7 +234,11 @@ impl Failure {
 
     /// The caller has seen a future that this server has not.
     pub(crate) fn too_new(asked: u64, newest: u64) -> Self {
-        let mut failure = Self::new(504, "Timeout", format!("Timeout: Too large resource version: {asked}, current: {newest}"));
+        let mut failure = Self::new(
+            504,
+            "Timeout",
+            format!("Timeout: Too large resource version: {asked}, current: {newest}"),
+        );
         failure.details = json!({
             "causes": [{ "reason": "ResourceVersionTooLarge", "message": "Too large resource version" }],
             "retryAfterSeconds": 1,
@@ -222,12 +251,21 @@ impl Failure {
         let (reason, message) = match code {
             401 => return Self::unauthorized(),
             403 => ("Forbidden", "forbidden: the test wants it so"),
-            409 => ("Conflict", "the object has been modified; please apply your changes to the latest version and try again"),
+            409 => (
+                "Conflict",
+                "the object has been modified; please apply your changes to the latest version and try again",
+            ),
             410 => ("Expired", "The resourceVersion for the provided list is too old."),
             429 => ("TooManyRequests", "Too many requests, please try again later."),
             500 => ("InternalError", "Internal error occurred: the test wants it so"),
-            503 => ("ServiceUnavailable", "the server is currently unable to handle the request"),
-            504 => ("Timeout", "Timeout: request did not complete within the allotted timeout"),
+            503 => (
+                "ServiceUnavailable",
+                "the server is currently unable to handle the request",
+            ),
+            504 => (
+                "Timeout",
+                "Timeout: request did not complete within the allotted timeout",
+            ),
             _ => ("", "an error on the server has prevented the request from succeeding"),
         };
         let mut failure = Self::new(code, reason, message);

@@ -22,7 +22,7 @@ use super::view::{self, OFFERED, View};
 use super::watch::{self, Watched};
 use super::wire::Connection;
 use super::write::{self, Deletion, Patch, Place, Terms};
-use super::{Shared, access, discovery};
+use super::{Shared, access, discovery, protobuf};
 
 /// A body may be so long, as at a real server.
 const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
@@ -49,7 +49,9 @@ pub(crate) async fn handle(
     let at = Instant::now();
     let (parts, body) = request.into_parts();
     let (mut asked, kind) = read_path(&parts.method, parts.uri.path());
-    asked.query = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri).map(|query| query.0).unwrap_or_default();
+    asked.query = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri)
+        .map(|query| query.0)
+        .unwrap_or_default();
     if asked.verb == "get" && kind.is_some() || asked.verb == "list" {
         let watched = matches!(asked.parameter("watch"), "true" | "1");
         asked.verb = if watched { "watch".to_owned() } else { asked.verb };
@@ -203,12 +205,18 @@ fn answer(shared: &Arc<Shared>, call: &Call) -> Answer {
             let found = store.get(&Key::new(kind, &asked.namespace, &asked.name));
             let object = Arc::clone(found.ok_or_else(|| Failure::not_found(kind, &asked.name))?);
             drop(store);
-            Ok((json_response(200, &view.one(kind, &object, Timestamp::now(), true)), version_of(&object)))
+            Ok((
+                json_response(200, &view.one(kind, &object, Timestamp::now(), true)),
+                version_of(&object),
+            ))
         }
         ("list", _) => {
             let wanted = read_wanted(asked, kind)?;
             let listed = read::list(&shared.store(), kind, &wanted)?;
-            Ok((json_response(200, &view.many(kind, &listed, Timestamp::now())), wanted.version))
+            Ok((
+                json_response(200, &view.many(kind, &listed, Timestamp::now())),
+                wanted.version,
+            ))
         }
         ("watch", _) => {
             let wanted = read_wanted(asked, kind)?;
@@ -220,16 +228,28 @@ fn answer(shared: &Arc<Shared>, call: &Call) -> Answer {
                 view,
                 bookmarks: is("allowWatchBookmarks"),
                 initial: (!asked.parameter("sendInitialEvents").is_empty()).then(|| is("sendInitialEvents")),
-                timeout_s: asked.parameter("timeoutSeconds").parse().ok().filter(|seconds| *seconds > 0),
+                timeout_s: asked
+                    .parameter("timeoutSeconds")
+                    .parse()
+                    .ok()
+                    .filter(|seconds| *seconds > 0),
             };
             let body = watch::begin(shared, watched)?;
-            let response = Response::builder().header(header::CONTENT_TYPE, "application/json").body(body);
+            let response = Response::builder()
+                .header(header::CONTENT_TYPE, "application/json")
+                .body(body);
             Ok((response.unwrap_or_default(), version))
         }
         ("create", "") if asked.name.is_empty() => {
             let body = read_body(call)?;
-            let namespace = if kind.namespaced { namespace_of(asked, &body) } else { String::new() };
-            let created = shared.write(&asked.user, |store| write::create(store, kind, &namespace, body, terms(asked)))?;
+            let namespace = if kind.namespaced {
+                namespace_of(asked, &body)
+            } else {
+                String::new()
+            };
+            let created = shared.write(&asked.user, |store| {
+                write::create(store, kind, &namespace, body, terms(asked))
+            })?;
             written(kind, view, &created)
         }
         ("update" | "patch", _) if !asked.name.is_empty() => {
@@ -243,18 +263,22 @@ fn answer(shared: &Arc<Shared>, call: &Call) -> Answer {
         }
         ("delete", "") => {
             let deletion = read_deletion(call)?;
-            let deleted =
-                shared.write(&asked.user, |store| write::delete(store, place(asked, kind), &deletion, terms(asked)))?;
+            let deleted = shared.write(&asked.user, |store| {
+                write::delete(store, place(asked, kind), &deletion, terms(asked))
+            })?;
             let version = version_of(&deleted.object);
             if !deleted.gone || kind.has(Trait::DeletedIsReturned) {
-                return Ok((json_response(200, &view.one(kind, &deleted.object, Timestamp::now(), true)), version));
+                return Ok((
+                    json_response(200, &view.one(kind, &deleted.object, Timestamp::now(), true)),
+                    version,
+                ));
             }
-            let mut details = json!({ "name": asked.name, "kind": kind.plural, "uid": deleted.object["metadata"]["uid"] });
+            let mut details =
+                json!({ "name": asked.name, "kind": kind.plural, "uid": deleted.object["metadata"]["uid"] });
             if !kind.group.is_empty() {
                 details["group"] = json!(kind.group);
             }
-            let status =
-                json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details });
+            let status = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details });
             Ok((json_response(200, &status), version))
         }
         ("deletecollection", "") => delete_all(shared, call, kind, view),
@@ -283,12 +307,18 @@ fn delete_all(shared: &Arc<Shared>, call: &Call, kind: &'static Kind, view: View
         }
         Ok(listed)
     })?;
-    Ok((json_response(200, &view.many(kind, &listed, Timestamp::now())), String::new()))
+    Ok((
+        json_response(200, &view.many(kind, &listed, Timestamp::now())),
+        String::new(),
+    ))
 }
 
 fn written(kind: &Kind, view: View, done: &write::Written) -> Answer {
     let code = if done.created { 201 } else { 200 };
-    Ok((json_response(code, &view.one(kind, &done.object, Timestamp::now(), true)), version_of(&done.object)))
+    Ok((
+        json_response(code, &view.one(kind, &done.object, Timestamp::now(), true)),
+        version_of(&done.object),
+    ))
 }
 
 fn terms(asked: &Asked) -> Terms<'_> {
@@ -310,7 +340,11 @@ fn place<'a>(asked: &'a Asked, kind: &'static Kind) -> Place<'a> {
 
 fn namespace_of(asked: &Asked, body: &Value) -> String {
     let given = body["metadata"]["namespace"].as_str().filter(|given| !given.is_empty());
-    if asked.namespace.is_empty() { given.unwrap_or("default").to_owned() } else { asked.namespace.clone() }
+    if asked.namespace.is_empty() {
+        given.unwrap_or("default").to_owned()
+    } else {
+        asked.namespace.clone()
+    }
 }
 
 fn read_wanted(asked: &Asked, kind: &Kind) -> Result<Wanted, Failure> {
@@ -338,22 +372,31 @@ enum Change {
 }
 
 fn media(headers: &HeaderMap) -> &str {
-    text(headers, header::CONTENT_TYPE).split(';').next().unwrap_or_default().trim()
+    text(headers, header::CONTENT_TYPE)
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
 }
 
 fn text(headers: &HeaderMap, name: header::HeaderName) -> &str {
-    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+    headers
+        .get(name)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default()
 }
 
 fn read_body(call: &Call) -> Result<Value, Failure> {
     match media(&call.headers) {
         "" | "application/json" => parsed(&call.body),
+        protobuf::MEDIA => protobuf::object(&call.body).ok_or_else(|| Failure::unsupported_media(OFFERED)),
         _ => Err(Failure::unsupported_media(OFFERED)),
     }
 }
 
 fn parsed(body: &[u8]) -> Result<Value, Failure> {
-    serde_json::from_slice(body).map_err(|error| Failure::bad_request(format!("the body of the request is no JSON: {error}")))
+    serde_json::from_slice(body)
+        .map_err(|error| Failure::bad_request(format!("the body of the request is no JSON: {error}")))
 }
 
 fn read_change(call: &Call) -> Result<Change, Failure> {
@@ -376,10 +419,15 @@ fn read_change(call: &Call) -> Result<Change, Failure> {
 }
 
 fn read_deletion(call: &Call) -> Result<Deletion, Failure> {
-    let body = if call.body.is_empty() { json!({}) } else { read_body(call)? };
+    let body = if call.body.is_empty() {
+        json!({})
+    } else {
+        read_body(call)?
+    };
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let conditions = &body["preconditions"];
-    let policy = text(&body["propagationPolicy"]).unwrap_or_else(|| call.asked.parameter("propagationPolicy").to_owned());
+    let policy =
+        text(&body["propagationPolicy"]).unwrap_or_else(|| call.asked.parameter("propagationPolicy").to_owned());
     let grace_s = body["gracePeriodSeconds"].as_u64();
     Ok(Deletion {
         uid: text(&conditions["uid"]),
@@ -392,11 +440,15 @@ fn read_deletion(call: &Call) -> Result<Deletion, Failure> {
 fn no_resource(shared: &Arc<Shared>, call: &Call) -> Answer {
     let parts: Vec<&str> = call.asked.path.split('/').filter(|part| !part.is_empty()).collect();
     if call.method == Method::POST && parts.first() == Some(&"apis") {
-        let review = access::review(shared, &call.asked, &parts, &parsed(&call.body)?)?;
+        let review = access::review(shared, &call.asked, &parts, &read_body(call)?)?;
         return Ok((json_response(201, &review), String::new()));
     }
     if call.method != Method::GET {
-        return Err(if parts.is_empty() { Failure::method_not_allowed() } else { Failure::no_such_path() });
+        return Err(if parts.is_empty() {
+            Failure::method_not_allowed()
+        } else {
+            Failure::no_such_path()
+        });
     }
     let accept = text(&call.headers, header::ACCEPT);
     let response = match parts.as_slice() {
@@ -413,7 +465,10 @@ fn no_resource(shared: &Arc<Shared>, call: &Call) -> Answer {
 
 fn refused(failure: &Failure) -> Response {
     let mut response = json_response(failure.code, &failure.status());
-    if let Some(value) = failure.retry_after_s().and_then(|seconds| seconds.to_string().parse().ok()) {
+    if let Some(value) = failure
+        .retry_after_s()
+        .and_then(|seconds| seconds.to_string().parse().ok())
+    {
         response.headers_mut().insert(header::RETRY_AFTER, value);
     }
     response

@@ -56,12 +56,20 @@ impl Kind {
 
     /// `group/version`, or just the version of the core group.
     pub(crate) fn api_version(&self) -> String {
-        if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
+        if self.group.is_empty() {
+            self.version.to_owned()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
     }
 
     /// `leases.coordination.k8s.io`, or just `services`.
     pub(crate) fn qualified(&self) -> String {
-        if self.group.is_empty() { self.plural.to_owned() } else { format!("{}.{}", self.plural, self.group) }
+        if self.group.is_empty() {
+            self.plural.to_owned()
+        } else {
+            format!("{}.{}", self.plural, self.group)
+        }
     }
 
     /// The kind whose form the objects are kept in: Events are the same ones in both of their groups.
@@ -83,7 +91,9 @@ pub(crate) fn by_resource(group: &str, plural: &str) -> Option<&'static Kind> {
 pub(crate) fn of_object(object: &Value) -> Option<&'static Kind> {
     let api_version = object.get("apiVersion")?.as_str()?;
     let name = object.get("kind")?.as_str()?;
-    KINDS.iter().find(|kind| kind.kind == name && kind.api_version() == api_version)
+    KINDS
+        .iter()
+        .find(|kind| kind.kind == name && kind.api_version() == api_version)
 }
 
 /// A resource by the name that a test calls it: `services`, `endpointslices`; the first group that has it.
@@ -92,7 +102,10 @@ pub(crate) fn of_object(object: &Value) -> Option<&'static Kind> {
 ///
 /// If there is no such resource.
 pub(crate) fn named(plural: &str) -> &'static Kind {
-    KINDS.iter().find(|kind| kind.plural == plural).unwrap_or_else(|| panic!("no resource is called `{plural}`"))
+    KINDS
+        .iter()
+        .find(|kind| kind.plural == plural)
+        .unwrap_or_else(|| panic!("no resource is called `{plural}`"))
 }
 
 fn typed<T: DeserializeOwned + Serialize>(object: Value) -> Result<Value, String> {

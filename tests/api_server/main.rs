@@ -30,15 +30,21 @@ struct Args {
     /// Write a kubeconfig file for it here.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
+    /// Speak TLS, with a certificate by an authority that the kubeconfig file names (made by `openssl`).
+    #[arg(long)]
+    tls: bool,
 }
 
 fn main() -> std::io::Result<()> {
     let args = Args::parse();
-    let server = api_server::ApiServer::start_on(args.listen)?;
+    let server = api_server::ApiServer::start_on(args.listen, args.tls)?;
     println!("listening on {}", server.url());
     if let Some(file) = args.kubeconfig {
         std::fs::write(&file, server.kubeconfig(api_server::ADMIN, "a-token-for-tests"))?;
         println!("kubectl --kubeconfig {} get services --all-namespaces", file.display());
     }
-    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(tokio::signal::ctrl_c())
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?
+        .block_on(tokio::signal::ctrl_c())
 }

@@ -28,10 +28,12 @@ mod failure;
 mod http;
 mod kinds;
 mod patch;
+mod protobuf;
 mod read;
 mod select;
 mod service;
 mod store;
+mod tls;
 mod view;
 mod watch;
 mod wire;
@@ -43,6 +45,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use axum::Router;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -101,8 +105,12 @@ impl Shared {
         if store.version() == before {
             return done;
         }
-        let leases: Vec<LeaseChange> =
-            store.changes_after(before).into_iter().flatten().filter_map(|change| LeaseChange::of(change, user)).collect();
+        let leases: Vec<LeaseChange> = store
+            .changes_after(before)
+            .into_iter()
+            .flatten()
+            .filter_map(|change| LeaseChange::of(change, user))
+            .collect();
         let mut controls = self.controls();
         leases.into_iter().for_each(|change| controls.lease(change));
         drop(controls);
@@ -118,68 +126,101 @@ pub(crate) struct ApiServer {
     shared: Arc<Shared>,
     gate: Arc<Gate>,
     address: SocketAddr,
+    /// The certificate of the authority that clients must know, PEM; `None` for plain HTTP.
+    authority: Option<String>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl ApiServer {
-    /// Starts a server on a free port of the loopback.
+    /// Starts a server on a free port of the loopback, with plain HTTP.
     pub(crate) fn start() -> Self {
-        Self::start_on("127.0.0.1:0".parse().unwrap()).unwrap()
+        Self::start_on("127.0.0.1:0".parse().unwrap(), false).unwrap()
     }
 
-    /// Starts a server on an address.
+    /// Starts a server on a free port of the loopback, with TLS and an authority of its own.
+    ///
+    /// # Panics
+    ///
+    /// Without the tool `openssl`.
+    pub(crate) fn start_with_tls() -> Self {
+        Self::start_on("127.0.0.1:0".parse().unwrap(), true).unwrap()
+    }
+
+    /// Starts a server on an address, with TLS or without.
     ///
     /// # Errors
     ///
     /// If there can be no port.
-    pub(crate) fn start_on(address: SocketAddr) -> std::io::Result<Self> {
+    pub(crate) fn start_on(address: SocketAddr, with_tls: bool) -> std::io::Result<Self> {
         let (shared, gate) = (Arc::new(Shared::new()), Arc::new(Gate::new()));
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let certificates = with_tls.then(tls::certificates);
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()?;
         let listener = runtime.block_on(TcpListener::bind(address))?;
         let address = listener.local_addr()?;
         let door = {
             let _inside = runtime.enter();
-            Door::new(listener, Arc::clone(&gate))?
+            let tls = certificates
+                .as_ref()
+                .map(|certificates| Arc::clone(&certificates.server));
+            Door::new(listener, Arc::clone(&gate), tls)?
         };
         let service = Router::new().fallback(http::handle).with_state(Arc::clone(&shared));
         let service = service.into_make_service_with_connect_info::<Connection>();
         let (stop, stopped) = oneshot::channel();
-        let thread = std::thread::Builder::new().name("api-server".to_owned()).spawn(move || {
-            runtime.block_on(async {
-                tokio::select! {
-                    served = async { axum::serve(door, service).await } => served.unwrap_or_default(),
-                    _ = stopped => {}
-                }
-            });
-            runtime.shutdown_timeout(Duration::from_secs(1));
-        })?;
+        let thread = std::thread::Builder::new()
+            .name("api-server".to_owned())
+            .spawn(move || {
+                runtime.block_on(async {
+                    tokio::select! {
+                        served = async { axum::serve(door, service).await } => served.unwrap_or_default(),
+                        _ = stopped => {}
+                    }
+                });
+                runtime.shutdown_timeout(Duration::from_secs(1));
+            })?;
         let server = Self {
             shared,
             gate,
             address,
+            authority: certificates.map(|certificates| certificates.authority),
             stop: Some(stop),
             thread: Some(thread),
         };
         for name in NAMESPACES {
-            server.create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } })).unwrap();
+            server
+                .create(json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }))
+                .unwrap();
         }
         Ok(server)
     }
 
     /// Such as `http://127.0.0.1:40123`.
     pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.address)
+        let scheme = if self.authority.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.address)
+    }
+
+    /// The certificate of the authority that clients must know, PEM; `None` for plain HTTP.
+    pub(crate) fn authority(&self) -> Option<&str> {
+        self.authority.as_deref()
     }
 
     /// The text of a kubeconfig file for a user, whose token is known to the server from now on.
     ///
-    /// kubectl sends no token over plain HTTP; it is `system:anonymous` here. kube does.
+    /// kubectl sends no token over plain HTTP, and is `system:anonymous` there; kube does.
     pub(crate) fn kubeconfig(&self, user: &str, token: &str) -> String {
         self.shared.controls().know(user, token);
+        let mut cluster = json!({ "server": self.url() });
+        if let Some(authority) = &self.authority {
+            cluster["certificate-authority-data"] = json!(BASE64_STANDARD.encode(authority));
+        }
         let config = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "tests",
-            "clusters": [{ "name": "tests", "cluster": { "server": self.url() } }],
+            "clusters": [{ "name": "tests", "cluster": cluster }],
             "users": [{ "name": user, "user": { "token": token } }],
             "contexts": [{ "name": "tests", "context": { "cluster": "tests", "user": user, "namespace": "default" } }],
         });
@@ -253,7 +294,10 @@ impl ApiServer {
     /// All objects of a resource, by namespace and name.
     pub(crate) fn list(&self, resource: &str) -> Vec<Value> {
         let store = self.shared.store();
-        store.list(kinds::named(resource), None).map(|(_, object)| Value::clone(object)).collect()
+        store
+            .list(kinds::named(resource), None)
+            .map(|(_, object)| Value::clone(object))
+            .collect()
     }
 
     /// Deletes an object, as `kubectl delete` does without waiting. True if it is gone, false if finalizers hold it.
@@ -268,7 +312,9 @@ impl ApiServer {
             name,
             status: false,
         };
-        let deleted = self.shared.write(TEST, |store| write::delete(store, place, &Deletion::default(), terms()))?;
+        let deleted = self
+            .shared
+            .write(TEST, |store| write::delete(store, place, &Deletion::default(), terms()))?;
         Ok(deleted.gone)
     }
 
@@ -306,7 +352,7 @@ impl ApiServer {
     }
 
     /// Makes something go wrong with the requests that `when` picks, so many `times`; `None` is until it is healed. Where
-    /// several are made for a request, the oldest counts.
+    /// several are made for a request, the oldest counts. `when` must not ask the server anything: it would wait for itself.
     pub(crate) fn fault(
         &self,
         when: impl Fn(&Asked) -> bool + Send + 'static,
@@ -394,7 +440,10 @@ fn terms() -> Terms<'static> {
 
 fn kind_of(object: &Value) -> Result<&'static kinds::Kind, Failure> {
     kinds::of_object(object).ok_or_else(|| {
-        Failure::bad_request(format!("no kind is called {} in {}", object["kind"], object["apiVersion"]))
+        Failure::bad_request(format!(
+            "no kind is called {} in {}",
+            object["kind"], object["apiVersion"]
+        ))
     })
 }
 
@@ -402,6 +451,10 @@ fn kind_of(object: &Value) -> Result<&'static kinds::Kind, Failure> {
 fn place_of(object: &Value, kind: &kinds::Kind) -> (String, String) {
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
     let namespace = text("namespace");
-    let namespace = if kind.namespaced && namespace.is_empty() { "default".to_owned() } else { namespace };
+    let namespace = if kind.namespaced && namespace.is_empty() {
+        "default".to_owned()
+    } else {
+        namespace
+    };
     (namespace, text("name"))
 }

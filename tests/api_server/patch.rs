@@ -129,7 +129,9 @@ fn merged<'a>(
     for (name, wanted) in patch {
         let Some(items) = wanted.as_array() else { continue };
         if let Some(list) = name.strip_prefix(REMOVED).and_then(|name| live.get_mut(name)) {
-            list.as_array_mut().into_iter().for_each(|list| list.retain(|item| !items.contains(item)));
+            list.as_array_mut()
+                .into_iter()
+                .for_each(|list| list.retain(|item| !items.contains(item)));
         }
         if let Some(of) = name.strip_prefix(ORDER)
             && let Some(Value::Array(list)) = live.get_mut(of)
@@ -161,14 +163,21 @@ fn merged_list<'a>(
         List::Keyed(keys) => keys,
     };
     if wanted.iter().any(|item| item[DIRECTIVE] == "replace") {
-        return Ok(wanted.iter().filter(|item| item[DIRECTIVE] != "replace").cloned().collect());
+        return Ok(wanted
+            .iter()
+            .filter(|item| item[DIRECTIVE] != "replace")
+            .cloned()
+            .collect());
     }
     for item in wanted {
         let Some(map) = item.as_object() else {
             return Err(format!("an item of {} must be an object", path.join(".")));
         };
         if keys.first().is_some_and(|key| item[*key].is_null()) {
-            return Err(format!("map: {item} does not contain declared merge key: {}", keys.join(", ")));
+            return Err(format!(
+                "map: {item} does not contain declared merge key: {}",
+                keys.join(", ")
+            ));
         }
         let at = live.iter().position(|other| is_same(other, item, keys));
         match (at, item[DIRECTIVE] == "delete") {

@@ -46,17 +46,30 @@ pub(crate) fn list(store: &Store, kind: &Kind, wanted: &Wanted) -> Result<Listed
     let (at, after) = from_where(store, wanted)?;
     let namespace = wanted.namespace.as_deref();
     let Some(all) = store.list_at(kind, namespace, at) else {
-        let mut failure = Failure::expired(if wanted.proceed.is_empty() { FORGOTTEN } else { FORGOTTEN_PAGE });
+        let mut failure = Failure::expired(if wanted.proceed.is_empty() {
+            FORGOTTEN
+        } else {
+            FORGOTTEN_PAGE
+        });
         failure.proceed = after.map(|(namespace, name)| token(0, &namespace, &name));
         return Err(failure);
     };
     let is_after = |key: &Key| {
-        after.as_ref().is_none_or(|(namespace, name)| (&key.namespace, &key.name) > (namespace, name))
+        after
+            .as_ref()
+            .is_none_or(|(namespace, name)| (&key.namespace, &key.name) > (namespace, name))
     };
-    let mut left = all.into_iter().filter(|(key, object)| is_after(key) && wanted.selector.has(object)).peekable();
+    let mut left = all
+        .into_iter()
+        .filter(|(key, object)| is_after(key) && wanted.selector.has(object))
+        .peekable();
     // Like a server with a watch cache, which does not cut lists from it into pages.
     let any = wanted.version == "0" && wanted.proceed.is_empty();
-    let limit = if wanted.limit == 0 || any { usize::MAX } else { wanted.limit };
+    let limit = if wanted.limit == 0 || any {
+        usize::MAX
+    } else {
+        wanted.limit
+    };
     let page: Vec<(Key, Arc<Value>)> = left.by_ref().take(limit).collect();
     let more = left.peek().is_some();
     let last = page.last().map(|(key, _)| token(at, &key.namespace, &key.name));
@@ -89,7 +102,8 @@ fn from_where(store: &Store, wanted: &Wanted) -> Result<(u64, Option<(String, St
         return Ok((at, Some((namespace, name))));
     }
     let asked = read_version(&wanted.version)?;
-    if asked == 0 && !wanted.version_match.is_empty() && (wanted.version.is_empty() || wanted.version_match == "Exact") {
+    if asked == 0 && !wanted.version_match.is_empty() && (wanted.version.is_empty() || wanted.version_match == "Exact")
+    {
         let why = if wanted.version.is_empty() {
             "resourceVersionMatch is forbidden unless resourceVersion is provided"
         } else {

@@ -39,8 +39,13 @@ impl Selector {
     pub(crate) fn unknown_field(&self, kind: &Kind) -> Option<&str> {
         // The newer group calls what an Event is about `regarding`.
         let older = |path: &str| path.replacen("regarding.", "involvedObject.", 1);
-        let known = |path: &str| matches!(path, "metadata.name" | "metadata.namespace") || fields_of(kind).contains(&older(path).as_str());
-        self.fields.iter().map(|(path, ..)| path.as_str()).find(|path| !known(path))
+        let known = |path: &str| {
+            matches!(path, "metadata.name" | "metadata.namespace") || fields_of(kind).contains(&older(path).as_str())
+        };
+        self.fields
+            .iter()
+            .map(|(path, ..)| path.as_str())
+            .find(|path| !known(path))
     }
 
     /// Whether the object is asked for.
@@ -53,7 +58,11 @@ impl Selector {
             Label::Exists(name) => of(name).is_some(),
             Label::Missing(name) => of(name).is_none(),
         });
-        labels && self.fields.iter().all(|(path, value, wanted)| (text_at(object, path) == *value) == *wanted)
+        labels
+            && self
+                .fields
+                .iter()
+                .all(|(path, value, wanted)| (text_at(object, path) == *value) == *wanted)
     }
 }
 
@@ -83,7 +92,10 @@ fn parts(text: &str) -> Vec<&str> {
         }
         letter == ',' && depth == 0
     };
-    text.split(split).map(str::trim).filter(|part| !part.is_empty()).collect()
+    text.split(split)
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+        .collect()
 }
 
 fn label(part: &str) -> Result<Label, String> {
@@ -97,7 +109,11 @@ fn label(part: &str) -> Result<Label, String> {
     }
     if let Some((name, value, equal)) = equation(part) {
         let values = vec![value.to_owned()];
-        return Ok(if equal { Label::In(name.to_owned(), values) } else { Label::NotIn(name.to_owned(), values) });
+        return Ok(if equal {
+            Label::In(name.to_owned(), values)
+        } else {
+            Label::NotIn(name.to_owned(), values)
+        });
     }
     if part.contains(char::is_whitespace) {
         return Err(format!("unable to parse requirement: {part}"));

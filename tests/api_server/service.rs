@@ -100,7 +100,12 @@ fn drop_other_types_fields(spec: &mut Value) {
     let Some(fields) = spec.as_object_mut() else { return };
     if !with_ports {
         fields.remove("externalTrafficPolicy");
-        for port in fields.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+        for port in fields
+            .get_mut("ports")
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+        {
             port.as_object_mut().map(|port| port.remove("nodePort"));
         }
     }
@@ -108,11 +113,21 @@ fn drop_other_types_fields(spec: &mut Value) {
         fields.remove("allocateLoadBalancerNodePorts");
         fields.remove("loadBalancerClass");
     }
-    if kind != "LoadBalancer" || fields.get("externalTrafficPolicy").is_none_or(|policy| policy != "Local") {
+    if kind != "LoadBalancer"
+        || fields
+            .get("externalTrafficPolicy")
+            .is_none_or(|policy| policy != "Local")
+    {
         fields.remove("healthCheckNodePort");
     }
     if kind == "ExternalName" {
-        for name in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"] {
+        for name in [
+            "clusterIP",
+            "clusterIPs",
+            "ipFamilies",
+            "ipFamilyPolicy",
+            "internalTrafficPolicy",
+        ] {
             fields.remove(name);
         }
     }
@@ -141,12 +156,20 @@ fn faults(spec: &Value, old: Option<&Value>) -> Vec<Cause> {
     let Some(old) = old else { return wrong };
     let fixed = !old["clusterIP"].is_null() && !spec["clusterIP"].is_null();
     if fixed && old["clusterIP"] != spec["clusterIP"] {
-        wrong.push(Cause::invalid("spec.clusterIPs[0]", &json!([spec["clusterIP"]]), "may not change once set"));
+        wrong.push(Cause::invalid(
+            "spec.clusterIPs[0]",
+            &json!([spec["clusterIP"]]),
+            "may not change once set",
+        ));
     }
     let both_balanced = kind_of(old) == "LoadBalancer" && kind_of(spec) == "LoadBalancer";
     if both_balanced && old["loadBalancerClass"] != spec["loadBalancerClass"] {
         let class = &spec["loadBalancerClass"];
-        wrong.push(Cause::invalid("spec.loadBalancerClass", class, "may not change once set"));
+        wrong.push(Cause::invalid(
+            "spec.loadBalancerClass",
+            class,
+            "may not change once set",
+        ));
     }
     wrong
 }
@@ -167,15 +190,30 @@ fn faults_of_ports(spec: &Value) -> Vec<Cause> {
         } else if !name.is_empty() && !names.insert(name) {
             wrong.push(Cause::duplicate(field("name"), &port["name"]));
         }
-        if !port["port"].as_i64().is_some_and(|number| (1..=65_535).contains(&number)) {
-            wrong.push(Cause::invalid(field("port"), &port["port"], "must be between 1 and 65535, inclusive"));
+        if !port["port"]
+            .as_i64()
+            .is_some_and(|number| (1..=65_535).contains(&number))
+        {
+            wrong.push(Cause::invalid(
+                field("port"),
+                &port["port"],
+                "must be between 1 and 65535, inclusive",
+            ));
         }
         let target = port["targetPort"].as_i64();
         if target.is_some_and(|number| !(1..=65_535).contains(&number)) {
-            wrong.push(Cause::invalid(field("targetPort"), &port["targetPort"], "must be between 1 and 65535, inclusive"));
+            wrong.push(Cause::invalid(
+                field("targetPort"),
+                &port["targetPort"],
+                "must be between 1 and 65535, inclusive",
+            ));
         }
         if !["SCTP", "TCP", "UDP"].iter().any(|known| port["protocol"] == *known) {
-            wrong.push(Cause::unsupported(field("protocol"), &port["protocol"], &["SCTP", "TCP", "UDP"]));
+            wrong.push(Cause::unsupported(
+                field("protocol"),
+                &port["protocol"],
+                &["SCTP", "TCP", "UDP"],
+            ));
         }
         if !numbers.insert((port["port"].as_i64(), port["protocol"].as_str())) {
             let both = json!({ "port": port["port"], "protocol": port["protocol"] });
@@ -200,7 +238,11 @@ fn allocate(store: &mut Store, service: &mut Value, old: Option<&Value>) -> Resu
             return Err(vec![Cause::invalid(field, &json!(number), why)]);
         }
         if store.is_node_port_taken(number) || !chosen.insert(number) {
-            return Err(vec![Cause::invalid(field, &json!(number), "provided port is already allocated")]);
+            return Err(vec![Cause::invalid(
+                field,
+                &json!(number),
+                "provided port is already allocated",
+            )]);
         }
     }
     chosen.extend(held);
@@ -236,10 +278,16 @@ fn next_port(store: &Store, chosen: &mut BTreeSet<u64>) -> Result<Value, Vec<Cau
 /// What is wrong with a Service's status.
 pub(crate) fn status_faults(service: &Value) -> Vec<Cause> {
     let mut wrong = Vec::new();
-    let ingress = service["status"]["loadBalancer"]["ingress"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let ingress = service["status"]["loadBalancer"]["ingress"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
     let field = "status.loadBalancer.ingress";
     if !ingress.is_empty() && kind_of(&service["spec"]) != "LoadBalancer" {
-        wrong.push(Cause::forbidden(field, "may only be used when `spec.type` is \"LoadBalancer\""));
+        wrong.push(Cause::forbidden(
+            field,
+            "may only be used when `spec.type` is \"LoadBalancer\"",
+        ));
     }
     for (at, one) in ingress.iter().enumerate() {
         if let Some(ip) = one["ip"].as_str().filter(|ip| !ip.is_empty())

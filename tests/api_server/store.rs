@@ -134,7 +134,11 @@ impl Store {
 
     /// The keys of everything in a namespace.
     pub(crate) fn in_namespace(&self, namespace: &str) -> Vec<Key> {
-        self.objects.keys().filter(|key| key.namespace == namespace).cloned().collect()
+        self.objects
+            .keys()
+            .filter(|key| key.namespace == namespace)
+            .cloned()
+            .collect()
     }
 
     /// The keys of everything that names `uid` as an owner.
@@ -143,7 +147,11 @@ impl Store {
             let owners = object["metadata"]["ownerReferences"].as_array();
             owners.is_some_and(|owners| owners.iter().any(|owner| owner["uid"] == uid))
         };
-        self.objects.iter().filter(|(_, object)| owned(object)).map(|(key, _)| key.clone()).collect()
+        self.objects
+            .iter()
+            .filter(|(_, object)| owned(object))
+            .map(|(key, _)| key.clone())
+            .collect()
     }
 
     /// What was there at an earlier version: today's objects with every later change taken back. `None` if that is forgotten.
@@ -161,7 +169,11 @@ impl Store {
                 None => then.remove(&change.key),
             };
         }
-        Some(then.into_iter().map(|(key, object)| (key.clone(), Arc::clone(object))).collect())
+        Some(
+            then.into_iter()
+                .map(|(key, object)| (key.clone(), Arc::clone(object)))
+                .collect(),
+        )
     }
 
     /// The changes after a version, oldest first. `None` if some of them are forgotten.
@@ -176,7 +188,11 @@ impl Store {
     /// Keeps an object, new or changed, under the next version.
     pub(crate) fn put(&mut self, key: Key, object: Value) -> Arc<Value> {
         let before = self.objects.get(&key).cloned();
-        let happened = if before.is_some() { Happened::Modified } else { Happened::Added };
+        let happened = if before.is_some() {
+            Happened::Modified
+        } else {
+            Happened::Added
+        };
         let object = self.next_version(object);
         self.give_back_ports(before.as_deref());
         self.node_ports.extend(node_ports(&object));
@@ -235,12 +251,19 @@ impl Store {
         self.addresses += 1;
         // The first ten are the cluster's own, such as its DNS.
         let number = self.addresses + 10;
-        format!("10.{}.{}.{}", 96 + (number >> 16) % 16, (number >> 8) & 0xff, number & 0xff)
+        format!(
+            "10.{}.{}.{}",
+            96 + (number >> 16) % 16,
+            (number >> 8) & 0xff,
+            number & 0xff
+        )
     }
 
     /// A node port that no Service has; `None` if all are taken.
     pub(crate) fn next_node_port(&self, besides: &BTreeSet<u64>) -> Option<u64> {
-        NODE_PORTS.clone().find(|port| !self.node_ports.contains(port) && !besides.contains(port))
+        NODE_PORTS
+            .clone()
+            .find(|port| !self.node_ports.contains(port) && !besides.contains(port))
     }
 
     /// Whether a Service has this node port.
@@ -266,5 +289,8 @@ pub(crate) fn node_ports(object: &Value) -> BTreeSet<u64> {
     let spec = &object["spec"];
     let ports = spec["ports"].as_array().map(Vec::as_slice).unwrap_or_default();
     let ports = ports.iter().filter_map(|port| port["nodePort"].as_u64());
-    ports.chain(spec["healthCheckNodePort"].as_u64()).filter(|port| *port != 0).collect()
+    ports
+        .chain(spec["healthCheckNodePort"].as_u64())
+        .filter(|port| *port != 0)
+        .collect()
 }

@@ -38,7 +38,10 @@ pub(crate) fn wanted(accept: &str, include: &str) -> Result<View, Failure> {
     if accept.trim().is_empty() {
         return Ok(View::Whole);
     }
-    accept.split(',').find_map(|kind| of_media(kind, include)).ok_or_else(|| Failure::not_acceptable(OFFERED))
+    accept
+        .split(',')
+        .find_map(|kind| of_media(kind, include))
+        .ok_or_else(|| Failure::not_acceptable(OFFERED))
 }
 
 fn of_media(media: &str, include: &str) -> Option<View> {
@@ -80,7 +83,11 @@ fn table(kind: &Kind, rows: Vec<Value>, metadata: Value, with_columns: bool) -> 
         })
     };
     // A watch names the columns once.
-    let columns: Vec<Value> = if with_columns { columns(kind).iter().map(column).collect() } else { Vec::new() };
+    let columns: Vec<Value> = if with_columns {
+        columns(kind).iter().map(column).collect()
+    } else {
+        Vec::new()
+    };
     json!({
         "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
         "columnDefinitions": columns, "rows": rows,
@@ -132,7 +139,11 @@ impl View {
             }
             Self::Metadata => {
                 let items = objects.map(|object| metadata_of(object));
-                ("meta.k8s.io/v1".to_owned(), "PartialObjectMetadataList".to_owned(), items.collect())
+                (
+                    "meta.k8s.io/v1".to_owned(),
+                    "PartialObjectMetadataList".to_owned(),
+                    items.collect(),
+                )
             }
         };
         json!({ "kind": list, "apiVersion": api_version, "metadata": metadata, "items": items })

@@ -54,7 +54,10 @@ pub(crate) fn begin(shared: &Arc<Shared>, watched: Watched) -> Result<Body, Fail
         if watched.initial.is_some() {
             check_initial(&watched, controls.no_streaming_lists)?;
         }
-        (controls.bookmarks_every.unwrap_or(BOOKMARKS_EVERY), controls.gone_as_status)
+        (
+            controls.bookmarks_every.unwrap_or(BOOKMARKS_EVERY),
+            controls.gone_as_status,
+        )
     };
     let mut watch = Watch {
         newest: shared.newest.subscribe(),
@@ -132,8 +135,10 @@ impl Watch {
         }
         let wanted = &self.watched.wanted;
         let there = store.list(self.watched.kind, wanted.namespace.as_deref());
-        let there: Vec<Arc<Value>> =
-            there.filter(|(_, object)| wanted.selector.has(object)).map(|(_, object)| Arc::clone(object)).collect();
+        let there: Vec<Arc<Value>> = there
+            .filter(|(_, object)| wanted.selector.has(object))
+            .map(|(_, object)| Arc::clone(object))
+            .collect();
         drop(store);
         for object in there {
             self.tell("ADDED", &object);
@@ -206,12 +211,18 @@ impl Watch {
 
     fn tell_change(&mut self, change: &Change) {
         let wanted = &self.watched.wanted;
-        let elsewhere = wanted.namespace.as_ref().is_some_and(|namespace| *namespace != change.key.namespace);
+        let elsewhere = wanted
+            .namespace
+            .as_ref()
+            .is_some_and(|namespace| *namespace != change.key.namespace);
         if !change.key.is(self.watched.kind) || elsewhere {
             return;
         }
         let has = |selector: &Selector, object: &Value| selector.has(object);
-        let was = change.before.as_ref().is_some_and(|before| has(&wanted.selector, before));
+        let was = change
+            .before
+            .as_ref()
+            .is_some_and(|before| has(&wanted.selector, before));
         let is = change.happened != Happened::Deleted && has(&wanted.selector, &change.object);
         match (was, is) {
             (false, false) => {}
@@ -223,7 +234,10 @@ impl Watch {
 
     fn tell(&mut self, what: &str, object: &Value) {
         let first = !std::mem::replace(&mut self.columns_told, true);
-        let shown = self.watched.view.one(self.watched.kind, object, Timestamp::now(), first);
+        let shown = self
+            .watched
+            .view
+            .one(self.watched.kind, object, Timestamp::now(), first);
         self.line(&json!({ "type": what, "object": shown }));
     }
 

@@ -13,9 +13,12 @@ use std::time::Duration;
 
 use axum::extract::connect_info::Connected;
 use axum::serve::{IncomingStream, Listener};
+use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+
+use super::tls::Tls;
 
 /// The pause before a port is tried again that could not be had, or a connection that could not be taken.
 const RETRY: Duration = Duration::from_millis(5);
@@ -63,12 +66,14 @@ pub(crate) struct Door {
     address: SocketAddr,
     gate: Arc<Gate>,
     wanted: watch::Receiver<bool>,
+    tls: Option<Arc<ServerConfig>>,
 }
 
 impl Door {
-    /// On a port that is open already.
-    pub(crate) fn new(listener: TcpListener, gate: Arc<Gate>) -> io::Result<Self> {
+    /// On a port that is open already; with TLS if there is what it needs.
+    pub(crate) fn new(listener: TcpListener, gate: Arc<Gate>, tls: Option<Arc<ServerConfig>>) -> io::Result<Self> {
         Ok(Self {
+            tls,
             address: listener.local_addr()?,
             wanted: gate.wanted.subscribe(),
             listener: Some(listener),
@@ -106,7 +111,10 @@ impl Listener for Door {
             };
             tokio::select! {
                 accepted = listener.accept() => match accepted {
-                    Ok((stream, _)) => return Wire::new(stream, &self.gate),
+                    Ok((stream, _)) => match Wire::new(stream, &self.gate, self.tls.clone()) {
+                        Ok(wire) => return wire,
+                        Err(_) => continue,
+                    },
                     Err(_) => tokio::time::sleep(RETRY).await,
                 },
                 _ = self.wanted.changed() => {}
@@ -136,15 +144,22 @@ impl Connected<IncomingStream<'_, Door>> for Connection {
     }
 }
 
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+
+/// Plain, or within TLS.
+type Bytes = Box<dyn Stream>;
+
 /// The bytes of a connection, until it is cut.
 pub(crate) struct Wire {
-    stream: TcpStream,
+    stream: Bytes,
     cut: Pin<Box<dyn Future<Output = ()> + Send>>,
     is_cut: bool,
 }
 
 impl Wire {
-    fn new(stream: TcpStream, gate: &Gate) -> (Self, Connection) {
+    fn new(stream: TcpStream, gate: &Gate, tls: Option<Arc<ServerConfig>>) -> io::Result<(Self, Connection)> {
         let (mut all, connection) = (gate.cuts.subscribe(), Connection(Arc::new(watch::Sender::new(false))));
         let mut this = connection.0.subscribe();
         // Small answers are not held back to be sent together.
@@ -155,17 +170,25 @@ impl Wire {
                 () = async { if this.changed().await.is_err() { std::future::pending().await } } => {}
             }
         };
+        let stream: Bytes = match tls {
+            Some(config) => Box::new(Tls::new(stream, config)?),
+            None => Box::new(stream),
+        };
         let wire = Self {
             stream,
             cut: Box::pin(cut),
             is_cut: false,
         };
-        (wire, connection)
+        Ok((wire, connection))
     }
 
     fn check(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         self.is_cut = self.is_cut || self.cut.as_mut().poll(context).is_ready();
-        if self.is_cut { Err(io::ErrorKind::ConnectionReset.into()) } else { Ok(()) }
+        if self.is_cut {
+            Err(io::ErrorKind::ConnectionReset.into())
+        } else {
+            Ok(())
+        }
     }
 }
 

@@ -89,8 +89,13 @@ pub(crate) fn create(
 ) -> Result<Written, Failure> {
     let mut object = read(kind, namespace, body)?;
     let meta = &mut object["metadata"];
-    if meta["resourceVersion"].as_str().is_some_and(|version| !version.is_empty()) {
-        return Err(Failure::bad_request("resourceVersion should not be set on objects to be created"));
+    if meta["resourceVersion"]
+        .as_str()
+        .is_some_and(|version| !version.is_empty())
+    {
+        return Err(Failure::bad_request(
+            "resourceVersion should not be set on objects to be created",
+        ));
     }
     let uid = store.next_uid();
     if meta["name"].as_str().is_none_or(str::is_empty)
@@ -107,7 +112,13 @@ pub(crate) fn create(
         return Err(Failure::already_exists(kind, &name));
     }
     if let Some(fields) = meta.as_object_mut() {
-        for server_owned in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields", "generation"] {
+        for server_owned in [
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "selfLink",
+            "managedFields",
+            "generation",
+        ] {
             fields.remove(server_owned);
         }
     }
@@ -120,7 +131,11 @@ pub(crate) fn create(
     let mut object = events::kept(kind, object);
     admit::object(store, kind.stored(), &mut object, None)?;
     let object = typed(kind.stored(), object)?;
-    let object = if terms.dry_run { Arc::new(object) } else { store.put(key, object) };
+    let object = if terms.dry_run {
+        Arc::new(object)
+    } else {
+        store.put(key, object)
+    };
     Ok(Written { object, created: true })
 }
 
@@ -130,7 +145,10 @@ pub(crate) fn replace(store: &mut Store, place: Place<'_>, body: Value, terms: T
     let mut body = read(place.kind, place.namespace, body)?;
     let named = body["metadata"]["name"].as_str().unwrap_or_default();
     if named != place.name {
-        let message = format!("the name of the object ({named}) does not match the name on the URL ({})", place.name);
+        let message = format!(
+            "the name of the object ({named}) does not match the name on the URL ({})",
+            place.name
+        );
         return Err(Failure::bad_request(message));
     }
     let Some(old) = store.get(&key).cloned() else {
@@ -142,7 +160,11 @@ pub(crate) fn replace(store: &mut Store, place: Place<'_>, body: Value, terms: T
     };
     let unconditional = body["metadata"]["resourceVersion"].as_str().is_none_or(str::is_empty);
     if unconditional && place.kind.has(Trait::Conditional) {
-        let cause = Cause::invalid("metadata.resourceVersion", &json!(""), "must be specified for an update");
+        let cause = Cause::invalid(
+            "metadata.resourceVersion",
+            &json!(""),
+            "must be specified for an update",
+        );
         return Err(Failure::invalid(place.kind, place.name, &[cause]));
     }
     finish(store, place, key, &old, events::kept(place.kind, body), terms)
@@ -151,7 +173,10 @@ pub(crate) fn replace(store: &mut Store, place: Place<'_>, body: Value, terms: T
 /// Patches an object, or its status. A server-side apply of what is not there creates it.
 pub(crate) fn patch(store: &mut Store, place: Place<'_>, patch: Patch, terms: Terms<'_>) -> Result<Written, Failure> {
     let key = Key::new(place.kind, place.namespace, place.name);
-    let manager = (key.clone(), format!("{}{}", terms.manager, if place.status { "/status" } else { "" }));
+    let manager = (
+        key.clone(),
+        format!("{}{}", terms.manager, if place.status { "/status" } else { "" }),
+    );
     let Some(old) = store.get(&key).cloned() else {
         let Patch::Apply(mut wanted) = patch else {
             return Err(Failure::not_found(place.kind, place.name));
@@ -197,7 +222,13 @@ fn finish(
     terms: Terms<'_>,
 ) -> Result<Written, Failure> {
     let (kind, name) = (place.kind.stored(), place.name);
-    expect_same(place.kind, name, old, new["metadata"]["uid"].as_str(), new["metadata"]["resourceVersion"].as_str())?;
+    expect_same(
+        place.kind,
+        name,
+        old,
+        new["metadata"]["uid"].as_str(),
+        new["metadata"]["resourceVersion"].as_str(),
+    )?;
     for server_owned in [
         "name",
         "namespace",
@@ -255,7 +286,13 @@ pub(crate) fn delete(
     let Some(old) = store.get(&key).cloned() else {
         return Err(Failure::not_found(place.kind, place.name));
     };
-    expect_same(place.kind, place.name, &old, deletion.uid.as_deref(), deletion.version.as_deref())?;
+    expect_same(
+        place.kind,
+        place.name,
+        &old,
+        deletion.uid.as_deref(),
+        deletion.version.as_deref(),
+    )?;
     if terms.dry_run {
         return Ok(Deleted {
             gone: !waits(&old),
@@ -299,7 +336,9 @@ pub(crate) fn delete(
 
 /// Whether finalizers hold an object.
 fn waits(object: &Value) -> bool {
-    object["metadata"]["finalizers"].as_array().is_some_and(|finalizers| !finalizers.is_empty())
+    object["metadata"]["finalizers"]
+        .as_array()
+        .is_some_and(|finalizers| !finalizers.is_empty())
 }
 
 /// Takes an object away, then what it owned, then its namespace if that waited for this.
@@ -315,14 +354,21 @@ fn gone(store: &mut Store, key: &Key, last: Option<Value>, now: Timestamp) -> Ar
     };
     let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
     for owned in if orphan { Vec::new() } else { store.owned_by(uid) } {
-        let owners = store.get(&owned).map(|object| object["metadata"]["ownerReferences"].clone());
-        let only = owners.as_ref().and_then(Value::as_array).is_some_and(|owners| owners.len() == 1);
+        let owners = store
+            .get(&owned)
+            .map(|object| object["metadata"]["ownerReferences"].clone());
+        let only = owners
+            .as_ref()
+            .and_then(Value::as_array)
+            .is_some_and(|owners| owners.len() == 1);
         if only {
             delete_key(store, &owned, terms);
         }
     }
     let namespace = Key::new(kinds::named("namespaces"), "", &key.namespace);
-    let ending = store.get(&namespace).is_some_and(|namespace| !namespace["metadata"]["deletionTimestamp"].is_null());
+    let ending = store
+        .get(&namespace)
+        .is_some_and(|namespace| !namespace["metadata"]["deletionTimestamp"].is_null());
     if ending && store.in_namespace(&key.namespace).is_empty() {
         store.remove(&namespace, None);
     }
@@ -339,7 +385,9 @@ fn empty_namespace(store: &mut Store, name: &str, terms: Terms<'_>) {
 }
 
 fn delete_key(store: &mut Store, key: &Key, terms: Terms<'_>) {
-    let Some(kind) = store.get(key).and_then(|object| kinds::of_object(object)) else { return };
+    let Some(kind) = store.get(key).and_then(|object| kinds::of_object(object)) else {
+        return;
+    };
     let place = Place {
         kind,
         namespace: &key.namespace,
@@ -353,7 +401,9 @@ fn delete_key(store: &mut Store, key: &Key, terms: Terms<'_>) {
 /// Reads an object that somebody sent: of the right kind and namespace, with the fields that the kind has.
 fn read(kind: &Kind, namespace: &str, mut object: Value) -> Result<Value, Failure> {
     if !object.is_object() {
-        return Err(Failure::bad_request("the object provided is unrecognized (must be of type Object)"));
+        return Err(Failure::bad_request(
+            "the object provided is unrecognized (must be of type Object)",
+        ));
     }
     for (field, wanted) in [("apiVersion", kind.api_version()), ("kind", kind.kind.to_owned())] {
         match object[field].as_str().filter(|given| !given.is_empty()) {
@@ -384,7 +434,9 @@ fn read(kind: &Kind, namespace: &str, mut object: Value) -> Result<Value, Failur
 fn typed(kind: &Kind, object: Value) -> Result<Value, Failure> {
     (kind.typed)(object).map_err(|error| {
         let (version, name) = (kind.version, kind.kind);
-        Failure::bad_request(format!("{name} in version \"{version}\" cannot be handled as a {name}: {error}"))
+        Failure::bad_request(format!(
+            "{name} in version \"{version}\" cannot be handled as a {name}: {error}"
+        ))
     })
 }
 
@@ -404,7 +456,10 @@ fn namespace_fault(store: &Store, kind: &Kind, namespace: &str, name: &str) -> O
 fn expect_same(kind: &Kind, name: &str, old: &Value, uid: Option<&str>, version: Option<&str>) -> Result<(), Failure> {
     let is = |field: &str| old["metadata"][field].as_str().unwrap_or_default();
     if let Some(uid) = uid.filter(|uid| !uid.is_empty() && *uid != is("uid")) {
-        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", is("uid"));
+        let why = format!(
+            "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
+            is("uid")
+        );
         return Err(Failure::conflict_because(kind, name, &why));
     }
     if version.is_some_and(|version| !version.is_empty() && version != is("resourceVersion")) {
@@ -419,13 +474,19 @@ fn expect_no_new_finalizers(kind: &Kind, name: &str, old: &Value, new: &Value) -
     }
     let of = |object: &Value| object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
     let before = of(old);
-    let added: Vec<String> =
-        of(new).iter().filter(|finalizer| !before.contains(finalizer)).map(Value::to_string).collect();
+    let added: Vec<String> = of(new)
+        .iter()
+        .filter(|finalizer| !before.contains(finalizer))
+        .map(Value::to_string)
+        .collect();
     if added.is_empty() {
         return Ok(());
     }
     let why = "no new finalizers can be added if the object is being deleted, found new finalizers";
-    let cause = Cause::forbidden("metadata.finalizers", &format!("{why} []string{{{}}}", added.join(", ")));
+    let cause = Cause::forbidden(
+        "metadata.finalizers",
+        &format!("{why} []string{{{}}}", added.join(", ")),
+    );
     Err(Failure::invalid(kind, name, &[cause]))
 }
 

@@ -13,6 +13,7 @@ mod document;
 mod election;
 mod guest;
 mod ipam;
+mod kubernetes;
 mod lbaas;
 mod section;
 mod shown;
@@ -37,6 +38,7 @@ pub use self::lbaas::{AnexiaBackend, Lbaas, LbaasBackend, LbaasSim, TokenAt};
 
 use self::document::Document;
 use self::section::Section;
+use crate::sources;
 
 /// The file that a folder stands for.
 pub const FILE_NAME: &str = "trueup.toml";
@@ -77,8 +79,10 @@ pub struct Config {
 /// `[source]`: where what should be is read from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// A folder of Kubernetes YAML.
+    /// `manifests`: a folder of Kubernetes YAML.
     Manifests(PathBuf),
+    /// `[source.kubernetes]`: a cluster.
+    Kubernetes(sources::kubernetes::Settings),
 }
 
 /// `[journal]`: how calls are recorded. Keys and defaults: `record` (true), `sync` (`"write"`, `"fsync"` or
@@ -258,6 +262,7 @@ impl Source {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Manifests(_) => "manifests",
+            Self::Kubernetes(_) => "kubernetes",
         }
     }
 
@@ -265,16 +270,18 @@ impl Source {
     const SECTION: &str = "`[source]` with `manifests = \"manifests\"`, a folder of Kubernetes YAML";
 
     fn read(mut section: Section<'_>, folder: &Path) -> Option<Self> {
-        let must = "a folder of Kubernetes YAML";
-        if section.refuse(
-            "kubernetes",
-            format_args!("not supported by this version yet; set `manifests` to {must}"),
-        ) {
-            return None;
+        let cluster = section.section("kubernetes");
+        if cluster.is_present() {
+            if section.has("manifests") {
+                section.wrong_key("manifests", "goes without `kubernetes`: leave one of them out");
+            }
+            // Known, so that it is not said to be no key at all.
+            _ = section.path("manifests");
+            section.end();
+            return Some(Self::Kubernetes(kubernetes::read(cluster, folder)));
         }
-        let manifests = section.required("manifests", format_args!("be {must}"), |given| {
-            given.filled().map(|path| folder.join(path))
-        });
+        let must = "be a folder of Kubernetes YAML";
+        let manifests = section.required("manifests", must, |given| given.filled().map(|path| folder.join(path)));
         section.end();
         manifests.map(Self::Manifests)
     }

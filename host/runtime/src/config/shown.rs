@@ -61,8 +61,18 @@ impl Config {
             }
         };
         if let Some(lbaas) = &self.lbaas {
-            let Source::Manifests(folder) = &lbaas.source;
-            put(["source", lbaas.source.kind()], json!(folder));
+            let from = match &lbaas.source {
+                Source::Manifests(folder) => json!(folder),
+                Source::Kubernetes(cluster) => json!({
+                    "kubeconfig": cluster.kubeconfig,
+                    "context": cluster.context,
+                    "namespaces": cluster.namespaces,
+                    "watch": cluster.watch.iter().map(|kind| kind.name()).collect::<Vec<_>>(),
+                    "page_size": cluster.page_size,
+                    "request_timeout_ms": cluster.request_timeout_ms,
+                }),
+            };
+            put(["source", lbaas.source.kind()], from);
             put(["guests", "lbaas"], guest(&lbaas.guest));
             put(["adapter", "lbaas"], adapter(lbaas));
             put(["backend", "lbaas"], backend(lbaas));

@@ -149,10 +149,8 @@ impl Campaign {
         let claim = self.claim.filter(|_| same_claim).unwrap_or(now);
         let holder = before.and_then(|record| record.holder.as_deref());
         let transitions = before.map_or(0, |record| record.transitions);
-        let transitions = match before {
-            Some(_) if holder != Some(self.identity.as_str()) => transitions.saturating_add(1),
-            _ => transitions,
-        };
+        let is_from_another = self.lease.is_some() && holder != Some(self.identity.as_str());
+        let transitions = transitions.saturating_add(i32::from(is_from_another));
         let seconds = u64::from(self.times.lease_duration_seconds().unsigned_abs());
         let record = Record {
             holder: Some(self.identity.clone()),

@@ -13,10 +13,13 @@ pub(crate) mod active;
 mod cycles;
 pub(crate) mod files;
 pub(crate) mod granted;
+pub(crate) mod input;
 mod instances;
 mod interrupt;
 mod known;
+pub(crate) mod leading;
 mod lock;
+pub(crate) mod publish;
 pub(crate) mod quarantine;
 mod reload;
 mod services;
@@ -46,16 +49,20 @@ pub use self::reload::Reload;
 pub(crate) use self::services::nothing_there;
 pub use self::setup::{Ground, Setup, SetupError};
 
+use self::input::Input;
+use self::leading::Leading;
 use self::quarantine::Quarantine;
-use self::services::{Input, Services};
+use self::services::Services;
 use self::setup::Addresses;
 use crate::admin::{Admin, Reads};
-use crate::board::Board;
+use crate::board::{self, Board};
 use crate::config::{Config, EnisFrom, Guest, Ipam, Lbaas, OnFailure};
 use crate::control;
+use crate::election::{Election, Standing};
 use crate::ipam::{self, Enis};
 use crate::registry::Registry;
 use crate::sources::enis;
+use crate::sources::kubernetes::Kubernetes;
 use crate::swap::{self, FallBack, Fallen, Managed, Manager};
 
 /// With `--once`, a key that failed so often is given up.
@@ -182,7 +189,10 @@ pub async fn once(
     stop: impl Future<Output = ()>,
     tell: impl FnMut(Event),
 ) -> Result<Ended, SetupError> {
-    run(config, registry, Extent::Once, stop, tell).await
+    let mut leading = None;
+    let ended = run(config, registry, Extent::Once, &mut leading, stop, tell).await;
+    resign(leading).await;
+    ended
 }
 
 /// Runs until `stop`, watching the sources. What can't go on ends the other too: a host of which half is left looks alive
@@ -204,6 +214,7 @@ pub async fn watch(
     let mut current = config;
     // What ran before, until what runs now has begun.
     let mut before: Option<Config> = None;
+    let mut leading = None;
     loop {
         let (mut next, mut stopped) = (None, false);
         let end = async {
@@ -212,7 +223,7 @@ pub async fn watch(
                 config = next_of(&mut reload, &current, registry, &tell) => next = Some(config),
             }
         };
-        let ended = run(&current, registry, Extent::UntilStopped, end, &tell).await;
+        let ended = run(&current, registry, Extent::UntilStopped, &mut leading, end, &tell).await;
         let not_begun = match &ended {
             Err(error) | Ok(Ended { error: Some(error), .. }) => Some(error.to_string()),
             Ok(_) => None,
@@ -227,8 +238,17 @@ pub async fn watch(
                 before = Some(std::mem::replace(&mut current, config));
                 tell(Event::Reloaded { file });
             }
-            _ => return ended,
+            _ => {
+                resign(leading).await;
+                return ended;
+            }
         }
+    }
+}
+
+async fn resign(leading: Option<Leading>) {
+    if let Some(leading) = leading {
+        leading.resign().await;
     }
 }
 
@@ -255,6 +275,7 @@ async fn run(
     config: &Config,
     registry: &Registry,
     extent: Extent,
+    leading: &mut Option<Leading>,
     stop: impl Future<Output = ()>,
     tell: impl FnMut(Event),
 ) -> Result<Ended, SetupError> {
@@ -275,32 +296,38 @@ async fn run(
         Extent::Once => None,
         Extent::UntilStopped => Some(Admin::start(&config.admin, &reads).await?),
     };
-    let acts = channel::Sender::new(true);
     let (fall_back, wanted) = mpsc::unbounded_channel();
     let mut management = Management::new(fall_back);
     let pods = match &config.ipam {
         Some(ipam) => Some(Pods::new(config, ipam, &ground, extent, &mut management).await?),
         None => None,
     };
+    let alone = Leading::alone();
+    let (mut acts, mut fence, mut election) = (alone.acts(), alone.fence(), alone.election());
     let (input, setup) = match &config.lbaas {
         Some(lbaas) => {
             let input = match extent {
-                Extent::Once => Input::once(&lbaas.source),
-                Extent::UntilStopped => Input::watched(&lbaas.source),
+                Extent::Once => Input::once(&lbaas.source).await,
+                Extent::UntilStopped => Input::watched(&lbaas.source).await,
             }?;
-            let setup = Setup::new(config, lbaas, &ground).await?;
+            let leading = lead(leading, config, input.client(), extent).await?;
+            (acts, fence, election) = (leading.acts(), leading.fence(), leading.election());
+            let setup = Setup::new(config, lbaas, &ground, fence.clone()).await?;
             (Some((lbaas, input)), Some(setup))
         }
         None => (None, None),
     };
+    let cluster = input.as_ref().and_then(|(_, input)| input.cluster.clone());
     let mut setup = setup;
     let managed = match (&input, &mut setup) {
-        (Some((lbaas, _)), Some(setup)) => Some(management.services(config, lbaas, setup, &ground, acts.subscribe())),
+        (Some((lbaas, _)), Some(setup)) => Some(management.services(config, lbaas, setup, &ground, acts)),
         _ => None,
     };
     let services = match (input, &setup, managed) {
         (Some((lbaas, input)), Some(setup), Some(managed)) => {
-            let services = Services::new(config, lbaas, setup, managed, extent == Extent::Once, tell)?;
+            // A host that is alone always may.
+            let publish = input.publish(config.state_dir.join("status"), fence);
+            let services = Services::new(config, lbaas, setup, managed, publish, extent == Extent::Once, tell)?;
             Some((services, input))
         }
         _ => None,
@@ -363,7 +390,11 @@ async fn run(
                 tell(Event::Guest(event));
             }
         };
-        tokio::join!(told, beats(&board), swap::fall_back(&manager, wanted));
+        tokio::join!(
+            told,
+            beats(&board, election.as_deref(), cluster.as_ref()),
+            swap::fall_back(&manager, wanted)
+        );
         std::future::pending::<Infallible>().await
     };
     let (services, addresses) = tokio::select! {
@@ -391,13 +422,41 @@ async fn run(
     })
 }
 
+/// What says whether this host acts: that of the configuration before, where it is as this one wants it.
+async fn lead<'l>(
+    leading: &'l mut Option<Leading>,
+    config: &Config,
+    client: Option<kube::Client>,
+    extent: Extent,
+) -> Result<&'l Leading, SetupError> {
+    let kept = match leading.take() {
+        Some(kept) if kept.fits(config) => kept,
+        other => {
+            resign(other).await;
+            Leading::begin(config, client, extent == Extent::Once).await?
+        }
+    };
+    Ok(leading.insert(kept))
+}
+
 /// How often the task in which everything runs shows that it does.
 const BEAT: Duration = Duration::from_secs(1);
 
-/// Shows that this task goes on.
-async fn beats(board: &Arc<Board>) {
+/// Shows that this task goes on, and what is known of other hosts and of the cluster.
+async fn beats(board: &Arc<Board>, election: Option<&Election>, cluster: Option<&Kubernetes>) {
     let beating = board.begin_loop("host");
     loop {
+        if let Some(election) = election {
+            board.set_identity(&election.settings().identity);
+            board.set_standing(match election.standing() {
+                Standing::Leading { .. } => board::Standing::Leading,
+                Standing::Standby { holder } => board::Standing::Standby { leader: holder },
+            });
+        }
+        if let Some(cluster) = cluster {
+            // What can't be shown is not.
+            board.set_source(serde_json::to_value(cluster.status()).unwrap_or_default());
+        }
         tokio::time::sleep(BEAT).await;
         beating.beat();
     }

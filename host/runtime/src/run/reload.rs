@@ -11,7 +11,7 @@
 
 use tokio::sync::mpsc;
 
-use super::services::Input;
+use super::input::Input;
 use super::setup::{Addresses, Ground, Setup, SetupError};
 use crate::config::{Config, ConfigError, EnisFrom};
 use crate::registry::Registry;

@@ -198,11 +198,12 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Loads the guest, has it accept its settings, and connects to the Engine, which is started where it is simulated.
+    /// Loads the guest, has it accept its settings, and connects to the Engine, which is started where it is simulated. The
+    /// fence says until when requests are let through.
     ///
     /// # Errors
     /// One line: what can't be used.
-    pub async fn new(config: &Config, lbaas: &Lbaas, ground: &Ground) -> Result<Self, SetupError> {
+    pub async fn new(config: &Config, lbaas: &Lbaas, ground: &Ground, fence: Fence) -> Result<Self, SetupError> {
         warn_of_missing_grants(lbaas);
         let Version {
             instances,
@@ -214,7 +215,7 @@ impl Setup {
             None => None,
         };
         let address = simulated_engine.as_ref().map(SimulatedEngine::local_addr);
-        let (api, anexia) = connect(lbaas, address, &ground.metrics)?;
+        let (api, anexia) = connect(lbaas, address, &ground.metrics, fence)?;
         Ok(Self {
             active: Active::new(Arc::new(instances)),
             revisions,
@@ -240,7 +241,7 @@ impl Setup {
             read_token(sim)?;
         }
         let somewhere = lbaas.sim.as_ref().map(|sim| sim.listen);
-        connect(lbaas, somewhere, &Arc::default()).map(drop)
+        connect(lbaas, somewhere, &Arc::default(), Fence::closed()).map(drop)
     }
 
     /// What answers the instance of `key`.
@@ -421,7 +422,12 @@ fn open_store(at: &CheckpointAt, instance: &str, metrics: &Arc<Metrics>) -> Resu
 /// The Engine, and the same where it is one over HTTP.
 type Connected = (Arc<dyn Api>, Option<Arc<Anexia>>);
 
-fn connect(lbaas: &Lbaas, simulated: Option<SocketAddr>, metrics: &Arc<Metrics>) -> Result<Connected, SetupError> {
+fn connect(
+    lbaas: &Lbaas,
+    simulated: Option<SocketAddr>,
+    metrics: &Arc<Metrics>,
+    fence: Fence,
+) -> Result<Connected, SetupError> {
     match &lbaas.backend {
         LbaasBackend::Anexia(backend) => {
             let settings = backend.settings(simulated);
@@ -430,8 +436,8 @@ fn connect(lbaas: &Lbaas, simulated: Option<SocketAddr>, metrics: &Arc<Metrics>)
                 metrics: Arc::clone(metrics),
                 in_flight: AtomicI64::new(0),
             };
-            let anexia =
-                Arc::new(Anexia::new(settings, token, Arc::new(metrics), Fence::open()).map_err(SetupError::misused)?);
+            let anexia = Anexia::new(settings, token, Arc::new(metrics), fence).map_err(SetupError::misused)?;
+            let anexia = Arc::new(anexia);
             Ok((Arc::<Anexia>::clone(&anexia), Some(anexia)))
         }
         LbaasBackend::Simulated => {
