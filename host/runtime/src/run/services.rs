@@ -790,9 +790,12 @@ fn on_the_board(end: &End, effects: Effects, in_service: &[AddressPorts]) -> Fin
         End::Failed { error, .. } => (board::Outcome::Failed, Some(error.clone())),
         End::Fault { error } => (board::Outcome::Fault, Some(error.clone())),
     };
-    let place = |address: &str, port: u16| match address.contains(':') {
-        true => format!("[{address}]:{port}"),
-        false => format!("{address}:{port}"),
+    let place = |address: &str, port: u16| {
+        if address.contains(':') {
+            format!("[{address}]:{port}")
+        } else {
+            format!("{address}:{port}")
+        }
     };
     let serving = in_service
         .iter()
