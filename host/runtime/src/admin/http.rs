@@ -50,11 +50,15 @@ pub(crate) fn answer<T: Serialize>(answer: Result<T, ManageError>) -> Response {
     }
 }
 
-/// The same routes, with the headers, and a failure for what is not there.
+/// The same routes, with the headers.
 pub(crate) fn secured(routes: Router) -> Router {
-    routes
-        .fallback(async || failed(StatusCode::NOT_FOUND, "there is nothing at this path".to_owned()))
-        .layer(middleware::map_response(with_headers))
+    routes.layer(middleware::map_response(with_headers))
+}
+
+/// The same routes, with a failure for what is not there. Before anything else: a layer is around what is there when it is
+/// put on.
+pub(crate) fn complete(routes: Router) -> Router {
+    routes.fallback(async || failed(StatusCode::NOT_FOUND, "there is nothing at this path".to_owned()))
 }
 
 /// The same for an address that a browser can reach: reads alone, and only where the request is for this machine.

@@ -26,7 +26,7 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 use trueup_capabilities::metrics::Registry as Metrics;
 
-pub(crate) use self::http::{answer, failed, secured};
+pub(crate) use self::http::{answer, complete, failed, secured};
 pub use self::listen::Admin;
 pub(crate) use self::listen::OwnUser;
 use crate::board::Board;

@@ -50,7 +50,7 @@ pub(crate) async fn serve(control: Control, manager: Arc<Manager>, reads: Arc<Re
         .route("/v1/guests/{guest}/shadow/promote", post(promote))
         .layer(axum::extract::DefaultBodyLimit::max(BODY_BYTES_MAX))
         .with_state(manager);
-    let routes = admin::secured(admin::routes(&reads).merge(changes));
+    let routes = admin::secured(admin::complete(admin::routes(&reads).merge(changes)));
     let listener = OwnUser(control.listener);
     if let Err(error) = axum::serve(listener, routes).await {
         tracing::error!("the control socket serves no more: {error}");

@@ -291,7 +291,7 @@ async fn run(
     };
     let reads = Reads::new(config, &ground);
     // Before guests are loaded: whoever watches the host sees that it begins.
-    let _admin = match extent {
+    let admin = match extent {
         // A run that ends by itself is not there for long enough to be looked at.
         Extent::Once => None,
         Extent::UntilStopped => Some(Admin::start(&config.admin, &reads).await?),
@@ -403,6 +403,9 @@ async fn run(
         never = managing => match never {},
     };
     serving.shutdown().await;
+    if let Some(admin) = admin {
+        admin.stop().await;
+    }
     drop(manager);
     if let Some(engine) = setup.and_then(|setup| setup.simulated_engine) {
         engine.stop().await;

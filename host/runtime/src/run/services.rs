@@ -848,9 +848,16 @@ fn on_the_board(end: &End, effects: Effects, in_service: &[AddressPorts]) -> Fin
         End::Failed { error, .. } => (board::Outcome::Failed, Some(error.clone())),
         End::Fault { error } => (board::Outcome::Fault, Some(error.clone())),
     };
+    let place = |address: &str, port: u16| {
+        if address.contains(':') {
+            format!("[{address}]:{port}")
+        } else {
+            format!("{address}:{port}")
+        }
+    };
     let serving = in_service
         .iter()
-        .flat_map(|serving| serving.ports.iter().map(|port| format!("{}:{port}", serving.address)));
+        .flat_map(|serving| serving.ports.iter().map(move |port| place(&serving.address, *port)));
     Finished {
         outcome,
         error,

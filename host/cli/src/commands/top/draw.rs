@@ -15,7 +15,7 @@ use crate::output::{self, printable};
 /// So many guests have a line: there are two worlds that run.
 const GUESTS_MAX: usize = 4;
 
-const HELP: &str = "\
+const HELP: &str = "
 q            ends
 arrows, j k  move by one; PgUp and PgDn by a page; Home and End to the ends
 /            filters by name, state or error; Enter keeps it, Esc takes it away
@@ -25,7 +25,8 @@ Enter        shows the marked key: its last error, what it came to; again: back
 
 Decisions are works on a key that ended; changes are objects of the source that
 changed; effect is the time from a change until its key was true, on average of
-the last second.";
+the last second. Of a guest, r is the revision; a candidate in shadow stands last,
+with how many of its calls were the same.";
 
 pub(super) fn draw(frame: &mut Frame<'_>, app: &mut App) {
     let guests = app.data.status.guests.len().min(GUESTS_MAX);
@@ -53,11 +54,12 @@ fn head_lines(app: &App) -> Vec<Line<'static>> {
     let status = &app.data.status;
     let host = &status.host;
     let mut first = format!(
-        "trueup {}, process {}, {}, up {}",
+        "trueup {}, process {}, {}, up {}, {}",
         host.version,
         host.pid,
         host.standing.name(),
-        passed(host.now_ms.saturating_sub(host.started_ms))
+        passed(host.now_ms.saturating_sub(host.started_ms)),
+        bytes(status.memory.resident_bytes)
     );
     if host.stopping {
         first.push_str(", stopping");
@@ -84,11 +86,8 @@ fn head_lines(app: &App) -> Vec<Line<'static>> {
             passed(queue.oldest_waiting_ms)
         )),
         Line::from(format!(
-            "rates   {:.1} decisions/s, {:.1} changes/s, {:.1} calls/s, effect {effect}; memory {}",
-            rates.decisions,
-            rates.changes,
-            rates.calls,
-            bytes(status.memory.resident_bytes)
+            "rates   {:.1} decisions/s, {:.1} changes/s, {:.1} calls/s, effect {effect}",
+            rates.decisions, rates.changes, rates.calls
         )),
     ]
 }
@@ -113,6 +112,8 @@ fn share_that_is_true(frame: &mut Frame<'_>, app: &App, area: Rect) {
     let gauge = LineGauge::default()
         .ratio(ratio.clamp(0.0, 1.0))
         .label(label)
+        .filled_symbol("█")
+        .unfilled_symbol("░")
         .filled_style(Style::new().fg(Color::Green))
         .unfilled_style(Style::new().fg(Color::DarkGray));
     frame.render_widget(gauge, area);
@@ -125,7 +126,7 @@ fn guest_lines_of(app: &App) -> Vec<Line<'static>> {
             .revision
             .map_or_else(|| "-".to_owned(), |revision| revision.to_string());
         let mut text = format!(
-            "{:<7} {}@{} revision {revision}, {} working, {} resting, {} calls, {} failed, {}",
+            "{:<6} {}@{} r{revision}  {} working, {} resting  {} calls, {} failed  {}",
             guest.guest,
             guest.name,
             guest.version,
@@ -136,10 +137,7 @@ fn guest_lines_of(app: &App) -> Vec<Line<'static>> {
             bytes(guest.memory_bytes)
         );
         if let Some(shadow) = &guest.shadow {
-            text.push_str(&format!(
-                "; shadow {} {}/{}",
-                shadow.candidate, shadow.same, shadow.compared
-            ));
+            text.push_str(&format!("  {} {}/{}", shadow.candidate, shadow.same, shadow.compared));
         }
         Line::from(text)
     });
@@ -155,15 +153,18 @@ fn keys(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
             Cell::new(printable(&key.key)),
             Cell::new(Span::styled(key.state.name().replace('-', " "), style(key.state))),
             Cell::new(since(key.since_ms, now_ms)),
-            Cell::new(next_try(key)),
+            Cell::new(
+                key.next_try_in_ms
+                    .map_or_else(|| "-".to_owned(), |ms| format!("in {}", passed(ms))),
+            ),
             Cell::new(what(key)),
         ])
     });
     let widths = [
-        Constraint::Max(28),
+        Constraint::Max(24),
         Constraint::Length(9),
-        Constraint::Length(10),
-        Constraint::Length(15),
+        Constraint::Length(9),
+        Constraint::Length(8),
         Constraint::Fill(1),
     ];
     let head = Row::new(["KEY", "STATE", "SINCE", "NEXT TRY", "WHAT"]);

@@ -1,5 +1,4 @@
 //! What is on the screen, as text: golden files, rewritten with `BLESS=1`. And what key presses do.
-#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 use std::path::Path;
 
