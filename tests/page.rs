@@ -60,7 +60,13 @@ fn only_this_machine_may_ask_and_only_look() {
     for host in [served.address(), "localhost", "[::1]:1"] {
         assert_eq!(served.request("GET /", host).status, 200, "{host}");
     }
-    for host in ["evil.example", "evil.example:80", "192.0.2.1", "127.0.0.1.evil.example", ""] {
+    for host in [
+        "evil.example",
+        "evil.example:80",
+        "192.0.2.1",
+        "127.0.0.1.evil.example",
+        "",
+    ] {
         for path in ["/", "/api/recordings", "/page.js"] {
             let refused = served.request(&format!("GET {path}"), host);
             assert_eq!((refused.status, refused.body.lines().count()), (403, 1), "{refused:?}");
@@ -72,7 +78,11 @@ fn only_this_machine_may_ask_and_only_look() {
         assert_eq!(refused.status, 405, "{refused:?}");
     }
     let page = served.get("/");
-    let policy = page.head.lines().find(|line| line.starts_with("content-security-policy:")).unwrap();
+    let policy = page
+        .head
+        .lines()
+        .find(|line| line.starts_with("content-security-policy:"))
+        .unwrap();
     assert!(
         policy.contains("default-src 'none'") && policy.contains("script-src 'self'") && !policy.contains("unsafe"),
         "{policy}"
@@ -81,7 +91,11 @@ fn only_this_machine_may_ask_and_only_look() {
     for listen in ["0.0.0.0:0", "192.0.2.1:9480", "[::]:0"] {
         let file = desk.path("a.jsonl");
         let refused = trueup(["journal", "serve", file.to_str().unwrap(), "--listen", listen]).exits(2);
-        assert_eq!((refused.stdout.as_str(), refused.stderr.lines().count()), ("", 1), "{refused}");
+        assert_eq!(
+            (refused.stdout.as_str(), refused.stderr.lines().count()),
+            ("", 1),
+            "{refused}"
+        );
         assert!(refused.stderr.contains("for this machine alone"), "{refused}");
     }
     trueup(["journal", "serve", "nowhere.jsonl"]).exits(2);
@@ -105,7 +119,10 @@ fn nothing_that_is_asked_for_is_a_path() {
     ] {
         let refused = served.get(path);
         assert!(matches!(refused.status, 400 | 404), "{path}: {refused:?}");
-        assert!(!refused.body.contains("hidden") && !refused.body.contains("root:"), "{refused:?}");
+        assert!(
+            !refused.body.contains("hidden") && !refused.body.contains("root:"),
+            "{refused:?}"
+        );
     }
 }
 
@@ -115,7 +132,12 @@ fn a_state_folder_shows_all_of_its_recordings() {
     site.run_once().exits(0);
     let served = Served::start(&[site.state_dir().as_os_str()]);
     let found = served.ask("recordings");
-    let ids: Vec<&str> = found["recordings"].as_array().unwrap().iter().map(|one| one["id"].as_str().unwrap()).collect();
+    let ids: Vec<&str> = found["recordings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["id"].as_str().unwrap())
+        .collect();
     assert_eq!(ids.len(), 3);
     assert!(ids.iter().all(|id| id.starts_with("lbaas/")), "{ids:?}");
     let calls = served.ask(&format!("rows?r={}&count=100", ids[0]));
@@ -153,7 +175,10 @@ fn a_decision_is_shown_as_it_was_recorded() {
     for ask in asks {
         let line = &lines[&ask["n"].as_u64().unwrap()];
         assert_eq!(ask["name"], line["ask"]);
-        assert_eq!((json(&ask["args"]), json(&ask["answer"])), (line["args"].clone(), line["answer"].clone()));
+        assert_eq!(
+            (json(&ask["args"]), json(&ask["answer"])),
+            (line["args"].clone(), line["answer"].clone())
+        );
     }
     let end = &shown["ending"];
     assert_eq!(json(&end["value"]), lines[&end["n"].as_u64().unwrap()]["result"]);
@@ -170,7 +195,11 @@ fn filters_and_positions_agree_with_what_was_recorded() {
     write(&made, &desk.path("a.jsonl"));
     let served = desk.serve();
     let standing = served.wait_until_read("a.jsonl");
-    let calls = made.entries.iter().filter(|entry| matches!(entry.event, trueup_journal::Event::Call(_))).count();
+    let calls = made
+        .entries
+        .iter()
+        .filter(|entry| matches!(entry.event, trueup_journal::Event::Call(_)))
+        .count();
     assert_eq!(standing["total"], calls);
     let problems = served.ask("rows?r=a.jsonl&count=1000&outcome=problems");
     assert!(!rows(&problems).is_empty());
@@ -180,13 +209,19 @@ fn filters_and_positions_agree_with_what_was_recorded() {
     assert!(rows(&writes).len() < calls);
     let tenth = &rows(&problems)[10];
     let place = served.ask(&format!("position?r=a.jsonl&outcome=problems&n={}", tenth["n"]));
-    assert_eq!((place["position"].clone(), place["n"].clone()), (json!(10), tenth["n"].clone()));
+    assert_eq!(
+        (place["position"].clone(), place["n"].clone()),
+        (json!(10), tenth["n"].clone())
+    );
     let at = served.ask(&format!("position?r=a.jsonl&at_ms={}", tenth["at_ms"]));
     let there = served.ask(&format!("rows?r=a.jsonl&from={}&count=1", at["position"]));
     assert_eq!(rows(&there)[0]["at_ms"], tenth["at_ms"]);
     let overview = served.ask("overview?r=a.jsonl&columns=50");
     let columns = overview["columns"].as_array().unwrap();
-    let sum: u64 = columns.iter().flat_map(|one| ["ok", "error", "failed"].map(|key| one[key].as_u64().unwrap())).sum();
+    let sum: u64 = columns
+        .iter()
+        .flat_map(|one| ["ok", "error", "failed"].map(|key| one[key].as_u64().unwrap()))
+        .sum();
     assert_eq!((columns.len(), sum), (50, calls as u64));
 }
 
@@ -199,12 +234,18 @@ fn damage_and_torn_ends_are_said_and_what_is_before_them_is_shown() {
     let standing = desk.serve().wait_until_read("a.jsonl");
     let lines = RECORDED.entries.len() + 2;
     let note = standing["notes"][0].as_str().unwrap();
-    assert!(note.ends_with(&format!("line {lines} is torn: its 6 bytes are left out")), "{note}");
+    assert!(
+        note.ends_with(&format!("line {lines} is torn: its 6 bytes are left out")),
+        "{note}"
+    );
     file.write_all(b"9,\"result\":1}\n").unwrap();
     let served = desk.serve();
     let standing = served.wait_until_read("a.jsonl");
     let note = standing["notes"][0].as_str().unwrap();
-    assert!(note.contains(&format!("line {lines} is damaged: entry 99 stands where entry")), "{note}");
+    assert!(
+        note.contains(&format!("line {lines} is damaged: entry 99 stands where entry")),
+        "{note}"
+    );
     assert!(standing["total"].as_u64() > Some(1));
     let said = trueup(["journal", "show", desk.path("a.jsonl").to_str().unwrap()]).exits(2);
     assert!(said.stderr.contains(note), "the same words: {said}");
@@ -219,7 +260,10 @@ fn two_decisions_are_compared() {
     ]);
     write(&made, &desk.path("a.jsonl"));
     let found = desk.serve().ask("difference?r=a.jsonl&a=1&b=4");
-    assert_eq!(found["args"]["fields"], json!([{"path": "args.port", "a": "80", "b": "81"}]));
+    assert_eq!(
+        found["args"]["fields"],
+        json!([{"path": "args.port", "a": "80", "b": "81"}])
+    );
     let pairs = found["asks"].as_array().unwrap();
     assert_eq!((pairs.len(), &pairs[0]["a"], &pairs[0]["b"]), (1, &json!(2), &json!(5)));
     assert_eq!(pairs[0]["fields"][0]["path"], "answer.Ok");
@@ -233,22 +277,39 @@ fn another_guest_is_held_against_the_recording() {
     let file = desk.path("a.jsonl");
     let against = |guest: &str| Served::start(&[file.as_os_str(), "--against".as_ref(), guest.as_ref()]);
     let same = against("lbaas@1").ask("against?r=a.jsonl&n=1");
-    assert_eq!((&same["same"], &same["diverged_at"]), (&json!(true), &Value::Null), "{same}");
+    assert_eq!(
+        (&same["same"], &same["diverged_at"]),
+        (&json!(true), &Value::Null),
+        "{same}"
+    );
     // What a question asked is edited: there the guest leaves the recording.
     let text = fs::read_to_string(&file).unwrap();
-    let edited = text.replacen("\"ask\":\"api.list-tagged\",\"args\":{\"tag\":\"", "\"ask\":\"api.list-tagged\",\"args\":{\"tag\":\"x", 1);
+    let edited = text.replacen(
+        "\"ask\":\"api.list-tagged\",\"args\":{\"tag\":\"",
+        "\"ask\":\"api.list-tagged\",\"args\":{\"tag\":\"x",
+        1,
+    );
     assert_ne!(text, edited);
     fs::write(&file, edited).unwrap();
     let served = against("lbaas@1");
     let differs = served.ask("against?r=a.jsonl&n=1");
     assert_eq!(differs["same"], false);
     let at = differs["diverged_at"].as_u64().unwrap();
-    assert_eq!(differs["outcome"]["divergence"]["differences"][0]["path"], "args.tag", "{differs}");
+    assert_eq!(
+        differs["outcome"]["divergence"]["differences"][0]["path"], "args.tag",
+        "{differs}"
+    );
     assert!((1..10).contains(&at));
     // A later decision is decided by itself.
-    let last = rows(&served.ask("rows?r=a.jsonl&count=100")).last().unwrap()["n"].as_u64().unwrap();
+    let last = rows(&served.ask("rows?r=a.jsonl&count=100")).last().unwrap()["n"]
+        .as_u64()
+        .unwrap();
     let alone = served.ask(&format!("against?r=a.jsonl&n={last}"));
-    assert_eq!((&alone["same"], &alone["alone_since"]), (&json!(true), &json!(at)), "{alone}");
+    assert_eq!(
+        (&alone["same"], &alone["alone_since"]),
+        (&json!(true), &json!(at)),
+        "{alone}"
+    );
     trueup(["journal", "serve", file.to_str().unwrap(), "--against", "nobody@9"]).exits(2);
 }
 
@@ -292,26 +353,51 @@ fn colours_can_be_told_apart_in_light_and_dark() {
             (a.max(b) + 0.05) / (a.min(b) + 0.05)
         };
         let texts = [
-            "--text", "--dim", "--accent", "--ok", "--error", "--trap", "--deadline", "--memory", "--cancelled", "--open", "--write",
-            "--string", "--num", "--word", "--key",
+            "--text",
+            "--dim",
+            "--accent",
+            "--ok",
+            "--error",
+            "--trap",
+            "--deadline",
+            "--memory",
+            "--cancelled",
+            "--open",
+            "--write",
+            "--string",
+            "--num",
+            "--word",
+            "--key",
         ];
         for text in texts {
             for ground in ["--bg", "--panel", "--raised", "--select", "--hover"] {
-                assert!(ratio(text, ground) >= 4.5, "{name}: {text} on {ground}: {:.2}", ratio(text, ground));
+                assert!(
+                    ratio(text, ground) >= 4.5,
+                    "{name}: {text} on {ground}: {:.2}",
+                    ratio(text, ground)
+                );
             }
         }
         for ground in ["--old", "--new", "--hit", "--mark"] {
             assert!(ratio("--text", ground) >= 4.5, "{name}: text on {ground}");
         }
         assert!(ratio("--on-accent", "--accent") >= 4.5, "{name}: on accent");
-        assert!(ratio("--hit-line", "--bg") >= 3.0, "{name}: --hit-line {:.2}", ratio("--hit-line", "--bg"));
+        assert!(
+            ratio("--hit-line", "--bg") >= 3.0,
+            "{name}: --hit-line {:.2}",
+            ratio("--hit-line", "--bg")
+        );
     }
 }
 
 fn luminance(colour: &str) -> f64 {
     let channel = |at: usize| {
         let value = f64::from(u8::from_str_radix(&colour[at..at + 2], 16).unwrap()) / 255.0;
-        if value <= 0.04045 { value / 12.92 } else { ((value + 0.055) / 1.055).powf(2.4) }
+        if value <= 0.04045 {
+            value / 12.92
+        } else {
+            ((value + 0.055) / 1.055).powf(2.4)
+        }
     };
     0.2126 * channel(1) + 0.7152 * channel(3) + 0.0722 * channel(5)
 }

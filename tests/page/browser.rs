@@ -12,7 +12,8 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-const MISSING: &str = "Chromium and its driver are needed (`apt-get install chromium chromium-driver`), or TRUEUP_SKIP_CHROMIUM=1";
+const MISSING: &str =
+    "Chromium and its driver are needed (`apt-get install chromium chromium-driver`), or TRUEUP_SKIP_CHROMIUM=1";
 
 /// On a machine that does other things too, a browser takes its time.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -98,7 +99,10 @@ impl Browser {
         while self.run(&format!("return Boolean({expression});")).await != json!(true) {
             if began.elapsed() > PATIENCE {
                 let body = self.text("body").await;
-                panic!("waited {} s for {expression}; the page says:\n{body}", PATIENCE.as_secs());
+                panic!(
+                    "waited {} s for {expression}; the page says:\n{body}",
+                    PATIENCE.as_secs()
+                );
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -106,9 +110,7 @@ impl Browser {
 
     pub(crate) async fn press(&self, keys: &str) {
         let pressed = keys.chars().fold(KeyActions::new("keys".to_owned()), |actions, value| {
-            actions
-                .then(KeyAction::Down { value })
-                .then(KeyAction::Up { value })
+            actions.then(KeyAction::Down { value }).then(KeyAction::Up { value })
         });
         self.client.perform_actions(pressed).await.unwrap();
     }

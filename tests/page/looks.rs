@@ -23,13 +23,19 @@ const SHOWN: &str = "document.getElementById('detail').dataset.n";
 
 /// Runs a future on a runtime of its own.
 fn in_browser<F: Future<Output = ()>>(work: F) {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap().block_on(work);
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+        .block_on(work);
 }
 
 /// The page, once its first rows are there.
 async fn open(browser: &Browser, served: &Served, hash: &str) {
     browser.client.goto(&format!("{}{hash}", served.url)).await.unwrap();
-    browser.until("performance.getEntriesByName('trueup-ready').length").await;
+    browser
+        .until("performance.getEntriesByName('trueup-ready').length")
+        .await;
 }
 
 async fn number(browser: &Browser, expression: &str) -> u64 {
@@ -52,18 +58,37 @@ fn keys_lead_through_decisions() {
         browser.press("j").await;
         browser.until(&format!("{SHOWN} === '1'")).await;
         browser.press("jj").await;
-        browser.until(&format!("{SELECTED} === {SHOWN} && {SHOWN} !== '1'")).await;
+        browser
+            .until(&format!("{SELECTED} === {SHOWN} && {SHOWN} !== '1'"))
+            .await;
         let third = number(&browser, SELECTED).await;
-        assert!(browser.client.current_url().await.unwrap().fragment().unwrap().contains(&format!("n={third}")));
+        assert!(
+            browser
+                .client
+                .current_url()
+                .await
+                .unwrap()
+                .fragment()
+                .unwrap()
+                .contains(&format!("n={third}"))
+        );
         browser.key(Key::Up).await;
-        browser.until(&format!("{SELECTED} === {SHOWN} && Number({SHOWN}) < {third}")).await;
+        browser
+            .until(&format!("{SELECTED} === {SHOWN} && Number({SHOWN}) < {third}"))
+            .await;
         browser.key(Key::End).await;
-        browser.until(&format!("{SELECTED} === {SHOWN} && Number({SHOWN}) > 5900")).await;
+        browser
+            .until(&format!("{SELECTED} === {SHOWN} && Number({SHOWN}) > 5900"))
+            .await;
         let last = number(&browser, SELECTED).await;
         browser.key(Key::PageUp).await;
-        browser.until(&format!("{SELECTED} === {SHOWN} && Number({SHOWN}) < {last}")).await;
+        browser
+            .until(&format!("{SELECTED} === {SHOWN} && Number({SHOWN}) < {last}"))
+            .await;
         browser.key(Key::Home).await;
-        browser.until(&format!("{SELECTED} === {SHOWN} && {SHOWN} === '1'")).await;
+        browser
+            .until(&format!("{SELECTED} === {SHOWN} && {SHOWN} === '1'"))
+            .await;
         browser.key(Key::Enter).await;
         browser.until("document.activeElement.classList.contains('ask')").await;
         browser.key(Key::Enter).await;
@@ -78,7 +103,9 @@ fn keys_lead_through_decisions() {
         browser.until("document.querySelector('.row:not([hidden]) .outcome').innerText.trim() !== 'ok' && document.getElementById('count').innerText.includes(' of ')").await;
         // An address leads to a decision, by any of its entries.
         open(&browser, &served, &format!("?again#n={}", third + 1)).await;
-        browser.until(&format!("{SHOWN} === '{third}' && {SELECTED} === '{third}'")).await;
+        browser
+            .until(&format!("{SHOWN} === '{third}' && {SELECTED} === '{third}'"))
+            .await;
         browser.end().await;
     });
 }
@@ -89,8 +116,13 @@ fn a_search_leads_from_hit_to_hit() {
         return;
     }
     let desk = Desk::new();
-    let calls: Vec<(String, String)> = (0..300).map(|at| (format!("{{\"at\":{at}}}"), format!("{{\"Ok\":[\"id-{at}\"]}}"))).collect();
-    let calls: Vec<(&str, &str, &str)> = calls.iter().map(|(args, answer)| (args.as_str(), answer.as_str(), "null")).collect();
+    let calls: Vec<(String, String)> = (0..300)
+        .map(|at| (format!("{{\"at\":{at}}}"), format!("{{\"Ok\":[\"id-{at}\"]}}")))
+        .collect();
+    let calls: Vec<(&str, &str, &str)> = calls
+        .iter()
+        .map(|(args, answer)| (args.as_str(), answer.as_str(), "null"))
+        .collect();
     write(&of_calls(&calls), &desk.path("a.jsonl"));
     let served = desk.serve();
     in_browser(async {
@@ -100,11 +132,18 @@ fn a_search_leads_from_hit_to_hit() {
         browser.until("document.activeElement.id === 'search'").await;
         browser.press("ID-27").await;
         // 27, 270 to 279.
-        browser.until("document.getElementById('found').innerText.startsWith('11 hits in 11')").await;
-        assert_eq!(number(&browser, "document.querySelectorAll('#hits mark').length").await, 11);
+        browser
+            .until("document.getElementById('found').innerText.startsWith('11 hits in 11')")
+            .await;
+        assert_eq!(
+            number(&browser, "document.querySelectorAll('#hits mark').length").await,
+            11
+        );
         browser.key(Key::Enter).await;
         browser.until(&format!("{SHOWN} === '{}'", 27 * 3 + 1)).await;
-        browser.until("document.querySelector('.ask[aria-expanded=true]')").await;
+        browser
+            .until("document.querySelector('.ask[aria-expanded=true]')")
+            .await;
         assert!(browser.text(".sides").await.contains("id-27"));
         browser.press("n").await;
         browser.until(&format!("{SHOWN} === '{}'", 270 * 3 + 1)).await;
@@ -158,13 +197,17 @@ fn hostile_texts_stay_texts() {
     }
     let desk = Desk::new();
     let hostile = r#"<img src=x onerror=window.hurt=1><script>window.hurt=1</script>"#;
-    let json = json!({ hostile: [hostile, "javascript:window.hurt=1", "\u{202e}\u{0000}", {"__proto__": {"hurt": 1}}] }).to_string();
+    let json =
+        json!({ hostile: [hostile, "javascript:window.hurt=1", "\u{202e}\u{0000}", {"__proto__": {"hurt": 1}}] })
+            .to_string();
     let mut made = of_calls(&[(&json, &json, &json), (&json, &json, "null")]);
     for entry in &mut made.entries {
         match &mut entry.event {
             trueup_journal::Event::Call(call) => call.name = hostile.to_owned(),
             trueup_journal::Event::Ask(ask) => ask.name = hostile.to_owned(),
-            trueup_journal::Event::Ending(ending) if entry.n > 4 => *ending = trueup_journal::Ending::Trap(hostile.to_owned()),
+            trueup_journal::Event::Ending(ending) if entry.n > 4 => {
+                *ending = trueup_journal::Ending::Trap(hostile.to_owned())
+            }
             _ => {}
         }
     }
@@ -189,16 +232,28 @@ fn hostile_texts_stay_texts() {
         browser.until("document.querySelector('.difference')").await;
         browser.press("/").await;
         browser.press("onerror").await;
-        browser.until("document.querySelectorAll('#hits mark').length > 3").await;
+        browser
+            .until("document.querySelectorAll('#hits mark').length > 3")
+            .await;
         tokio::time::sleep(Duration::from_millis(300)).await;
-        assert_eq!(browser.run("return [window.hurt ?? null, ({}).hurt ?? null];").await, json!([null, null]));
+        assert_eq!(
+            browser.run("return [window.hurt ?? null, ({}).hurt ?? null];").await,
+            json!([null, null])
+        );
         let images = "return [...document.images].map((image) => image.getAttribute('src'));";
         assert_eq!(browser.run(images).await, json!(["icon.svg"]));
         assert_eq!(number(&browser, "document.scripts.length").await, 1);
         assert!(browser.text(".notes").await.contains("<script>") || browser.text(".notes").await.contains("is torn"));
-        assert!(browser.text(".row:not([hidden]):not(.head) .name").await.contains("<img src=x"));
+        assert!(
+            browser
+                .text(".row:not([hidden]):not(.head) .name")
+                .await
+                .contains("<img src=x")
+        );
         // Nothing was asked of anyone else, and the policy had nothing to stop.
-        let asked = browser.run("return performance.getEntriesByType('resource').map((one) => new URL(one.name).origin);").await;
+        let asked = browser
+            .run("return performance.getEntriesByType('resource').map((one) => new URL(one.name).origin);")
+            .await;
         let own = json!(served.url.trim_end_matches('/'));
         assert!(asked.as_array().unwrap().iter().all(|origin| *origin == own), "{asked}");
         browser.end().await;
@@ -225,7 +280,12 @@ fn light_and_dark_are_both_drawn() {
         assert_ne!(first.0, second.0);
         assert_ne!(first.1, second.1);
         // A blank page of this size is a few kilobytes.
-        assert!(first.1.len() > 30_000 && second.1.len() > 30_000, "{} {}", first.1.len(), second.1.len());
+        assert!(
+            first.1.len() > 30_000 && second.1.len() > 30_000,
+            "{} {}",
+            first.1.len(),
+            second.1.len()
+        );
         if let Some(folder) = std::env::var_os("TRUEUP_SCREENSHOTS") {
             let folder = std::path::PathBuf::from(folder);
             std::fs::write(folder.join("light.png"), &first.1).unwrap();
@@ -233,7 +293,9 @@ fn light_and_dark_are_both_drawn() {
         }
         // On a narrow screen nothing is wider than it.
         browser.client.set_window_size(500, 900).await.unwrap();
-        browser.until("document.documentElement.scrollWidth <= window.innerWidth").await;
+        browser
+            .until("document.documentElement.scrollWidth <= window.innerWidth")
+            .await;
         browser.end().await;
     });
 }
@@ -256,11 +318,15 @@ fn what_is_recorded_meanwhile_appears_and_moves_nothing() {
     in_browser(async {
         let browser = Browser::start(1400, 900).await;
         open(&browser, &served, "").await;
-        browser.until("document.getElementById('notes').innerText.includes('is torn: its 9 bytes are left out')").await;
+        browser
+            .until("document.getElementById('notes').innerText.includes('is torn: its 9 bytes are left out')")
+            .await;
         browser.press("jjj").await;
         browser.until(&format!("{SELECTED} && {SELECTED} === {SHOWN}")).await;
         browser.run("document.getElementById('list').scrollTop = 1400;").await;
-        browser.until("document.querySelector('.row:not(.waiting)[data-at=\"52\"]')").await;
+        browser
+            .until("document.querySelector('.row:not(.waiting)[data-at=\"52\"]')")
+            .await;
         let seen = "const list = document.getElementById('list'); return [list.scrollTop, list.querySelector('[data-at=\"52\"]').dataset.n, document.getElementById('detail').dataset.n, document.activeElement.id];";
         let before = browser.run(seen).await;
         let count = browser.text("#count").await;
@@ -282,7 +348,10 @@ fn a_long_recording_is_shown_at_once_and_scrolls() {
         return;
     }
     let desk = Desk::new();
-    let entries = std::env::var("TRUEUP_PAGE_ENTRIES").ok().and_then(|count| count.parse().ok()).unwrap_or(100_000);
+    let entries = std::env::var("TRUEUP_PAGE_ENTRIES")
+        .ok()
+        .and_then(|count| count.parse().ok())
+        .unwrap_or(100_000);
     let made = multiplied(entries);
     let bytes = write(&made, &desk.path("a.jsonl"));
     drop(made);
@@ -292,12 +361,18 @@ fn a_long_recording_is_shown_at_once_and_scrolls() {
         // The server knows nothing of the recording yet: what is measured holds the reading of it.
         let served = desk.serve();
         open(&browser, &served, "").await;
-        let first_view = browser.run("return performance.getEntriesByName('trueup-first-view')[0].startTime;").await;
+        let first_view = browser
+            .run("return performance.getEntriesByName('trueup-first-view')[0].startTime;")
+            .await;
         let first_view = first_view.as_f64().unwrap();
         assert!(first_view < FIRST_VIEW_MAX_MS, "{first_view} ms");
-        browser.until("document.querySelectorAll('.list .row:not([hidden])').length > 10").await;
+        browser
+            .until("document.querySelectorAll('.list .row:not([hidden])').length > 10")
+            .await;
         let began = std::time::Instant::now();
-        browser.until("document.getElementById('state').innerText.includes('following')").await;
+        browser
+            .until("document.getElementById('state').innerText.includes('following')")
+            .await;
         let read = began.elapsed();
         let rows = number(&browser, "document.querySelectorAll('.list .row').length").await;
         assert!(rows < ROWS_IN_PAGE_MAX, "{rows} rows are elements");
@@ -319,11 +394,19 @@ fn a_long_recording_is_shown_at_once_and_scrolls() {
             };
             requestAnimationFrame(step);";
         let scrolled = browser.client.execute_async(script, Vec::new()).await.unwrap();
-        assert!(scrolled["top"].as_f64().unwrap() > scrolled["height"].as_f64().unwrap() / 2.0, "{scrolled}");
+        assert!(
+            scrolled["top"].as_f64().unwrap() > scrolled["height"].as_f64().unwrap() / 2.0,
+            "{scrolled}"
+        );
         let rows = number(&browser, "document.querySelectorAll('.list .row').length").await;
         assert!(rows < ROWS_IN_PAGE_MAX, "{rows} rows are elements");
         browser.key(Key::End).await;
-        browser.until(&format!("{SELECTED} === {SHOWN} && Number({SHOWN}) > {}", entries - 200)).await;
+        browser
+            .until(&format!(
+                "{SELECTED} === {SHOWN} && Number({SHOWN}) > {}",
+                entries - 200
+            ))
+            .await;
         assert!(browser.text(".count").await.contains("decisions"));
         println!(
             "{entries} entries, {bytes} bytes: first view {first_view:.0} ms, all read {:.1} s later, scrolled {}",

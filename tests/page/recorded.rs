@@ -56,7 +56,9 @@ pub(crate) fn multiplied(entries: usize) -> Segment {
 fn trouble(at: usize) -> Ending {
     match at % 5 {
         0 => Ending::Trap("guest `lbaas@1` in `reconciliation.reconcile`: wasm trap: unreachable".to_owned()),
-        1 => Ending::Result(raw(r#"{"Err":{"Refused":"the Engine refused: quota of 20 backends is used up"}}"#)),
+        1 => Ending::Result(raw(
+            r#"{"Err":{"Refused":"the Engine refused: quota of 20 backends is used up"}}"#,
+        )),
         2 => Ending::Deadline("computed for longer than 10000 ms".to_owned()),
         3 => Ending::Memory("wanted more than 268435456 bytes".to_owned()),
         _ => Ending::Cancelled("ended while it slept: the host stops, or there is a newer input".to_owned()),

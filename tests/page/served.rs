@@ -34,7 +34,9 @@ impl Served {
             .spawn()
             .unwrap();
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
         let url = line.trim().to_owned();
         assert!(url.starts_with("http://127.0.0.1:") && url.ends_with('/'), "{line:?}");
         Self { child, url }

@@ -91,7 +91,9 @@ impl Against {
     }
 
     async fn whole(&self, file: &Path) -> Result<Outcome, String> {
-        let bytes = std::fs::metadata(file).map_err(|error| format!("can't read `{}`: {error}", file.display()))?.len();
+        let bytes = std::fs::metadata(file)
+            .map_err(|error| format!("can't read `{}`: {error}", file.display()))?
+            .len();
         if bytes > SEGMENT_BYTES_MAX {
             return Err(format!(
                 "`{}` has {bytes} bytes, and only files of up to {SEGMENT_BYTES_MAX} are decided again here; use `trueup replay`",

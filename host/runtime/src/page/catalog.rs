@@ -76,7 +76,10 @@ impl Recording {
         for file in &files {
             let Ok(metadata) = fs::metadata(file) else { continue };
             bytes += metadata.len();
-            let changed = metadata.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+            let changed = metadata
+                .modified()
+                .ok()
+                .and_then(|at| at.duration_since(UNIX_EPOCH).ok());
             changed_ms = changed_ms.max(changed.and_then(|since| u64::try_from(since.as_millis()).ok()));
         }
         Listed {
@@ -95,7 +98,11 @@ pub(super) fn recordings(places: &[PathBuf]) -> BTreeMap<String, Recording> {
     let mut found = BTreeMap::new();
     for place in places {
         if place.is_dir() {
-            let kinds: Vec<PathBuf> = KINDS.iter().map(|kind| place.join(kind)).filter(|kind| kind.is_dir()).collect();
+            let kinds: Vec<PathBuf> = KINDS
+                .iter()
+                .map(|kind| place.join(kind))
+                .filter(|kind| kind.is_dir())
+                .collect();
             if kinds.is_empty() {
                 walk(place, 0, &mut found);
             }
@@ -118,7 +125,9 @@ fn walk(folder: &Path, depth: usize, found: &mut BTreeMap<String, Recording>) {
         let key = key_of(&component).unwrap_or_else(|| component.clone());
         let guest = name(folder.parent().and_then(Path::file_name));
         let guest = Some(key_of(&guest).unwrap_or(guest)).filter(|guest| depth > 0 && !guest.is_empty());
-        let id = guest.as_ref().map_or_else(|| key.clone(), |guest| format!("{guest}/{key}"));
+        let id = guest
+            .as_ref()
+            .map_or_else(|| key.clone(), |guest| format!("{guest}/{key}"));
         add(id, guest, key, Place::Folder(folder.to_owned()), found);
         return;
     }
@@ -151,7 +160,9 @@ fn add(id: String, guest: Option<String>, key: String, place: Place, found: &mut
 }
 
 fn name(component: Option<&OsStr>) -> String {
-    component.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+    component
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default()
 }
 
 #[cfg(test)]

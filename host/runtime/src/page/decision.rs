@@ -230,7 +230,9 @@ pub(super) fn value(file: &Path, decision: &Decision, n: u64, part: Part) -> Res
                 (Event::Ask(ask), Part::Answer) => ask.answer.as_deref().and_then(whole),
                 (Event::Ending(ending), Part::Ending) => Some(match ending {
                     Ending::Result(value) => value.get().to_owned(),
-                    Ending::Trap(text) | Ending::Deadline(text) | Ending::Memory(text) | Ending::Cancelled(text) => text,
+                    Ending::Trap(text) | Ending::Deadline(text) | Ending::Memory(text) | Ending::Cancelled(text) => {
+                        text
+                    }
                 }),
                 _ => None,
             };
@@ -251,17 +253,25 @@ fn for_each_entry(file: &Path, offset: u64, bytes: u64, mut each: impl FnMut(Ent
     let mut line = Vec::new();
     loop {
         line.clear();
-        let read = reader.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line).map_err(failed)?;
+        let read = reader
+            .by_ref()
+            .take(LINE_BYTES_MAX)
+            .read_until(b'\n', &mut line)
+            .map_err(failed)?;
         let Some(text) = line.strip_suffix(b"\n") else {
             return match read {
                 0 => Ok(()),
-                _ => Err(format!("`{}` is not what it was when it was read before", file.display())),
+                _ => Err(format!(
+                    "`{}` is not what it was when it was read before",
+                    file.display()
+                )),
             };
         };
         let entry = std::str::from_utf8(text)
             .map_err(|error| error.to_string())
             .and_then(|text| Entry::parse(text).map_err(|error| error.to_string()));
-        let entry = entry.map_err(|why| format!("`{}` is not what it was when it was read before: {why}", file.display()))?;
+        let entry =
+            entry.map_err(|why| format!("`{}` is not what it was when it was read before: {why}", file.display()))?;
         if !each(entry) {
             return Ok(());
         }

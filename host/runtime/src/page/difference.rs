@@ -63,7 +63,12 @@ struct Pair {
 
 /// Compares two decisions.
 pub(super) fn compare(a: &Lines, b: &Lines) -> Compared {
-    let call = |lines: &Lines| lines.call.as_ref().map_or_else(String::new, |(_, call)| call.name.clone());
+    let call = |lines: &Lines| {
+        lines
+            .call
+            .as_ref()
+            .map_or_else(String::new, |(_, call)| call.name.clone())
+    };
     let args = |lines: &Lines| lines.call.as_ref().map(|(_, call)| parsed(&call.args));
     let calls = (call(a), call(b));
     let pairs = align(&names(a), &names(b));
@@ -187,9 +192,18 @@ fn parsed(value: &RawValue) -> Value {
 fn align(a: &[&str], b: &[&str]) -> Vec<(Option<usize>, Option<usize>)> {
     let begin = a.iter().zip(b).take_while(|(a, b)| a == b).count();
     let rest = a.len().min(b.len()) - begin;
-    let end = a.iter().rev().zip(b.iter().rev()).take(rest).take_while(|(a, b)| a == b).count();
+    let end = a
+        .iter()
+        .rev()
+        .zip(b.iter().rev())
+        .take(rest)
+        .take_while(|(a, b)| a == b)
+        .count();
     let (a_end, b_end) = (a.len() - end, b.len() - end);
-    let (a_middle, b_middle) = (a.get(begin..a_end).unwrap_or_default(), b.get(begin..b_end).unwrap_or_default());
+    let (a_middle, b_middle) = (
+        a.get(begin..a_end).unwrap_or_default(),
+        b.get(begin..b_end).unwrap_or_default(),
+    );
     let middle = if a_middle.len().max(b_middle.len()) <= ALIGNED_MAX {
         longest_common(a_middle, b_middle)
     } else {
@@ -278,7 +292,11 @@ mod tests {
 
     fn written(found: &Fields) -> Vec<String> {
         let side = |side: &Option<String>| side.clone().unwrap_or_else(|| "nothing".to_owned());
-        found.fields.iter().map(|field| format!("{}: {} {}", field.path, side(&field.a), side(&field.b))).collect()
+        found
+            .fields
+            .iter()
+            .map(|field| format!("{}: {} {}", field.path, side(&field.a), side(&field.b)))
+            .collect()
     }
 
     #[test]
@@ -297,7 +315,11 @@ mod tests {
         let found = compare(&a, &b);
         assert_eq!(written(&found.args), ["args.port: 80 81"]);
         assert_eq!(written(&found.ending), ["result.Ok.created: 1 0"]);
-        let asks: Vec<_> = found.asks.iter().map(|pair| (pair.a, pair.b, written(&pair.differs))).collect();
+        let asks: Vec<_> = found
+            .asks
+            .iter()
+            .map(|pair| (pair.a, pair.b, written(&pair.differs)))
+            .collect();
         assert_eq!(
             asks,
             [
@@ -307,7 +329,11 @@ mod tests {
         );
         let same = compare(&a, &a);
         assert!(same.args == Fields::default() && same.ending == Fields::default() && same.calls.is_none());
-        assert!(same.asks.iter().all(|pair| pair.differs == Fields::default() && pair.a == pair.b));
+        assert!(
+            same.asks
+                .iter()
+                .all(|pair| pair.differs == Fields::default() && pair.a == pair.b)
+        );
     }
 
     #[test]
@@ -318,7 +344,10 @@ mod tests {
             written(&compare(&a, &b).ending),
             [r#"ending: result {"Ok":1} trap "unreachable""#]
         );
-        assert_eq!(written(&compare(&a, &Lines::default()).ending), [r#"ending: result {"Ok":1} nothing"#]);
+        assert_eq!(
+            written(&compare(&a, &Lines::default()).ending),
+            [r#"ending: result {"Ok":1} nothing"#]
+        );
     }
 
     proptest! {

@@ -129,7 +129,10 @@ impl Followed {
                 End::More => {}
                 End::Whole => {
                     let empty = self.read == 0;
-                    note(index, empty.then(|| format!("`{}` holds no entry yet", self.path.display())));
+                    note(
+                        index,
+                        empty.then(|| format!("`{}` holds no entry yet", self.path.display())),
+                    );
                     return Ok(());
                 }
                 End::Torn(bytes) => {
@@ -204,7 +207,11 @@ fn in_one_line(error: &ReadError) -> String {
 }
 
 fn sizes(files: &[PathBuf]) -> u64 {
-    files.iter().filter_map(|file| std::fs::metadata(file).ok()).map(|metadata| metadata.len()).sum()
+    files
+        .iter()
+        .filter_map(|file| std::fs::metadata(file).ok())
+        .map(|metadata| metadata.len())
+        .sum()
 }
 
 fn identity(path: &Path) -> Option<(u64, u64)> {
@@ -231,7 +238,10 @@ mod tests {
     }
 
     fn call(n: u64) -> String {
-        format!("{{\"n\":{n},\"at_ms\":{n},\"call\":\"a.b\",\"args\":{{}}}}\n{{\"n\":{},\"result\":null}}\n", n + 1)
+        format!(
+            "{{\"n\":{n},\"at_ms\":{n},\"call\":\"a.b\",\"args\":{{}}}}\n{{\"n\":{},\"result\":null}}\n",
+            n + 1
+        )
     }
 
     fn append(file: &Path, text: &str) {
@@ -240,7 +250,13 @@ mod tests {
     }
 
     fn numbers(index: &RwLock<Index>) -> Vec<u64> {
-        index.read().unwrap().decisions.iter().map(|decision| decision.n).collect()
+        index
+            .read()
+            .unwrap()
+            .decisions
+            .iter()
+            .map(|decision| decision.n)
+            .collect()
     }
 
     #[test]
@@ -302,7 +318,10 @@ mod tests {
     fn damage_ends_one_file_and_is_said() {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str| folder.path().join(name);
-        append(&file("0.jsonl"), &(header(0, "1") + &call(1) + "{\"n\":9,\"result\":1}\n" + &call(3)));
+        append(
+            &file("0.jsonl"),
+            &(header(0, "1") + &call(1) + "{\"n\":9,\"result\":1}\n" + &call(3)),
+        );
         append(&file("9.jsonl"), &(header(9, "1") + &call(10)));
         let (mut growth, index) = (Growth::default(), RwLock::default());
         for _ in 0..2 {
@@ -310,7 +329,9 @@ mod tests {
             assert_eq!(numbers(&index), [1, 10]);
             let note = index.read().unwrap().segments[0].note.clone().unwrap();
             assert!(
-                note.ends_with("line 4 is damaged: entry 9 stands where entry 3 belongs: a line is missing, or out of its place"),
+                note.ends_with(
+                    "line 4 is damaged: entry 9 stands where entry 3 belongs: a line is missing, or out of its place"
+                ),
                 "{note}"
             );
         }

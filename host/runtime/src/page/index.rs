@@ -78,7 +78,8 @@ impl Outcome {
 
 /// Whether a question of this name changes something.
 pub(super) fn is_write(ask: &str) -> bool {
-    ask.rsplit_once('.').is_some_and(|(_, function)| WRITES.binary_search(&function).is_ok())
+    ask.rsplit_once('.')
+        .is_some_and(|(_, function)| WRITES.binary_search(&function).is_ok())
 }
 
 /// One decision: a call, with what was asked in it and how it ended.
@@ -222,13 +223,21 @@ impl Index {
                 }
             }
             Event::RolledBack(stands) => {
-                let lost = self.decisions.iter_mut().rev().take_while(|decision| decision.n > stands);
+                let lost = self
+                    .decisions
+                    .iter_mut()
+                    .rev()
+                    .take_while(|decision| decision.n > stands);
                 lost.for_each(|decision| decision.rolled_back = true);
                 return;
             }
         }
         let here = self.here();
-        if let Some(decision) = self.decisions.last_mut().filter(|decision| decision.segment == here && decision.n <= n) {
+        if let Some(decision) = self
+            .decisions
+            .last_mut()
+            .filter(|decision| decision.segment == here && decision.n <= n)
+        {
             decision.bytes = (offset + bytes).saturating_sub(decision.offset);
         }
     }
@@ -314,7 +323,9 @@ impl Index {
 
     /// Where the decision that holds entry `n` stands in the whole list.
     pub(super) fn holding(&self, n: u64) -> Option<usize> {
-        self.decisions.partition_point(|decision| decision.n <= n).checked_sub(1)
+        self.decisions
+            .partition_point(|decision| decision.n <= n)
+            .checked_sub(1)
     }
 
     pub(super) fn name_of(&self, decision: &Decision) -> &str {
@@ -325,7 +336,9 @@ impl Index {
     }
 
     pub(super) fn segment_of(&self, decision: &Decision) -> Option<&Segment> {
-        usize::try_from(decision.segment).ok().and_then(|at| self.segments.get(at))
+        usize::try_from(decision.segment)
+            .ok()
+            .and_then(|at| self.segments.get(at))
     }
 
     /// The decisions that a filter lets through, in order.
@@ -334,7 +347,12 @@ impl Index {
             return Box::new(self.decisions.iter());
         }
         let wanted: Vec<bool> = self.names.iter().map(|name| name.contains(&filter.name)).collect();
-        let named = move |at: u32| usize::try_from(at).ok().and_then(|at| wanted.get(at)).is_some_and(|wanted| *wanted);
+        let named = move |at: u32| {
+            usize::try_from(at)
+                .ok()
+                .and_then(|at| wanted.get(at))
+                .is_some_and(|wanted| *wanted)
+        };
         let fits = move |decision: &&Decision| {
             named(decision.name) && filter.outcome(decision.outcome) && (!filter.writes || decision.writes > 0)
         };
@@ -438,7 +456,12 @@ mod tests {
         let outcomes: Vec<(u64, Outcome)> = index.decisions.iter().map(|d| (d.n, d.outcome)).collect();
         assert_eq!(
             outcomes,
-            [(1, Outcome::Ok), (2, Outcome::Ok), (7, Outcome::Error), (9, Outcome::Open)]
+            [
+                (1, Outcome::Ok),
+                (2, Outcome::Ok),
+                (7, Outcome::Error),
+                (9, Outcome::Open)
+            ]
         );
         let reconcile = &index.decisions[1];
         assert_eq!((reconcile.asks, reconcile.writes, reconcile.took_ms), (3, 1, Some(50)));
@@ -476,7 +499,11 @@ mod tests {
     fn what_was_rolled_back_is_marked() {
         let mut lines = CALLS[..8].to_vec();
         lines.push(r#"{"n":9,"rolled-back":6}"#);
-        let lost: Vec<bool> = index(&lines).decisions.iter().map(|decision| decision.rolled_back).collect();
+        let lost: Vec<bool> = index(&lines)
+            .decisions
+            .iter()
+            .map(|decision| decision.rolled_back)
+            .collect();
         assert_eq!(lost, [false, false, true]);
     }
 

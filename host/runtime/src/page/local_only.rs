@@ -79,7 +79,10 @@ fn is_loopback_host(named: &str) -> bool {
         return false;
     }
     let host = authority.host();
-    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    let address = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'))
+        .unwrap_or(host);
     host.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
@@ -90,8 +93,14 @@ pub fn secure(headers: &mut HeaderMap) {
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::X_FRAME_OPTIONS, "DENY"),
         (header::REFERRER_POLICY, "no-referrer"),
-        (header::HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
-        (header::HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+        (
+            header::HeaderName::from_static("cross-origin-resource-policy"),
+            "same-origin",
+        ),
+        (
+            header::HeaderName::from_static("cross-origin-opener-policy"),
+            "same-origin",
+        ),
     ];
     for (name, value) in told {
         headers.insert(name, HeaderValue::from_static(value));
@@ -124,7 +133,14 @@ mod tests {
 
     #[test]
     fn only_loopbacks_names_are_answered() {
-        for host in ["localhost", "LOCALHOST:80", "127.0.0.1", "127.0.0.1:8080", "[::1]:80", "[::1]"] {
+        for host in [
+            "localhost",
+            "LOCALHOST:80",
+            "127.0.0.1",
+            "127.0.0.1:8080",
+            "[::1]:80",
+            "[::1]",
+        ] {
             assert_eq!(asked_as(host), Ok(()), "{host}");
         }
         for host in [

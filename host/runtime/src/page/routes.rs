@@ -81,10 +81,12 @@ pub fn router(source: Source) -> Router {
     routes
         .route("/", get(page))
         // Nested, `/ui/` is no route of its own.
-        .fallback(async |uri: Uri, prefix: Result<NestedPath, NestedPathRejection>| match uri.path() {
-            "" | "/" => page(prefix).await,
-            path => Refused::not_found(format!("there is nothing at `{}`", path.escape_default())).into_response(),
-        })
+        .fallback(
+            async |uri: Uri, prefix: Result<NestedPath, NestedPathRejection>| match uri.path() {
+                "" | "/" => page(prefix).await,
+                path => Refused::not_found(format!("there is nothing at `{}`", path.escape_default())).into_response(),
+            },
+        )
         .layer(middleware::from_fn(local_only::guard))
         .with_state(source)
 }
@@ -107,12 +109,23 @@ async fn page(prefix: Result<NestedPath, NestedPathRejection>) -> Response {
         }
         Err(_) => Cow::Borrowed(PAGE),
     };
-    ([(header::CONTENT_TYPE, "text/html; charset=utf-8"), (header::CACHE_CONTROL, "no-cache")], page).into_response()
+    (
+        [
+            (header::CONTENT_TYPE, "text/html; charset=utf-8"),
+            (header::CACHE_CONTROL, "no-cache"),
+        ],
+        page,
+    )
+        .into_response()
 }
 
 fn file(kind: &'static str, text: &'static str) -> Response {
     // Another trueup may have another page at this address.
-    ([(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-cache")], text).into_response()
+    (
+        [(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-cache")],
+        text,
+    )
+        .into_response()
 }
 
 /// Why there is no answer: one line.
@@ -143,7 +156,8 @@ impl IntoResponse for Refused {
 
 fn open(source: &Source, id: &str) -> Result<Arc<Opened>, Refused> {
     let opened = source.open(id);
-    let opened = opened.ok_or_else(|| Refused::not_found(format!("there is no recording `{}`", id.escape_default())))?;
+    let opened =
+        opened.ok_or_else(|| Refused::not_found(format!("there is no recording `{}`", id.escape_default())))?;
     opened.look();
     Ok(opened)
 }
@@ -199,7 +213,11 @@ const SEGMENTS_MAX: usize = 2000;
 
 impl Standing {
     fn of(index: &Index, filter: &Filter) -> Self {
-        let notes: Vec<&String> = index.segments.iter().filter_map(|segment| segment.note.as_ref()).collect();
+        let notes: Vec<&String> = index
+            .segments
+            .iter()
+            .filter_map(|segment| segment.note.as_ref())
+            .collect();
         Self {
             generation: index.generation,
             total: index.decisions.len(),
@@ -209,7 +227,12 @@ impl Standing {
             is_read: index.is_read,
             is_full: index.is_full,
             names: index.names.clone(),
-            segments: index.segments.iter().take(SEGMENTS_MAX).map(|segment| segment.who.clone()).collect(),
+            segments: index
+                .segments
+                .iter()
+                .take(SEGMENTS_MAX)
+                .map(|segment| segment.who.clone())
+                .collect(),
             more_notes: notes.len().saturating_sub(NOTES_MAX),
             notes: notes.into_iter().take(NOTES_MAX).cloned().collect(),
         }
@@ -270,10 +293,16 @@ async fn rows(State(source): State<Source>, Query(asked): Query<Listing>) -> Res
         rows: Vec<Row>,
     }
     let opened = open(&source, &asked.r)?;
-    wait_for(&opened, |index| index.decisions.len() >= asked.from + asked.count.min(ROWS_MAX)).await;
+    wait_for(&opened, |index| {
+        index.decisions.len() >= asked.from + asked.count.min(ROWS_MAX)
+    })
+    .await;
     off_thread(move || {
         let index = opened.index();
-        let listed = index.listed(&asked.filter).skip(asked.from).take(asked.count.min(ROWS_MAX));
+        let listed = index
+            .listed(&asked.filter)
+            .skip(asked.from)
+            .take(asked.count.min(ROWS_MAX));
         let rows = listed.map(Row::of).collect();
         let standing = Standing::of(&index, &asked.filter);
         let from = asked.from;
@@ -322,7 +351,11 @@ async fn position(State(source): State<Source>, Query(asked): Query<Placing>) ->
     }
     off_thread(move || {
         let index = opened.index();
-        let wanted = asked.n.and_then(|n| index.holding(n)).and_then(|at| index.decisions.get(at)).map(|found| found.n);
+        let wanted = asked
+            .n
+            .and_then(|n| index.holding(n))
+            .and_then(|at| index.decisions.get(at))
+            .map(|found| found.n);
         let is_before = |decision: &&Decision| match (wanted, asked.at_ms) {
             (Some(n), _) => decision.n < n,
             (None, Some(at_ms)) => decision.at_ms.is_none_or(|began| began < at_ms),
@@ -390,7 +423,12 @@ async fn overview(State(source): State<Source>, Query(asked): Query<Overview>) -
                 Outcome::Trap | Outcome::Deadline | Outcome::Memory | Outcome::Cancelled => column.failed += 1,
             }
         }
-        Json(Answer { from_ms, to_ms, columns }).into_response()
+        Json(Answer {
+            from_ms,
+            to_ms,
+            columns,
+        })
+        .into_response()
     })
     .await
 }
@@ -534,7 +572,9 @@ async fn against(State(source): State<Source>, Query(asked): Query<AgainstOf>) -
         return Ok(Json(other.decision(&path, &decision).await).into_response());
     }
     let opened = open(&source, &asked.r)?;
-    let path = asked.segment.and_then(|at| opened.index().segments.get(at).map(|segment| segment.path.clone()));
+    let path = asked
+        .segment
+        .and_then(|at| opened.index().segments.get(at).map(|segment| segment.path.clone()));
     let path = path.ok_or_else(|| Refused::not_found("there is no such segment".to_owned()))?;
     Ok(Json(other.segment(&path).await).into_response())
 }
@@ -549,7 +589,10 @@ struct Sought {
 /// Hits as they are found, a line of JSON each; the last line says what it came to.
 async fn search(State(source): State<Source>, Query(asked): Query<Sought>) -> Result<Response, Refused> {
     if asked.text.len() > NEEDLE_BYTES_MAX {
-        let why = format!("can't search for a text of {} bytes, at most {NEEDLE_BYTES_MAX}", asked.text.len());
+        let why = format!(
+            "can't search for a text of {} bytes, at most {NEEDLE_BYTES_MAX}",
+            asked.text.len()
+        );
         return Err(Refused(StatusCode::BAD_REQUEST, why));
     }
     let needle = Needle::new(&asked.text);
@@ -561,11 +604,18 @@ async fn search(State(source): State<Source>, Query(asked): Query<Sought>) -> Re
     tokio::task::spawn_blocking(move || {
         let wanted = source.recordings().into_values();
         let wanted = wanted.filter(|recording| asked.r.as_ref().is_none_or(|id| recording.id == *id));
-        let places: Vec<_> = wanted.map(|recording| (recording.id, recording.place.files())).collect();
+        let places: Vec<_> = wanted
+            .map(|recording| (recording.id, recording.place.files()))
+            .collect();
         let files = places.iter().flat_map(|(_, files)| files);
-        let size = files.filter_map(|file| std::fs::metadata(file).ok()).map(|metadata| metadata.len()).sum();
+        let size = files
+            .filter_map(|file| std::fs::metadata(file).ok())
+            .map(|metadata| metadata.len())
+            .sum();
         let tell = |said: Said| {
-            let Ok(mut line) = serde_json::to_vec(&said) else { return false };
+            let Ok(mut line) = serde_json::to_vec(&said) else {
+                return false;
+            };
             line.push(b'\n');
             tell.blocking_send(line.into()).is_ok()
         };
@@ -578,5 +628,9 @@ async fn search(State(source): State<Source>, Query(asked): Query<Sought>) -> Re
         let line = told.recv().await?;
         Some((Ok::<_, std::convert::Infallible>(line), told))
     });
-    Ok(([(header::CONTENT_TYPE, "application/x-ndjson")], Body::from_stream(lines)).into_response())
+    Ok((
+        [(header::CONTENT_TYPE, "application/x-ndjson")],
+        Body::from_stream(lines),
+    )
+        .into_response())
 }

@@ -101,7 +101,10 @@ impl Needle {
 
     /// Where the line holds it. `small` is the line in small letters.
     fn find(&self, small: &str) -> Option<(usize, usize)> {
-        let found = self.texts.iter().find_map(|text| small.find(text.as_str()).map(|at| (at, at + text.len())));
+        let found = self
+            .texts
+            .iter()
+            .find_map(|text| small.find(text.as_str()).map(|at| (at, at + text.len())));
         found.or_else(|| {
             let ending = after_number(small)?;
             let is_it = match self.outcome? {
@@ -193,7 +196,11 @@ impl<'t, T: FnMut(Said) -> bool> Search<'t, T> {
 impl Hit {
     fn new(id: &str, decision: u64, line: &str, (from, to): (usize, usize)) -> Self {
         let before = line.get(..from).unwrap_or_default();
-        let begin = before.char_indices().rev().nth(BEFORE_CHARS - 1).map_or(0, |(at, _)| at);
+        let begin = before
+            .char_indices()
+            .rev()
+            .nth(BEFORE_CHARS - 1)
+            .map_or(0, |(at, _)| at);
         let after = line.get(to..).unwrap_or_default();
         let end = after.char_indices().nth(AFTER_CHARS).map_or(after.len(), |(at, _)| at);
         let cut = |text: &str, is_cut: bool, front: bool| match (is_cut, front) {

@@ -92,16 +92,21 @@ impl Source {
     pub(super) fn open(&self, id: &str) -> Option<Arc<Opened>> {
         let recording = self.recording(id)?;
         let mut opened = lock(&self.inner.opened);
-        let known = opened.iter().position(|(known, _)| known == id).map(|at| opened.remove(at));
-        let fresh = known.filter(|(_, known)| known.place == recording.place).unwrap_or_else(|| {
-            let fresh = Opened {
-                place: recording.place,
-                index: RwLock::default(),
-                growth: Mutex::default(),
-                looked: Mutex::default(),
-            };
-            (id.to_owned(), Arc::new(fresh))
-        });
+        let known = opened
+            .iter()
+            .position(|(known, _)| known == id)
+            .map(|at| opened.remove(at));
+        let fresh = known
+            .filter(|(_, known)| known.place == recording.place)
+            .unwrap_or_else(|| {
+                let fresh = Opened {
+                    place: recording.place,
+                    index: RwLock::default(),
+                    growth: Mutex::default(),
+                    looked: Mutex::default(),
+                };
+                (id.to_owned(), Arc::new(fresh))
+            });
         let answer = Arc::clone(&fresh.1);
         opened.push(fresh);
         if opened.len() > INDEXED_MAX {

@@ -48,7 +48,9 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     if let Some(guest) = &args.against {
         let engine = crate::commands::engine()?;
         let reference = Reference::parse(guest, Path::new("")).map_err(misused)?;
-        let program = crate::commands::registry().program(&engine, &reference).map_err(misused)?;
+        let program = crate::commands::registry()
+            .program(&engine, &reference)
+            .map_err(misused)?;
         source = source.against(Against::new(engine, program));
     }
     let (listen, open) = (args.listen, args.open);
@@ -77,8 +79,14 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
 
 /// Without a browser the address is said all the same.
 fn show(url: &str) {
-    let opener = Command::new("xdg-open").arg(url).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let opener = Command::new("xdg-open")
+        .arg(url)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
     if let Err(error) = opener {
-        output::talk(&format!("warning: can't open a browser with `xdg-open`: {error}; open {url}"));
+        output::talk(&format!(
+            "warning: can't open a browser with `xdg-open`: {error}; open {url}"
+        ));
     }
 }

@@ -64,10 +64,10 @@ export function decision(given, page) {
 /** One question, closed. */
 function question(one, value) {
   const card = el("div", { class: "card", "data-n": one.n });
-  const answer = one.answer ? [" → ", el("b", { class: one.failed ? "bad" : "", text: briefly(one.answer.text, 70) })] : [" → ", el("b", { class: "bad", text: "no answer" })];
   const line = el("button", { type: "button", class: `ask${one.writes ? " write" : ""}`, "aria-expanded": "false" },
     el("span", { class: "n", text: String(one.n) }), el("span", { class: "what", text: one.name, title: one.writes ? "writes" : "" }),
-    el("span", { class: "brief" }, briefly(one.args.text, 60), ...answer));
+    el("span", { class: "brief", text: one.args.text === "{}" ? "" : briefly(one.args.text, 70) }),
+    el("span", { class: `brief answer${one.failed || !one.answer ? " bad" : ""}`, text: one.answer ? briefly(one.answer.text, 80) : "no answer" }));
   let sides = null;
   card.open = (isOpen) => {
     if (isOpen && !sides) {

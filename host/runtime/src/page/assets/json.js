@@ -1,7 +1,7 @@
 // JSON as a tree to open and close. Numbers stay the text that was written: those above 2^53 are not what JavaScript makes
 // of them. Children are built when they are first seen.
 
-import { el, number, several } from "./basics.js";
+import { el, number } from "./basics.js";
 
 const OPEN_DEPTH = 2;
 const OPEN_CHILDREN = 24;
@@ -67,7 +67,7 @@ export function shown(value, whole, isText = false) {
     let content;
     try {
       if (isText || given.cut_from) throw new SyntaxError("text");
-      content = tree(parse(given.text), null, 0);
+      content = root(parse(given.text));
     } catch (error) {
       // A stack that is too small for what is nested too deep is no other case.
       if (!(error instanceof SyntaxError || error instanceof RangeError)) throw error;
@@ -88,6 +88,14 @@ export function shown(value, whole, isText = false) {
 }
 
 const keyed = (key) => (key === null ? [] : [el("span", { class: typeof key === "number" ? "index" : "key", text: String(key) }), el("span", { class: "colon", text: ": " })]);
+
+/** The outermost fields stand there without anything to open them. */
+function root(node) {
+  if (!node.items || node.items.length === 0) return tree(node, null, 0);
+  const below = el("div", { class: "below" });
+  children(below, node, 0);
+  return below;
+}
 
 function tree(node, key, depth) {
   const line = el("div", { class: "line" });
@@ -128,7 +136,7 @@ function children(into, node, depth) {
     more.remove();
     into.append(...next.map(([key, child]) => tree(child, key, depth + 1)));
     from += next.length;
-    if (from < node.items.length) { more.textContent = `${several(node.items.length - from, "more")}`.replace(/mores$/, "more"); into.append(more); }
+    if (from < node.items.length) { more.textContent = `${number(node.items.length - from)} more`; into.append(more); }
   };
   more.addEventListener("click", add);
   add();

@@ -122,6 +122,8 @@ function stand(standing) {
   byId("notes").hidden = notes.length === 0;
   byId("empty").hidden = standing.listed > 0 || isBusy;
   byId("empty").textContent = standing.total > 0 ? "No decision is let through by these filters." : "No decision is recorded yet.";
+  const guests = new Set(standing.segments.map((one) => (one ? `${one.guest}@${one.version}` : "")));
+  byId("listing").classList.toggle("one-guest", guests.size < 2 && !state.against);
   newer();
   if (isOther && anchor !== undefined && anchor !== null) restore(anchor);
   if (before && before.total !== standing.total) overviewSoon();
@@ -139,14 +141,15 @@ async function restore(anchor) {
 
 /** Says that there is more below than was seen. */
 list.onpaint = (from, to) => {
-  if (state.seen === null || to >= list.total) state.seen = list.total;
+  if (list.total > 0 && to >= list.total) state.seen = list.total;
   newer();
   here(from, to);
   verdicts(from, to);
 };
 function newer() {
-  const unseen = state.seen === null || !state.standing?.is_read ? 0 : list.total - state.seen;
-  if (!state.standing?.is_read) state.seen = list.total;
+  // What is read for the first time is not new.
+  if (state.seen === null && state.standing?.is_read) state.seen = list.total;
+  const unseen = state.seen === null ? 0 : list.total - state.seen;
   byId("newer").hidden = unseen <= 0;
   byId("newer").textContent = `${number(unseen)} new ↓`;
 }
@@ -212,6 +215,7 @@ async function show(n, entry = null) {
   showing = new AbortController();
   try {
     const given = await ask("decision", { r: state.recording, n, count: 200 }, showing.signal);
+    if (state.compared) return;
     box.dataset.outcome = given.row.outcome;
     box.dataset.n = given.row.n;
     box.replaceChildren(detail.decision(given, actions()));
@@ -245,11 +249,13 @@ function chosen() {
 }
 
 async function showDifference(a, b) {
+  clearTimeout(dwell);
+  showing?.abort();
+  state.compared = [a, b];
   try {
     const given = await ask("difference", { r: state.recording, a, b });
-    state.compared = [a, b];
+    if (state.compared?.[0] !== a || state.compared[1] !== b) return;
     remember();
-    clearTimeout(dwell);
     box.dataset.outcome = "";
     box.replaceChildren(detail.difference(given, actions()));
     box.scrollTop = 0;
@@ -291,21 +297,17 @@ async function overview() {
   svg.setAttribute("viewBox", `0 0 ${COLUMNS} 44`);
   const drawn = [shape("line", { class: "c-base", x1: 0, x2: COLUMNS, y1: 43.5, y2: 43.5, "vector-effect": "non-scaling-stroke" }), shape("rect", { class: "c-seen", id: "seen", x: 0, y: 0, width: 0, height: 44, rx: 0 })];
   for (const [at, one] of given.columns.entries()) {
-    let y = 43;
-    const part = (count, word) => {
-      if (count === 0) return;
-      // A single failure among thousands is still seen.
-      const tall = Math.max(word === "c-ok" || word === "c-writes" ? 1.5 : 4, (38 * Math.log2(1 + count)) / Math.log2(1 + most));
-      y -= tall;
-      drawn.push(shape("rect", { class: word, x: at + 0.1, y: Math.max(0, y), width: 0.8, height: tall }));
-    };
     const sum = one.ok + one.error + one.failed;
     if (sum === 0) continue;
-    const scale = (count) => count;
-    part(scale(one.ok - one.writes), "c-ok");
-    if (y === 43) part(one.writes, "c-writes"); else if (one.writes) { drawn.push(shape("rect", { class: "c-writes", x: at + 0.1, y: Math.max(0, y - 3), width: 0.8, height: 3 })); y -= 3; }
-    if (one.error) { drawn.push(shape("rect", { class: "c-error", x: at + 0.1, y: Math.max(0, y - 5), width: 0.8, height: 5 })); y -= 5; }
-    if (one.failed) drawn.push(shape("rect", { class: "c-failed", x: at + 0.1, y: Math.max(0, y - 5), width: 0.8, height: 5 }));
+    const tall = Math.max(3, (40 * Math.log2(1 + sum)) / Math.log2(1 + most));
+    let y = 43;
+    // A single failure among thousands is still seen.
+    for (const [count, word, least] of [[one.ok - one.writes, "c-ok", 0], [one.writes, "c-writes", 2], [one.error, "c-error", 4], [one.failed, "c-failed", 4]]) {
+      if (count <= 0) continue;
+      const height = Math.max(least, (tall * count) / sum);
+      y -= height;
+      drawn.push(shape("rect", { class: word, x: at + 0.1, y: Math.max(0, y), width: 0.8, height }));
+    }
   }
   svg.replaceChildren(...drawn);
   const label = (ms) => (given.to_ms === 0 ? "" : `${day(ms)} ${clock(ms).slice(0, 8)}`);
