@@ -58,13 +58,18 @@ impl Browser {
             "args": [
                 "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
                 "--disable-background-networking", "--disable-component-update", "--disable-sync",
-                "--disable-dev-shm-usage", "--hide-scrollbars", "--force-device-scale-factor=1",
+                "--disable-dev-shm-usage", "--force-device-scale-factor=1",
                 format!("--window-size={width},{height}"),
                 format!("--user-data-dir={}", profile.path().display()),
             ]
         });
         let mut capabilities = serde_json::Map::new();
         capabilities.insert("goog:chromeOptions".to_owned(), options);
+        let patience_ms = u64::try_from(PATIENCE.as_millis()).unwrap();
+        capabilities.insert(
+            "timeouts".to_owned(),
+            json!({ "script": patience_ms, "pageLoad": patience_ms }),
+        );
         let client = ClientBuilder::new(HttpConnector::new())
             .capabilities(capabilities)
             .connect(&format!("http://127.0.0.1:{port}"))

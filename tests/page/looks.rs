@@ -269,13 +269,15 @@ fn light_and_dark_are_both_drawn() {
     write(&multiplied(3000), &desk.path("a.jsonl"));
     let served = desk.serve();
     in_browser(async {
-        let browser = Browser::start(1440, 900).await;
+        let browser = Browser::start(1240, 760).await;
         open(&browser, &served, "#n=1").await;
         browser.until(&format!("{SHOWN} === '1'")).await;
         let ground = "return getComputedStyle(document.body).backgroundColor;";
         let first = (browser.run(ground).await, browser.client.screenshot().await.unwrap());
         browser.press("t").await;
         browser.until("document.documentElement.dataset.theme === 'dark'").await;
+        browser.press("djjd").await;
+        browser.until("document.querySelector('.difference')").await;
         let second = (browser.run(ground).await, browser.client.screenshot().await.unwrap());
         assert_ne!(first.0, second.0);
         assert_ne!(first.1, second.1);

@@ -146,7 +146,9 @@ export class List {
     }
     const active = this.selected !== null && this.selected >= from && this.selected < to ? `row-${this.selected - from}` : null;
     if (active) this.view.setAttribute("aria-activedescendant", active); else this.view.removeAttribute("aria-activedescendant");
-    for (let page = Math.floor(from / PAGE); page * PAGE < to; page += 1) this.load(page);
+    // Half a page ahead in both directions: what is scrolled to is there already.
+    const ahead = PAGE / 2;
+    for (let page = Math.floor(Math.max(0, from - ahead) / PAGE); page * PAGE < Math.min(this.total, to + ahead); page += 1) this.load(page);
     if (this.onpaint) this.onpaint(Math.ceil(this.first), to);
   }
 
