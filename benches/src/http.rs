@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use trueup_capabilities::fence::Fence;
 use trueup_capabilities::lbaas::anexia::{Anexia, RequestMetrics, Settings, Token};
 use trueup_capabilities::lbaas::server::{Fault, FaultEffect, ServerConfig, SimulatedEngine, When};
 
@@ -62,7 +63,12 @@ pub fn reconcile(stage: &Stage, size: Size, latency: Latency, concurrent: u16) -
             max_concurrent_requests: concurrent,
             ..Settings::default()
         };
-        let api = Anexia::new(settings, Token::from_file(&token)?, Arc::clone(&requests) as _)?;
+        let api = Anexia::new(
+            settings,
+            Token::from_file(&token)?,
+            Arc::clone(&requests) as _,
+            Fence::open(),
+        )?;
         let mut instance = stage.instance(Arc::new(api)).await?;
         let args = size.args()?;
         let began = Instant::now();

@@ -80,8 +80,9 @@ pub fn swap_under_load(load: Load) -> anyhow::Result<Seen> {
     let swaps = runtime.block_on(async {
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let host = run::watch(
-            &config,
+            config.clone(),
             &registry,
+            None,
             async {
                 // The sender goes when everything is done.
                 let _ = stopped.await;

@@ -15,6 +15,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use serde::Deserialize;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -320,8 +321,7 @@ impl Started {
     /// Asks it to end, as the system does when it goes down (SIGTERM), and answers how it did and how long it took.
     pub(crate) fn terminate(mut self) -> (Ran, Duration) {
         let began = Instant::now();
-        let id = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+        self.signal(Signal::TERM);
         let mut code = None;
         wait_until("the program's end", || {
             code = self.ended();
@@ -333,6 +333,11 @@ impl Started {
             stderr: self.stderr(),
         };
         (ran, began.elapsed())
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
     }
 
     /// Ends it at once, as `kill -9` does.

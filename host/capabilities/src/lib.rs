@@ -15,6 +15,7 @@ pub mod checkpoint;
 pub mod clock;
 pub mod cri;
 pub mod faults;
+pub mod fence;
 pub mod grants;
 pub mod guard;
 pub mod host;

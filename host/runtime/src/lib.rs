@@ -9,6 +9,7 @@
 
 pub mod config;
 pub mod control;
+pub mod election;
 pub mod gate;
 pub mod guests;
 pub mod infer;

@@ -10,22 +10,23 @@ use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 use trueup_capabilities::clock::VirtualClock;
 use trueup_capabilities::clock::{Clock as _, SystemClock};
+use trueup_capabilities::fence::Fence;
 use trueup_capabilities::lbaas::planned::{Planned, Reads};
 use trueup_capabilities::lbaas::{Error, Kind, Object, ObjectRef, Spec};
 use trueup_capabilities::log::NoLog;
 use trueup_capabilities::{Backends, Host};
 use trueup_journal::{Event, Tape};
 
-use crate::config::{Config, Source};
+use crate::config::Config;
 use crate::guests::lbaas::adapter::{self, Key};
 use crate::guests::lbaas::{self, Desired, Error as Reconciliation, Report};
 use crate::instance::{Instance, Start};
 use crate::registry::Registry;
 use crate::run::granted;
+use crate::run::input;
 use crate::run::wishes::Wishes;
 use crate::run::work::describe;
 use crate::run::{Ground, KnownKeys, Setup, SetupError, nothing_there};
-use crate::sources::{Objects, manifests};
 
 /// What a run would do for one key.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -137,31 +138,32 @@ pub async fn plan(config: &Config, registry: &Registry, orphans: bool) -> Result
             config.file.display()
         )));
     };
-    let Source::Manifests(folder) = &lbaas.source;
-    let snapshot = manifests::load(folder).map_err(SetupError::misused)?;
+    let (all, _) = input::all(&lbaas.source).await?;
     let ground = Ground::new(config, registry)?;
-    let setup = Setup::new(config, lbaas, &ground).await?;
-    let mut wishes = Wishes::new(lbaas.adapter.clone(), &config.state_dir).map_err(SetupError::misused)?;
+    let setup = Setup::new(config, lbaas, &ground, Fence::open()).await?;
+    let wishes = Wishes::new(lbaas.adapter.clone(), &config.state_dir).map_err(SetupError::misused)?;
+    let mut wishes = wishes.of(&lbaas.source);
     let known = KnownKeys::load(&config.state_dir.join("keys").join(lbaas::NAME)).map_err(SetupError::misused)?;
 
-    let changes = Objects::default().changes_to(&snapshot.objects);
-    let looked = wishes.take_in(&changes, snapshot.is_complete(), known.keys().next().is_some());
+    wishes.take_in_unreadable(&all.unreadable);
+    let looked = wishes.take_in(&all.changes, all.complete, known.keys().next().is_some());
     let mut plan = Plan {
-        problems: snapshot.problems.iter().map(ToString::to_string).collect(),
+        problems: all.problems.iter().map(ToString::to_string).collect(),
         ..Plan::default()
     };
     if looked.is_empty {
-        plan.problems.push(nothing_there());
+        plan.problems.push(nothing_there(wishes.is_cluster()));
     }
     let mut keys = wishes.keys();
+    keys.extend(wishes.left_over());
     for (namespace, name) in known.keys().filter_map(|key| key.split_once('/')) {
         let key = Key {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
         };
-        if wishes.is_complete() || wishes.wish(&key).is_some() {
+        if wishes.is_gone(&key) || wishes.wish(&key).is_some() {
             keys.insert(key);
-        } else {
+        } else if wishes.is_seen(&key) {
             plan.held.push(key.to_string());
         }
     }
@@ -194,7 +196,7 @@ pub async fn plan(config: &Config, registry: &Registry, orphans: bool) -> Result
 /// What a run would call for: what is left under old UIDs goes, then what should be, then what is left elsewhere.
 fn calls(wishes: &Wishes, known: &KnownKeys, key: &Key, desired: Option<Desired>) -> Vec<Call> {
     let (mut before, mut after) = (Vec::new(), Vec::new());
-    for (uid, on) in known.places(&key.to_string()) {
+    for (uid, on) in wishes.places(known, key) {
         let removal = |on: Vec<String>| Call {
             desired: adapter::removal(key, &uid, on, wishes.settings()),
             removing: true,

@@ -473,8 +473,9 @@ async fn a_stop_cuts_a_sleep_and_the_recording_says_so() {
     let config = sleeping(dir.path());
     let begun = Instant::now();
     run::watch(
-        &config,
+        config.clone(),
         &Registry::default(),
+        None,
         call_has_begun(&config.state_dir, 1),
         |_| (),
     )
@@ -513,7 +514,7 @@ async fn a_newer_input_cuts_a_sleep_and_is_worked_on() {
         // The second segment begins with the call for the newer input.
         call_has_begun(&config.state_dir, 2).await;
     };
-    run::watch(&config, &Registry::default(), changed, |_| ())
+    run::watch(config.clone(), &Registry::default(), None, changed, |_| ())
         .await
         .unwrap();
     let ports: Vec<_> = segments(&config.state_dir, "journals")

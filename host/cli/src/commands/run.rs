@@ -1,13 +1,16 @@
 //! `trueup run`: brings what the configuration names true, once or until it is stopped.
 
+use std::convert::Infallible;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
 use serde::Serialize;
 use serde_json::{Map, Value};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
 use trueup_runtime::config::{Config, Override};
 use trueup_runtime::ipam::{self, Stats};
-use trueup_runtime::run::{self, Ended, Event, Summary};
+use trueup_runtime::run::{self, Ended, Event, Reload, Summary};
 use trueup_runtime::swap;
 
 use crate::exit::{Ending, Exit, misused};
@@ -70,7 +73,16 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     let ended = if args.once {
         super::block_on(run::once(&config, &registry, stop, tell))?
     } else {
-        super::block_on(run::watch(&config, &registry, stop, tell))?
+        let (ask, asked) = mpsc::channel(1);
+        let from = args.config.clone();
+        let reload = Reload::new(asked, move || Config::load_under(&from, &overrides));
+        super::block_on(async {
+            let watching = run::watch(config, &registry, Some(reload), stop, tell);
+            tokio::select! {
+                ended = watching => ended,
+                never = ask_at_hangup(ask) => match never {},
+            }
+        })?
     }?;
     match output {
         Output::Json if args.once => output::json(&document(&events, &ended).context("writing JSON")?)?,
@@ -89,6 +101,21 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     } else {
         Exit::Done
     })
+}
+
+/// Asks for another configuration at each SIGHUP: the signal by which daemons are told to read theirs again. One that comes
+/// while the last is looked at asks once more.
+async fn ask_at_hangup(ask: mpsc::Sender<()>) -> Infallible {
+    match signal(SignalKind::hangup()) {
+        Ok(mut hangups) => {
+            while hangups.recv().await.is_some() {
+                // Full: it is read again anyway.
+                let _ = ask.try_send(());
+            }
+        }
+        Err(error) => tracing::warn!("listening for SIGHUP: {error}"),
+    }
+    std::future::pending().await
 }
 
 /// Without an end of its own, a run fails where it ended all the same.
@@ -126,6 +153,7 @@ fn json_line(value: &impl Serialize) {
 fn say(event: &Event) {
     match event {
         Event::Ipam(event) => say_of_pods(event),
+        Event::Reloaded { file } => output::line_if_read(&format!("{} is read again and taken", file.display())),
         Event::Guest(swap::Event::Activated(activated)) => {
             output::line_if_read(&format!("{:<24} active   {activated}", activated.guest));
         }

@@ -9,8 +9,10 @@
 //! ```
 
 mod document;
+mod election;
 mod guest;
 mod ipam;
+mod kubernetes;
 mod lbaas;
 mod section;
 #[cfg(test)]
@@ -26,12 +28,14 @@ use toml::de::DeTable;
 use trueup_capabilities::lbaas::anexia::TOKEN_ENV_DEFAULT;
 use trueup_journal::{Keep, Options, Sync};
 
+pub use self::election::{Election, LEASE_NAME_DEFAULT};
 pub use self::guest::{FailurePolicy, Guest, GuestRef, OnFailure, Proof, Verify};
 pub use self::ipam::{CheckpointAt, EnisFrom, Ipam, SOCKET};
 pub use self::lbaas::{AnexiaBackend, Lbaas, LbaasBackend, LbaasSim, TokenAt};
 
 use self::document::Document;
 use self::section::Section;
+use crate::sources;
 
 /// The file that a folder stands for.
 pub const FILE_NAME: &str = "trueup.toml";
@@ -63,13 +67,17 @@ pub struct Config {
     pub journal: Recording,
     /// How keys are worked on.
     pub run: Run,
+    /// Which of several hosts acts. None: this one, always.
+    pub election: Option<Election>,
 }
 
 /// `[source]`: where what should be is read from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// A folder of Kubernetes YAML.
+    /// `manifests`: a folder of Kubernetes YAML.
     Manifests(PathBuf),
+    /// `[source.kubernetes]`: a cluster.
+    Kubernetes(sources::kubernetes::Settings),
 }
 
 /// `[journal]`: how calls are recorded. Keys and defaults: `record` (true), `sync` (`"write"`, `"fsync"` or
@@ -179,6 +187,8 @@ impl Config {
                 lbaas::ADAPTER
             ));
         }
+        let has_kubernetes = for_lbaas.source.has("kubernetes");
+        let election = Election::read(root.section("election"), has_kubernetes);
         let lbaas = Lbaas::read(document, for_lbaas, folder, seed);
         let ipam = Ipam::read(document, for_ipam, folder, &state_dir);
         let journal = Recording::read(root.section("journal"));
@@ -192,6 +202,7 @@ impl Config {
             ipam: if has_ipam { Some(ipam?) } else { None },
             journal,
             run,
+            election,
         })
     }
 }
@@ -244,16 +255,18 @@ impl Source {
     const SECTION: &str = "`[source]` with `manifests = \"manifests\"`, a folder of Kubernetes YAML";
 
     fn read(mut section: Section<'_>, folder: &Path) -> Option<Self> {
-        let must = "a folder of Kubernetes YAML";
-        if section.refuse(
-            "kubernetes",
-            format_args!("not supported by this version yet; set `manifests` to {must}"),
-        ) {
-            return None;
+        let cluster = section.section("kubernetes");
+        if cluster.is_present() {
+            if section.has("manifests") {
+                section.wrong_key("manifests", "goes without `kubernetes`: leave one of them out");
+            }
+            // Known, so that it is not said to be no key at all.
+            _ = section.path("manifests");
+            section.end();
+            return Some(Self::Kubernetes(kubernetes::read(cluster, folder)));
         }
-        let manifests = section.required("manifests", format_args!("be {must}"), |given| {
-            given.filled().map(|path| folder.join(path))
-        });
+        let must = "be a folder of Kubernetes YAML";
+        let manifests = section.required("manifests", must, |given| given.filled().map(|path| folder.join(path)));
         section.end();
         manifests.map(Self::Manifests)
     }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::files;
 
 /// Where objects of a key may exist: UID to load balancers.
-pub(super) type Places = BTreeMap<String, BTreeSet<String>>;
+pub(crate) type Places = BTreeMap<String, BTreeSet<String>>;
 
 /// What is known of one key, as its file has it.
 #[derive(Debug, Serialize, Deserialize)]

@@ -13,11 +13,15 @@ pub(crate) mod active;
 mod cycles;
 pub(crate) mod files;
 pub(crate) mod granted;
+pub(crate) mod input;
 mod instances;
 mod interrupt;
 mod known;
+pub(crate) mod leading;
 mod lock;
+pub(crate) mod publish;
 pub(crate) mod quarantine;
+mod reload;
 mod services;
 pub(crate) mod setup;
 pub(crate) mod troubles;
@@ -39,11 +43,14 @@ pub use self::instances::{Instances, OpenError, Recorded};
 pub use self::known::KnownKeys;
 pub use self::lock::StateLock;
 pub use self::quarantine::SetAside;
+pub use self::reload::Reload;
 pub(crate) use self::services::nothing_there;
 pub use self::setup::{Ground, Setup, SetupError};
 
+use self::input::Input;
+use self::leading::Leading;
 use self::quarantine::Quarantine;
-use self::services::{Input, Services};
+use self::services::Services;
 use self::setup::Addresses;
 use crate::config::{Config, EnisFrom, Guest, Ipam, Lbaas, OnFailure};
 use crate::control;
@@ -98,6 +105,11 @@ pub enum Event {
         failures: u32,
         /// The folder of its recording.
         journal: PathBuf,
+    },
+    /// Another configuration is to begin, in place of the one before.
+    Reloaded {
+        /// The file it was read from.
+        file: PathBuf,
     },
     /// Another version of a guest is active, or was to be.
     Guest(swap::Event),
@@ -171,21 +183,79 @@ pub async fn once(
     stop: impl Future<Output = ()>,
     tell: impl FnMut(Event),
 ) -> Result<Ended, SetupError> {
-    run(config, registry, Extent::Once, stop, tell).await
+    let mut leading = None;
+    let ended = run(config, registry, Extent::Once, &mut leading, stop, tell).await;
+    resign(leading).await;
+    ended
 }
 
 /// Runs until `stop`, watching the sources. What can't go on ends the other too: a host of which half is left looks alive
-/// to whoever would start it again.
+/// to whoever would start it again. Where `reload` brings another configuration that could begin, that takes the place of
+/// this one, once what runs has come to its end.
 ///
 /// # Errors
 /// Where nothing could be begun.
 pub async fn watch(
-    config: &Config,
+    config: Config,
     registry: &Registry,
+    mut reload: Option<Reload>,
     stop: impl Future<Output = ()>,
     tell: impl FnMut(Event),
 ) -> Result<Ended, SetupError> {
-    run(config, registry, Extent::UntilStopped, stop, tell).await
+    let tell = RefCell::new(tell);
+    let tell = |event: Event| (tell.borrow_mut())(event);
+    let mut stop = std::pin::pin!(stop);
+    let mut current = config;
+    // What ran before, until what runs now has begun.
+    let mut before: Option<Config> = None;
+    let mut leading = None;
+    loop {
+        let (mut next, mut stopped) = (None, false);
+        let end = async {
+            tokio::select! {
+                () = &mut stop => stopped = true,
+                config = next_of(&mut reload, &current, registry, &tell) => next = Some(config),
+            }
+        };
+        let ended = run(&current, registry, Extent::UntilStopped, &mut leading, end, &tell).await;
+        let not_begun = match &ended {
+            Err(error) | Ok(Ended { error: Some(error), .. }) => Some(error.to_string()),
+            Ok(_) => None,
+        };
+        match (not_begun, before.take(), next) {
+            (Some(error), Some(old), _) if !stopped => {
+                tell(Event::Problem(format!("{error}; the configuration stays as it was")));
+                current = old;
+            }
+            (None, _, Some(config)) => {
+                let file = config.file.clone();
+                before = Some(std::mem::replace(&mut current, config));
+                tell(Event::Reloaded { file });
+            }
+            _ => {
+                resign(leading).await;
+                return ended;
+            }
+        }
+    }
+}
+
+async fn resign(leading: Option<Leading>) {
+    if let Some(leading) = leading {
+        leading.resign().await;
+    }
+}
+
+/// A configuration that takes the place of `current`; never where nobody brings any.
+async fn next_of(reload: &mut Option<Reload>, current: &Config, registry: &Registry, tell: impl Fn(Event)) -> Config {
+    match reload {
+        Some(reload) => {
+            reload
+                .next(current, registry, |problem| tell(Event::Problem(problem)))
+                .await
+        }
+        None => std::future::pending().await,
+    }
 }
 
 /// How far a run goes by itself.
@@ -199,6 +269,7 @@ async fn run(
     config: &Config,
     registry: &Registry,
     extent: Extent,
+    leading: &mut Option<Leading>,
     stop: impl Future<Output = ()>,
     tell: impl FnMut(Event),
 ) -> Result<Ended, SetupError> {
@@ -212,25 +283,31 @@ async fn run(
         Some(ipam) => Some(Pods::new(config, ipam, &ground, extent, &mut management).await?),
         None => None,
     };
+    let alone = Leading::alone();
+    let (mut acts, mut fence) = (alone.acts(), alone.fence());
     let (input, setup) = match &config.lbaas {
         Some(lbaas) => {
             let input = match extent {
-                Extent::Once => Input::once(&lbaas.source),
-                Extent::UntilStopped => Input::watched(&lbaas.source),
+                Extent::Once => Input::once(&lbaas.source).await,
+                Extent::UntilStopped => Input::watched(&lbaas.source).await,
             }?;
-            let setup = Setup::new(config, lbaas, &ground).await?;
+            let leading = lead(leading, config, input.client(), extent).await?;
+            (acts, fence) = (leading.acts(), leading.fence());
+            let setup = Setup::new(config, lbaas, &ground, fence.clone()).await?;
             (Some((lbaas, input)), Some(setup))
         }
         None => (None, None),
     };
     let mut setup = setup;
     let managed = match (&input, &mut setup) {
-        (Some((lbaas, _)), Some(setup)) => Some(management.services(config, lbaas, setup, &ground)),
+        (Some((lbaas, _)), Some(setup)) => Some(management.services(config, lbaas, setup, &ground, acts)),
         _ => None,
     };
     let services = match (input, &setup, managed) {
         (Some((lbaas, input)), Some(setup), Some(managed)) => {
-            let services = Services::new(config, lbaas, setup, managed, extent == Extent::Once, tell)?;
+            // A host that is alone always may.
+            let publish = input.publish(config.state_dir.join("status"), fence);
+            let services = Services::new(config, lbaas, setup, managed, publish, extent == Extent::Once, tell)?;
             Some((services, input))
         }
         _ => None,
@@ -315,6 +392,23 @@ async fn run(
     })
 }
 
+/// What says whether this host acts: that of the configuration before, where it is as this one wants it.
+async fn lead<'l>(
+    leading: &'l mut Option<Leading>,
+    config: &Config,
+    client: Option<kube::Client>,
+    extent: Extent,
+) -> Result<&'l Leading, SetupError> {
+    let kept = match leading.take() {
+        Some(kept) if kept.fits(config) => kept,
+        other => {
+            resign(other).await;
+            Leading::begin(config, client, extent == Extent::Once).await?
+        }
+    };
+    Ok(leading.insert(kept))
+}
+
 /// What is collected of each guest before it runs, for whoever manages it then.
 struct Management {
     managed: Vec<Managed>,
@@ -356,7 +450,14 @@ impl Management {
         wish
     }
 
-    fn services(&mut self, config: &Config, lbaas: &Lbaas, setup: &mut Setup, ground: &Ground) -> services::Managing {
+    fn services(
+        &mut self,
+        config: &Config,
+        lbaas: &Lbaas,
+        setup: &mut Setup,
+        ground: &Ground,
+        acts: channel::Receiver<bool>,
+    ) -> services::Managing {
         let (hand_over, handovers) = mpsc::channel(HANDOVERS_MAX);
         let name = crate::guests::lbaas::NAME;
         let quarantine = Arc::new(Quarantine::load(&config.state_dir, name).audited(ground.audit.clone()));
@@ -375,6 +476,7 @@ impl Management {
             quarantine,
             handovers,
             fall_back,
+            acts,
         }
     }
 

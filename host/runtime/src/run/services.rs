@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior};
 use trueup_capabilities::clock::{Clock as _, SystemClock};
@@ -21,19 +21,20 @@ use trueup_capabilities::meter::{Change, Effects};
 use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSettings};
 
 use super::active::Handover;
+use super::input::{From, Input};
 use super::interrupt::Interrupt;
 use super::known::KnownKeys;
+use super::publish::{News, Publish};
 use super::quarantine::{self, Quarantine, SetAside};
 use super::setup::{Setup, SetupError};
 use super::troubles::{TooMuch, Troubles};
 use super::wishes::Wishes;
 use super::work::{self, Done, End, Job, Live, Shared};
 use super::{Event, FAILURES_MAX_ONCE, Summary};
-use crate::config::{Config, Lbaas, Source};
+use crate::config::{Config, Lbaas};
 use crate::guests::lbaas::adapter::{self, Key};
 use crate::guests::lbaas::{self, AddressPorts, Desired};
-use crate::sources::Objects;
-use crate::sources::manifests::{self, Batch, Batches};
+use crate::sources::{Batch, Batches};
 use crate::swap::Fallen;
 
 /// So many instances are kept for their next call; the one that rested longest is let go for another, and rebuilt from
@@ -55,38 +56,6 @@ enum LoopEnd {
     NothingLeft,
     Stopped,
     SourceEnded,
-}
-
-/// What the source says: all at once, or as it changes.
-pub(super) enum Input {
-    Once(Batch),
-    Watched(Batches),
-}
-
-impl Input {
-    /// Everything that is there now.
-    ///
-    /// # Errors
-    /// Where there is no such source.
-    pub(super) fn once(source: &Source) -> Result<Self, SetupError> {
-        let Source::Manifests(folder) = source;
-        let snapshot = manifests::load(folder).map_err(SetupError::misused)?;
-        Ok(Self::Once(Batch {
-            changes: Objects::default().changes_to(&snapshot.objects),
-            new_problems: snapshot.problems.clone(),
-            complete: snapshot.is_complete(),
-            problems: snapshot.problems,
-        }))
-    }
-
-    /// Everything that is there, and then what changes.
-    ///
-    /// # Errors
-    /// As [`Input::once`].
-    pub(super) fn watched(source: &Source) -> Result<Self, SetupError> {
-        let Source::Manifests(folder) = source;
-        manifests::watch(folder).map(Self::Watched).map_err(SetupError::misused)
-    }
 }
 
 /// A job in work, as the loop sees it.
@@ -130,6 +99,8 @@ pub(super) struct Services<'a, T> {
     handovers: mpsc::Receiver<Handover>,
     /// So many became active since the start.
     versions: u64,
+    /// Whether this host acts: one that does not takes in what the source says, and begins no job.
+    acts: watch::Receiver<bool>,
     /// Wishes for the version of the failure policy.
     fall_back: mpsc::UnboundedSender<Fallen>,
     /// Answers when the last of these wishes was fulfilled, or was not; none: there is none.
@@ -141,6 +112,7 @@ pub(super) struct Managing {
     pub(super) quarantine: Arc<Quarantine>,
     pub(super) handovers: mpsc::Receiver<Handover>,
     pub(super) fall_back: mpsc::UnboundedSender<Fallen>,
+    pub(super) acts: watch::Receiver<bool>,
 }
 
 impl<'a, T: FnMut(Event)> Services<'a, T> {
@@ -153,6 +125,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         lbaas: &Lbaas,
         setup: &'a Setup,
         managing: Managing,
+        publish: Arc<dyn Publish>,
         once: bool,
         tell: T,
     ) -> Result<Self, SetupError> {
@@ -160,10 +133,12 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             quarantine,
             handovers,
             fall_back,
+            acts,
         } = managing;
         let known = KnownKeys::load(&config.state_dir.join("keys").join(lbaas::NAME));
         let known = known.map_err(|error| SetupError::Misused(format!("reading the known keys: {error}")))?;
         let wishes = Wishes::new(lbaas.adapter.clone(), &config.state_dir).map_err(SetupError::misused)?;
+        let wishes = wishes.of(&lbaas.source);
         let run = &config.run;
         let backoff = Backoff {
             initial_ms: run.backoff_initial_ms,
@@ -175,7 +150,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             known: Mutex::new(known),
             settings: lbaas.adapter.clone(),
             sleepers: Arc::default(),
-            status_dir: config.state_dir.join("status"),
+            publish,
         };
         Ok(Self {
             setup,
@@ -207,6 +182,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             troubles: Troubles::new(lbaas.guest.failure.clone()),
             handovers,
             versions: 0,
+            acts,
             fall_back,
             falling_back: None,
         })
@@ -214,12 +190,12 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
 
     /// Brings what the source says true, to its end or until `stop`.
     pub(super) async fn run(mut self, input: Input, stop: impl Future<Output = ()>) -> Summary {
-        let batches = match input {
-            Input::Once(all) => {
+        let batches = match input.from {
+            From::Once(all) => {
                 self.take_in(all);
                 None
             }
-            Input::Watched(batches) => Some(batches),
+            From::Watched(batches) => Some(batches),
         };
         let end = self.work(batches, stop).await;
         self.summary(end)
@@ -233,13 +209,14 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
     /// Runs until it is told to stop, or, once, until nothing is left to do.
     async fn work(&mut self, mut batches: Option<Batches>, stop: impl Future<Output = ()>) -> LoopEnd {
         let mut stop = std::pin::pin!(stop);
+        let mut standing = self.acts.clone();
         let sleepers = Arc::clone(&self.shared.sleepers);
         let mut sync = tokio::time::interval(SYNC);
         sync.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let end = loop {
             self.start_jobs();
             // What is set aside may be released by the version that is about to become active.
-            if self.once && self.controller.is_idle() && self.falling_back.is_none() {
+            if self.once && self.acts() && self.controller.is_idle() && self.falling_back.is_none() {
                 break LoopEnd::NothingLeft;
             }
             let due_ms = self.controller.next_due_ms().filter(|_| self.has_room());
@@ -250,6 +227,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             tokio::select! {
                 biased;
                 () = &mut stop => break LoopEnd::Stopped,
+                Ok(()) = standing.changed() => self.stand(*standing.borrow_and_update()),
                 Some(handover) = self.handovers.recv() => self.hand_over(handover),
                 Some(done) = self.jobs.join_next_with_id() => self.finish(done),
                 () = answered(&mut self.falling_back) => self.falling_back = None,
@@ -286,6 +264,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         for (_, live) in self.idle.values_mut() {
             live.sync();
         }
+        self.shared.publish.flush().await;
     }
 
     fn sync_idle(&mut self) {
@@ -307,10 +286,13 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         }
         self.problems = batch.problems.iter().map(ToString::to_string).collect();
         let has_keys = self.known().keys().next().is_some();
+        let unreadable = self.wishes.take_in_unreadable(&batch.unreadable);
         let mut changed = self.wishes.take_in(&batch.changes, batch.complete, has_keys);
+        changed.affected.extend(unreadable);
         if changed.is_empty {
-            self.problems.push(nothing_there());
-            (self.tell)(Event::Problem(nothing_there()));
+            let problem = nothing_there(self.wishes.is_cluster());
+            self.problems.push(problem.clone());
+            (self.tell)(Event::Problem(problem));
         }
         for note in &changed.notes {
             tracing::warn!("{note}");
@@ -322,6 +304,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             // What went away while the host was down, or while a manifest could not be read.
             changed.affected.extend(self.gone());
             changed.affected.extend(self.set_aside_and_gone());
+            self.say_what_is_not_seen();
         } else if !self.wishes.is_complete() {
             for key in self.gone() {
                 self.hold(key);
@@ -346,7 +329,23 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
     fn gone(&self) -> Vec<Key> {
         let known = self.known();
         let keys = known.keys().filter_map(key_of);
-        keys.filter(|key| self.wishes.wish(key).is_none()).collect()
+        keys.filter(|key| self.wishes.is_seen(key) && self.wishes.wish(key).is_none())
+            .collect()
+    }
+
+    /// Whoever looks at fewer namespaces than before has not thereby said that the others' Services are gone.
+    fn say_what_is_not_seen(&self) {
+        let known = self.known();
+        let count = known
+            .keys()
+            .filter_map(key_of)
+            .filter(|key| !self.wishes.is_seen(key))
+            .count();
+        if count > 0 {
+            tracing::warn!(
+                "{count} services whose objects may exist are in namespaces that are not looked at: they stay as they are;                  see `namespaces` under [source.kubernetes]"
+            );
+        }
     }
 
     /// Keys that are set aside, and nobody wishes for: also those that have no objects.
@@ -363,7 +362,38 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         }
     }
 
+    fn acts(&self) -> bool {
+        *self.acts.borrow()
+    }
+
+    /// This host acts from here on, or another one does. Whoever acted before may have left anything half-done: every key
+    /// is looked at.
+    fn stand(&mut self, acts: bool) {
+        if !acts {
+            for running in self.running.values() {
+                running.interrupt.want();
+            }
+            return;
+        }
+        let now_ms = self.now_ms();
+        let mut keys = self.wishes.keys();
+        keys.extend(self.wishes.left_over());
+        if self.wishes.is_complete() {
+            keys.extend(self.gone());
+            keys.extend(self.set_aside_and_gone());
+        }
+        for key in keys {
+            if let Err(error) = self.controller.changed(&key, now_ms) {
+                tracing::error!(%key, "{error}");
+                self.standing.insert(key, Err(error.to_string()));
+            }
+        }
+    }
+
     fn has_room(&self) -> bool {
+        if !self.acts() {
+            return false;
+        }
         let awake = self.jobs.len().saturating_sub(self.shared.sleepers.count());
         awake < self.workers && self.jobs.len() < JOBS_MAX
     }
@@ -376,9 +406,11 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             match self.wishes.wish(&key) {
                 Some(Err(error)) => self.refuse(key, error),
                 Some(Ok(desired)) => self.start_or_hold(key, Some(desired)),
-                None if self.wishes.is_complete() => self.start_or_hold(key, None),
+                None if self.wishes.is_gone(&key) => self.start_or_hold(key, None),
                 None => {
-                    self.hold(key.clone());
+                    if !self.wishes.places(&self.known(), &key).is_empty() {
+                        self.hold(key.clone());
+                    }
                     self.controller.forget(&key);
                     self.controller.done(&key, Outcome::Success, self.now_ms());
                 }
@@ -396,6 +428,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             .get(&key)
             .is_none_or(|standing| standing.as_ref().err() != Some(&error));
         if is_new {
+            self.shared.publish.say(&key, News::Refused(&error));
             (self.tell)(Event::Failed {
                 key: key.to_string(),
                 error: error.clone(),
@@ -476,6 +509,9 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
     }
 
     fn tell_set_aside(&mut self, entry: &SetAside) {
+        if let Some(key) = key_of(&entry.instance) {
+            self.shared.publish.say(&key, News::SetAside(&entry.error));
+        }
         (self.tell)(Event::Quarantined {
             key: entry.instance.clone(),
             error: entry.error.clone(),
@@ -515,7 +551,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
 
     fn start(&mut self, key: Key, desired: Option<Desired>) {
         self.held.remove(&key);
-        let places = self.known().places(&key.to_string());
+        let places = self.wishes.places(&self.known(), &key);
         if let Some(desired) = &desired
             && !places.contains_key(&desired.service_uid)
             && desired.service_uid == adapter::made_uid(&key, self.wishes.settings())
@@ -593,6 +629,11 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             self.rest(key.clone(), live);
         }
         let now_ms = self.now_ms();
+        // Without the right to act nothing can be brought about: that says nothing of the key.
+        let end = match end {
+            End::Failed { .. } if !self.acts() => End::Interrupted,
+            end => end,
+        };
         if let Some((input, too_much)) = running.and_then(|running| self.trouble(&key, &running, &end, &changes)) {
             self.controller.done(&key, Outcome::Success, now_ms);
             self.set_aside(key, input, too_much);
@@ -605,7 +646,17 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
                 let in_service = in_service
                     .into_iter()
                     .map(|AddressPorts { address, ports }| (address, ports))
-                    .collect();
+                    .collect::<Vec<_>>();
+                let Effects { created, destroyed, .. } = effects;
+                let news = match gone {
+                    true => News::Deleted { destroyed },
+                    false => News::Ensured {
+                        created,
+                        destroyed,
+                        in_service: &in_service,
+                    },
+                };
+                self.shared.publish.say(&key, news);
                 (self.tell)(Event::True {
                     key: key.to_string(),
                     gone,
@@ -624,6 +675,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
                 if given_up {
                     self.controller.forget(&key);
                 }
+                self.shared.publish.say(&key, News::Failed(&error));
                 let again_in_ms = due_ms.filter(|_| !given_up).map(|due_ms| due_ms.saturating_sub(now_ms));
                 (self.tell)(Event::Failed {
                     key: key.to_string(),
@@ -702,7 +754,12 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
 }
 
 /// Said where a source has not a single object, though there are some that it once asked for.
-pub(crate) fn nothing_there() -> String {
+pub(crate) fn nothing_there(is_cluster: bool) -> String {
+    if is_cluster {
+        return "the cluster holds no object at all, though there are objects of its Services: nothing is removed; check that \
+                it is the right one, and create an object, such as a Node, where it is"
+            .to_owned();
+    }
     "the manifests hold no object at all: nothing is removed; leave one, such as a Node, where that is what you want"
         .to_owned()
 }

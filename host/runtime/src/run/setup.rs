@@ -12,6 +12,7 @@ use trueup_capabilities::checkpoint::{OpenError, Store, database, file, json_fil
 use trueup_capabilities::clock::SystemClock;
 use trueup_capabilities::cri::remote::{self, Remote};
 use trueup_capabilities::faults::Faults;
+use trueup_capabilities::fence::Fence;
 use trueup_capabilities::grants::{Access, OWN, SANDBOXES};
 use trueup_capabilities::lbaas::anexia::{Anexia, RequestMetrics, Token};
 use trueup_capabilities::lbaas::server::SimulatedEngine;
@@ -156,6 +157,13 @@ struct Version {
     problem: Option<String>,
 }
 
+impl Version {
+    /// Fails where another version goes on than the configuration names.
+    fn is_as_wished(self) -> Result<(), SetupError> {
+        self.problem.map_or(Ok(()), |problem| Err(SetupError::Misused(problem)))
+    }
+}
+
 /// Everything that a run or a plan of Services works with.
 pub struct Setup {
     /// The version of the guest that decides.
@@ -179,11 +187,12 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Loads the guest, has it accept its settings, and connects to the Engine, which is started where it is simulated.
+    /// Loads the guest, has it accept its settings, and connects to the Engine, which is started where it is simulated. The
+    /// fence says until when requests are let through.
     ///
     /// # Errors
     /// One line: what can't be used.
-    pub async fn new(config: &Config, lbaas: &Lbaas, ground: &Ground) -> Result<Self, SetupError> {
+    pub async fn new(config: &Config, lbaas: &Lbaas, ground: &Ground, fence: Fence) -> Result<Self, SetupError> {
         warn_of_missing_grants(lbaas);
         let Version {
             instances,
@@ -195,7 +204,7 @@ impl Setup {
             None => None,
         };
         let address = simulated_engine.as_ref().map(SimulatedEngine::local_addr);
-        let (api, anexia) = connect(lbaas, address, &ground.metrics)?;
+        let (api, anexia) = connect(lbaas, address, &ground.metrics, fence)?;
         Ok(Self {
             active: Active::new(Arc::new(instances)),
             revisions,
@@ -207,6 +216,20 @@ impl Setup {
             quotas: Arc::default(),
             audit: ground.audit.clone(),
         })
+    }
+
+    /// Whether it could be made, beside one that runs: the guest is to be had and passes, the backend's settings fit.
+    ///
+    /// # Errors
+    /// One line: what can't be used.
+    pub(super) async fn check(config: &Config, lbaas: &Lbaas, ground: &Ground) -> Result<(), SetupError> {
+        let version = ground.version(config, lbaas::NAME, lbaas::WORLD, &lbaas.guest).await?;
+        version.is_as_wished()?;
+        if let Some(sim) = &lbaas.sim {
+            read_token(sim)?;
+        }
+        let somewhere = lbaas.sim.as_ref().map(|sim| sim.listen);
+        connect(lbaas, somewhere, &Arc::default(), Fence::closed()).map(drop)
     }
 
     /// What answers the instance of `key`.
@@ -294,15 +317,11 @@ impl Addresses {
     /// One line: what can't be used.
     pub(super) async fn new(config: &Config, ipam: &Ipam, ground: &Ground) -> Result<Self, SetupError> {
         warn_of_missing_ipam_grants(ipam);
-        let guest = Guest {
-            settings: crate::ipam::guest_settings(ipam.guest.settings.clone()),
-            ..ipam.guest.clone()
-        };
         let Version {
             instances,
             revisions,
             problem,
-        } = ground.version(config, ipam::NAME, ipam::WORLD, &guest).await?;
+        } = Self::version(config, ipam, ground).await?;
         let backends = Backends {
             random: Arc::new(Seeded::new(config.seed, stream_of(&ipam.adapter.instance))),
             metrics: Arc::clone(&ground.metrics),
@@ -321,6 +340,22 @@ impl Addresses {
             problem,
             backends,
         })
+    }
+
+    /// Whether it could be made, beside one that runs, which holds the storage.
+    ///
+    /// # Errors
+    /// One line: what can't be used.
+    pub(super) async fn check(config: &Config, ipam: &Ipam, ground: &Ground) -> Result<(), SetupError> {
+        Self::version(config, ipam, ground).await?.is_as_wished()
+    }
+
+    async fn version(config: &Config, ipam: &Ipam, ground: &Ground) -> Result<Version, SetupError> {
+        let guest = Guest {
+            settings: crate::ipam::guest_settings(ipam.guest.settings.clone()),
+            ..ipam.guest.clone()
+        };
+        ground.version(config, ipam::NAME, ipam::WORLD, &guest).await
     }
 }
 
@@ -372,7 +407,12 @@ fn open_store(at: &CheckpointAt, instance: &str, metrics: &Arc<Metrics>) -> Resu
 /// The Engine, and the same where it is one over HTTP.
 type Connected = (Arc<dyn Api>, Option<Arc<Anexia>>);
 
-fn connect(lbaas: &Lbaas, simulated: Option<SocketAddr>, metrics: &Arc<Metrics>) -> Result<Connected, SetupError> {
+fn connect(
+    lbaas: &Lbaas,
+    simulated: Option<SocketAddr>,
+    metrics: &Arc<Metrics>,
+    fence: Fence,
+) -> Result<Connected, SetupError> {
     match &lbaas.backend {
         LbaasBackend::Anexia(backend) => {
             let settings = backend.settings(simulated);
@@ -381,7 +421,8 @@ fn connect(lbaas: &Lbaas, simulated: Option<SocketAddr>, metrics: &Arc<Metrics>)
                 metrics: Arc::clone(metrics),
                 in_flight: AtomicI64::new(0),
             };
-            let anexia = Arc::new(Anexia::new(settings, token, Arc::new(metrics)).map_err(SetupError::misused)?);
+            let anexia = Anexia::new(settings, token, Arc::new(metrics), fence).map_err(SetupError::misused)?;
+            let anexia = Arc::new(anexia);
             Ok((Arc::<Anexia>::clone(&anexia), Some(anexia)))
         }
         LbaasBackend::Simulated => {
@@ -394,17 +435,22 @@ fn connect(lbaas: &Lbaas, simulated: Option<SocketAddr>, metrics: &Arc<Metrics>)
     }
 }
 
-async fn start_engine(sim: &LbaasSim) -> Result<SimulatedEngine, SetupError> {
+/// The token that the simulated Engine lets in.
+fn read_token(sim: &LbaasSim) -> Result<String, SetupError> {
     let token = match &sim.token {
         TokenAt::File(file) => std::fs::read_to_string(file).map_err(|error| error.to_string()),
         TokenAt::Variable(name) => std::env::var(name).map_err(|error| error.to_string()),
     };
-    let token = token.map_err(|error| {
+    token.map_err(|error| {
         SetupError::Misused(format!(
             "the simulated Engine's token: can't read {}: {error}",
             sim.token
         ))
-    })?;
+    })
+}
+
+async fn start_engine(sim: &LbaasSim) -> Result<SimulatedEngine, SetupError> {
+    let token = read_token(sim)?;
     let engine = SimulatedEngine::start(sim.server(token.trim()), sim.listen)
         .await
         .map_err(SetupError::failed)?;

@@ -8,11 +8,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::files;
+use super::known::{KnownKeys, Places};
+use crate::config::Source;
 use crate::guests::lbaas::adapter::{self, Key, Servers, Settings};
 use crate::guests::lbaas::{Desired, Target};
-use crate::sources::{Change, Kind, Object, Objects};
+use crate::sources::{Change, Kind, Object, ObjectRef, Objects};
 
 /// The name of the file in the state folder that holds the servers of the last complete look.
 const SERVERS_FILE: &str = "servers.json";
@@ -31,6 +34,16 @@ pub(crate) struct Wishes {
     complete: bool,
     /// By UID, the Services that carry it.
     owners: BTreeMap<String, BTreeSet<Key>>,
+    /// Servers are other ones than those that the file holds.
+    unsaved: bool,
+    /// The source is a cluster: Services carry finalizers, and the API server's word is final.
+    is_cluster: bool,
+    /// Outside of these nothing is seen; empty: everything is.
+    namespaces: BTreeSet<String>,
+    /// The source has held an object since this process began.
+    saw_any: bool,
+    /// Objects that are there and can't be read.
+    unreadable: Arc<BTreeSet<ObjectRef>>,
 }
 
 /// What a look at the source changed.
@@ -67,38 +80,78 @@ impl Wishes {
             was_complete: false,
             complete: false,
             owners: BTreeMap::new(),
+            unsaved: false,
+            is_cluster: false,
+            namespaces: BTreeSet::new(),
+            saw_any: false,
+            unreadable: Arc::default(),
         })
+    }
+
+    /// The same for this source.
+    pub(crate) fn of(mut self, source: &Source) -> Self {
+        if let Source::Kubernetes(settings) = source {
+            self.is_cluster = true;
+            self.namespaces = settings.namespaces.iter().cloned().collect();
+        }
+        self
+    }
+
+    /// Takes in which objects are there and can't be read; answers the keys of which that is another word than before.
+    pub(crate) fn take_in_unreadable(&mut self, unreadable: &Arc<BTreeSet<ObjectRef>>) -> BTreeSet<Key> {
+        if Arc::ptr_eq(&self.unreadable, unreadable) {
+            return BTreeSet::new();
+        }
+        let before = std::mem::replace(&mut self.unreadable, Arc::clone(unreadable));
+        let differ = before.symmetric_difference(unreadable);
+        let services = differ.filter(|reference| reference.kind == Kind::Service);
+        services.map(Key::from).collect()
     }
 
     /// Takes in a look at the source. `has_keys`: there are objects to lose.
     ///
     /// A source without a single object, where there was something to lose, is taken for one that is not there (a volume
-    /// that is not mounted, a checkout that failed), not for a wish.
+    /// that is not mounted, a checkout that failed), not for a wish. Of a cluster that is so for what a process sees first
+    /// (a cluster without any Node and Service is another one than the keys are of, or a restored one): there, what goes
+    /// while somebody watches goes rightly, and a Service with our finalizer can't go otherwise.
+    ///
+    /// What one changed Service costs does not depend on how many there are.
     pub(crate) fn take_in(&mut self, changes: &[Change], complete: bool, has_keys: bool) -> Changed {
         let mut affected = BTreeSet::new();
+        let mut is_about_servers = false;
         for change in changes {
-            affected.extend(adapter::affected(change, &self.objects));
+            self.saw_any |= change.now.is_some();
+            // Until everything was read once, one that is there at all stands in no more.
+            let is_new = !self.was_complete && change.reference.kind == Kind::Node;
+            is_about_servers |= is_new || adapter::concerns_servers(change, &self.objects);
+            if change.reference.kind == Kind::Service {
+                affected.extend(adapter::affected(change, &self.objects));
+                if self.is_left_over(change.now.as_ref()) {
+                    affected.insert(Key::from(&change.reference));
+                }
+            }
             let before = self.objects.apply(change);
             affected.extend(self.move_uid(change, before));
         }
-        let is_empty = self.objects.is_empty() && has_keys;
+        let is_empty = self.objects.is_empty() && has_keys && !(self.is_cluster && self.saw_any);
         let complete = complete && !is_empty;
         let completed = complete && !self.complete;
         self.complete = complete;
-        let was = self.servers.clone();
-        let is_node = |change: &Change| change.reference.kind == Kind::Node;
-        if changes.iter().any(is_node) || (complete && !self.was_complete) {
+        let had_targets = !self.servers.targets.is_empty();
+        let mut notes = Vec::new();
+        if is_about_servers || (complete && !self.was_complete) {
             self.was_complete |= complete;
-            self.servers = adapter::servers(&self.objects);
+            let was = std::mem::replace(&mut self.servers, adapter::servers(&self.objects));
             self.stand_in();
+            if self.servers.targets != was.targets {
+                affected.extend(adapter::ours(&self.objects));
+            }
+            let new_notes = self.servers.notes.iter().filter(|note| !was.notes.contains(note));
+            notes.extend(new_notes.cloned());
+            self.unsaved = true;
         }
-        if self.servers.targets != was.targets {
-            affected.extend(self.keys());
-        }
-        let new_notes = self.servers.notes.iter().filter(|note| !was.notes.contains(note));
-        let mut notes: Vec<String> = new_notes.cloned().collect();
         let has_services = self.objects.services().next().is_some();
-        let looked_at_nodes = !was.targets.is_empty() || changes.iter().any(is_node) || completed;
+        let looked_at_nodes = had_targets || is_about_servers || completed;
         if self.servers.targets.is_empty() && has_services && looked_at_nodes {
             notes.push("no Node is ready and open to load balancers: Services are left without servers".to_owned());
         }
@@ -110,15 +163,61 @@ impl Wishes {
         }
     }
 
+    fn is_left_over(&self, object: Option<&Object>) -> bool {
+        self.is_cluster && matches!(object, Some(Object::Service(service)) if adapter::is_left_over(service))
+    }
+
+    /// The Services that are not ours any more, and whose finalizer says that their objects may be there.
+    pub(crate) fn left_over(&self) -> BTreeSet<Key> {
+        let services = self.objects.services().filter(|_| self.is_cluster);
+        let left_over = services.filter(|(_, service)| adapter::is_left_over(service));
+        left_over.map(|(reference, _)| Key::from(reference)).collect()
+    }
+
+    /// Where objects of a key may exist: where it is known that some were made, and, of a Service that is not ours any
+    /// more, where its finalizer says so. That holds on a host that never saw it, too.
+    pub(crate) fn places(&self, known: &KnownKeys, key: &Key) -> Places {
+        let mut places = known.places(&key.to_string());
+        let service = self
+            .objects
+            .service(&key.namespace, &key.name)
+            .filter(|_| self.is_cluster);
+        let service = service.filter(|service| adapter::is_left_over(service));
+        if let Some(uid) = service.and_then(|service| service.metadata.uid.clone()) {
+            let on = places.entry(uid).or_default();
+            on.extend(self.settings.load_balancers.iter().cloned());
+        }
+        places
+    }
+
+    /// Whether a key that nobody wishes for is gone: everything was read, and it would be seen if it were there.
+    pub(crate) fn is_gone(&self, key: &Key) -> bool {
+        self.complete && self.is_seen(key) && !self.unreadable.contains(&service_ref(key))
+    }
+
+    /// Whether the source shows the namespace that a key is in.
+    pub(crate) fn is_seen(&self, key: &Key) -> bool {
+        self.namespaces.is_empty() || self.namespaces.contains(&key.namespace)
+    }
+
+    /// Whether the source is a cluster.
+    pub(crate) fn is_cluster(&self) -> bool {
+        self.is_cluster
+    }
+
     /// Remembers the servers of a complete look for the next process.
     ///
     /// # Errors
     /// Where they can't be written.
     pub(crate) fn remember(&mut self) -> io::Result<()> {
-        if self.complete && self.remembered != self.servers.targets {
+        if !self.complete || !self.unsaved {
+            return Ok(());
+        }
+        if self.remembered != self.servers.targets {
             files::replace_json(&self.file, &self.servers.targets)?;
             self.remembered.clone_from(&self.servers.targets);
         }
+        self.unsaved = false;
         Ok(())
     }
 
@@ -159,13 +258,15 @@ impl Wishes {
         {
             owners.remove(&key);
             concerned.extend(owners.iter().cloned());
+            if owners.is_empty() {
+                self.owners.remove(&was);
+            }
         }
         if let Some(now) = now {
             let owners = self.owners.entry(now).or_default();
             concerned.extend(owners.iter().cloned());
             owners.insert(key);
         }
-        self.owners.retain(|_, owners| !owners.is_empty());
         concerned
     }
 
@@ -193,9 +294,7 @@ impl Wishes {
 
     /// Every key that is wished for, whether or not that can be.
     pub(crate) fn keys(&self) -> BTreeSet<Key> {
-        adapter::wishes(&self.objects, &self.servers, &self.settings)
-            .into_keys()
-            .collect()
+        adapter::ours(&self.objects).collect()
     }
 
     /// Whether an object that is not there is gone.
@@ -208,9 +307,16 @@ impl Wishes {
     }
 }
 
+fn service_ref(key: &Key) -> ObjectRef {
+    ObjectRef {
+        kind: Kind::Service,
+        namespace: key.namespace.clone(),
+        name: key.name.clone(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
 
     use k8s_openapi::api::core::v1::{Node, Service};
     use serde_json::json;
@@ -342,5 +448,93 @@ mod tests {
 
         let mut new = Wishes::new(settings(), folder.path()).unwrap();
         assert!(new.take_in(&[], true, false).completed, "there is nothing to lose");
+    }
+
+    fn in_cluster(folder: &Path, namespaces: &[&str]) -> Wishes {
+        let source = Source::Kubernetes(crate::sources::kubernetes::Settings {
+            namespaces: namespaces.iter().map(|&namespace| namespace.to_owned()).collect(),
+            ..Default::default()
+        });
+        Wishes::new(settings(), folder).unwrap().of(&source)
+    }
+
+    /// A Service with our finalizer that is no load balancer any more.
+    fn left_over(name: &str, uid: &str) -> Object {
+        let Object::Service(service) = service(name, uid) else {
+            panic!()
+        };
+        let mut service = (*service).clone();
+        service.metadata.finalizers = Some(vec!["example.com/other".to_owned(), adapter::FINALIZER.to_owned()]);
+        service.spec.as_mut().unwrap().type_ = Some("ClusterIP".to_owned());
+        Object::Service(Arc::new(service))
+    }
+
+    #[test]
+    fn a_finalizer_says_where_objects_may_be_on_a_host_that_never_saw_the_service() {
+        let folder = tempfile::tempdir().unwrap();
+        let known = KnownKeys::load(folder.path()).unwrap();
+        let mut wishes = in_cluster(folder.path(), &[]);
+        let looked = wishes.take_in(&[put(left_over("web", "u1")), put(service("api", "u2"))], true, false);
+        assert_eq!(looked.affected, [key("web"), key("api")].into());
+        assert_eq!(wishes.left_over(), [key("web")].into());
+        let places = wishes.places(&known, &key("web"));
+        assert_eq!(places, [("u1".to_owned(), ["lb-1".to_owned()].into())].into());
+        assert!(wishes.wish(&key("web")).is_none() && wishes.is_gone(&key("web")));
+        assert_eq!(wishes.places(&known, &key("api")), Places::new());
+
+        let mut from_files = Wishes::new(settings(), folder.path()).unwrap();
+        let looked = from_files.take_in(&[put(left_over("web", "u1"))], true, false);
+        assert!(looked.affected.is_empty(), "a file's finalizers mean nothing");
+    }
+
+    #[test]
+    fn a_cluster_that_is_empty_from_the_start_takes_nothing_away_and_one_that_was_emptied_does() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut wishes = in_cluster(folder.path(), &[]);
+        let looked = wishes.take_in(&[], true, true);
+        assert!(looked.is_empty && !wishes.is_gone(&key("web")));
+        let looked = wishes.take_in(&[put(service("web", "u1"))], true, true);
+        assert!(!looked.is_empty && looked.completed);
+        let looked = wishes.take_in(&[remove(&service("web", "u1"))], true, true);
+        assert!(
+            !looked.is_empty && wishes.is_gone(&key("web")),
+            "somebody watched it go"
+        );
+    }
+
+    #[test]
+    fn what_is_not_looked_at_or_can_not_be_read_is_not_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut wishes = in_cluster(folder.path(), &["default"]);
+        wishes.take_in(&[put(node("n1"))], true, true);
+        let elsewhere = Key {
+            namespace: "other".into(),
+            name: "web".into(),
+        };
+        assert!(wishes.is_gone(&key("web")) && !wishes.is_gone(&elsewhere) && !wishes.is_seen(&elsewhere));
+
+        let unreadable = Arc::new([service_ref(&key("web"))].into());
+        assert_eq!(wishes.take_in_unreadable(&unreadable), [key("web")].into());
+        assert!(!wishes.is_gone(&key("web")) && wishes.is_gone(&key("api")));
+        assert_eq!(wishes.take_in_unreadable(&unreadable), BTreeSet::new());
+        assert_eq!(wishes.take_in_unreadable(&Arc::default()), [key("web")].into());
+        assert!(wishes.is_gone(&key("web")));
+    }
+
+    #[test]
+    fn a_node_that_only_says_that_it_lives_and_a_pod_concern_no_service() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut wishes = in_cluster(folder.path(), &[]);
+        wishes.take_in(&[put(node("n1")), put(service("web", "u1"))], true, false);
+        wishes.remember().unwrap();
+        let Object::Node(beaten) = node("n1") else { panic!() };
+        let mut beaten = (*beaten).clone();
+        beaten.metadata.resource_version = Some("2".to_owned());
+        let pod = k8s_openapi::api::core::v1::Pod::default();
+        let changes = [put(Object::Node(Arc::new(beaten))), put(Object::Pod(Arc::new(pod)))];
+        assert!(wishes.take_in(&changes, true, false).affected.is_empty());
+        assert!(!wishes.unsaved, "nothing to write down");
+        let looked = wishes.take_in(&[put(node("n2"))], true, false);
+        assert_eq!(looked.affected, [key("web")].into());
     }
 }

@@ -1,7 +1,6 @@
 //! What is done for one key: removes what is left of it under old UIDs, reconciles it, and asks what is in service.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
@@ -15,11 +14,11 @@ use trueup_engine::CallError;
 use trueup_journal::{Journal, JournalError};
 
 use super::active::Active;
-use super::files;
 use super::granted;
 use super::instances::{self, Instances, OpenError};
 use super::interrupt::{Interrupt, InterruptibleClock, Sleepers};
 use super::known::{KnownKeys, Places};
+use super::publish::Publish;
 use crate::guests::dispatch::InvokeError;
 use crate::guests::lbaas::adapter::{self, Key};
 use crate::guests::lbaas::{AddressPorts, Desired, Error as Reconciliation, Report};
@@ -69,7 +68,8 @@ pub(super) struct Shared {
     pub(super) known: Mutex<KnownKeys>,
     pub(super) settings: adapter::Settings,
     pub(super) sleepers: Arc<Sleepers>,
-    pub(super) status_dir: PathBuf,
+    /// Shows what is true of a Service to whoever asked for it.
+    pub(super) publish: Arc<dyn Publish>,
 }
 
 /// What came of a job.
@@ -221,20 +221,17 @@ impl Work<'_> {
                 _ => self.remove(&uid, on.into_iter().collect()).await?,
             }
         }
-        let status_file = self
-            .shared
-            .status_dir
-            .join(&self.key.namespace)
-            .join(format!("{}.json", self.key.name));
         let Some(desired) = desired else {
-            files::remove(&status_file).map_err(|error| error.to_string())?;
+            self.shared.publish.release(&self.key).await?;
             return Ok(true);
         };
         // On disk before anything is created: whatever happens next, it can be found again.
         self.known(|known| known.remember(&key, &desired.service_uid, &desired.load_balancers))?;
+        self.shared.publish.claim(&self.key, &desired.service_uid).await?;
         self.reconcile(&desired).await?;
         *in_service = self.call("reconciliation.status", &desired).await?;
-        files::replace_json(&status_file, &adapter::status(in_service)).map_err(|error| error.to_string())?;
+        let serving = self.shared.publish.serve(&self.key, &desired.service_uid, in_service);
+        serving.await?;
         for (uid, on) in left {
             self.remove(&uid, on).await?;
         }

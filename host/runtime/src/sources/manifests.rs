@@ -29,12 +29,12 @@ mod watch;
 use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
-use std::{fmt, fs, io};
+use std::{fs, io};
 
-pub use watch::{Batch, Batches, watch};
+pub use watch::watch;
 
 use self::documents::{Contents, Found};
-use super::{ObjectRef, Objects};
+use super::{ObjectRef, Objects, Place, Problem};
 
 /// A file must keep its size and time of change this long before it is read, in ms. Programs write a file in one go, in
 /// pieces a few ms apart; people do not notice the wait.
@@ -54,29 +54,6 @@ pub const DEPTH_MAX: usize = 32;
 
 /// [`load`] waits at most this long for files that are being written, in ms.
 const LOAD_MS_MAX: u64 = 5_000;
-
-/// What could not be read, or is not used. `FILE:LINE: reason` on one line.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Problem {
-    /// The file or folder.
-    pub file: PathBuf,
-    /// Where in the file; none where it is about all of it.
-    pub line: Option<u64>,
-    /// What is wrong and what it must be.
-    pub reason: String,
-    /// Objects may be missing because of it: while one such problem stands, an object that is not there may not be gone.
-    pub hides_objects: bool,
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:", self.file.display())?;
-        if let Some(line) = self.line {
-            write!(f, "{line}:")?;
-        }
-        write!(f, " {}", self.reason)
-    }
-}
 
 /// The folder as a whole cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -115,8 +92,10 @@ pub fn load(folder: &Path) -> Result<Snapshot, FolderError> {
     }
     let mut problems = reading.problems.clone();
     problems.extend(reading.unsettled().map(|file| Problem {
-        file: file.to_owned(),
-        line: None,
+        at: Place::File {
+            file: file.to_owned(),
+            line: None,
+        },
         reason: format!("is still being written after {LOAD_MS_MAX} ms: left out"),
         hides_objects: true,
     }));
@@ -334,8 +313,10 @@ impl Folder {
                             first.line
                         );
                         problems.push(Problem {
-                            file: file.clone(),
-                            line: Some(found.line),
+                            at: Place::File {
+                                file: file.clone(),
+                                line: Some(found.line),
+                            },
                             reason,
                             hides_objects: false,
                         });
@@ -413,8 +394,10 @@ impl Listing {
 
 fn hiding(file: &Path, line: Option<u64>, reason: String) -> Problem {
     Problem {
-        file: file.to_owned(),
-        line,
+        at: Place::File {
+            file: file.to_owned(),
+            line,
+        },
         reason,
         hides_objects: true,
     }

@@ -5,38 +5,67 @@
 //! of this node's network interfaces, in `enis`: those are no objects of Kubernetes.
 //!
 //! ```text
-//! manifests -> changes -> Objects -> adapter -> desired
+//! manifests ---+-> batches of changes -> Objects -> adapter -> desired
+//! API server --+
 //! ```
 
 pub mod enis;
+pub mod kubernetes;
 pub mod manifests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::core::v1::{Node, Pod, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use tokio::sync::mpsc;
 
 /// The kinds of objects that adapters read. A further kind is a variant here, one of [`Object`], and its lines in the
-/// matches of this file and of `manifests/documents.rs`; the compiler names them.
+/// matches of this file, of `manifests/documents.rs` and of `kubernetes/decode.rs`; the compiler names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
+    /// Some of the addresses behind a Service.
+    EndpointSlice,
     /// A machine of the cluster; it has no namespace.
     Node,
+    /// What runs, with an address of its own.
+    Pod,
     /// A name for Pods, maybe reached through a load balancer.
     Service,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 2] = [Self::Node, Self::Service];
+    pub const ALL: [Self; 4] = [Self::EndpointSlice, Self::Node, Self::Pod, Self::Service];
 
     /// As in a manifest's `kind`.
     pub fn name(self) -> &'static str {
         match self {
+            Self::EndpointSlice => "EndpointSlice",
             Self::Node => "Node",
+            Self::Pod => "Pod",
             Self::Service => "Service",
+        }
+    }
+
+    /// As in a manifest's `apiVersion`: the version that is read here.
+    pub fn api_version(self) -> &'static str {
+        match self {
+            Self::EndpointSlice => "discovery.k8s.io/v1",
+            Self::Node | Self::Pod | Self::Service => "v1",
+        }
+    }
+
+    /// As in the API's paths and in rules of access: `services`.
+    pub fn resource(self) -> &'static str {
+        match self {
+            Self::EndpointSlice => "endpointslices",
+            Self::Node => "nodes",
+            Self::Pod => "pods",
+            Self::Service => "services",
         }
     }
 
@@ -44,7 +73,7 @@ impl Kind {
     pub fn has_namespace(self) -> bool {
         match self {
             Self::Node => false,
-            Self::Service => true,
+            Self::EndpointSlice | Self::Pod | Self::Service => true,
         }
     }
 }
@@ -74,8 +103,12 @@ impl fmt::Display for ObjectRef {
 /// One object. Where the manifest names no namespace, it is in `default`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Object {
+    /// An EndpointSlice.
+    EndpointSlice(Arc<EndpointSlice>),
     /// A Node.
     Node(Arc<Node>),
+    /// A Pod.
+    Pod(Arc<Pod>),
     /// A Service.
     Service(Arc<Service>),
 }
@@ -100,7 +133,9 @@ impl Object {
     /// Its kind.
     pub fn kind(&self) -> Kind {
         match self {
+            Self::EndpointSlice(_) => Kind::EndpointSlice,
             Self::Node(_) => Kind::Node,
+            Self::Pod(_) => Kind::Pod,
             Self::Service(_) => Kind::Service,
         }
     }
@@ -108,7 +143,9 @@ impl Object {
     /// Its metadata.
     pub fn metadata(&self) -> &ObjectMeta {
         match self {
+            Self::EndpointSlice(slice) => &slice.metadata,
             Self::Node(node) => &node.metadata,
+            Self::Pod(pod) => &pod.metadata,
             Self::Service(service) => &service.metadata,
         }
     }
@@ -116,7 +153,9 @@ impl Object {
     /// Equal in every field; the same shared object is found equal without a look at the fields.
     pub fn same_as(&self, other: &Self) -> bool {
         match (self, other) {
+            (Self::EndpointSlice(one), Self::EndpointSlice(other)) => Arc::ptr_eq(one, other) || one == other,
             (Self::Node(one), Self::Node(other)) => Arc::ptr_eq(one, other) || one == other,
+            (Self::Pod(one), Self::Pod(other)) => Arc::ptr_eq(one, other) || one == other,
             (Self::Service(one), Self::Service(other)) => Arc::ptr_eq(one, other) || one == other,
             _ => false,
         }
@@ -130,6 +169,85 @@ pub struct Change {
     pub reference: ObjectRef,
     /// What it is now; none where it is gone.
     pub now: Option<Object>,
+}
+
+/// What could not be read, or is not used. `FILE:LINE: reason` or `KIND NAMESPACE/NAME: reason` on one line.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Problem {
+    /// Where.
+    pub at: Place,
+    /// What is wrong and what it must be.
+    pub reason: String,
+    /// Objects may be missing because of it: while one such problem stands, an object that is not there may not be gone.
+    pub hides_objects: bool,
+}
+
+/// Where a [`Problem`] is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// In a file or folder.
+    File {
+        /// Which.
+        file: PathBuf,
+        /// Where in it; none where it is about all of it.
+        line: Option<u64>,
+    },
+    /// In an object of the cluster.
+    Object(ObjectRef),
+    /// In several objects of the cluster, which are not named one by one.
+    Cluster,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.at {
+            Place::File { file, line } => {
+                write!(f, "{}:", file.display())?;
+                if let Some(line) = line {
+                    write!(f, "{line}:")?;
+                }
+            }
+            Place::Object(reference) => write!(f, "{reference}:")?,
+            Place::Cluster => f.write_str("the cluster:")?,
+        }
+        write!(f, " {}", self.reason)
+    }
+}
+
+/// What changed in a source since the batch before; the first holds everything.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Batch {
+    /// What is new or different, then what is gone.
+    pub changes: Vec<Change>,
+    /// All that stand now, in order of place.
+    pub problems: Vec<Problem>,
+    /// Those of `problems` that did not stand before: for the log.
+    pub new_problems: Vec<Problem>,
+    /// Everything was read and nothing hides an object: an object that no batch has brought is not there, and what is
+    /// left of it from before may be taken away.
+    pub complete: bool,
+    /// Objects that are there and can't be read: of these, what a batch brought before stands, or nothing is known.
+    pub unreadable: Arc<BTreeSet<ObjectRef>>,
+}
+
+/// What a source says as it changes. Watching a folder ends when this is dropped.
+#[derive(Debug)]
+pub enum Batches {
+    /// Of a folder of manifests.
+    Manifests(mpsc::Receiver<Batch>),
+    /// Of a cluster.
+    Kubernetes(kubernetes::Subscription),
+}
+
+impl Batches {
+    /// The next batch, when there is one; none: the source can't be watched any more. Nothing is lost where this is
+    /// dropped before it answers.
+    pub async fn recv(&mut self) -> Option<Batch> {
+        match self {
+            Self::Manifests(batches) => batches.recv().await,
+            Self::Kubernetes(subscription) => Some(subscription.next().await),
+        }
+    }
 }
 
 /// All objects of a source at one moment, in order of kind, namespace and name.
@@ -153,7 +271,7 @@ impl Objects {
         };
         match self.get(&reference)? {
             Object::Service(service) => Some(service),
-            Object::Node(_) => None,
+            _ => None,
         }
     }
 
@@ -162,7 +280,7 @@ impl Objects {
         self.of_kind(Kind::Service)
             .filter_map(|(reference, object)| match object {
                 Object::Service(service) => Some((reference, service.as_ref())),
-                Object::Node(_) => None,
+                _ => None,
             })
     }
 
@@ -170,7 +288,7 @@ impl Objects {
     pub fn nodes(&self) -> impl Iterator<Item = &Node> {
         self.of_kind(Kind::Node).filter_map(|(_, object)| match object {
             Object::Node(node) => Some(node.as_ref()),
-            Object::Service(_) => None,
+            _ => None,
         })
     }
 

@@ -2,17 +2,17 @@
 //!
 //! Knows methods, paths and bodies, but not what a resource is; that is for the files that call this one.
 
-use std::error::Error as _;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
-use reqwest::header::{ACCEPT, CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
-use reqwest::{Method, Response, StatusCode};
+use http::header::{ACCEPT, CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use http::{Method, StatusCode};
 use serde_json::Value;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, sleep};
 
 use super::RequestMetrics;
+use super::client::{Answer, Client, Trouble, Unread};
 use super::created::CreatedParents;
 use super::limit::{self, RateLimit};
 use super::path::{self, Collection};
@@ -24,6 +24,10 @@ use crate::lbaas::Error;
 const ANSWER_MAX_BYTES: usize = 64 * 1024 * 1024;
 /// Of an error's body nothing beyond this is read; what is longer is no message for people.
 const ERROR_BODY_MAX_BYTES: usize = 1024 * 1024;
+/// What became of a request that this host may not send.
+const NOT_SENT: &str = "not sent: this host does not hold the lease any more";
+/// And of one that had been sent, wholly or in part.
+const GIVEN_UP: &str = "given up without an answer: this host does not hold the lease any more";
 /// A tagging that conflicts with another change is tried so often in all.
 const TAGGING_TRIES: u32 = 3;
 
@@ -47,7 +51,7 @@ impl Default for Pauses {
 
 /// One Engine, for the whole host: what all calls to it share.
 pub(super) struct Engine {
-    pub(super) client: reqwest::Client,
+    pub(super) client: Client,
     /// Base URL without a slash at its end.
     pub(super) base: String,
     pub(super) token: Token,
@@ -90,7 +94,7 @@ pub(super) enum Fate {
     NotConnected,
     /// The connection ended before the answer did, or a gateway answered: it may or may not have had its effect.
     Lost,
-    /// The same, and it took its full time.
+    /// The same, and it took its full time, or that of this host's lease.
     TimedOut,
     /// The Engine answered.
     Answered,
@@ -293,22 +297,27 @@ impl Call {
                 "the host does not send requests any more".to_owned(),
             )));
         };
+        // A lease may have ended while this waited.
+        self.check_fence(request).map_err(Failure::withheld)?;
         self.check_rate_limit().map_err(Failure::withheld)?;
         let mut meter = Meter::start(Arc::clone(&self.engine.metrics), request);
         let url = format!("{}{}", self.engine.base, request.target);
-        let mut builder = self.engine.client.request(request.method.clone(), url);
-        builder = if request.method == Method::GET {
-            builder.header(ACCEPT, HeaderValue::from_static("application/json"))
+        let json = HeaderValue::from_static("application/json");
+        let header = if request.method == Method::GET {
+            (ACCEPT, json)
         } else {
-            builder.header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
+            (CONTENT_TYPE, json)
         };
-        if let Some(body) = &request.body {
-            builder = builder.body(body.to_string());
-        }
-        let response = match builder.send().await {
-            Ok(response) => response,
-            Err(error) => {
-                let failure = self.unanswered(request, error);
+        let body = request.body.as_ref().map(Value::to_string);
+        let sent = self
+            .engine
+            .client
+            .send(request.method.clone(), &url, header, body)
+            .await;
+        let answer = match sent {
+            Ok(answer) => answer,
+            Err(trouble) => {
+                let failure = self.unanswered(request, trouble);
                 meter.status = match failure.fate {
                     Fate::TimedOut => "timeout".to_owned(),
                     _ => "connection".to_owned(),
@@ -316,12 +325,20 @@ impl Call {
                 return Err(failure);
             }
         };
-        meter.status = response.status().as_str().to_owned();
-        if response.status().is_success() {
-            self.success(request, response).await
+        meter.status = answer.status.as_str().to_owned();
+        if answer.status.is_success() {
+            self.success(request, answer).await
         } else {
-            Err(self.refusal(response).await)
+            Err(self.refusal(answer).await)
         }
+    }
+
+    /// Fails where this host may not act.
+    fn check_fence(&self, request: &Request) -> Result<(), Error> {
+        if self.engine.client.may_send() {
+            return Ok(());
+        }
+        Err(Error::Unavailable(format!("{}: {NOT_SENT}", request.shown())))
     }
 
     /// Fails while the Engine wants to be left alone, and in what is left of a call that was rate-limited once.
@@ -339,8 +356,8 @@ impl Call {
     }
 
     /// Reads a success's body.
-    async fn success(&self, request: &Request, mut response: Response) -> Result<Value, Failure> {
-        let body = read(&mut response, ANSWER_MAX_BYTES).await;
+    async fn success(&self, request: &Request, mut answer: Answer) -> Result<Value, Failure> {
+        let body = answer.read(ANSWER_MAX_BYTES).await;
         if request.answer == Wanted::Nothing {
             return Ok(Value::Null);
         }
@@ -362,20 +379,20 @@ impl Call {
                 serde_json::from_slice(&body).map_err(|error| unusable(format!("the answer is no JSON: {error}")))
             }
             Err(Unread::TooLong) => Err(unusable(format!("the answer is longer than {ANSWER_MAX_BYTES} bytes"))),
-            Err(Unread::Broken(error)) => Err(self.unanswered(request, error)),
+            Err(Unread::Broken(trouble)) => Err(self.unanswered(request, trouble)),
         }
     }
 
     /// What an answer without success means.
-    async fn refusal(&self, mut response: Response) -> Failure {
-        let status = response.status();
+    async fn refusal(&self, mut answer: Answer) -> Failure {
+        let status = answer.status;
         let error = match status {
             StatusCode::NOT_FOUND => Error::NotFound,
             StatusCode::UNAUTHORIZED => Error::Unauthorized,
-            StatusCode::TOO_MANY_REQUESTS => Error::RateLimited(self.note_rate_limit(response.headers())),
+            StatusCode::TOO_MANY_REQUESTS => Error::RateLimited(self.note_rate_limit(&answer.headers)),
             _ => {
                 // A body that can't be read is no body.
-                let body = read(&mut response, ERROR_BODY_MAX_BYTES).await.unwrap_or_default();
+                let body = answer.read(ERROR_BODY_MAX_BYTES).await.unwrap_or_default();
                 let reason = status.canonical_reason().unwrap_or("no reason given");
                 let text = self.engine.token.scrub(wire::error_text(&body, reason));
                 if status.is_client_error() {
@@ -406,30 +423,23 @@ impl Call {
     }
 
     /// What a request without a (whole) answer means.
-    fn unanswered(&self, request: &Request, error: reqwest::Error) -> Failure {
-        let error = error.without_url();
-        let shown = request.shown();
-        let (fate, text) = if error.is_builder() {
-            (Fate::Withheld, format!("{shown}: can't be sent: {}", causes(&error)))
-        } else if error.is_connect() && error.is_timeout() {
-            let limit_ms = self.engine.connect_timeout_ms;
-            (
-                Fate::NotConnected,
-                format!("{shown}: no connection within {limit_ms} ms"),
-            )
-        } else if error.is_connect() {
-            (
-                Fate::NotConnected,
-                format!("{shown}: no connection: {}", causes(&error)),
-            )
-        } else if error.is_timeout() {
-            (
-                Fate::TimedOut,
-                format!("{shown}: no answer within {} ms", self.engine.request_timeout_ms),
-            )
-        } else {
-            (Fate::Lost, format!("{shown}: the connection broke: {}", causes(&error)))
+    fn unanswered(&self, request: &Request, trouble: Trouble) -> Failure {
+        let (fate, problem) = match trouble {
+            Trouble::Unsendable(reason) => (Fate::Withheld, format!("can't be sent: {reason}")),
+            Trouble::Fenced(refused) if refused.begun => (Fate::TimedOut, GIVEN_UP.to_owned()),
+            Trouble::Fenced(_) => (Fate::Withheld, NOT_SENT.to_owned()),
+            Trouble::NotConnectedInTime => {
+                let limit_ms = self.engine.connect_timeout_ms;
+                (Fate::NotConnected, format!("no connection within {limit_ms} ms"))
+            }
+            Trouble::NotConnected(reason) => (Fate::NotConnected, format!("no connection: {reason}")),
+            Trouble::TimedOut => {
+                let limit_ms = self.engine.request_timeout_ms;
+                (Fate::TimedOut, format!("no answer within {limit_ms} ms"))
+            }
+            Trouble::Broken(reason) => (Fate::Lost, format!("the connection broke: {reason}")),
         };
+        let text = format!("{}: {problem}", request.shown());
         Failure {
             error: Error::Unavailable(self.engine.token.scrub(text)),
             fate,
@@ -450,37 +460,6 @@ fn item(collection: Collection, identifier: &str) -> Result<String, Failure> {
 
 fn tag_target(identifier: &str, tag: &str) -> Result<String, Failure> {
     path::tag(identifier, tag).ok_or_else(|| Failure::withheld(Error::NotFound))
-}
-
-/// An error's causes, outermost first, without the error itself, which only says in which phase it came.
-pub(super) fn causes(error: &reqwest::Error) -> String {
-    let mut text = String::new();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        if !text.is_empty() {
-            text.push_str(": ");
-        }
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    if text.is_empty() { error.to_string() } else { text }
-}
-
-/// Why a body was not read to its end.
-enum Unread {
-    TooLong,
-    Broken(reqwest::Error),
-}
-
-async fn read(response: &mut Response, max_bytes: usize) -> Result<Vec<u8>, Unread> {
-    let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(Unread::Broken)? {
-        if chunk.len() > max_bytes.saturating_sub(body.len()) {
-            return Err(Unread::TooLong);
-        }
-        body.extend_from_slice(&chunk);
-    }
-    Ok(body)
 }
 
 /// Counts one request, also where nobody waits for its end any more.

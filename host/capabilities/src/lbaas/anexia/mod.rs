@@ -4,10 +4,19 @@
 //! binding's. From the contract inwards:
 //!
 //! ```text
-//! mod (the six functions) -> list, create -> http (one request: slots, tries, rate limit) -> the Engine
+//! mod (the six functions) -> list, create -> http (one request: slots, tries, rate limit) -> client -> the Engine
 //!                            wire, path: what its JSON and paths mean
 //! ```
+//!
+//! Where several hosts run and this one may not act any more, requests are held back at three places, the last of which
+//! is the one that counts:
+//!
+//! ```text
+//! http (before it is sent) -> client (given up while it waits) -> connector -> socket (each write)
+//! ```
 
+mod client;
+mod connector;
 mod create;
 mod created;
 mod http;
@@ -16,30 +25,26 @@ mod list;
 mod ordered;
 mod path;
 mod settings;
+mod socket;
 #[cfg(test)]
 mod tests;
 mod wire;
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use reqwest::Url;
-use reqwest::header::{AUTHORIZATION, HeaderMap};
-use reqwest::redirect::Policy;
+use hyper_util::client::proxy::matcher::Matcher;
 use tokio::sync::{Mutex, Semaphore};
 
+use self::client::Client;
 use self::http::{Call, Engine, Pauses};
 use self::path::Collection;
 pub use self::settings::{Settings, SettingsError, TOKEN_ENV_DEFAULT, Token, TokenError};
 use crate::Answer;
+use crate::fence::Fence;
 use crate::lbaas::{Api, Error, Object, ObjectRef, Spec, State};
 
 /// How the tag begins that says whose a resource is; the Service's uid follows.
 const SERVICE_TAG_PREFIX: &str = "anxccm-svc-uid=";
-
-/// Below the idle timeouts that load balancers and servers commonly have, so that a request seldom meets a connection
-/// that is just being closed: for a creation that would be a lost answer.
-const IDLE_CONNECTION: Duration = Duration::from_secs(15);
 
 /// Told of every single HTTP request: `trueup_engine_requests_total` and `trueup_engine_requests_in_flight`.
 pub trait RequestMetrics: Send + Sync {
@@ -56,20 +61,27 @@ pub struct Anexia {
 }
 
 impl Anexia {
-    /// Checks the settings and prepares a client; sends nothing yet.
-    pub fn new(settings: Settings, token: Token, metrics: Arc<dyn RequestMetrics>) -> Result<Self, SettingsError> {
-        Self::with_pauses(settings, token, metrics, Pauses::default())
-    }
-
-    fn with_pauses(
+    /// Checks the settings and prepares a client; sends nothing yet, and nothing when `fence` lets nothing through.
+    pub fn new(
         settings: Settings,
         token: Token,
         metrics: Arc<dyn RequestMetrics>,
+        fence: Fence,
+    ) -> Result<Self, SettingsError> {
+        Self::build(settings, token, metrics, fence, Pauses::default(), &Matcher::from_env())
+    }
+
+    fn build(
+        settings: Settings,
+        token: Token,
+        metrics: Arc<dyn RequestMetrics>,
+        fence: Fence,
         pauses: Pauses,
+        proxies: &Matcher,
     ) -> Result<Self, SettingsError> {
         settings.check_numbers()?;
         let base = settings.base()?;
-        let client = client(&settings, &base, &token)?;
+        let client = Client::new(&settings, &base, &token, fence, proxies)?;
         Ok(Self {
             engine: Arc::new(Engine {
                 client,
@@ -104,45 +116,6 @@ impl Anexia {
     fn call(&self) -> Call {
         Call::new(&self.engine)
     }
-}
-
-fn client(settings: &Settings, base: &Url, token: &Token) -> Result<reqwest::Client, SettingsError> {
-    // An error says that one is installed already, which serves as well.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let mut builder = reqwest::Client::builder()
-        .user_agent(concat!("trueup/", env!("CARGO_PKG_VERSION")))
-        .default_headers(HeaderMap::from_iter([(AUTHORIZATION, token.header())]))
-        .timeout(Duration::from_millis(settings.request_timeout_ms))
-        .connect_timeout(Duration::from_millis(settings.connect_timeout_ms))
-        .pool_idle_timeout(IDLE_CONNECTION)
-        .redirect(Policy::none())
-        .retry(reqwest::retry::never());
-    let is_local = is_loopback(base);
-    if is_local {
-        // A proxy that the environment names would look for the Engine on its own machine.
-        builder = builder.no_proxy();
-    }
-    if base.scheme() == "http" {
-        // Nothing is ever verified, so a machine without CA certificates will do.
-        builder = builder.tls_certs_only([]);
-        if !is_local {
-            tracing::warn!(
-                url = base.as_str(),
-                "the Engine's token is sent unencrypted: use an `https` url"
-            );
-        }
-    }
-    builder.build().map_err(|error| SettingsError::Client {
-        reason: http::causes(&error),
-    })
-}
-
-fn is_loopback(url: &Url) -> bool {
-    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-    host == "localhost"
-        || host
-            .parse::<std::net::IpAddr>()
-            .is_ok_and(|address| address.is_loopback())
 }
 
 impl Api for Anexia {

@@ -5,9 +5,9 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use reqwest::Url;
-use reqwest::header::HeaderValue;
+use http::header::HeaderValue;
 use serde::Deserialize;
+use url::Url;
 
 /// Where the token is looked for when neither `token_file` nor `token_env` is set.
 pub const TOKEN_ENV_DEFAULT: &str = "TRUEUP_LBAAS_TOKEN";

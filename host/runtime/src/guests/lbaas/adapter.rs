@@ -27,6 +27,9 @@ use crate::sources::{Change, Kind, Object, ObjectRef, Objects};
 /// The `spec.loadBalancerClass` of Services that are for trueup; Services without any are too.
 pub const LOAD_BALANCER_CLASS: &str = "trueup.dev/lbaas";
 
+/// Our finalizer on a Service: objects may exist under its UID.
+pub const FINALIZER: &str = "trueup.dev/lbaas";
+
 /// The annotation of a Service that lists its external addresses, separated by commas.
 pub const ADDRESSES_ANNOTATION: &str = "trueup.dev/addresses";
 
@@ -216,12 +219,32 @@ pub fn affected(change: &Change, before: &Objects) -> Vec<Key> {
             let concerns = versions.into_iter().flatten().any(is_our_service);
             concerns.then(|| Key::from(&change.reference)).into_iter().collect()
         }
-        Kind::Node => {
-            let [was, now] = versions.map(target_of);
-            let ours = before.services().filter(|(_, service)| was != now && is_ours(service));
-            ours.map(|(reference, _)| Key::from(reference)).collect()
-        }
+        Kind::Node if is_as_it_was(versions) => Vec::new(),
+        Kind::Node => ours(before).collect(),
+        // Load balancers send traffic to Nodes, whatever runs there.
+        Kind::EndpointSlice | Kind::Pod => Vec::new(),
     }
+}
+
+/// Every Service that is ours.
+pub(crate) fn ours(objects: &Objects) -> impl Iterator<Item = Key> {
+    let ours = objects.services().filter(|(_, service)| is_ours(service));
+    ours.map(|(reference, _)| Key::from(reference))
+}
+
+/// Whether a change of a Node may make another list of servers, or other notes.
+pub(crate) fn concerns_servers(change: &Change, before: &Objects) -> bool {
+    let role_of = |object: Option<&Object>| match object {
+        Some(Object::Node(node)) => role(node),
+        _ => Role::None,
+    };
+    change.reference.kind == Kind::Node && role_of(before.get(&change.reference)) != role_of(change.now.as_ref())
+}
+
+/// Load balancers see no difference.
+fn is_as_it_was(versions: [Option<&Object>; 2]) -> bool {
+    let [was, now] = versions.map(target_of);
+    was == now
 }
 
 /// The UID that stands in for a missing `metadata.uid`: the UUIDv5 of `<cluster>/<namespace>/<name>` in a namespace of
@@ -258,14 +281,32 @@ fn is_our_service(object: &Object) -> bool {
     matches!(object, Object::Service(service) if is_ours(service))
 }
 
-fn is_ours(service: &Service) -> bool {
+/// Whether its objects should be there.
+pub(crate) fn is_ours(service: &Service) -> bool {
     let Some(spec) = &service.spec else { return false };
     spec.type_.as_deref() == Some("LoadBalancer")
-        && spec
-            .load_balancer_class
-            .as_deref()
-            .is_none_or(|class| class == LOAD_BALANCER_CLASS)
+        && !is_anothers(service)
         && service.metadata.deletion_timestamp.is_none()
+}
+
+/// Whether it is another controller's, by its class.
+pub(crate) fn is_anothers(service: &Service) -> bool {
+    let class = service
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.load_balancer_class.as_deref());
+    class.is_some_and(|class| class != LOAD_BALANCER_CLASS)
+}
+
+/// Whether it has our finalizer: its objects may be there, and it does not go before them.
+pub(crate) fn is_claimed(service: &Service) -> bool {
+    let finalizers = service.metadata.finalizers.iter().flatten();
+    finalizers.into_iter().any(|finalizer| finalizer == FINALIZER)
+}
+
+/// A Service that is not ours any more while its objects may be there.
+pub(crate) fn is_left_over(service: &Service) -> bool {
+    is_claimed(service) && !is_ours(service)
 }
 
 fn wish_of(key: &Key, service: &Service, servers: &Servers, settings: &Settings) -> Result<Desired, AdapterError> {
@@ -367,7 +408,7 @@ fn target_of(object: Option<&Object>) -> Option<Target> {
             Role::Server(target) => Some(target),
             Role::None | Role::Unusable(_) => None,
         },
-        Some(Object::Service(_)) | None => None,
+        _ => None,
     }
 }
 

@@ -233,17 +233,24 @@ fn object(value: &Located, api_version: &str, kind: &str) -> Result<Option<Objec
             }
         };
     };
+    let must = kind.api_version();
+    let group = |version: &str| version.split_once('/').map(|(group, _)| group.to_owned());
     match api_version {
-        "v1" => {}
+        _ if api_version == must => {}
         // Another group may well have a kind of the same name.
-        _ if api_version.contains('/') => return Ok(None),
+        _ if group(api_version).is_some_and(|group_of_it| Some(group_of_it) != group(must)) => return Ok(None),
         _ => {
             let line = entry(value, "apiVersion").unwrap_or(value).referenced.line();
-            let reason = format!("apiVersion: was `{api_version}`, must be `v1` for kind {}", kind.name());
+            let reason = format!(
+                "apiVersion: was `{api_version}`, must be `{must}` for kind {}",
+                kind.name()
+            );
             return Err(Flaw::new(line, reason));
         }
     }
     let object = match kind {
+        Kind::EndpointSlice => read(value).map(|slice| Object::EndpointSlice(Arc::new(slice))),
+        Kind::Pod => read(value).map(|pod| Object::Pod(Arc::new(pod))),
         Kind::Node => read(value).map(|node| Object::Node(Arc::new(node))),
         Kind::Service => read(value).map(|service| Object::Service(Arc::new(service))),
     };

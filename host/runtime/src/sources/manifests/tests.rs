@@ -5,7 +5,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use super::*;
-use crate::sources::Objects;
+use crate::sources::{Batch, Batches, Objects};
 
 fn service(name: &str) -> String {
     format!("apiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\nspec: {{type: LoadBalancer}}\n")
@@ -353,7 +353,10 @@ async fn an_empty_folder_says_so_and_a_dropped_watch_ends() {
             ..Batch::default()
         }
     );
-    batches.close();
+    let Batches::Manifests(receiver) = &mut batches else {
+        panic!("a folder's");
+    };
+    receiver.close();
     assert_eq!(
         tokio::time::timeout(Duration::from_secs(60), batches.recv())
             .await

@@ -11,8 +11,8 @@ use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep};
 
-use super::{Folder, FolderError, Problem};
-use crate::sources::{Change, Objects};
+use super::{Folder, FolderError};
+use crate::sources::{Batch, Batches, Objects, Problem};
 
 /// A look at least this often while the operating system reports changes: its queues overflow, and network file systems
 /// report nothing.
@@ -30,30 +30,13 @@ const BATCHES_MAX: usize = 16;
 /// The first batch waits at most this long for files to settle, in ms.
 const FIRST_BATCH_MS_MAX: u64 = 5_000;
 
-/// What changed since the batch before; the first holds everything.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Batch {
-    /// What is new or different, then what is gone.
-    pub changes: Vec<Change>,
-    /// All that stand now, in order of files and lines.
-    pub problems: Vec<Problem>,
-    /// Those of `problems` that did not stand before: for the log.
-    pub new_problems: Vec<Problem>,
-    /// Every file was read and nothing hides an object: an object that no batch has brought is not there, and what is
-    /// left of it from before may be taken away.
-    pub complete: bool,
-}
-
-/// The batches of a watched folder. Watching ends when this is dropped.
-pub type Batches = mpsc::Receiver<Batch>;
-
 /// Watches a folder. The first batch comes when its files have settled, also where there are none. Must be called within
 /// a tokio runtime with time.
 pub fn watch(folder: &Path) -> Result<Batches, FolderError> {
     let folder = Folder::open(folder)?;
     let (sender, batches) = mpsc::channel(BATCHES_MAX);
     tokio::spawn(follow(folder, sender));
-    Ok(batches)
+    Ok(Batches::Manifests(batches))
 }
 
 /// What the last batch said, changes apart.
@@ -112,6 +95,7 @@ async fn follow(mut folder: Folder, batches: mpsc::Sender<Batch>) {
                     problems,
                     new_problems,
                     complete,
+                    ..Batch::default()
                 })
                 .await
                 .is_err()

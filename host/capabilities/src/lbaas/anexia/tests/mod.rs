@@ -2,22 +2,28 @@
 
 mod creations;
 mod fake;
+mod fence;
 mod limits;
 mod lists;
 mod log;
+mod proxy;
 mod pure;
 mod requests;
 mod server;
 mod simulated;
+mod tls;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use hyper_util::client::proxy::matcher::Matcher;
 use serde_json::{Value, json};
 
 use super::http::Pauses;
 use super::{Anexia, RequestMetrics, Settings, Token};
+use crate::fence::{Fence, Moment};
 use crate::lbaas::{Backend, Bind, Error, Frontend, Kind, Mode, ObjectRef, Server as ServerSpec, Spec};
 
 const TOKEN: &str = "t0p-secret-token";
@@ -68,12 +74,36 @@ fn engine(url: &str) -> Anexia {
 }
 
 fn engine_with(settings: Settings) -> (Anexia, Arc<Counted>) {
+    engine_behind(settings, Fence::open(), &Matcher::builder().build())
+}
+
+fn engine_behind(settings: Settings, fence: Fence, proxies: &Matcher) -> (Anexia, Arc<Counted>) {
     let counted = Arc::new(Counted::default());
     let metrics: Arc<dyn RequestMetrics> = Arc::<Counted>::clone(&counted);
-    (
-        Anexia::with_pauses(settings, Token::new(TOKEN, "the test").unwrap(), metrics, QUICK).unwrap(),
-        counted,
-    )
+    let token = Token::new(TOKEN, "the test").unwrap();
+    let engine = Anexia::build(settings, token, metrics, fence, QUICK, proxies).unwrap();
+    (engine, counted)
+}
+
+/// A fence and the hand of its clock, in seconds. It is open for a minute by that clock, which stands still.
+fn leased() -> (Fence, Arc<AtomicU64>) {
+    let hand = Arc::new(AtomicU64::new(1_000));
+    let clock = Arc::clone(&hand);
+    let fence = Fence::closed_by(move || Moment::after_start(Duration::from_secs(clock.load(SeqCst))));
+    fence.extend_to(fence.now() + Duration::from_secs(60));
+    (fence, hand)
+}
+
+/// What a clock shows when a process goes on that was stopped past its lease.
+const AFTER_THE_LEASE: u64 = 2_000;
+
+/// Waits for what must come, however slow the machine is.
+async fn until(what: &str, mut happened: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !happened() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "{what} does not happen");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 fn refs(kind: Kind, identifiers: &[&str]) -> Vec<ObjectRef> {

@@ -220,7 +220,7 @@ fn settings_have_documented_defaults_and_no_unknown_names() {
 fn settings_that_cannot_work_are_refused() {
     let refusal = |settings: Settings| {
         let metrics: Arc<dyn RequestMetrics> = Arc::new(Counted::default());
-        Anexia::new(settings, Token::new("t", "the test").unwrap(), metrics)
+        Anexia::new(settings, Token::new("t", "the test").unwrap(), metrics, Fence::open())
             .err()
             .map(|error: SettingsError| error.to_string())
     };

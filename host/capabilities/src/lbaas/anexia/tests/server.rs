@@ -154,6 +154,7 @@ type Script = dyn Fn(&Seen) -> Reply + Send + Sync;
 #[derive(Default)]
 struct Record {
     seen: Mutex<Vec<Seen>>,
+    connections: AtomicUsize,
     requests: Gauge,
     taggings: Gauge,
 }
@@ -173,6 +174,7 @@ impl Server {
         let (script, shared): (Arc<Script>, _) = (Arc::new(script), Arc::clone(&record));
         let accepting = tokio::spawn(async move {
             while let Ok((socket, _)) = listener.accept().await {
+                shared.connections.fetch_add(1, SeqCst);
                 tokio::spawn(serve(socket, Arc::clone(&script), Arc::clone(&shared)));
             }
         });
@@ -182,6 +184,11 @@ impl Server {
     /// All requests so far.
     pub(crate) fn seen(&self) -> Vec<Seen> {
         self.record.seen.lock().unwrap().clone()
+    }
+
+    /// How many connections were made so far.
+    pub(crate) fn connections(&self) -> usize {
+        self.record.connections.load(SeqCst)
     }
 
     /// Method and path of all requests so far.

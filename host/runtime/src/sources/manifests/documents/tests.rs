@@ -312,3 +312,25 @@ fn a_list_of_ten_thousand_services_fits_the_limits() {
     assert_eq!((contents.objects.len(), contents.flaws), (10_000, vec![]));
     assert_eq!(contents.objects[9_999].line, 10_003);
 }
+
+#[test]
+fn endpoint_slices_and_pods_are_read_in_their_version() {
+    let contents = parse(
+        "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: web-1, namespace: shop}\naddressType: IPv4\nendpoints: []\n\
+         ---\napiVersion: v1\nkind: Pod\nmetadata: {name: web-0}\nspec: {containers: []}\n\
+         ---\napiVersion: metrics.k8s.io/v1beta1\nkind: Pod\nmetadata: {name: other}\n",
+    );
+    let named: Vec<String> = contents
+        .objects
+        .iter()
+        .map(|found| found.object.reference().to_string())
+        .collect();
+    assert_eq!(named, ["EndpointSlice shop/web-1", "Pod default/web-0"]);
+    assert_eq!(contents.flaws, []);
+
+    let old = parse("apiVersion: discovery.k8s.io/v1beta1\nkind: EndpointSlice\nmetadata: {name: a}\n");
+    assert_eq!(
+        old.flaws[0].reason,
+        "apiVersion: was `discovery.k8s.io/v1beta1`, must be `discovery.k8s.io/v1` for kind EndpointSlice"
+    );
+}

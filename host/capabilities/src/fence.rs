@@ -1,0 +1,316 @@
+//! Until when this host may act: what several hosts with one Lease need so that never two of them do.
+//!
+//! Knows nothing of Leases or requests. Who holds the Lease moves the fence; whoever acts asks it right before.
+//!
+//! ```text
+//! election -- extend_to, close --> Fence <-- left, over -- whoever acts, at the socket again
+//! ```
+//!
+//! A host that was stopped (SIGSTOP, a suspended machine) and goes on does not know that it was. Therefore the end is a
+//! moment and not a switch that somebody throws in time, and the clock is one that counts on meanwhile.
+//!
+//! The moment is the last one at which something may be handed to the network. It has to lie before the end of the
+//! Lease by what a request takes to arrive: a renewal that was *sent* at `t` lets the host act until
+//! `t + renew deadline + request timeout`, which [`fits`] keeps below `t + lease duration`.
+
+use std::fmt;
+use std::ops::{Add, Sub};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+/// What is left of a fence that always lets through: a century, so that it can be added to any clock.
+pub const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
+/// Whoever waits for the end looks at the clock at least so often: timers stand still while a machine is suspended.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The end of a fence that lets nothing through.
+const CLOSED: u64 = 0;
+/// The end of a fence that always lets through; no moment reaches it.
+const OPEN: u64 = u64::MAX;
+
+/// Whether a Lease's times keep two hosts from acting at once: a request that begins at the last moment at which the
+/// holder still tries to renew ends, with its answer, before another host may take the Lease over.
+pub fn fits(renew_deadline: Duration, request_timeout: Duration, lease_duration: Duration) -> bool {
+    renew_deadline
+        .checked_add(request_timeout)
+        .is_some_and(|end| end < lease_duration)
+}
+
+/// A moment of the machine's own time: nanoseconds since it was started, with those in which it was suspended. Means
+/// nothing on another machine, and nothing after a restart. Arithmetic stops at both ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment(u64);
+
+impl Moment {
+    /// The moment so long after the machine was started; for tests with a clock of their own.
+    pub fn after_start(duration: Duration) -> Self {
+        // Half a millennium fits; beyond it, the last moment, which is still none that is always open.
+        Self(
+            u64::try_from(duration.as_nanos())
+                .unwrap_or(u64::MAX)
+                .clamp(CLOSED + 1, OPEN - 1),
+        )
+    }
+
+    /// Time from `earlier` to here; zero where that is later.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    fn after(self) -> Duration {
+        Duration::from_nanos(self.0)
+    }
+}
+
+impl Add<Duration> for Moment {
+    type Output = Self;
+
+    fn add(self, duration: Duration) -> Self {
+        Self::after_start(self.after().saturating_add(duration))
+    }
+}
+
+impl Sub<Duration> for Moment {
+    type Output = Self;
+
+    fn sub(self, duration: Duration) -> Self {
+        Self::after_start(self.after().saturating_sub(duration))
+    }
+}
+
+/// The machine's time now, by the clock that counts while the machine is suspended and the process is stopped.
+pub fn machine_now() -> Moment {
+    let time = clock_gettime(ClockId::Boottime);
+    // The kernel counts this clock up from zero.
+    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+    let nanos = u32::try_from(time.tv_nsec).unwrap_or_default();
+    Moment::after_start(Duration::new(seconds, nanos))
+}
+
+/// A clock for a fence: tests bring one of their own.
+pub type Now = dyn Fn() -> Moment + Send + Sync;
+
+/// Says whether this host may act, and for how long. All clones are one fence.
+#[derive(Clone)]
+pub struct Fence {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    /// The moment before which the host may act, as in [`Moment`]; [`CLOSED`] or [`OPEN`].
+    end: AtomicU64,
+    now: Box<Now>,
+    /// Told whenever the end moves.
+    moved: Notify,
+}
+
+impl Fence {
+    /// For a host that is alone: always lets through, until it is closed.
+    pub fn open() -> Self {
+        Self::new(OPEN, Box::new(machine_now))
+    }
+
+    /// Lets nothing through until it is extended.
+    pub fn closed() -> Self {
+        Self::closed_by(machine_now)
+    }
+
+    /// The same by another clock than the machine's; for tests. The clock must not go backwards.
+    pub fn closed_by(now: impl Fn() -> Moment + Send + Sync + 'static) -> Self {
+        Self::new(CLOSED, Box::new(now))
+    }
+
+    fn new(end: u64, now: Box<Now>) -> Self {
+        let shared = Shared {
+            end: AtomicU64::new(end),
+            now,
+            moved: Notify::new(),
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// The time now, by this fence's clock.
+    pub fn now(&self) -> Moment {
+        (self.shared.now)()
+    }
+
+    /// Lets through before `end`. Of several ends since it was closed, the latest counts: a late answer to an earlier
+    /// renewal shortens nothing. One that has passed already opens nothing.
+    pub fn extend_to(&self, end: Moment) {
+        self.shared.end.fetch_max(end.0, Ordering::SeqCst);
+        self.shared.moved.notify_waiters();
+    }
+
+    /// Lets nothing through from now on, until it is extended again. An act that has already asked may still happen.
+    pub fn close(&self) {
+        self.shared.end.store(CLOSED, Ordering::SeqCst);
+        self.shared.moved.notify_waiters();
+    }
+
+    /// For how long this host may still act: none where it may not, [`FOREVER`] where there is no end.
+    pub fn left(&self) -> Option<Duration> {
+        match self.shared.end.load(Ordering::SeqCst) {
+            CLOSED => None,
+            OPEN => Some(FOREVER),
+            end => {
+                let left = Moment(end).since(self.now());
+                (!left.is_zero()).then_some(left)
+            }
+        }
+    }
+
+    /// Whether this host may act.
+    pub fn may_act(&self) -> bool {
+        self.left().is_some()
+    }
+
+    /// Ends when this host may not act any more: at once where it may not now, and never while the end is put off.
+    pub async fn over(&self) {
+        loop {
+            let mut moved = std::pin::pin!(self.shared.moved.notified());
+            // From here on a move is noticed, also one before the wait below begins.
+            moved.as_mut().enable();
+            match self.left() {
+                None => return,
+                Some(FOREVER) => moved.await,
+                Some(left) => tokio::select! {
+                    () = moved => {}
+                    () = sleep(left.min(LOOK)) => {}
+                },
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Fence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fence").field("left", &self.left()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A fence and the hand of its clock, in seconds.
+    fn fence() -> (Fence, Arc<AtomicU64>) {
+        let hand = Arc::new(AtomicU64::new(1_000));
+        let clock = Arc::clone(&hand);
+        let now = move || Moment::after_start(Duration::from_secs(clock.load(Ordering::SeqCst)));
+        (Fence::closed_by(now), hand)
+    }
+
+    #[test]
+    fn an_open_fence_lets_through_until_it_is_closed() {
+        let fence = Fence::open();
+        assert_eq!((fence.left(), fence.may_act()), (Some(FOREVER), true));
+        fence.extend_to(fence.now() + SECOND);
+        assert_eq!(fence.left(), Some(FOREVER), "an end shortens nothing");
+        fence.close();
+        assert_eq!((fence.left(), fence.may_act()), (None, false));
+    }
+
+    #[test]
+    fn a_closed_fence_lets_through_as_long_as_it_is_extended() {
+        let (fence, hand) = fence();
+        assert_eq!(fence.left(), None);
+        fence.extend_to(fence.now() + 5 * SECOND);
+        let other = fence.clone();
+        assert_eq!(other.left(), Some(5 * SECOND));
+        hand.store(1_004, Ordering::SeqCst);
+        assert_eq!(other.left(), Some(SECOND));
+        hand.store(1_005, Ordering::SeqCst);
+        assert_eq!(other.left(), None, "the end itself is too late");
+        fence.extend_to(fence.now());
+        assert_eq!(other.left(), None, "so is one that has passed");
+        fence.extend_to(fence.now() + SECOND);
+        assert_eq!(other.left(), Some(SECOND));
+    }
+
+    #[test]
+    fn only_closing_shortens() {
+        let (fence, _) = fence();
+        fence.extend_to(fence.now() + 5 * SECOND);
+        fence.extend_to(fence.now() + SECOND);
+        assert_eq!(fence.left(), Some(5 * SECOND));
+        fence.close();
+        assert_eq!(fence.left(), None);
+        fence.extend_to(fence.now() + SECOND);
+        assert_eq!(fence.left(), Some(SECOND));
+    }
+
+    #[test]
+    fn moments_stop_at_both_ends() {
+        let now = machine_now();
+        assert!(now < now + SECOND && now - SECOND < now);
+        assert_eq!((now + SECOND).since(now), SECOND);
+        assert_eq!(now.since(now + SECOND), Duration::ZERO);
+        let (fence, hand) = fence();
+        fence.extend_to(now - Duration::MAX);
+        assert_eq!(fence.left(), None, "the first moment has passed");
+        fence.extend_to(now + Duration::MAX);
+        assert!(fence.left().is_some_and(|left| left > FOREVER));
+        hand.store(u64::MAX, Ordering::SeqCst);
+        assert_eq!(fence.left(), None, "the last moment comes");
+    }
+
+    #[test]
+    fn the_machines_clock_counts_up() {
+        let (fence, before) = (Fence::closed(), machine_now());
+        while fence.now() == before {
+            std::hint::spin_loop();
+        }
+        assert!(fence.now() > before);
+    }
+
+    #[tokio::test]
+    async fn a_fence_is_over_when_it_is_closed_or_its_end_has_come() {
+        let closed = Fence::open();
+        let waiting = tokio::spawn({
+            let fence = closed.clone();
+            async move { fence.over().await }
+        });
+        closed.close();
+        waiting.await.unwrap();
+
+        let (ended, hand) = fence();
+        ended.extend_to(ended.now() + 60 * SECOND);
+        let waiting = tokio::spawn({
+            let fence = ended.clone();
+            async move { fence.over().await }
+        });
+        hand.store(2_000, Ordering::SeqCst);
+        waiting.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_fence_whose_end_is_put_off_is_not_over() {
+        let fence = Fence::closed();
+        fence.extend_to(fence.now() + Duration::from_millis(20));
+        let until = fence.now() + SECOND;
+        fence.extend_to(until);
+        fence.over().await;
+        assert!(fence.now() >= until);
+        fence.over().await;
+    }
+
+    #[test]
+    fn the_times_of_a_lease_fit_where_the_last_request_ends_before_it() {
+        let seconds = Duration::from_secs;
+        assert!(fits(seconds(10), seconds(4), seconds(15)));
+        assert!(!fits(seconds(10), seconds(5), seconds(15)));
+        assert!(!fits(Duration::MAX, seconds(5), seconds(15)));
+    }
+}

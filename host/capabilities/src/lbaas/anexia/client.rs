@@ -1,0 +1,285 @@
+//! The HTTP client: one request and its answer, within its time and that of this host's lease.
+//!
+//! Follows no redirects and repeats nothing. Knows what kept a request from being answered, not what that means.
+
+use std::error::Error;
+use std::time::Duration;
+
+use http::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHORIZATION, USER_AGENT};
+use http::{Method, Request, StatusCode, Uri};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper_util::client::legacy::connect::capture_connection;
+use hyper_util::client::legacy::{self, Client as Pool};
+use hyper_util::client::proxy::matcher::{Intercept, Matcher};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::{ClientConfig, RootCertStore};
+use std::sync::Arc;
+use tokio::time::{Instant, sleep_until};
+use url::Url;
+
+use super::connector::Connector;
+use super::settings::{Settings, SettingsError, Token};
+use super::socket::{Refused, links};
+use crate::fence::Fence;
+
+const AGENT: &str = concat!("trueup/", env!("CARGO_PKG_VERSION"));
+
+/// Below the idle timeouts that load balancers and servers commonly have, so that a request seldom meets a connection
+/// that is just being closed: for a creation that would be a lost answer.
+const IDLE_CONNECTION: Duration = Duration::from_secs(15);
+
+/// Sends requests to one Engine over connections that it keeps.
+pub(super) struct Client {
+    pool: Pool<Connector, Full<Bytes>>,
+    /// What every request carries that does not say otherwise itself.
+    headers: HeaderMap,
+    fence: Fence,
+    request_timeout: Duration,
+}
+
+/// Why there is no answer, or not all of it.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// It can't be put into a request.
+    Unsendable(String),
+    /// This host may not act any more.
+    Fenced(Refused),
+    /// There was no connection to send it on.
+    NotConnected(String),
+    /// The same, in the time for it.
+    NotConnectedInTime,
+    /// The connection ended before the answer did.
+    Broken(String),
+    /// The same, and it took its full time.
+    TimedOut,
+}
+
+/// The answer's head, and its body while it comes.
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    body: Incoming,
+    time: Allowed,
+}
+
+/// Why a body was not read to its end.
+pub(super) enum Unread {
+    TooLong,
+    Broken(Trouble),
+}
+
+impl Client {
+    /// Prepares a client; connects to nothing yet. `proxies` are not asked where the Engine is on this machine.
+    pub(super) fn new(
+        settings: &Settings,
+        base: &Url,
+        token: &Token,
+        fence: Fence,
+        proxies: &Matcher,
+    ) -> Result<Self, SettingsError> {
+        let is_encrypted = base.scheme() == "https";
+        let tls = tls(is_encrypted).map_err(|error| SettingsError::Client { reason: causes(&error) })?;
+        let agent = HeaderValue::from_static(AGENT);
+        let mut headers = HeaderMap::from_iter([
+            (ACCEPT, HeaderValue::from_static("*/*")),
+            (AUTHORIZATION, token.header()),
+            (USER_AGENT, agent.clone()),
+        ]);
+        let proxy = proxy(base, proxies);
+        if let Some(auth) = proxy.as_ref().and_then(Intercept::basic_auth)
+            && !is_encrypted
+        {
+            // Through a tunnel it would get to the Engine.
+            headers.insert(PROXY_AUTHORIZATION, auth.clone());
+        }
+        if !is_encrypted && !is_loopback(base) {
+            tracing::warn!(
+                url = base.as_str(),
+                "the Engine's token is sent unencrypted: use an `https` url"
+            );
+        }
+        let connect_timeout = Duration::from_millis(settings.connect_timeout_ms);
+        let connector = Connector::new(fence.clone(), connect_timeout, tls, proxy, base.scheme(), agent);
+        let pool = Pool::builder(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE_CONNECTION)
+            .build(connector);
+        Ok(Self {
+            pool,
+            headers,
+            fence,
+            request_timeout: Duration::from_millis(settings.request_timeout_ms),
+        })
+    }
+
+    /// Whether this host may still act.
+    pub(super) fn may_send(&self) -> bool {
+        self.fence.may_act()
+    }
+
+    /// Sends one request, and returns as soon as its answer begins.
+    pub(super) async fn send(
+        &self,
+        method: Method,
+        url: &str,
+        header: (HeaderName, HeaderValue),
+        body: Option<String>,
+    ) -> Result<Answer, Trouble> {
+        let body = Full::from(body.unwrap_or_default());
+        let built = Request::builder().method(method).uri(url).body(body);
+        let mut request = built.map_err(|error| Trouble::Unsendable(causes(&error)))?;
+        request.headers_mut().clone_from(&self.headers);
+        request.headers_mut().insert(header.0, header.1);
+        let connection = capture_connection(&mut request);
+        let time = Allowed {
+            until: Instant::now() + self.request_timeout,
+            fence: self.fence.clone(),
+        };
+        let answered = time.spend(self.pool.request(request)).await;
+        let response = answered.map_err(|end| {
+            // On a connection, a request is written at once, by another task.
+            let begun = connection.connection_metadata().is_some();
+            end.trouble(begun)
+        })?;
+        let (head, body) = response.map_err(|error| Trouble::of(&error))?.into_parts();
+        Ok(Answer {
+            status: head.status,
+            headers: head.headers,
+            body,
+            time,
+        })
+    }
+}
+
+impl Answer {
+    /// Reads the body, or so much of it as may be.
+    pub(super) async fn read(&mut self, max_bytes: usize) -> Result<Vec<u8>, Unread> {
+        let mut body = Vec::new();
+        loop {
+            let frame = match self.time.spend(self.body.frame()).await {
+                Err(end) => return Err(Unread::Broken(end.trouble(true))),
+                Ok(None) => return Ok(body),
+                Ok(Some(Err(error))) => return Err(Unread::Broken(Trouble::of_body(&error))),
+                Ok(Some(Ok(frame))) => frame,
+            };
+            // What is no data says nothing here.
+            let chunk = frame.into_data().unwrap_or_default();
+            if chunk.len() > max_bytes.saturating_sub(body.len()) {
+                return Err(Unread::TooLong);
+            }
+            body.extend_from_slice(&chunk);
+        }
+    }
+}
+
+impl Trouble {
+    fn of(error: &legacy::Error) -> Self {
+        if let Some(refused) = Refused::among(error) {
+            return Self::Fenced(refused);
+        }
+        match (error.is_connect(), is_timeout(error)) {
+            (true, true) => Self::NotConnectedInTime,
+            (true, false) => Self::NotConnected(causes(error)),
+            (false, true) => Self::TimedOut,
+            (false, false) => Self::Broken(causes(error)),
+        }
+    }
+
+    fn of_body(error: &hyper::Error) -> Self {
+        if is_timeout(error) {
+            Self::TimedOut
+        } else {
+            Self::Broken(causes(error))
+        }
+    }
+}
+
+/// How long a request and its answer may take.
+struct Allowed {
+    until: Instant,
+    fence: Fence,
+}
+
+/// Why the time was over.
+enum End {
+    Time,
+    Lease,
+}
+
+impl End {
+    fn trouble(self, begun: bool) -> Trouble {
+        match self {
+            Self::Time => Trouble::TimedOut,
+            Self::Lease => Trouble::Fenced(Refused { begun }),
+        }
+    }
+}
+
+impl Allowed {
+    async fn spend<T>(&self, step: impl Future<Output = T>) -> Result<T, End> {
+        tokio::select! {
+            // An answer that is there is taken, also by a process that was stopped meanwhile.
+            biased;
+            done = step => Ok(done),
+            () = sleep_until(self.until) => Err(End::Time),
+            () = self.fence.over() => Err(End::Lease),
+        }
+    }
+}
+
+/// An error and its causes, outermost first.
+pub(super) fn causes(error: &(dyn Error + 'static)) -> String {
+    let chain = std::iter::successors(Some(error), |&error| error.source());
+    chain.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+fn is_timeout(error: &(dyn Error + 'static)) -> bool {
+    links(error).any(|link| {
+        let by_system = link.downcast_ref::<std::io::Error>();
+        by_system.is_some_and(|error| error.kind() == std::io::ErrorKind::TimedOut)
+            || link
+                .downcast_ref::<hyper::Error>()
+                .is_some_and(hyper::Error::is_timeout)
+    })
+}
+
+/// TLS with the machine's CA certificates. Where nothing is ever verified, a machine without them will do.
+fn tls(is_encrypted: bool) -> Result<ClientConfig, rustls::Error> {
+    // An error says that one is installed already, which serves as well.
+    let _ = ring::default_provider().install_default();
+    let provider = CryptoProvider::get_default().map_or_else(|| Arc::new(ring::default_provider()), Arc::clone);
+    let config = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
+    let mut config = if is_encrypted {
+        let verifier = rustls_platform_verifier::Verifier::new(provider)?;
+        config
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier))
+            .with_no_client_auth()
+    } else {
+        config
+            .with_root_certificates(RootCertStore::empty())
+            .with_no_client_auth()
+    };
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+/// The proxy that is asked for the Engine, if any: on this machine, a proxy would look for it on its own.
+fn proxy(base: &Url, proxies: &Matcher) -> Option<Intercept> {
+    if is_loopback(base) {
+        return None;
+    }
+    // What can't be asked for can't be sent either; each request says so.
+    proxies.intercept(&base.as_str().parse::<Uri>().ok()?)
+}
+
+fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    host == "localhost"
+        || host
+            .parse::<std::net::IpAddr>()
+            .is_ok_and(|address| address.is_loopback())
+}

@@ -1,0 +1,127 @@
+//! `[election]`: several hosts run, and one Lease says which of them acts. On by itself where Services come from a
+//! Kubernetes API, so that whoever starts a second host is safe.
+//!
+//! Asks no API server: which namespace and which name are meant where none is given is found out by
+//! [`crate::election::Settings`].
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use trueup_capabilities::fence;
+
+use super::section::{Given, Section};
+use crate::election::Times;
+
+/// The Lease that hosts share unless they are told otherwise.
+pub const LEASE_NAME_DEFAULT: &str = "trueup";
+
+/// `[election]`. Absent from [`super::Config`] where the source is no Kubernetes API, or with `enabled = false`: then this
+/// host acts as if it were alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Election {
+    /// `namespace` of the Lease. None: that of the pod's service account, or of the kubeconfig's context.
+    pub namespace: Option<String>,
+    /// `name` of the Lease. Default: `trueup`.
+    pub name: String,
+    /// `identity` of this host in it, which no other host may have. None: the host's name and a random UUID.
+    pub identity: Option<String>,
+    /// `lease_duration_ms` (15,000), `renew_deadline_ms` (10,000) and `retry_period_ms` (2000).
+    pub times: Times,
+}
+
+impl Election {
+    /// None where it is off, or does not make sense.
+    pub(super) fn read(mut section: Section<'_>, has_kubernetes: bool) -> Option<Self> {
+        /// From what others read as a second to an hour, after which nobody waits for a host any more.
+        const LEASE_DURATION_MS: RangeInclusive<u64> = 1_000..=3_600_000;
+        /// The others are below it.
+        const SHORTER_MS: RangeInclusive<u64> = 10..=3_600_000;
+        let usual = Times::default();
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+
+        let enabled = section.truth("enabled", true);
+        let must = "be 1 to 63 lower-case letters, digits or `-`, with a letter or digit at both ends";
+        let namespace = section.value("namespace", must, |given| dns_name(given, 63, false));
+        let must = "be 1 to 253 lower-case letters, digits, `-` or `.`, with a letter or digit at both ends";
+        let name = section.value("name", must, |given| dns_name(given, 253, true));
+        let must = "be 1 to 253 characters without blanks, which no other host has";
+        let identity = section.value("identity", must, |given| given.text().filter(|text| is_identity(text)));
+        let lease_duration_ms = section.whole("lease_duration_ms", ms(usual.lease_duration), LEASE_DURATION_MS);
+        let renew_deadline_ms = section.whole("renew_deadline_ms", ms(usual.renew_deadline), SHORTER_MS);
+        let retry_period_ms = section.whole("retry_period_ms", ms(usual.retry_period), SHORTER_MS);
+        let times = Times {
+            lease_duration: Duration::from_millis(lease_duration_ms),
+            renew_deadline: Duration::from_millis(renew_deadline_ms),
+            retry_period: Duration::from_millis(retry_period_ms),
+        };
+        check(&section, &times);
+        if section.is_present() && !has_kubernetes {
+            section.wrong("[election] goes with `[source] kubernetes` alone: a host that reads elsewhere is alone");
+        }
+        section.end();
+        (enabled && has_kubernetes).then(|| Self {
+            namespace: namespace.map(str::to_owned),
+            name: name.unwrap_or(LEASE_NAME_DEFAULT).to_owned(),
+            identity: identity.map(str::to_owned),
+            times,
+        })
+    }
+
+    /// One line where a request to a backend may take longer than a host that could not renew has left. That is no
+    /// mistake: while the Lease is renewed, requests take as long as they may, and then they are cut.
+    pub fn cuts_requests(&self, key: &str, request_timeout: Duration) -> Option<String> {
+        let times = &self.times;
+        if fence::fits(times.renew_deadline, request_timeout, times.acting()) {
+            return None;
+        }
+        Some(format!(
+            "{key} is {} ms: when the lease can't be renewed, a request is cut {} ms after this host stopped to lead, \
+             so that no other host acts at the same time",
+            request_timeout.as_millis(),
+            times.left_when_given_up().as_millis(),
+        ))
+    }
+}
+
+/// What the times are to each other.
+fn check(section: &Section<'_>, times: &Times) {
+    let renew_deadline_ms = times.renew_deadline.as_millis();
+    let acting_ms = times.acting().as_millis();
+    if times.renew_deadline >= times.acting() {
+        section.wrong_key(
+            "renew_deadline_ms",
+            format_args!(
+                "was {renew_deadline_ms}, must be below nine tenths of `lease_duration_ms`, {acting_ms}: \
+                 a host stops to lead before its lease is over"
+            ),
+        );
+    }
+    // The longest pause between two renewals.
+    let pause = times.retry_period * 6 / 5;
+    if pause >= times.renew_deadline {
+        section.wrong_key(
+            "retry_period_ms",
+            format_args!(
+                "was {}, must be below five sixths of `renew_deadline_ms`, {}: a renewal needs time to succeed",
+                times.retry_period.as_millis(),
+                (times.renew_deadline * 5 / 6).as_millis(),
+            ),
+        );
+    }
+}
+
+/// A name as Kubernetes takes it.
+fn dns_name<'d>(given: &Given<'d>, longest: usize, dots: bool) -> Option<&'d str> {
+    let text = given.text()?;
+    let ends = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let allowed = |c: char| ends(c) || c == '-' || (dots && c == '.');
+    let is_name = (1..=longest).contains(&text.len())
+        && text.chars().all(allowed)
+        && text.starts_with(ends)
+        && text.ends_with(ends);
+    is_name.then_some(text)
+}
+
+fn is_identity(text: &str) -> bool {
+    (1..=253).contains(&text.chars().count()) && !text.chars().any(|c| c.is_whitespace() || c.is_control())
+}

@@ -1,0 +1,73 @@
+//! `[source.kubernetes]`: which cluster, and what of it.
+//!
+//! Opens no kubeconfig: whether it is there, and has that context, is found out by who speaks to the cluster.
+
+use std::ops::RangeInclusive;
+use std::path::Path;
+
+use super::section::Section;
+use crate::sources::Kind;
+use crate::sources::kubernetes::{PAGE_SIZE_DEFAULT, REQUEST_TIMEOUT_MS_DEFAULT, Settings};
+
+/// What load balancers are made from: without one of them, nothing can be said of any Service.
+const NEEDED: [Kind; 2] = [Kind::Service, Kind::Node];
+
+/// Reads the section. A mistake in it is said, and another value stands in.
+pub(super) fn read(mut section: Section<'_>, folder: &Path) -> Settings {
+    /// From what a proxy lets through easily to where a page is no page any more.
+    const PAGE_SIZE: RangeInclusive<u32> = 1..=100_000;
+    /// Up to ten minutes: who waits longer for one answer has mistaken the unit.
+    const REQUEST_TIMEOUT_MS: RangeInclusive<u64> = 1..=600_000;
+
+    let kubeconfig = section.value("kubeconfig", "be a path", |given| {
+        given.filled().map(|path| folder.join(path))
+    });
+    let context = section.value("context", "be the name of a context", |given| {
+        given.filled().map(str::to_owned)
+    });
+    let must = "be at most 63 lower case letters, digits and `-`, with a letter or digit at each end";
+    let namespaces = section.list("namespaces", must, namespace);
+    let named: Vec<String> = Kind::ALL
+        .iter()
+        .map(|kind| format!("\"{}\"", kind.resource()))
+        .collect();
+    let must = format!("be {}", named.join(" or "));
+    let kinds = section.list("watch", &must, |text| {
+        Kind::ALL.into_iter().find(|kind| kind.resource() == text)
+    });
+    if let Some(kinds) = &kinds {
+        for kind in NEEDED.into_iter().filter(|kind| !kinds.contains(kind)) {
+            let text = format!("must hold \"{}\", which load balancers are made from", kind.resource());
+            section.wrong_key("watch", text);
+        }
+    }
+    if namespaces.as_ref().is_some_and(Vec::is_empty) {
+        section.wrong_key(
+            "namespaces",
+            "was [], must hold at least one namespace; leave it out for all",
+        );
+    }
+    let page_size = section.whole("page_size", PAGE_SIZE_DEFAULT, PAGE_SIZE);
+    let request_timeout_ms = section.whole("request_timeout_ms", REQUEST_TIMEOUT_MS_DEFAULT, REQUEST_TIMEOUT_MS);
+    section.end();
+    let mut watch = kinds.unwrap_or_else(|| Kind::ALL.to_vec());
+    watch.sort_unstable();
+    Settings {
+        kubeconfig,
+        context,
+        namespaces: namespaces.unwrap_or_default(),
+        watch,
+        page_size,
+        request_timeout_ms,
+    }
+}
+
+/// RFC 1123, as Kubernetes applies it.
+fn namespace(text: &str) -> Option<String> {
+    let letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let fits = (1..=63).contains(&text.len())
+        && text.chars().all(|c| letter(c) || c == '-')
+        && text.starts_with(letter)
+        && text.ends_with(letter);
+    fits.then(|| text.to_owned())
+}

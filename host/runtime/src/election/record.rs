@@ -1,0 +1,162 @@
+//! What a Lease says of who leads, read from and written into the API's object.
+//!
+//! Decides nothing. What others may have written there (no holder, no time, a negative one) becomes something here that
+//! has a meaning; what trueup knows nothing of stays in the object as it was.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+
+/// Where a holder gives the Lease back it says that it lasts for so many seconds, as client-go does: a Lease without a
+/// holder and with more was not given back by its holder.
+pub(super) const RELEASED_SECONDS: i32 = 1;
+
+/// Who leads, since when, and for how long that can be relied on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Record {
+    /// None: nobody.
+    pub holder: Option<String>,
+    /// None: not said, or nothing that makes sense.
+    pub lease_duration: Option<Duration>,
+    /// By the holder's wall clock; for people.
+    pub acquired: Option<Timestamp>,
+    /// By the holder's wall clock; for people, and to tell one renewal from the next.
+    pub renewed: Option<Timestamp>,
+    /// How often another holder than the one before took it.
+    pub transitions: i32,
+}
+
+impl Record {
+    /// What a Lease says.
+    pub fn of(lease: &Lease) -> Self {
+        let Some(spec) = &lease.spec else {
+            return Self::default();
+        };
+        let seconds = spec
+            .lease_duration_seconds
+            .and_then(|seconds| u64::try_from(seconds).ok());
+        Self {
+            holder: spec.holder_identity.clone().filter(|holder| !holder.is_empty()),
+            lease_duration: seconds.filter(|seconds| *seconds > 0).map(Duration::from_secs),
+            acquired: spec.acquire_time.as_ref().map(|time| time.0),
+            renewed: spec.renew_time.as_ref().map(|time| time.0),
+            transitions: spec.lease_transitions.unwrap_or_default().max(0),
+        }
+    }
+
+    /// So long after this was written first its writer may act, where a holder that doesn't say is taken to have `usual`.
+    pub(super) fn holds_for(&self, usual: Duration) -> Duration {
+        let released = Duration::from_secs(RELEASED_SECONDS.unsigned_abs().into());
+        match (&self.holder, self.lease_duration) {
+            (Some(_), said) => said.unwrap_or(usual),
+            // Somebody who is no holder took the holder's name out: the holder may not have noticed.
+            (None, Some(said)) if said > released => said,
+            (None, _) => Duration::ZERO,
+        }
+    }
+
+    /// Puts this into a Lease; everything else in it stays.
+    pub(super) fn put_into(&self, lease: &mut Lease) {
+        let seconds = self.lease_duration.map(|duration| duration.as_secs());
+        let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
+        // The empty name, not none: that is what client-go writes.
+        spec.holder_identity = Some(self.holder.clone().unwrap_or_default());
+        spec.lease_duration_seconds = seconds.map(|seconds| i32::try_from(seconds).unwrap_or(i32::MAX));
+        spec.acquire_time = self.acquired.map(MicroTime);
+        spec.renew_time = self.renewed.map(MicroTime);
+        spec.lease_transitions = Some(self.transitions);
+    }
+}
+
+/// What the API keeps of a moment: microseconds. A time that was written is the same when it is read again.
+pub(super) fn kept(time: Timestamp) -> Timestamp {
+    Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const USUAL: Duration = Duration::from_secs(15);
+
+    fn lease(spec: serde_json::Value) -> Lease {
+        serde_json::from_value(json!({ "metadata": { "name": "trueup" }, "spec": spec })).unwrap()
+    }
+
+    #[test]
+    fn a_lease_of_client_go_is_read_as_it_is_meant() {
+        let record = Record::of(&lease(json!({
+            "holderIdentity": "a_1", "leaseDurationSeconds": 15, "leaseTransitions": 3,
+            "acquireTime": "2026-11-21T20:00:00.000001Z", "renewTime": "2026-11-21T20:00:02.000002Z",
+        })));
+        assert_eq!(record.holder.as_deref(), Some("a_1"));
+        assert_eq!(record.holds_for(USUAL), Duration::from_secs(15));
+        assert_eq!(record.acquired.unwrap().to_string(), "2026-11-21T20:00:00.000001Z");
+        assert_eq!(record.renewed.unwrap().to_string(), "2026-11-21T20:00:02.000002Z");
+        assert_eq!(record.transitions, 3);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_taken_for_what_is_safe() {
+        let holds_for = |spec| Record::of(&lease(spec)).holds_for(USUAL).as_secs();
+        assert_eq!(holds_for(json!({})), 0, "nobody was ever here");
+        assert_eq!(holds_for(json!({ "holderIdentity": "" })), 0);
+        assert_eq!(
+            holds_for(json!({ "holderIdentity": "", "leaseDurationSeconds": 1 })),
+            0,
+            "given back"
+        );
+        assert_eq!(
+            holds_for(json!({ "holderIdentity": "", "leaseDurationSeconds": 20 })),
+            20,
+            "taken away"
+        );
+        assert_eq!(holds_for(json!({ "holderIdentity": "a" })), 15);
+        assert_eq!(
+            holds_for(json!({ "holderIdentity": "a", "leaseDurationSeconds": 0 })),
+            15
+        );
+        assert_eq!(
+            holds_for(json!({ "holderIdentity": "a", "leaseDurationSeconds": -7 })),
+            15
+        );
+        assert_eq!(Record::of(&lease(json!({ "leaseTransitions": -7 }))).transitions, 0);
+        assert_eq!(Record::of(&Lease::default()), Record::default());
+    }
+
+    #[test]
+    fn what_others_keep_in_the_lease_stays_there() {
+        let mut others: Lease = serde_json::from_value(json!({
+            "metadata": { "name": "trueup", "resourceVersion": "7", "labels": { "team": "net" } },
+            "spec": { "holderIdentity": "a", "preferredHolder": "b", "strategy": "OldestEmulationVersion" },
+        }))
+        .unwrap();
+        let time = kept("2026-11-21T20:00:00.123456789Z".parse().unwrap());
+        let record = Record {
+            holder: None,
+            lease_duration: Some(Duration::from_secs(1)),
+            acquired: Some(time),
+            renewed: Some(time),
+            transitions: 2,
+        };
+        record.put_into(&mut others);
+        let written = serde_json::to_value(&others).unwrap();
+        let spec = json!({
+            "holderIdentity": "", "leaseDurationSeconds": 1, "leaseTransitions": 2,
+            "acquireTime": "2026-11-21T20:00:00.123456Z", "renewTime": "2026-11-21T20:00:00.123456Z",
+            "preferredHolder": "b", "strategy": "OldestEmulationVersion",
+        });
+        assert_eq!(written["spec"], spec);
+        assert_eq!(written["metadata"]["labels"]["team"], "net");
+        assert_eq!(written["metadata"]["resourceVersion"], "7");
+        assert_eq!(
+            Record::of(&serde_json::from_value(written).unwrap()),
+            record,
+            "read as written"
+        );
+    }
+}

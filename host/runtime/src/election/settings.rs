@@ -1,0 +1,136 @@
+//! Which Lease a host campaigns for, under which name, and the times that all hosts of that Lease agree on.
+//!
+//! Reads no configuration and checks no ranges: `config/election.rs` does both.
+
+use std::time::Duration;
+
+use super::identity;
+
+/// What a host may not use of its lease, as a part of it: one of ten. It covers what clocks of hosts drift apart in one
+/// lease (a part in ten thousand where time is disciplined, one in a hundred where a virtual machine is badly off) and
+/// what a request needs from this host's socket to where it acts.
+const MARGIN_PARTS: u32 = 10;
+
+/// A request for the Lease takes at most so many fifths of the renew deadline: two can fail before a host gives up,
+/// and none comes near half of it.
+const REQUEST_FIFTHS: u32 = 2;
+
+/// The Lease, and this host's name in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Namespace of the Lease.
+    pub namespace: String,
+    /// Name of the Lease. All hosts that do the same work share it.
+    pub name: String,
+    /// This host's name, which no other host may have at the same time.
+    pub identity: String,
+    /// The times.
+    pub times: Times,
+}
+
+impl Settings {
+    /// Fills in what the configuration left out: the namespace from the client, which knows its pod's or its context's,
+    /// and an identity that no other process has.
+    ///
+    /// # Errors
+    /// One line, where the kernel gives neither a host name nor chance.
+    pub fn new(config: &crate::config::Election, client: &kube::Client) -> Result<Self, String> {
+        let identity = match &config.identity {
+            Some(identity) => identity.clone(),
+            None => identity::of_this_process()?,
+        };
+        let namespace = config.namespace.as_deref().unwrap_or(client.default_namespace());
+        Ok(Self {
+            namespace: namespace.to_owned(),
+            name: config.name.clone(),
+            identity,
+            times: config.times,
+        })
+    }
+
+    /// `namespace/name`, as operators write it.
+    pub fn lease(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
+}
+
+/// The times of an election. All hosts of one Lease should have the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Times {
+    /// After so long without news of the holder, by the observer's own clock, another host takes over.
+    pub lease_duration: Duration,
+    /// A holder that could not renew for so long stops leading.
+    pub renew_deadline: Duration,
+    /// Between two renewals, or two looks; up to a fifth more, so that hosts don't stay in step.
+    pub retry_period: Duration,
+}
+
+impl Default for Times {
+    /// Those of client-go, 15 s, 10 s and 2 s.
+    fn default() -> Self {
+        Self {
+            lease_duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry_period: Duration::from_secs(2),
+        }
+    }
+}
+
+impl Times {
+    /// The part of its lease that a host does not use.
+    pub fn margin(&self) -> Duration {
+        self.lease_duration / MARGIN_PARTS
+    }
+
+    /// So long after the moment at which a renewal was sent the host may act.
+    pub fn acting(&self) -> Duration {
+        self.lease_duration.saturating_sub(self.margin())
+    }
+
+    /// So long a request that began before the host gave up may take to its end; then it is cut.
+    pub fn left_when_given_up(&self) -> Duration {
+        self.acting().saturating_sub(self.renew_deadline)
+    }
+
+    /// So long one request for the Lease may take.
+    pub fn request_timeout(&self) -> Duration {
+        self.renew_deadline * REQUEST_FIFTHS / 5
+    }
+
+    /// The lease as others read it, in whole seconds: rounded up, so that nobody waits for less than this host acts.
+    pub fn lease_duration_seconds(&self) -> i32 {
+        let whole = self.lease_duration.as_secs();
+        let seconds = whole.saturating_add(u64::from(self.lease_duration.subsec_nanos() > 0));
+        i32::try_from(seconds).unwrap_or(i32::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_leave_a_request_three_and_a_half_seconds() {
+        let times = Times::default();
+        assert_eq!(times.acting(), Duration::from_millis(13_500));
+        assert_eq!(times.left_when_given_up(), Duration::from_millis(3_500));
+        assert_eq!(times.request_timeout(), Duration::from_secs(4));
+        assert!(times.request_timeout() < times.renew_deadline / 2);
+    }
+
+    #[test]
+    fn others_read_whole_seconds_and_never_less() {
+        let seconds = |ms| {
+            let lease_duration = Duration::from_millis(ms);
+            Times {
+                lease_duration,
+                ..Times::default()
+            }
+            .lease_duration_seconds()
+        };
+        assert_eq!(
+            [seconds(1000), seconds(1001), seconds(1999), seconds(15_000)],
+            [1, 2, 2, 15]
+        );
+    }
+}

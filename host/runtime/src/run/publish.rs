@@ -1,0 +1,273 @@
+//! What others see of a Service: that it is ours, where it is served, and what went wrong.
+//!
+//! For manifests that is a status file beside the state; for a cluster also the Service itself. Decides nothing about
+//! load balancers: `work.rs` says what is true of them, before and after.
+//!
+//! ```text
+//! claim -> (create, change) -> serve -> ... -> (remove) -> release
+//! ```
+
+use std::path::PathBuf;
+use std::pin::Pin;
+
+use trueup_capabilities::fence::Fence;
+
+use super::files;
+use crate::guests::lbaas::AddressPorts;
+use crate::guests::lbaas::adapter::{self, Key};
+use crate::sources::kubernetes::Kubernetes;
+use crate::sources::kubernetes::events::{Events, Said};
+
+/// An answer in its own time: an error is one line.
+pub(crate) type Published<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'a>>;
+
+/// Shows what is true of Services to whoever asked for them.
+pub(crate) trait Publish: Send + Sync {
+    /// Before anything is created for a Service: from here on it can't go without us.
+    fn claim<'a>(&'a self, key: &'a Key, uid: &'a str) -> Published<'a>;
+
+    /// The Service is true, and this is in service.
+    fn serve<'a>(&'a self, key: &'a Key, uid: &'a str, in_service: &'a [AddressPorts]) -> Published<'a>;
+
+    /// Nothing is left of a Service that is not ours any more.
+    fn release<'a>(&'a self, key: &'a Key) -> Published<'a>;
+
+    /// Says at the Service what happened, without waiting for it.
+    fn say(&self, key: &Key, news: News<'_>);
+
+    /// Waits until what was said is out, within limits.
+    fn flush(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+}
+
+/// What happened to a Service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum News<'a> {
+    /// It is as it should be, and something was done for that.
+    Ensured {
+        created: u64,
+        destroyed: u64,
+        in_service: &'a [(String, Vec<u16>)],
+    },
+    /// Its objects are gone.
+    Deleted { destroyed: u64 },
+    /// It can't be made true now; one line.
+    Failed(&'a str),
+    /// It is left as it is until it or the guest changes; one line.
+    SetAside(&'a str),
+    /// It asks for what can't be; one line.
+    Refused(&'a str),
+}
+
+/// For manifests: a file a Service, as `status` of it would be.
+pub(crate) struct StatusFiles {
+    folder: PathBuf,
+}
+
+impl StatusFiles {
+    /// Files go below `folder`.
+    pub(crate) fn new(folder: PathBuf) -> Self {
+        Self { folder }
+    }
+
+    fn file(&self, key: &Key) -> PathBuf {
+        self.folder.join(&key.namespace).join(format!("{}.json", key.name))
+    }
+
+    fn write(&self, key: &Key, in_service: &[AddressPorts]) -> Result<(), String> {
+        files::replace_json(&self.file(key), &adapter::status(in_service)).map_err(|error| error.to_string())
+    }
+
+    fn remove(&self, key: &Key) -> Result<(), String> {
+        files::remove(&self.file(key)).map_err(|error| error.to_string())
+    }
+}
+
+impl Publish for StatusFiles {
+    fn claim<'a>(&'a self, _: &'a Key, _: &'a str) -> Published<'a> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn serve<'a>(&'a self, key: &'a Key, _: &'a str, in_service: &'a [AddressPorts]) -> Published<'a> {
+        Box::pin(async { self.write(key, in_service) })
+    }
+
+    fn release<'a>(&'a self, key: &'a Key) -> Published<'a> {
+        Box::pin(async { self.remove(key) })
+    }
+
+    fn say(&self, _: &Key, _: News<'_>) {}
+
+    fn flush(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async {})
+    }
+}
+
+/// For a cluster: the files, and the Service itself with its events.
+pub(crate) struct InCluster {
+    files: StatusFiles,
+    cluster: Kubernetes,
+    events: Events,
+    fence: Fence,
+}
+
+impl InCluster {
+    /// Writes to the cluster while `fence` lets it. Must be called within a tokio runtime with time.
+    pub(crate) fn new(folder: PathBuf, cluster: Kubernetes, fence: Fence) -> Self {
+        Self {
+            files: StatusFiles::new(folder),
+            events: Events::new(cluster.clone(), fence.clone()),
+            cluster,
+            fence,
+        }
+    }
+}
+
+impl Publish for InCluster {
+    fn claim<'a>(&'a self, key: &'a Key, uid: &'a str) -> Published<'a> {
+        Box::pin(async {
+            let claimed = self.cluster.claim(key, uid, &self.fence).await;
+            claimed.map_err(|error| error.to_string())
+        })
+    }
+
+    fn serve<'a>(&'a self, key: &'a Key, uid: &'a str, in_service: &'a [AddressPorts]) -> Published<'a> {
+        Box::pin(async move {
+            self.files.write(key, in_service)?;
+            let status = adapter::status(in_service).load_balancer.unwrap_or_default();
+            let ingress = status.ingress.unwrap_or_default();
+            let served = self.cluster.serve(key, uid, &ingress, &self.fence).await;
+            served.map_err(|error| error.to_string())
+        })
+    }
+
+    fn release<'a>(&'a self, key: &'a Key) -> Published<'a> {
+        Box::pin(async {
+            self.files.remove(key)?;
+            let released = self.cluster.release(key, &self.fence).await;
+            released.map_err(|error| error.to_string())
+        })
+    }
+
+    fn say(&self, key: &Key, news: News<'_>) {
+        if let Some(said) = said(key, news) {
+            self.events.say(said);
+        }
+    }
+
+    fn flush(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(self.events.flush())
+    }
+}
+
+/// News as an event has it, in the words of Kubernetes' own controllers where they have any; none: it is no news.
+fn said(key: &Key, news: News<'_>) -> Option<Said> {
+    const ENSURE: &str = "EnsureLoadBalancer";
+    let (warning, reason, action, note) = match news {
+        News::Ensured {
+            created: 0,
+            destroyed: 0,
+            ..
+        } => return None,
+        News::Ensured {
+            created,
+            destroyed,
+            in_service,
+        } => {
+            let note = format!(
+                "{created} created, {destroyed} destroyed; in service: {}",
+                shown(in_service)
+            );
+            (false, "EnsuredLoadBalancer", ENSURE, note)
+        }
+        News::Deleted { destroyed } => (
+            false,
+            "DeletedLoadBalancer",
+            "DeleteLoadBalancer",
+            format!("{destroyed} destroyed; nothing is left of it"),
+        ),
+        News::Failed(error) => (true, "SyncLoadBalancerFailed", ENSURE, error.to_owned()),
+        News::SetAside(error) => {
+            let note = format!("set aside until it or the guest changes: {error}");
+            (true, "LoadBalancerSetAside", ENSURE, note)
+        }
+        News::Refused(error) => (true, "InvalidLoadBalancer", ENSURE, error.to_owned()),
+    };
+    Some(Said {
+        key: key.clone(),
+        warning,
+        reason,
+        action,
+        note,
+    })
+}
+
+/// `203.0.113.10:80,443 and [2001:db8::20]:443`, or `nothing`.
+fn shown(in_service: &[(String, Vec<u16>)]) -> String {
+    let entry = |(address, ports): &(String, Vec<u16>)| {
+        let ports: Vec<String> = ports.iter().map(ToString::to_string).collect();
+        let address = if address.contains(':') {
+            format!("[{address}]")
+        } else {
+            address.clone()
+        };
+        format!("{address}:{}", ports.join(","))
+    };
+    if in_service.is_empty() {
+        return "nothing".to_owned();
+    }
+    in_service.iter().map(entry).collect::<Vec<_>>().join(" and ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key() -> Key {
+        Key {
+            namespace: "default".to_owned(),
+            name: "web".to_owned(),
+        }
+    }
+
+    #[test]
+    fn news_are_said_in_the_words_of_kubernetes() {
+        let in_service = [
+            ("203.0.113.10".to_owned(), vec![80, 443]),
+            ("2001:db8::20".to_owned(), vec![443]),
+        ];
+        let ensured = |created| News::Ensured {
+            created,
+            destroyed: 0,
+            in_service: &in_service,
+        };
+        assert_eq!(said(&key(), ensured(0)), None, "nothing was done");
+        let event = said(&key(), ensured(3)).unwrap();
+        assert_eq!((event.warning, event.reason), (false, "EnsuredLoadBalancer"));
+        assert_eq!(
+            event.note,
+            "3 created, 0 destroyed; in service: 203.0.113.10:80,443 and [2001:db8::20]:443"
+        );
+        for news in [News::Failed("why"), News::SetAside("why"), News::Refused("why")] {
+            let event = said(&key(), news).unwrap();
+            assert!(event.warning && event.note.ends_with("why"), "{event:?}");
+            assert!(event.reason.chars().all(|c| c.is_ascii_alphabetic()), "{event:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_status_file_is_there_while_the_service_is_served() {
+        let folder = tempfile::tempdir().unwrap();
+        let files = StatusFiles::new(folder.path().to_owned());
+        files.claim(&key(), "u1").await.unwrap();
+        let in_service = [AddressPorts {
+            address: "203.0.113.10".to_owned(),
+            ports: vec![80],
+        }];
+        files.serve(&key(), "u1", &in_service).await.unwrap();
+        let file = folder.path().join("default/web.json");
+        assert!(std::fs::read_to_string(&file).unwrap().contains("203.0.113.10"));
+        files.release(&key()).await.unwrap();
+        assert!(!file.exists());
+        files.release(&key()).await.unwrap();
+    }
+}

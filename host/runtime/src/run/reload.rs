@@ -1,0 +1,83 @@
+//! A configuration that is read again while the host runs: all of it becomes true, or none.
+//!
+//! A new configuration is held against everything that can be known beforehand: it must be readable, name guests that can
+//! be had and that the gate lets through, and tokens, folders and files that are there. Only then does the old one end, as
+//! for a stop, and the new one begin, in the same process. Where that can't begin after all (its address is taken), the old
+//! one begins again: `mod.rs` does that.
+//!
+//! ```text
+//! SIGHUP -> read -> check -> drain the old -> begin the new, or the old again
+//! ```
+
+use tokio::sync::mpsc;
+
+use super::input::Input;
+use super::setup::{Addresses, Ground, Setup, SetupError};
+use crate::config::{Config, ConfigError, EnisFrom};
+use crate::registry::Registry;
+use crate::sources::enis;
+
+/// Where configurations come from while a host runs.
+pub struct Reload {
+    asked: mpsc::Receiver<()>,
+    read: Box<dyn Fn() -> Result<Config, ConfigError>>,
+}
+
+impl Reload {
+    /// Reads with `read` whenever it is asked to.
+    pub fn new(asked: mpsc::Receiver<()>, read: impl Fn() -> Result<Config, ConfigError> + 'static) -> Self {
+        Self {
+            asked,
+            read: Box::new(read),
+        }
+    }
+
+    /// Answers a configuration that can take the place of `current`, once there is one; what is refused is told.
+    pub(super) async fn next(&mut self, current: &Config, registry: &Registry, tell: impl Fn(String)) -> Config {
+        loop {
+            if self.asked.recv().await.is_none() {
+                // Nobody is left who could ask.
+                std::future::pending::<()>().await;
+            }
+            match self.read_and_check(current, registry).await {
+                Ok(config) => return config,
+                Err(problems) => {
+                    for problem in problems {
+                        tell(format!("{problem}; the configuration stays as it was"));
+                    }
+                }
+            }
+        }
+    }
+
+    async fn read_and_check(&self, current: &Config, registry: &Registry) -> Result<Config, Vec<String>> {
+        let config = (self.read)().map_err(|error| error.problems().to_vec())?;
+        if config.state_dir != current.state_dir {
+            return Err(vec![format!(
+                "{}: state_dir: was `{}` when the host started, which can't change while it runs: start it again",
+                config.file.display(),
+                current.state_dir.display()
+            )]);
+        }
+        check(&config, registry)
+            .await
+            .map_err(|error| vec![error.to_string()])?;
+        Ok(config)
+    }
+}
+
+/// Whether a run could begin, as far as that can be known beside the one that runs. Changes nothing.
+async fn check(config: &Config, registry: &Registry) -> Result<(), SetupError> {
+    let ground = Ground::new(config, registry)?;
+    if let Some(lbaas) = &config.lbaas {
+        Input::check(&lbaas.source).await?;
+        Setup::check(config, lbaas, &ground).await?;
+    }
+    if let Some(ipam) = &config.ipam {
+        if let EnisFrom::File(file) = &ipam.enis {
+            enis::load(file).map_err(SetupError::misused)?;
+        }
+        Addresses::check(config, ipam, &ground).await?;
+    }
+    Ok(())
+}

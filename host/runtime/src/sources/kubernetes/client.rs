@@ -1,0 +1,497 @@
+//! Finds the API server, and asks it: requests with limits, and errors in one line that says what to do.
+//!
+//! Decides nothing about objects. Every request has a time limit, and every answer one of length.
+//!
+//! ```text
+//! settings -> kubeconfig, or the pod's own account -> Cluster -> list, watch, get, patch
+//! ```
+
+use std::path::Path;
+use std::time::Duration;
+
+use futures_util::io::{AsyncBufRead, AsyncReadExt as _};
+use http::Request as HttpRequest;
+use k8s_openapi::api::core::v1::Service;
+use kube::api::{Api, ListParams, Patch, PatchParams, WatchParams};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::core::Request;
+use serde_json::Value;
+
+use super::Settings;
+use super::store::Scope;
+use crate::sources::Kind;
+use crate::text;
+
+/// Who we are to the API server's record of who owns which field.
+pub(super) const FIELD_MANAGER: &str = "trueup";
+
+/// A connection takes at most this long.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// A longer page is no page. 500 objects of the largest size that etcd takes, 1.5 MiB, would be 750 MiB.
+const PAGE_BYTES_MAX: u64 = 1 << 30;
+
+/// Why a cluster can't be used: one line.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    /// It can't be found out where it is, or who we are: the operator's to mend.
+    #[error("{0}")]
+    Misused(String),
+    /// It does not answer, or not with what was asked for.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// What came of a request that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Failed {
+    /// One line: what was tried, and what the API server has against it.
+    pub(super) text: String,
+    /// What the API server answered; none: it did not.
+    pub(super) code: Option<u16>,
+}
+
+impl Failed {
+    /// The version that was asked for is too old: everything is to be listed.
+    pub(super) fn is_expired(&self) -> bool {
+        self.code == Some(410)
+    }
+
+    pub(super) fn is_not_found(&self) -> bool {
+        self.code == Some(404)
+    }
+
+    pub(super) fn is_conflict(&self) -> bool {
+        self.code == Some(409)
+    }
+}
+
+/// An API server that is spoken to.
+#[derive(Clone)]
+pub(super) struct Cluster {
+    client: kube::Client,
+    server: String,
+    request_timeout: Duration,
+    page_size: u32,
+}
+
+impl Cluster {
+    /// Reads where the API server is and who we are; does not speak to it yet. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// Where that can't be found out.
+    pub(super) async fn new(settings: &Settings) -> Result<Self, ClusterError> {
+        // The first one stays: all of this process agree on it.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let mut config = match place(settings) {
+            Place::Pod => kube::Config::incluster_env().map_err(|error| {
+                let cause = chain(&error);
+                ClusterError::Misused(format!(
+                    "reading the service account of this pod: {cause}; or name a `kubeconfig` under [source.kubernetes]"
+                ))
+            })?,
+            place => from_kubeconfig(settings, &place).await?,
+        };
+        config.connect_timeout = Some(CONNECT);
+        // Watches are quiet for long, and each request has a limit of its own here.
+        config.read_timeout = None;
+        // A write must not be sent again by itself: by then another host may act.
+        config.default_retry = false;
+        let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+        let client = kube::Client::try_from(config).map_err(|error| {
+            ClusterError::Misused(format!("connecting to the API server {server}: {}", chain(&error)))
+        })?;
+        Ok(Self {
+            client,
+            server,
+            request_timeout: Duration::from_millis(settings.request_timeout_ms),
+            page_size: settings.page_size,
+        })
+    }
+
+    /// The API server's URL.
+    pub(super) fn server(&self) -> &str {
+        &self.server
+    }
+
+    pub(super) fn client(&self) -> kube::Client {
+        self.client.clone()
+    }
+
+    /// Asks for a page of a list; `whole`: for all of it at once.
+    pub(super) async fn page(&self, scope: &Scope, next: Option<&str>, whole: bool) -> Result<Vec<u8>, Failed> {
+        let doing = Doing::new("list", scope);
+        let parameters = ListParams {
+            limit: (!whole).then_some(self.page_size),
+            continue_token: next.map(str::to_owned),
+            ..ListParams::default()
+        };
+        let request = Request::new(path(scope)).list(&parameters);
+        let request = request.map_err(|error| self.failed(&doing, &chain(&error)))?;
+        let asking = async {
+            let reader = self.stream(&doing, request).await?;
+            let mut page = Vec::new();
+            let read = reader.take(PAGE_BYTES_MAX).read_to_end(&mut page).await;
+            read.map_err(|error| self.failed(&doing, &chain(&error)))?;
+            Ok(page)
+        };
+        self.within(&doing, asking).await
+    }
+
+    /// Begins to watch from a version on.
+    pub(super) async fn watch(
+        &self,
+        scope: &Scope,
+        version: &str,
+        seconds: u32,
+    ) -> Result<impl AsyncBufRead + Unpin + use<>, Failed> {
+        let doing = Doing::new("watch", scope);
+        let parameters = WatchParams::default().timeout(seconds);
+        let request = Request::new(path(scope)).watch(&parameters, version);
+        let request = request.map_err(|error| self.failed(&doing, &chain(&error)))?;
+        self.within(&doing, self.stream(&doing, request)).await
+    }
+
+    /// Asks for one Service.
+    pub(super) async fn service(&self, namespace: &str, name: &str) -> Result<Service, Failed> {
+        let doing = Doing::one("get", "services", namespace, name);
+        let api: Api<Service> = Api::namespaced(self.client(), namespace);
+        self.asked(&doing, api.get(name)).await
+    }
+
+    /// Changes a Service, or its status alone; `left`: for so long this host may.
+    pub(super) async fn patch(
+        &self,
+        namespace: &str,
+        name: &str,
+        patch: &Value,
+        status: bool,
+        left: Duration,
+    ) -> Result<Service, Failed> {
+        let api: Api<Service> = Api::namespaced(self.client(), namespace);
+        let parameters = PatchParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let patch = Patch::Merge(patch);
+        let (resource, asking) = if status {
+            let asking = api.patch_status(name, &parameters, &patch);
+            ("services/status", futures_util::future::Either::Left(asking))
+        } else {
+            let asking = api.patch(name, &parameters, &patch);
+            ("services", futures_util::future::Either::Right(asking))
+        };
+        let doing = Doing::one("patch", resource, namespace, name);
+        match tokio::time::timeout(left, self.asked(&doing, asking)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(self.failed(&doing, "given up, since this host may act no longer")),
+        }
+    }
+
+    async fn asked<T>(&self, doing: &Doing, asking: impl Future<Output = kube::Result<T>>) -> Result<T, Failed> {
+        let asking = async { asking.await.map_err(|error| self.refused(doing, &error)) };
+        self.within(doing, asking).await
+    }
+
+    async fn stream(
+        &self,
+        doing: &Doing,
+        request: HttpRequest<Vec<u8>>,
+    ) -> Result<impl AsyncBufRead + Unpin + use<>, Failed> {
+        let answer = self.client.request_stream(request).await;
+        answer.map(Box::pin).map_err(|error| self.refused(doing, &error))
+    }
+
+    async fn within<T>(&self, doing: &Doing, asking: impl Future<Output = Result<T, Failed>>) -> Result<T, Failed> {
+        match tokio::time::timeout(self.request_timeout, asking).await {
+            Ok(answer) => answer,
+            Err(_) => Err(self.failed(
+                doing,
+                &format!("no answer within {} ms", self.request_timeout.as_millis()),
+            )),
+        }
+    }
+
+    /// What went wrong before the API server said anything.
+    fn failed(&self, doing: &Doing, cause: &str) -> Failed {
+        let text = format!("{doing} at the API server {}: {}", self.server, text::line(cause));
+        Failed { text, code: None }
+    }
+
+    fn refused(&self, doing: &Doing, error: &kube::Error) -> Failed {
+        let kube::Error::Api(status) = error else {
+            return self.failed(doing, &chain(error));
+        };
+        let text = match status.code {
+            401 => "it does not take our credentials (401): check the user of the kubeconfig's context, or the service account".to_owned(),
+            403 => format!(
+                "not allowed (403): give this account `{}` on `{}` in a role, as in deploy/rbac.yaml",
+                doing.verb, doing.resource
+            ),
+            code => format!("{} ({code})", status.message.trim_end_matches('.')),
+        };
+        Failed {
+            code: Some(status.code),
+            ..self.failed(doing, &text)
+        }
+    }
+}
+
+/// What a request is for.
+struct Doing {
+    verb: &'static str,
+    resource: &'static str,
+    on: String,
+}
+
+impl Doing {
+    fn new(verb: &'static str, scope: &Scope) -> Self {
+        let on = scope.namespace.as_deref();
+        Self {
+            verb,
+            resource: scope.kind.resource(),
+            on: on
+                .map(|namespace| format!(" in namespace {namespace}"))
+                .unwrap_or_default(),
+        }
+    }
+
+    fn one(verb: &'static str, resource: &'static str, namespace: &str, name: &str) -> Self {
+        Self {
+            verb,
+            resource,
+            on: format!(" {namespace}/{name}"),
+        }
+    }
+}
+
+impl std::fmt::Display for Doing {
+    /// `list services in namespace a`, `patch services/status default/web`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}{}", self.verb, self.resource, self.on)
+    }
+}
+
+fn path(scope: &Scope) -> String {
+    let version = scope.kind.api_version();
+    let group = if version.contains('/') { "apis" } else { "api" };
+    let within = match &scope.namespace {
+        Some(namespace) => format!("namespaces/{namespace}/"),
+        None => String::new(),
+    };
+    format!("/{group}/{version}/{within}{}", scope.kind.resource())
+}
+
+/// The scopes that settings name.
+pub(super) fn scopes(settings: &Settings) -> Vec<Scope> {
+    let of_kind = |kind: &Kind| -> Vec<Scope> {
+        let scope = |namespace: Option<&String>| Scope {
+            kind: *kind,
+            namespace: namespace.cloned(),
+        };
+        if settings.namespaces.is_empty() || !kind.has_namespace() {
+            return vec![scope(None)];
+        }
+        settings
+            .namespaces
+            .iter()
+            .map(|namespace| scope(Some(namespace)))
+            .collect()
+    };
+    settings.watch.iter().flat_map(of_kind).collect()
+}
+
+/// Where it is written who we are.
+enum Place<'a> {
+    File(&'a Path),
+    Pod,
+    /// kubectl's rules: `$KUBECONFIG`, then `~/.kube/config`.
+    Usual,
+}
+
+fn place(settings: &Settings) -> Place<'_> {
+    match &settings.kubeconfig {
+        Some(file) => Place::File(file),
+        // A context is one of a kubeconfig.
+        None if settings.context.is_none() && std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() => Place::Pod,
+        None => Place::Usual,
+    }
+}
+
+async fn from_kubeconfig(settings: &Settings, place: &Place<'_>) -> Result<kube::Config, ClusterError> {
+    let (named, read) = match place {
+        Place::File(file) => (
+            format!("the kubeconfig `{}`", file.display()),
+            Kubeconfig::read_from(file),
+        ),
+        Place::Pod | Place::Usual => (
+            "the kubeconfig of $KUBECONFIG or ~/.kube/config".to_owned(),
+            Kubeconfig::read(),
+        ),
+    };
+    let refused = |cause: &str| ClusterError::Misused(format!("reading {named}: {}", text::line(cause)));
+    let read = read.map_err(|error| {
+        let next = "check `kubeconfig` under [source.kubernetes]";
+        match &error {
+            KubeconfigError::ReadConfig(cause, file) => refused(&format!("`{}`: {cause}; {next}", file.display())),
+            error => refused(&format!("{}; {next}", chain(error))),
+        }
+    })?;
+    let contexts: Vec<String> = read.contexts.iter().map(|context| context.name.clone()).collect();
+    let options = KubeConfigOptions {
+        context: settings.context.clone(),
+        ..KubeConfigOptions::default()
+    };
+    let proxy = proxy(&read, &options);
+    let config = kube::Config::from_custom_kubeconfig(read, &options).await;
+    let mut config = config.map_err(|error| {
+        let contexts = if contexts.is_empty() {
+            "none".to_owned()
+        } else {
+            contexts.join(", ")
+        };
+        match &error {
+            KubeconfigError::CurrentContextNotSet => refused(&format!(
+                "it has no current-context: set `context` under [source.kubernetes] (contexts: {contexts})"
+            )),
+            KubeconfigError::LoadContext(context) => refused(&format!(
+                "no context `{context}` in it: check `context` under [source.kubernetes] (contexts: {contexts})"
+            )),
+            KubeconfigError::LoadClusterOfContext(cluster) => {
+                refused(&format!("no cluster `{cluster}` in it, which its context names"))
+            }
+            error => refused(&chain(error)),
+        }
+    })?;
+    if let Some(proxy) = proxy {
+        return Err(refused(&format!("proxy-url {proxy}: proxies are not supported")));
+    }
+    // Of the environment: kubectl leaves it out for addresses that NO_PROXY names, and this client can't speak to one.
+    config.proxy_url = None;
+    Ok(config)
+}
+
+/// The proxy that the kubeconfig itself asks for.
+fn proxy(kubeconfig: &Kubeconfig, options: &KubeConfigOptions) -> Option<String> {
+    let name = options.context.as_ref().or(kubeconfig.current_context.as_ref())?;
+    let context = kubeconfig.contexts.iter().find(|context| context.name == *name)?;
+    let cluster = &context.context.as_ref()?.cluster;
+    let cluster = kubeconfig.clusters.iter().find(|other| other.name == *cluster)?;
+    let proxy = cluster.cluster.as_ref()?.proxy_url.clone()?;
+    (!proxy.is_empty()).then_some(proxy)
+}
+
+/// An error and its causes on one line, none said twice.
+fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut said = String::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let text = error.to_string();
+        if said.is_empty() {
+            said = text;
+        } else if !said.contains(&text) {
+            said = format!("{said}: {text}");
+        }
+        next = error.source();
+    }
+    text::line(&said)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(kubeconfig: &Path, context: Option<&str>) -> Settings {
+        Settings {
+            kubeconfig: Some(kubeconfig.to_owned()),
+            context: context.map(str::to_owned),
+            ..Settings::default()
+        }
+    }
+
+    async fn refused(kubeconfig: &str, context: Option<&str>) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config");
+        std::fs::write(&file, kubeconfig).unwrap();
+        let refused = match Cluster::new(&settings(&file, context)).await {
+            Ok(cluster) => panic!("{}", cluster.server()),
+            Err(refused) => refused.to_string(),
+        };
+        assert!(!refused.contains('\n'), "{refused}");
+        refused.replace(&file.display().to_string(), "FILE")
+    }
+
+    const ONE: &str = "apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]
+users: [{name: u, user: {token: t}}]
+contexts: [{name: one, context: {cluster: c, user: u}}, {name: lost, context: {cluster: nowhere, user: u}}]
+";
+
+    #[tokio::test]
+    async fn each_mistake_in_a_kubeconfig_is_one_line() {
+        assert_eq!(
+            refused(ONE, None).await,
+            "reading the kubeconfig `FILE`: it has no current-context: set `context` under [source.kubernetes] (contexts: one, lost)"
+        );
+        assert_eq!(
+            refused(ONE, Some("two")).await,
+            "reading the kubeconfig `FILE`: no context `two` in it: check `context` under [source.kubernetes] (contexts: one, lost)"
+        );
+        assert_eq!(
+            refused(ONE, Some("lost")).await,
+            "reading the kubeconfig `FILE`: no cluster `nowhere` in it, which its context names"
+        );
+        let broken = refused("clusters: {", Some("one")).await;
+        assert!(broken.starts_with("reading the kubeconfig `FILE`: "), "{broken}");
+        let missing = Cluster::new(&settings(Path::new("/nonexistent/config"), None)).await;
+        let Err(missing) = missing else { panic!() };
+        assert_eq!(
+            missing.to_string(),
+            "reading the kubeconfig `/nonexistent/config`: `/nonexistent/config`: No such file or directory (os error 2); \
+             check `kubeconfig` under [source.kubernetes]"
+        );
+        let proxied = ONE.replace("'http://127.0.0.1:1'", "'http://127.0.0.1:1', proxy-url: 'http://p:1'");
+        assert!(
+            refused(&proxied, Some("one"))
+                .await
+                .ends_with("proxies are not supported")
+        );
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_not_there_is_said_in_one_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config");
+        std::fs::write(&file, ONE).unwrap();
+        let cluster = Cluster::new(&settings(&file, Some("one"))).await.unwrap();
+        let scope = Scope {
+            kind: Kind::EndpointSlice,
+            namespace: Some("apps".to_owned()),
+        };
+        let failed = cluster.page(&scope, None, false).await.unwrap_err();
+        assert_eq!(failed.code, None);
+        let begin = "list endpointslices in namespace apps at the API server http://127.0.0.1:1: ";
+        assert!(
+            failed.text.starts_with(begin) && failed.text.contains("refused"),
+            "{}",
+            failed.text
+        );
+    }
+
+    #[test]
+    fn paths_are_those_of_the_api() {
+        let of = |kind, namespace: Option<&str>| {
+            path(&Scope {
+                kind,
+                namespace: namespace.map(str::to_owned),
+            })
+        };
+        assert_eq!(of(Kind::Node, None), "/api/v1/nodes");
+        assert_eq!(of(Kind::Service, Some("a")), "/api/v1/namespaces/a/services");
+        assert_eq!(
+            of(Kind::EndpointSlice, None),
+            "/apis/discovery.k8s.io/v1/endpointslices"
+        );
+    }
+}

@@ -1,0 +1,426 @@
+//! What the cluster is known to hold, and what each subscriber has not been told of it yet.
+//!
+//! Watches put in what they hear, subscribers take out what changed: coalesced by object, so that one that changes a
+//! thousand times while nobody takes it is one change. Knows nothing of requests; `watch.rs` makes them.
+//!
+//! ```text
+//! watch (one a kind and namespace) -> Known --- pending by subscriber ---> Batch
+//! ```
+//!
+//! *Bounded*: an object takes room once, a change that waits takes the room of its name. Where more than [`PENDING_MAX`]
+//! wait for one subscriber, watches wait for it ([`Store::room`]); the API server keeps what they have not read.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use tokio::sync::Notify;
+
+use super::decode::Read;
+use super::status::ScopeStatus;
+use crate::sources::{Batch, Change, Kind, Object, ObjectRef, Place, Problem};
+
+/// So many changed objects wait for one subscriber before watches wait for it. A name takes some hundred bytes; a cluster
+/// of 5,000 Nodes has 150,000 Pods at most.
+pub(super) const PENDING_MAX: usize = 500_000;
+
+/// So many objects that can't be read are named; of the others, how many there are.
+const PROBLEMS_MAX: usize = 100;
+
+/// What one watch sees: the objects of a kind, in one namespace or in all of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Scope {
+    pub(super) kind: Kind,
+    /// None: all of the cluster.
+    pub(super) namespace: Option<String>,
+}
+
+/// All that is known, shared by watches, subscribers and writers.
+#[derive(Debug)]
+pub(super) struct Store {
+    state: Mutex<State>,
+    /// Told when a subscriber took something.
+    taken: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    scopes: BTreeMap<Scope, Known>,
+    /// Of all scopes.
+    unreadable: Arc<BTreeSet<ObjectRef>>,
+    subscribers: BTreeMap<u64, Subscriber>,
+    next_subscriber: u64,
+}
+
+/// What one watch has brought.
+#[derive(Debug, Default)]
+struct Known {
+    objects: BTreeMap<ObjectRef, Object>,
+    /// Why each of these can't be read.
+    unreadable: BTreeMap<ObjectRef, String>,
+    /// A list was taken in whole.
+    synced: bool,
+    status: ScopeStatus,
+}
+
+#[derive(Debug)]
+struct Subscriber {
+    pending: BTreeSet<ObjectRef>,
+    /// What is unreadable changed.
+    news: bool,
+    told: bool,
+    /// The problems that it was told.
+    problems: Vec<Problem>,
+    wake: Arc<Notify>,
+}
+
+impl Store {
+    /// Nothing is known of any of these.
+    pub(super) fn new(scopes: impl IntoIterator<Item = Scope>) -> Arc<Self> {
+        let scopes = scopes.into_iter().map(|scope| (scope, Known::default())).collect();
+        Arc::new(Self {
+            state: Mutex::new(State {
+                scopes,
+                ..State::default()
+            }),
+            taken: Notify::new(),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until every subscriber has room for `more` changes. One that takes nothing any more holds all watches up: it
+    /// is to be dropped.
+    pub(super) async fn room(&self) {
+        loop {
+            let taken = self.taken.notified();
+            let is_full = |subscriber: &Subscriber| subscriber.pending.len() >= PENDING_MAX;
+            if !self.state().subscribers.values().any(is_full) {
+                return;
+            }
+            taken.await;
+        }
+    }
+
+    /// Takes in one object that was new or changed.
+    pub(super) fn put(&self, scope: &Scope, read: Read) {
+        let mut state = self.state();
+        let Some(known) = state.scopes.get_mut(scope) else {
+            return;
+        };
+        let reference = read.reference.clone();
+        let effect = known.put(read);
+        state.after(&reference, effect);
+    }
+
+    /// Takes in that one object is gone.
+    pub(super) fn remove(&self, scope: &Scope, reference: &ObjectRef) {
+        let mut state = self.state();
+        let Some(known) = state.scopes.get_mut(scope) else {
+            return;
+        };
+        let effect = known.remove(reference);
+        state.after(reference, effect);
+    }
+
+    /// Takes in a whole list: what is not in it is gone. Only what differs is a change.
+    pub(super) fn replace(&self, scope: &Scope, list: Vec<Read>) {
+        let mut state = self.state();
+        let Some(known) = state.scopes.get_mut(scope) else {
+            return;
+        };
+        let listed: BTreeSet<ObjectRef> = list.iter().map(|read| read.reference.clone()).collect();
+        let all = known.objects.keys().chain(known.unreadable.keys());
+        let gone: Vec<ObjectRef> = all.filter(|reference| !listed.contains(reference)).cloned().collect();
+        let put: Vec<_> = list
+            .into_iter()
+            .map(|read| (read.reference.clone(), known.put(read)))
+            .collect();
+        let removed: Vec<_> = gone
+            .into_iter()
+            .map(|reference| {
+                let effect = known.remove(&reference);
+                (reference, effect)
+            })
+            .collect();
+        known.synced = true;
+        known.status.synced = true;
+        for (reference, effect) in put.into_iter().chain(removed) {
+            state.mark(&reference, effect);
+        }
+        // Also where nothing differs: the last scope that was missing lets the first batch go.
+        state.wake();
+    }
+
+    /// Takes in what a write of ours made of the version `before` of a Service. Whoever is told changes is not told this
+    /// one: it is no news. Where the watch was quicker, what it brought stands: it may be newer.
+    pub(super) fn wrote(&self, before: Option<&str>, service: Arc<Service>) {
+        let object = Object::Service(service);
+        let reference = object.reference();
+        let mut state = self.state();
+        if let Some(scope) = state.scope_of(&reference)
+            && let Some(known) = state.scopes.get_mut(&scope)
+            && let Some(was) = known.objects.get_mut(&reference)
+            && was.metadata().uid == object.metadata().uid
+            && was.metadata().resource_version.as_deref() == before
+        {
+            *was = object;
+        }
+    }
+
+    /// One Service as it is known.
+    pub(super) fn service(&self, namespace: &str, name: &str) -> Option<Arc<Service>> {
+        let reference = ObjectRef {
+            kind: Kind::Service,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        };
+        let state = self.state();
+        let scope = state.scope_of(&reference)?;
+        match state.scopes.get(&scope)?.objects.get(&reference)? {
+            Object::Service(service) => Some(Arc::clone(service)),
+            _ => None,
+        }
+    }
+
+    /// Whether everything was listed at least once.
+    pub(super) fn is_synced(&self) -> bool {
+        self.state().is_synced()
+    }
+
+    /// Changes what operators see of one watch.
+    pub(super) fn note(&self, scope: &Scope, change: impl FnOnce(&mut ScopeStatus)) {
+        if let Some(known) = self.state().scopes.get_mut(scope) {
+            change(&mut known.status);
+        }
+    }
+
+    /// What operators see of each watch.
+    pub(super) fn statuses(&self) -> Vec<(Scope, ScopeStatus)> {
+        let state = self.state();
+        let statuses = state.scopes.iter().map(|(scope, known)| {
+            let status = ScopeStatus {
+                objects: known.objects.len(),
+                unreadable: known.unreadable.len(),
+                ..known.status.clone()
+            };
+            (scope.clone(), status)
+        });
+        statuses.collect()
+    }
+
+    /// A subscriber that was told nothing yet.
+    pub(super) fn subscribe(&self) -> (u64, Arc<Notify>) {
+        let mut state = self.state();
+        let wake = Arc::new(Notify::new());
+        let pending = state.scopes.values().flat_map(|known| known.objects.keys()).cloned();
+        let subscriber = Subscriber {
+            pending: pending.collect(),
+            news: true,
+            told: false,
+            problems: Vec::new(),
+            wake: Arc::clone(&wake),
+        };
+        let number = state.next_subscriber;
+        state.next_subscriber += 1;
+        state.subscribers.insert(number, subscriber);
+        wake.notify_one();
+        (number, wake)
+    }
+
+    /// Nobody takes what this subscriber would be told.
+    pub(super) fn unsubscribe(&self, number: u64) {
+        self.state().subscribers.remove(&number);
+        self.taken.notify_waiters();
+    }
+
+    /// What a subscriber was not told yet; none: nothing, or nothing is known for sure yet.
+    pub(super) fn take(&self, number: u64) -> Option<Batch> {
+        let batch = self.state().take(number);
+        if batch.is_some() {
+            self.taken.notify_waiters();
+        }
+        batch
+    }
+}
+
+/// What came of taking something in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Effect {
+    /// The object is another one.
+    changed: bool,
+    /// What is unreadable is another set, or for another reason.
+    unreadable: bool,
+}
+
+impl Known {
+    fn put(&mut self, Read { reference, object, .. }: Read) -> Effect {
+        match object {
+            Ok(object) => {
+                let unreadable = self.unreadable.remove(&reference).is_some();
+                let was = self.objects.insert(reference, object.clone());
+                Effect {
+                    // One that can be read again is looked at again, whatever was known of it.
+                    changed: unreadable || !was.is_some_and(|was| is_same_but_version(&was, &object)),
+                    unreadable,
+                }
+            }
+            // What was known of it stands.
+            Err(reason) => {
+                let is_new = self.unreadable.get(&reference) != Some(&reason);
+                self.unreadable.insert(reference, reason);
+                Effect {
+                    changed: false,
+                    unreadable: is_new,
+                }
+            }
+        }
+    }
+
+    fn remove(&mut self, reference: &ObjectRef) -> Effect {
+        let changed = self.objects.remove(reference).is_some();
+        let unreadable = self.unreadable.remove(reference).is_some();
+        Effect {
+            // One that nobody could read is gone, too: whoever waits for it learns it.
+            changed: changed || unreadable,
+            unreadable,
+        }
+    }
+}
+
+/// The same for everybody who does not write to it.
+fn is_same_but_version(was: &Object, now: &Object) -> bool {
+    let metadata = |one: &ObjectMeta, other: &ObjectMeta| {
+        // In order of what differs most often, so that most comparisons are short.
+        one.deletion_timestamp == other.deletion_timestamp
+            && one.uid == other.uid
+            && one.finalizers == other.finalizers
+            && one.labels == other.labels
+            && one.annotations == other.annotations
+    };
+    metadata(was.metadata(), now.metadata())
+        && match (was, now) {
+            (Object::EndpointSlice(was), Object::EndpointSlice(now)) => {
+                was.address_type == now.address_type && was.endpoints == now.endpoints && was.ports == now.ports
+            }
+            (Object::Node(was), Object::Node(now)) => was.spec == now.spec && was.status == now.status,
+            (Object::Pod(was), Object::Pod(now)) => was.spec == now.spec && was.status == now.status,
+            (Object::Service(was), Object::Service(now)) => was.spec == now.spec && was.status == now.status,
+            _ => false,
+        }
+}
+
+impl State {
+    fn is_synced(&self) -> bool {
+        self.scopes.values().all(|known| known.synced)
+    }
+
+    fn scope_of(&self, reference: &ObjectRef) -> Option<Scope> {
+        let all = Scope {
+            kind: reference.kind,
+            namespace: None,
+        };
+        let one = Scope {
+            kind: reference.kind,
+            namespace: Some(reference.namespace.clone()),
+        };
+        [all, one].into_iter().find(|scope| self.scopes.contains_key(scope))
+    }
+
+    fn after(&mut self, reference: &ObjectRef, effect: Effect) {
+        self.mark(reference, effect);
+        if effect.changed || effect.unreadable {
+            self.wake();
+        }
+    }
+
+    fn mark(&mut self, reference: &ObjectRef, effect: Effect) {
+        if effect.unreadable {
+            let is_in = |known: &Known| known.unreadable.contains_key(reference);
+            let set = Arc::make_mut(&mut self.unreadable);
+            if self.scopes.values().any(is_in) {
+                set.insert(reference.clone());
+            } else {
+                set.remove(reference);
+            }
+        }
+        for subscriber in self.subscribers.values_mut() {
+            if effect.changed {
+                subscriber.pending.insert(reference.clone());
+            }
+            subscriber.news |= effect.unreadable;
+        }
+    }
+
+    fn wake(&self) {
+        for subscriber in self.subscribers.values() {
+            subscriber.wake.notify_one();
+        }
+    }
+
+    fn take(&mut self, number: u64) -> Option<Batch> {
+        if !self.is_synced() {
+            return None;
+        }
+        let subscriber = self.subscribers.get_mut(&number)?;
+        if subscriber.told && subscriber.pending.is_empty() && !subscriber.news {
+            return None;
+        }
+        let pending = std::mem::take(&mut subscriber.pending);
+        let has_news = std::mem::replace(&mut subscriber.news, false);
+        subscriber.told = true;
+        let before = std::mem::take(&mut subscriber.problems);
+        let problems = if has_news { self.problems() } else { before.clone() };
+        let new_problems = problems
+            .iter()
+            .filter(|problem| !before.contains(problem))
+            .cloned()
+            .collect();
+        if let Some(subscriber) = self.subscribers.get_mut(&number) {
+            subscriber.problems.clone_from(&problems);
+        }
+        let change = |reference: ObjectRef| {
+            let scope = self.scope_of(&reference);
+            let known = scope.and_then(|scope| self.scopes.get(&scope));
+            let now = known.and_then(|known| known.objects.get(&reference)).cloned();
+            Change { reference, now }
+        };
+        let (mut changes, gone): (Vec<Change>, Vec<Change>) =
+            pending.into_iter().map(change).partition(|change| change.now.is_some());
+        changes.extend(gone);
+        Some(Batch {
+            changes,
+            problems,
+            new_problems,
+            complete: true,
+            unreadable: Arc::clone(&self.unreadable),
+        })
+    }
+
+    fn problems(&self) -> Vec<Problem> {
+        let all = self.scopes.values().flat_map(|known| &known.unreadable);
+        let mut problems: Vec<Problem> = all
+            .take(PROBLEMS_MAX)
+            .map(|(reference, reason)| Problem {
+                at: Place::Object(reference.clone()),
+                reason: format!("can't be read: {reason}; what was known of it stands"),
+                hides_objects: false,
+            })
+            .collect();
+        let more = self.unreadable.len().saturating_sub(PROBLEMS_MAX);
+        if more > 0 {
+            problems.push(Problem {
+                at: Place::Cluster,
+                reason: format!("{more} more objects can't be read"),
+                hides_objects: false,
+            });
+        }
+        problems
+    }
+}
+
+#[cfg(test)]
+mod tests;

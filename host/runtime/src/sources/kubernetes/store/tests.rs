@@ -1,0 +1,198 @@
+//! What subscribers are told, without a cluster.
+
+use serde_json::json;
+
+use super::*;
+use crate::sources::kubernetes::decode;
+
+fn scope(kind: Kind) -> Scope {
+    Scope { kind, namespace: None }
+}
+
+fn services() -> Scope {
+    scope(Kind::Service)
+}
+
+fn read(name: &str, version: u32, port: u16) -> Read {
+    let service = json!({
+        "metadata": {"name": name, "namespace": "default", "uid": format!("u-{name}"), "resourceVersion": version.to_string()},
+        "spec": {"ports": [{"port": port}]},
+    });
+    decode::read(Kind::Service, &serde_json::value::to_raw_value(&service).unwrap()).unwrap()
+}
+
+fn broken(name: &str) -> Read {
+    let service = json!({"metadata": {"name": name, "namespace": "default"}, "spec": 7});
+    decode::read(Kind::Service, &serde_json::value::to_raw_value(&service).unwrap()).unwrap()
+}
+
+fn reference(name: &str) -> ObjectRef {
+    read(name, 1, 1).reference
+}
+
+/// What a batch says: names, with a `-` before what is gone.
+fn said(batch: &Option<Batch>) -> Vec<String> {
+    let name = |change: &Change| match change.now {
+        Some(_) => change.reference.name.clone(),
+        None => format!("-{}", change.reference.name),
+    };
+    batch.iter().flat_map(|batch| &batch.changes).map(name).collect()
+}
+
+#[test]
+fn the_first_batch_waits_for_everything_and_holds_everything() {
+    let store = Store::new([services(), scope(Kind::Node)]);
+    let (early, _) = store.subscribe();
+    store.replace(&services(), vec![read("a", 1, 80), read("b", 1, 80)]);
+    assert_eq!(store.take(early), None, "nodes are not known yet");
+    assert!(!store.is_synced());
+    store.replace(&scope(Kind::Node), Vec::new());
+    let first = store.take(early);
+    assert!(first.as_ref().unwrap().complete);
+    assert_eq!(said(&first), ["a", "b"]);
+    assert_eq!(store.take(early), None);
+
+    let (late, _) = store.subscribe();
+    assert_eq!(
+        said(&store.take(late)),
+        ["a", "b"],
+        "one that comes later is told everything, too"
+    );
+}
+
+#[test]
+fn an_empty_cluster_is_told_once() {
+    let store = Store::new([services()]);
+    let (number, _) = store.subscribe();
+    store.replace(&services(), Vec::new());
+    assert_eq!(
+        store.take(number),
+        Some(Batch {
+            complete: true,
+            ..Batch::default()
+        })
+    );
+    assert_eq!(store.take(number), None);
+}
+
+#[test]
+fn changes_of_one_object_are_one_and_a_list_brings_what_differs() {
+    let store = Store::new([services()]);
+    let (number, _) = store.subscribe();
+    store.replace(&services(), vec![read("a", 1, 80), read("b", 1, 80), read("c", 1, 80)]);
+    store.take(number);
+    for version in 2..100 {
+        store.put(&services(), read("a", version, 81));
+    }
+    store.put(&services(), read("new", 100, 80));
+    store.remove(&services(), &reference("new"));
+    store.remove(&services(), &reference("b"));
+    assert_eq!(said(&store.take(number)), ["a", "-b", "-new"]);
+
+    store.replace(
+        &services(),
+        vec![read("a", 99, 81), read("c", 200, 82), read("d", 201, 80)],
+    );
+    assert_eq!(said(&store.take(number)), ["c", "d"], "a is as it was");
+    store.replace(&services(), vec![read("d", 201, 80)]);
+    assert_eq!(said(&store.take(number)), ["-a", "-c"], "a deletion that no watch saw");
+}
+
+#[test]
+fn another_version_of_the_same_is_no_change_and_the_newest_is_kept() {
+    let store = Store::new([services()]);
+    let (number, _) = store.subscribe();
+    store.replace(&services(), vec![read("a", 1, 80)]);
+    store.take(number);
+    store.put(&services(), read("a", 2, 80));
+    assert_eq!(store.take(number), None);
+    let kept = store.service("default", "a").unwrap();
+    assert_eq!(kept.metadata.resource_version.as_deref(), Some("2"));
+}
+
+#[test]
+fn what_we_wrote_is_known_and_no_news() {
+    let store = Store::new([services()]);
+    let (number, _) = store.subscribe();
+    store.replace(&services(), vec![read("a", 1, 80)]);
+    store.take(number);
+    let Ok(Object::Service(written)) = read("a", 2, 81).object else {
+        panic!()
+    };
+    store.wrote(Some("7"), Arc::clone(&written));
+    let kept = store.service("default", "a").unwrap();
+    assert_eq!(
+        kept.metadata.resource_version.as_deref(),
+        Some("1"),
+        "the watch was quicker"
+    );
+    store.wrote(Some("1"), Arc::clone(&written));
+    assert_eq!(store.take(number), None);
+    store.put(&services(), read("a", 2, 81));
+    assert_eq!(store.take(number), None, "its echo");
+    let mut other = (*written).clone();
+    other.metadata.uid = Some("another".to_owned());
+    store.wrote(Some("2"), Arc::new(other));
+    assert_eq!(
+        store.service("default", "a").unwrap().metadata.uid.as_deref(),
+        Some("u-a")
+    );
+}
+
+#[test]
+fn one_object_that_cannot_be_read_hides_no_other_and_what_was_known_stands() {
+    let store = Store::new([services()]);
+    let (number, _) = store.subscribe();
+    store.replace(&services(), vec![read("a", 1, 80), broken("b")]);
+    let batch = store.take(number).unwrap();
+    assert_eq!(said(&Some(batch.clone())), ["a"]);
+    assert_eq!(*batch.unreadable, [reference("b")].into());
+    assert_eq!((batch.problems.len(), &batch.problems), (1, &batch.new_problems));
+    assert!(
+        batch.problems[0]
+            .to_string()
+            .starts_with("Service default/b: can't be read: "),
+        "{:?}",
+        batch.problems
+    );
+
+    store.put(&services(), broken("a"));
+    let batch = store.take(number).unwrap();
+    assert_eq!(
+        (batch.changes.len(), batch.unreadable.len(), batch.new_problems.len()),
+        (0, 2, 1)
+    );
+    assert!(store.service("default", "a").is_some());
+
+    store.put(&services(), read("b", 5, 80));
+    let batch = store.take(number).unwrap();
+    assert_eq!(
+        (said(&Some(batch.clone())), batch.problems.len()),
+        (vec!["b".to_owned()], 1)
+    );
+    store.remove(&services(), &reference("a"));
+    let batch = store.take(number).unwrap();
+    assert_eq!(said(&Some(batch.clone())), ["-a"]);
+    assert_eq!((batch.problems, batch.unreadable.len()), (vec![], 0));
+}
+
+#[tokio::test]
+async fn watches_wait_for_a_subscriber_that_takes_nothing_until_it_is_gone() {
+    let store = Store::new([services()]);
+    let (number, _) = store.subscribe();
+    store.room().await;
+    let full = (0..PENDING_MAX).map(|number| ObjectRef {
+        kind: Kind::Service,
+        namespace: "default".to_owned(),
+        name: number.to_string(),
+    });
+    store.state().subscribers.get_mut(&number).unwrap().pending.extend(full);
+    let waiting = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { store.room().await }
+    });
+    tokio::task::yield_now().await;
+    assert!(!waiting.is_finished());
+    store.unsubscribe(number);
+    waiting.await.unwrap();
+}

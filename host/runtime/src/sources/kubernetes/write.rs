@@ -1,0 +1,314 @@
+//! Writes to a Service what is ours in it: our finalizer, and the addresses in service.
+//!
+//! Each write is a patch of exactly those fields, and holds only for the version that it was decided on: where somebody
+//! else wrote meanwhile, the Service is read again and decided anew. What is decided on is what the watch brought; a
+//! Service is asked for only after such a conflict.
+//!
+//! ```text
+//! Service as known -> what differs? -> nothing: done
+//!     ^                   |
+//!     |                   v
+//!     +-- read <- 409 - patch -> done, or the Service is gone
+//! ```
+//!
+//! *Whose entries*: `status.loadBalancer` of a Service belongs to the one controller that its class names, so all entries
+//! are ours: one that is not in service is taken out, whoever wrote it. `ipMode` of an entry that stays is left as it is.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service};
+use serde_json::{Value, json};
+use trueup_capabilities::fence::Fence;
+
+use super::{Kubernetes, decode};
+use crate::guests::lbaas::adapter::{self, FINALIZER, Key};
+
+/// So often a Service is read again because somebody else was quicker, before the key's own retry takes over.
+const CONFLICTS_MAX: u32 = 10;
+
+/// Why something was not written: one line.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum WriteError {
+    /// The Service is gone, is another one, or is not ours any more: what the watch brings next says what to do.
+    #[error("service `{0}` is not the one any more that it was: waiting for the API server to say what it is")]
+    Changed(Key),
+    /// Another host acts.
+    #[error("service `{0}`: not written, since this host may not act now")]
+    NotAllowed(Key),
+    /// It did not work.
+    #[error("service `{key}`: {cause}")]
+    Failed {
+        /// Which Service.
+        key: Key,
+        /// One line.
+        cause: String,
+    },
+}
+
+/// What a Service is to be changed to.
+enum Change {
+    None,
+    /// It is not what this was for any more.
+    Stop,
+    Patch {
+        patch: Value,
+        status: bool,
+    },
+}
+
+/// How a write ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wrote {
+    /// It is as it should be.
+    True,
+    /// There is no such Service.
+    Gone,
+    /// It is not what this was for any more.
+    Stopped,
+}
+
+impl Kubernetes {
+    /// Puts our finalizer on a Service that is ours: from here on it does not go before its objects.
+    pub(crate) async fn claim(&self, key: &Key, uid: &str, fence: &Fence) -> Result<(), WriteError> {
+        let change = |service: &Service| {
+            if !is_ours(service, uid) {
+                return Change::Stop;
+            }
+            if adapter::is_claimed(service) {
+                return Change::None;
+            }
+            let mut finalizers = finalizers(service);
+            finalizers.push(FINALIZER.to_owned());
+            with_finalizers(&finalizers)
+        };
+        self.expect(key, self.write(key, fence, change).await?)
+    }
+
+    /// Says which addresses are in service.
+    pub(crate) async fn serve(
+        &self,
+        key: &Key,
+        uid: &str,
+        ingress: &[LoadBalancerIngress],
+        fence: &Fence,
+    ) -> Result<(), WriteError> {
+        let change = |service: &Service| {
+            if !is_ours(service, uid) {
+                return Change::Stop;
+            }
+            with_ingress(service, ingress)
+        };
+        self.expect(key, self.write(key, fence, change).await?)
+    }
+
+    /// Lets a Service go that is not ours any more, and has no objects left: no address is in service, and our finalizer
+    /// goes. One that is gone, or ours again, stays as it is.
+    pub(crate) async fn release(&self, key: &Key, fence: &Fence) -> Result<(), WriteError> {
+        let cleared = |service: &Service| match adapter::is_ours(service) {
+            true => Change::Stop,
+            // Another controller's class: the addresses are its own by now.
+            false if !adapter::is_claimed(service) || adapter::is_anothers(service) => Change::None,
+            false => with_ingress(service, &[]),
+        };
+        if self.write(key, fence, cleared).await? != Wrote::True {
+            return Ok(());
+        }
+        let released = |service: &Service| {
+            if adapter::is_ours(service) {
+                return Change::Stop;
+            }
+            if !adapter::is_claimed(service) {
+                return Change::None;
+            }
+            let mut finalizers = finalizers(service);
+            finalizers.retain(|finalizer| finalizer != FINALIZER);
+            with_finalizers(&finalizers)
+        };
+        self.write(key, fence, released).await.map(drop)
+    }
+
+    fn expect(&self, key: &Key, wrote: Wrote) -> Result<(), WriteError> {
+        match wrote {
+            Wrote::True => Ok(()),
+            Wrote::Gone | Wrote::Stopped => Err(WriteError::Changed(key.clone())),
+        }
+    }
+
+    async fn write(&self, key: &Key, fence: &Fence, change: impl Fn(&Service) -> Change) -> Result<Wrote, WriteError> {
+        let failed = |cause: String| WriteError::Failed {
+            key: key.clone(),
+            cause,
+        };
+        let (namespace, name) = (&key.namespace, &key.name);
+        let Some(mut service) = self.service(namespace, name) else {
+            return Ok(Wrote::Gone);
+        };
+        for _ in 0..CONFLICTS_MAX {
+            let (mut patch, status) = match change(&service) {
+                Change::None => return Ok(Wrote::True),
+                Change::Stop => return Ok(Wrote::Stopped),
+                Change::Patch { patch, status } => (patch, status),
+            };
+            if let (Some(version), Some(metadata)) = (
+                &service.metadata.resource_version,
+                patch.get_mut("metadata").and_then(Value::as_object_mut),
+            ) {
+                metadata.insert("resourceVersion".to_owned(), Value::from(version.as_str()));
+            }
+            // Right before the write: what came before it may have taken long.
+            let Some(left) = fence.left() else {
+                return Err(WriteError::NotAllowed(key.clone()));
+            };
+            match self.inner.cluster.patch(namespace, name, &patch, status, left).await {
+                Ok(written) => {
+                    let before = service.metadata.resource_version.as_deref();
+                    self.inner.store.wrote(before, decode::trimmed(written));
+                    return Ok(Wrote::True);
+                }
+                Err(error) if error.is_not_found() => return Ok(Wrote::Gone),
+                Err(error) if error.is_conflict() => {}
+                Err(error) => return Err(failed(error.text)),
+            }
+            service = match self.inner.cluster.service(namespace, name).await {
+                Ok(service) => decode::trimmed(service),
+                Err(error) if error.is_not_found() => return Ok(Wrote::Gone),
+                Err(error) => return Err(failed(error.text)),
+            };
+        }
+        Err(failed(format!(
+            "somebody else wrote to it {CONFLICTS_MAX} times while it was to be written"
+        )))
+    }
+}
+
+fn is_ours(service: &Service, uid: &str) -> bool {
+    adapter::is_ours(service) && service.metadata.uid.as_deref() == Some(uid)
+}
+
+fn finalizers(service: &Service) -> Vec<String> {
+    service.metadata.finalizers.clone().unwrap_or_default()
+}
+
+fn with_finalizers(finalizers: &[String]) -> Change {
+    // A merge patch takes a field away with null.
+    let finalizers = if finalizers.is_empty() {
+        Value::Null
+    } else {
+        Value::from(finalizers)
+    };
+    Change::Patch {
+        patch: json!({"metadata": {"finalizers": finalizers}}),
+        status: false,
+    }
+}
+
+fn with_ingress(service: &Service, wanted: &[LoadBalancerIngress]) -> Change {
+    let status = service.status.as_ref();
+    let now = status.and_then(|status| status.load_balancer.as_ref()?.ingress.as_deref());
+    let now = now.unwrap_or_default();
+    if shown(now) == shown(wanted) {
+        return Change::None;
+    }
+    let entry = |wanted: &LoadBalancerIngress| {
+        let same = now.iter().find(|now| now.ip == wanted.ip);
+        LoadBalancerIngress {
+            ip_mode: same
+                .and_then(|same| same.ip_mode.clone())
+                .or_else(|| wanted.ip_mode.clone()),
+            ..wanted.clone()
+        }
+    };
+    let ingress: Vec<LoadBalancerIngress> = wanted.iter().map(entry).collect();
+    let ingress = if ingress.is_empty() {
+        Value::Null
+    } else {
+        json!(ingress)
+    };
+    Change::Patch {
+        patch: json!({"metadata": {}, "status": {"loadBalancer": {"ingress": ingress}}}),
+        status: true,
+    }
+}
+
+/// What entries say, in whatever order, and whatever the API server adds to them.
+fn shown(ingress: &[LoadBalancerIngress]) -> BTreeSet<(Option<&str>, Option<&str>, BTreeSet<(i32, &str)>)> {
+    ingress
+        .iter()
+        .map(|entry| {
+            let ports = entry.ports.iter().flatten();
+            (
+                // Kubernetes writes empty text for none.
+                entry.ip.as_deref().filter(|ip| !ip.is_empty()),
+                entry.hostname.as_deref().filter(|hostname| !hostname.is_empty()),
+                ports.map(|port| (port.port, port.protocol.as_str())).collect(),
+            )
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service(value: Value) -> Service {
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn patch_of(change: Change) -> Option<Value> {
+        match change {
+            Change::Patch { patch, .. } => Some(patch),
+            Change::None => None,
+            Change::Stop => panic!("stopped"),
+        }
+    }
+
+    fn wanted(entries: &[(&str, i32)]) -> Vec<LoadBalancerIngress> {
+        let entries = entries.iter().map(|(ip, port)| {
+            serde_json::from_value(json!({"ip": ip, "ports": [{"port": port, "protocol": "TCP"}]})).unwrap()
+        });
+        entries.collect()
+    }
+
+    fn serving(ingress: Value) -> Service {
+        service(json!({"metadata": {"name": "web"}, "status": {"loadBalancer": {"ingress": ingress}}}))
+    }
+
+    #[test]
+    fn a_status_that_says_the_same_is_not_written() {
+        let now = serving(json!([
+            {"ip": "192.0.2.2", "ports": [{"port": 80, "protocol": "TCP"}]},
+            {"ip": "192.0.2.1", "ipMode": "VIP", "ports": [{"port": 80, "protocol": "TCP"}]},
+        ]));
+        assert_eq!(
+            patch_of(with_ingress(&now, &wanted(&[("192.0.2.1", 80), ("192.0.2.2", 80)]))),
+            None
+        );
+        assert_eq!(patch_of(with_ingress(&serving(Value::Null), &[])), None);
+        assert_eq!(patch_of(with_ingress(&service(json!({"metadata": {}})), &[])), None);
+    }
+
+    #[test]
+    fn entries_are_replaced_whole_and_their_mode_stays() {
+        let now = serving(json!([
+            {"ip": "192.0.2.1", "ipMode": "Proxy", "ports": [{"port": 80, "protocol": "TCP"}]},
+            {"hostname": "stale.example"},
+        ]));
+        let patch = patch_of(with_ingress(&now, &wanted(&[("192.0.2.1", 443)]))).unwrap();
+        assert_eq!(
+            patch,
+            json!({"metadata": {}, "status": {"loadBalancer": {"ingress": [
+                {"ip": "192.0.2.1", "ipMode": "Proxy", "ports": [{"port": 443, "protocol": "TCP"}]},
+            ]}}})
+        );
+        let patch = patch_of(with_ingress(&now, &[])).unwrap();
+        assert_eq!(patch["status"]["loadBalancer"]["ingress"], Value::Null);
+    }
+
+    #[test]
+    fn finalizers_of_others_stay() {
+        let patch = patch_of(with_finalizers(&["example.com/other".to_owned()])).unwrap();
+        assert_eq!(patch, json!({"metadata": {"finalizers": ["example.com/other"]}}));
+        let patch = patch_of(with_finalizers(&[])).unwrap();
+        assert_eq!(patch, json!({"metadata": {"finalizers": null}}));
+    }
+}

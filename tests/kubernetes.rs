@@ -1,0 +1,16 @@
+//! Kubernetes: the tests' own API server against the real kubectl and on the wire, and trueup against that server.
+#![cfg(test)]
+
+#[expect(dead_code, reason = "each file of tests uses some of what it offers")]
+mod api_server;
+#[expect(dead_code, reason = "each file of tests uses some of what they share")]
+mod support;
+
+#[path = "kubernetes/kubectl.rs"]
+mod kubectl;
+#[path = "kubernetes/protocol.rs"]
+mod protocol;
+#[path = "kubernetes/source.rs"]
+mod source;
+#[path = "kubernetes/trouble.rs"]
+mod trouble;
