@@ -21,13 +21,16 @@ use crate::replay::replay;
 /// A larger file is not decided again: it would stand in memory whole.
 const SEGMENT_BYTES_MAX: u64 = 256 << 20;
 
+/// A file, and how many bytes of it were there.
+type Replayed = (PathBuf, u64);
+
 /// Another guest.
 #[derive(Clone)]
 pub struct Against {
     engine: Engine,
     program: Arc<Program>,
     /// How whole segments compared, by file and how much of it was there. One is replayed at a time: it takes memory.
-    known: Arc<Mutex<BTreeMap<(PathBuf, u64), Result<Outcome, String>>>>,
+    known: Arc<Mutex<BTreeMap<Replayed, Result<Outcome, String>>>>,
 }
 
 /// How a decision, or a segment, compares.

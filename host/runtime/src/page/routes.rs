@@ -634,3 +634,43 @@ async fn search(State(source): State<Source>, Query(asked): Query<Sought>) -> Re
     )
         .into_response())
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpStream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_page_stands_under_any_prefix() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let routes = Router::new()
+            .route("/healthz", get(async || "well"))
+            .nest("/ui", router(Source::new(Vec::new())));
+        tokio::spawn(async move { axum::serve(listener, routes).await });
+        let ask = async |path: &str, host: &str| {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            let request = format!("GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n");
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+            answer
+        };
+        for path in ["/ui", "/ui/"] {
+            let page = ask(path, "localhost").await;
+            assert!(
+                page.starts_with("HTTP/1.0 200") && page.contains("<base href=\"/ui/\">"),
+                "{path}: {page}"
+            );
+        }
+        for path in ["/ui/page.js", "/ui/page.css", "/ui/icon.svg", "/ui/api/recordings"] {
+            assert!(ask(path, "localhost").await.starts_with("HTTP/1.0 200"), "{path}");
+        }
+        assert!(ask("/ui/nothing", "localhost").await.starts_with("HTTP/1.0 404"));
+        assert!(ask("/ui/", "evil.example").await.starts_with("HTTP/1.0 403"));
+        // What else stands there keeps its own rules.
+        assert!(ask("/healthz", "evil.example").await.starts_with("HTTP/1.0 200"));
+    }
+}
