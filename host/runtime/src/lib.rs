@@ -9,6 +9,7 @@
 
 pub mod config;
 pub mod control;
+pub mod decisions;
 pub mod election;
 pub mod gate;
 pub mod guests;
@@ -25,6 +26,7 @@ pub mod sim;
 mod socket;
 pub mod sources;
 pub mod swap;
+pub mod telemetry;
 mod text;
 
 pub use trueup_capabilities as capabilities;

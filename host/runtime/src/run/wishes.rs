@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::files;
+use crate::decisions::{Input, Nodes, Seen};
 use super::known::{KnownKeys, Places};
 use crate::config::Source;
 use crate::guests::lbaas::adapter::{self, Key, Servers, Settings};
@@ -50,6 +51,10 @@ pub(crate) struct Wishes {
 pub(crate) struct Changed {
     /// Keys whose wish may be another one.
     pub(crate) affected: BTreeSet<Key>,
+    /// Which changes concern whom: those that concern nobody are left out.
+    pub(crate) seen: Vec<Seen>,
+    /// The Nodes for which the servers of all are other ones.
+    pub(crate) nodes: Nodes,
     /// Nodes that should be servers and can't be, that were not said yet.
     pub(crate) notes: Vec<String>,
     /// The source holds no object at all, and there is something to lose.
@@ -118,20 +123,31 @@ impl Wishes {
     /// What one changed Service costs does not depend on how many there are.
     pub(crate) fn take_in(&mut self, changes: &[Change], complete: bool, has_keys: bool) -> Changed {
         let mut affected = BTreeSet::new();
+        let (mut seen, mut nodes) = (Vec::new(), Nodes::default());
         let mut is_about_servers = false;
         for change in changes {
             self.saw_any |= change.now.is_some();
             // Until everything was read once, one that is there at all stands in no more.
             let is_new = !self.was_complete && change.reference.kind == Kind::Node;
-            is_about_servers |= is_new || adapter::concerns_servers(change, &self.objects);
+            let concerns_servers = adapter::concerns_servers(change, &self.objects);
+            is_about_servers |= is_new || concerns_servers;
+            let mut keys = Vec::new();
             if change.reference.kind == Kind::Service {
-                affected.extend(adapter::affected(change, &self.objects));
+                keys.extend(adapter::affected(change, &self.objects));
                 if self.is_left_over(change.now.as_ref()) {
-                    affected.insert(Key::from(&change.reference));
+                    keys.push(Key::from(&change.reference));
                 }
             }
             let before = self.objects.apply(change);
-            affected.extend(self.move_uid(change, before));
+            keys.extend(self.move_uid(change, before.as_ref()));
+            if concerns_servers {
+                nodes.see(change, before.as_ref());
+            }
+            if !keys.is_empty() {
+                affected.extend(keys.iter().cloned());
+                let input = Input::of(change, before.as_ref());
+                seen.push(Seen { input, keys });
+            }
         }
         let is_empty = self.objects.is_empty() && has_keys && !(self.is_cluster && self.saw_any);
         let complete = complete && !is_empty;
@@ -143,7 +159,9 @@ impl Wishes {
             self.was_complete |= complete;
             let was = std::mem::replace(&mut self.servers, adapter::servers(&self.objects));
             self.stand_in();
-            if self.servers.targets != was.targets {
+            if self.servers.targets == was.targets {
+                nodes = Nodes::default();
+            } else {
                 affected.extend(adapter::ours(&self.objects));
             }
             let new_notes = self.servers.notes.iter().filter(|note| !was.notes.contains(note));
@@ -157,6 +175,8 @@ impl Wishes {
         }
         Changed {
             affected,
+            seen,
+            nodes,
             notes,
             completed,
             is_empty,
@@ -242,12 +262,12 @@ impl Wishes {
     }
 
     /// A Service's UID has other owners now; answers those that this concerns.
-    fn move_uid(&mut self, change: &Change, before: Option<Object>) -> BTreeSet<Key> {
+    fn move_uid(&mut self, change: &Change, before: Option<&Object>) -> BTreeSet<Key> {
         if change.reference.kind != Kind::Service {
             return BTreeSet::new();
         }
         let uid = |object: &Object| object.metadata().uid.clone();
-        let (was, now) = (before.as_ref().and_then(uid), change.now.as_ref().and_then(uid));
+        let (was, now) = (before.and_then(uid), change.now.as_ref().and_then(uid));
         if was == now {
             return BTreeSet::new();
         }
