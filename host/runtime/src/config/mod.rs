@@ -15,6 +15,7 @@ mod ipam;
 mod kubernetes;
 mod lbaas;
 mod section;
+mod telemetry;
 #[cfg(test)]
 mod tests;
 
@@ -32,6 +33,7 @@ pub use self::election::{Election, LEASE_NAME_DEFAULT};
 pub use self::guest::{FailurePolicy, Guest, GuestRef, OnFailure, Proof, Verify};
 pub use self::ipam::{CheckpointAt, EnisFrom, Ipam, SOCKET};
 pub use self::lbaas::{AnexiaBackend, Lbaas, LbaasBackend, LbaasSim, TokenAt};
+pub use self::telemetry::{LogFormat, Telemetry};
 
 use self::document::Document;
 use self::section::Section;
@@ -67,6 +69,8 @@ pub struct Config {
     pub journal: Recording,
     /// How keys are worked on.
     pub run: Run,
+    /// How the log is written, and where traces go.
+    pub telemetry: Telemetry,
     /// Which of several hosts acts. None: this one, always.
     pub election: Option<Election>,
 }
@@ -193,6 +197,7 @@ impl Config {
         let ipam = Ipam::read(document, for_ipam, folder, &state_dir);
         let journal = Recording::read(root.section("journal"));
         let run = Run::read(root.section("run"));
+        let telemetry = Telemetry::read(root.section("telemetry"));
         root.end();
         Some(Self {
             file: file.to_owned(),
@@ -202,6 +207,7 @@ impl Config {
             ipam: if has_ipam { Some(ipam?) } else { None },
             journal,
             run,
+            telemetry,
             election,
         })
     }

@@ -12,6 +12,7 @@ use super::*;
 use crate::sources::Kind;
 use crate::sources::kubernetes;
 
+mod telemetry;
 mod election;
 mod versions;
 
