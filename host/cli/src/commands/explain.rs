@@ -1,6 +1,6 @@
 //! `trueup explain`: why what was done about a key was done, from the input that changed to the calls that were made.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -113,17 +113,21 @@ fn job_text(of: &Explained) -> Vec<String> {
     if let Some(origin) = &of.origin {
         lines.extend(origin_text(origin));
     }
-    for (made, told) in job.decisions.iter().zip(&of.calls) {
-        lines.extend(call_text(made, told));
+    let mut said = None;
+    for (made, call) in job.decisions.iter().zip(&of.calls) {
+        let wish = call.told.as_ref().and_then(|told| told.wish.as_ref());
+        let is_new = wish.map(|wish| &wish.fields) != said;
+        said = wish.map(|wish| &wish.fields);
+        lines.extend(call_text(made, call, is_new));
     }
     lines.push(format!("  {}", came(of)));
-    let recordings: BTreeMap<&Path, ()> = of
+    let recordings: BTreeSet<&Path> = of
         .calls
         .iter()
         .filter_map(|call| call.told.as_ref())
-        .map(|told| (told.file.as_path(), ()))
+        .map(|told| told.file.as_path())
         .collect();
-    for file in recordings.keys() {
+    for file in recordings {
         lines.push(format!(
             "  look deeper: trueup journal show {0}; trueup replay {0}",
             file.display()
@@ -233,7 +237,7 @@ fn field(of: &Field) -> String {
     }
 }
 
-fn call_text(made: &Made, call: &CallTold) -> Vec<String> {
+fn call_text(made: &Made, call: &CallTold, wish_is_new: bool) -> Vec<String> {
     let removes = if made.removes { ", to remove all of it" } else { "" };
     let mut lines = vec![format!(
         "  {}  {}{removes}, {} ms",
@@ -242,7 +246,7 @@ fn call_text(made: &Made, call: &CallTold) -> Vec<String> {
         made.took_ms
     )];
     if let Some(told) = &call.told {
-        lines.extend(told_text(told));
+        lines.extend(told_text(told, wish_is_new));
     }
     if let Some(why) = &call.untold {
         lines.push(format!("    what it asked is not known: {}", printable(why)));
@@ -256,9 +260,10 @@ fn call_text(made: &Made, call: &CallTold) -> Vec<String> {
     lines
 }
 
-fn told_text(told: &Told) -> Vec<String> {
+fn told_text(told: &Told, wish_is_new: bool) -> Vec<String> {
     let mut lines = Vec::new();
-    match &told.wish {
+    // Calls of one job are mostly about the same: it is said once.
+    match told.wish.as_ref().filter(|_| wish_is_new) {
         Some(wish) if !wish.fields.is_empty() => {
             lines.push(format!("    what should be, against #{}:", wish.against));
             lines.extend(fields(&wish.fields, "      "));

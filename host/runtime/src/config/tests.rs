@@ -14,6 +14,7 @@ use crate::sources::kubernetes;
 
 mod election;
 mod telemetry;
+mod telemetry;
 mod versions;
 
 /// The least that does something; the tests below change it.

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::fields::{Fields, differing};
+use super::pending::CAUSES_MAX;
 use crate::guests::lbaas::adapter::Key;
 use crate::sources::{Change, Object, ObjectRef};
 
@@ -108,6 +109,26 @@ pub(crate) struct Seen {
     pub(crate) keys: Vec<Key>,
 }
 
+/// Nodes that changed together: they concern every key, so what is kept of them is bounded before it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Nodes {
+    /// At most [`CAUSES_MAX`].
+    pub(crate) inputs: Vec<Input>,
+    /// So many more changed.
+    pub(crate) more: usize,
+}
+
+impl Nodes {
+    /// One more that changed, where this was there `before`.
+    pub(crate) fn see(&mut self, change: &Change, before: Option<&Object>) {
+        if self.inputs.len() < CAUSES_MAX {
+            self.inputs.push(Input::of(change, before));
+        } else {
+            self.more += 1;
+        }
+    }
+}
+
 impl Input {
     /// What a change is, where this was there `before`.
     pub(crate) fn of(change: &Change, before: Option<&Object>) -> Self {
@@ -197,10 +218,10 @@ impl Cause {
 
 fn json(object: &Object) -> Value {
     let json = match object {
-        Object::Node(node) => serde_json::to_value(node.as_ref()),
-        Object::Service(service) => serde_json::to_value(service.as_ref()),
         Object::EndpointSlice(slice) => serde_json::to_value(slice.as_ref()),
         Object::Pod(pod) => serde_json::to_value(pod.as_ref()),
+        Object::Node(node) => serde_json::to_value(node.as_ref()),
+        Object::Service(service) => serde_json::to_value(service.as_ref()),
     };
     // It was read from JSON or YAML.
     json.unwrap_or_default()

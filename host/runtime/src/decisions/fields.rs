@@ -46,7 +46,6 @@ pub struct Fields {
     pub more: usize,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
 pub(super) fn is_zero(count: &usize) -> bool {
     *count == 0
 }

@@ -31,7 +31,7 @@ pub use self::pending::{CAUSES_MAX, TimedCause};
 pub use self::record::{Came, Created, Destroyed, EFFECTS_MAX, Effected, FORMAT, Made, Record};
 pub use self::spans::{SPAN_TARGET, name_traces};
 
-pub(crate) use self::cause::Seen;
+pub(crate) use self::cause::{Nodes, Seen};
 pub(crate) use self::pending::Pending;
 pub(crate) use self::record::Decided;
 pub(crate) use self::spans::{came, decision as span};

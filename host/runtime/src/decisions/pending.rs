@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::cause::{Cause, Happened, Input, Seen};
+use super::cause::{Cause, Happened, Input, Nodes, Seen};
 use crate::guests::lbaas::adapter::Key;
 
 /// So many reasons of one job are told apart; further ones are counted. Two hundred Nodes that come at once are told as
@@ -37,9 +37,15 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// Takes in a look at the source: what changed for whom, and all whose job will run for it. `whole`: nothing could not be
-    /// read.
-    pub(crate) fn take_in(&mut self, now_ms: u64, seen: Vec<Seen>, affected: &BTreeSet<Key>, whole: bool) {
+    /// Takes in a look at the source: what changed for whom, the Nodes that changed for all, and all whose job will run for
+    /// it. `whole`: nothing could not be read. At the start Nodes are not told: there may be as many as keys.
+    pub(crate) fn take_in(
+        &mut self,
+        now_ms: u64,
+        (seen, nodes): (Vec<Seen>, Nodes),
+        affected: &BTreeSet<Key>,
+        whole: bool,
+    ) {
         let is_first = !self.has_begun;
         self.has_begun |= whole;
         if is_first {
@@ -52,13 +58,24 @@ impl Pending {
             if is_first && input.change == Happened::Added {
                 input.change = Happened::Found;
             }
-            for key in keys.iter().filter(|key| affected.contains(key)) {
-                self.because(key, now_ms, Cause::Input(input.clone()));
-                told.insert(key.clone());
+            for key in keys.into_iter().filter(|key| affected.contains(key)) {
+                self.because(&key, now_ms, Cause::Input(input.clone()));
+                told.insert(key);
             }
         }
-        for key in affected.iter().filter(|key| !is_first && !told.contains(key)) {
-            self.because(key, now_ms, Cause::Whole);
+        if is_first {
+            return;
+        }
+        for key in affected {
+            for input in &nodes.inputs {
+                self.because(key, now_ms, Cause::Input(input.clone()));
+            }
+            if nodes.more > 0 {
+                self.by_key.entry(key.clone()).or_default().more += nodes.more;
+            }
+            if nodes.inputs.is_empty() && !told.contains(key) {
+                self.because(key, now_ms, Cause::Whole);
+            }
         }
     }
 
@@ -160,6 +177,27 @@ mod tests {
         }
     }
 
+    fn of(seen: Vec<Seen>) -> (Vec<Seen>, Nodes) {
+        (seen, Nodes::default())
+    }
+
+    #[test]
+    fn nodes_are_told_to_all_whom_they_concern_but_not_at_the_start() {
+        let mut pending = Pending::default();
+        let all = BTreeSet::from([key("a"), key("b")]);
+        let nodes = |count: usize, more| Nodes {
+            inputs: (0..count)
+                .map(|at| seen(&format!("n{at}"), Happened::Gone, &[]).input)
+                .collect(),
+            more,
+        };
+        pending.take_in(1, (Vec::new(), nodes(2, 0)), &all, true);
+        assert_eq!(begin(&mut pending, "a"), "start");
+        pending.take_in(2, (Vec::new(), nodes(2, 7)), &BTreeSet::from([key("a")]), true);
+        assert_eq!(begin(&mut pending, "a"), "Node n0 gone; Node n1 gone; 7 more");
+        assert_eq!(begin(&mut pending, "b"), "start");
+    }
+
     fn begin(pending: &mut Pending, name: &str) -> String {
         pending.begin(&key(name), 9, || Cause::Resync).words()
     }
@@ -168,10 +206,10 @@ mod tests {
     fn what_is_there_at_the_start_is_found_and_what_comes_later_is_added() {
         let mut pending = Pending::default();
         let all = BTreeSet::from([key("a"), key("b")]);
-        pending.take_in(1, vec![seen("n1", Happened::Added, &["a"])], &all, false);
+        pending.take_in(1, of(vec![seen("n1", Happened::Added, &["a"])]), &all, false);
         pending.take_in(
             2,
-            vec![seen("n2", Happened::Added, &["a"])],
+            of(vec![seen("n2", Happened::Added, &["a"])]),
             &BTreeSet::from([key("a")]),
             true,
         );
@@ -179,13 +217,13 @@ mod tests {
         assert_eq!(begin(&mut pending, "b"), "start");
         pending.take_in(
             3,
-            vec![seen("n3", Happened::Added, &["a", "b"])],
+            of(vec![seen("n3", Happened::Added, &["a", "b"])]),
             &BTreeSet::from([key("a")]),
             true,
         );
         assert_eq!(begin(&mut pending, "a"), "Node n3 added");
         assert_eq!(begin(&mut pending, "b"), "resync", "it is not affected");
-        pending.take_in(4, Vec::new(), &BTreeSet::from([key("a")]), true);
+        pending.take_in(4, of(Vec::new()), &BTreeSet::from([key("a")]), true);
         assert_eq!(begin(&mut pending, "a"), "source whole again");
     }
 
@@ -193,14 +231,14 @@ mod tests {
     fn many_reasons_are_counted_and_one_that_went_away_is_none() {
         let mut pending = Pending::default();
         let affected = BTreeSet::from([key("a")]);
-        pending.take_in(1, Vec::new(), &BTreeSet::new(), true);
+        pending.take_in(1, of(Vec::new()), &BTreeSet::new(), true);
         let many = (0..CAUSES_MAX + 3).map(|at| seen(&format!("n{at:02}"), Happened::Added, &["a"]));
-        pending.take_in(2, many.collect(), &affected, true);
+        pending.take_in(2, of(many.collect()), &affected, true);
         let why = pending.begin(&key("a"), 9, || Cause::Resync);
         assert_eq!((why.causes.len(), why.more), (CAUSES_MAX, 3));
 
-        pending.take_in(3, vec![seen("n", Happened::Added, &["a"])], &affected, true);
-        pending.take_in(4, vec![seen("n", Happened::Gone, &["a"])], &affected, true);
+        pending.take_in(3, of(vec![seen("n", Happened::Added, &["a"])]), &affected, true);
+        pending.take_in(4, of(vec![seen("n", Happened::Gone, &["a"])]), &affected, true);
         assert_eq!(begin(&mut pending, "a"), "resync");
         pending.because(&key("a"), 5, Cause::Start);
         pending.forget(&key("a"));

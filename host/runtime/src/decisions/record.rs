@@ -48,7 +48,6 @@ pub struct Record {
     pub effects: Effected,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
 fn is_none_before(failures: &u32) -> bool {
     *failures == 0
 }

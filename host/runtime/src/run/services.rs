@@ -330,9 +330,9 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             complete: self.wishes.is_complete(),
             problems: &self.problems,
         });
-        let (seen, is_whole) = (std::mem::take(&mut changed.seen), self.wishes.is_complete());
+        let seen = (std::mem::take(&mut changed.seen), std::mem::take(&mut changed.nodes));
         self.pending
-            .take_in(SystemClock.now_ms(), seen, &changed.affected, is_whole);
+            .take_in(SystemClock.now_ms(), seen, &changed.affected, self.wishes.is_complete());
         let now_ms = self.now_ms();
         for key in changed.affected {
             self.setup.board.changed(&key.to_string());

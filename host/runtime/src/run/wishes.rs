@@ -13,17 +13,13 @@ use std::sync::Arc;
 use super::files;
 use super::known::{KnownKeys, Places};
 use crate::config::Source;
-use crate::decisions::{Input, Seen};
+use crate::decisions::{Input, Nodes, Seen};
 use crate::guests::lbaas::adapter::{self, Key, Servers, Settings};
 use crate::guests::lbaas::{Desired, Target};
 use crate::sources::{Change, Kind, Object, ObjectRef, Objects};
 
 /// The name of the file in the state folder that holds the servers of the last complete look.
 const SERVERS_FILE: &str = "servers.json";
-
-/// So many Nodes of one look are named as the reason why servers are other ones: a look at a whole cluster has thousands,
-/// and each is named at each Service.
-const NODES_NAMED_MAX: usize = 8;
 
 pub(crate) struct Wishes {
     settings: Settings,
@@ -57,6 +53,8 @@ pub(crate) struct Changed {
     pub(crate) affected: BTreeSet<Key>,
     /// Which changes concern whom: those that concern nobody are left out.
     pub(crate) seen: Vec<Seen>,
+    /// The Nodes for which the servers of all are other ones.
+    pub(crate) nodes: Nodes,
     /// Nodes that should be servers and can't be, that were not said yet.
     pub(crate) notes: Vec<String>,
     /// The source holds no object at all, and there is something to lose.
@@ -125,16 +123,14 @@ impl Wishes {
     /// What one changed Service costs does not depend on how many there are.
     pub(crate) fn take_in(&mut self, changes: &[Change], complete: bool, has_keys: bool) -> Changed {
         let mut affected = BTreeSet::new();
+        let (mut seen, mut nodes) = (Vec::new(), Nodes::default());
         let mut is_about_servers = false;
-        let mut seen = Vec::new();
-        // These concern every Service, which are looked up once, below.
-        let mut about_servers = Vec::new();
         for change in changes {
             self.saw_any |= change.now.is_some();
             // Until everything was read once, one that is there at all stands in no more.
             let is_new = !self.was_complete && change.reference.kind == Kind::Node;
-            let concerns_servers = is_new || adapter::concerns_servers(change, &self.objects);
-            is_about_servers |= concerns_servers;
+            let concerns_servers = adapter::concerns_servers(change, &self.objects);
+            is_about_servers |= is_new || concerns_servers;
             let mut keys = Vec::new();
             if change.reference.kind == Kind::Service {
                 keys.extend(adapter::affected(change, &self.objects));
@@ -144,8 +140,8 @@ impl Wishes {
             }
             let before = self.objects.apply(change);
             keys.extend(self.move_uid(change, before.as_ref()));
-            if concerns_servers && about_servers.len() < NODES_NAMED_MAX {
-                about_servers.push(Input::of(change, before.as_ref()));
+            if concerns_servers {
+                nodes.see(change, before.as_ref());
             }
             if !keys.is_empty() {
                 affected.extend(keys.iter().cloned());
@@ -163,13 +159,10 @@ impl Wishes {
             self.was_complete |= complete;
             let was = std::mem::replace(&mut self.servers, adapter::servers(&self.objects));
             self.stand_in();
-            if self.servers.targets != was.targets {
-                let keys: Vec<Key> = adapter::ours(&self.objects).collect();
-                affected.extend(keys.iter().cloned());
-                seen.extend(about_servers.into_iter().map(|input| Seen {
-                    input,
-                    keys: keys.clone(),
-                }));
+            if self.servers.targets == was.targets {
+                nodes = Nodes::default();
+            } else {
+                affected.extend(adapter::ours(&self.objects));
             }
             let new_notes = self.servers.notes.iter().filter(|note| !was.notes.contains(note));
             notes.extend(new_notes.cloned());
@@ -183,6 +176,7 @@ impl Wishes {
         Changed {
             affected,
             seen,
+            nodes,
             notes,
             completed,
             is_empty,
