@@ -9,6 +9,7 @@ use std::time::Instant;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
+use tracing::Instrument as _;
 use trueup_journal::{Journal, Refusal, Tape, TapeError};
 
 use crate::audit::Audit;
@@ -26,6 +27,7 @@ use crate::quota::{Blast, Quotas};
 use crate::random::{Random, Seeded};
 use crate::size::AnswerSize;
 use crate::timers::Timers;
+use crate::trace;
 use crate::wasi::Slot;
 
 /// Who asks: named in logs, audits and traps.
@@ -245,9 +247,10 @@ where
     count(meter, name)?;
     let limit = meter.limits.answer_bytes;
     let entered = Instant::now();
-    let answer = tape
-        .call(name, args, async || sized(question().await, name, limit))
-        .await;
+    let span = trace::question(name, args);
+    let asking = tape.call(name, args, async || sized(question().await, name, limit));
+    let answer = asking.instrument(span.clone()).await;
+    trace::answered(&span, &answer);
     meter.used.waited += entered.elapsed();
     answer.map_err(|stop| Stop::from(stop).into())
 }
@@ -269,7 +272,9 @@ where
     let limit = meter.limits.answer_bytes;
     // Answering takes no time, recording may: the disk is waited for where every line is synced.
     let entered = Instant::now();
-    let answer = tape.ask_now(name, args, || sized(question(), name, limit));
+    let span = trace::question(name, args);
+    let answer = span.in_scope(|| tape.ask_now(name, args, || sized(question(), name, limit)));
+    trace::answered(&span, &answer);
     meter.used.waited += entered.elapsed();
     answer.map_err(|stop| Stop::from(stop).into())
 }

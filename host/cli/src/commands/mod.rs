@@ -3,6 +3,7 @@
 mod audit;
 mod checkpoint;
 mod completions;
+mod explain;
 mod grants;
 mod guest;
 mod ipam;
@@ -22,8 +23,9 @@ use clap::{Parser, Subcommand};
 use trueup_runtime::registry::{Builtin, Registry};
 use trueup_runtime::{Engine, EngineOptions};
 
-use crate::exit::Ending;
+use crate::exit::{Ending, misused};
 use crate::output::Output;
+use crate::telemetry;
 
 /// Brings network control planes true: runs decision logic as WebAssembly guests, records every question that they
 /// ask, and replays it.
@@ -39,8 +41,13 @@ pub(crate) struct Cli {
 
 impl Cli {
     /// Whether this process is a simulated server.
-    pub(crate) fn is_simulator(&self) -> bool {
+    fn is_simulator(&self) -> bool {
         matches!(self.command, Command::Sim(_))
+    }
+
+    /// Whether the configuration says how its log is written: it starts the log when it has read that.
+    fn starts_its_log(&self) -> bool {
+        matches!(self.command, Command::Run(_))
     }
 }
 
@@ -52,9 +59,10 @@ Examples:
   trueup status --config /etc/trueup        how the host that runs there stands
   trueup replay FILE.jsonl                  decide a recording again, and compare
   trueup journal show FILE.jsonl            read a recording
+  trueup explain default/web                why it is as it is
 
 Exit codes: 0 done; 1 failed; 2 misused, unreadable input, or nothing to do it on; 3 differs.
-Log: TRUEUP_LOG=debug, or TRUEUP_LOG=info,guest=info,trueup::sim=warn for what the guests say.";
+Log: TRUEUP_TELEMETRY_LOG=json; TRUEUP_LOG=debug, or TRUEUP_LOG=info,guest=info,trueup::sim=warn for what the guests say.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -62,6 +70,7 @@ enum Command {
     Plan(plan::Args),
     Test(test::Args),
     Replay(replay::Args),
+    Explain(explain::Args),
     /// Reads recordings.
     #[command(subcommand)]
     Journal(journal::Command),
@@ -90,12 +99,16 @@ enum Command {
 
 /// Runs the command.
 pub(crate) fn exec(cli: Cli) -> Ending {
+    if !cli.starts_its_log() {
+        telemetry::start_plain(cli.is_simulator()).map_err(|error| misused(anyhow::Error::msg(error)))?;
+    }
     let output = cli.output;
     match cli.command {
         Command::Run(args) => run::exec(args, output),
         Command::Plan(args) => plan::exec(args, output),
         Command::Test(args) => test::exec(args, output),
         Command::Replay(args) => replay::exec(args, output),
+        Command::Explain(args) => explain::exec(args, output),
         Command::Journal(command) => journal::exec(command, output),
         Command::Guest(command) => guest::exec(command, output),
         Command::Ipam(command) => ipam::exec(command, output),

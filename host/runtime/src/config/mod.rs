@@ -17,6 +17,7 @@ mod kubernetes;
 mod lbaas;
 mod section;
 mod shown;
+mod telemetry;
 #[cfg(test)]
 mod tests;
 
@@ -35,6 +36,7 @@ pub use self::election::{Election, LEASE_NAME_DEFAULT};
 pub use self::guest::{FailurePolicy, Guest, GuestRef, OnFailure, Proof, Verify};
 pub use self::ipam::{CheckpointAt, EnisFrom, Ipam, SOCKET};
 pub use self::lbaas::{AnexiaBackend, Lbaas, LbaasBackend, LbaasSim, TokenAt};
+pub use self::telemetry::{LogFormat, Telemetry};
 
 use self::document::Document;
 use self::section::Section;
@@ -72,6 +74,8 @@ pub struct Config {
     pub run: Run,
     /// Where it can be looked at.
     pub admin: Admin,
+    /// How the log is written, and where traces go.
+    pub telemetry: Telemetry,
     /// Which of several hosts acts. None: this one, always.
     pub election: Option<Election>,
 }
@@ -199,6 +203,7 @@ impl Config {
         let journal = Recording::read(root.section("journal"));
         let run = Run::read(root.section("run"));
         let admin = Admin::read(root.section("admin"), folder);
+        let telemetry = Telemetry::read(root.section("telemetry"));
         root.end();
         Some(Self {
             file: file.to_owned(),
@@ -209,6 +214,7 @@ impl Config {
             journal,
             run,
             admin,
+            telemetry,
             election,
         })
     }

@@ -13,6 +13,7 @@ use crate::sources::Kind;
 use crate::sources::kubernetes;
 
 mod election;
+mod telemetry;
 mod versions;
 
 /// The least that does something; the tests below change it.

@@ -22,6 +22,7 @@ use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSett
 
 use super::active::Handover;
 use super::input::{From, Input};
+use super::instances::Instances;
 use super::interrupt::Interrupt;
 use super::known::KnownKeys;
 use super::publish::{News, Publish};
@@ -33,6 +34,7 @@ use super::work::{self, Done, End, Job, Live, Shared};
 use super::{Event, FAILURES_MAX_ONCE, Summary};
 use crate::board::{self, Finished, Look};
 use crate::config::{Config, Lbaas};
+use crate::decisions::{Came, Cause, Decided, Pending};
 use crate::guests::lbaas::adapter::{self, Key};
 use crate::guests::lbaas::{self, AddressPorts, Desired};
 use crate::sources::{Batch, Batches};
@@ -96,6 +98,10 @@ pub(super) struct Services<'a, T> {
     quarantine: Arc<Quarantine>,
     /// What went wrong in a key, with the wish that it has.
     troubles: Troubles,
+    /// Why the next job of a key runs.
+    pending: Pending,
+    /// What became active last; none since the start.
+    became_active: Option<Cause>,
     /// Versions that are to become active.
     handovers: mpsc::Receiver<Handover>,
     /// So many became active since the start.
@@ -181,6 +187,8 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             effects: Effects::default(),
             quarantine,
             troubles: Troubles::new(lbaas.guest.failure.clone()),
+            pending: Pending::default(),
+            became_active: None,
             handovers,
             versions: 0,
             acts,
@@ -322,6 +330,9 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             complete: self.wishes.is_complete(),
             problems: &self.problems,
         });
+        let (seen, is_whole) = (std::mem::take(&mut changed.seen), self.wishes.is_complete());
+        self.pending
+            .take_in(SystemClock.now_ms(), seen, &changed.affected, is_whole);
         let now_ms = self.now_ms();
         for key in changed.affected {
             self.setup.board.changed(&key.to_string());
@@ -398,6 +409,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             keys.extend(self.set_aside_and_gone());
         }
         for key in keys {
+            self.pending.because(&key, SystemClock.now_ms(), Cause::Acts);
             if let Err(error) = self.controller.changed(&key, now_ms) {
                 tracing::error!(%key, "{error}");
                 self.standing.insert(key, Err(error.to_string()));
@@ -445,6 +457,8 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             .is_none_or(|standing| standing.as_ref().err() != Some(&error));
         if is_new {
             self.shared.publish.say(&key, News::Refused(&error));
+            self.decided(&key)
+                .end(Came::Refused { error: error.clone() }, Effects::default(), &[]);
             (self.tell)(Event::Failed {
                 key: key.to_string(),
                 error: error.clone(),
@@ -466,7 +480,9 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             None
         };
         let Some(held) = held else {
-            self.quarantine.release(&instance);
+            if let Some(released) = self.quarantine.release(&instance) {
+                self.pending.because(&key, SystemClock.now_ms(), released.cause());
+            }
             self.start(key, desired);
             return;
         };
@@ -482,6 +498,28 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             self.wish_to_fall_back(&held);
             self.standing.insert(key, Err(held.error));
         }
+    }
+
+    /// A job of this key is about to begin: why.
+    fn decided(&mut self, key: &Key) -> Decided {
+        let status = self.controller.status(key);
+        let failures = status.map_or(0, |status| status.failures);
+        let otherwise = || match status.and_then(|status| status.last) {
+            None => Cause::Start,
+            Some(Outcome::Success) => Cause::Resync,
+            Some(Outcome::Interrupted) => Cause::Interrupted,
+            Some(Outcome::Failure | Outcome::RetryAfter(_)) => Cause::Retry {
+                failures,
+                error: self
+                    .standing
+                    .get(key)
+                    .and_then(|it| it.clone().err())
+                    .unwrap_or_default(),
+            },
+        };
+        let why = self.pending.begin(key, SystemClock.now_ms(), otherwise);
+        let instances = self.shared.active.instances();
+        Decided::new(&instances.state_dir, instances.name, key.to_string(), why, failures)
     }
 
     /// What is applied stays as it is, until the input or the guest changes.
@@ -548,6 +586,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         } = handover;
         let committed = commit();
         if committed.is_ok() {
+            let cause = became_active(&self.shared.active.instances(), &instances);
             self.shared.active.set(instances);
             for running in self.running.values() {
                 running.interrupt.want();
@@ -556,7 +595,17 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             let now_ms = self.now_ms();
             let released = self.quarantine.release_all();
             let mut again = self.troubles.forget_all();
-            again.extend(released.iter().filter_map(key_of));
+            again.extend(released.iter().filter_map(|entry| key_of(&entry.instance)));
+            let since_ms = SystemClock.now_ms();
+            for key in &again {
+                self.pending.because(key, since_ms, cause.clone());
+            }
+            for entry in &released {
+                if let Some(key) = key_of(&entry.instance) {
+                    self.pending.because(&key, since_ms, entry.cause());
+                }
+            }
+            self.became_active = Some(cause);
             for key in again {
                 self.setup.board.changed(&key.to_string());
                 if let Err(error) = self.controller.changed(&key, now_ms) {
@@ -597,7 +646,9 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             },
         );
         let backends = self.setup.backends(self.seed, &key.to_string());
+        let decided = self.decided(&key);
         let job = Job {
+            decided,
             key: key.clone(),
             desired,
             places,
@@ -643,6 +694,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             in_service,
         } = done;
         let running = self.running.remove(&key);
+        let is_other_version = running.as_ref().is_some_and(|running| running.version != self.versions);
         self.effects.created += effects.created;
         self.effects.destroyed += effects.destroyed;
         if let Some(live) = live {
@@ -670,6 +722,11 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         };
         self.setup.board.finished(&key.to_string(), finished);
         match end {
+            End::Interrupted if is_other_version => {
+                if let Some(cause) = self.became_active.clone() {
+                    self.pending.because(&key, SystemClock.now_ms(), cause);
+                }
+            }
             End::Interrupted => {}
             End::True { gone } => {
                 let in_service = in_service
@@ -733,6 +790,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             return;
         }
         self.controller.forget(key);
+        self.pending.forget(key);
         if !self.once {
             self.standing.remove(key);
         }
@@ -820,6 +878,19 @@ pub(crate) fn nothing_there(is_cluster: bool) -> String {
     }
     "the manifests hold no object at all: nothing is removed; leave one, such as a Node, where that is what you want"
         .to_owned()
+}
+
+/// Why keys run again when another version is active.
+fn became_active(before: &Instances, now: &Instances) -> Cause {
+    let named = |instances: &Instances| {
+        let guest = &instances.program.guest;
+        format!("{}@{}", guest.name, guest.version)
+    };
+    Cause::Version {
+        guest: named(now),
+        digest: now.program.guest.digest.to_string(),
+        before: named(before),
+    }
 }
 
 /// `namespace/name`; none: it is no key.

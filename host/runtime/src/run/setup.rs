@@ -108,6 +108,7 @@ impl Ground {
     pub fn with_state(mut self, config: &Config) -> Result<Self, SetupError> {
         let audit = Audit::open(&config.state_dir.join("audit")).map_err(SetupError::failed)?;
         self.audit = Some(Arc::new(audit));
+        crate::telemetry::count_in(&self.metrics);
         self.writes = true;
         Ok(self)
     }

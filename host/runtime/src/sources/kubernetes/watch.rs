@@ -46,6 +46,10 @@ const OVERDUE: Duration = Duration::from_secs(10);
 /// in a circle.
 const SHORT: Duration = Duration::from_secs(1);
 
+/// After watches that ended so soon the pause is no longer than after so many failures: an API server that opens watches
+/// is there.
+const SHORT_FAILURES_MAX: u32 = 1;
+
 /// A longer line is no event. etcd takes objects up to 1.5 MiB.
 const LINE_BYTES_MAX: u64 = 64 << 20;
 
@@ -54,6 +58,8 @@ struct Ended {
     /// Go on from here; none: list again.
     from: Option<String>,
     failed: Option<Failed>,
+    /// The API server opened it.
+    opened: bool,
     /// It brought something, or lasted.
     was_of_use: bool,
 }
@@ -99,6 +105,9 @@ impl Watch {
             if ended.was_of_use {
                 failures = 0;
             } else {
+                if ended.opened {
+                    failures = failures.min(SHORT_FAILURES_MAX);
+                }
                 self.pause(&mut failures).await;
             }
             from = ended.from;
@@ -117,6 +126,7 @@ impl Watch {
                     from: (!failed.is_expired()).then_some(version),
                     // That it expired is the API server's way of saying "list again".
                     failed: Some(failed),
+                    opened: false,
                     was_of_use: false,
                 };
             }
@@ -148,6 +158,7 @@ impl Watch {
         Ended {
             from,
             failed,
+            opened: true,
             was_of_use: heard || began.elapsed() >= SHORT,
         }
     }
