@@ -87,13 +87,17 @@ fn host(status: &Status) -> String {
 
 fn source(status: &Status) -> Option<String> {
     let source = status.source.as_ref()?;
-    let objects = source.objects.iter().map(|(kind, count)| format!("{count} {kind}"));
+    let some = source.objects.iter().filter(|(_, count)| **count > 0);
+    let objects = some.map(|(kind, count)| format!("{count} {kind}"));
     let state = match (source.synced, source.complete) {
         (false, _) => "not looked at yet",
         (true, true) => "complete",
         (true, false) => "not complete: what is missing is kept",
     };
-    let objects = objects.collect::<Vec<_>>().join(", ");
+    let mut objects = objects.collect::<Vec<_>>().join(", ");
+    if objects.is_empty() {
+        objects.push_str("no objects");
+    }
     let last = source.changed_ms.map_or_else(
         || "no change yet".to_owned(),
         |at_ms| format!("last change {}", since(at_ms, status.host.now_ms)),
