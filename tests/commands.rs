@@ -16,12 +16,13 @@ use tempfile::TempDir;
 use support::{Engine, Site, program, ran, trueup};
 
 /// Every command that does something, as it is typed.
-const COMMANDS: [&[&str]; 29] = [
+const COMMANDS: [&[&str]; 30] = [
     &["run"],
     &["plan"],
     &["test"],
     &["replay"],
     &["journal", "show"],
+    &["journal", "serve"],
     &["guest", "list"],
     &["guest", "inspect"],
     &["guest", "status"],

@@ -6,6 +6,8 @@ mod api_server;
 #[expect(dead_code, reason = "each file of tests uses some of what they share")]
 mod support;
 
+#[path = "kubernetes/client.rs"]
+mod client;
 #[path = "kubernetes/kubectl.rs"]
 mod kubectl;
 #[path = "kubernetes/protocol.rs"]

@@ -1,44 +1,38 @@
-//! Requests and answers: which resource a path is about, what is asked of it, and in which form it is answered.
+//! Requests are answered, or go wrong where a test wants it.
 //!
-//! What may be done and what it comes to is decided in `write.rs`, `read.rs` and `watch.rs`.
+//! What a request asks for is read in `request.rs`; what it comes to is decided in `write.rs`, `delete.rs`, `read.rs` and
+//! `watch.rs`.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use axum::body::{Body, Bytes, to_bytes};
+use axum::body::{Body, to_bytes};
 use axum::extract::{ConnectInfo, Query, Request, State};
-use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::http::{Method, StatusCode, header};
 use axum::response::Response;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::controls::{Asked, Fault, Logged, version_of};
+use super::controls::{Fault, Logged, version_of};
 use super::failure::Failure;
-use super::kinds::{self, Kind, Trait};
-use super::read::{self, Wanted};
-use super::select::Selector;
+use super::kinds::{Kind, Trait};
+use super::read;
+use super::request::{
+    Call, Change, namespace_of, place, read_body, read_change, read_deletion, read_path, read_wanted, terms, text,
+    token,
+};
 use super::store::Key;
-use super::view::{self, OFFERED, View};
+use super::view::{self, View};
 use super::watch::{self, Watched};
 use super::wire::Connection;
-use super::write::{self, Deletion, Patch, Place, Terms};
-use super::{Shared, access, discovery, protobuf};
+use super::write::{self, Place};
+use super::{Shared, access, delete, discovery};
 
 /// A body may be so long, as at a real server.
 const BODY_BYTES_MAX: usize = 3 * 1024 * 1024;
 
 /// The answer to a request, and the resourceVersion for the log.
 type Answer = Result<(Response, String), Failure>;
-
-/// A request, read.
-struct Call {
-    asked: Asked,
-    /// `None` for what is no resource.
-    kind: Option<&'static Kind>,
-    method: Method,
-    headers: HeaderMap,
-    body: Bytes,
-}
 
 /// Answers a request, or cuts its connection where a test wants the answer lost.
 pub(crate) async fn handle(
@@ -107,83 +101,6 @@ async fn with_fault(shared: Arc<Shared>, call: Call, fault: Option<Fault>, at: I
     (!lost).then_some(response)
 }
 
-fn token(headers: &HeaderMap) -> Option<&str> {
-    let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
-}
-
-/// What a path is about. The verb of a watch is still that of the list.
-fn read_path(method: &Method, path: &str) -> (Asked, Option<&'static Kind>) {
-    let parts: Vec<String> = path.split('/').filter(|part| !part.is_empty()).map(decoded).collect();
-    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
-    let mut asked = Asked {
-        verb: method.as_str().to_lowercase(),
-        path: path.to_owned(),
-        ..Asked::default()
-    };
-    let (group, version, rest) = match parts.as_slice() {
-        ["api", version, rest @ ..] => ("", *version, rest),
-        ["apis", group, version, rest @ ..] => (*group, *version, rest),
-        _ => return (asked, None),
-    };
-    let (namespace, rest) = match rest {
-        ["namespaces", namespace, resource, rest @ ..] if *resource != "status" => {
-            (*namespace, [&[*resource], rest].concat())
-        }
-        rest => ("", rest.to_vec()),
-    };
-    let (resource, name, subresource) = match rest.as_slice() {
-        [resource] => (*resource, "", ""),
-        [resource, name] => (*resource, *name, ""),
-        [resource, name, subresource] => (*resource, *name, *subresource),
-        _ => return (asked, None),
-    };
-    let kind = kinds::by_resource(group, resource).filter(|kind| kind.version == version);
-    let (one, verb) = (!name.is_empty(), method.as_str());
-    asked.verb = match (verb, one) {
-        ("GET", true) => "get",
-        ("GET", false) => "list",
-        ("POST", _) => "create",
-        ("PUT", _) => "update",
-        ("PATCH", _) => "patch",
-        ("DELETE", true) => "delete",
-        ("DELETE", false) => "deletecollection",
-        _ => "",
-    }
-    .to_owned();
-    for (field, value) in [
-        (&mut asked.group, group),
-        (&mut asked.resource, resource),
-        (&mut asked.subresource, subresource),
-        (&mut asked.namespace, namespace),
-        (&mut asked.name, name),
-    ] {
-        value.clone_into(field);
-    }
-    (asked, kind)
-}
-
-/// A part of a path, with `%3A` and the like read.
-fn decoded(part: &str) -> String {
-    let mut bytes = Vec::with_capacity(part.len());
-    let mut rest = part;
-    while let Some((before, after)) = rest.split_once('%') {
-        bytes.extend_from_slice(before.as_bytes());
-        match after.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &after[2..];
-            }
-            None => {
-                bytes.push(b'%');
-                rest = after;
-            }
-        }
-    }
-    bytes.extend_from_slice(rest.as_bytes());
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
 fn answer(shared: &Arc<Shared>, call: &Call) -> Answer {
     let Some(kind) = call.kind else {
         return no_resource(shared, call);
@@ -218,28 +135,7 @@ fn answer(shared: &Arc<Shared>, call: &Call) -> Answer {
                 wanted.version,
             ))
         }
-        ("watch", _) => {
-            let wanted = read_wanted(asked, kind)?;
-            let version = wanted.version.clone();
-            let is = |name: &str| matches!(asked.parameter(name), "true" | "1");
-            let watched = Watched {
-                kind,
-                wanted,
-                view,
-                bookmarks: is("allowWatchBookmarks"),
-                initial: (!asked.parameter("sendInitialEvents").is_empty()).then(|| is("sendInitialEvents")),
-                timeout_s: asked
-                    .parameter("timeoutSeconds")
-                    .parse()
-                    .ok()
-                    .filter(|seconds| *seconds > 0),
-            };
-            let body = watch::begin(shared, watched)?;
-            let response = Response::builder()
-                .header(header::CONTENT_TYPE, "application/json")
-                .body(body);
-            Ok((response.unwrap_or_default(), version))
-        }
+        ("watch", _) => watched(shared, call, kind, view),
         ("create", "") if asked.name.is_empty() => {
             let body = read_body(call)?;
             let namespace = if kind.namespaced {
@@ -261,29 +157,56 @@ fn answer(shared: &Arc<Shared>, call: &Call) -> Answer {
             })?;
             written(kind, view, &done)
         }
-        ("delete", "") => {
-            let deletion = read_deletion(call)?;
-            let deleted = shared.write(&asked.user, |store| {
-                write::delete(store, place(asked, kind), &deletion, terms(asked))
-            })?;
-            let version = version_of(&deleted.object);
-            if !deleted.gone || kind.has(Trait::DeletedIsReturned) {
-                return Ok((
-                    json_response(200, &view.one(kind, &deleted.object, Timestamp::now(), true)),
-                    version,
-                ));
-            }
-            let mut details =
-                json!({ "name": asked.name, "kind": kind.plural, "uid": deleted.object["metadata"]["uid"] });
-            if !kind.group.is_empty() {
-                details["group"] = json!(kind.group);
-            }
-            let status = json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details });
-            Ok((json_response(200, &status), version))
-        }
+        ("delete", "") => delete_one(shared, call, kind, view),
         ("deletecollection", "") => delete_all(shared, call, kind, view),
         _ => Err(Failure::method_not_allowed()),
     }
+}
+
+fn watched(shared: &Arc<Shared>, call: &Call, kind: &'static Kind, view: View) -> Answer {
+    let asked = &call.asked;
+    let wanted = read_wanted(asked, kind)?;
+    let version = wanted.version.clone();
+    let is = |name: &str| matches!(asked.parameter(name), "true" | "1");
+    let watched = Watched {
+        kind,
+        wanted,
+        view,
+        bookmarks: is("allowWatchBookmarks"),
+        initial: (!asked.parameter("sendInitialEvents").is_empty()).then(|| is("sendInitialEvents")),
+        timeout_s: asked
+            .parameter("timeoutSeconds")
+            .parse()
+            .ok()
+            .filter(|seconds| *seconds > 0),
+    };
+    let body = watch::begin(shared, watched)?;
+    let response = Response::builder()
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(body);
+    Ok((response.unwrap_or_default(), version))
+}
+
+fn delete_one(shared: &Arc<Shared>, call: &Call, kind: &'static Kind, view: View) -> Answer {
+    let asked = &call.asked;
+    let deletion = read_deletion(call)?;
+    let deleted = shared.write(&asked.user, |store| {
+        delete::delete(store, place(asked, kind), &deletion, terms(asked))
+    })?;
+    let version = version_of(&deleted.object);
+    if !deleted.gone || kind.has(Trait::DeletedIsReturned) {
+        return Ok((
+            json_response(200, &view.one(kind, &deleted.object, Timestamp::now(), true)),
+            version,
+        ));
+    }
+    let mut details = json!({ "name": asked.name, "kind": kind.plural, "uid": deleted.object["metadata"]["uid"] });
+    if !kind.group.is_empty() {
+        details["group"] = json!(kind.group);
+    }
+    let status =
+        json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details });
+    Ok((json_response(200, &status), version))
 }
 
 fn delete_all(shared: &Arc<Shared>, call: &Call, kind: &'static Kind, view: View) -> Answer {
@@ -300,7 +223,7 @@ fn delete_all(shared: &Arc<Shared>, call: &Call, kind: &'static Kind, view: View
                 status: false,
             };
             // One that went with another of them, as what it owned, is gone as it should.
-            match write::delete(store, place, &deletion, terms(asked)) {
+            match delete::delete(store, place, &deletion, terms(asked)) {
                 Err(failure) if failure.code != 404 => return Err(failure),
                 _ => {}
             }
@@ -319,122 +242,6 @@ fn written(kind: &Kind, view: View, done: &write::Written) -> Answer {
         json_response(code, &view.one(kind, &done.object, Timestamp::now(), true)),
         version_of(&done.object),
     ))
-}
-
-fn terms(asked: &Asked) -> Terms<'_> {
-    Terms {
-        dry_run: asked.parameter("dryRun") == "All",
-        manager: asked.parameter("fieldManager"),
-        now: Timestamp::now(),
-    }
-}
-
-fn place<'a>(asked: &'a Asked, kind: &'static Kind) -> Place<'a> {
-    Place {
-        kind,
-        namespace: &asked.namespace,
-        name: &asked.name,
-        status: asked.subresource == "status",
-    }
-}
-
-fn namespace_of(asked: &Asked, body: &Value) -> String {
-    let given = body["metadata"]["namespace"].as_str().filter(|given| !given.is_empty());
-    if asked.namespace.is_empty() {
-        given.unwrap_or("default").to_owned()
-    } else {
-        asked.namespace.clone()
-    }
-}
-
-fn read_wanted(asked: &Asked, kind: &Kind) -> Result<Wanted, Failure> {
-    let mut fields = asked.parameter("fieldSelector").to_owned();
-    if !asked.name.is_empty() {
-        fields = format!("metadata.name={}", asked.name);
-    }
-    let selector = Selector::read(asked.parameter("labelSelector"), &fields).map_err(Failure::bad_request)?;
-    if let Some(unknown) = selector.unknown_field(kind) {
-        return Err(Failure::bad_request(format!("field label not supported: {unknown}")));
-    }
-    Ok(Wanted {
-        namespace: (!asked.namespace.is_empty()).then(|| asked.namespace.clone()),
-        selector,
-        limit: asked.parameter("limit").parse().unwrap_or(0),
-        proceed: asked.parameter("continue").to_owned(),
-        version: asked.parameter("resourceVersion").to_owned(),
-        version_match: asked.parameter("resourceVersionMatch").to_owned(),
-    })
-}
-
-enum Change {
-    Replace(Value),
-    Patch(Patch),
-}
-
-fn media(headers: &HeaderMap) -> &str {
-    text(headers, header::CONTENT_TYPE)
-        .split(';')
-        .next()
-        .unwrap_or_default()
-        .trim()
-}
-
-fn text(headers: &HeaderMap, name: header::HeaderName) -> &str {
-    headers
-        .get(name)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or_default()
-}
-
-fn read_body(call: &Call) -> Result<Value, Failure> {
-    match media(&call.headers) {
-        "" | "application/json" => parsed(&call.body),
-        protobuf::MEDIA => protobuf::object(&call.body).ok_or_else(|| Failure::unsupported_media(OFFERED)),
-        _ => Err(Failure::unsupported_media(OFFERED)),
-    }
-}
-
-fn parsed(body: &[u8]) -> Result<Value, Failure> {
-    serde_json::from_slice(body)
-        .map_err(|error| Failure::bad_request(format!("the body of the request is no JSON: {error}")))
-}
-
-fn read_change(call: &Call) -> Result<Change, Failure> {
-    if call.method == Method::PUT {
-        return read_body(call).map(Change::Replace);
-    }
-    let patch: fn(Value) -> Patch = match media(&call.headers) {
-        "application/json-patch+json" => Patch::Json,
-        "application/merge-patch+json" => Patch::Merge,
-        "application/strategic-merge-patch+json" => Patch::Strategic,
-        // YAML in which only the part that is JSON too is understood: what kubectl and kube send.
-        "application/apply-patch+yaml" => Patch::Apply,
-        _ => {
-            let offered = "application/json-patch+json, application/merge-patch+json, \
-                           application/strategic-merge-patch+json, application/apply-patch+yaml";
-            return Err(Failure::unsupported_media(offered));
-        }
-    };
-    Ok(Change::Patch(patch(parsed(&call.body)?)))
-}
-
-fn read_deletion(call: &Call) -> Result<Deletion, Failure> {
-    let body = if call.body.is_empty() {
-        json!({})
-    } else {
-        read_body(call)?
-    };
-    let text = |value: &Value| value.as_str().map(str::to_owned);
-    let conditions = &body["preconditions"];
-    let policy =
-        text(&body["propagationPolicy"]).unwrap_or_else(|| call.asked.parameter("propagationPolicy").to_owned());
-    let grace_s = body["gracePeriodSeconds"].as_u64();
-    Ok(Deletion {
-        uid: text(&conditions["uid"]),
-        version: text(&conditions["resourceVersion"]),
-        orphan: policy == "Orphan" || body["orphanDependents"] == true,
-        grace_s: grace_s.or_else(|| call.asked.parameter("gracePeriodSeconds").parse().ok()),
-    })
 }
 
 fn no_resource(shared: &Arc<Shared>, call: &Call) -> Answer {

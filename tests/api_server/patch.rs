@@ -270,3 +270,99 @@ fn items_given_up<'a>(before: &'a [Value], after: &[Value], keys: &[&str], path:
     }
     patch
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn merged(object: Value, patch: Value) -> Result<Value, String> {
+        let mut object = object;
+        strategic(&mut object, &patch).map(|()| object)
+    }
+
+    fn applied(live: Value, last: Value, now: Value) -> Value {
+        let mut object = live;
+        apply(&mut object, Some(&last), &now).unwrap();
+        object
+    }
+
+    #[test]
+    fn lists_are_merged_by_their_key_and_others_replaced() {
+        let service =
+            json!({ "spec": { "ports": [{ "port": 80, "name": "a" }, { "port": 81 }], "externalIPs": ["x", "y"] } });
+        let patch = json!({ "spec": { "ports": [{ "port": 81, "name": "b" }, { "port": 82 }], "externalIPs": ["z"] } });
+        assert_eq!(
+            merged(service, patch).unwrap(),
+            json!({ "spec": {
+                "ports": [{ "port": 80, "name": "a" }, { "port": 81, "name": "b" }, { "port": 82 }], "externalIPs": ["z"],
+            } })
+        );
+        let without_key = json!({ "spec": { "ports": [{ "name": "b" }] } });
+        assert!(
+            merged(json!({}), without_key)
+                .unwrap_err()
+                .contains("does not contain declared merge key: port")
+        );
+    }
+
+    #[test]
+    fn directives_delete_replace_retain_and_order() {
+        let ports = || json!({ "spec": { "ports": [{ "port": 1 }, { "port": 2 }, { "port": 3 }] } });
+        let check = |patch: Value, left: Value| assert_eq!(merged(ports(), patch).unwrap()["spec"]["ports"], left);
+        check(
+            json!({ "spec": { "ports": [{ "port": 2, "$patch": "delete" }] } }),
+            json!([{ "port": 1 }, { "port": 3 }]),
+        );
+        check(
+            json!({ "spec": { "ports": [{ "$patch": "replace" }, { "port": 9 }] } }),
+            json!([{ "port": 9 }]),
+        );
+        check(
+            json!({ "spec": { "$setElementOrder/ports": [{ "port": 3 }, { "port": 4 }, { "port": 1 }], "ports": [{ "port": 4 }] } }),
+            json!([{ "port": 3 }, { "port": 2 }, { "port": 4 }, { "port": 1 }]),
+        );
+        let finalizers = json!({ "metadata": { "finalizers": ["a/b", "c/d"] } });
+        let patch = json!({ "metadata": { "$deleteFromPrimitiveList/finalizers": ["a/b"], "finalizers": ["e/f"] } });
+        assert_eq!(
+            merged(finalizers, patch).unwrap(),
+            json!({ "metadata": { "finalizers": ["c/d", "e/f"] } })
+        );
+        let strategy =
+            json!({ "spec": { "strategy": { "type": "RollingUpdate", "rollingUpdate": { "maxSurge": 1 } } } });
+        let patch = json!({ "spec": { "strategy": { "$retainKeys": ["type"], "type": "Recreate" } } });
+        assert_eq!(
+            merged(strategy, patch).unwrap(),
+            json!({ "spec": { "strategy": { "type": "Recreate" } } })
+        );
+        assert!(
+            merged(ports(), json!({ "$patch": "explode" }))
+                .unwrap_err()
+                .contains("Unknown patch type")
+        );
+    }
+
+    #[test]
+    fn an_apply_takes_back_only_what_the_same_manager_said_before() {
+        let live = json!({
+            "metadata": { "labels": { "mine": "1", "gone": "1", "theirs": "1" }, "finalizers": ["my/one", "their/one"] },
+            "spec": { "ports": [
+                { "port": 53, "protocol": "UDP", "nodePort": 30001 }, { "port": 53, "protocol": "TCP", "nodePort": 30002 },
+            ] },
+        });
+        let last = json!({
+            "metadata": { "labels": { "mine": "1", "gone": "1" }, "finalizers": ["my/one"] },
+            "spec": { "ports": [{ "port": 53, "protocol": "UDP" }, { "port": 53, "protocol": "TCP" }] },
+        });
+        let now =
+            json!({ "metadata": { "labels": { "mine": "2" } }, "spec": { "ports": [{ "port": 53, "name": "dns" }] } });
+        assert_eq!(
+            applied(live, last, now),
+            json!({
+                "metadata": { "labels": { "mine": "2", "theirs": "1" }, "finalizers": ["their/one"] },
+                "spec": { "ports": [{ "port": 53, "protocol": "TCP", "nodePort": 30002, "name": "dns" }] },
+            })
+        );
+    }
+}

@@ -176,3 +176,42 @@ fn fields_of(kind: &Kind) -> &'static [&'static str] {
         _ => &[],
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn labels_are_selected_by_equality_and_by_set() {
+        let object = json!({ "metadata": { "name": "x", "labels": { "app": "web", "tier": "front", "empty": "" } } });
+        let check = |labels: &str, wanted: bool| {
+            assert_eq!(Selector::read(labels, "").unwrap().has(&object), wanted, "{labels}");
+        };
+        for labels in [
+            "",
+            "app=web",
+            "app==web,tier",
+            "app in (web, api)",
+            "app!=api,other!=x",
+            "!other",
+            "empty=",
+        ] {
+            check(labels, true);
+        }
+        for labels in [
+            "app=api",
+            "app=web,other",
+            "app notin (web)",
+            "!app",
+            "tier in (back)",
+            "other=",
+        ] {
+            check(labels, false);
+        }
+        for labels in ["app within (a)", "a b"] {
+            assert!(Selector::read(labels, "").is_err(), "{labels}");
+        }
+    }
+}

@@ -196,28 +196,33 @@ impl Watch {
             self.ended = true;
             return;
         };
-        let changes: Vec<Change> = changes.take(CHANGES_AT_ONCE).cloned().collect();
+        let (mut last, mut for_this) = (self.position, Vec::new());
+        for change in changes.take(CHANGES_AT_ONCE) {
+            last = change.version;
+            if self.is_about(change) {
+                for_this.push(Change::clone(change));
+            }
+        }
         drop(store);
         self.told = true;
-        for change in changes {
+        for change in for_this {
             self.position = change.version;
             self.tell_change(&change);
         }
+        self.position = last;
         if self.lines.is_empty() && *self.newest.borrow() > self.position {
             // None of these were for this watch, and there are more.
             self.newest.mark_changed();
         }
     }
 
+    fn is_about(&self, change: &Change) -> bool {
+        let namespace = self.watched.wanted.namespace.as_ref();
+        change.key.is(self.watched.kind) && namespace.is_none_or(|namespace| *namespace == change.key.namespace)
+    }
+
     fn tell_change(&mut self, change: &Change) {
         let wanted = &self.watched.wanted;
-        let elsewhere = wanted
-            .namespace
-            .as_ref()
-            .is_some_and(|namespace| *namespace != change.key.namespace);
-        if !change.key.is(self.watched.kind) || elsewhere {
-            return;
-        }
         let has = |selector: &Selector, object: &Value| selector.has(object);
         let was = change
             .before

@@ -1,11 +1,10 @@
-//! Creation, change and deletion of objects, by the rules that hold for all kinds.
+//! Creation and change of objects, by the rules that hold for all kinds.
 //!
 //! Knows nothing of HTTP. The moment is an argument.
 //!
 //! ```text
 //! create ---------------------------------------------> admit -> put
 //! replace, patch -> versions agree? -> keep identity -> admit -> put | remove (deleted, last finalizer gone)
-//! delete -> preconditions? -> finalizers? -> put (with deletionTimestamp) | remove, and what it owned
 //! ```
 
 use std::sync::Arc;
@@ -13,6 +12,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::delete::{gone, waits};
 use super::failure::{Cause, Failure};
 use super::kinds::{self, Kind, Trait};
 use super::store::{Key, Store};
@@ -56,27 +56,6 @@ pub(crate) enum Patch {
     Merge(Value),
     Strategic(Value),
     Apply(Value),
-}
-
-/// What a caller asks of a deletion.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Deletion {
-    /// It must still be this object.
-    pub(crate) uid: Option<String>,
-    /// It must still be as it was.
-    pub(crate) version: Option<String>,
-    /// What it owns shall stay.
-    pub(crate) orphan: bool,
-    /// In seconds; 0 is at once.
-    pub(crate) grace_s: Option<u64>,
-}
-
-/// What became of a deletion.
-#[derive(Clone, Debug)]
-pub(crate) struct Deleted {
-    pub(crate) object: Arc<Value>,
-    /// It is gone; otherwise it waits for its finalizers.
-    pub(crate) gone: bool,
 }
 
 /// Creates an object in a namespace.
@@ -275,129 +254,6 @@ fn finish(
     Ok(Written { object, created: false })
 }
 
-/// Deletes an object, or marks it as deleted where finalizers hold it.
-pub(crate) fn delete(
-    store: &mut Store,
-    place: Place<'_>,
-    deletion: &Deletion,
-    terms: Terms<'_>,
-) -> Result<Deleted, Failure> {
-    let key = Key::new(place.kind, place.namespace, place.name);
-    let Some(old) = store.get(&key).cloned() else {
-        return Err(Failure::not_found(place.kind, place.name));
-    };
-    expect_same(
-        place.kind,
-        place.name,
-        &old,
-        deletion.uid.as_deref(),
-        deletion.version.as_deref(),
-    )?;
-    if terms.dry_run {
-        return Ok(Deleted {
-            gone: !waits(&old),
-            object: old,
-        });
-    }
-    if deletion.orphan {
-        store.orphaning.insert(key.clone());
-    }
-    // The kubelet that would end a Pod is very quick here: it is seen as ending, and then it is gone.
-    let on_node = place.kind.plural == "pods" && !old["spec"]["nodeName"].is_null() && deletion.grace_s != Some(0);
-    let is_namespace = place.kind.plural == "namespaces";
-    if !waits(&old) && !on_node && !is_namespace {
-        let object = gone(store, &key, None, terms.now);
-        return Ok(Deleted { object, gone: true });
-    }
-    let mut object = old;
-    if object["metadata"]["deletionTimestamp"].is_null() {
-        let mut marked = Value::clone(&object);
-        let grace_s = if on_node { deletion.grace_s.unwrap_or(30) } else { 0 };
-        marked["metadata"]["deletionTimestamp"] = json!(seconds(terms.now));
-        marked["metadata"]["deletionGracePeriodSeconds"] = json!(grace_s);
-        if place.kind.has(Trait::Generation) {
-            marked["metadata"]["generation"] = json!(marked["metadata"]["generation"].as_u64().unwrap_or(0) + 1);
-        }
-        if is_namespace {
-            marked["status"]["phase"] = json!("Terminating");
-        }
-        object = store.put(key.clone(), marked);
-    }
-    if is_namespace {
-        empty_namespace(store, place.name, terms);
-        return Ok(Deleted { object, gone: false });
-    }
-    if on_node && !waits(&object) {
-        let object = gone(store, &key, None, terms.now);
-        return Ok(Deleted { object, gone: true });
-    }
-    Ok(Deleted { object, gone: false })
-}
-
-/// Whether finalizers hold an object.
-fn waits(object: &Value) -> bool {
-    object["metadata"]["finalizers"]
-        .as_array()
-        .is_some_and(|finalizers| !finalizers.is_empty())
-}
-
-/// Takes an object away, then what it owned, then its namespace if that waited for this.
-fn gone(store: &mut Store, key: &Key, last: Option<Value>, now: Timestamp) -> Arc<Value> {
-    let orphan = store.orphaning.contains(key);
-    let Some(object) = store.remove(key, last) else {
-        return Arc::new(Value::Null);
-    };
-    let terms = Terms {
-        dry_run: false,
-        manager: "",
-        now,
-    };
-    let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
-    for owned in if orphan { Vec::new() } else { store.owned_by(uid) } {
-        let owners = store
-            .get(&owned)
-            .map(|object| object["metadata"]["ownerReferences"].clone());
-        let only = owners
-            .as_ref()
-            .and_then(Value::as_array)
-            .is_some_and(|owners| owners.len() == 1);
-        if only {
-            delete_key(store, &owned, terms);
-        }
-    }
-    let namespace = Key::new(kinds::named("namespaces"), "", &key.namespace);
-    let ending = store
-        .get(&namespace)
-        .is_some_and(|namespace| !namespace["metadata"]["deletionTimestamp"].is_null());
-    if ending && store.in_namespace(&key.namespace).is_empty() {
-        store.remove(&namespace, None);
-    }
-    object
-}
-
-fn empty_namespace(store: &mut Store, name: &str, terms: Terms<'_>) {
-    for key in store.in_namespace(name) {
-        delete_key(store, &key, terms);
-    }
-    if store.in_namespace(name).is_empty() {
-        store.remove(&Key::new(kinds::named("namespaces"), "", name), None);
-    }
-}
-
-fn delete_key(store: &mut Store, key: &Key, terms: Terms<'_>) {
-    let Some(kind) = store.get(key).and_then(|object| kinds::of_object(object)) else {
-        return;
-    };
-    let place = Place {
-        kind,
-        namespace: &key.namespace,
-        name: &key.name,
-        status: false,
-    };
-    // What is gone already needs no deletion, and no preconditions are made: it can't be refused.
-    _ = delete(store, place, &Deletion::default(), terms);
-}
-
 /// Reads an object that somebody sent: of the right kind and namespace, with the fields that the kind has.
 fn read(kind: &Kind, namespace: &str, mut object: Value) -> Result<Value, Failure> {
     if !object.is_object() {
@@ -453,7 +309,13 @@ fn namespace_fault(store: &Store, kind: &Kind, namespace: &str, name: &str) -> O
     ending.then(|| Failure::forbidden(kind, name, &why))
 }
 
-fn expect_same(kind: &Kind, name: &str, old: &Value, uid: Option<&str>, version: Option<&str>) -> Result<(), Failure> {
+pub(super) fn expect_same(
+    kind: &Kind,
+    name: &str,
+    old: &Value,
+    uid: Option<&str>,
+    version: Option<&str>,
+) -> Result<(), Failure> {
     let is = |field: &str| old["metadata"][field].as_str().unwrap_or_default();
     if let Some(uid) = uid.filter(|uid| !uid.is_empty() && *uid != is("uid")) {
         let why = format!(

@@ -7,7 +7,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::api_server::{ADMIN, ApiServer, Asked, Fault};
-use super::protocol::{Caller, RUNTIME, node};
+use super::client::{Caller, RUNTIME, node};
 
 const NODES: &str = "/api/v1/nodes";
 
@@ -211,7 +211,9 @@ fn watches_that_are_cut_and_expire_under_load_miss_nothing() {
                 })
                 .collect();
             'listed: while !held.contains_key("the-last") {
-                let mut watch = caller.watch(&format!("{NODES}?watch=1&resourceVersion={version}"));
+                let Ok(mut watch) = caller.try_watch(&format!("{NODES}?watch=1&resourceVersion={version}")) else {
+                    continue;
+                };
                 while let Ok(Some(event)) = watch.next() {
                     let meta = &event["object"]["metadata"];
                     let name = text(&meta["name"]);

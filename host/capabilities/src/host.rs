@@ -9,6 +9,7 @@ use std::time::Instant;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
+use tracing::Instrument as _;
 use trueup_journal::{Journal, Refusal, Tape, TapeError};
 
 use crate::audit::Audit;
@@ -20,12 +21,13 @@ use crate::grants::Grants;
 use crate::guard::{Guard, Refused};
 use crate::lbaas;
 use crate::log::{Log, TracingLog};
-use crate::meter::{CHANGES_MAX, Change, Limits, Meter};
-use crate::metrics::{HOST, Line, Registry};
+use crate::meter::{CHANGES_MAX, Change, Limits, Meter, Usage};
+use crate::metrics::{HOST, Line, Origin, Registry};
 use crate::quota::{Blast, Quotas};
 use crate::random::{Random, Seeded};
 use crate::size::AnswerSize;
 use crate::timers::Timers;
+use crate::trace;
 use crate::wasi::Slot;
 
 /// Who asks: named in logs, audits and traps.
@@ -62,6 +64,8 @@ pub struct Backends {
     pub quotas: Arc<Quotas>,
     /// Where refusals are written down; none: they are counted and logged alone.
     pub audit: Option<Arc<Audit>>,
+    /// What the instances that are given this hold together.
+    pub usage: Arc<Usage>,
 }
 
 impl Default for Backends {
@@ -77,6 +81,7 @@ impl Default for Backends {
             sandboxes: None,
             quotas: Arc::default(),
             audit: None,
+            usage: Arc::default(),
         }
     }
 }
@@ -242,9 +247,10 @@ where
     count(meter, name)?;
     let limit = meter.limits.answer_bytes;
     let entered = Instant::now();
-    let answer = tape
-        .call(name, args, async || sized(question().await, name, limit))
-        .await;
+    let span = trace::question(name, args);
+    let asking = tape.call(name, args, async || sized(question().await, name, limit));
+    let answer = asking.instrument(span.clone()).await;
+    trace::answered(&span, &answer);
     meter.used.waited += entered.elapsed();
     answer.map_err(|stop| Stop::from(stop).into())
 }
@@ -266,7 +272,9 @@ where
     let limit = meter.limits.answer_bytes;
     // Answering takes no time, recording may: the disk is waited for where every line is synced.
     let entered = Instant::now();
-    let answer = tape.ask_now(name, args, || sized(question(), name, limit));
+    let span = trace::question(name, args);
+    let answer = span.in_scope(|| tape.ask_now(name, args, || sized(question(), name, limit)));
+    trace::answered(&span, &answer);
     meter.used.waited += entered.elapsed();
     answer.map_err(|stop| Stop::from(stop).into())
 }
@@ -385,7 +393,15 @@ impl Host {
     fn metric(&mut self, name: &str, labels: &[metrics::Label], line: Line) {
         if !self.meter.metric_line() {
             self.count("trueup_metric_lines_dropped_total");
-        } else if !self.backends.metrics.take(&self.identity.instance, name, labels, line) {
+        } else if !self.backends.metrics.take_of(
+            Origin {
+                guest: &self.identity.guest,
+                instance: &self.identity.instance,
+            },
+            name,
+            labels,
+            line,
+        ) {
             self.meter.used.metric_lines_dropped += 1;
             self.count("trueup_metric_lines_dropped_total");
         }

@@ -27,6 +27,7 @@ pub mod quota;
 pub mod random;
 pub mod size;
 pub mod timers;
+pub mod trace;
 pub mod wasi;
 
 use std::pin::Pin;

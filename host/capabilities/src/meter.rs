@@ -1,5 +1,6 @@
 //! Limits of one guest call, and the count of what it used.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -61,6 +62,41 @@ pub struct Effects {
     pub created: u64,
     /// Objects destroyed.
     pub destroyed: u64,
+}
+
+/// What the instances that were given it hold together, now: those of one guest.
+#[derive(Debug, Default)]
+pub struct Usage {
+    instances: AtomicU64,
+    memory_bytes: AtomicU64,
+}
+
+impl Usage {
+    /// So many instances there are.
+    pub fn instances(&self) -> u64 {
+        self.instances.load(Ordering::Relaxed)
+    }
+
+    /// So much linear memory they hold, in bytes.
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory_bytes.load(Ordering::Relaxed)
+    }
+
+    /// There is an instance more.
+    pub fn begin(&self) {
+        self.instances.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It holds more.
+    pub fn grow(&self, bytes: u64) {
+        self.memory_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// It is gone, with all that it held.
+    pub fn end(&self, bytes: u64) {
+        self.instances.fetch_sub(1, Ordering::Relaxed);
+        self.memory_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
 }
 
 /// One object that a call brought about or removed, as the backend said.

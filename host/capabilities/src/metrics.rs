@@ -33,10 +33,61 @@ enum Series {
     },
 }
 
+/// A series, and what it is made of.
+#[derive(Debug)]
+struct Kept {
+    /// Whose it is: of the first that had a line for it.
+    guest: String,
+    name: String,
+    /// In order of their keys.
+    labels: Vec<(String, String)>,
+    series: Series,
+}
+
 /// All series of one host, or of one scenario.
 #[derive(Debug, Default)]
 pub struct Registry {
-    series: Mutex<BTreeMap<String, Series>>,
+    series: Mutex<BTreeMap<String, Kept>>,
+}
+
+/// Who has a line.
+#[derive(Debug, Clone, Copy)]
+pub struct Origin<'a> {
+    /// The guest's name; of the host's own lines, [`HOST`].
+    pub guest: &'a str,
+    /// The instance; of the host's own lines, [`HOST`].
+    pub instance: &'a str,
+}
+
+/// What a series shows.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Shown {
+    /// A counter's sum.
+    Counter(u64),
+    /// A gauge's sum over instances.
+    Gauge(f64),
+    /// A histogram.
+    Histogram {
+        /// How many observations were at most as large as each of [`BUCKETS`].
+        counts: [u64; BUCKETS.len()],
+        /// How many there were.
+        count: u64,
+        /// All together.
+        sum: f64,
+    },
+}
+
+/// A series, to be shown.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sample {
+    /// The guest whose it is; [`HOST`]: the host's own.
+    pub guest: String,
+    /// Its name, as the guest gave it.
+    pub name: String,
+    /// Keys and values as the guest gave them, in order of the keys.
+    pub labels: Vec<(String, String)>,
+    /// What it shows.
+    pub shown: Shown,
 }
 
 /// One line of a guest.
@@ -72,9 +123,15 @@ pub fn series_name(name: &str, labels: &[Label]) -> String {
 }
 
 impl Registry {
-    /// Takes a line of `instance`; false where it was dropped: the registry is full, or the name is in use for
-    /// another kind of series, or too long.
+    /// Takes a line of an instance, or of the host ([`HOST`]), without the name of its guest. As [`Registry::take_of`].
     pub fn take(&self, instance: &str, name: &str, labels: &[Label], line: Line) -> bool {
+        let guest = if instance == HOST { HOST } else { "" };
+        self.take_of(Origin { guest, instance }, name, labels, line)
+    }
+
+    /// Takes a line; false where it was dropped: the registry is full, or the name is in use for another kind of series, or
+    /// too long.
+    pub fn take_of(&self, origin: Origin<'_>, name: &str, labels: &[Label], line: Line) -> bool {
         let bytes = name.len()
             + labels
                 .iter()
@@ -83,24 +140,18 @@ impl Registry {
         if bytes > SERIES_NAME_BYTES_MAX {
             return false;
         }
-        let name = series_name(name, labels);
+        let series = series_name(name, labels);
         let mut all = self.series.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.len() >= SERIES_MAX && instance != HOST && !all.contains_key(&name) {
+        if all.len() >= SERIES_MAX && origin.guest != HOST && !all.contains_key(&series) {
             return false;
         }
-        let series = all.entry(name).or_insert_with(|| match line {
-            Line::CounterAdd(_) => Series::Counter(0),
-            Line::GaugeSet(_) => Series::Gauge(BTreeMap::new()),
-            Line::HistogramObserve(_) => Series::Histogram {
-                counts: [0; BUCKETS.len()],
-                count: 0,
-                sum: 0.0,
-            },
-        });
-        match (series, line) {
+        let kept = all
+            .entry(series)
+            .or_insert_with(|| Kept::new(origin.guest, name, labels, line));
+        match (&mut kept.series, line) {
             (Series::Counter(sum), Line::CounterAdd(delta)) => *sum = sum.saturating_add(delta),
             (Series::Gauge(values), Line::GaugeSet(value)) => {
-                values.insert(instance.to_owned(), value);
+                values.insert(origin.instance.to_owned(), value);
             }
             (Series::Histogram { counts, count, sum }, Line::HistogramObserve(value)) => {
                 for (bound, bucket) in BUCKETS.iter().zip(counts) {
@@ -119,11 +170,17 @@ impl Registry {
     pub fn number(&self, series: &str) -> Option<f64> {
         let all = self.series.lock().unwrap_or_else(PoisonError::into_inner);
         #[expect(clippy::cast_precision_loss, reason = "a metric is a float wherever it is shown")]
-        Some(match all.get(series)? {
+        Some(match &all.get(series)?.series {
             Series::Counter(sum) => *sum as f64,
             Series::Gauge(values) => values.values().sum(),
             Series::Histogram { count, .. } => *count as f64,
         })
+    }
+
+    /// Every series as it stands, in order of names and labels.
+    pub fn samples(&self) -> Vec<Sample> {
+        let all = self.series.lock().unwrap_or_else(PoisonError::into_inner);
+        all.values().map(Kept::sample).collect()
     }
 
     /// Every series and the number that it shows, by name.
@@ -136,6 +193,48 @@ impl Registry {
             .into_iter()
             .filter_map(|name| self.number(&name).map(|number| (name, number)))
             .collect()
+    }
+}
+
+impl Kept {
+    fn new(guest: &str, name: &str, labels: &[Label], line: Line) -> Self {
+        let mut labels: Vec<_> = labels
+            .iter()
+            .map(|label| (label.key.clone(), label.value.clone()))
+            .collect();
+        labels.sort();
+        let series = match line {
+            Line::CounterAdd(_) => Series::Counter(0),
+            Line::GaugeSet(_) => Series::Gauge(BTreeMap::new()),
+            Line::HistogramObserve(_) => Series::Histogram {
+                counts: [0; BUCKETS.len()],
+                count: 0,
+                sum: 0.0,
+            },
+        };
+        Self {
+            guest: guest.to_owned(),
+            name: name.to_owned(),
+            labels,
+            series,
+        }
+    }
+
+    fn sample(&self) -> Sample {
+        Sample {
+            guest: self.guest.clone(),
+            name: self.name.clone(),
+            labels: self.labels.clone(),
+            shown: match &self.series {
+                Series::Counter(sum) => Shown::Counter(*sum),
+                Series::Gauge(values) => Shown::Gauge(values.values().sum()),
+                Series::Histogram { counts, count, sum } => Shown::Histogram {
+                    counts: *counts,
+                    count: *count,
+                    sum: *sum,
+                },
+            },
+        }
     }
 }
 
@@ -177,6 +276,29 @@ mod tests {
         );
         assert_eq!(registry.number("never"), None);
         assert_eq!(registry.numbers().len(), 3);
+        let samples = registry.samples();
+        assert_eq!(samples[1].shown, Shown::Gauge(1.0));
+    }
+
+    #[test]
+    fn a_series_is_shown_with_its_labels_and_of_whom_it_is() {
+        let registry = Registry::default();
+        let origin = Origin {
+            guest: "lbaas",
+            instance: "default/web",
+        };
+        let labels = [label("z", "\"1\""), label("a", "2")];
+        assert!(registry.take_of(origin, "n_total", &labels, Line::CounterAdd(2)));
+        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        assert_eq!(
+            registry.samples(),
+            [Sample {
+                guest: "lbaas".to_owned(),
+                name: "n_total".to_owned(),
+                labels: vec![pair("a", "2"), pair("z", "\"1\"")],
+                shown: Shown::Counter(2),
+            }]
+        );
     }
 
     #[test]

@@ -4,6 +4,7 @@
 mod commands;
 mod exit;
 mod output;
+mod telemetry;
 
 use std::process::ExitCode;
 
@@ -11,6 +12,5 @@ use clap::Parser;
 
 fn main() -> ExitCode {
     let cli = commands::Cli::parse();
-    output::start_log(cli.is_simulator());
     exit::report(commands::exec(cli))
 }

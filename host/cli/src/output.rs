@@ -1,12 +1,10 @@
-//! Where things go: data to stdout, as text or JSON; talk and logs to stderr.
+//! Where things go: data to stdout, as text or JSON; talk to stderr. Logs are in `telemetry.rs`.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 
 use anyhow::Context as _;
 use clap::ValueEnum;
 use serde::Serialize;
-use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::LevelFilter;
 
 /// How data is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -15,29 +13,6 @@ pub(crate) enum Output {
     Text,
     /// For programs: one JSON document.
     Json,
-}
-
-/// Lines of the host from `info`, lines of guests and of the simulated Engine from `warn`: what went wrong, and what was
-/// done, without each step of it.
-const LOG_DEFAULT: &str = "info,guest=warn,trueup::sim=warn";
-
-/// A simulated Engine in a process of its own has nothing else to say than what it was asked.
-const LOG_OF_SIMULATOR: &str = "info";
-
-/// Starts the log on stderr. `TRUEUP_LOG` says what is shown, in the syntax of `RUST_LOG`: `debug`, `guest=info`.
-pub(crate) fn start_log(is_simulator: bool) {
-    let default = if is_simulator { LOG_OF_SIMULATOR } else { LOG_DEFAULT };
-    let wanted = std::env::var("TRUEUP_LOG").unwrap_or_else(|_| default.to_owned());
-    let filter = EnvFilter::builder()
-        .with_default_directive(LevelFilter::INFO.into())
-        .parse_lossy(wanted);
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        // A reader that went away is no reason to stop.
-        .log_internal_errors(false)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
 }
 
 /// Writes a line of data. A reader that went away (`| head`) ends the program quietly, as it does for other tools.

@@ -4,6 +4,7 @@
 //! call whose future was dropped never leaves: such an instance, like one that trapped, is not entered again, and its
 //! host is taken out for the next.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant as Now};
 
 use trueup_capabilities::wasi::{self, HasHost};
@@ -44,7 +45,7 @@ impl<B> Instance<B> {
         instantiate: impl AsyncFnOnce(&mut Store<Data>) -> wasmtime::Result<B>,
     ) -> Result<Self, (Box<Host>, CallError)> {
         host.begin_instance();
-        let limiter = Limiter::new(host.meter.limits.memory_bytes);
+        let limiter = Limiter::new(host.meter.limits.memory_bytes, Arc::clone(&host.backends.usage));
         let data = Data {
             host,
             limiter,

@@ -1,25 +1,38 @@
 //! Keeps an instance's memory within its limit, and remembers that it had to.
 
+use std::sync::Arc;
+
+use trueup_capabilities::meter::Usage;
 use wasmtime::ResourceLimiter;
 
 /// So many elements a guest's table may have: each function whose address is taken has one.
 const TABLE_ELEMENTS_MAX: usize = 100_000;
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct Limiter {
     pub(crate) limit_bytes: usize,
     pub(crate) used_bytes: usize,
     /// What the guest wanted in all when it was refused.
     pub(crate) refused_bytes: Option<usize>,
+    /// Of all instances of the guest.
+    usage: Arc<Usage>,
 }
 
 impl Limiter {
-    pub(crate) fn new(memory_bytes: u64) -> Self {
+    pub(crate) fn new(memory_bytes: u64, usage: Arc<Usage>) -> Self {
+        usage.begin();
         Self {
             limit_bytes: usize::try_from(memory_bytes).unwrap_or(usize::MAX),
             used_bytes: 0,
             refused_bytes: None,
+            usage,
         }
+    }
+}
+
+impl Drop for Limiter {
+    fn drop(&mut self) {
+        self.usage.end(self.used_bytes as u64);
     }
 }
 
@@ -31,6 +44,8 @@ impl ResourceLimiter for Limiter {
             self.refused_bytes = Some(total);
             return Ok(false);
         }
+        // A memory never shrinks.
+        self.usage.grow(total.saturating_sub(self.used_bytes) as u64);
         self.used_bytes = total;
         Ok(true)
     }

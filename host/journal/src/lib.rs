@@ -24,6 +24,7 @@ mod key;
 mod line;
 mod order;
 mod reader;
+mod scan;
 mod tape;
 #[cfg(test)]
 mod tests;
@@ -39,5 +40,6 @@ pub use files::{Files, OPEN_FILES_MAX};
 pub use folder::{SegmentFile, segment_files, segment_numbers, segment_path};
 pub use key::{guest_dir, instance_dir, key_of, path_component};
 pub use reader::{ReadError, Segment, Torn};
+pub use scan::Scan;
 pub use tape::{RecordedCall, Refusal, Tape, TapeError};
 pub use writer::{Journal, JournalError, Keep, Opened, Options, Sync};

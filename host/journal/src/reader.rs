@@ -2,10 +2,11 @@
 
 use std::io::{Read, Write};
 use std::path::Path;
-use std::{fmt, fs, io, str};
+use std::{fmt, fs, io};
 
 use crate::entry::{Ending, Entry, Event, Header};
 use crate::order::Position;
+use crate::scan::Scan;
 
 /// One segment of a journal, read whole.
 #[derive(Debug, Clone)]
@@ -147,81 +148,46 @@ impl Segment {
 
     /// Reads the segment in `bytes`; `name` stands for the file in messages.
     pub fn from_bytes(name: &str, bytes: &[u8]) -> Result<Self, ReadError> {
-        let mut lines = bytes.split_inclusive(|byte| *byte == b'\n').zip(1_u64..);
-        let (mut segment, mut expected) = match lines.next() {
-            Some((line, number)) => match complete(name, line, number) {
-                Ok(text) => Self::begin(name, text, line.len())?,
-                Err(torn) => {
-                    return Err(ReadError::Empty {
-                        file: name.to_owned(),
-                        torn: Some(torn),
-                    });
+        let mut scan = Scan::new(name);
+        let mut read: Option<Self> = None;
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let Some(text) = line.strip_suffix(b"\n") else {
+                // Only the last piece can lack its newline.
+                let torn = Some(scan.torn(line.len() as u64));
+                match &mut read {
+                    Some(segment) => segment.torn = torn,
+                    None => return Err(empty(name, torn)),
                 }
-            },
-            None => {
-                return Err(ReadError::Empty {
-                    file: name.to_owned(),
-                    torn: None,
-                });
-            }
-        };
-        for (line, number) in lines {
-            let damaged = |reason: String| ReadError::Damaged {
-                file: name.to_owned(),
-                line: number,
-                reason,
+                break;
             };
-            let text = match complete(name, line, number) {
-                Ok(text) => text,
-                Err(torn) => {
-                    // Only the last piece can lack its newline.
-                    segment.torn = Some(torn);
-                    break;
+            let entry = scan.line(text)?;
+            match (&mut read, entry.event) {
+                (None, Event::Header(header)) => read = Some(Self::begin(name, entry.n, *header, line.len())),
+                // The scan lets nothing else stand first.
+                (None, _) => break,
+                (Some(segment), event) => {
+                    segment.entries.push(Entry { n: entry.n, event });
+                    segment.bytes += line.len() as u64;
                 }
-            };
-            let entry = parse(text).map_err(damaged)?;
-            if entry.n != expected {
-                return Err(damaged(format!(
-                    "entry {} stands where entry {expected} belongs: a line is missing, or out of its place",
-                    entry.n
-                )));
             }
-            segment.position = segment
-                .position
-                .then(entry.kind())
-                .map_err(|reason| damaged(format!("{reason} (entry {})", entry.n)))?;
-            segment.entries.push(entry);
-            segment.bytes += line.len() as u64;
-            expected = expected.saturating_add(1);
         }
+        let mut segment = read.ok_or_else(|| empty(name, None))?;
+        segment.position = scan.position();
         Ok(segment)
     }
 
-    /// The segment that begins with this header line, and the number of the entry after it.
-    fn begin(name: &str, text: &[u8], line_bytes: usize) -> Result<(Self, u64), ReadError> {
-        let damaged = |reason: String| ReadError::Damaged {
-            file: name.to_owned(),
-            line: 1,
-            reason,
-        };
-        let entry = parse(text).map_err(damaged)?;
-        let position = Position::Start
-            .then(entry.kind())
-            .map_err(|reason| damaged(reason.to_owned()))?;
-        let Event::Header(header) = entry.event else {
-            return Err(damaged("the first entry of a segment must be its header".to_owned()));
-        };
-        let segment = Self {
+    /// The segment that begins with this header.
+    fn begin(name: &str, first: u64, header: Header, line_bytes: usize) -> Self {
+        Self {
             name: name.to_owned(),
-            first: entry.n,
-            header: *header,
+            first,
+            header,
             entries: Vec::new(),
             torn: None,
-            position,
+            position: Position::Starting,
             header_bytes: line_bytes as u64,
             bytes: line_bytes as u64,
-        };
-        Ok((segment, entry.n.saturating_add(1)))
+        }
     }
 
     /// The number that the next entry of this instance gets.
@@ -294,16 +260,9 @@ fn keep_up_to(kept: &mut Vec<Entry>, stands: u64) {
     }
 }
 
-/// The line without its newline, or what is torn.
-fn complete<'a>(name: &str, line: &'a [u8], number: u64) -> Result<&'a [u8], Torn> {
-    line.strip_suffix(b"\n").ok_or_else(|| Torn {
+fn empty(name: &str, torn: Option<Torn>) -> ReadError {
+    ReadError::Empty {
         file: name.to_owned(),
-        line: number,
-        bytes: line.len() as u64,
-    })
-}
-
-fn parse(text: &[u8]) -> Result<Entry, String> {
-    let text = str::from_utf8(text).map_err(|error| format!("not UTF-8 from column {} on", error.valid_up_to() + 1))?;
-    Entry::parse(text).map_err(|error| error.to_string())
+        torn,
+    }
 }

@@ -7,14 +7,18 @@
 //! Everything that the commands do is here; the command line itself, and the guests that ship, are not.
 #![forbid(unsafe_code)]
 
+pub mod admin;
+pub mod board;
 pub mod config;
 pub mod control;
+pub mod decisions;
 pub mod election;
 pub mod gate;
 pub mod guests;
 pub mod infer;
 pub mod instance;
 pub mod ipam;
+pub mod page;
 pub mod plan;
 pub mod registry;
 pub mod replay;
@@ -25,6 +29,7 @@ pub mod sim;
 mod socket;
 pub mod sources;
 pub mod swap;
+pub mod telemetry;
 mod text;
 
 pub use trueup_capabilities as capabilities;

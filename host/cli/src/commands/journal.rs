@@ -1,5 +1,7 @@
 //! `trueup journal`: reads recordings.
 
+mod serve;
+
 use std::path::PathBuf;
 
 use serde_json::value::RawValue;
@@ -15,6 +17,11 @@ pub(crate) enum Command {
         after_help = "Examples:\n  trueup journal show 0.jsonl\n  trueup journal show --call api.create --call reconcile 0.jsonl\n  trueup journal show --output json 0.jsonl | jq ."
     )]
     Show(Show),
+    /// Shows recordings on a page for the browser, on this machine alone, until it is stopped.
+    #[command(
+        after_help = "Examples:\n  trueup journal serve 0.jsonl\n  trueup journal serve .trueup --listen 127.0.0.1:9490\n  trueup journal serve incident.jsonl --against lbaas@2\n\nThe one line on stdout is the page's address. What grows while it is looked at is followed; nothing is changed."
+    )]
+    Serve(serve::Args),
 }
 
 #[derive(Debug, clap::Args)]
@@ -34,7 +41,10 @@ pub(crate) struct Show {
 const SHOWN_MAX: usize = 100;
 
 pub(crate) fn exec(command: Command, output: Output) -> CommandEnding {
-    let Command::Show(show) = command;
+    let show = match command {
+        Command::Show(show) => show,
+        Command::Serve(args) => return serve::exec(args, output),
+    };
     let mut shown = Vec::new();
     for file in &show.files {
         let segment = Segment::read(file).map_err(misused)?;

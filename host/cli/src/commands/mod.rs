@@ -3,15 +3,19 @@
 mod audit;
 mod checkpoint;
 mod completions;
+mod explain;
 mod grants;
 mod guest;
 mod ipam;
 mod journal;
 mod plan;
+mod reach;
 mod replay;
 mod run;
 mod sim;
+mod status;
 mod test;
+mod top;
 
 use std::path::PathBuf;
 
@@ -19,8 +23,9 @@ use clap::{Parser, Subcommand};
 use trueup_runtime::registry::{Builtin, Registry};
 use trueup_runtime::{Engine, EngineOptions};
 
-use crate::exit::Ending;
+use crate::exit::{Ending, misused};
 use crate::output::Output;
+use crate::telemetry;
 
 /// Brings network control planes true: runs decision logic as WebAssembly guests, records every question that they
 /// ask, and replays it.
@@ -36,8 +41,13 @@ pub(crate) struct Cli {
 
 impl Cli {
     /// Whether this process is a simulated server.
-    pub(crate) fn is_simulator(&self) -> bool {
+    fn is_simulator(&self) -> bool {
         matches!(self.command, Command::Sim(_))
+    }
+
+    /// Whether the configuration says how its log is written: it starts the log when it has read that.
+    fn starts_its_log(&self) -> bool {
+        matches!(self.command, Command::Run(_))
     }
 }
 
@@ -46,11 +56,13 @@ Examples:
   trueup run examples/quickstart --once     bring everything true once, and end
   trueup plan examples/quickstart           what a run would do now; changes nothing
   trueup test tests/scenarios               what the guests must do
+  trueup status --config /etc/trueup        how the host that runs there stands
   trueup replay FILE.jsonl                  decide a recording again, and compare
   trueup journal show FILE.jsonl            read a recording
+  trueup explain default/web                why it is as it is
 
 Exit codes: 0 done; 1 failed; 2 misused, unreadable input, or nothing to do it on; 3 differs.
-Log: TRUEUP_LOG=debug, or TRUEUP_LOG=info,guest=info,trueup::sim=warn for what the guests say.";
+Log: TRUEUP_TELEMETRY_LOG=json; TRUEUP_LOG=debug, or TRUEUP_LOG=info,guest=info,trueup::sim=warn for what the guests say.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -58,6 +70,7 @@ enum Command {
     Plan(plan::Args),
     Test(test::Args),
     Replay(replay::Args),
+    Explain(explain::Args),
     /// Reads recordings.
     #[command(subcommand)]
     Journal(journal::Command),
@@ -76,6 +89,8 @@ enum Command {
     /// Works out what a guest is to be granted.
     #[command(subcommand)]
     Grants(grants::Command),
+    Status(status::Args),
+    Top(top::Args),
     /// Starts simulated servers, for trying and testing.
     #[command(subcommand)]
     Sim(sim::Command),
@@ -84,18 +99,24 @@ enum Command {
 
 /// Runs the command.
 pub(crate) fn exec(cli: Cli) -> Ending {
+    if !cli.starts_its_log() {
+        telemetry::start_plain(cli.is_simulator()).map_err(|error| misused(anyhow::Error::msg(error)))?;
+    }
     let output = cli.output;
     match cli.command {
         Command::Run(args) => run::exec(args, output),
         Command::Plan(args) => plan::exec(args, output),
         Command::Test(args) => test::exec(args, output),
         Command::Replay(args) => replay::exec(args, output),
+        Command::Explain(args) => explain::exec(args, output),
         Command::Journal(command) => journal::exec(command, output),
         Command::Guest(command) => guest::exec(command, output),
         Command::Ipam(command) => ipam::exec(command, output),
         Command::Checkpoint(command) => checkpoint::exec(command, output),
         Command::Audit(command) => audit::exec(command, output),
         Command::Grants(command) => grants::exec(command, output),
+        Command::Status(args) => status::exec(&args, output),
+        Command::Top(args) => top::exec(&args),
         Command::Sim(command) => sim::exec(command),
         Command::Completions(args) => completions::exec(args),
     }

@@ -15,6 +15,7 @@ use trueup_runtime::swap;
 
 use crate::exit::{Ending, Exit, misused};
 use crate::output::{self, Output};
+use crate::telemetry::{self, Traces};
 
 /// Brings everything true, and keeps it true until it is stopped.
 ///
@@ -49,6 +50,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     };
     let overrides = if args.no_record { vec![no_record] } else { Vec::new() };
     let config = read(&args.config, &overrides)?;
+    let traces = telemetry::start(&config.telemetry).map_err(|error| misused(anyhow::Error::msg(error)))?;
     let _lock = run::StateLock::take(&config.state_dir)?;
     let registry = super::registry();
     let mut events = Vec::new();
@@ -71,18 +73,18 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
         });
     };
     let ended = if args.once {
-        super::block_on(run::once(&config, &registry, stop, tell))?
+        super::block_on(traced(traces, run::once(&config, &registry, stop, tell)))?
     } else {
         let (ask, asked) = mpsc::channel(1);
         let from = args.config.clone();
         let reload = Reload::new(asked, move || Config::load_under(&from, &overrides));
-        super::block_on(async {
+        super::block_on(traced(traces, async {
             let watching = run::watch(config, &registry, Some(reload), stop, tell);
             tokio::select! {
                 ended = watching => ended,
                 never = ask_at_hangup(ask) => match never {},
             }
-        })?
+        }))?
     }?;
     match output {
         Output::Json if args.once => output::json(&document(&events, &ended).context("writing JSON")?)?,
@@ -101,6 +103,16 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     } else {
         Exit::Done
     })
+}
+
+/// Exports traces meanwhile, where there are any, and sends what is left at the end.
+async fn traced<T>(traces: Option<Traces>, run: impl Future<Output = T>) -> T {
+    let exporting = traces.map(Traces::spawn);
+    let ended = run.await;
+    if let Some(exporting) = exporting {
+        exporting.end().await;
+    }
+    ended
 }
 
 /// Asks for another configuration at each SIGHUP: the signal by which daemons are told to read theirs again. One that comes

@@ -8,6 +8,7 @@
 //! flags > TRUEUP_... variables > trueup.toml -> Config, or every problem, one a line
 //! ```
 
+mod admin;
 mod document;
 mod election;
 mod guest;
@@ -15,6 +16,8 @@ mod ipam;
 mod kubernetes;
 mod lbaas;
 mod section;
+mod shown;
+mod telemetry;
 #[cfg(test)]
 mod tests;
 
@@ -28,10 +31,12 @@ use toml::de::DeTable;
 use trueup_capabilities::lbaas::anexia::TOKEN_ENV_DEFAULT;
 use trueup_journal::{Keep, Options, Sync};
 
+pub use self::admin::{Admin, AdminAt};
 pub use self::election::{Election, LEASE_NAME_DEFAULT};
 pub use self::guest::{FailurePolicy, Guest, GuestRef, OnFailure, Proof, Verify};
 pub use self::ipam::{CheckpointAt, EnisFrom, Ipam, SOCKET};
 pub use self::lbaas::{AnexiaBackend, Lbaas, LbaasBackend, LbaasSim, TokenAt};
+pub use self::telemetry::{LogFormat, Telemetry};
 
 use self::document::Document;
 use self::section::Section;
@@ -67,6 +72,10 @@ pub struct Config {
     pub journal: Recording,
     /// How keys are worked on.
     pub run: Run,
+    /// Where it can be looked at.
+    pub admin: Admin,
+    /// How the log is written, and where traces go.
+    pub telemetry: Telemetry,
     /// Which of several hosts acts. None: this one, always.
     pub election: Option<Election>,
 }
@@ -193,6 +202,8 @@ impl Config {
         let ipam = Ipam::read(document, for_ipam, folder, &state_dir);
         let journal = Recording::read(root.section("journal"));
         let run = Run::read(root.section("run"));
+        let admin = Admin::read(root.section("admin"), folder);
+        let telemetry = Telemetry::read(root.section("telemetry"));
         root.end();
         Some(Self {
             file: file.to_owned(),
@@ -202,6 +213,8 @@ impl Config {
             ipam: if has_ipam { Some(ipam?) } else { None },
             journal,
             run,
+            admin,
+            telemetry,
             election,
         })
     }
@@ -251,6 +264,14 @@ fn say_what_there_is_to_do(document: &Document<'_>, for_lbaas: &lbaas::Sections<
 }
 
 impl Source {
+    /// The key of `[source]` that names it.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Manifests(_) => "manifests",
+            Self::Kubernetes(_) => "kubernetes",
+        }
+    }
+
     /// What is told the operator who has no such section.
     const SECTION: &str = "`[source]` with `manifests = \"manifests\"`, a folder of Kubernetes YAML";
 

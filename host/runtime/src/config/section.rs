@@ -443,6 +443,19 @@ impl<'d> Given<'d> {
         }
     }
 
+    /// As a number, whole or not.
+    pub(super) fn number(&self) -> Option<f64> {
+        let text = match &self.value {
+            GivenValue::File(value) => match value.get_ref() {
+                DeValue::Float(float) => float.as_str(),
+                DeValue::Integer(integer) => integer.as_str(),
+                _ => return None,
+            },
+            GivenValue::Outside { text, .. } => text,
+        };
+        text.replace('_', "").parse().ok()
+    }
+
     /// As `true` or `false`.
     pub(super) fn truth(&self) -> Option<bool> {
         match &self.value {

@@ -13,6 +13,7 @@ use crate::sources::Kind;
 use crate::sources::kubernetes;
 
 mod election;
+mod telemetry;
 mod versions;
 
 /// The least that does something; the tests below change it.
@@ -464,7 +465,7 @@ fn unknown_keys_are_named_with_the_nearest_known_one() {
         "",
         "[jurnal]\n",
         &["trueup.toml:11: unknown key `jurnal`; did you mean `journal`? \
-           (known: adapter, backend, guests, journal, run, seed, sim, source, state_dir)"],
+           (known: adapter, admin, backend, election, guests, journal, run, seed, sim, source, state_dir)"],
     );
     refused_with(
         "",

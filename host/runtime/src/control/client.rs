@@ -1,6 +1,7 @@
-//! A command's end of the control socket.
+//! A command's end of the control socket, or of an admin address, where the same can be read.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use reqwest::{Method, Response, StatusCode};
 use serde::Serialize;
@@ -12,9 +13,31 @@ use crate::socket::Reachable;
 /// Asks a running host.
 pub struct Client {
     http: reqwest::Client,
-    socket: PathBuf,
-    _reachable: Reachable,
+    /// What a path is put behind.
+    base: String,
+    place: Place,
+    _reachable: Option<Reachable>,
 }
+
+/// Where a host is asked.
+#[derive(Debug, Clone)]
+enum Place {
+    Socket(PathBuf),
+    Url(String),
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Socket(socket) => socket.display().fmt(f),
+            Self::Url(url) => url.fmt(f),
+        }
+    }
+}
+
+/// A host that takes a connection and says nothing for so long is stuck: nothing that is read takes longer. A change may
+/// take its time.
+const READ_MAX: Duration = Duration::from_secs(30);
 
 /// Why there is no answer: one line.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +50,14 @@ pub enum ClientError {
         /// What the system says.
         why: String,
     },
+    /// Nothing answers there.
+    #[error("no host answers at {place}: {why}; give the address of `[admin]` in its configuration")]
+    NoAnswer {
+        /// Where.
+        place: String,
+        /// What the system says.
+        why: String,
+    },
     /// It was asked for wrongly, or of something that is not there.
     #[error("{0}")]
     Misused(String),
@@ -34,10 +65,10 @@ pub enum ClientError {
     #[error("{0}")]
     Refused(String),
     /// What it said is not understood.
-    #[error("the host at `{}` gave an answer that is not understood: {why}", socket.display())]
+    #[error("the host at `{place}` gave an answer that is not understood: {why}")]
     Answer {
-        /// The socket.
-        socket: PathBuf,
+        /// Where it was asked.
+        place: String,
         /// What is wrong with it.
         why: String,
     },
@@ -49,23 +80,51 @@ impl Client {
     /// # Errors
     /// Where there is no such folder.
     pub fn new(state_dir: &Path) -> Result<Self, ClientError> {
-        let socket = super::socket(state_dir);
-        let no_host = |why: String| ClientError::NoHost {
-            socket: socket.clone(),
-            why,
+        Self::on_socket(Place::Socket(super::socket(state_dir)), &super::socket(state_dir))
+    }
+
+    /// For the host that listens on an admin address: `http://127.0.0.1:9482`, `127.0.0.1:9482` or `unix:PATH`. Nothing is
+    /// sent yet.
+    ///
+    /// # Errors
+    /// Where that is no such address.
+    pub fn at(address: &str) -> Result<Self, ClientError> {
+        if let Some(path) = address.strip_prefix("unix:").filter(|path| !path.is_empty()) {
+            return Self::on_socket(Place::Url(address.to_owned()), Path::new(path));
+        }
+        let base = match address.split_once("://") {
+            None => format!("http://{address}"),
+            Some(("http", _)) => address.trim_end_matches('/').to_owned(),
+            Some(_) => String::new(),
         };
-        let reachable = Reachable::new(&socket).map_err(|error| no_host(error.to_string()))?;
-        // Nothing is encrypted here, but the client is built with TLS, which wants to know by whom.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let http = reqwest::Client::builder()
-            .unix_socket(reachable.path())
-            .no_proxy()
+        let is_url = reqwest::Url::parse(&base).is_ok_and(|url| url.has_host());
+        if !is_url {
+            return Err(ClientError::Misused(format!(
+                "`{address}` is no admin address, must be `http://HOST:PORT` or `unix:PATH`"
+            )));
+        }
+        let place = Place::Url(base.clone());
+        let http = builder()
             .build()
-            .map_err(|error| no_host(error.to_string()))?;
+            .map_err(|error| place.unreachable(error.to_string()))?;
         Ok(Self {
             http,
-            socket,
-            _reachable: reachable,
+            base,
+            place,
+            _reachable: None,
+        })
+    }
+
+    fn on_socket(place: Place, socket: &Path) -> Result<Self, ClientError> {
+        let reachable = Reachable::new(socket).map_err(|error| place.unreachable(error.to_string()))?;
+        let http = builder().unix_socket(reachable.path()).build();
+        let http = http.map_err(|error| place.unreachable(error.to_string()))?;
+        Ok(Self {
+            http,
+            // Whom the socket leads to needs no name; this one is taken for this machine.
+            base: "http://localhost".to_owned(),
+            place,
+            _reachable: Some(reachable),
         })
     }
 
@@ -99,20 +158,21 @@ impl Client {
         path: &str,
         body: Option<&impl Serialize>,
     ) -> Result<T, ClientError> {
-        let mut request = self.http.request(method, format!("http://trueup/v1/{path}"));
+        let mut request = self.http.request(method.clone(), format!("{}/v1/{path}", self.base));
+        if method == Method::GET {
+            request = request.timeout(READ_MAX);
+        }
         if let Some(body) = body {
             request = request.json(body);
         }
-        let response = request.send().await.map_err(|error| ClientError::NoHost {
-            socket: self.socket.clone(),
-            why: innermost(&error),
-        })?;
+        let response = request.send().await;
+        let response = response.map_err(|error| self.place.unreachable(innermost(&error)))?;
         self.read(response).await
     }
 
     async fn read<T: DeserializeOwned>(&self, response: Response) -> Result<T, ClientError> {
         let not_understood = |why: String| ClientError::Answer {
-            socket: self.socket.clone(),
+            place: self.place.to_string(),
             why,
         };
         let status = response.status();
@@ -131,6 +191,27 @@ impl Client {
             Err(error) => Err(not_understood(error.to_string())),
         }
     }
+}
+
+impl Place {
+    fn unreachable(&self, why: String) -> ClientError {
+        match self {
+            Self::Socket(socket) => ClientError::NoHost {
+                socket: socket.clone(),
+                why,
+            },
+            Self::Url(url) => ClientError::NoAnswer {
+                place: url.clone(),
+                why,
+            },
+        }
+    }
+}
+
+/// Nothing is encrypted here, but the client is built with TLS, which wants to know by whom.
+fn builder() -> reqwest::ClientBuilder {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    reqwest::Client::builder().no_proxy()
 }
 
 /// What the system said: the layers above only say that they failed.

@@ -1,22 +1,22 @@
-//! The host's end of the control socket.
+//! The host's end of the control socket: everything that can be read of a host, and what changes something.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use axum::extract::{FromRequest, Path as Of, Request, State};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
-use axum::serve::Listener;
+use axum::response::Response;
+use axum::routing::post;
 use axum::{Json, Router};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::net::{UnixListener, UnixStream, unix};
+use tokio::net::UnixListener;
 
-use super::{Failure, Promote, Rollback, StartShadow, Swap};
+use super::{Promote, Rollback, StartShadow, Swap};
+use crate::admin::{self, OwnUser, Reads, answer, failed};
 use crate::config::GuestRef;
 use crate::run::SetupError;
-use crate::socket::{Place, may_ask};
+use crate::socket::Place;
 use crate::swap::{Candidate, ManageError, Manager};
 
 /// A body is a few short texts.
@@ -42,45 +42,18 @@ pub(crate) async fn listen(state_dir: &Path) -> Result<Control, SetupError> {
 }
 
 /// Serves until it is dropped.
-pub(crate) async fn serve(control: Control, manager: &Arc<Manager>) {
-    let routes = Router::new()
-        .route("/v1/guests", get(standing))
-        .route("/v1/guests/{guest}/history", get(history))
+pub(crate) async fn serve(control: Control, manager: Arc<Manager>, reads: Arc<Reads>) {
+    let changes = Router::new()
         .route("/v1/guests/{guest}/swap", post(swap))
         .route("/v1/guests/{guest}/rollback", post(rollback))
-        .route(
-            "/v1/guests/{guest}/shadow",
-            get(shadow_status).post(shadow_start).delete(shadow_stop),
-        )
+        .route("/v1/guests/{guest}/shadow", post(shadow_start).delete(shadow_stop))
         .route("/v1/guests/{guest}/shadow/promote", post(promote))
-        .fallback(async || failed(StatusCode::NOT_FOUND, "there is nothing at this path".to_owned()))
         .layer(axum::extract::DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .with_state(Arc::clone(manager));
+        .with_state(manager);
+    let routes = admin::secured(admin::complete(admin::routes(&reads).merge(changes)));
     let listener = OwnUser(control.listener);
     if let Err(error) = axum::serve(listener, routes).await {
         tracing::error!("the control socket serves no more: {error}");
-    }
-}
-
-/// Listens to root and the host's own user.
-struct OwnUser(UnixListener);
-
-impl Listener for OwnUser {
-    type Io = UnixStream;
-    type Addr = unix::SocketAddr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        loop {
-            let (stream, address) = Listener::accept(&mut self.0).await;
-            match may_ask(&stream) {
-                Ok(()) => return (stream, address),
-                Err(why) => tracing::warn!("control socket: {why}"),
-            }
-        }
-    }
-
-    fn local_addr(&self) -> std::io::Result<Self::Addr> {
-        self.0.local_addr()
     }
 }
 
@@ -98,24 +71,6 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     }
 }
 
-fn failed(status: StatusCode, error: String) -> Response {
-    (status, Json(Failure { error })).into_response()
-}
-
-fn answer<T: Serialize>(answer: Result<T, ManageError>) -> Response {
-    match answer {
-        Ok(answer) => Json(answer).into_response(),
-        Err(error) => {
-            let status = match error {
-                ManageError::Unknown { .. } | ManageError::Nothing { .. } => StatusCode::NOT_FOUND,
-                ManageError::Busy(_) => StatusCode::CONFLICT,
-                ManageError::Refused { .. } => StatusCode::UNPROCESSABLE_ENTITY,
-            };
-            failed(status, error.to_string())
-        }
-    }
-}
-
 fn reference(text: &str) -> Result<GuestRef, Box<Response>> {
     GuestRef::parse(text, Path::new("/")).map_err(|reason| {
         Box::new(failed(
@@ -123,14 +78,6 @@ fn reference(text: &str) -> Result<GuestRef, Box<Response>> {
             format!("use: was \"{text}\", {reason}"),
         ))
     })
-}
-
-async fn standing(State(manager): State<Arc<Manager>>) -> Response {
-    Json(manager.standing()).into_response()
-}
-
-async fn history(State(manager): State<Arc<Manager>>, Of(guest): Of<String>) -> Response {
-    answer(manager.history(&guest))
 }
 
 async fn swap(State(manager): State<Arc<Manager>>, Of(guest): Of<String>, Body(body): Body<Swap>) -> Response {
@@ -147,10 +94,6 @@ async fn swap(State(manager): State<Arc<Manager>>, Of(guest): Of<String>, Body(b
 
 async fn rollback(State(manager): State<Arc<Manager>>, Of(guest): Of<String>, Body(body): Body<Rollback>) -> Response {
     done(async move { manager.rollback(&guest, body.to).await }).await
-}
-
-async fn shadow_status(State(manager): State<Arc<Manager>>, Of(guest): Of<String>) -> Response {
-    answer(manager.shadow_status(&guest))
 }
 
 async fn shadow_start(

@@ -180,6 +180,7 @@ impl Campaign {
     /// The draft that was sent at `sent` is the Lease now, as the server answered at `now`.
     pub fn wrote(&mut self, sent: Moment, now: Moment, lease: Lease, wall: Timestamp) {
         self.conflicts = 0;
+        self.claimed_on.clone_from(&lease.metadata.resource_version);
         self.note(now, Some(lease));
         if now >= sent + self.times.renew_deadline {
             // The answer took so long that it says nothing about now. Look first.
@@ -207,6 +208,11 @@ impl Campaign {
 
     /// A request that was begun at `sent` failed, or got no answer. A write may have happened or not, or may yet.
     pub fn failed(&mut self, sent: Moment, now: Moment) {
+        if self.claimed_on.is_none() {
+            // A Lease that was to be new may come late: after another host had one, which somebody deleted. What it then
+            // says is not by itself true, as it is of one that replaces a version that this host saw.
+            self.claim = None;
+        }
         self.doubtful = true;
         self.due = self.later(sent).max(now);
     }

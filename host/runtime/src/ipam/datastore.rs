@@ -8,12 +8,14 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::to_raw_value;
+use tracing::Instrument as _;
 use trueup_capabilities::{Backends, Identity};
 use trueup_engine::CallError;
 use trueup_journal::Journal;
 
 use super::enis::Traits;
 use super::{ShownGuest, Stats};
+use crate::decisions;
 use crate::guests::dispatch::InvokeError;
 use crate::guests::ipam::{
     AddAddress, AddEni, Assignment, DelAddress, EniInfos, Error, IpamKey, Nothing, OfKey, PodIpInfo, RemoveEni,
@@ -193,15 +195,26 @@ impl Datastore {
         let Some(instance) = &mut self.live else {
             return Err(NoAnswer::of_host("there is no instance".to_owned()));
         };
-        let calling = tokio::time::timeout(CALL_MAX, self.active.call(&self.key, instance, call, &args));
-        let Ok(answer) = calling.await else {
+        let span = decisions::span(instance.host(), call, &self.key, || "request".to_owned());
+        let calling = self
+            .active
+            .call(&self.key, instance, call, &args)
+            .instrument(span.clone());
+        let Ok(answer) = tokio::time::timeout(CALL_MAX, calling).await else {
             let error = format!("`{call}` slept for more than {} s", CALL_MAX.as_secs());
+            decisions::came(&span, Some(&error));
             self.last_entry = self.last_entry();
             if let Some(instance) = self.live.take() {
                 cancel(instance, &error);
             }
             return Err(NoAnswer { error, is_fault: true });
         };
+        let error = match &answer {
+            Ok(result) if result.get().starts_with("{\"Err\"") => Some(result.get().to_owned()),
+            Ok(_) => None,
+            Err(error) => Some(error.to_string()),
+        };
+        decisions::came(&span, error.as_deref());
         if !instance.is_usable() || matches!(answer, Err(InvokeError::Call(_))) {
             self.end();
         }

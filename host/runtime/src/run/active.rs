@@ -7,8 +7,10 @@ use std::time::Instant;
 
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
+use trueup_capabilities::meter::Usage;
 
 use super::instances::Instances;
+use crate::board::Calls;
 use crate::guests::dispatch::Answer;
 use crate::instance::Instance;
 use crate::shadow::{Interest, Observed, Shadow};
@@ -17,6 +19,10 @@ use crate::shadow::{Interest, Observed, Shadow};
 pub(crate) struct Active {
     instances: RwLock<Arc<Instances>>,
     shadow: RwLock<Option<Arc<Shadow>>>,
+    /// What its calls came to, those of earlier versions included.
+    pub(crate) calls: Calls,
+    /// What its instances hold: whoever makes instances of it hands it on to them.
+    pub(crate) usage: Arc<Usage>,
 }
 
 impl Active {
@@ -24,6 +30,8 @@ impl Active {
         Arc::new(Self {
             instances: RwLock::new(instances),
             shadow: RwLock::default(),
+            calls: Calls::default(),
+            usage: Arc::default(),
         })
     }
 
@@ -47,8 +55,16 @@ impl Active {
         *self.shadow.write().unwrap_or_else(PoisonError::into_inner) = shadow;
     }
 
-    /// Calls an instance; where there is a shadow, it is told of the call. Where this future is dropped, it is not.
+    /// Calls an instance, and counts the call; where there is a shadow, it is told of it. Where this future is dropped, it
+    /// is not.
     pub(crate) async fn call(&self, key: &str, instance: &mut Instance, call: &str, args: &RawValue) -> Answer {
+        let counted = self.calls.begin();
+        let answer = self.observed_call(key, instance, call, args).await;
+        counted.end(answer.is_ok());
+        answer
+    }
+
+    async fn observed_call(&self, key: &str, instance: &mut Instance, call: &str, args: &RawValue) -> Answer {
         let Some(shadow) = self.shadow() else {
             return instance.call(call, args).await;
         };

@@ -33,9 +33,11 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 use tokio::sync::{mpsc, watch as channel};
+use tokio::task::JoinSet;
 use trueup_capabilities::Backends;
 
 pub(crate) use self::instances::cancel;
@@ -52,11 +54,15 @@ use self::leading::Leading;
 use self::quarantine::Quarantine;
 use self::services::Services;
 use self::setup::Addresses;
+use crate::admin::{Admin, Reads};
+use crate::board::{self, Board};
 use crate::config::{Config, EnisFrom, Guest, Ipam, Lbaas, OnFailure};
 use crate::control;
+use crate::election::{Election, Standing};
 use crate::ipam::{self, Enis};
 use crate::registry::Registry;
 use crate::sources::enis;
+use crate::sources::kubernetes::Kubernetes;
 use crate::swap::{self, FallBack, Fallen, Managed, Manager};
 
 /// With `--once`, a key that failed so often is given up.
@@ -275,8 +281,21 @@ async fn run(
 ) -> Result<Ended, SetupError> {
     // Both tell from this one task, and nothing waits while it tells.
     let tell = RefCell::new(tell);
-    let tell = |event: Event| (tell.borrow_mut())(event);
     let ground = Ground::new(config, registry)?.with_state(config)?;
+    let board = Arc::clone(&ground.board);
+    let tell = |event: Event| {
+        if let Event::Ipam(event) = &event {
+            board.told_of_pods(event);
+        }
+        (tell.borrow_mut())(event);
+    };
+    let reads = Reads::new(config, &ground);
+    // Before guests are loaded: whoever watches the host sees that it begins.
+    let admin = match extent {
+        // A run that ends by itself is not there for long enough to be looked at.
+        Extent::Once => None,
+        Extent::UntilStopped => Some(Admin::start(&config.admin, &reads).await?),
+    };
     let (fall_back, wanted) = mpsc::unbounded_channel();
     let mut management = Management::new(fall_back);
     let pods = match &config.ipam {
@@ -284,7 +303,7 @@ async fn run(
         None => None,
     };
     let alone = Leading::alone();
-    let (mut acts, mut fence) = (alone.acts(), alone.fence());
+    let (mut acts, mut fence, mut election) = (alone.acts(), alone.fence(), alone.election());
     let (input, setup) = match &config.lbaas {
         Some(lbaas) => {
             let input = match extent {
@@ -292,12 +311,13 @@ async fn run(
                 Extent::UntilStopped => Input::watched(&lbaas.source).await,
             }?;
             let leading = lead(leading, config, input.client(), extent).await?;
-            (acts, fence) = (leading.acts(), leading.fence());
+            (acts, fence, election) = (leading.acts(), leading.fence(), leading.election());
             let setup = Setup::new(config, lbaas, &ground, fence.clone()).await?;
             (Some((lbaas, input)), Some(setup))
         }
         None => (None, None),
     };
+    let cluster = input.as_ref().and_then(|(_, input)| input.cluster.clone());
     let mut setup = setup;
     let managed = match (&input, &mut setup) {
         (Some((lbaas, _)), Some(setup)) => Some(management.services(config, lbaas, setup, &ground, acts)),
@@ -322,11 +342,17 @@ async fn run(
         events,
         ground.audit.clone(),
     );
-    let control = match extent {
+    reads.loaded(&manager);
+    let mut serving = JoinSet::new();
+    match extent {
         // A run that ends by itself is not there for long enough to be told anything.
-        Extent::Once => None,
-        Extent::UntilStopped => Some(control::listen(&config.state_dir).await?),
-    };
+        Extent::Once => {}
+        Extent::UntilStopped => {
+            let control = control::listen(&config.state_dir).await?;
+            // In a task of its own: it answers while the loops are busy.
+            serving.spawn(control::serve(control, Arc::clone(&manager), Arc::clone(&reads)));
+        }
+    }
 
     let stopping = channel::Sender::new(false);
     let stopped = || {
@@ -354,6 +380,7 @@ async fn run(
     };
     let relay = async {
         stop.await;
+        board.stopping();
         stopping.send_replace(true);
         std::future::pending::<Infallible>().await
     };
@@ -363,12 +390,11 @@ async fn run(
                 tell(Event::Guest(event));
             }
         };
-        let served = async {
-            if let Some(control) = control {
-                control::serve(control, &manager).await;
-            }
-        };
-        tokio::join!(told, served, swap::fall_back(&manager, wanted));
+        tokio::join!(
+            told,
+            beats(&board, election.as_deref(), cluster.as_ref()),
+            swap::fall_back(&manager, wanted)
+        );
         std::future::pending::<Infallible>().await
     };
     let (services, addresses) = tokio::select! {
@@ -376,6 +402,10 @@ async fn run(
         never = relay => match never {},
         never = managing => match never {},
     };
+    serving.shutdown().await;
+    if let Some(admin) = admin {
+        admin.stop().await;
+    }
     drop(manager);
     if let Some(engine) = setup.and_then(|setup| setup.simulated_engine) {
         engine.stop().await;
@@ -407,6 +437,29 @@ async fn lead<'l>(
         }
     };
     Ok(leading.insert(kept))
+}
+
+/// How often the task in which everything runs shows that it does.
+const BEAT: Duration = Duration::from_secs(1);
+
+/// Shows that this task goes on, and what is known of other hosts and of the cluster.
+async fn beats(board: &Arc<Board>, election: Option<&Election>, cluster: Option<&Kubernetes>) {
+    let beating = board.begin_loop("host");
+    loop {
+        if let Some(election) = election {
+            board.set_identity(&election.settings().identity);
+            board.set_standing(match election.standing() {
+                Standing::Leading { .. } => board::Standing::Leading,
+                Standing::Standby { holder } => board::Standing::Standby { leader: holder },
+            });
+        }
+        if let Some(cluster) = cluster {
+            // What can't be shown is not.
+            board.set_source(serde_json::to_value(cluster.status()).unwrap_or_default());
+        }
+        tokio::time::sleep(BEAT).await;
+        beating.beat();
+    }
 }
 
 /// What is collected of each guest before it runs, for whoever manages it then.

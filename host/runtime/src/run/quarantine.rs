@@ -19,6 +19,7 @@ use trueup_capabilities::audit::Audit;
 
 use super::files;
 use super::instances::Instances;
+use crate::decisions::Cause;
 
 /// An input that is set aside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -38,6 +39,16 @@ pub struct SetAside {
     pub input: String,
     /// The folder of the instance's recording: what happened.
     pub journal: PathBuf,
+}
+
+impl SetAside {
+    /// Why a job runs that tries it again.
+    pub(crate) fn cause(&self) -> Cause {
+        Cause::Released {
+            since_ms: self.at_ms,
+            error: self.error.clone(),
+        }
+    }
 }
 
 /// The inputs of one guest that are set aside.
@@ -133,13 +144,13 @@ impl Quarantine {
         written
     }
 
-    /// The input is tried again.
-    pub(crate) fn release(&self, instance: &str) {
-        if self.entries().remove(instance).is_some()
-            && let Err(error) = files::remove(&self.file(instance))
-        {
+    /// The input is tried again; what it was set aside for, where it was.
+    pub(crate) fn release(&self, instance: &str) -> Option<SetAside> {
+        let entry = self.entries().remove(instance)?;
+        if let Err(error) = files::remove(&self.file(instance)) {
             tracing::warn!("{error}");
         }
+        Some(entry)
     }
 
     /// Where more than so many are set aside, the oldest are tried again: inputs that come under ever new names must not
@@ -161,13 +172,10 @@ impl Quarantine {
         }
     }
 
-    /// Everything is tried again; the instances.
-    pub(crate) fn release_all(&self) -> Vec<String> {
+    /// Everything is tried again: what was set aside.
+    pub(crate) fn release_all(&self) -> Vec<SetAside> {
         let instances: Vec<String> = self.entries().keys().cloned().collect();
-        for instance in &instances {
-            self.release(instance);
-        }
-        instances
+        instances.iter().filter_map(|instance| self.release(instance)).collect()
     }
 
     fn file(&self, instance: &str) -> PathBuf {
@@ -226,7 +234,12 @@ mod tests {
         assert!(!holds("a", "sha256:other"), "the guest changed");
         quarantine.release("default/web");
         assert!(!holds("a", "sha256:guest"));
-        assert_eq!(quarantine.release_all(), ["default/../x"]);
+        let released: Vec<String> = quarantine
+            .release_all()
+            .into_iter()
+            .map(|entry| entry.instance)
+            .collect();
+        assert_eq!(released, ["default/../x"]);
         assert_eq!(Quarantine::load(dir.path(), "lbaas").all(), []);
     }
 

@@ -22,6 +22,7 @@ use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSett
 
 use super::active::Handover;
 use super::input::{From, Input};
+use super::instances::Instances;
 use super::interrupt::Interrupt;
 use super::known::KnownKeys;
 use super::publish::{News, Publish};
@@ -31,7 +32,9 @@ use super::troubles::{TooMuch, Troubles};
 use super::wishes::Wishes;
 use super::work::{self, Done, End, Job, Live, Shared};
 use super::{Event, FAILURES_MAX_ONCE, Summary};
+use crate::board::{self, Finished, Look};
 use crate::config::{Config, Lbaas};
+use crate::decisions::{Came, Cause, Decided, Pending};
 use crate::guests::lbaas::adapter::{self, Key};
 use crate::guests::lbaas::{self, AddressPorts, Desired};
 use crate::sources::{Batch, Batches};
@@ -95,6 +98,10 @@ pub(super) struct Services<'a, T> {
     quarantine: Arc<Quarantine>,
     /// What went wrong in a key, with the wish that it has.
     troubles: Troubles,
+    /// Why the next job of a key runs.
+    pending: Pending,
+    /// What became active last; none since the start.
+    became_active: Option<Cause>,
     /// Versions that are to become active.
     handovers: mpsc::Receiver<Handover>,
     /// So many became active since the start.
@@ -180,6 +187,8 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             effects: Effects::default(),
             quarantine,
             troubles: Troubles::new(lbaas.guest.failure.clone()),
+            pending: Pending::default(),
+            became_active: None,
             handovers,
             versions: 0,
             acts,
@@ -213,7 +222,10 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         let sleepers = Arc::clone(&self.shared.sleepers);
         let mut sync = tokio::time::interval(SYNC);
         sync.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let beating = self.setup.board.begin_loop("services");
         let end = loop {
+            beating.beat();
+            self.setup.board.sleeping(sleepers.count());
             self.start_jobs();
             // What is set aside may be released by the version that is about to become active.
             if self.once && self.acts() && self.controller.is_idle() && self.falling_back.is_none() {
@@ -240,6 +252,8 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
                 _ = sync.tick() => self.sync_idle(),
             }
         };
+        // It ends in its own time.
+        drop(beating);
         self.drain().await;
         end
     }
@@ -310,8 +324,18 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
                 self.hold(key);
             }
         }
+        self.setup.board.looked(Look {
+            objects: &self.wishes.counts(),
+            changes: batch.changes.len(),
+            complete: self.wishes.is_complete(),
+            problems: &self.problems,
+        });
+        let (seen, is_whole) = (std::mem::take(&mut changed.seen), self.wishes.is_complete());
+        self.pending
+            .take_in(SystemClock.now_ms(), seen, &changed.affected, is_whole);
         let now_ms = self.now_ms();
         for key in changed.affected {
+            self.setup.board.changed(&key.to_string());
             if let Some(running) = self.running.get(&key) {
                 // The same wish is on its way already.
                 if self.wishes.wish(&key).and_then(Result::ok) != running.desired {
@@ -320,6 +344,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             }
             if let Err(error) = self.controller.changed(&key, now_ms) {
                 tracing::error!(%key, "{error}");
+                self.setup.board.refused(&key.to_string(), &error.to_string());
                 self.standing.insert(key, Err(error.to_string()));
             }
         }
@@ -357,6 +382,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
 
     /// Nothing is taken for gone while a manifest that may hold it can't be read.
     fn hold(&mut self, key: Key) {
+        self.setup.board.held(&key.to_string());
         if self.held.insert(key.clone()) {
             (self.tell)(Event::Held { key: key.to_string() });
         }
@@ -383,6 +409,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             keys.extend(self.set_aside_and_gone());
         }
         for key in keys {
+            self.pending.because(&key, SystemClock.now_ms(), Cause::Acts);
             if let Err(error) = self.controller.changed(&key, now_ms) {
                 tracing::error!(%key, "{error}");
                 self.standing.insert(key, Err(error.to_string()));
@@ -422,6 +449,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
     fn refuse(&mut self, key: Key, error: String) {
         // That was for another input.
         self.quarantine.release(&key.to_string());
+        self.setup.board.refused(&key.to_string(), &error);
         self.controller.done(&key, Outcome::Success, self.now_ms());
         let is_new = self
             .standing
@@ -429,6 +457,8 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             .is_none_or(|standing| standing.as_ref().err() != Some(&error));
         if is_new {
             self.shared.publish.say(&key, News::Refused(&error));
+            self.decided(&key)
+                .end(Came::Refused { error: error.clone() }, Effects::default(), &[]);
             (self.tell)(Event::Failed {
                 key: key.to_string(),
                 error: error.clone(),
@@ -450,10 +480,13 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             None
         };
         let Some(held) = held else {
-            self.quarantine.release(&instance);
+            if let Some(released) = self.quarantine.release(&instance) {
+                self.pending.because(&key, SystemClock.now_ms(), released.cause());
+            }
             self.start(key, desired);
             return;
         };
+        self.setup.board.set_aside(&instance, &held.error, held.failures);
         self.controller.done(&key, Outcome::Success, self.now_ms());
         let is_told = self
             .standing
@@ -465,6 +498,28 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             self.wish_to_fall_back(&held);
             self.standing.insert(key, Err(held.error));
         }
+    }
+
+    /// A job of this key is about to begin: why.
+    fn decided(&mut self, key: &Key) -> Decided {
+        let status = self.controller.status(key);
+        let failures = status.map_or(0, |status| status.failures);
+        let otherwise = || match status.and_then(|status| status.last) {
+            None => Cause::Start,
+            Some(Outcome::Success) => Cause::Resync,
+            Some(Outcome::Interrupted) => Cause::Interrupted,
+            Some(Outcome::Failure | Outcome::RetryAfter(_)) => Cause::Retry {
+                failures,
+                error: self
+                    .standing
+                    .get(key)
+                    .and_then(|it| it.clone().err())
+                    .unwrap_or_default(),
+            },
+        };
+        let why = self.pending.begin(key, SystemClock.now_ms(), otherwise);
+        let instances = self.shared.active.instances();
+        Decided::new(&instances.state_dir, instances.name, key.to_string(), why, failures)
     }
 
     /// What is applied stays as it is, until the input or the guest changes.
@@ -483,6 +538,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             failures,
         };
         self.tell_set_aside(&entry);
+        self.setup.board.set_aside(&entry.instance, &error, failures);
         self.wish_to_fall_back(&entry);
         if let Err(error) = self.quarantine.set_aside(&about, entry) {
             tracing::warn!(%key, "it is set aside until the next start alone: {error}");
@@ -530,6 +586,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         } = handover;
         let committed = commit();
         if committed.is_ok() {
+            let cause = became_active(&self.shared.active.instances(), &instances);
             self.shared.active.set(instances);
             for running in self.running.values() {
                 running.interrupt.want();
@@ -538,8 +595,19 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             let now_ms = self.now_ms();
             let released = self.quarantine.release_all();
             let mut again = self.troubles.forget_all();
-            again.extend(released.iter().filter_map(key_of));
+            again.extend(released.iter().filter_map(|entry| key_of(&entry.instance)));
+            let since_ms = SystemClock.now_ms();
+            for key in &again {
+                self.pending.because(key, since_ms, cause.clone());
+            }
+            for entry in &released {
+                if let Some(key) = key_of(&entry.instance) {
+                    self.pending.because(&key, since_ms, entry.cause());
+                }
+            }
+            self.became_active = Some(cause);
             for key in again {
+                self.setup.board.changed(&key.to_string());
                 if let Err(error) = self.controller.changed(&key, now_ms) {
                     tracing::error!(%key, "{error}");
                 }
@@ -568,6 +636,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             .as_ref()
             .map_or_else(Interrupt::new, |live| Arc::clone(&live.interrupt));
         interrupt.clear();
+        self.setup.board.began(&key.to_string());
         self.running.insert(
             key.clone(),
             Running {
@@ -577,7 +646,9 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             },
         );
         let backends = self.setup.backends(self.seed, &key.to_string());
+        let decided = self.decided(&key);
         let job = Job {
+            decided,
             key: key.clone(),
             desired,
             places,
@@ -623,6 +694,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             in_service,
         } = done;
         let running = self.running.remove(&key);
+        let is_other_version = running.as_ref().is_some_and(|running| running.version != self.versions);
         self.effects.created += effects.created;
         self.effects.destroyed += effects.destroyed;
         if let Some(live) = live {
@@ -634,13 +706,27 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             End::Failed { .. } if !self.acts() => End::Interrupted,
             end => end,
         };
+        let finished = on_the_board(&end, effects, &in_service);
         if let Some((input, too_much)) = running.and_then(|running| self.trouble(&key, &running, &end, &changes)) {
             self.controller.done(&key, Outcome::Success, now_ms);
+            self.setup.board.finished(&key.to_string(), finished);
             self.set_aside(key, input, too_much);
             return;
         }
         let due_ms = self.controller.done(&key, end.outcome(), now_ms);
+        let failures = self.controller.status(&key).map_or(0, |status| status.failures);
+        let finished = Finished {
+            failures,
+            again_in_ms: due_ms.map(|due_ms| due_ms.saturating_sub(now_ms)),
+            ..finished
+        };
+        self.setup.board.finished(&key.to_string(), finished);
         match end {
+            End::Interrupted if is_other_version => {
+                if let Some(cause) = self.became_active.clone() {
+                    self.pending.because(&key, SystemClock.now_ms(), cause);
+                }
+            }
             End::Interrupted => {}
             End::True { gone } => {
                 let in_service = in_service
@@ -670,7 +756,6 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
                 }
             }
             End::Failed { error, .. } | End::Fault { error } => {
-                let failures = self.controller.status(&key).map_or(0, |status| status.failures);
                 let given_up = self.once && failures >= FAILURES_MAX_ONCE;
                 if given_up {
                     self.controller.forget(&key);
@@ -705,6 +790,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             return;
         }
         self.controller.forget(key);
+        self.pending.forget(key);
         if !self.once {
             self.standing.remove(key);
         }
@@ -753,6 +839,36 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
     }
 }
 
+/// How a job ended, as the board has it.
+fn on_the_board(end: &End, effects: Effects, in_service: &[AddressPorts]) -> Finished {
+    let (outcome, error) = match end {
+        End::True { gone: false } => (board::Outcome::True, None),
+        End::True { gone: true } => (board::Outcome::Gone, None),
+        End::Interrupted => (board::Outcome::Interrupted, None),
+        End::Failed { error, .. } => (board::Outcome::Failed, Some(error.clone())),
+        End::Fault { error } => (board::Outcome::Fault, Some(error.clone())),
+    };
+    let place = |address: &str, port: u16| {
+        if address.contains(':') {
+            format!("[{address}]:{port}")
+        } else {
+            format!("{address}:{port}")
+        }
+    };
+    let serving = in_service
+        .iter()
+        .flat_map(|serving| serving.ports.iter().map(move |port| place(&serving.address, *port)));
+    Finished {
+        outcome,
+        error,
+        failures: 0,
+        again_in_ms: None,
+        created: effects.created,
+        destroyed: effects.destroyed,
+        in_service: serving.collect(),
+    }
+}
+
 /// Said where a source has not a single object, though there are some that it once asked for.
 pub(crate) fn nothing_there(is_cluster: bool) -> String {
     if is_cluster {
@@ -762,6 +878,19 @@ pub(crate) fn nothing_there(is_cluster: bool) -> String {
     }
     "the manifests hold no object at all: nothing is removed; leave one, such as a Node, where that is what you want"
         .to_owned()
+}
+
+/// Why keys run again when another version is active.
+fn became_active(before: &Instances, now: &Instances) -> Cause {
+    let named = |instances: &Instances| {
+        let guest = &instances.program.guest;
+        format!("{}@{}", guest.name, guest.version)
+    };
+    Cause::Version {
+        guest: named(now),
+        digest: now.program.guest.digest.to_string(),
+        before: named(before),
+    }
 }
 
 /// `namespace/name`; none: it is no key.

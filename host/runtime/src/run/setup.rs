@@ -27,6 +27,7 @@ use trueup_journal::{Event, Files, OPEN_FILES_MAX, Tape};
 
 use super::active::Active;
 use super::instances::{Instances, Recorded};
+use crate::board::{Board, Facts};
 use crate::config::{CheckpointAt, Config, Guest, Ipam, Lbaas, LbaasBackend, LbaasSim, TokenAt};
 use crate::guests::{ipam, lbaas};
 use crate::instance::{Instance, Start};
@@ -69,6 +70,8 @@ pub struct Ground {
     writes: bool,
     /// Where refusals and management actions are written down; none: nothing is, as in a plan.
     pub audit: Option<Arc<Audit>>,
+    /// What this process knows of itself.
+    pub board: Arc<Board>,
 }
 
 impl Ground {
@@ -89,6 +92,12 @@ impl Ground {
             files: Files::new(OPEN_FILES_MAX),
             writes: false,
             audit: None,
+            board: Board::new(Facts {
+                config: config.file.clone(),
+                state_dir: config.state_dir.clone(),
+                source: config.lbaas.as_ref().map(|lbaas| lbaas.source.kind()),
+                pods: config.ipam.as_ref().map(|ipam| ipam.adapter.instance.clone()),
+            }),
         })
     }
 
@@ -99,6 +108,7 @@ impl Ground {
     pub fn with_state(mut self, config: &Config) -> Result<Self, SetupError> {
         let audit = Audit::open(&config.state_dir.join("audit")).map_err(SetupError::failed)?;
         self.audit = Some(Arc::new(audit));
+        crate::telemetry::count_in(&self.metrics);
         self.writes = true;
         Ok(self)
     }
@@ -184,6 +194,8 @@ pub struct Setup {
     pub quotas: Arc<Quotas>,
     /// That of the ground.
     pub audit: Option<Arc<Audit>>,
+    /// That of the ground.
+    pub board: Arc<Board>,
 }
 
 impl Setup {
@@ -215,6 +227,7 @@ impl Setup {
             simulated_engine,
             quotas: Arc::default(),
             audit: ground.audit.clone(),
+            board: Arc::clone(&ground.board),
         })
     }
 
@@ -240,6 +253,7 @@ impl Setup {
             lbaas: Some(Arc::clone(&self.api)),
             quotas: Arc::clone(&self.quotas),
             audit: self.audit.clone(),
+            usage: Arc::clone(&self.active.usage),
             ..Backends::default()
         }
     }
@@ -322,6 +336,7 @@ impl Addresses {
             revisions,
             problem,
         } = Self::version(config, ipam, ground).await?;
+        let active = Active::new(Arc::new(instances));
         let backends = Backends {
             random: Arc::new(Seeded::new(config.seed, stream_of(&ipam.adapter.instance))),
             metrics: Arc::clone(&ground.metrics),
@@ -332,10 +347,11 @@ impl Addresses {
             }))),
             quotas: Arc::default(),
             audit: ground.audit.clone(),
+            usage: Arc::clone(&active.usage),
             ..Backends::default()
         };
         Ok(Self {
-            active: Active::new(Arc::new(instances)),
+            active,
             revisions,
             problem,
             backends,

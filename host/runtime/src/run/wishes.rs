@@ -13,12 +13,17 @@ use std::sync::Arc;
 use super::files;
 use super::known::{KnownKeys, Places};
 use crate::config::Source;
+use crate::decisions::{Input, Seen};
 use crate::guests::lbaas::adapter::{self, Key, Servers, Settings};
 use crate::guests::lbaas::{Desired, Target};
 use crate::sources::{Change, Kind, Object, ObjectRef, Objects};
 
 /// The name of the file in the state folder that holds the servers of the last complete look.
 const SERVERS_FILE: &str = "servers.json";
+
+/// So many Nodes of one look are named as the reason why servers are other ones: a look at a whole cluster has thousands,
+/// and each is named at each Service.
+const NODES_NAMED_MAX: usize = 8;
 
 pub(crate) struct Wishes {
     settings: Settings,
@@ -50,6 +55,8 @@ pub(crate) struct Wishes {
 pub(crate) struct Changed {
     /// Keys whose wish may be another one.
     pub(crate) affected: BTreeSet<Key>,
+    /// Which changes concern whom: those that concern nobody are left out.
+    pub(crate) seen: Vec<Seen>,
     /// Nodes that should be servers and can't be, that were not said yet.
     pub(crate) notes: Vec<String>,
     /// The source holds no object at all, and there is something to lose.
@@ -119,19 +126,32 @@ impl Wishes {
     pub(crate) fn take_in(&mut self, changes: &[Change], complete: bool, has_keys: bool) -> Changed {
         let mut affected = BTreeSet::new();
         let mut is_about_servers = false;
+        let mut seen = Vec::new();
+        // These concern every Service, which are looked up once, below.
+        let mut about_servers = Vec::new();
         for change in changes {
             self.saw_any |= change.now.is_some();
             // Until everything was read once, one that is there at all stands in no more.
             let is_new = !self.was_complete && change.reference.kind == Kind::Node;
-            is_about_servers |= is_new || adapter::concerns_servers(change, &self.objects);
+            let concerns_servers = is_new || adapter::concerns_servers(change, &self.objects);
+            is_about_servers |= concerns_servers;
+            let mut keys = Vec::new();
             if change.reference.kind == Kind::Service {
-                affected.extend(adapter::affected(change, &self.objects));
+                keys.extend(adapter::affected(change, &self.objects));
                 if self.is_left_over(change.now.as_ref()) {
-                    affected.insert(Key::from(&change.reference));
+                    keys.push(Key::from(&change.reference));
                 }
             }
             let before = self.objects.apply(change);
-            affected.extend(self.move_uid(change, before));
+            keys.extend(self.move_uid(change, before.as_ref()));
+            if concerns_servers && about_servers.len() < NODES_NAMED_MAX {
+                about_servers.push(Input::of(change, before.as_ref()));
+            }
+            if !keys.is_empty() {
+                affected.extend(keys.iter().cloned());
+                let input = Input::of(change, before.as_ref());
+                seen.push(Seen { input, keys });
+            }
         }
         let is_empty = self.objects.is_empty() && has_keys && !(self.is_cluster && self.saw_any);
         let complete = complete && !is_empty;
@@ -144,7 +164,12 @@ impl Wishes {
             let was = std::mem::replace(&mut self.servers, adapter::servers(&self.objects));
             self.stand_in();
             if self.servers.targets != was.targets {
-                affected.extend(adapter::ours(&self.objects));
+                let keys: Vec<Key> = adapter::ours(&self.objects).collect();
+                affected.extend(keys.iter().cloned());
+                seen.extend(about_servers.into_iter().map(|input| Seen {
+                    input,
+                    keys: keys.clone(),
+                }));
             }
             let new_notes = self.servers.notes.iter().filter(|note| !was.notes.contains(note));
             notes.extend(new_notes.cloned());
@@ -157,6 +182,7 @@ impl Wishes {
         }
         Changed {
             affected,
+            seen,
             notes,
             completed,
             is_empty,
@@ -205,6 +231,11 @@ impl Wishes {
         self.is_cluster
     }
 
+    /// How many objects of each kind there are.
+    pub(crate) fn counts(&self) -> Vec<(&'static str, usize)> {
+        self.objects.counts()
+    }
+
     /// Remembers the servers of a complete look for the next process.
     ///
     /// # Errors
@@ -242,12 +273,12 @@ impl Wishes {
     }
 
     /// A Service's UID has other owners now; answers those that this concerns.
-    fn move_uid(&mut self, change: &Change, before: Option<Object>) -> BTreeSet<Key> {
+    fn move_uid(&mut self, change: &Change, before: Option<&Object>) -> BTreeSet<Key> {
         if change.reference.kind != Kind::Service {
             return BTreeSet::new();
         }
         let uid = |object: &Object| object.metadata().uid.clone();
-        let (was, now) = (before.as_ref().and_then(uid), change.now.as_ref().and_then(uid));
+        let (was, now) = (before.and_then(uid), change.now.as_ref().and_then(uid));
         if was == now {
             return BTreeSet::new();
         }

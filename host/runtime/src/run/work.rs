@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::to_raw_value;
+use tracing::Instrument as _;
 use trueup_capabilities::clock::Clock;
 use trueup_capabilities::meter::{Change, Effects};
 use trueup_capabilities::{Backends, lbaas};
@@ -19,6 +20,7 @@ use super::instances::{self, Instances, OpenError};
 use super::interrupt::{Interrupt, InterruptibleClock, Sleepers};
 use super::known::{KnownKeys, Places};
 use super::publish::Publish;
+use crate::decisions::{Came, Decided};
 use crate::guests::dispatch::InvokeError;
 use crate::guests::lbaas::adapter::{self, Key};
 use crate::guests::lbaas::{AddressPorts, Desired, Error as Reconciliation, Report};
@@ -49,6 +51,8 @@ impl Live {
 
 /// What is to be done for one key.
 pub(super) struct Job {
+    /// Why, and what of it is kept.
+    pub(super) decided: Decided,
     pub(super) key: Key,
     /// What should be; none: the key is gone, and so is to be all of its.
     pub(super) desired: Option<Desired>,
@@ -104,6 +108,16 @@ impl End {
         matches!(self, Self::Fault { .. })
     }
 
+    fn came(&self) -> Came {
+        match self.clone() {
+            Self::True { gone: false } => Came::True,
+            Self::True { gone: true } => Came::Gone,
+            Self::Interrupted => Came::Interrupted,
+            Self::Failed { error, .. } => Came::Failed { error },
+            Self::Fault { error } => Came::Fault { error },
+        }
+    }
+
     pub(super) fn outcome(&self) -> Outcome {
         match self {
             Self::True { .. } => Outcome::Success,
@@ -127,6 +141,15 @@ enum Trouble {
     Fault(String),
 }
 
+impl Trouble {
+    fn said(&self) -> &str {
+        match self {
+            Self::Interrupted => "ended while it slept",
+            Self::Failed { error, .. } | Self::Fault(error) => error,
+        }
+    }
+}
+
 impl From<String> for Trouble {
     fn from(error: String) -> Self {
         Self::Failed {
@@ -140,6 +163,7 @@ impl From<String> for Trouble {
 struct Work<'a> {
     shared: &'a Shared,
     key: Key,
+    decided: Decided,
     backends: Backends,
     interrupt: Arc<Interrupt>,
     live: Option<Live>,
@@ -152,6 +176,7 @@ struct Work<'a> {
 /// Does the job to its end.
 pub(super) async fn run(shared: Arc<Shared>, job: Job, backends: Backends) -> Done {
     let Job {
+        decided,
         key,
         desired,
         places,
@@ -162,6 +187,7 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, backends: Backends) -> Do
     let mut work = Work {
         shared: &shared,
         key,
+        decided,
         backends,
         interrupt,
         live,
@@ -176,6 +202,7 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, backends: Backends) -> Do
         Err(Trouble::Failed { error, retry_after_ms }) => End::Failed { error, retry_after_ms },
         Err(Trouble::Fault(error)) => End::Fault { error },
     };
+    work.decided.end(end.came(), work.effects, &work.changes);
     Done {
         key: work.key,
         live: work.live,
@@ -261,8 +288,14 @@ impl Work<'_> {
         self.call("reconciliation.reconcile", desired).await
     }
 
-    /// Calls the guest, and reads its answer: `{"Ok": R}` or `{"Err": error}`.
+    /// Calls the guest, and reads its answer: `{"Ok": R}` or `{"Err": error}`. One decision.
     async fn call<R: DeserializeOwned>(&mut self, call: &str, desired: &Desired) -> Result<R, Trouble> {
+        let called = self.called(call, desired).await;
+        self.decided.end_call(called.as_ref().err().map(Trouble::said));
+        called
+    }
+
+    async fn called<R: DeserializeOwned>(&mut self, call: &str, desired: &Desired) -> Result<R, Trouble> {
         let args = to_raw_value(&Args { desired }).map_err(|error| format!("arguments of `{call}`: {error}"))?;
         let mut live = match self.live.take() {
             Some(live) => live,
@@ -277,11 +310,13 @@ impl Work<'_> {
         live.instance.host_mut().removing(self.removing);
         let before = live.instance.host().meter.effects;
         let key = self.key.to_string();
+        let span = self.decided.begin(live.instance.host(), call, self.removing);
         let answer = tokio::select! {
             biased;
-            answer = self.shared.active.call(&key, &mut live.instance, call, &args) => Some(answer),
+            answer = self.shared.active.call(&key, &mut live.instance, call, &args).instrument(span) => Some(answer),
             () = self.interrupt.reached() => None,
         };
+        self.decided.asked(live.instance.host().meter.used.imports);
         let after = live.instance.host().meter.effects;
         self.effects.created += after.created - before.created;
         self.effects.destroyed += after.destroyed - before.destroyed;

@@ -254,6 +254,7 @@ impl Batches {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Objects {
     by_reference: BTreeMap<ObjectRef, Object>,
+    counts: BTreeMap<Kind, usize>,
 }
 
 impl Objects {
@@ -307,16 +308,43 @@ impl Objects {
         self.by_reference.is_empty()
     }
 
+    /// How many objects of each kind, those of which there are none included.
+    pub fn counts(&self) -> Vec<(&'static str, usize)> {
+        let count = |kind: Kind| self.counts.get(&kind).copied().unwrap_or_default();
+        Kind::ALL.into_iter().map(|kind| (kind.name(), count(kind))).collect()
+    }
+
     /// Puts an object in, in place of one of the same kind, namespace and name, which it answers.
     pub fn insert(&mut self, object: Object) -> Option<Object> {
-        self.by_reference.insert(object.reference(), object)
+        self.put(object.reference(), object)
+    }
+
+    fn put(&mut self, reference: ObjectRef, object: Object) -> Option<Object> {
+        let kind = reference.kind;
+        let before = self.by_reference.insert(reference, object);
+        if before.is_none() {
+            *self.counts.entry(kind).or_default() += 1;
+        }
+        before
+    }
+
+    fn remove(&mut self, reference: &ObjectRef) -> Option<Object> {
+        let before = self.by_reference.remove(reference)?;
+        if let Some(count) = self.counts.get_mut(&reference.kind) {
+            *count -= 1;
+            // Equal are those that hold the same, whatever they once held.
+            if *count == 0 {
+                self.counts.remove(&reference.kind);
+            }
+        }
+        Some(before)
     }
 
     /// Makes a change true here; answers what was there before.
     pub fn apply(&mut self, change: &Change) -> Option<Object> {
         match &change.now {
-            Some(object) => self.by_reference.insert(change.reference.clone(), object.clone()),
-            None => self.by_reference.remove(&change.reference),
+            Some(object) => self.put(change.reference.clone(), object.clone()),
+            None => self.remove(&change.reference),
         }
     }
 
@@ -356,9 +384,11 @@ impl Objects {
 impl FromIterator<Object> for Objects {
     /// Of two objects of one kind, namespace and name, the later one stays.
     fn from_iter<I: IntoIterator<Item = Object>>(objects: I) -> Self {
-        Self {
-            by_reference: objects.into_iter().map(|object| (object.reference(), object)).collect(),
+        let mut all = Self::default();
+        for object in objects {
+            all.insert(object);
         }
+        all
     }
 }
 
@@ -394,6 +424,7 @@ mod tests {
         let named: Vec<String> = objects.iter().map(|(reference, _)| reference.to_string()).collect();
         assert_eq!(named, ["Node n1", "Node n2", "Service apps/web", "Service default/web"]);
         assert_eq!((objects.nodes().count(), objects.services().count()), (2, 2));
+        assert_eq!(objects.counts(), [("Node", 2), ("Service", 2)]);
         assert!(objects.service("default", "web").is_some());
         assert!(objects.service("other", "web").is_none());
     }

@@ -265,6 +265,11 @@ impl Manager {
 
     /// How every guest stands, by name.
     pub fn standing(&self) -> Vec<Standing> {
+        self.each().map(|(_, standing)| standing).collect()
+    }
+
+    /// Every guest and how it stands, by name.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (&Managed, Standing)> {
         let standing = |managed: &Managed| Standing {
             guest: managed.name.to_owned(),
             active: managed.revisions().active().cloned(),
@@ -272,7 +277,7 @@ impl Manager {
             shadow: managed.active.shadow().map(|shadow| shadow.status()),
             promoted_after: managed.promotion().as_ref().map(|awaited| awaited.after),
         };
-        self.managed.values().map(standing).collect()
+        self.managed.values().map(move |managed| (managed, standing(managed)))
     }
 
     /// The revisions of a guest, ascending.

@@ -47,9 +47,10 @@ impl Host {
         })?;
         answer.map_err(|error| match error {
             ClientError::Misused(_) => misused(error),
-            ClientError::NoHost { .. } | ClientError::Refused(_) | ClientError::Answer { .. } => {
-                Failure::Failed(error.into())
-            }
+            ClientError::NoHost { .. }
+            | ClientError::NoAnswer { .. }
+            | ClientError::Refused(_)
+            | ClientError::Answer { .. } => Failure::Failed(error.into()),
         })
     }
 }

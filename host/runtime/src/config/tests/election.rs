@@ -93,8 +93,8 @@ fn what_kubernetes_does_not_take_is_refused_here() {
     refused(
         "lease_name = \"trueup\"",
         &[
-            "trueup.toml:2: unknown key `lease_name` in [election] (known: enabled, namespace, name, identity, \
-           lease_duration_ms, renew_deadline_ms, retry_period_ms)",
+            "trueup.toml:2: unknown key `lease_name` in [election] (known: enabled, identity, \
+             lease_duration_ms, name, namespace, renew_deadline_ms, retry_period_ms)",
         ],
     );
 }

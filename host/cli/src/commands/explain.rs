@@ -1,0 +1,325 @@
+//! `trueup explain`: why what was done about a key was done, from the input that changed to the calls that were made.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use trueup_runtime::decisions::{
+    self, Action, CallTold, Came, Cause, ExplainError, Explained, Explanation, Field, Fields, Happened, Input, Made,
+    Origin, TimedCause, Told, Wanted, Write,
+};
+
+use crate::exit::{Ending, Exit, Failure, misused};
+use crate::output::{self, Output, printable};
+
+/// Says why what was done about a key was done: what changed, what the guest was asked for then, what it wrote, and what came
+/// of it.
+///
+/// Reads the state folder alone: of a host that runs, of one that ended, or a copy of it.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  trueup explain default/web --config examples/quickstart\n  trueup explain default/web --last 5\n  trueup explain default/web --decision 57 --state-dir /backup/.trueup --output json\n  trueup explain 10.0.0.3 --guest ipam --config /etc/trueup"
+)]
+pub(crate) struct Args {
+    /// A Service, `NAMESPACE/NAME`. With `--guest ipam`: the node's instance, a container's id, or an address.
+    key: String,
+    /// The configuration of the host: a TOML file, or a folder with `trueup.toml`.
+    #[arg(long, value_name = "CONFIG", default_value = ".")]
+    config: PathBuf,
+    /// The state folder itself, wherever it is; then no configuration is read.
+    #[arg(long, value_name = "FOLDER")]
+    state_dir: Option<PathBuf>,
+    /// Whose decisions: `lbaas` or `ipam`.
+    #[arg(long, value_name = "NAME", default_value = "lbaas")]
+    guest: String,
+    /// Only the job of this decision: the number in its id.
+    #[arg(long, value_name = "N", conflicts_with = "last")]
+    decision: Option<u64>,
+    /// So many of the last jobs.
+    #[arg(long, value_name = "K", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    last: u16,
+}
+
+impl From<ExplainError> for Failure {
+    fn from(error: ExplainError) -> Self {
+        misused(error)
+    }
+}
+
+pub(crate) fn exec(args: Args, output: Output) -> Ending {
+    let state_dir = match args.state_dir {
+        Some(folder) => folder,
+        None => super::run::read(&args.config, &[])?.state_dir,
+    };
+    let wanted = Wanted {
+        last: usize::from(args.last),
+        decision: args.decision,
+    };
+    let explained = decisions::explain(&state_dir, &args.guest, &args.key, wanted)?;
+    match output {
+        Output::Json => output::json(&explained)?,
+        Output::Text => {
+            for line in text(&explained) {
+                output::line(&line)?;
+            }
+        }
+    }
+    Ok(Exit::Done)
+}
+
+fn text(of: &Explanation) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (at, job) in of.jobs.iter().enumerate() {
+        if at > 0 {
+            lines.push(String::new());
+        }
+        lines.extend(job_text(job));
+    }
+    if let Some(held) = &of.set_aside {
+        let since = output::time(held.at_ms);
+        let why = printable(&held.error);
+        lines.push(format!(
+            "! set aside since {since}, until it or the guest changes: {why}"
+        ));
+    }
+    if of.unread > 0 {
+        lines.push(format!("! {} kept lines can't be read and are passed over", of.unread));
+    }
+    lines
+}
+
+/// One job: when and by whom, why, what should be, what was called, what came of it.
+fn job_text(of: &Explained) -> Vec<String> {
+    let job = &of.job;
+    let by = job.decisions.last().map_or_else(String::new, |made| {
+        format!(
+            "  by {}@{} {}",
+            printable(&made.guest),
+            printable(&made.version),
+            output::short(&made.digest)
+        )
+    });
+    let mut lines = vec![format!(
+        "{}  {}{by}  took {} ms",
+        printable(&job.key),
+        output::time(job.began_ms),
+        job.took_ms
+    )];
+    lines.push("  because".to_owned());
+    lines.extend(causes(&job.causes, job.more_causes, "    "));
+    if let Some(before) = &of.guest_before {
+        lines.push(format!("    * another guest decides: before, {}", printable(before)));
+    }
+    if let Some(origin) = &of.origin {
+        lines.extend(origin_text(origin));
+    }
+    for (made, told) in job.decisions.iter().zip(&of.calls) {
+        lines.extend(call_text(made, told));
+    }
+    lines.push(format!("  {}", came(of)));
+    let recordings: BTreeMap<&Path, ()> = of
+        .calls
+        .iter()
+        .filter_map(|call| call.told.as_ref())
+        .map(|told| (told.file.as_path(), ()))
+        .collect();
+    for file in recordings.keys() {
+        lines.push(format!(
+            "  look deeper: trueup journal show {0}; trueup replay {0}",
+            file.display()
+        ));
+    }
+    lines
+}
+
+fn origin_text(origin: &Origin) -> Vec<String> {
+    let decided = match &origin.decisions[..] {
+        [] => String::new(),
+        [first, ..] => format!(" ({})", printable(first)),
+    };
+    let mut lines = vec![format!(
+        "  which began at {}{decided} because",
+        output::time(origin.began_ms)
+    )];
+    lines.extend(causes(&origin.causes, 0, "    "));
+    lines
+}
+
+fn causes(causes: &[TimedCause], more: usize, indent: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    for timed in causes {
+        let taken_in = output::time(timed.at_ms);
+        match &timed.cause {
+            Cause::Input(input) => {
+                lines.push(format!("{indent}{}, taken in at {taken_in}", changed(input)));
+                lines.extend(fields(&input.fields, &format!("{indent}    ")));
+            }
+            other => lines.push(format!("{indent}* {}", reason(other))),
+        }
+    }
+    if more > 0 {
+        lines.push(format!("{indent}and {more} more"));
+    }
+    lines
+}
+
+/// `~ Service default/web changed (resourceVersion 42)`.
+fn changed(input: &Input) -> String {
+    let (sign, word) = match input.change {
+        Happened::Found => ("*", "was there at the start"),
+        Happened::Added => ("+", "is new"),
+        Happened::Changed => ("~", "changed"),
+        Happened::Gone => ("-", "is gone"),
+    };
+    let mut marks = Vec::new();
+    if let Some(version) = &input.resource_version {
+        marks.push(format!("resourceVersion {}", printable(version)));
+    }
+    if let Some(uid) = &input.uid {
+        marks.push(format!("uid {}", printable(uid)));
+    }
+    let marks = if marks.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", marks.join(", "))
+    };
+    format!("{sign} {} {word}{marks}", printable(&input.object()))
+}
+
+fn reason(cause: &Cause) -> String {
+    match cause {
+        Cause::Start => "the host started".to_owned(),
+        Cause::Acts => "this host acts from here on, in place of another".to_owned(),
+        Cause::Whole => "the source could be read whole again: what is missing in it is gone".to_owned(),
+        Cause::Retry { failures, error } => format!("tried again after failure {failures}: {}", printable(error)),
+        Cause::Resync => "nothing changed: looked at again all the same (resync)".to_owned(),
+        Cause::Interrupted => "the job before was ended while it slept".to_owned(),
+        Cause::Request { request } => printable(request),
+        Cause::Version { guest, digest, before } => format!(
+            "{} became active ({}), before: {}",
+            printable(guest),
+            output::short(digest),
+            printable(before)
+        ),
+        Cause::Released { since_ms, error } => {
+            format!(
+                "set aside since {}, and released: {}",
+                output::time(*since_ms),
+                printable(error)
+            )
+        }
+        Cause::Input(input) => changed(input),
+    }
+}
+
+fn fields(of: &Fields, indent: &str) -> Vec<String> {
+    let mut lines: Vec<String> = of.fields.iter().map(|it| format!("{indent}{}", field(it))).collect();
+    if of.more > 0 {
+        lines.push(format!("{indent}and {} more", of.more));
+    }
+    lines
+}
+
+/// `~ spec.ports[http].nodePort: 30080 -> 30081`.
+fn field(of: &Field) -> String {
+    let path = if of.path.is_empty() { "all of it" } else { &of.path };
+    let path = printable(path);
+    let value = |value: &Value| printable(&value.to_string());
+    match (&of.old, &of.new) {
+        (Some(old), Some(new)) => format!("~ {path}: {} -> {}", value(old), value(new)),
+        (None, Some(new)) => format!("+ {path}: {}", value(new)),
+        (Some(old), None) => format!("- {path}: {}", value(old)),
+        (None, None) => path,
+    }
+}
+
+fn call_text(made: &Made, call: &CallTold) -> Vec<String> {
+    let removes = if made.removes { ", to remove all of it" } else { "" };
+    let mut lines = vec![format!(
+        "  {}  {}{removes}, {} ms",
+        printable(&made.id),
+        printable(&made.call),
+        made.took_ms
+    )];
+    if let Some(told) = &call.told {
+        lines.extend(told_text(told));
+    }
+    if let Some(why) = &call.untold {
+        lines.push(format!("    what it asked is not known: {}", printable(why)));
+    }
+    if let Some(error) = &made.error {
+        lines.push(format!("    failed: {}", printable(error)));
+    }
+    if let Some(trace) = &made.trace {
+        lines.push(format!("    trace {trace}"));
+    }
+    lines
+}
+
+fn told_text(told: &Told) -> Vec<String> {
+    let mut lines = Vec::new();
+    match &told.wish {
+        Some(wish) if !wish.fields.is_empty() => {
+            lines.push(format!("    what should be, against #{}:", wish.against));
+            lines.extend(fields(&wish.fields, "      "));
+        }
+        Some(wish) => lines.push(format!("    what should be is as in #{}", wish.against)),
+        None => {}
+    }
+    lines.extend(told.writes.iter().map(|write| format!("    {}", write_text(write))));
+    if told.more_writes > 0 {
+        lines.push(format!("    and {} more writes", told.more_writes));
+    }
+    if !told.asked.is_empty() {
+        let asked = told.asked.iter().map(|(name, count)| match count {
+            1 => name.clone(),
+            count => format!("{name} x{count}"),
+        });
+        lines.push(format!(
+            "    asked: {}",
+            printable(&asked.collect::<Vec<_>>().join(", "))
+        ));
+    }
+    lines
+}
+
+/// `+ server   node-1.http.web.default.c1  192.0.2.11:30081 in http.web.default.c1`.
+fn write_text(write: &Write) -> String {
+    let sign = match write.action {
+        Action::Create => '+',
+        Action::Reset => '~',
+        Action::Destroy => '-',
+        Action::Store => '>',
+    };
+    let error = write.error.as_ref().map(|error| format!("  not done: {error}"));
+    let line = format!("{sign} {:<8} {}  {}", write.kind, write.name, write.details);
+    printable(&format!("{}{}", line.trim_end(), error.unwrap_or_default()))
+}
+
+fn came(of: &Explained) -> String {
+    let effects = &of.job.effects;
+    let did = if (effects.created, effects.destroyed) == (0, 0) {
+        "nothing was created or destroyed".to_owned()
+    } else {
+        format!("{} created, {} destroyed", effects.created, effects.destroyed)
+    };
+    match &of.job.came {
+        // Of pod addresses nothing is created: what was written is said above.
+        Came::True
+            if of
+                .job
+                .causes
+                .iter()
+                .any(|timed| matches!(timed.cause, Cause::Request { .. })) =>
+        {
+            let ending = of.calls.last().and_then(|call| call.told.as_ref());
+            format!("answered {}", printable(ending.map_or("nothing", |told| &told.ending)))
+        }
+        Came::True => format!("true: {did}"),
+        Came::Gone => format!("gone: {did}"),
+        Came::Interrupted => format!("ended while it slept, for something newer or for a stop: {did}"),
+        Came::Failed { error } => format!("failed: {}; {did}", printable(error)),
+        Came::Fault { error } => format!("the guest failed: {}; {did}", printable(error)),
+        Came::Refused { error } => format!("refused, no guest was called: {}", printable(error)),
+    }
+}

@@ -1,0 +1,92 @@
+//! `trueup journal serve`: recordings as a page, for the browser.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, anyhow};
+use clap::ValueEnum;
+use trueup_runtime::page::{self, Against, Source, local_only};
+use trueup_runtime::registry::Reference;
+
+use crate::exit::{Ending, Exit, misused};
+use crate::output::{self, Output};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Recordings: files, folders of segments, or state folders.
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Where to listen, on loopback; port 0 takes a free one.
+    #[arg(long, default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// Another guest that is given the recorded answers too: a file, or the name of one that ships. Where it asks or decides
+    /// otherwise is shown.
+    #[arg(long, value_name = "GUEST")]
+    against: Option<String>,
+    /// Whether to open the page in a browser.
+    #[arg(long, value_enum, default_value = "never")]
+    open: Open,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Open {
+    /// Only say where it is.
+    Never,
+    /// With `xdg-open`.
+    Always,
+}
+
+pub(crate) fn exec(args: Args, output: Output) -> Ending {
+    local_only::must_be_loopback(args.listen).map_err(|why| misused(anyhow!(why)))?;
+    for file in &args.files {
+        std::fs::metadata(file)
+            .with_context(|| format!("can't read `{}`", file.display()))
+            .map_err(misused)?;
+    }
+    let mut source = Source::new(args.files);
+    if let Some(guest) = &args.against {
+        let engine = crate::commands::engine()?;
+        let reference = Reference::parse(guest, Path::new("")).map_err(misused)?;
+        let program = crate::commands::registry()
+            .program(&engine, &reference)
+            .map_err(misused)?;
+        source = source.against(Against::new(engine, program));
+    }
+    let (listen, open) = (args.listen, args.open);
+    crate::commands::block_on(async move {
+        let listener = tokio::net::TcpListener::bind(listen)
+            .await
+            .with_context(|| format!("can't listen on `{listen}`"))?;
+        let url = format!("http://{}/", listener.local_addr().context("asking for the address")?);
+        match output {
+            Output::Text => output::line(&url)?,
+            Output::Json => output::line(&serde_json::json!({ "url": url }).to_string())?,
+        }
+        if open == Open::Always {
+            show(&url);
+        }
+        tokio::select! {
+            // Whoever looks on holds a connection for as long as they look; a stop does not wait for that.
+            () = crate::commands::stopped() => Ok(Exit::Done),
+            served = page::serve(listener, source) => {
+                served.context("serving the page")?;
+                Ok(Exit::Done)
+            }
+        }
+    })?
+}
+
+/// Without a browser the address is said all the same.
+fn show(url: &str) {
+    let opener = Command::new("xdg-open")
+        .arg(url)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    if let Err(error) = opener {
+        output::talk(&format!(
+            "warning: can't open a browser with `xdg-open`: {error}; open {url}"
+        ));
+    }
+}

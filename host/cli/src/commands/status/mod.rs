@@ -1,0 +1,106 @@
+//! `trueup status`: how a host that runs stands, at a glance.
+
+mod text;
+
+use trueup_runtime::board::{KeyShown, KeysShown, Status};
+use trueup_runtime::control::Client;
+
+use super::reach::{Reach, get};
+use crate::exit::{Ending, Exit, Failure};
+use crate::output::{self, Output};
+
+pub(super) use self::text::{bytes, next_try, passed, since, what};
+
+/// Shows how the host that runs stands: what it works on, the guests that decide, what failed and when it is tried again.
+///
+/// Exits 0 where all is well, and 1 where something is not: a key failed or is set aside, something in the source can't be
+/// used, the host is not ready, or does not answer.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  trueup status --config /etc/trueup\n  trueup status --keys\n  trueup status --admin http://127.0.0.1:9482 --output json | jq .problems"
+)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    reach: Reach,
+    /// Every key, not only those in trouble.
+    #[arg(long)]
+    keys: bool,
+}
+
+/// With `--keys`, as JSON: the status, and all keys in it.
+#[derive(serde::Serialize)]
+struct WithKeys<'a> {
+    #[serde(flatten)]
+    status: &'a Status,
+    all_keys: Vec<KeyShown>,
+}
+
+pub(super) fn exec(args: &Args, output: Output) -> Ending {
+    let client = args.reach.client()?;
+    let asked = super::block_on(async {
+        let status: Status = get(&client, "status").await?;
+        let keys = if args.keys {
+            Some(all_keys(&client).await?)
+        } else {
+            None
+        };
+        Ok::<_, Failure>((status, keys))
+    })?;
+    let (status, keys) = asked?;
+    let exit = if status.problems.is_empty() {
+        Exit::Done
+    } else {
+        Exit::Failed
+    };
+    match (output, keys) {
+        (Output::Json, None) => output::json(&status)?,
+        (Output::Json, Some(all_keys)) => output::json(&WithKeys {
+            status: &status,
+            all_keys,
+        })?,
+        (Output::Text, keys) => {
+            for line in text::lines(&status, keys.as_deref()) {
+                output::line(&line)?;
+            }
+        }
+    }
+    Ok(exit)
+}
+
+/// Page by page: one answer holds some thousand.
+async fn all_keys(client: &Client) -> Result<Vec<KeyShown>, Failure> {
+    let mut all = Vec::new();
+    let mut after = String::new();
+    loop {
+        let page: KeysShown = get(client, &format!("keys?limit=10000&after={}", escaped(&after))).await?;
+        all.extend(page.keys);
+        match page.next {
+            Some(next) => after = next,
+            None => return Ok(all),
+        }
+    }
+}
+
+/// A key in a query.
+pub(super) fn escaped(text: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
+    let escape = |byte: u8| {
+        if is_plain(byte) {
+            char::from(byte).to_string()
+        } else {
+            format!("%{byte:02X}")
+        }
+    };
+    text.bytes().map(escape).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_query_gives_a_meaning_is_escaped() {
+        assert_eq!(escaped("default/web-1"), "default/web-1");
+        assert_eq!(escaped("a&b=ü c"), "a%26b%3D%C3%BC%20c");
+    }
+}

@@ -1,0 +1,269 @@
+//! A status as text: one line for each thing, tables for what there are many of.
+
+use std::fmt::Write as _;
+
+use trueup_runtime::board::{GuestShown, KeyShown, KeyState, Status};
+
+use crate::output::{self, printable, table};
+
+/// The whole of it; `keys`: all keys, in place of those in trouble.
+pub(super) fn lines(status: &Status, keys: Option<&[KeyShown]>) -> Vec<String> {
+    let mut lines = vec![
+        format!("host      {}", host(status)),
+        format!("config    {}", status.host.config),
+    ];
+    if !status.host.admin.is_empty() {
+        lines.push(format!("admin     {}", status.host.admin.join(", ")));
+    }
+    lines.extend(source(status).map(|text| format!("source    {text}")));
+    lines.extend(queue(status).map(|text| format!("queue     {text}")));
+    lines.extend(pods(status).map(|text| format!("pods      {text}")));
+    if status.queue.is_some() {
+        lines.push(format!("keys      {}", counts(status)));
+        let effects = status.total.effects;
+        lines.push(format!(
+            "done      {}, {} created, {} destroyed",
+            counted(status.total.decisions, "decision", "decisions"),
+            effects.created,
+            effects.destroyed
+        ));
+    }
+    let memory = status.memory;
+    lines.push(format!(
+        "memory    {} ({} at most), {} of it in guests",
+        bytes(memory.resident_bytes),
+        bytes(memory.peak_bytes),
+        bytes(memory.guests_bytes)
+    ));
+    for problem in status.source.iter().flat_map(|source| &source.problems) {
+        lines.push(format!("problem   {}", printable(problem)));
+    }
+    lines.push(String::new());
+    lines.extend(guests(&status.guests));
+    let shown = keys.unwrap_or(&status.in_trouble);
+    if !shown.is_empty() {
+        lines.push(String::new());
+        lines.extend(key_table(shown, status.host.now_ms));
+        let more = status.in_trouble_count.saturating_sub(shown.len());
+        if keys.is_none() && more > 0 {
+            lines.push(format!("and {more} more: `trueup status --keys`"));
+        }
+    }
+    lines.push(String::new());
+    lines.push(verdict(status));
+    lines
+}
+
+fn verdict(status: &Status) -> String {
+    if status.problems.is_empty() {
+        "all is well".to_owned()
+    } else {
+        let problems = status.problems.iter().map(|problem| printable(problem));
+        format!("not well: {}", problems.collect::<Vec<_>>().join("; "))
+    }
+}
+
+fn host(status: &Status) -> String {
+    let host = &status.host;
+    let mut text = format!(
+        "trueup {}, process {}, {}, up {}",
+        host.version,
+        host.pid,
+        host.standing.name(),
+        passed(host.now_ms.saturating_sub(host.started_ms))
+    );
+    if !host.identity.is_empty() {
+        // Writing to a String can't fail.
+        let _ = write!(text, ", as `{}`", printable(&host.identity));
+    }
+    if let Some(leader) = &host.leader {
+        let _ = write!(text, ", `{}` leads", printable(leader));
+    }
+    if host.stopping {
+        text.push_str(", stopping");
+    }
+    text
+}
+
+fn source(status: &Status) -> Option<String> {
+    let source = status.source.as_ref()?;
+    let objects = source.objects.iter().map(|(kind, count)| format!("{count} {kind}"));
+    let state = match (source.synced, source.complete) {
+        (false, _) => "not looked at yet",
+        (true, true) => "complete",
+        (true, false) => "not complete: what is missing is kept",
+    };
+    let objects = objects.collect::<Vec<_>>().join(", ");
+    let last = source.changed_ms.map_or_else(
+        || "no change yet".to_owned(),
+        |at_ms| format!("last change {}", since(at_ms, status.host.now_ms)),
+    );
+    Some(format!("{}: {objects}; {state}; {last}", source.kind))
+}
+
+fn queue(status: &Status) -> Option<String> {
+    let queue = status.queue?;
+    let oldest = match queue.oldest_waiting_ms {
+        0 => String::new(),
+        ms => format!("; the oldest waits for {}", passed(ms)),
+    };
+    Some(format!(
+        "{} ready, {} delayed, {} running ({} asleep){oldest}",
+        queue.ready, queue.delayed, queue.running, queue.sleeping
+    ))
+}
+
+fn pods(status: &Status) -> Option<String> {
+    let pods = status.pods.as_ref()?;
+    let state = if pods.serving { "served" } else { "not served" };
+    let mut text = format!(
+        "`{}` {state}: {}",
+        pods.instance,
+        crate::commands::run::counted(&pods.stats)
+    );
+    if let Some(error) = &pods.error {
+        let _ = write!(text, "; {}", printable(error));
+    }
+    if let Some(ms) = pods.next_try_in_ms {
+        let _ = write!(text, "; next try in {}", passed(ms));
+    }
+    Some(text)
+}
+
+fn counts(status: &Status) -> String {
+    let of = |state: KeyState| status.keys.get(&state).copied().unwrap_or_default();
+    let named = KeyState::ALL.into_iter().rev().filter(|state| *state != KeyState::Gone);
+    let some = named.filter(|state| of(*state) > 0 || *state == KeyState::True);
+    let some = some.map(|state| format!("{} {}", of(state), state.name().replace('-', " ")));
+    some.collect::<Vec<_>>().join(", ")
+}
+
+fn guests(guests: &[GuestShown]) -> Vec<String> {
+    let head = [
+        "GUEST",
+        "VERSION",
+        "REVISION",
+        "DIGEST",
+        "WORKING",
+        "RESTING",
+        "CALLS",
+        "FAILED",
+        "SET ASIDE",
+        "MEMORY",
+        "SHADOW",
+    ];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for guest in guests {
+        let none = || "-".to_owned();
+        rows.push(vec![
+            guest.guest.clone(),
+            format!("{}@{}", guest.name, guest.version),
+            guest.revision.map_or_else(none, |revision| revision.to_string()),
+            output::short(&guest.digest).to_owned(),
+            guest.working.to_string(),
+            guest.resting.to_string(),
+            guest.calls.to_string(),
+            guest.failures.to_string(),
+            guest.quarantined.to_string(),
+            bytes(guest.memory_bytes),
+            guest.shadow.as_ref().map_or_else(none, |shadow| {
+                format!("{}: {} of {} the same", shadow.candidate, shadow.same, shadow.compared)
+            }),
+        ]);
+    }
+    table(&rows)
+}
+
+fn key_table(keys: &[KeyShown], now_ms: u64) -> Vec<String> {
+    let head = ["KEY", "STATE", "SINCE", "FAILURES", "NEXT TRY", "WHAT"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for key in keys {
+        rows.push(vec![
+            printable(&key.key),
+            key.state.name().replace('-', " "),
+            since(key.since_ms, now_ms),
+            key.failures.to_string(),
+            next_try(key),
+            what(key),
+        ]);
+    }
+    table(&rows)
+}
+
+/// When a key is worked on next, where that is known.
+pub(in crate::commands) fn next_try(key: &KeyShown) -> String {
+    match (key.state, key.next_try_in_ms) {
+        (KeyState::Failed | KeyState::Queued, Some(ms)) => format!("in {}", passed(ms)),
+        (KeyState::Failed | KeyState::SetAside, None) => "when it changes".to_owned(),
+        _ => "-".to_owned(),
+    }
+}
+
+/// Its error, or what is in service.
+pub(in crate::commands) fn what(key: &KeyShown) -> String {
+    match (&key.error, key.in_service.as_slice()) {
+        (Some(error), _) => printable(error),
+        (None, []) => "-".to_owned(),
+        (None, serving) => format!("in service: {}", printable(&serving.join(", "))),
+    }
+}
+
+fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
+/// `12.3 MiB`.
+pub(in crate::commands) fn bytes(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    // In tenths, so that nothing is rounded up to the next unit's.
+    let mut tenths = bytes.saturating_mul(10) / 1024;
+    let mut units = UNITS.iter();
+    let mut unit = units.next().unwrap_or(&"B");
+    for next in units {
+        if tenths < 10_240 {
+            break;
+        }
+        tenths /= 1024;
+        unit = next;
+    }
+    format!("{}.{} {unit}", tenths / 10, tenths % 10)
+}
+
+/// `0.3 s`, `12 s`, `5 min`, `3 h`, `2 d`: as much as one wants to know.
+pub(in crate::commands) fn passed(ms: u64) -> String {
+    const SECOND: u64 = 1000;
+    const MINUTE: u64 = 60 * SECOND;
+    const HOUR: u64 = 60 * MINUTE;
+    match ms {
+        0..10_000 => format!("{}.{} s", ms / SECOND, ms % SECOND / 100),
+        10_000..120_000 => format!("{} s", ms / SECOND),
+        120_000..7_200_000 => format!("{} min", ms / MINUTE),
+        7_200_000..172_800_000 => format!("{} h", ms / HOUR),
+        _ => format!("{} d", ms / (24 * HOUR)),
+    }
+}
+
+/// `12 s ago`.
+pub(in crate::commands) fn since(at_ms: u64, now_ms: u64) -> String {
+    format!("{} ago", passed(now_ms.saturating_sub(at_ms)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        assert_eq!(
+            [0, 1023, 1024, 1536, 1 << 20, 5 << 30].map(bytes),
+            ["0 B", "1023 B", "1.0 KiB", "1.5 KiB", "1.0 MiB", "5.0 GiB"]
+        );
+        assert_eq!(
+            [0, 9_999, 10_000, 119_999, 120_000, 7_200_000, 864_000_000].map(passed),
+            ["0.0 s", "9.9 s", "10 s", "119 s", "2 min", "2 h", "10 d"]
+        );
+    }
+}

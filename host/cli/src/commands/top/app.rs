@@ -1,0 +1,243 @@
+//! What `trueup top` shows, and what a key press does to it.
+
+use std::cmp::Reverse;
+
+use trueup_runtime::board::{KeyShown, Status};
+
+/// What the host answered.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Data {
+    pub(super) status: Status,
+    /// In order of their names.
+    pub(super) keys: Vec<KeyShown>,
+    /// There are keys beyond these.
+    pub(super) has_more: bool,
+}
+
+/// A key that was pressed, as far as it means anything here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Press {
+    Quit,
+    Letter(char),
+    Enter,
+    /// Esc: out of where one is.
+    Back,
+    Erase,
+    Up(usize),
+    Down(usize),
+    PageUp,
+    PageDown,
+}
+
+/// What is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum View {
+    Keys,
+    /// One key.
+    Details,
+    Help,
+}
+
+/// In which order keys stand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sort {
+    /// Those in trouble first, then by the last change, the newest first.
+    State,
+    /// By the last change, the newest first.
+    Change,
+    /// By name.
+    Name,
+}
+
+impl Sort {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::State => "state",
+            Self::Change => "last change",
+            Self::Name => "name",
+        }
+    }
+
+    fn next(self) -> Self {
+        match self {
+            Self::State => Self::Change,
+            Self::Change => Self::Name,
+            Self::Name => Self::State,
+        }
+    }
+}
+
+/// How much happened in a second, between the last two answers.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Rates {
+    pub(super) decisions: f64,
+    pub(super) changes: f64,
+    pub(super) calls: f64,
+    /// Seconds from a change to its effect, on average; none: nothing took effect.
+    pub(super) effect: Option<f64>,
+}
+
+/// See the module.
+pub(super) struct App {
+    pub(super) data: Data,
+    pub(super) rates: Rates,
+    /// Why the last answer is not there; none: it is.
+    pub(super) away: Option<String>,
+    pub(super) view: View,
+    pub(super) sort: Sort,
+    pub(super) filter: String,
+    /// The filter is being typed.
+    pub(super) typing: bool,
+    /// The name of the key that is marked: it stays marked wherever it moves to.
+    pub(super) marked: String,
+    /// So many keys are on the screen, as it was drawn last.
+    pub(super) page: usize,
+}
+
+impl App {
+    pub(super) fn new(data: Data) -> Self {
+        let mut app = Self {
+            data,
+            rates: Rates::default(),
+            away: None,
+            view: View::Keys,
+            sort: Sort::State,
+            filter: String::new(),
+            typing: false,
+            marked: String::new(),
+            page: 1,
+        };
+        app.mark(0);
+        app
+    }
+
+    /// The host answered, or did not: then what it said last stays.
+    pub(super) fn answered(&mut self, answer: Result<Data, String>) {
+        match answer {
+            Ok(data) => {
+                self.rates = rates(&self.data.status, &data.status);
+                self.data = data;
+                self.away = None;
+                if self.position().is_none() {
+                    self.mark(0);
+                }
+            }
+            Err(why) => self.away = Some(why),
+        }
+    }
+
+    /// The keys that the filter lets through, in order.
+    pub(super) fn keys(&self) -> Vec<&KeyShown> {
+        let wanted = self.filter.to_lowercase();
+        let matches = |key: &&KeyShown| {
+            let error = key.error.as_deref().unwrap_or_default();
+            [&key.key, key.state.name(), error]
+                .iter()
+                .any(|text| text.to_lowercase().contains(&wanted))
+        };
+        let mut keys: Vec<&KeyShown> = self.data.keys.iter().filter(matches).collect();
+        match self.sort {
+            Sort::State => keys.sort_by_key(|key| (key.state, Reverse(key.since_ms))),
+            Sort::Change => keys.sort_by_key(|key| Reverse(key.since_ms)),
+            Sort::Name => {}
+        }
+        keys
+    }
+
+    /// Where the marked key stands among these.
+    pub(super) fn position(&self) -> Option<usize> {
+        self.keys().iter().position(|key| key.key == self.marked)
+    }
+
+    /// The marked key, also where the filter hides it.
+    pub(super) fn marked(&self) -> Option<&KeyShown> {
+        self.data.keys.iter().find(|key| key.key == self.marked)
+    }
+
+    fn mark(&mut self, position: usize) {
+        let keys = self.keys();
+        let last = keys.len().saturating_sub(1);
+        if let Some(key) = keys.get(position.min(last)) {
+            self.marked = key.key.clone();
+        }
+    }
+
+    fn move_by(&mut self, down: bool, by: usize) {
+        let at = self.position().unwrap_or_default();
+        self.mark(if down {
+            at.saturating_add(by)
+        } else {
+            at.saturating_sub(by)
+        });
+    }
+
+    /// True where that was the end.
+    pub(super) fn pressed(&mut self, press: Press) -> bool {
+        if press == Press::Quit {
+            return true;
+        }
+        if self.typing {
+            self.typed(press);
+            return false;
+        }
+        match (self.view, press) {
+            (_, Press::Letter('q')) => return true,
+            (View::Help, _) => self.view = View::Keys,
+            (_, Press::Letter('?')) => self.view = View::Help,
+            (View::Keys, Press::Letter('/')) => self.typing = true,
+            (View::Keys, Press::Letter('s')) => self.sort = self.sort.next(),
+            (View::Keys, Press::Enter) if self.marked().is_some() => self.view = View::Details,
+            (View::Details, Press::Enter | Press::Back) => self.view = View::Keys,
+            (View::Keys, Press::Back) => {
+                self.filter.clear();
+            }
+            (_, Press::Up(by)) => self.move_by(false, by),
+            (_, Press::Down(by)) => self.move_by(true, by),
+            (_, Press::Letter('k')) => self.move_by(false, 1),
+            (_, Press::Letter('j')) => self.move_by(true, 1),
+            (_, Press::PageUp) => self.move_by(false, self.page),
+            (_, Press::PageDown) => self.move_by(true, self.page),
+            _ => {}
+        }
+        false
+    }
+
+    fn typed(&mut self, press: Press) {
+        match press {
+            Press::Letter(c) => self.filter.push(c),
+            Press::Erase => {
+                self.filter.pop();
+            }
+            Press::Enter => self.typing = false,
+            Press::Back => {
+                self.filter.clear();
+                self.typing = false;
+            }
+            _ => {}
+        }
+        if self.position().is_none() {
+            self.mark(0);
+        }
+    }
+}
+
+/// Between two answers, by the host's clock. Nothing where another process answered.
+fn rates(before: &Status, now: &Status) -> Rates {
+    let passed_ms = now.host.now_ms.saturating_sub(before.host.now_ms);
+    if passed_ms == 0 || now.host.started_ms != before.host.started_ms {
+        return Rates::default();
+    }
+    #[expect(clippy::cast_precision_loss, reason = "a rate is shown with one digit")]
+    let rate = |before: u64, now: u64| now.saturating_sub(before) as f64 * 1000.0 / passed_ms as f64;
+    let changes = |status: &Status| status.source.as_ref().map_or(0, |source| source.changes);
+    let calls = |status: &Status| status.guests.iter().map(|guest| guest.calls).sum();
+    let (first, last) = (before.total.change_to_effect, now.total.change_to_effect);
+    let effects = last.count.saturating_sub(first.count);
+    Rates {
+        decisions: rate(before.total.decisions, now.total.decisions),
+        changes: rate(changes(before), changes(now)),
+        calls: rate(calls(before), calls(now)),
+        #[expect(clippy::cast_precision_loss, reason = "so many effects are not in a second")]
+        effect: (effects > 0).then(|| (last.seconds - first.seconds) / effects as f64),
+    }
+}

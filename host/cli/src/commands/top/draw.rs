@@ -1,0 +1,246 @@
+//! Draws `trueup top`: a head of some lines, the guests, the keys, and a line of what one can press. Fits 80 columns and 24
+//! lines; what does not fit is cut on the right.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Cell, LineGauge, Paragraph, Row, Table, TableState, Wrap};
+use trueup_runtime::board::{KeyShown, KeyState};
+
+use super::app::{App, View};
+use crate::commands::status::{bytes, next_try, passed, since, what};
+use crate::output::{self, printable};
+
+/// So many guests have a line: there are two worlds that run.
+const GUESTS_MAX: usize = 4;
+
+const HELP: &str = "
+q            ends
+arrows, j k  move by one; PgUp and PgDn by a page; Home and End to the ends
+/            filters by name, state or error; Enter keeps it, Esc takes it away
+s            sorts by state, last change, or name
+Enter        shows the marked key: its last error, what it came to; again: back
+?            this; any key: back
+
+Decisions are works on a key that ended; changes are objects of the source that
+changed; effect is the time from a change until its key was true, on average of
+the last second. Of a guest, r is the revision; a candidate in shadow stands last,
+with how many of its calls were the same.";
+
+pub(super) fn draw(frame: &mut Frame<'_>, app: &mut App) {
+    let guests = app.data.status.guests.len().min(GUESTS_MAX);
+    let guest_lines = u16::try_from(guests).unwrap_or_default();
+    let [head, bar, of_guests, body, foot] = Layout::vertical([
+        Constraint::Length(4),
+        Constraint::Length(1),
+        Constraint::Length(guest_lines),
+        Constraint::Min(1),
+        Constraint::Length(1),
+    ])
+    .areas(frame.area());
+    frame.render_widget(Paragraph::new(head_lines(app)), head);
+    share_that_is_true(frame, app, bar);
+    frame.render_widget(Paragraph::new(guest_lines_of(app)), of_guests);
+    match app.view {
+        View::Keys => keys(frame, app, body),
+        View::Details => details(frame, app, body),
+        View::Help => frame.render_widget(Paragraph::new(HELP), body),
+    }
+    frame.render_widget(Paragraph::new(foot_line(app)), foot);
+}
+
+fn head_lines(app: &App) -> Vec<Line<'static>> {
+    let status = &app.data.status;
+    let host = &status.host;
+    let mut first = format!(
+        "trueup {}, process {}, {}, up {}, {}",
+        host.version,
+        host.pid,
+        host.standing.name(),
+        passed(host.now_ms.saturating_sub(host.started_ms)),
+        bytes(status.memory.resident_bytes)
+    );
+    if host.stopping {
+        first.push_str(", stopping");
+    }
+    let well = match (&app.away, status.problems.as_slice()) {
+        (Some(why), _) => Line::styled(printable(why), trouble()),
+        (None, []) => Line::styled("all is well", Style::new().fg(Color::Green)),
+        (None, problems) => Line::styled(printable(&problems.join("; ")), trouble()),
+    };
+    let queue = status.queue.unwrap_or_default();
+    let rates = app.rates;
+    let effect = rates
+        .effect
+        .map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.2} s"));
+    vec![
+        Line::styled(first, Style::new().add_modifier(Modifier::BOLD)),
+        well,
+        Line::from(format!(
+            "queue   {} ready, {} delayed, {} running ({} asleep), oldest {}",
+            queue.ready,
+            queue.delayed,
+            queue.running,
+            queue.sleeping,
+            passed(queue.oldest_waiting_ms)
+        )),
+        Line::from(format!(
+            "rates   {:.1} decisions/s, {:.1} changes/s, {:.1} calls/s, effect {effect}",
+            rates.decisions, rates.changes, rates.calls
+        )),
+    ]
+}
+
+/// How much of all that there is, is as it should be.
+fn share_that_is_true(frame: &mut Frame<'_>, app: &App, area: Rect) {
+    let keys = &app.data.status.keys;
+    let of = |state| keys.get(&state).copied().unwrap_or_default();
+    let all: usize = keys
+        .iter()
+        .filter(|(state, _)| **state != KeyState::Gone)
+        .map(|(_, count)| count)
+        .sum();
+    let good = of(KeyState::True);
+    #[expect(clippy::cast_precision_loss, reason = "a bar has some tens of steps")]
+    let ratio = if all == 0 { 1.0 } else { good as f64 / all as f64 };
+    let label = format!(
+        "{good} of {all} true, {} failed, {} set aside",
+        of(KeyState::Failed),
+        of(KeyState::SetAside)
+    );
+    let gauge = LineGauge::default()
+        .ratio(ratio.clamp(0.0, 1.0))
+        .label(label)
+        .filled_symbol("█")
+        .unfilled_symbol("░")
+        .filled_style(Style::new().fg(Color::Green))
+        .unfilled_style(Style::new().fg(Color::DarkGray));
+    frame.render_widget(gauge, area);
+}
+
+fn guest_lines_of(app: &App) -> Vec<Line<'static>> {
+    let guests = app.data.status.guests.iter().take(GUESTS_MAX);
+    let lines = guests.map(|guest| {
+        let revision = guest
+            .revision
+            .map_or_else(|| "-".to_owned(), |revision| revision.to_string());
+        let mut text = format!(
+            "{:<6} {}@{} r{revision}  {} working, {} resting  {} calls, {} failed  {}",
+            guest.guest,
+            guest.name,
+            guest.version,
+            guest.working,
+            guest.resting,
+            guest.calls,
+            guest.failures,
+            bytes(guest.memory_bytes)
+        );
+        if let Some(shadow) = &guest.shadow {
+            text.push_str(&format!("  {} {}/{}", shadow.candidate, shadow.same, shadow.compared));
+        }
+        Line::from(text)
+    });
+    lines.collect()
+}
+
+fn keys(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
+    app.page = usize::from(area.height.saturating_sub(2)).max(1);
+    let now_ms = app.data.status.host.now_ms;
+    let shown = app.keys();
+    let rows = shown.iter().map(|key| {
+        Row::new([
+            Cell::new(printable(&key.key)),
+            Cell::new(Span::styled(key.state.name().replace('-', " "), style(key.state))),
+            Cell::new(since(key.since_ms, now_ms)),
+            Cell::new(
+                key.next_try_in_ms
+                    .map_or_else(|| "-".to_owned(), |ms| format!("in {}", passed(ms))),
+            ),
+            Cell::new(what(key)),
+        ])
+    });
+    let widths = [
+        Constraint::Max(24),
+        Constraint::Length(9),
+        Constraint::Length(9),
+        Constraint::Length(8),
+        Constraint::Fill(1),
+    ];
+    let head = Row::new(["KEY", "STATE", "SINCE", "NEXT TRY", "WHAT"]);
+    let table = Table::new(rows, widths)
+        .header(head.style(Style::new().add_modifier(Modifier::BOLD)).top_margin(1))
+        .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
+    let mut state = TableState::default().with_selected(app.position());
+    frame.render_stateful_widget(table, area, &mut state);
+}
+
+fn details(frame: &mut Frame<'_>, app: &App, area: Rect) {
+    let Some(key) = app.marked() else {
+        frame.render_widget(Paragraph::new("\nThis key is known no more."), area);
+        return;
+    };
+    let paragraph = Paragraph::new(detail_lines(key, app.data.status.host.now_ms)).wrap(Wrap { trim: false });
+    frame.render_widget(paragraph, area);
+}
+
+fn detail_lines(key: &KeyShown, now_ms: u64) -> Vec<Line<'static>> {
+    let mut lines = vec![
+        Line::default(),
+        Line::styled(printable(&key.key), Style::new().add_modifier(Modifier::BOLD)),
+        Line::from(vec![
+            Span::raw("state     "),
+            Span::styled(key.state.name().replace('-', " "), style(key.state)),
+            Span::raw(format!(", {}", since(key.since_ms, now_ms))),
+        ]),
+        Line::from(format!("next try  {}", next_try(key))),
+        Line::from(format!("failures  {} in a row", key.failures)),
+        Line::from(format!("error     {}", printable(key.error.as_deref().unwrap_or("-")))),
+        Line::from(format!(
+            "objects   {} created, {} destroyed",
+            key.created, key.destroyed
+        )),
+        Line::from(format!("serves    {}", printable(&key.in_service.join(", ")))),
+        Line::default(),
+        Line::from(format!("{} decisions; the last:", key.decisions)),
+    ];
+    lines.extend(key.recent.iter().map(|recent| {
+        Line::from(format!(
+            "{}  {:<11} took {:<8} {} created, {} destroyed",
+            output::time(recent.at_ms),
+            recent.outcome.name(),
+            passed(u64::from(recent.took_ms)),
+            recent.created,
+            recent.destroyed
+        ))
+    }));
+    lines
+}
+
+fn foot_line(app: &App) -> Line<'static> {
+    if app.typing {
+        return Line::from(format!("/{}_  Enter: keep, Esc: all", printable(&app.filter)));
+    }
+    let mut text = format!("by {}  q end  / filter  s sort  Enter details  ? help", app.sort.name());
+    if !app.filter.is_empty() {
+        text = format!("/{}  {text}", printable(&app.filter));
+    }
+    if app.data.has_more {
+        text = format!("first {} keys  {text}", app.data.keys.len());
+    }
+    Line::styled(text, Style::new().fg(Color::DarkGray))
+}
+
+fn trouble() -> Style {
+    Style::new().fg(Color::Red)
+}
+
+fn style(state: KeyState) -> Style {
+    match state {
+        KeyState::Failed | KeyState::SetAside => trouble(),
+        KeyState::Held => Style::new().fg(Color::Magenta),
+        KeyState::Running | KeyState::Queued => Style::new().fg(Color::Yellow),
+        KeyState::True => Style::new().fg(Color::Green),
+        KeyState::Gone => Style::new().fg(Color::DarkGray),
+    }
+}

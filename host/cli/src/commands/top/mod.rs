@@ -1,0 +1,150 @@
+//! `trueup top`: the same as `trueup status`, live in a terminal.
+//!
+//! A task asks the host every second; this thread waits for keys, and draws what was answered last. What is shown, and what
+//! a key does, is in `app.rs` and `draw.rs`, which know of neither host nor terminal.
+
+mod app;
+mod draw;
+#[cfg(test)]
+mod tests;
+
+use std::io::IsTerminal as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use trueup_runtime::board::{KeysShown, Status};
+use trueup_runtime::control::Client;
+
+use self::app::{App, Data, Press};
+use super::reach::{Reach, get};
+use crate::exit::{Ending, Exit, Failure, misused};
+
+/// How often the host is asked.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// How soon a key press, an answer or a signal is noticed.
+const NOTICED: Duration = Duration::from_millis(100);
+
+/// Shows how the host that runs stands, live: what it works on, and each key with what came of it.
+///
+/// Keys: q ends; arrows and PgUp, PgDn move; / filters; s sorts; Enter shows one key; ? helps. Needs a terminal.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  trueup top --config /etc/trueup\n  trueup top --admin http://127.0.0.1:9482")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    reach: Reach,
+}
+
+/// An answer, or why there is none.
+type Answer = Result<Data, String>;
+
+pub(super) fn exec(args: &Args) -> Ending {
+    if !std::io::stdin().is_terminal() || !std::io::stdout().is_terminal() {
+        return Err(misused(anyhow!(
+            "`trueup top` draws on a terminal, and there is none; use `trueup status`, or `trueup status --output json`"
+        )));
+    }
+    let client = args.reach.client()?;
+    let tasks = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .context("starting threads")?;
+    // Where nothing answers at all, that is said on a line, not on a screen.
+    let first = tasks.block_on(ask(&client))?;
+    let (answers, answered) = mpsc::channel();
+    let stop = Arc::new(AtomicBool::new(false));
+    let wanted = Arc::clone(&stop);
+    tasks.spawn(async move {
+        super::stopped().await;
+        wanted.store(true, Ordering::SeqCst);
+    });
+    tasks.spawn(async move {
+        loop {
+            tokio::time::sleep(EVERY).await;
+            let answer = ask(&client).await.map_err(|failure| said(&failure));
+            if answers.send(answer).is_err() {
+                return;
+            }
+        }
+    });
+    // From here on a panic gives the terminal back before it is told.
+    let mut terminal = ratatui::try_init().context("taking the terminal")?;
+    let ended = show(&mut terminal, App::new(first), &answered, &stop);
+    ratatui::try_restore().context("giving the terminal back")?;
+    tasks.shutdown_background();
+    ended?;
+    Ok(Exit::Done)
+}
+
+async fn ask(client: &Client) -> Result<Data, Failure> {
+    let status: Status = get(client, "status").await?;
+    let keys: KeysShown = get(client, "keys?limit=10000").await?;
+    Ok(Data {
+        status,
+        has_more: keys.next.is_some(),
+        keys: keys.keys,
+    })
+}
+
+fn said(failure: &Failure) -> String {
+    let (Failure::Failed(error) | Failure::Misused(error)) = failure;
+    format!("{error:#}")
+}
+
+fn show(
+    terminal: &mut DefaultTerminal,
+    mut app: App,
+    answered: &mpsc::Receiver<Answer>,
+    stop: &AtomicBool,
+) -> anyhow::Result<()> {
+    let mut has_news = true;
+    while !stop.load(Ordering::SeqCst) {
+        while let Ok(answer) = answered.try_recv() {
+            app.answered(answer);
+            has_news = true;
+        }
+        if has_news {
+            terminal
+                .draw(|frame| draw::draw(frame, &mut app))
+                .context("drawing on the terminal")?;
+            has_news = false;
+        }
+        if !event::poll(NOTICED).context("reading the terminal")? {
+            continue;
+        }
+        has_news = true;
+        if let Event::Key(key) = event::read().context("reading the terminal")?
+            && let Some(press) = press(key)
+            && app.pressed(press)
+        {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+fn press(key: KeyEvent) -> Option<Press> {
+    if key.kind == KeyEventKind::Release {
+        return None;
+    }
+    Some(match key.code {
+        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Press::Quit,
+        KeyCode::Char(c) => Press::Letter(c),
+        KeyCode::Enter => Press::Enter,
+        KeyCode::Esc => Press::Back,
+        KeyCode::Backspace => Press::Erase,
+        KeyCode::Up => Press::Up(1),
+        KeyCode::Down => Press::Down(1),
+        KeyCode::PageUp => Press::PageUp,
+        KeyCode::PageDown => Press::PageDown,
+        KeyCode::Home => Press::Up(usize::MAX),
+        KeyCode::End => Press::Down(usize::MAX),
+        _ => return None,
+    })
+}

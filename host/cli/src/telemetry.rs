@@ -1,0 +1,119 @@
+//! What the program says of itself while it works: lines of log on stderr, and traces to a collector.
+//!
+//! Text is for people and does not know of decisions; JSON is for programs, and a line that belongs to a decision says to
+//! which. Spans cost nothing where nobody takes them down: each of the three looks at its own alone.
+//!
+//! ```text
+//! events, spans of decisions --+-> text, or JSON (telemetry/json.rs) -> stderr
+//! spans of decisions, imports -+-> queue (telemetry/export.rs) -> OTLP over HTTP
+//! ```
+
+mod export;
+mod json;
+
+use std::io::IsTerminal as _;
+
+use tracing::Metadata;
+use tracing_subscriber::filter::{LevelFilter, dynamic_filter_fn, filter_fn};
+use tracing_subscriber::fmt::format::JsonFields;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer, Registry, filter::FilterExt as _};
+use trueup_runtime::capabilities::trace;
+use trueup_runtime::config::{LogFormat, Telemetry};
+use trueup_runtime::decisions;
+
+pub(crate) use self::export::Traces;
+
+/// Lines of the host from `info`, lines of guests and of the simulated Engine from `warn`: what went wrong, and what was
+/// done, without each step of it.
+const LOG_DEFAULT: &str = "info,guest=warn,trueup::sim=warn";
+
+/// A simulated Engine in a process of its own has nothing else to say than what it was asked.
+const LOG_OF_SIMULATOR: &str = "info";
+
+/// One of those who look at events and spans.
+type Looker = Box<dyn Layer<Registry> + Send + Sync>;
+
+/// Starts the log of a command that reads no `[telemetry]`: as the variable of its key says.
+///
+/// # Errors
+/// One line: what the variable must be.
+pub(crate) fn start_plain(is_simulator: bool) -> Result<(), String> {
+    let format = match std::env::var(LogFormat::VARIABLE) {
+        Ok(word) => LogFormat::named(&word)?,
+        Err(_) => LogFormat::default(),
+    };
+    let default = if is_simulator { LOG_OF_SIMULATOR } else { LOG_DEFAULT };
+    begin(vec![log(format, default)]);
+    Ok(())
+}
+
+/// Starts the log of a host, and its traces where it has a collector.
+///
+/// # Errors
+/// One line: what of the traces can't be used.
+pub(crate) fn start(telemetry: &Telemetry) -> Result<Option<Traces>, String> {
+    let traces = Traces::new(telemetry)?;
+    let mut lookers = vec![log(telemetry.log, LOG_DEFAULT)];
+    if let Some(traces) = &traces {
+        decisions::name_traces(export::trace_of);
+        let takes_down = dynamic_filter_fn(|metadata, context| {
+            // A question that is asked outside a decision, as when an instance is rebuilt, would be a trace of its own.
+            is_decision(metadata) || (is_question(metadata) && context.lookup_current().is_some())
+        });
+        let takes_down = takes_down.with_callsite_filter(|metadata| {
+            if is_decision(metadata) {
+                tracing::subscriber::Interest::always()
+            } else if is_question(metadata) {
+                tracing::subscriber::Interest::sometimes()
+            } else {
+                tracing::subscriber::Interest::never()
+            }
+        });
+        lookers.push(traces.layer().with_filter(takes_down).boxed());
+    }
+    begin(lookers);
+    Ok(traces)
+}
+
+fn begin(lookers: Vec<Looker>) {
+    tracing_subscriber::registry().with(lookers).init();
+}
+
+fn is_decision(metadata: &Metadata<'_>) -> bool {
+    metadata.is_span() && metadata.target() == decisions::SPAN_TARGET
+}
+
+fn is_question(metadata: &Metadata<'_>) -> bool {
+    metadata.is_span() && metadata.target() == trace::TARGET
+}
+
+/// The log on stderr. `TRUEUP_LOG` says what is shown, in the syntax of `RUST_LOG`: `debug`, `guest=info`.
+fn log(format: LogFormat, default: &str) -> Looker {
+    let wanted = std::env::var("TRUEUP_LOG").unwrap_or_else(|_| default.to_owned());
+    let shown = EnvFilter::builder()
+        .with_default_directive(LevelFilter::INFO.into())
+        .parse_lossy(wanted);
+    let stderr = tracing_subscriber::fmt::layer()
+        .with_writer(std::io::stderr)
+        // A reader that went away is no reason to stop.
+        .log_internal_errors(false);
+    match format {
+        LogFormat::Text => stderr
+            .with_ansi(std::io::stderr().is_terminal())
+            .with_filter(shown.and(filter_fn(|metadata| !is_decision(metadata) && !is_question(metadata))))
+            .boxed(),
+        LogFormat::Json => stderr
+            .with_ansi(false)
+            .fmt_fields(JsonFields::new())
+            .event_format(json::Lines)
+            // Whatever is shown, a line says to which decision it belongs.
+            .with_filter(
+                shown
+                    .and(filter_fn(|metadata| !is_question(metadata)))
+                    .or(filter_fn(is_decision)),
+            )
+            .boxed(),
+    }
+}

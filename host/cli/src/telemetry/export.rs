@@ -1,0 +1,303 @@
+//! Traces to a collector: a queue of spans that ended, and who empties it. OTLP over HTTP, as protobuf.
+//!
+//! Nothing waits for the collector but the end of the program, and that not for long: what finds no room, or is not taken, is
+//! dropped and counted. The standard variables of OpenTelemetry are honoured: `OTEL_EXPORTER_OTLP_*` (endpoint, headers,
+//! timeout), `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_SDK_DISABLED`.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use opentelemetry::trace::{TraceContextExt as _, TracerProvider as _};
+use opentelemetry::{Context, KeyValue};
+use opentelemetry_otlp::{SpanExporter, WithExportConfig as _};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{
+    Sampler, SdkTracer, SdkTracerProvider, Span, SpanData, SpanExporter as _, SpanProcessor,
+};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tracing_opentelemetry::{OpenTelemetryLayer, OpenTelemetrySpanExt as _};
+use tracing_subscriber::Registry;
+use trueup_runtime::config::Telemetry;
+use trueup_runtime::telemetry as counts;
+
+/// So many spans wait to be exported: at 1 KiB each 16 MiB, and some seconds of a busy host.
+const QUEUE_SPANS_MAX: usize = 16_384;
+
+/// So many spans are one request: OpenTelemetry's own default.
+const BATCH_SPANS_MAX: usize = 512;
+
+/// Spans are gathered for so long before they are sent.
+const GATHER: Duration = Duration::from_secs(1);
+
+/// A request takes so long at most, whatever the exporter's own timeouts and retries are.
+const EXPORT_MAX: Duration = Duration::from_secs(10);
+
+/// At the end of the program what waits is sent within so long, or dropped.
+const FLUSH_MAX: Duration = Duration::from_secs(3);
+
+/// A collector that takes nothing is said once in so long.
+const SAY_PAUSE: Duration = Duration::from_secs(60);
+
+/// The variables by which OpenTelemetry names a collector, the more particular first.
+const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
+
+/// Where a collector takes traces, below its base URL: the OTLP specification.
+const TRACES_PATH: &str = "/v1/traces";
+
+/// The traces of this process, before anybody exports them.
+pub(crate) struct Traces {
+    exporter: SpanExporter,
+    collector: String,
+    provider: SdkTracerProvider,
+    queue: mpsc::Receiver<SpanData>,
+    dropped: Arc<AtomicU64>,
+}
+
+/// Who exports.
+pub(crate) struct Exporting {
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+/// The sampled trace of a span, in hexadecimal digits.
+pub(super) fn trace_of(span: &tracing::Span) -> Option<String> {
+    let context = span.context();
+    let of = context.span();
+    let of = of.span_context();
+    (of.is_valid() && of.is_sampled()).then(|| of.trace_id().to_string())
+}
+
+impl Traces {
+    /// None: there is no collector.
+    ///
+    /// # Errors
+    /// One line: what can't be used.
+    pub(super) fn new(telemetry: &Telemetry) -> Result<Option<Self>, String> {
+        let filled = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
+        if filled("OTEL_SDK_DISABLED").is_some_and(|text| text.eq_ignore_ascii_case("true")) {
+            return Ok(None);
+        }
+        let of_environment = ENDPOINTS.iter().find_map(|name| filled(name));
+        let Some(collector) = telemetry.otlp.clone().or(of_environment) else {
+            return Ok(None);
+        };
+        // Another part of the program may have been first; its provider is the same.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let mut builder = SpanExporter::builder().with_http();
+        if let Some(base) = &telemetry.otlp {
+            builder = builder.with_endpoint(format!("{base}{TRACES_PATH}"));
+        }
+        let mut exporter = builder
+            .build()
+            .map_err(|error| format!("traces to {collector}: {error}"))?;
+        let resource = resource(filled("OTEL_SERVICE_NAME").is_some());
+        exporter.set_resource(&resource);
+        let (sender, queue) = mpsc::channel(QUEUE_SPANS_MAX);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let taker = Queue {
+            sender,
+            dropped: Arc::clone(&dropped),
+        };
+        let provider = SdkTracerProvider::builder()
+            .with_resource(resource)
+            .with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(
+                telemetry.sample,
+            ))))
+            .with_span_processor(taker)
+            .build();
+        Ok(Some(Self {
+            exporter,
+            collector,
+            provider,
+            queue,
+            dropped,
+        }))
+    }
+
+    /// What takes spans down.
+    pub(super) fn layer(&self) -> OpenTelemetryLayer<Registry, SdkTracer> {
+        tracing_opentelemetry::layer()
+            .with_tracer(self.provider.tracer("trueup"))
+            .with_location(false)
+            .with_threads(false)
+            .with_target(false)
+            .with_level(false)
+            .with_tracked_inactivity(false)
+            .with_context_activation(false)
+    }
+
+    /// Exports from now on. Must be called inside a runtime.
+    pub(crate) fn spawn(self) -> Exporting {
+        let (stop, stopped) = oneshot::channel();
+        let exporter = Exporter {
+            exporter: self.exporter,
+            collector: self.collector,
+            queue: self.queue,
+            full: self.dropped,
+            said: None,
+            dropped: 0,
+            _provider: self.provider,
+        };
+        Exporting {
+            stop,
+            task: tokio::spawn(exporter.run(stopped)),
+        }
+    }
+}
+
+impl Exporting {
+    /// Sends what waits, within a few seconds.
+    pub(crate) async fn end(self) {
+        // One that ended by itself has nothing left to send.
+        let _ = self.stop.send(());
+        let _ = self.task.await;
+    }
+}
+
+/// `service.name` is `trueup` where nobody says otherwise.
+fn resource(is_named: bool) -> Resource {
+    let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
+    let detected = Resource::builder().with_attribute(version.clone()).build();
+    let key = opentelemetry::Key::from_static_str("service.name");
+    let is_default = detected
+        .get(&key)
+        .is_none_or(|name| name.as_str().starts_with("unknown_service"));
+    if is_named || !is_default {
+        return detected;
+    }
+    Resource::builder()
+        .with_attribute(version)
+        .with_service_name("trueup")
+        .build()
+}
+
+/// Takes spans that ended. Called by whoever ends one, and never waits.
+#[derive(Debug)]
+struct Queue {
+    sender: mpsc::Sender<SpanData>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl SpanProcessor for Queue {
+    fn on_start(&self, _: &mut Span, _: &Context) {}
+
+    fn on_end(&self, span: SpanData) {
+        if span.span_context.is_sampled() && self.sender.try_send(span).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        Ok(())
+    }
+
+    fn shutdown_with_timeout(&self, _: Duration) -> OTelSdkResult {
+        Ok(())
+    }
+}
+
+/// Empties the queue.
+struct Exporter {
+    exporter: SpanExporter,
+    collector: String,
+    queue: mpsc::Receiver<SpanData>,
+    /// So many found no room since it was looked at.
+    full: Arc<AtomicU64>,
+    /// When it was said last that the collector takes nothing.
+    said: Option<Instant>,
+    /// So many were dropped since the start.
+    dropped: u64,
+    /// Spans end through it.
+    _provider: SdkTracerProvider,
+}
+
+impl Exporter {
+    async fn run(mut self, mut stopped: oneshot::Receiver<()>) {
+        loop {
+            let mut batch = Vec::with_capacity(BATCH_SPANS_MAX);
+            let stops = tokio::select! {
+                biased;
+                _ = &mut stopped => true,
+                _ = self.queue.recv_many(&mut batch, BATCH_SPANS_MAX) => false,
+            };
+            let stops = stops || self.gather(&mut batch, &mut stopped).await;
+            if stops {
+                self.flush(batch).await;
+                return;
+            }
+            self.export(batch, EXPORT_MAX).await;
+        }
+    }
+
+    /// Waits a moment for more; true where the program ends meanwhile.
+    async fn gather(&mut self, batch: &mut Vec<SpanData>, stopped: &mut oneshot::Receiver<()>) -> bool {
+        let until = Instant::now() + GATHER;
+        while batch.len() < BATCH_SPANS_MAX {
+            let room = BATCH_SPANS_MAX - batch.len();
+            tokio::select! {
+                biased;
+                _ = &mut *stopped => return true,
+                () = tokio::time::sleep_until(until) => return false,
+                _ = self.queue.recv_many(batch, room) => {}
+            }
+        }
+        false
+    }
+
+    /// Sends what is left, as long as there is time.
+    async fn flush(&mut self, mut batch: Vec<SpanData>) {
+        let until = Instant::now() + FLUSH_MAX;
+        loop {
+            while batch.len() < BATCH_SPANS_MAX
+                && let Ok(span) = self.queue.try_recv()
+            {
+                batch.push(span);
+            }
+            if batch.is_empty() {
+                self.drop_spans(0, None);
+                return;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            self.export(std::mem::take(&mut batch), left).await;
+        }
+    }
+
+    async fn export(&mut self, batch: Vec<SpanData>, within: Duration) {
+        let spans = batch.len() as u64;
+        let error = match tokio::time::timeout(within, self.exporter.export(batch)).await {
+            Ok(Ok(())) => {
+                counts::exported(spans);
+                self.drop_spans(0, None);
+                return;
+            }
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("no answer within {} s", within.as_secs()),
+        };
+        self.drop_spans(spans, Some(&error));
+    }
+
+    /// Counts what is lost, and says it now and then.
+    fn drop_spans(&mut self, spans: u64, error: Option<&str>) {
+        let full = self.full.swap(0, Ordering::Relaxed);
+        let spans = spans + full;
+        if spans == 0 {
+            return;
+        }
+        counts::dropped(spans);
+        self.dropped += spans;
+        let is_time = self.said.is_none_or(|said| said.elapsed() >= SAY_PAUSE);
+        if is_time {
+            self.said = Some(Instant::now());
+            let why = error.unwrap_or("spans came faster than it took them");
+            tracing::warn!(
+                "the collector of traces at {} does not take all of them: {why}; {} spans were dropped so far",
+                self.collector,
+                self.dropped
+            );
+        }
+    }
+}

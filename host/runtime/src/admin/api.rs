@@ -1,0 +1,264 @@
+//! `/v1/...`: everything that the commands show, as JSON. Lists are cut at a limit, and say so.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use axum::extract::{Path as Of, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use serde::{Deserialize, Serialize};
+use trueup_capabilities::audit;
+
+use super::{Reads, answer, failed, status};
+use crate::board::KeyState;
+use crate::swap::Manager;
+
+/// So many keys, lines or journals one answer holds, where the request names no number.
+const LIMIT: usize = 1_000;
+
+/// So many it holds at most: some megabytes.
+const LIMIT_MAX: usize = 10_000;
+
+pub(super) fn routes() -> Router<Arc<Reads>> {
+    Router::new()
+        .route("/v1/status", get(status_now))
+        .route("/v1/keys", get(keys))
+        .route("/v1/keys/{key}", get(key_as_one))
+        .route("/v1/keys/{namespace}/{name}", get(key))
+        .route("/v1/guests", get(guests))
+        .route("/v1/guests/{guest}/history", get(history))
+        .route("/v1/guests/{guest}/shadow", get(shadow))
+        .route("/v1/ipam", get(pods))
+        .route("/v1/audit", get(audit_lines))
+        .route("/v1/journals", get(journals))
+        .route("/v1/config", get(config))
+}
+
+type Shared = State<Arc<Reads>>;
+
+async fn status_now(State(reads): Shared) -> Response {
+    Json(status::status(&reads)).into_response()
+}
+
+async fn config(State(reads): Shared) -> Response {
+    Json(&reads.config).into_response()
+}
+
+/// What is wrong with a query.
+fn misused(error: impl Into<String>) -> Response {
+    failed(StatusCode::BAD_REQUEST, error.into())
+}
+
+/// How much of a list is wanted.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Part {
+    limit: Option<usize>,
+    after: String,
+    /// `trouble` is every key with an error, whatever it does now.
+    state: Option<String>,
+}
+
+/// The state that stands for every key with an error.
+const TROUBLE: &str = "trouble";
+
+impl Part {
+    #[expect(clippy::result_large_err, reason = "it is answered at once")]
+    fn limit(&self) -> Result<usize, Response> {
+        match self.limit {
+            None => Ok(LIMIT),
+            Some(limit @ 1..=LIMIT_MAX) => Ok(limit),
+            Some(limit) => Err(misused(format!(
+                "`limit` was {limit}, must be a whole number from 1 to {LIMIT_MAX}"
+            ))),
+        }
+    }
+}
+
+/// A query, or what is wrong with it.
+type Asked = Result<Query<Part>, axum::extract::rejection::QueryRejection>;
+
+#[expect(clippy::result_large_err, reason = "it is answered at once")]
+fn part(asked: Asked) -> Result<(Part, usize), Response> {
+    let Query(part) = asked.map_err(|rejection| misused(rejection.body_text()))?;
+    let limit = part.limit()?;
+    Ok((part, limit))
+}
+
+async fn keys(State(reads): Shared, asked: Asked) -> Result<Response, Response> {
+    let (part, limit) = part(asked)?;
+    let keys = match part.state.as_deref() {
+        None => reads.board.keys(None, &part.after, limit),
+        Some(TROUBLE) => reads.board.keys_in_trouble(&part.after, limit),
+        Some(name) => {
+            let state = KeyState::named(name).ok_or_else(|| {
+                let known = KeyState::ALL.map(KeyState::name).join(", ");
+                misused(format!("`state` was `{name}`, must be one of {known}, or {TROUBLE}"))
+            })?;
+            reads.board.keys(Some(state), &part.after, limit)
+        }
+    };
+    Ok(Json(keys).into_response())
+}
+
+async fn key(reads: Shared, Of((namespace, name)): Of<(String, String)>) -> Response {
+    key_as_one(reads, Of(format!("{namespace}/{name}"))).await
+}
+
+/// The same, where the `/` in it is escaped: `default%2Fweb`.
+async fn key_as_one(State(reads): Shared, Of(key): Of<String>) -> Response {
+    match reads.board.key(&key) {
+        Some(shown) => Json(shown).into_response(),
+        None => failed(StatusCode::NOT_FOUND, format!("no key `{key}` is known to this host")),
+    }
+}
+
+/// What is not there before the guests are.
+#[expect(clippy::result_large_err, reason = "it is answered at once")]
+fn manager(reads: &Reads) -> Result<&Arc<Manager>, Response> {
+    let not_yet = || {
+        failed(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the guests are not loaded yet".to_owned(),
+        )
+    };
+    reads.manager().ok_or_else(not_yet)
+}
+
+async fn guests(State(reads): Shared) -> Result<Response, Response> {
+    Ok(Json(manager(&reads)?.standing()).into_response())
+}
+
+async fn history(State(reads): Shared, Of(guest): Of<String>) -> Result<Response, Response> {
+    Ok(answer(manager(&reads)?.history(&guest)))
+}
+
+async fn shadow(State(reads): Shared, Of(guest): Of<String>) -> Result<Response, Response> {
+    Ok(answer(manager(&reads)?.shadow_status(&guest)))
+}
+
+async fn pods(State(reads): Shared) -> Response {
+    let Some(socket) = &reads.pods_socket else {
+        return failed(StatusCode::NOT_FOUND, "this host gives no pod addresses".to_owned());
+    };
+    match crate::ipam::show(socket, None).await {
+        Ok(shown) => Json(shown).into_response(),
+        Err(error) => failed(StatusCode::SERVICE_UNAVAILABLE, error),
+    }
+}
+
+/// Reads files, where others do not wait for it.
+async fn slowly<T: Send + 'static>(reads: &Reads, read: impl FnOnce() -> T + Send + 'static) -> Result<T, Response> {
+    let gone = |error: String| failed(StatusCode::INTERNAL_SERVER_ERROR, error);
+    let permit = Arc::clone(&reads.slow).acquire_owned().await;
+    let permit = permit.map_err(|error| gone(error.to_string()))?;
+    let read = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        read()
+    });
+    read.await.map_err(|error| gone(format!("reading: {error}")))
+}
+
+/// The last lines of the audit log.
+#[derive(Debug, Serialize)]
+struct AuditShown {
+    /// Oldest first.
+    lines: VecDeque<audit::Line>,
+    /// Lines that the log has.
+    count: u64,
+    /// Every byte of it is as it was written.
+    whole: bool,
+}
+
+async fn audit_lines(State(reads): Shared, asked: Asked) -> Result<Response, Response> {
+    let (_, limit) = part(asked)?;
+    let folder = reads.board.facts().state_dir.join("audit");
+    let shown = slowly(&reads, move || {
+        let mut lines = VecDeque::new();
+        let verdict = audit::walk(&folder, |line| {
+            if lines.len() == limit {
+                lines.pop_front();
+            }
+            lines.push_back(line);
+        })?;
+        Ok::<_, audit::AuditError>(AuditShown {
+            count: verdict.lines,
+            whole: verdict.is_whole(),
+            lines,
+        })
+    });
+    Ok(match shown.await? {
+        Ok(shown) => Json(shown).into_response(),
+        Err(error) => failed(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            format!("{:#}", anyhow::Error::from(error)),
+        ),
+    })
+}
+
+/// The recordings of an instance.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct JournalShown {
+    /// As in `[guests.NAME]`.
+    guest: String,
+    /// The name of its folder, which is its key escaped: `default%2Fweb`.
+    instance: String,
+    /// Its folder.
+    path: PathBuf,
+    /// Files in it.
+    files: usize,
+    /// All together.
+    bytes: u64,
+}
+
+/// Some of them.
+#[derive(Debug, Serialize)]
+struct JournalsShown {
+    /// By guest and instance.
+    journals: Vec<JournalShown>,
+    /// There are more.
+    more: bool,
+}
+
+async fn journals(State(reads): Shared, asked: Asked) -> Result<Response, Response> {
+    let (_, limit) = part(asked)?;
+    let folder = reads.board.facts().state_dir.join("journals");
+    let (mut all, more) = slowly(&reads, move || listed(&folder, limit)).await?;
+    all.sort_by(|one, other| (&one.guest, &one.instance).cmp(&(&other.guest, &other.instance)));
+    Ok(Json(JournalsShown { journals: all, more }).into_response())
+}
+
+/// The first by name, and whether there are more. A folder that is not there, or goes away meanwhile, holds nothing.
+fn listed(folder: &Path, limit: usize) -> (Vec<JournalShown>, bool) {
+    let mut names = Vec::new();
+    for guest in folders(folder) {
+        for instance in folders(&guest) {
+            names.push((guest.clone(), instance));
+        }
+    }
+    names.sort();
+    let more = names.len() > limit;
+    names.truncate(limit);
+    let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let shown = names.into_iter().map(|(guest, path)| {
+        let files = std::fs::read_dir(&path).into_iter().flatten().flatten();
+        let sizes: Vec<u64> = files.filter_map(|file| Some(file.metadata().ok()?.len())).collect();
+        JournalShown {
+            guest: name(&guest),
+            instance: name(&path),
+            files: sizes.len(),
+            bytes: sizes.iter().sum(),
+            path,
+        }
+    });
+    (shown.collect(), more)
+}
+
+fn folders(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    folders.map(|entry| entry.path()).collect()
+}

@@ -1,0 +1,143 @@
+//! `/healthz` and `/readyz`, as Kubernetes has them: each check a line, `?verbose` shows those that pass too.
+//!
+//! Healthy is a host whose loops go round; one that is not is to be started again. Ready is one that has what it needs to
+//! act: a standby is ready, since it would act at once.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+
+use super::Reads;
+use crate::board::Standing;
+
+pub(super) fn routes() -> Router<Arc<Reads>> {
+    Router::new()
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
+}
+
+/// One thing that is looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Check {
+    name: String,
+    /// What else is worth saying where it passes.
+    note: Option<String>,
+    /// Why it does not; none: it does.
+    why_not: Option<String>,
+}
+
+impl Check {
+    fn new(name: impl Into<String>, why_not: Option<String>) -> Self {
+        Self {
+            name: name.into(),
+            note: None,
+            why_not,
+        }
+    }
+
+    fn passed(name: &str, note: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            note: Some(note.to_owned()),
+            why_not: None,
+        }
+    }
+
+    fn line(&self) -> String {
+        let name = &self.name;
+        match (&self.why_not, &self.note) {
+            (Some(why), _) => format!("[-]{name} failed: {}\n", crate::text::line(why)),
+            (None, Some(note)) => format!("[+]{name} ok: {note}\n"),
+            (None, None) => format!("[+]{name} ok\n"),
+        }
+    }
+}
+
+/// The loops that go round, and those that do not.
+pub(super) fn loops(reads: &Reads) -> Vec<Check> {
+    let late = reads.board.late();
+    let names = reads.board.beating().into_iter();
+    let checks = names.map(|name| {
+        let late = late.iter().find(|late| late.name == name);
+        let why = late.map(|late| format!("it did not go round for {} s", late.silent.as_secs()));
+        Check::new(format!("loop-{name}"), why)
+    });
+    checks.collect()
+}
+
+fn ready(reads: &Reads) -> Vec<Check> {
+    let board = &reads.board;
+    let not = |is_so: bool, why: &str| (!is_so).then(|| why.to_owned());
+    let is_loaded = reads.manager().is_some();
+    let mut checks = vec![
+        Check::new("guests", not(is_loaded, "they are not loaded yet")),
+        Check::new("backends", not(is_loaded, "what guests ask is not connected yet")),
+    ];
+    let standing = board.standing();
+    if board.facts().source.is_some() {
+        checks.push(match &standing {
+            Standing::Standby { .. } => Check::passed("source", "a standby need not know it"),
+            Standing::Alone | Standing::Leading => {
+                Check::new("source", not(board.is_synced(), "it was not looked at yet"))
+            }
+        });
+    }
+    if board.facts().pods.is_some() {
+        checks.push(Check::new("pod-addresses", board.pods_wait()));
+    }
+    match &standing {
+        Standing::Alone => {}
+        Standing::Leading => checks.push(Check::passed("standing", "leading")),
+        Standing::Standby { leader: None } => checks.push(Check::passed("standing", "standby")),
+        Standing::Standby { leader: Some(leader) } => {
+            checks.push(Check::passed(
+                "standing",
+                &format!("standby, `{}` leads", crate::text::line(leader)),
+            ));
+        }
+    }
+    checks.push(Check::new("stopping", not(!board.is_stopping(), "it was told to stop")));
+    checks.extend(loops(reads));
+    checks
+}
+
+/// What is not as it should be.
+pub(super) fn why_not_ready(reads: &Reads) -> Vec<String> {
+    let all = ready(reads).into_iter();
+    all.filter_map(|check| Some(format!("{}: {}", check.name, check.why_not?)))
+        .collect()
+}
+
+async fn healthz(State(reads): State<Arc<Reads>>, query: Query<BTreeMap<String, String>>) -> Response {
+    let mut checks = vec![Check::new("ping", None)];
+    checks.extend(loops(&reads));
+    told("healthz", &checks, &query, "ok")
+}
+
+async fn readyz(State(reads): State<Arc<Reads>>, query: Query<BTreeMap<String, String>>) -> Response {
+    let ok = match reads.board.standing() {
+        Standing::Standby { .. } => "ok: standby",
+        Standing::Alone | Standing::Leading => "ok",
+    };
+    told("readyz", &ready(&reads), &query, ok)
+}
+
+fn told(what: &str, checks: &[Check], query: &BTreeMap<String, String>, ok: &str) -> Response {
+    let is_verbose = query
+        .get("verbose")
+        .is_some_and(|value| value != "false" && value != "0");
+    let passed = checks.iter().all(|check| check.why_not.is_none());
+    let lines: String = checks.iter().map(Check::line).collect();
+    let (status, body) = match (passed, is_verbose) {
+        (true, false) => (StatusCode::OK, format!("{ok}\n")),
+        (true, true) => (StatusCode::OK, format!("{lines}{what} check passed\n")),
+        (false, _) => (StatusCode::SERVICE_UNAVAILABLE, format!("{lines}{what} check failed\n")),
+    };
+    (status, [(CONTENT_TYPE, "text/plain; charset=utf-8")], body).into_response()
+}

@@ -1,0 +1,98 @@
+//! What the system says of this process, from `/proc`, under the names that Prometheus' client libraries have for it.
+
+use std::fs;
+
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::board::MemoryShown;
+
+/// So many ticks a second the times in `/proc/*/stat` count, on every architecture that this runs on (`USER_HZ` of Linux'
+/// `asm-generic/param.h`).
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// See the module. What the system does not say is none.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Process {
+    pub(super) resident_bytes: Option<u64>,
+    pub(super) peak_bytes: Option<u64>,
+    pub(super) virtual_bytes: Option<u64>,
+    pub(super) cpu_seconds: f64,
+    pub(super) open_files: Option<u64>,
+    pub(super) files_max: Option<u64>,
+    pub(super) threads: Option<u64>,
+    pub(super) started_seconds: Option<f64>,
+}
+
+impl Process {
+    /// Reads it: some small files, and a list as long as files are open.
+    pub(super) fn now() -> Self {
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
+        let kib = |name: &str| number(&status, name).map(|kib| kib * 1024);
+        // The list itself is open while it is read.
+        let files = fs::read_dir("/proc/self/fd").map(|files| (files.count() as u64).saturating_sub(1));
+        Self {
+            resident_bytes: kib("VmRSS:"),
+            peak_bytes: kib("VmHWM:"),
+            virtual_bytes: kib("VmSize:"),
+            cpu_seconds: cpu_seconds(),
+            open_files: files.ok(),
+            files_max: number(&limits, "Max open files"),
+            threads: number(&status, "Threads:"),
+            started_seconds: started_seconds(),
+        }
+    }
+
+    pub(super) fn memory(guests_bytes: u64) -> MemoryShown {
+        let now = Self::now();
+        MemoryShown {
+            resident_bytes: now.resident_bytes.unwrap_or_default(),
+            peak_bytes: now.peak_bytes.unwrap_or_default(),
+            guests_bytes,
+        }
+    }
+}
+
+/// The first number of the line that begins so.
+fn number(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+fn cpu_seconds() -> f64 {
+    let used = clock_gettime(ClockId::ProcessCPUTime);
+    #[expect(clippy::cast_precision_loss, reason = "seconds of a process fit a float")]
+    let seconds = used.tv_sec as f64;
+    #[expect(clippy::cast_precision_loss, reason = "less than 10^9")]
+    let rest = used.tv_nsec as f64 / 1e9;
+    seconds + rest
+}
+
+/// When the system was booted, and how much later this process began.
+fn started_seconds() -> Option<f64> {
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    let boot = number(&fs::read_to_string("/proc/stat").ok()?, "btime")?;
+    // The name of the program, in parentheses, may hold anything; the 22nd field is the 20th after it.
+    let ticks: u64 = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()?;
+    #[expect(clippy::cast_precision_loss, reason = "ticks and seconds of a machine fit a float")]
+    Some(boot as f64 + ticks as f64 / TICKS_PER_SECOND)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_uses_something() {
+        let now = Process::now();
+        assert!(now.resident_bytes.unwrap() > 1 << 20);
+        assert!(now.peak_bytes.unwrap() >= now.resident_bytes.unwrap() / 2);
+        assert!(now.open_files.unwrap() >= 3 && now.files_max.unwrap() >= now.open_files.unwrap());
+        assert!(now.cpu_seconds > 0.0 && now.threads.unwrap() >= 1);
+        let since_1970 = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .unwrap();
+        let age = since_1970.as_secs_f64() - now.started_seconds.unwrap();
+        assert!((-2.0..3600.0).contains(&age), "{age}");
+    }
+}

@@ -1,0 +1,114 @@
+//! What the calls of one guest came to, in all its instances: counted where they are made.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::time::Instant;
+
+use super::Histogram;
+use super::shown::Times;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Calls(Mutex<Counted>);
+
+#[derive(Debug, Default)]
+struct Counted {
+    working: usize,
+    answered: u64,
+    faults: u64,
+    cut: u64,
+    took: Histogram,
+}
+
+/// A call in work; one that is dropped without an end was cut while it slept, or given up.
+pub(crate) struct Call<'a> {
+    calls: &'a Calls,
+    begun: Instant,
+    ended: bool,
+}
+
+impl Calls {
+    fn counted(&self) -> MutexGuard<'_, Counted> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A call begins.
+    pub(crate) fn begin(&self) -> Call<'_> {
+        self.counted().working += 1;
+        Call {
+            calls: self,
+            begun: Instant::now(),
+            ended: false,
+        }
+    }
+
+    /// So many calls are in work, those that sleep included.
+    pub fn working(&self) -> usize {
+        self.counted().working
+    }
+
+    /// By outcome: `answered` (also with an error of the guest's), `fault` (it trapped, or used more than it may), `cut`
+    /// (ended while it slept).
+    pub fn outcomes(&self) -> [(&'static str, u64); 3] {
+        let counted = self.counted();
+        [
+            ("answered", counted.answered),
+            ("cut", counted.cut),
+            ("fault", counted.faults),
+        ]
+    }
+
+    /// How long they took.
+    pub fn took(&self) -> Histogram {
+        self.counted().took.clone()
+    }
+
+    /// The same in short.
+    pub fn times(&self) -> Times {
+        let counted = self.counted();
+        Times {
+            count: counted.took.count,
+            seconds: counted.took.sum,
+        }
+    }
+}
+
+impl Call<'_> {
+    /// It gave an answer, or the guest failed in it.
+    pub(crate) fn end(mut self, is_answered: bool) {
+        self.ended = true;
+        let mut counted = self.calls.counted();
+        counted.took.observe(self.begun.elapsed());
+        if is_answered {
+            counted.answered += 1;
+        } else {
+            counted.faults += 1;
+        }
+    }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        let mut counted = self.calls.counted();
+        counted.working = counted.working.saturating_sub(1);
+        counted.cut += u64::from(!self.ended);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_in_work_until_it_ends_in_one_of_three_ways() {
+        let calls = Calls::default();
+        let (one, two, three) = (calls.begin(), calls.begin(), calls.begin());
+        assert_eq!(calls.working(), 3);
+        one.end(true);
+        two.end(false);
+        drop(three);
+        assert_eq!(calls.working(), 0);
+        assert_eq!(calls.outcomes(), [("answered", 1), ("cut", 1), ("fault", 1)]);
+        assert_eq!(calls.times().count, 2);
+    }
+}

@@ -1,0 +1,414 @@
+//! How each key stands. A step costs the logarithm of the number of keys, however many there are, and so does finding the
+//! ones that are in trouble.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::Histogram;
+use super::shown::{Counts, KeyShown, QueueShown, Recent};
+
+/// So many keys that are gone are kept to be looked at; the oldest are forgotten first.
+pub const GONE_MAX: usize = 100;
+
+/// So many decisions of each key are kept: a million keys then use 100 MB for it.
+pub const RECENT_MAX: usize = 4;
+
+/// How a key stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KeyState {
+    /// It failed, and is tried again when its pause is over, or, where that is not to be, when it changes.
+    Failed,
+    /// The guest failed in it so often that nothing is tried until it or the guest changes.
+    SetAside,
+    /// Its objects are kept though nothing names it, since what can't be read may.
+    Held,
+    /// It is worked on.
+    Running,
+    /// It waits for its turn.
+    Queued,
+    /// Everything is as it should be.
+    True,
+    /// It and its objects are no more.
+    Gone,
+}
+
+impl KeyState {
+    /// Every one, those that want a look first.
+    pub const ALL: [Self; 7] = [
+        Self::Failed,
+        Self::SetAside,
+        Self::Held,
+        Self::Running,
+        Self::Queued,
+        Self::True,
+        Self::Gone,
+    ];
+
+    /// As JSON, labels and queries name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Failed => "failed",
+            Self::SetAside => "set-aside",
+            Self::Held => "held",
+            Self::Running => "running",
+            Self::Queued => "queued",
+            Self::True => "true",
+            Self::Gone => "gone",
+        }
+    }
+
+    /// The state of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.name() == name)
+    }
+}
+
+/// How work on a key ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// Everything is as it should be.
+    True,
+    /// The key is no more, and its objects too.
+    Gone,
+    /// It failed.
+    Failed,
+    /// The guest failed: it trapped, used more than it may, or gave no answer.
+    Fault,
+    /// It was cut while it slept, for a newer input or a stop.
+    Interrupted,
+}
+
+impl Outcome {
+    /// Every one.
+    pub const ALL: [Self; 5] = [Self::True, Self::Gone, Self::Failed, Self::Fault, Self::Interrupted];
+
+    /// As JSON and labels name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::True => "true",
+            Self::Gone => "gone",
+            Self::Failed => "failed",
+            Self::Fault => "fault",
+            Self::Interrupted => "interrupted",
+        }
+    }
+}
+
+/// What work on a key came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finished {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// One line; none where nothing failed.
+    pub error: Option<String>,
+    /// Failures in a row.
+    pub failures: u32,
+    /// Milliseconds until it is tried again; none: not by itself.
+    pub again_in_ms: Option<u64>,
+    /// Objects created.
+    pub created: u64,
+    /// Objects destroyed.
+    pub destroyed: u64,
+    /// What is in service now, such as `203.0.113.10:80`; empty where that was not found out.
+    pub in_service: Vec<String>,
+}
+
+/// One decision, in few bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Decided {
+    at_ms: u64,
+    took_ms: u32,
+    created: u32,
+    destroyed: u32,
+    outcome: Outcome,
+}
+
+#[derive(Debug)]
+struct Entry {
+    state: KeyState,
+    since_ms: u64,
+    error: Option<String>,
+    failures: u32,
+    /// When it may run; none: nothing waits.
+    due_ms: Option<u64>,
+    created: u64,
+    destroyed: u64,
+    in_service: Vec<String>,
+    decisions: u64,
+    recent: VecDeque<Decided>,
+    /// Work on it began.
+    began_ms: Option<u64>,
+    /// A change that no work has begun on.
+    changed_ms: Option<u64>,
+    /// The first change since the key was true, that work has begun on.
+    open_ms: Option<u64>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Keys {
+    all: BTreeMap<Arc<str>, Entry>,
+    by_state: BTreeMap<KeyState, BTreeSet<Arc<str>>>,
+    /// With an error, whatever they do now.
+    troubled: BTreeSet<Arc<str>>,
+    /// Queued, or failed and to be tried again, by when.
+    waiting: BTreeSet<(u64, Arc<str>)>,
+    gone: VecDeque<Arc<str>>,
+    pub(super) outcomes: BTreeMap<Outcome, u64>,
+    pub(super) took: Histogram,
+    pub(super) to_effect: Histogram,
+    pub(super) created: u64,
+    pub(super) destroyed: u64,
+}
+
+impl Keys {
+    /// The key, which is new where it was not known. Not counted in an index while it is worked with.
+    fn taken(&mut self, key: &str, now_ms: u64) -> (Arc<str>, Entry) {
+        match self.all.remove_entry(key) {
+            Some((key, entry)) => {
+                if let Some(of_state) = self.by_state.get_mut(&entry.state) {
+                    of_state.remove(&key);
+                }
+                self.troubled.remove(&key);
+                if let Some(due_ms) = entry.due_ms {
+                    self.waiting.remove(&(due_ms, Arc::clone(&key)));
+                }
+                (key, entry)
+            }
+            None => (Arc::from(key), Entry::new(now_ms)),
+        }
+    }
+
+    fn put(&mut self, key: Arc<str>, entry: Entry) {
+        self.by_state.entry(entry.state).or_default().insert(Arc::clone(&key));
+        if entry.error.is_some() {
+            self.troubled.insert(Arc::clone(&key));
+        }
+        if let Some(due_ms) = entry.due_ms {
+            self.waiting.insert((due_ms, Arc::clone(&key)));
+        }
+        self.all.insert(key, entry);
+    }
+
+    pub(super) fn changed(&mut self, key: &str, now_ms: u64) {
+        let (key, mut entry) = self.taken(key, now_ms);
+        entry.changed_ms.get_or_insert(now_ms);
+        if entry.state != KeyState::Running {
+            // A key that waits already keeps its place in line.
+            let due_ms = entry.due_ms.map_or(now_ms, |due_ms| due_ms.min(now_ms));
+            entry.stand(KeyState::Queued, now_ms);
+            entry.due_ms = Some(due_ms);
+        }
+        self.put(key, entry);
+    }
+
+    pub(super) fn began(&mut self, key: &str, now_ms: u64) {
+        let (key, mut entry) = self.taken(key, now_ms);
+        let changed_ms = entry.changed_ms.take();
+        entry.open_ms = entry.open_ms.or(changed_ms);
+        entry.began_ms = Some(now_ms);
+        entry.due_ms = None;
+        entry.stand(KeyState::Running, now_ms);
+        self.put(key, entry);
+    }
+
+    pub(super) fn finished(&mut self, key: &str, finished: Finished, now_ms: u64) {
+        let (key, mut entry) = self.taken(key, now_ms);
+        let took_ms = now_ms.saturating_sub(entry.began_ms.take().unwrap_or(now_ms));
+        self.took.observe_ms(took_ms);
+        *self.outcomes.entry(finished.outcome).or_default() += 1;
+        self.created += finished.created;
+        self.destroyed += finished.destroyed;
+        entry.remember(&finished, took_ms, now_ms);
+        let is_true = matches!(finished.outcome, Outcome::True | Outcome::Gone);
+        if is_true && let Some(open_ms) = entry.open_ms.take() {
+            self.to_effect.observe_ms(now_ms.saturating_sub(open_ms));
+        }
+        let state = match finished.outcome {
+            // It changed while it was worked on: there is more to do.
+            Outcome::True | Outcome::Gone if entry.changed_ms.is_some() => KeyState::Queued,
+            Outcome::True => KeyState::True,
+            Outcome::Gone => KeyState::Gone,
+            Outcome::Failed | Outcome::Fault => KeyState::Failed,
+            Outcome::Interrupted => KeyState::Queued,
+        };
+        entry.due_ms = match state {
+            KeyState::Queued => Some(now_ms),
+            KeyState::Failed => finished.again_in_ms.map(|ms| now_ms.saturating_add(ms)),
+            _ => None,
+        };
+        if is_true {
+            entry.error = None;
+            entry.failures = 0;
+            entry.in_service = finished.in_service;
+        } else if let Some(error) = finished.error {
+            entry.error = Some(error);
+            entry.failures = finished.failures;
+        }
+        entry.stand(state, now_ms);
+        if state == KeyState::Gone {
+            entry.recent.shrink_to_fit();
+            self.gone.push_back(Arc::clone(&key));
+        }
+        self.put(key, entry);
+        self.forget_gone();
+    }
+
+    /// A key that is not worked on: why, where it is in trouble, and how often it failed.
+    pub(super) fn stands(&mut self, key: &str, state: KeyState, why: Option<(&str, u32)>, now_ms: u64) {
+        let (key, mut entry) = self.taken(key, now_ms);
+        entry.due_ms = None;
+        entry.began_ms = None;
+        // What this was to bring about may come with a later change: it counts from the first.
+        let changed_ms = entry.changed_ms.take();
+        entry.open_ms = entry.open_ms.or(changed_ms);
+        entry.error = why.map(|(error, _)| error.to_owned());
+        entry.failures = why.map_or(0, |(_, failures)| failures);
+        entry.stand(state, now_ms);
+        self.put(key, entry);
+    }
+
+    fn forget_gone(&mut self) {
+        while self.gone.len() > GONE_MAX
+            && let Some(key) = self.gone.pop_front()
+        {
+            // One that came back stays.
+            if self.all.get(&key).is_some_and(|entry| entry.state == KeyState::Gone) && !self.gone.contains(&key) {
+                self.all.remove(&key);
+                if let Some(gone) = self.by_state.get_mut(&KeyState::Gone) {
+                    gone.remove(&key);
+                }
+            }
+        }
+    }
+
+    /// How many keys stand how.
+    pub(super) fn counts(&self) -> Counts {
+        let count = |state| self.by_state.get(&state).map_or(0, BTreeSet::len);
+        KeyState::ALL.into_iter().map(|state| (state, count(state))).collect()
+    }
+
+    pub(super) fn queue(&self, sleeping: usize, now_ms: u64) -> QueueShown {
+        let ready = self.waiting.iter().take_while(|(due_ms, _)| *due_ms <= now_ms).count();
+        let oldest = self.waiting.first().filter(|(due_ms, _)| *due_ms <= now_ms);
+        QueueShown {
+            ready,
+            delayed: self.waiting.len() - ready,
+            running: self.by_state.get(&KeyState::Running).map_or(0, BTreeSet::len),
+            sleeping,
+            oldest_waiting_ms: oldest.map_or(0, |(due_ms, _)| now_ms.saturating_sub(*due_ms)),
+        }
+    }
+
+    /// Keys in order, of one state or of any, after `after`; at most so many.
+    pub(super) fn list(&self, state: Option<KeyState>, after: &str, max: usize, now_ms: u64) -> Vec<KeyShown> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let range = (Excluded(after), Unbounded);
+        match state {
+            None => {
+                let found = self.all.range::<str, _>(range).take(max);
+                found.map(|(key, entry)| entry.show(key, now_ms)).collect()
+            }
+            Some(state) => self.shown(
+                self.by_state
+                    .get(&state)
+                    .into_iter()
+                    .flat_map(|keys| keys.range::<str, _>(range)),
+                max,
+                now_ms,
+            ),
+        }
+    }
+
+    /// Keys with an error, in order; at most so many.
+    pub(super) fn in_trouble(&self, after: &str, max: usize, now_ms: u64) -> Vec<KeyShown> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        self.shown(self.troubled.range::<str, _>((Excluded(after), Unbounded)), max, now_ms)
+    }
+
+    pub(super) fn in_trouble_count(&self) -> usize {
+        self.troubled.len()
+    }
+
+    fn shown<'a>(&self, keys: impl Iterator<Item = &'a Arc<str>>, max: usize, now_ms: u64) -> Vec<KeyShown> {
+        let found = keys
+            .take(max)
+            .filter_map(|key| Some(self.all.get(key)?.show(key, now_ms)));
+        found.collect()
+    }
+
+    pub(super) fn one(&self, key: &str, now_ms: u64) -> Option<KeyShown> {
+        self.all.get(key).map(|entry| entry.show(key, now_ms))
+    }
+}
+
+impl Entry {
+    fn new(now_ms: u64) -> Self {
+        Self {
+            state: KeyState::Queued,
+            since_ms: now_ms,
+            error: None,
+            failures: 0,
+            due_ms: None,
+            created: 0,
+            destroyed: 0,
+            in_service: Vec::new(),
+            decisions: 0,
+            recent: VecDeque::new(),
+            began_ms: None,
+            changed_ms: None,
+            open_ms: None,
+        }
+    }
+
+    fn stand(&mut self, state: KeyState, now_ms: u64) {
+        if self.state != state {
+            self.state = state;
+            self.since_ms = now_ms;
+        }
+    }
+
+    fn remember(&mut self, finished: &Finished, took_ms: u64, now_ms: u64) {
+        self.created += finished.created;
+        self.destroyed += finished.destroyed;
+        self.decisions += 1;
+        if self.recent.len() == RECENT_MAX {
+            self.recent.pop_front();
+        }
+        let small = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+        self.recent.push_back(Decided {
+            at_ms: now_ms,
+            took_ms: small(took_ms),
+            created: small(finished.created),
+            destroyed: small(finished.destroyed),
+            outcome: finished.outcome,
+        });
+    }
+
+    fn show(&self, key: &str, now_ms: u64) -> KeyShown {
+        let recent = self.recent.iter().rev().map(|decided| Recent {
+            at_ms: decided.at_ms,
+            took_ms: decided.took_ms,
+            outcome: decided.outcome,
+            created: decided.created,
+            destroyed: decided.destroyed,
+        });
+        KeyShown {
+            key: key.to_owned(),
+            state: self.state,
+            since_ms: self.since_ms,
+            error: self.error.clone(),
+            failures: self.failures,
+            next_try_in_ms: self.due_ms.map(|due_ms| due_ms.saturating_sub(now_ms)),
+            created: self.created,
+            destroyed: self.destroyed,
+            in_service: self.in_service.clone(),
+            decisions: self.decisions,
+            recent: recent.collect(),
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Which loops are alive: each beats as it goes round, and one that did not for long is stuck.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Board;
+
+/// A loop that did not beat for so long is stuck. They beat every second; the slowest thing that they do in one turn is to
+/// take in a source of 100,000 objects, which is a second or two on a busy machine.
+pub const BEAT_MAX: Duration = Duration::from_secs(30);
+
+/// A loop that did not beat for too long.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Late {
+    /// Which.
+    pub name: &'static str,
+    /// For how long.
+    pub silent: Duration,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Loops(Mutex<BTreeMap<&'static str, Instant>>);
+
+impl Loops {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<&'static str, Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn begin(&self, name: &'static str) {
+        self.all().insert(name, Instant::now());
+    }
+
+    fn end(&self, name: &'static str) {
+        self.all().remove(name);
+    }
+
+    pub(super) fn names(&self) -> Vec<&'static str> {
+        self.all().keys().copied().collect()
+    }
+
+    pub(super) fn late(&self, now: Instant) -> Vec<Late> {
+        let all = self.all();
+        let silent = all.iter().map(|(name, beat)| Late {
+            name,
+            silent: now.saturating_duration_since(*beat),
+        });
+        silent.filter(|late| late.silent > BEAT_MAX).collect()
+    }
+}
+
+/// A loop that is watched, until this is dropped: one that ended in its own time is not stuck.
+pub struct Beating {
+    board: Arc<Board>,
+    name: &'static str,
+}
+
+impl Beating {
+    pub(super) fn new(board: Arc<Board>, name: &'static str) -> Self {
+        Self { board, name }
+    }
+
+    /// The loop goes round.
+    pub fn beat(&self) {
+        self.board.loops.begin(self.name);
+    }
+}
+
+impl Drop for Beating {
+    fn drop(&mut self) {
+        self.board.loops.end(self.name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loop_is_late_once_it_was_silent_for_too_long_and_not_after_its_end() {
+        let loops = Loops::default();
+        loops.begin("services");
+        let now = Instant::now();
+        assert_eq!(loops.late(now + BEAT_MAX / 2), []);
+        let late = loops.late(now + BEAT_MAX * 2);
+        assert_eq!(late.iter().map(|late| late.name).collect::<Vec<_>>(), ["services"]);
+        loops.end("services");
+        assert_eq!(loops.late(now + BEAT_MAX * 2), []);
+    }
+}

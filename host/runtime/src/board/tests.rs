@@ -1,0 +1,173 @@
+//! A key's way over the board, by a clock that the test sets.
+
+use std::sync::Arc;
+
+use trueup_capabilities::clock::VirtualClock;
+
+use super::*;
+
+fn board() -> (Arc<VirtualClock>, Arc<Board>) {
+    let clock = Arc::new(VirtualClock::new(1_000));
+    let facts = Facts {
+        source: Some("manifests"),
+        ..Facts::default()
+    };
+    (Arc::clone(&clock), Board::with_clock(facts, clock))
+}
+
+fn ended(outcome: Outcome) -> Finished {
+    Finished {
+        outcome,
+        error: None,
+        failures: 0,
+        again_in_ms: None,
+        created: 0,
+        destroyed: 0,
+        in_service: Vec::new(),
+    }
+}
+
+fn failed(again_in_ms: u64) -> Finished {
+    Finished {
+        error: Some("the Engine is away".to_owned()),
+        failures: 1,
+        again_in_ms: Some(again_in_ms),
+        ..ended(Outcome::Failed)
+    }
+}
+
+fn state(board: &Board, key: &str) -> KeyState {
+    board.key(key).unwrap().state
+}
+
+#[test]
+fn the_time_to_effect_counts_from_the_first_change_to_the_first_success() {
+    let (clock, board) = board();
+    board.changed("a/b");
+    clock.advance_ms(10);
+    board.began("a/b");
+    clock.advance_ms(10);
+    board.finished("a/b", failed(100));
+    clock.advance_ms(100);
+    board.changed("a/b");
+    board.began("a/b");
+    // Comes too late for this work: it counts by itself.
+    clock.advance_ms(5);
+    board.changed("a/b");
+    clock.advance_ms(5);
+    board.finished("a/b", ended(Outcome::True));
+    assert_eq!(state(&board, "a/b"), KeyState::Queued);
+    let effect = |count, seconds: f64| {
+        let Times {
+            count: found,
+            seconds: sum,
+        } = board.status().total.change_to_effect;
+        assert_eq!(found, count);
+        assert!((sum - seconds).abs() < 1e-9, "{sum}");
+    };
+    effect(1, 0.130);
+    board.began("a/b");
+    clock.advance_ms(5);
+    board.finished("a/b", ended(Outcome::True));
+    assert_eq!(state(&board, "a/b"), KeyState::True);
+    effect(2, 0.140);
+    // A look at what is true already is no effect of a change.
+    board.began("a/b");
+    board.finished("a/b", ended(Outcome::True));
+    effect(2, 0.140);
+    assert_eq!(board.status().total.decisions, 4);
+}
+
+#[test]
+fn a_failed_key_is_delayed_until_its_pause_is_over_and_keeps_its_error_until_it_is_true() {
+    let (clock, board) = board();
+    board.changed("a/b");
+    board.changed("a/c");
+    clock.advance_ms(7);
+    let queue = || board.status().queue.unwrap();
+    assert_eq!((queue().ready, queue().oldest_waiting_ms), (2, 7));
+    board.began("a/b");
+    assert_eq!((queue().ready, queue().running), (1, 1));
+    board.finished("a/b", failed(50));
+    assert_eq!((queue().ready, queue().delayed), (1, 1));
+    let key = board.key("a/b").unwrap();
+    assert_eq!((key.state, key.next_try_in_ms), (KeyState::Failed, Some(50)));
+    clock.advance_ms(60);
+    assert_eq!((queue().ready, queue().delayed, queue().oldest_waiting_ms), (2, 0, 67));
+    board.began("a/b");
+    let in_trouble = || board.status().in_trouble;
+    assert_eq!(
+        in_trouble()[0].state,
+        KeyState::Running,
+        "in trouble while it is tried again"
+    );
+    board.finished("a/b", ended(Outcome::True));
+    assert_eq!(in_trouble(), []);
+    assert_eq!(board.key("a/b").unwrap().error, None);
+}
+
+#[test]
+fn keys_that_are_set_aside_held_or_refused_wait_for_nothing() {
+    let (_clock, board) = board();
+    for key in ["a/a", "a/b", "a/c"] {
+        board.changed(key);
+    }
+    board.set_aside("a/a", "it trapped", 5);
+    board.held("a/b");
+    board.refused("a/c", "no nodePort");
+    let status = board.status();
+    assert_eq!(status.queue.unwrap(), QueueShown::default());
+    let count = |state| status.keys[&state];
+    assert_eq!(
+        [KeyState::SetAside, KeyState::Held, KeyState::Failed, KeyState::True].map(count),
+        [1, 1, 1, 0]
+    );
+    let in_trouble: Vec<_> = status.in_trouble.iter().map(|key| key.key.as_str()).collect();
+    assert_eq!(in_trouble, ["a/a", "a/c"]);
+}
+
+#[test]
+fn keys_that_are_gone_are_kept_for_a_while_and_those_that_came_back_stay() {
+    let (_clock, board) = board();
+    for index in 0..GONE_MAX + 10 {
+        let key = format!("a/{index:04}");
+        board.began(&key);
+        board.finished(&key, ended(Outcome::Gone));
+        if index == 3 {
+            board.changed(&key);
+        }
+    }
+    let status = board.status();
+    assert_eq!(status.keys[&KeyState::Gone], GONE_MAX);
+    assert_eq!(state(&board, "a/0003"), KeyState::Queued);
+    assert_eq!(board.key("a/0000"), None);
+}
+
+#[test]
+fn keys_come_in_pages() {
+    let (_clock, board) = board();
+    for key in ["a/a", "a/b", "b/a"] {
+        board.changed(key);
+    }
+    board.held("a/b");
+    let names = |shown: &KeysShown| -> Vec<String> { shown.keys.iter().map(|key| key.key.clone()).collect() };
+    let first = board.keys(None, "", 2);
+    assert_eq!(
+        (names(&first), first.next.as_deref()),
+        (vec!["a/a".to_owned(), "a/b".to_owned()], Some("a/b"))
+    );
+    let rest = board.keys(None, "a/b", 2);
+    assert_eq!((names(&rest), rest.next), (vec!["b/a".to_owned()], None));
+    assert_eq!(names(&board.keys(Some(KeyState::Queued), "", 9)), ["a/a", "b/a"]);
+    assert_eq!(names(&board.keys_in_trouble("", 9)), Vec::<String>::new());
+}
+
+#[test]
+fn a_loop_that_ended_is_not_watched_any_more() {
+    let (_clock, board) = board();
+    let beating = board.begin_loop("services");
+    assert_eq!((board.beating(), board.late()), (vec!["services"], vec![]));
+    beating.beat();
+    drop(beating);
+    assert_eq!(board.beating(), Vec::<&str>::new());
+}

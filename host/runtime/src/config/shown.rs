@@ -1,0 +1,183 @@
+//! The configuration as it is in force, as JSON under the names of its keys: for `/v1/config`.
+//!
+//! Holds no token, since none is ever read here: only where each is.
+
+use serde_json::{Value, json};
+use trueup_journal::{Keep, Sync};
+
+use super::{AdminAt, CheckpointAt, Config, EnisFrom, Guest, Ipam, Lbaas, LbaasBackend, OnFailure, Source};
+
+impl Config {
+    /// Everything that is in force, every default filled in.
+    pub fn shown(&self) -> Value {
+        let options = &self.journal.options;
+        let (sync, interval_ms) = match options.sync {
+            Sync::Write => ("write", None),
+            Sync::Fsync => ("fsync", None),
+            Sync::Interval { ms } => ("interval", Some(ms)),
+        };
+        let keep_bytes = match options.keep {
+            Keep::Bytes(bytes) => Some(bytes),
+            _ => None,
+        };
+        let mut shown = json!({
+            "file": self.file,
+            "state_dir": self.state_dir,
+            "seed": self.seed,
+            "journal": {
+                "record": self.journal.record,
+                "sync": sync,
+                "interval_ms": interval_ms,
+                "segment_bytes": options.segment_bytes,
+                "segment_entries": options.segment_entries,
+                "keep_bytes": keep_bytes,
+            },
+            "run": {
+                "workers": self.run.workers,
+                "resync_ms": self.run.resync_ms,
+                "backoff_initial_ms": self.run.backoff_initial_ms,
+                "backoff_max_ms": self.run.backoff_max_ms,
+            },
+            "election": self.election.as_ref().map(|election| json!({
+                "namespace": election.namespace,
+                "name": election.name,
+                "identity": election.identity,
+                "lease_duration_ms": election.times.lease_duration.as_millis(),
+                "renew_deadline_ms": election.times.renew_deadline.as_millis(),
+                "retry_period_ms": election.times.retry_period.as_millis(),
+            })),
+            "admin": {
+                "listen": self.admin.listen.as_ref().map(AdminAt::to_string),
+                "metrics_listen": self.admin.metrics_listen,
+            },
+        });
+        let mut put = |pointer: [&str; 2], value: Value| {
+            let [section, key] = pointer;
+            if let Some(all) = shown.as_object_mut() {
+                let section = all.entry(section).or_insert_with(|| json!({}));
+                if let Some(section) = section.as_object_mut() {
+                    section.insert(key.to_owned(), value);
+                }
+            }
+        };
+        if let Some(lbaas) = &self.lbaas {
+            let from = match &lbaas.source {
+                Source::Manifests(folder) => json!(folder),
+                Source::Kubernetes(cluster) => json!({
+                    "kubeconfig": cluster.kubeconfig,
+                    "context": cluster.context,
+                    "namespaces": cluster.namespaces,
+                    "watch": cluster.watch.iter().map(|kind| kind.name()).collect::<Vec<_>>(),
+                    "page_size": cluster.page_size,
+                    "request_timeout_ms": cluster.request_timeout_ms,
+                }),
+            };
+            put(["source", lbaas.source.kind()], from);
+            put(["guests", "lbaas"], guest(&lbaas.guest));
+            put(["adapter", "lbaas"], adapter(lbaas));
+            put(["backend", "lbaas"], backend(lbaas));
+            if let Some(sim) = &lbaas.sim {
+                put(
+                    ["sim", "lbaas"],
+                    json!({ "listen": sim.listen, "token": sim.token.to_string() }),
+                );
+            }
+        }
+        if let Some(ipam) = &self.ipam {
+            put(["guests", "ipam"], guest(&ipam.guest));
+            put(["adapter", "ipam"], pods(ipam));
+            put(["backend", "checkpoint"], checkpoint(&ipam.checkpoint));
+            put(["backend", "cri"], json!({ "socket": ipam.runtime_socket }));
+        }
+        shown
+    }
+}
+
+fn guest(guest: &Guest) -> Value {
+    let (on_failure, fall_back) = match &guest.failure.on_failure {
+        OnFailure::Retry => ("retry", None),
+        OnFailure::Hold => ("hold", None),
+        OnFailure::FallBack(to) => ("fall-back", Some(to.to_string())),
+    };
+    json!({
+        "use": guest.reference.to_string(),
+        "verify": { "keys": guest.verify.keys },
+        "settings": guest.settings,
+        "grants": guest.grants,
+        "limits": guest.limits,
+        "gate": guest.proof.gate,
+        "gate_calls": guest.proof.gate_calls,
+        "accepted_differences": guest.proof.accepted_differences,
+        "self_test": guest.proof.self_test,
+        "on_failure": on_failure,
+        "fall_back": fall_back,
+        "quarantine_after": guest.failure.quarantine_after,
+        "cycles_max": guest.failure.cycles_max,
+    })
+}
+
+fn adapter(lbaas: &Lbaas) -> Value {
+    let settings = &lbaas.adapter;
+    json!({
+        "cluster": settings.cluster,
+        "load_balancers": settings.load_balancers,
+        "addresses": settings.addresses,
+        "backoff_steps": settings.backoff_steps,
+    })
+}
+
+fn backend(lbaas: &Lbaas) -> Value {
+    match &lbaas.backend {
+        LbaasBackend::Simulated => json!({ "kind": "simulated" }),
+        LbaasBackend::Anexia(backend) => {
+            let settings = backend.settings(lbaas.sim.as_ref().map(|sim| sim.listen));
+            json!({
+                "kind": "anexia",
+                "url": settings.url,
+                "token": backend.token().to_string(),
+                "max_concurrent_requests": settings.max_concurrent_requests,
+                "page_size": settings.page_size,
+                "request_timeout_ms": settings.request_timeout_ms,
+                "connect_timeout_ms": settings.connect_timeout_ms,
+                "adopt_orphans": settings.adopt_orphans,
+            })
+        }
+    }
+}
+
+fn pods(ipam: &Ipam) -> Value {
+    let settings = &ipam.adapter;
+    let (enis, enis_file) = match &ipam.enis {
+        EnisFrom::Given(enis) => (Some(&enis.enis), None),
+        EnisFrom::File(file) => (None, Some(file)),
+    };
+    json!({
+        "instance": settings.instance,
+        "socket": settings.socket,
+        "spool_dir": settings.spool_dir,
+        "released_file": settings.released_file,
+        "warm_ip_target": settings.warm.map_or(0, |warm| warm.warm_ip_target),
+        "minimum_ip_target": settings.warm.map_or(0, |warm| warm.minimum_ip_target),
+        "enis": enis,
+        "enis_file": enis_file,
+    })
+}
+
+fn checkpoint(at: &CheckpointAt) -> Value {
+    match at {
+        CheckpointAt::File {
+            path,
+            shared_sync,
+            keep_generations,
+        } => json!({
+            "kind": "file", "path": path, "shared_sync": shared_sync, "keep_generations": keep_generations,
+        }),
+        CheckpointAt::Database { path, keep_generations } => {
+            json!({ "kind": "database", "path": path, "keep_generations": keep_generations })
+        }
+        CheckpointAt::JsonFile { path, keep_generations } => {
+            json!({ "kind": "json-file", "path": path, "keep_generations": keep_generations })
+        }
+        CheckpointAt::Simulated => json!({ "kind": "simulated" }),
+    }
+}

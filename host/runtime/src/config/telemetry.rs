@@ -1,0 +1,78 @@
+//! `[telemetry]`: how the log is written, and where traces go.
+
+use super::section::Section;
+
+/// `[telemetry]`: what the host says of itself, beyond its metrics.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Telemetry {
+    /// How lines of log are written to stderr. Default: as text.
+    pub log: LogFormat,
+    /// The base URL of a collector that takes OTLP over HTTP, such as `http://127.0.0.1:4318`; none: there are no traces,
+    /// unless the standard variable `OTEL_EXPORTER_OTLP_ENDPOINT` names one.
+    pub otlp: Option<String>,
+    /// Which part of the decisions is traced, 0 to 1. Default: 1.
+    pub sample: f64,
+}
+
+/// How lines of log are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// For programs: a JSON object a line.
+    Json,
+}
+
+/// The words for the formats.
+const FORMATS: [(&str, LogFormat); 2] = [("text", LogFormat::Text), ("json", LogFormat::Json)];
+
+impl LogFormat {
+    /// The variable that sets the key.
+    pub const VARIABLE: &'static str = "TRUEUP_TELEMETRY_LOG";
+
+    /// The format that a word names; for commands that read no configuration.
+    ///
+    /// # Errors
+    /// One line: what it must be.
+    pub fn named(word: &str) -> Result<Self, String> {
+        let named = FORMATS.iter().find(|(name, _)| *name == word);
+        named.map(|(_, format)| *format).ok_or_else(|| {
+            let words = super::section::words(&FORMATS);
+            format!("{}: was \"{word}\", must be {words}", Self::VARIABLE)
+        })
+    }
+}
+
+impl Default for Telemetry {
+    fn default() -> Self {
+        Self {
+            log: LogFormat::default(),
+            otlp: None,
+            sample: 1.0,
+        }
+    }
+}
+
+impl Telemetry {
+    pub(super) fn read(mut section: Section<'_>) -> Self {
+        let default = Self::default();
+        let log = section.choice("log", default.log, &FORMATS);
+        let url = "be the URL of a collector, such as http://127.0.0.1:4318";
+        let otlp = section.value("otlp", url, |given| {
+            let text = given.filled()?;
+            let url = reqwest::Url::parse(text).ok()?;
+            let is_http = matches!(url.scheme(), "http" | "https") && url.has_host() && url.query().is_none();
+            is_http.then(|| text.trim_end_matches('/').to_owned())
+        });
+        let sample = section.value("sample", "be a number from 0 to 1", |given| {
+            given.number().filter(|part| (0.0..=1.0).contains(part))
+        });
+        section.end();
+        Self {
+            log,
+            otlp,
+            sample: sample.unwrap_or(default.sample),
+        }
+    }
+}

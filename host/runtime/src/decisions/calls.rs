@@ -1,0 +1,480 @@
+//! What a decision asked and wrote, read from its recording.
+//!
+//! ```text
+//! journal: call n, questions, ending -> what the wish became, what was written, what was read, how it ended
+//! ```
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use trueup_capabilities::lbaas::{Error, Kind, Object, ObjectRef, Spec};
+use trueup_journal::{Ask, Call, Ending, Entry, Event, Segment, segment_numbers, segment_path};
+
+use super::fields::{Fields, VALUE_CHARS_MAX, differing};
+
+/// So many writes of one decision are listed; the others are counted. More than fit on a few screens nobody reads.
+pub const WRITES_MAX: usize = 200;
+
+/// So many older segments are looked into for the decision before: each is about a thousand entries.
+const SEGMENTS_BACK_MAX: usize = 8;
+
+/// What a decision asked and wrote.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Told {
+    /// The recording.
+    pub file: PathBuf,
+    /// What it was called with: other than the call before that was about the same; none: there was none that is kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wish: Option<Wish>,
+    /// What it wrote, in order.
+    pub writes: Vec<Write>,
+    /// So many more writes there were.
+    pub more_writes: usize,
+    /// How often it asked what, by the name of the question.
+    pub asked: BTreeMap<String, u32>,
+    /// What it returned, as JSON cut to a line, or how it ended without.
+    pub ending: String,
+    /// It returned an error, or nothing.
+    pub failed: bool,
+}
+
+/// How what a call was given differs from the call before.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Wish {
+    /// Number of the entry of the call before.
+    pub against: u64,
+    /// The fields that differ.
+    #[serde(flatten)]
+    pub fields: Fields,
+}
+
+/// One object that a decision wrote, or tried to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Write {
+    /// Number of the question's entry.
+    pub n: u64,
+    /// What was done.
+    pub action: Action,
+    /// `backend`, `server`, `record`.
+    pub kind: String,
+    /// Its name, or its identifier where the name is not in the recording; empty where it has neither.
+    pub name: String,
+    /// What else is worth knowing.
+    pub details: String,
+    /// Why it was not done; none: it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// What was done to an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Action {
+    /// It was created.
+    Create,
+    /// It was applied again as it is.
+    Reset,
+    /// It was destroyed.
+    Destroy,
+    /// It was stored.
+    Store,
+}
+
+/// The recordings of one instance.
+pub(super) struct Recordings {
+    /// Where it may be recorded: where all is kept, and where only what a restart needs is.
+    folders: Vec<PathBuf>,
+    read: BTreeMap<PathBuf, Option<Segment>>,
+}
+
+impl Recordings {
+    pub(super) fn new(state_dir: &Path, guest: &str, key: &str) -> Self {
+        let folder = |root: &str| trueup_journal::instance_dir(&state_dir.join(root), guest, key);
+        Self {
+            folders: vec![folder("journals"), folder("instances")],
+            read: BTreeMap::new(),
+        }
+    }
+
+    /// The numbers of the segments in a folder, oldest first; none where there is no such folder, or it goes this moment.
+    fn numbers(folder: &Path) -> Vec<u64> {
+        segment_numbers(folder).unwrap_or_default()
+    }
+
+    fn segment(&mut self, path: &Path) -> Option<&Segment> {
+        let read = self.read.entry(path.to_owned());
+        // A host may remove the oldest this moment.
+        read.or_insert_with(|| Segment::read(path).ok()).as_ref()
+    }
+
+    /// What the call at entry `n` asked and wrote, or why that can't be said.
+    pub(super) fn tell(&mut self, n: u64) -> Result<Told, String> {
+        let gone = "its recording is not kept any more";
+        for folder in self.folders.clone() {
+            let numbers = Self::numbers(&folder);
+            let at = numbers.partition_point(|first| *first < n);
+            let Some(first) = at.checked_sub(1).and_then(|at| numbers.get(at)) else {
+                continue;
+            };
+            let path = segment_path(&folder, *first);
+            let Some(segment) = self.segment(&path) else { continue };
+            let Some(place) = segment.entries.iter().position(|entry| entry.n == n) else {
+                continue;
+            };
+            let entries: Vec<Entry> = segment
+                .entries
+                .iter()
+                .skip(place)
+                .take_while(in_call(n))
+                .cloned()
+                .collect();
+            let Some(Event::Call(call)) = entries.first().map(|entry| &entry.event) else {
+                return Err(format!("entry {n} of its recording is no call"));
+            };
+            let before: Vec<PathBuf> = numbers
+                .iter()
+                .take(at)
+                .map(|first| segment_path(&folder, *first))
+                .collect();
+            let wish = self.wish(call, n, before);
+            return Ok(told(path, &entries, wish));
+        }
+        Err(gone.to_owned())
+    }
+
+    /// How a call differs from the one before it that was about the same.
+    fn wish(&mut self, call: &Call, n: u64, segments: Vec<PathBuf>) -> Option<Wish> {
+        let now: Value = serde_json::from_str(call.args.get()).ok()?;
+        let now = now.get("desired").cloned().unwrap_or(now);
+        let uid = now.get("service_uid").cloned();
+        for path in segments.into_iter().rev().take(SEGMENTS_BACK_MAX) {
+            let Some(segment) = self.segment(&path) else { continue };
+            for entry in segment.entries.iter().rev().filter(|entry| entry.n < n) {
+                let Event::Call(before) = &entry.event else { continue };
+                if before.name != call.name {
+                    continue;
+                }
+                let Ok(was) = serde_json::from_str::<Value>(before.args.get()) else {
+                    continue;
+                };
+                let was = was.get("desired").cloned().unwrap_or(was);
+                if was.get("service_uid").cloned() == uid {
+                    return Some(Wish {
+                        against: entry.n,
+                        fields: differing(&was, &now, &|_| false),
+                    });
+                }
+            }
+        }
+        None
+    }
+
+    /// The calls that `fits`, from the newest on, at most so many: the number of each, and the call.
+    pub(super) fn newest(&mut self, most: usize, fits: impl Fn(&Call, &[Entry]) -> bool) -> Vec<(u64, Call)> {
+        let mut found = Vec::new();
+        for folder in self.folders.clone() {
+            for first in Self::numbers(&folder).into_iter().rev() {
+                let Some(segment) = self.segment(&segment_path(&folder, first)) else {
+                    continue;
+                };
+                let calls = segment.entries.iter().enumerate().rev();
+                for (place, entry) in calls {
+                    let Event::Call(call) = &entry.event else { continue };
+                    let entries: Vec<Entry> = segment
+                        .entries
+                        .iter()
+                        .skip(place)
+                        .take_while(in_call(entry.n))
+                        .cloned()
+                        .collect();
+                    if fits(call, &entries) {
+                        found.push((entry.n, call.clone()));
+                    }
+                    if found.len() >= most {
+                        return found;
+                    }
+                }
+            }
+            if !found.is_empty() {
+                break;
+            }
+        }
+        found
+    }
+
+    /// Where it is recorded; none: nowhere.
+    pub(super) fn folder(&self) -> Option<&Path> {
+        self.folders.iter().find(|folder| folder.is_dir()).map(PathBuf::as_path)
+    }
+
+    /// The header of the segment that holds entry `n`: which guest decided.
+    pub(super) fn header_of(&mut self, n: u64) -> Option<trueup_journal::Header> {
+        for folder in self.folders.clone() {
+            let numbers = Self::numbers(&folder);
+            let at = numbers.partition_point(|first| *first < n).checked_sub(1);
+            if let Some(first) = at.and_then(|at| numbers.get(at))
+                && let Some(segment) = self.segment(&segment_path(&folder, *first))
+            {
+                return Some(segment.header.clone());
+            }
+        }
+        None
+    }
+}
+
+/// The entries of the call at `n`, up to and with its ending.
+fn in_call(n: u64) -> impl FnMut(&&Entry) -> bool {
+    let mut ended = false;
+    move |entry| {
+        let is_in = !ended && (entry.n == n || matches!(entry.event, Event::Ask(_) | Event::Ending(_)));
+        ended |= matches!(entry.event, Event::Ending(_));
+        is_in
+    }
+}
+
+fn told(file: PathBuf, entries: &[Entry], wish: Option<Wish>) -> Told {
+    let mut told = Told {
+        file,
+        wish,
+        writes: Vec::new(),
+        more_writes: 0,
+        asked: BTreeMap::new(),
+        ending: "its recording ends inside it".to_owned(),
+        failed: true,
+    };
+    let mut seen = Objects::default();
+    for entry in entries {
+        match &entry.event {
+            Event::Ask(ask) => {
+                *told.asked.entry(ask.name.clone()).or_default() += 1;
+                seen.take_in(ask);
+                for write in writes(entry.n, ask, &seen) {
+                    if told.writes.len() < WRITES_MAX {
+                        told.writes.push(write);
+                    } else {
+                        told.more_writes += 1;
+                    }
+                }
+            }
+            Event::Ending(ending) => {
+                told.ending = ended(ending);
+                told.failed = match ending {
+                    Ending::Result(result) => parsed::<Value>(result).is_none_or(|value| value.get("Err").is_some()),
+                    _ => true,
+                };
+            }
+            Event::Header(_) | Event::Call(_) | Event::RolledBack(_) => {}
+        }
+    }
+    told
+}
+
+fn ended(ending: &Ending) -> String {
+    match ending {
+        Ending::Result(result) => cut(result.get()),
+        Ending::Trap(text) => format!("trap: {text}"),
+        Ending::Deadline(text) => format!("deadline: {text}"),
+        Ending::Memory(text) => format!("memory: {text}"),
+        Ending::Cancelled(text) => format!("cancelled: {text}"),
+    }
+}
+
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(VALUE_CHARS_MAX) {
+        Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
+    }
+}
+
+/// Objects that the answers of a call named, by identifier.
+#[derive(Default)]
+struct Objects(BTreeMap<String, Spec>);
+
+impl Objects {
+    fn take_in(&mut self, ask: &Ask) {
+        let Some(answer) = &ask.answer else { return };
+        let objects: Vec<Object> = match ask.name.as_str() {
+            "api.list-tagged" => parsed::<Result<Vec<Object>, Error>>(answer)
+                .and_then(Result::ok)
+                .unwrap_or_default(),
+            "api.get" | "api.create" => {
+                let each = parsed::<Vec<Result<Object, Error>>>(answer).unwrap_or_default();
+                each.into_iter().flatten().collect()
+            }
+            _ => return,
+        };
+        let named = objects.into_iter().map(|object| (object.identifier, object.spec));
+        self.0.extend(named);
+    }
+
+    fn name(&self, identifier: &str) -> String {
+        let spec = self.0.get(identifier);
+        spec.map_or_else(|| identifier.to_owned(), |spec| spec.name().to_owned())
+    }
+
+    fn details(&self, spec: &Spec) -> String {
+        let at = |address: &str, port: u16| {
+            if address.contains(':') {
+                format!("[{address}]:{port}")
+            } else {
+                format!("{address}:{port}")
+            }
+        };
+        match spec {
+            Spec::Backend(backend) => format!("on {}", backend.load_balancer),
+            Spec::Frontend(frontend) => {
+                format!(
+                    "on {}, to {}",
+                    frontend.load_balancer,
+                    self.name(&frontend.default_backend)
+                )
+            }
+            Spec::Bind(bind) => format!("{} of {}", at(&bind.address, bind.port), self.name(&bind.frontend)),
+            Spec::Server(server) => format!("{} in {}", at(&server.ip, server.port), self.name(&server.backend)),
+        }
+    }
+}
+
+fn parsed<T: serde::de::DeserializeOwned>(text: &RawValue) -> Option<T> {
+    serde_json::from_str(text.get()).ok()
+}
+
+/// What a question wrote; nothing where it is a read.
+fn writes(n: u64, ask: &Ask, seen: &Objects) -> Vec<Write> {
+    let args: Value = serde_json::from_str(ask.args.get()).unwrap_or_default();
+    let of = |name: &str| args.get(name).cloned().unwrap_or_default();
+    match ask.name.as_str() {
+        "api.create" => {
+            let specs: Vec<Spec> = serde_json::from_value(of("specs")).unwrap_or_default();
+            let refused = refusals(ask, specs.len());
+            let each = specs.iter().zip(refused).map(|(spec, error)| Write {
+                n,
+                action: Action::Create,
+                kind: spec.kind().name().to_owned(),
+                name: spec.name().to_owned(),
+                details: seen.details(spec),
+                error,
+            });
+            each.collect()
+        }
+        "api.destroy" | "api.reset" => {
+            let refs: Vec<ObjectRef> = serde_json::from_value(of("refs")).unwrap_or_default();
+            let refused = refusals(ask, refs.len());
+            let action = if ask.name == "api.destroy" {
+                Action::Destroy
+            } else {
+                Action::Reset
+            };
+            let each = refs.iter().zip(refused).map(|(reference, error)| Write {
+                n,
+                action,
+                kind: Kind::name(reference.kind).to_owned(),
+                name: seen.name(&reference.identifier),
+                details: seen
+                    .0
+                    .get(&reference.identifier)
+                    .map(|spec| seen.details(spec))
+                    .unwrap_or_default(),
+                error,
+            });
+            each.collect()
+        }
+        "store.append" | "store.checkpoint" => {
+            let (kind, field) = if ask.name == "store.append" {
+                ("record", "entry")
+            } else {
+                ("checkpoint", "data")
+            };
+            let text = of(field);
+            let error = ask.answer.as_ref().map_or(Some("no answer".to_owned()), |answer| {
+                let answer: Value = parsed(answer)?;
+                answer.get("Err").map(ToString::to_string)
+            });
+            vec![Write {
+                n,
+                action: Action::Store,
+                kind: kind.to_owned(),
+                name: String::new(),
+                details: cut(text.as_str().unwrap_or_default()),
+                error,
+            }]
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Why each entry of a list was not done; none: it was.
+fn refusals(ask: &Ask, entries: usize) -> Vec<Option<String>> {
+    let Some(answer) = &ask.answer else {
+        return vec![Some("no answer".to_owned()); entries];
+    };
+    let answers: Vec<Value> = parsed(answer).unwrap_or_default();
+    let error = |answer: &Value| answer.get("Err").map(ToString::to_string);
+    let mut refusals: Vec<Option<String>> = answers.iter().map(error).collect();
+    refusals.resize(entries, None);
+    refusals
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    const HEADER: &str = r#"{"n":0,"header":{"format":1,"guest":"lbaas","version":"1","digest":"sha256:x","world":"w","host":"0","settings":{},"limits":{}}}"#;
+
+    fn recordings(dir: &Path, lines: &[&str]) -> Recordings {
+        let folder = dir.join("journals/lbaas/default%2Fweb");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("0.jsonl"), format!("{HEADER}\n{}\n", lines.join("\n"))).unwrap();
+        Recordings::new(dir, "lbaas", "default/web")
+    }
+
+    #[test]
+    fn a_decision_is_told_with_what_it_was_given_and_what_it_wrote() {
+        let dir = tempfile::tempdir().unwrap();
+        let server =
+            r#"{"Server":{"name":"n1.http.web","backend":"b1","ip":"192.0.2.1","port":30081,"check":"enabled"}}"#;
+        let mut recordings = recordings(
+            dir.path(),
+            &[
+                r#"{"n":1,"at_ms":1,"call":"reconciliation.reconcile","args":{"desired":{"service_uid":"u","ports":[{"name":"http","internal":30080}]}}}"#,
+                r#"{"n":2,"result":{"Ok":{}}}"#,
+                r#"{"n":3,"at_ms":2,"call":"reconciliation.reconcile","args":{"desired":{"service_uid":"other","ports":[]}}}"#,
+                r#"{"n":4,"result":{"Ok":{}}}"#,
+                r#"{"n":5,"at_ms":3,"call":"reconciliation.reconcile","args":{"desired":{"service_uid":"u","ports":[{"name":"http","internal":30081}]}}}"#,
+                r#"{"n":6,"ask":"api.list-tagged","args":{"tag":"t"},"answer":{"Ok":[{"identifier":"b1","state":"Ok","spec":{"Backend":{"name":"http.web","load_balancer":"lb-1","mode":"Tcp","health_check":""}}}]}}"#,
+                &format!(
+                    r#"{{"n":7,"ask":"api.create","args":{{"specs":[{server},{server}],"tags":[]}},"answer":[{{"Ok":{{"identifier":"s1","state":"Ok","spec":{server}}}}},{{"Err":{{"Unavailable":"x"}}}}]}}"#
+                ),
+                r#"{"n":8,"ask":"api.destroy","args":{"refs":[{"kind":"Backend","identifier":"b1"}]}}"#,
+                r#"{"n":9,"cancelled":"stopped"}"#,
+            ],
+        );
+        let told = recordings.tell(5).unwrap();
+        let wish = told.wish.unwrap();
+        assert_eq!(wish.against, 1, "the call in between was about another UID");
+        assert_eq!(wish.fields.fields[0].path, "ports[http].internal");
+        let writes: Vec<String> = told
+            .writes
+            .iter()
+            .map(|it| format!("{:?} {} {} {} {:?}", it.action, it.kind, it.name, it.details, it.error))
+            .collect();
+        assert_eq!(
+            writes,
+            [
+                "Create server n1.http.web 192.0.2.1:30081 in http.web None",
+                r#"Create server n1.http.web 192.0.2.1:30081 in http.web Some("{\"Unavailable\":\"x\"}")"#,
+                r#"Destroy backend http.web on lb-1 Some("no answer")"#,
+            ]
+        );
+        assert_eq!(told.ending, "cancelled: stopped");
+        assert_eq!(told.asked["api.create"], 1);
+        assert_eq!(recordings.tell(1).unwrap().wish, None, "it is the first");
+        assert_eq!(recordings.tell(12).unwrap_err(), "its recording is not kept any more");
+        assert_eq!(recordings.tell(2).unwrap_err(), "entry 2 of its recording is no call");
+    }
+}

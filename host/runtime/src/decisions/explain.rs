@@ -1,0 +1,507 @@
+//! From a key to the chain of what was done about it and why: read from a state folder, of a host that runs or of one that
+//! ended long ago.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde_json::Value;
+use trueup_capabilities::Identity;
+use trueup_journal::{Call, Ending, Entry, Event};
+
+use super::calls::{Recordings, Told};
+use super::cause::Cause;
+use super::file;
+use super::pending::TimedCause;
+use super::record::{Came, Effected, FORMAT, Made, Record};
+use crate::guests::ipam;
+use crate::run::SetAside;
+
+/// So many keys are offered where one is not known.
+const OFFERED_MAX: usize = 3;
+
+/// How alike a key must be to be offered: half of it.
+const LIKENESS_MIN: f64 = 0.5;
+
+/// Calls of pod addresses that only look: they are no answer to why something is as it is.
+const LOOKS: [&str; 9] = [
+    "datastore.find-address-for-sandbox",
+    "datastore.allocated-ips",
+    "datastore.freeable-ips",
+    "datastore.get-eni-ips",
+    "datastore.get-eni-infos",
+    "datastore.get-eni-needs-ip",
+    "datastore.get-enis",
+    "datastore.get-stats",
+    "datastore.get-trunk-eni",
+];
+
+/// What is to be explained of a key.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted {
+    /// So many of its last jobs.
+    pub last: usize,
+    /// The job of this decision instead: the number in its id.
+    pub decision: Option<u64>,
+}
+
+/// What was done about a key, and why.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Explanation {
+    /// The guest, as the configuration names it.
+    pub guest: String,
+    /// The key.
+    pub key: String,
+    /// Its input is set aside: none of it is tried until it or the guest changes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub set_aside: Option<SetAside>,
+    /// The jobs that were asked for, the oldest first.
+    pub jobs: Vec<Explained>,
+    /// How many jobs are kept in all; of pod addresses, as many as were looked at.
+    pub kept: usize,
+    /// Lines that are none: torn, or of a newer host.
+    pub unread: usize,
+}
+
+/// One job.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Explained {
+    /// What is kept of it.
+    pub job: Record,
+    /// Of a job that only went on with what others had begun (tries again, was ended before): what that was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
+    /// Another guest decided the job before: its name, version and digest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guest_before: Option<String>,
+    /// Of each of its decisions, in order: what it asked and wrote.
+    pub calls: Vec<CallTold>,
+}
+
+/// What began a row of tries.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Origin {
+    /// When the first try began, in milliseconds since 1970.
+    pub began_ms: u64,
+    /// The ids of its decisions.
+    pub decisions: Vec<String>,
+    /// Why it ran.
+    pub causes: Vec<TimedCause>,
+}
+
+/// A decision, as its recording tells it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct CallTold {
+    /// `GUEST/KEY#N`.
+    pub decision: String,
+    /// What it asked and wrote.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub told: Option<Told>,
+    /// Why that can't be said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub untold: Option<String>,
+}
+
+/// Why nothing is explained.
+#[derive(Debug, thiserror::Error)]
+pub enum ExplainError {
+    /// There is no such folder.
+    #[error("no state folder at {folder}: give it with --state-dir, or the host's configuration with --config", folder = .0.display())]
+    NoState(PathBuf),
+    /// Nothing was ever decided about this key.
+    #[error("nothing is known of `{key}` of guest `{guest}`{offered}")]
+    Unknown {
+        /// The guest.
+        guest: String,
+        /// The key.
+        key: String,
+        /// `; did you mean ...?`, or what keys there are.
+        offered: String,
+    },
+    /// It is known, but no decision about it is kept.
+    #[error("no decision about `{key}` of guest `{guest}` is kept{recording}")]
+    NoDecisions {
+        /// The guest.
+        guest: String,
+        /// The key.
+        key: String,
+        /// Where its recording is, if there is any.
+        recording: String,
+    },
+    /// The decision is not, or no longer, kept.
+    #[error("decision {wanted} of `{key}` is not kept; kept are {kept}")]
+    NoSuchDecision {
+        /// The key.
+        key: String,
+        /// The number.
+        wanted: u64,
+        /// From which to which.
+        kept: String,
+    },
+    /// The folder can't be read.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Explains a key of a guest. Reads alone: a host may write meanwhile. For pod addresses the key is the instance (the node's
+/// name), or anything that stands in a request: a container's id, an address.
+///
+/// # Errors
+/// Why there is nothing to explain, in one line.
+pub fn explain(state_dir: &Path, guest: &str, key: &str, wanted: Wanted) -> Result<Explanation, ExplainError> {
+    if !state_dir.is_dir() {
+        return Err(ExplainError::NoState(state_dir.to_owned()));
+    }
+    if guest == ipam::NAME {
+        return of_addresses(state_dir, key, wanted);
+    }
+    let (records, unread) = file::read(&file::path(state_dir, guest, key))?;
+    let mut recordings = Recordings::new(state_dir, guest, key);
+    if records.is_empty() {
+        return Err(nothing(state_dir, guest, key, &recordings)?);
+    }
+    let picked: Vec<usize> = match wanted.decision {
+        None => (records.len().saturating_sub(wanted.last.max(1))..records.len()).collect(),
+        Some(n) => {
+            let made = |record: &Record| record.decisions.iter().any(|made| made.n == Some(n));
+            let at = records.iter().rposition(made);
+            vec![at.ok_or_else(|| no_such(key, n, &records))?]
+        }
+    };
+    let jobs = picked
+        .into_iter()
+        .filter_map(|at| explained(&records, at, &mut recordings));
+    Ok(Explanation {
+        guest: guest.to_owned(),
+        key: key.to_owned(),
+        set_aside: set_aside(state_dir, guest, key),
+        jobs: jobs.collect(),
+        kept: records.len(),
+        unread,
+    })
+}
+
+fn no_such(key: &str, wanted: u64, records: &[Record]) -> ExplainError {
+    let mut numbers = records
+        .iter()
+        .flat_map(|record| record.decisions.iter().filter_map(|made| made.n));
+    let first = numbers.next();
+    let kept = match (first, numbers.last().or(first)) {
+        (Some(first), Some(last)) => format!("{first} to {last}"),
+        _ => "none".to_owned(),
+    };
+    ExplainError::NoSuchDecision {
+        key: key.to_owned(),
+        wanted,
+        kept,
+    }
+}
+
+/// A job that only goes on with what an earlier one began.
+fn goes_on(record: &Record) -> bool {
+    record
+        .causes
+        .iter()
+        .all(|timed| matches!(timed.cause, Cause::Retry { .. } | Cause::Interrupted))
+}
+
+fn explained(records: &[Record], at: usize, recordings: &mut Recordings) -> Option<Explained> {
+    let job = records.get(at)?;
+    let earlier = records.get(..at).unwrap_or_default();
+    let origin = if goes_on(job) {
+        let first = earlier.iter().rev().find(|record| !goes_on(record));
+        first.map(|first| Origin {
+            began_ms: first.began_ms,
+            decisions: first.decisions.iter().map(|made| made.id.clone()).collect(),
+            causes: first.causes.clone(),
+        })
+    } else {
+        None
+    };
+    let decided_by = |record: &Record| record.decisions.last().map(|made| (named(made), made.digest.clone()));
+    let before = earlier.iter().rev().find_map(decided_by);
+    let guest_before = match (before, decided_by(job)) {
+        (Some((name, was)), Some((_, is))) if was != is => Some(format!("{name} {was}")),
+        _ => None,
+    };
+    let calls = job
+        .decisions
+        .iter()
+        .map(|made| call_told(&made.id, made.n, recordings))
+        .collect();
+    Some(Explained {
+        job: job.clone(),
+        origin,
+        guest_before,
+        calls,
+    })
+}
+
+fn named(made: &Made) -> String {
+    format!("{}@{}", made.guest, made.version)
+}
+
+fn call_told(id: &str, n: Option<u64>, recordings: &mut Recordings) -> CallTold {
+    let told = match n {
+        Some(n) => recordings.tell(n),
+        None => Err("it was not recorded".to_owned()),
+    };
+    let (told, untold) = match told {
+        Ok(told) => (Some(told), None),
+        Err(why) => (None, Some(why)),
+    };
+    CallTold {
+        decision: id.to_owned(),
+        told,
+        untold,
+    }
+}
+
+/// What is set aside of a key. A file that can't be read sets nothing aside for the host either.
+fn set_aside(state_dir: &Path, guest: &str, key: &str) -> Option<SetAside> {
+    let name = format!("{}.json", trueup_journal::path_component(key));
+    let text = std::fs::read(state_dir.join("quarantine").join(guest).join(name)).ok()?;
+    serde_json::from_slice(&text).ok()
+}
+
+/// Every key of a guest that anything is kept of.
+fn known(state_dir: &Path, guest: &str) -> io::Result<Vec<String>> {
+    let mut keys = file::keys(state_dir, guest)?;
+    for root in ["journals", "instances"] {
+        let folder = trueup_journal::guest_dir(&state_dir.join(root), guest);
+        keys.extend(file::names(&folder, trueup_journal::key_of)?);
+    }
+    keys.sort();
+    keys.dedup();
+    Ok(keys)
+}
+
+/// Why there is nothing to say of a key.
+fn nothing(state_dir: &Path, guest: &str, key: &str, recordings: &Recordings) -> io::Result<ExplainError> {
+    let known = known(state_dir, guest)?;
+    let (guest, key) = (guest.to_owned(), key.to_owned());
+    if known.contains(&key) {
+        let recording = recordings.folder();
+        let recording = recording.map(|folder| format!("; its recording is in {}", folder.display()));
+        return Ok(ExplainError::NoDecisions {
+            guest,
+            key,
+            recording: recording.unwrap_or_default(),
+        });
+    }
+    let offered = nearest(&key, &known);
+    let offered = match (offered.is_empty(), known.len()) {
+        (false, _) => format!("; did you mean {}?", offered.join(", ")),
+        (true, 0) => "; no decision of this guest is kept at all".to_owned(),
+        (true, 1) => "; 1 other key is known".to_owned(),
+        (true, count) => format!("; {count} other keys are known"),
+    };
+    Ok(ExplainError::Unknown { guest, key, offered })
+}
+
+/// The keys that are most alike, the nearest first, in backticks. A name without its namespace is as good as the whole.
+fn nearest(wanted: &str, known: &[String]) -> Vec<String> {
+    let likeness = |key: &String| {
+        let name = key.split_once('/').map_or(key.as_str(), |(_, name)| name);
+        let alike = |text: &str| strsim::normalized_damerau_levenshtein(wanted, text);
+        alike(key).max(alike(name))
+    };
+    let mut all: Vec<(f64, &String)> = known.iter().map(|key| (likeness(key), key)).collect();
+    all.retain(|(likeness, _)| *likeness >= LIKENESS_MIN);
+    all.sort_by(|(a, one), (b, other)| b.total_cmp(a).then_with(|| one.cmp(other)));
+    all.into_iter()
+        .take(OFFERED_MAX)
+        .map(|(_, key)| format!("`{key}`"))
+        .collect()
+}
+
+/// Pod addresses keep no lines of their own: what asks is the request itself, and it stands in the journal.
+fn of_addresses(state_dir: &Path, key: &str, wanted: Wanted) -> Result<Explanation, ExplainError> {
+    let guest = ipam::NAME;
+    let instances = known(state_dir, guest)?;
+    let of_instance = instances.iter().any(|instance| instance == key);
+    let fits = |call: &Call, entries: &[Entry]| {
+        if of_instance {
+            !LOOKS.contains(&call.name.as_str())
+        } else {
+            !LOOKS.contains(&call.name.as_str()) && mentions(key, call, entries)
+        }
+    };
+    let mut jobs = Vec::new();
+    for instance in instances.iter().filter(|instance| !of_instance || *instance == key) {
+        let mut recordings = Recordings::new(state_dir, guest, instance);
+        let calls = match wanted.decision {
+            Some(n) => recordings.newest(usize::MAX, |_, entries| {
+                entries.first().is_some_and(|entry| entry.n == n)
+            }),
+            None => recordings.newest(wanted.last.max(1), fits),
+        };
+        for (n, call) in calls.into_iter().rev() {
+            jobs.extend(request(instance, n, &call, &mut recordings));
+        }
+    }
+    if jobs.is_empty() {
+        return Err(match wanted.decision {
+            Some(wanted) => no_such(key, wanted, &[]),
+            None => nothing(state_dir, guest, key, &Recordings::new(state_dir, guest, key))?,
+        });
+    }
+    let kept = jobs.len();
+    Ok(Explanation {
+        guest: guest.to_owned(),
+        key: key.to_owned(),
+        set_aside: set_aside(state_dir, guest, key),
+        jobs,
+        kept,
+        unread: 0,
+    })
+}
+
+/// Whether a text stands in what was asked or answered: as a whole value, or as the beginning of a container's id.
+fn mentions(text: &str, call: &Call, entries: &[Entry]) -> bool {
+    /// Shorter beginnings fit too much.
+    const PREFIX_MIN: usize = 4;
+    fn holds(value: &Value, text: &str) -> bool {
+        match value {
+            Value::String(string) => string == text || (text.len() >= PREFIX_MIN && string.starts_with(text)),
+            Value::Array(values) => values.iter().any(|value| holds(value, text)),
+            Value::Object(fields) => fields.values().any(|value| holds(value, text)),
+            Value::Null | Value::Bool(_) | Value::Number(_) => false,
+        }
+    }
+    let in_text = |json: &str| serde_json::from_str(json).is_ok_and(|value: Value| holds(&value, text));
+    let in_result = entries.iter().any(|entry| match &entry.event {
+        Event::Ending(Ending::Result(result)) => in_text(result.get()),
+        _ => false,
+    });
+    in_text(call.args.get()) || in_result
+}
+
+fn request(instance: &str, n: u64, call: &Call, recordings: &mut Recordings) -> Option<Explained> {
+    let header = recordings.header_of(n)?;
+    let identity = Identity {
+        guest: header.guest,
+        version: header.version,
+        digest: header.digest,
+        instance: instance.to_owned(),
+    };
+    let id = super::id(&identity, Some(n));
+    let told = call_told(&id, Some(n), recordings);
+    let failed = told
+        .told
+        .as_ref()
+        .filter(|told| told.failed)
+        .map(|told| told.ending.clone());
+    let Identity {
+        guest, version, digest, ..
+    } = identity;
+    let made = Made {
+        id,
+        n: Some(n),
+        call: call.name.clone(),
+        removes: false,
+        guest,
+        version,
+        digest,
+        began_ms: call.at_ms,
+        took_ms: 0,
+        asked: told.told.as_ref().map_or(0, |told| told.asked.values().sum()),
+        error: failed.clone(),
+        recording: told.told.as_ref().map(|told| told.file.clone()),
+        trace: None,
+    };
+    let job = Record {
+        format: FORMAT,
+        key: instance.to_owned(),
+        causes: vec![TimedCause {
+            at_ms: call.at_ms,
+            cause: Cause::Request {
+                request: requested(call),
+            },
+        }],
+        more_causes: 0,
+        began_ms: call.at_ms,
+        took_ms: 0,
+        failures_before: 0,
+        decisions: vec![made],
+        came: failed.map_or(Came::True, |error| Came::Failed { error }),
+        effects: Effected::default(),
+    };
+    Some(Explained {
+        job,
+        origin: None,
+        guest_before: None,
+        calls: vec![told],
+    })
+}
+
+/// Who asked for what, in an operator's words.
+fn requested(call: &Call) -> String {
+    let args: Value = serde_json::from_str(call.args.get()).unwrap_or_default();
+    let text = |path: &str| args.pointer(path).and_then(Value::as_str).unwrap_or("?").to_owned();
+    let of_pod = || {
+        format!(
+            "container {}, interface {}, network {}",
+            text("/key/container_id"),
+            text("/key/if_name"),
+            text("/key/network_name")
+        )
+    };
+    match call.name.as_str() {
+        "datastore.assign-pod-ipv4-address" => format!("ADD of {}", of_pod()),
+        "datastore.unassign-pod-ipv4-address" => format!("DEL of {}", of_pod()),
+        "datastore.read-backing-store" => "the host reads the store".to_owned(),
+        "datastore.add-eni" => format!("the list of interfaces has {}", text("/eni_id")),
+        "datastore.add-ipv4-address-to-store" => format!("interface {} has {}", text("/eni_id"), text("/ipv4")),
+        "datastore.del-ipv4-address-from-store" => {
+            format!("interface {} has {} no more", text("/eni_id"), text("/ipv4"))
+        }
+        "datastore.remove-eni-from-data-store" => format!("interface {} left the list", text("/eni_id")),
+        "datastore.remove-unused-eni-from-store" => "the host looks for interfaces that nobody uses".to_owned(),
+        other => other.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_keys_are_offered_and_a_name_alone_is_enough() {
+        let known = ["default/api", "default/web", "kube-system/dns"].map(str::to_owned);
+        assert_eq!(nearest("default/wbe", &known)[0], "`default/web`");
+        assert_eq!(nearest("dns", &known), ["`kube-system/dns`"]);
+        assert_eq!(nearest("zzzzzzzzzzzzzzzzzzzz", &known), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_folder_that_is_none_and_a_key_that_nobody_knows_are_said() {
+        let dir = tempfile::tempdir().unwrap();
+        let wanted = Wanted {
+            last: 1,
+            decision: None,
+        };
+        let said = |guest: &str, key: &str| explain(dir.path(), guest, key, wanted).unwrap_err().to_string();
+        assert_eq!(
+            said("lbaas", "default/web"),
+            "nothing is known of `default/web` of guest `lbaas`; no decision of this guest is kept at all"
+        );
+        let folder = dir.path().join("journals/lbaas/default%2Fweb");
+        std::fs::create_dir_all(&folder).unwrap();
+        assert_eq!(
+            said("lbaas", "default/web"),
+            format!(
+                "no decision about `default/web` of guest `lbaas` is kept; its recording is in {}",
+                folder.display()
+            )
+        );
+        assert_eq!(
+            said("lbaas", "default/wbe"),
+            "nothing is known of `default/wbe` of guest `lbaas`; did you mean `default/web`?"
+        );
+        let none = explain(&dir.path().join("x"), "lbaas", "a/b", wanted)
+            .unwrap_err()
+            .to_string();
+        assert!(none.starts_with("no state folder at "), "{none}");
+    }
+}

@@ -1,0 +1,258 @@
+//! Which fields of a value are others than they were.
+//!
+//! Elements of a list that have names are compared by name, as an operator thinks of them: a port that comes first now is no
+//! other port. What is compared and why is the business of those who ask.
+//!
+//! ```text
+//! old, new -> spec.ports[http].nodePort: 30080 -> 30081
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// So many fields of one change are kept, the first by path: whoever needs more has the object itself.
+pub const FIELDS_MAX: usize = 20;
+
+/// A value is kept up to so many characters of JSON: an address, a name or a port, not an annotation that holds a manifest.
+pub const VALUE_CHARS_MAX: usize = 200;
+
+/// Fields by which the elements of a list are told apart, the first that all of them have: those of Kubernetes (`name`, and
+/// `type` of conditions and addresses) and of what guests are called with.
+const NAMES: [&str; 3] = ["name", "type", "identifier"];
+
+/// One field that is another than it was.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Field {
+    /// Where: `spec.ports[http].nodePort`; empty for the whole value.
+    pub path: String,
+    /// What it was; none: it was not there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub old: Option<Value>,
+    /// What it is; none: it is not there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub new: Option<Value>,
+}
+
+/// The fields that differ, in order of their paths, as far as they are kept.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fields {
+    /// At most [`FIELDS_MAX`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fields: Vec<Field>,
+    /// So many more differ.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub more: usize,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
+pub(super) fn is_zero(count: &usize) -> bool {
+    *count == 0
+}
+
+impl Fields {
+    /// Nothing differs.
+    pub fn is_empty(&self) -> bool {
+        self.fields.is_empty() && self.more == 0
+    }
+
+    /// What differs after a second change of the same value: fields that are again what they were are none.
+    #[must_use]
+    pub fn then(self, later: Self) -> Self {
+        let more = self.more + later.more;
+        let mut by_path: BTreeMap<String, Field> = BTreeMap::new();
+        for field in self.fields {
+            by_path.insert(field.path.clone(), field);
+        }
+        for field in later.fields {
+            match by_path.remove(&field.path) {
+                None => {
+                    by_path.insert(field.path.clone(), field);
+                }
+                Some(first) if first.old == field.new => {}
+                Some(first) => {
+                    let old = first.old;
+                    by_path.insert(field.path.clone(), Field { old, ..field });
+                }
+            }
+        }
+        let mut found = Self {
+            fields: Vec::new(),
+            more,
+        };
+        by_path.into_values().for_each(|field| found.push(field));
+        found
+    }
+
+    fn push(&mut self, field: Field) {
+        if self.fields.len() < FIELDS_MAX {
+            self.fields.push(field);
+        } else {
+            self.more += 1;
+        }
+    }
+}
+
+/// Every field that differs, but for those that `passes_over` by the name of the field.
+pub fn differing(old: &Value, new: &Value, passes_over: &dyn Fn(&str) -> bool) -> Fields {
+    let mut found = Fields::default();
+    compare("", Some(old), Some(new), passes_over, &mut found);
+    found
+}
+
+fn compare(
+    path: &str,
+    old: Option<&Value>,
+    new: Option<&Value>,
+    passes_over: &dyn Fn(&str) -> bool,
+    found: &mut Fields,
+) {
+    match (old, new) {
+        (old, new) if old == new => {}
+        (Some(Value::Object(old)), Some(Value::Object(new))) => {
+            let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+            for name in names.into_iter().filter(|name| !passes_over(name)) {
+                compare(&below(path, name), old.get(name), new.get(name), passes_over, found);
+            }
+        }
+        (Some(Value::Array(old)), Some(Value::Array(new))) => match (by_name(old), by_name(new)) {
+            (Some(old), Some(new)) => {
+                let names: BTreeSet<&&str> = old.keys().chain(new.keys()).collect();
+                for name in names {
+                    let (old, new) = (old.get(*name).copied(), new.get(*name).copied());
+                    compare(&format!("{path}[{name}]"), old, new, passes_over, found);
+                }
+            }
+            // A list of plain values reads best whole.
+            _ if old
+                .iter()
+                .chain(new)
+                .all(|value| !value.is_object() && !value.is_array()) =>
+            {
+                found.push(Field {
+                    path: path.to_owned(),
+                    old: Some(kept(&Value::Array(old.clone()))),
+                    new: Some(kept(&Value::Array(new.clone()))),
+                })
+            }
+            _ => {
+                for at in 0..old.len().max(new.len()) {
+                    compare(&format!("{path}[{at}]"), old.get(at), new.get(at), passes_over, found);
+                }
+            }
+        },
+        (old, new) => found.push(Field {
+            path: path.to_owned(),
+            old: old.map(kept),
+            new: new.map(kept),
+        }),
+    }
+}
+
+/// `path.name`, or `path["a.b/c"]` where the name would be read as something else.
+fn below(path: &str, name: &str) -> String {
+    let plain = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-'));
+    match (plain, path.is_empty()) {
+        (true, true) => name.to_owned(),
+        (true, false) => format!("{path}.{name}"),
+        (false, _) => format!("{path}[{}]", Value::from(name)),
+    }
+}
+
+/// The elements of a list by their names; none where some have none, or two have the same.
+fn by_name(list: &[Value]) -> Option<BTreeMap<&str, &Value>> {
+    NAMES.iter().find_map(|field| {
+        let named: Option<BTreeMap<&str, &Value>> = list
+            .iter()
+            .map(|value| Some((value.get(field)?.as_str()?, value)))
+            .collect();
+        named.filter(|named| named.len() == list.len())
+    })
+}
+
+/// The value, or the beginning of its text where that is too long.
+fn kept(value: &Value) -> Value {
+    let text = value.to_string();
+    let chars = text.chars().count();
+    if chars <= VALUE_CHARS_MAX {
+        return value.clone();
+    }
+    let shown: String = text.chars().take(VALUE_CHARS_MAX).collect();
+    Value::String(format!("{shown}... ({chars} characters)"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn said(fields: &Fields) -> Vec<String> {
+        let text = |value: &Option<Value>| value.as_ref().map_or("nothing".to_owned(), ToString::to_string);
+        let fields = fields.fields.iter();
+        fields
+            .map(|it| format!("{}: {} -> {}", it.path, text(&it.old), text(&it.new)))
+            .collect()
+    }
+
+    #[track_caller]
+    fn check(old: &Value, new: &Value, lines: &[&str]) {
+        assert_eq!(said(&differing(old, new, &|name| name == "managedFields")), lines);
+    }
+
+    #[test]
+    fn elements_of_a_list_are_compared_by_name_where_they_have_one() {
+        check(
+            &json!({"spec": {"ports": [{"name": "a", "port": 1}, {"name": "b", "port": 2}]}}),
+            &json!({"spec": {"ports": [{"name": "b", "port": 3}, {"name": "c", "port": 4}]}}),
+            &[
+                r#"spec.ports[a]: {"name":"a","port":1} -> nothing"#,
+                "spec.ports[b].port: 2 -> 3",
+                r#"spec.ports[c]: nothing -> {"name":"c","port":4}"#,
+            ],
+        );
+        check(
+            &json!({"conditions": [{"type": "Ready", "status": "True"}]}),
+            &json!({"conditions": [{"type": "Ready", "status": "False"}]}),
+            &[r#"conditions[Ready].status: "True" -> "False""#],
+        );
+        check(
+            &json!([{"name": "a", "x": 1}, {"name": "a", "x": 2}]),
+            &json!([{"name": "a", "x": 1}, {"name": "a", "x": 3}]),
+            &["[1].x: 2 -> 3"],
+        );
+        check(&json!({"l": [1, 2]}), &json!({"l": [2]}), &["l: [1,2] -> [2]"]);
+    }
+
+    #[test]
+    fn names_are_quoted_where_they_need_it_and_what_is_noise_is_passed_over() {
+        check(
+            &json!({"metadata": {"annotations": {"trueup.dev/addresses": "a"}, "managedFields": 1}}),
+            &json!({"metadata": {"annotations": {"trueup.dev/addresses": "b"}, "managedFields": 2}}),
+            &[r#"metadata.annotations["trueup.dev/addresses"]: "a" -> "b""#],
+        );
+    }
+
+    #[test]
+    fn many_fields_and_long_values_are_cut() {
+        let object = |value: u32| -> Value {
+            (0..FIELDS_MAX as u32 + 5)
+                .map(|at| (format!("f{at:02}"), json!(value)))
+                .collect()
+        };
+        let found = differing(&object(1), &object(2), &|_| false);
+        assert_eq!((found.fields.len(), found.more), (FIELDS_MAX, 5));
+        let found = differing(&json!("a"), &json!("b".repeat(5000)), &|_| false);
+        let new = found.fields[0].new.as_ref().unwrap().as_str().unwrap();
+        assert!(new.len() < 300 && new.ends_with("... (5002 characters)"), "{new}");
+    }
+
+    #[test]
+    fn two_changes_are_one_and_what_went_back_is_none() {
+        let of = |a: Value, b: Value| differing(&a, &b, &|_| false);
+        let there = of(json!({"a": 1, "b": 1}), json!({"a": 2, "b": 2}));
+        let on = of(json!({"a": 2, "b": 2}), json!({"a": 3, "b": 1, "c": 1}));
+        assert_eq!(said(&there.then(on)), ["a: 1 -> 3", "c: nothing -> 1"]);
+    }
+}

@@ -1,0 +1,45 @@
+//! Why what was done was done: each decision has an id, and the chain that led to it is kept.
+//!
+//! One decision is one call of a guest for a key. Its id is `GUEST/KEY#N`, where `N` is the number of the call's entry in
+//! the journal of that instance, recorded or not: `lbaas/default/web#57`. For each job of a key (one or several decisions)
+//! one line is kept: what changed before it, or why else it ran, and what came of it. What a decision asked and wrote is in
+//! the journal alone; [`explain()`] reads both.
+//!
+//! Nothing here decides anything, and nothing of it is seen by a guest or a journal.
+//!
+//! ```text
+//! change of an object -> Pending (by key) -> job -> Record -> state_dir/decisions/<guest>/<key>.jsonl
+//!                                             |                             |
+//!                                             +-> journal ------------------+-> explain
+//! ```
+
+mod calls;
+mod cause;
+mod explain;
+mod fields;
+mod file;
+mod pending;
+mod record;
+mod spans;
+
+pub use self::calls::{Action, Told, WRITES_MAX, Wish, Write};
+pub use self::cause::{Cause, Happened, Input};
+pub use self::explain::{CallTold, ExplainError, Explained, Explanation, Origin, Wanted, explain};
+pub use self::fields::{FIELDS_MAX, Field, Fields, VALUE_CHARS_MAX, differing};
+pub use self::file::{FILE_BYTES_MAX, RECORD_BYTES_MAX};
+pub use self::pending::{CAUSES_MAX, TimedCause};
+pub use self::record::{Came, Created, Destroyed, EFFECTS_MAX, Effected, FORMAT, Made, Record};
+pub use self::spans::{SPAN_TARGET, name_traces};
+
+pub(crate) use self::cause::Seen;
+pub(crate) use self::pending::Pending;
+pub(crate) use self::record::Decided;
+pub(crate) use self::spans::{came, decision as span};
+
+use trueup_capabilities::Identity;
+
+/// The id of a decision; without a number where nothing counts entries, as in a plan.
+pub fn id(of: &Identity, entry: Option<u64>) -> String {
+    let number = entry.map(|entry| format!("#{entry}")).unwrap_or_default();
+    format!("{}/{}{number}", of.guest, of.instance)
+}

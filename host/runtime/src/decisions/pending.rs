@@ -1,0 +1,209 @@
+//! What was taken in for a key since its last job began: why the next one runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::cause::{Cause, Happened, Input, Seen};
+use crate::guests::lbaas::adapter::Key;
+
+/// So many reasons of one job are told apart; further ones are counted. Two hundred Nodes that come at once are told as
+/// sixteen and how many more.
+pub const CAUSES_MAX: usize = 16;
+
+/// A reason, and when it was taken in.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimedCause {
+    /// In milliseconds since 1970.
+    pub at_ms: u64,
+    /// The reason.
+    #[serde(flatten)]
+    pub cause: Cause,
+}
+
+/// Why a job runs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Why {
+    pub(crate) causes: Vec<TimedCause>,
+    pub(crate) more: usize,
+}
+
+/// Reasons by key, of keys whose job did not begin yet.
+#[derive(Debug, Default)]
+pub(crate) struct Pending {
+    by_key: BTreeMap<Key, Why>,
+    /// A look at the source was whole: what comes from now on is new.
+    has_begun: bool,
+}
+
+impl Pending {
+    /// Takes in a look at the source: what changed for whom, and all whose job will run for it. `whole`: nothing could not be
+    /// read.
+    pub(crate) fn take_in(&mut self, now_ms: u64, seen: Vec<Seen>, affected: &BTreeSet<Key>, whole: bool) {
+        let is_first = !self.has_begun;
+        self.has_begun |= whole;
+        if is_first {
+            for key in affected {
+                self.because(key, now_ms, Cause::Start);
+            }
+        }
+        let mut told = BTreeSet::new();
+        for Seen { mut input, keys } in seen {
+            if is_first && input.change == Happened::Added {
+                input.change = Happened::Found;
+            }
+            for key in keys.iter().filter(|key| affected.contains(key)) {
+                self.because(key, now_ms, Cause::Input(input.clone()));
+                told.insert(key.clone());
+            }
+        }
+        for key in affected.iter().filter(|key| !is_first && !told.contains(key)) {
+            self.because(key, now_ms, Cause::Whole);
+        }
+    }
+
+    /// One more reason for a key.
+    pub(crate) fn because(&mut self, key: &Key, now_ms: u64, cause: Cause) {
+        self.by_key.entry(key.clone()).or_default().add(now_ms, cause);
+    }
+
+    /// The job of a key begins: everything that was taken in for it, or the reason that is left where there was nothing.
+    pub(crate) fn begin(&mut self, key: &Key, now_ms: u64, otherwise: impl FnOnce() -> Cause) -> Why {
+        let why = self.by_key.remove(key).filter(|why| !why.causes.is_empty());
+        why.unwrap_or_else(|| Why {
+            causes: vec![TimedCause {
+                at_ms: now_ms,
+                cause: otherwise(),
+            }],
+            more: 0,
+        })
+    }
+
+    /// Nothing is left of the key.
+    pub(crate) fn forget(&mut self, key: &Key) {
+        self.by_key.remove(key);
+    }
+}
+
+impl Why {
+    fn add(&mut self, at_ms: u64, cause: Cause) {
+        if let Cause::Input(later) = &cause
+            && let Some((at, earlier)) = self.earlier(later)
+        {
+            match earlier.then(later) {
+                Some(both) => {
+                    if let Some(timed) = self.causes.get_mut(at) {
+                        timed.cause = Cause::Input(both);
+                    }
+                }
+                None => {
+                    self.causes.remove(at);
+                }
+            }
+            return;
+        }
+        if self.causes.iter().any(|timed| timed.cause == cause) {
+            return;
+        }
+        if self.causes.len() >= CAUSES_MAX {
+            self.more += 1;
+        } else {
+            self.causes.push(TimedCause { at_ms, cause });
+        }
+    }
+
+    fn earlier(&self, later: &Input) -> Option<(usize, &Input)> {
+        let inputs = self
+            .causes
+            .iter()
+            .enumerate()
+            .filter_map(|(at, timed)| match &timed.cause {
+                Cause::Input(input) => Some((at, input)),
+                _ => None,
+            });
+        inputs.into_iter().find(|(_, input)| input.is_of(later))
+    }
+
+    /// In a few words, for a trace.
+    pub(crate) fn words(&self) -> String {
+        let mut words: Vec<String> = self.causes.iter().map(|timed| timed.cause.words()).collect();
+        if self.more > 0 {
+            words.push(format!("{} more", self.more));
+        }
+        words.join("; ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> Key {
+        Key {
+            namespace: "default".to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    fn seen(name: &str, change: Happened, keys: &[&str]) -> Seen {
+        Seen {
+            input: Input {
+                kind: "Node".to_owned(),
+                namespace: String::new(),
+                name: name.to_owned(),
+                uid: None,
+                resource_version: None,
+                change,
+                fields: super::super::Fields::default(),
+            },
+            keys: keys.iter().map(|name| key(name)).collect(),
+        }
+    }
+
+    fn begin(pending: &mut Pending, name: &str) -> String {
+        pending.begin(&key(name), 9, || Cause::Resync).words()
+    }
+
+    #[test]
+    fn what_is_there_at_the_start_is_found_and_what_comes_later_is_added() {
+        let mut pending = Pending::default();
+        let all = BTreeSet::from([key("a"), key("b")]);
+        pending.take_in(1, vec![seen("n1", Happened::Added, &["a"])], &all, false);
+        pending.take_in(
+            2,
+            vec![seen("n2", Happened::Added, &["a"])],
+            &BTreeSet::from([key("a")]),
+            true,
+        );
+        assert_eq!(begin(&mut pending, "a"), "start; Node n1 found; Node n2 found");
+        assert_eq!(begin(&mut pending, "b"), "start");
+        pending.take_in(
+            3,
+            vec![seen("n3", Happened::Added, &["a", "b"])],
+            &BTreeSet::from([key("a")]),
+            true,
+        );
+        assert_eq!(begin(&mut pending, "a"), "Node n3 added");
+        assert_eq!(begin(&mut pending, "b"), "resync", "it is not affected");
+        pending.take_in(4, Vec::new(), &BTreeSet::from([key("a")]), true);
+        assert_eq!(begin(&mut pending, "a"), "source whole again");
+    }
+
+    #[test]
+    fn many_reasons_are_counted_and_one_that_went_away_is_none() {
+        let mut pending = Pending::default();
+        let affected = BTreeSet::from([key("a")]);
+        pending.take_in(1, Vec::new(), &BTreeSet::new(), true);
+        let many = (0..CAUSES_MAX + 3).map(|at| seen(&format!("n{at:02}"), Happened::Added, &["a"]));
+        pending.take_in(2, many.collect(), &affected, true);
+        let why = pending.begin(&key("a"), 9, || Cause::Resync);
+        assert_eq!((why.causes.len(), why.more), (CAUSES_MAX, 3));
+
+        pending.take_in(3, vec![seen("n", Happened::Added, &["a"])], &affected, true);
+        pending.take_in(4, vec![seen("n", Happened::Gone, &["a"])], &affected, true);
+        assert_eq!(begin(&mut pending, "a"), "resync");
+        pending.because(&key("a"), 5, Cause::Start);
+        pending.forget(&key("a"));
+        assert_eq!(begin(&mut pending, "a"), "resync");
+    }
+}

@@ -1,0 +1,520 @@
+// The page: which recording, filter and decision are looked at, the keys, the search, and what is new.
+
+import { ask, address, bytes, byId, clock, day, el, moment, number, several } from "./basics.js";
+import * as detail from "./detail.js";
+import { List } from "./list.js";
+
+const POLL_MS = 1000;
+const POLL_HIDDEN_MS = 8000;
+const TYPING_MS = 180;
+const DWELL_MS = 50;
+const COLUMNS = 240;
+
+const state = { recording: null, recordings: [], against: null, filter: { outcome: "", writes: false, name: "" }, generation: null, n: null, entry: null, marked: null, compared: null, standing: null, hits: [], hit: -1, seen: null, overview: null };
+const list = new List(() => ({ r: state.recording, outcome: state.filter.outcome, writes: state.filter.writes ? "true" : "", name: state.filter.name }), (position) => choose(position));
+const box = byId("detail");
+
+// ---- what is looked at
+
+function hash() {
+  const said = new URLSearchParams();
+  if (state.recording !== null && state.recordings.length > 1) said.set("r", state.recording);
+  if (state.n !== null) said.set("n", state.entry ?? state.n);
+  if (state.marked !== null) said.set("d", state.marked);
+  if (state.compared) said.set("with", state.compared[1]);
+  return `#${said}`;
+}
+const remember = () => { const to = hash(); if (to !== (location.hash || "#")) history.replaceState(null, "", location.pathname + location.search + to); };
+
+async function start() {
+  theme(localStorage.getItem("trueup-theme"));
+  await follow(true);
+  await lookUp();
+  performance.mark("trueup-ready");
+  poll();
+}
+
+/** The recordings there are. */
+async function follow(isFirst = false) {
+  try {
+    const found = await ask("recordings");
+    state.against = found.against;
+    const before = state.recordings.map((one) => one.id).join("\n");
+    state.recordings = found.recordings;
+    if (before !== found.recordings.map((one) => one.id).join("\n") || isFirst) fillRecordings();
+  } catch (error) { gone(error); }
+}
+
+function fillRecordings() {
+  const groups = new Map();
+  for (const one of state.recordings) groups.set(one.guest ?? "", [...(groups.get(one.guest ?? "") ?? []), one]);
+  const options = (some) => some.map((one) => el("option", { value: one.id, text: one.guest && groups.size < 2 ? `${one.guest} · ${one.key}` : one.key }));
+  byId("recording").replaceChildren(...[...groups].flatMap(([guest, some]) => (groups.size > 1 && guest ? [el("optgroup", { label: guest }, ...options(some))] : options(some))));
+  if (state.recording !== null) byId("recording").value = state.recording;
+  document.querySelector(".scope").hidden = state.recordings.length < 2;
+}
+
+/** Goes where the address says. */
+async function lookUp() {
+  const said = new URLSearchParams(location.hash.slice(1));
+  const wanted = said.get("r") ?? state.recording ?? state.recordings[0]?.id ?? null;
+  const number = (name) => (/^\d+$/.test(said.get(name) ?? "") ? Number(said.get(name)) : null);
+  if (wanted !== state.recording) await openRecording(wanted);
+  state.marked = number("d");
+  list.markedN = state.marked;
+  chosen();
+  if (number("n") !== null) await go(number("n"), { centre: true });
+  else if (number("with") === null && state.n === null) box.replaceChildren(detail.welcome(state.recordings.find((one) => one.id === state.recording)));
+  if (number("with") !== null && state.marked !== null) await showDifference(state.marked, number("with"));
+}
+
+async function openRecording(id) {
+  Object.assign(state, { recording: id, n: null, entry: null, compared: null, marked: null, generation: null, seen: null, standing: null });
+  state.filter = { outcome: "", writes: false, name: "" };
+  list.total = 0;
+  list.selected = null;
+  list.clear();
+  byId("name").replaceChildren();
+  filters();
+  document.title = id === null ? "trueup journal" : `${id} – trueup journal`;
+  byId("recording").value = id ?? "";
+  if (id === null) { byId("empty").hidden = false; byId("empty").textContent = "There is no recording here yet. It is shown as soon as there is one."; return; }
+  await refill();
+  performance.mark("trueup-first-view");
+}
+
+/** Asks for the first rows anew. */
+async function refill() {
+  list.forget(0);
+  list.total = 0;
+  await list.load(0);
+  overview();
+}
+
+list.onstanding = (standing, error) => (standing ? stand(standing) : gone(error));
+
+/** What the server says of the recording. */
+function stand(standing) {
+  const isOther = state.generation !== null && standing.generation !== state.generation;
+  const anchor = isOther ? list.row(Math.ceil(list.first))?.n : null;
+  state.generation = standing.generation;
+  const before = state.standing;
+  state.standing = standing;
+  if (isOther) list.forget(0);
+  list.take(standing);
+  const names = [...standing.names].sort();
+  const select = byId("name");
+  if (select.dataset.names !== names.join("\n")) {
+    select.dataset.names = names.join("\n");
+    select.replaceChildren(el("option", { value: "", text: "Every call" }), ...names.map((name) => el("option", { value: name, text: name })));
+    select.value = state.filter.name;
+  }
+  const isFiltered = standing.listed !== standing.total || Object.values(state.filter).some(Boolean);
+  byId("count").textContent = isFiltered ? `${number(standing.listed)} of ${several(standing.total, "decision")}` : several(standing.total, "decision");
+  const status = byId("state");
+  const isBusy = !standing.is_read && standing.read < standing.size;
+  status.className = isBusy ? "busy" : "";
+  const size = isBusy ? `reading: ${Math.floor((100 * standing.read) / Math.max(1, standing.size))} % of ${bytes(standing.size)}` : `${bytes(standing.size)} read, following`;
+  status.textContent = size + (standing.is_full ? "; more decisions than are listed" : "");
+  const notes = standing.notes.map((note) => el("div", { text: note }));
+  if (standing.more_notes > 0) notes.push(el("div", { text: `and ${several(standing.more_notes, "more file")}` }));
+  byId("notes").replaceChildren(...notes);
+  byId("notes").hidden = notes.length === 0;
+  byId("empty").hidden = standing.listed > 0 || isBusy;
+  byId("empty").textContent = standing.total > 0 ? "No decision is let through by these filters." : "No decision is recorded yet.";
+  const guests = new Set(standing.segments.map((one) => (one ? `${one.guest}@${one.version}` : "")));
+  byId("listing").classList.toggle("one-guest", guests.size < 2 && !state.against);
+  newer();
+  if (isOther && anchor !== undefined && anchor !== null) restore(anchor);
+  if (before && before.total !== standing.total) overviewSoon();
+  const row = state.n !== null && list.selected !== null ? list.row(list.selected) : null;
+  if (row && row.n === state.n && box.dataset.outcome === "open" && row.outcome !== "open" && !state.compared) show(state.n);
+}
+
+/** The list began elsewhere: the same decisions stay in sight. */
+async function restore(anchor) {
+  const placed = await ask("position", { ...list.query(), n: anchor });
+  list.view.scrollTop = (placed.position * 28) / list.factor;
+  if (state.n !== null) { const own = await ask("position", { ...list.query(), n: state.n }); list.selected = own.n === state.n ? own.position : null; }
+  list.draw();
+}
+
+/** Says that there is more below than was seen. */
+list.onpaint = (from, to) => {
+  if (list.total > 0 && to >= list.total) state.seen = list.total;
+  newer();
+  here(from, to);
+  verdicts(from, to);
+};
+function newer() {
+  // What is read for the first time is not new.
+  if (state.seen === null && state.standing?.is_read) state.seen = list.total;
+  const unseen = state.seen === null ? 0 : list.total - state.seen;
+  byId("newer").hidden = unseen <= 0;
+  byId("newer").textContent = `${number(unseen)} new ↓`;
+}
+
+async function poll() {
+  await new Promise((done) => setTimeout(done, document.hidden ? POLL_HIDDEN_MS : state.standing?.is_read === false ? POLL_MS / 4 : POLL_MS));
+  try {
+    if (state.recording === null || state.polls++ % 5 === 0) await follow();
+    if (state.recording === null && state.recordings.length) await lookUp();
+    else if (state.recording !== null) {
+      const id = state.recording;
+      const standing = await ask("standing", list.query());
+      if (id === state.recording) stand(standing);
+    }
+  } catch (error) { gone(error); }
+  poll();
+}
+state.polls = 1;
+
+function gone(error) {
+  byId("state").className = "gone";
+  byId("state").textContent = error instanceof TypeError ? "trueup does not answer; trying again" : error.message;
+}
+
+// ---- decisions
+
+let dwell = 0;
+/** Chooses the decision at a position of the list. */
+async function choose(position, options = {}) {
+  if (list.total === 0) return;
+  const at = Math.max(0, Math.min(list.total - 1, position));
+  list.selected = at;
+  list.reveal(at, options.centre);
+  const row = list.row(at) ?? (await list.rowAt(at));
+  if (!row || list.selected !== at) return;
+  state.n = row.n;
+  state.entry = options.entry ?? null;
+  state.compared = null;
+  remember();
+  clearTimeout(dwell);
+  dwell = setTimeout(() => show(row.n, options.entry), options.now ? 0 : DWELL_MS);
+  if (options.read !== false) document.body.classList.toggle("reading", options.read ?? true);
+}
+
+/** Goes to the decision that holds an entry, wherever that stands. */
+async function go(n, options = {}) {
+  try {
+    let placed = await ask("position", { ...list.query(), n });
+    if (placed.n === null || placed.n > n) {
+      state.filter = { outcome: "", writes: false, name: "" };
+      filters();
+      await refill();
+      placed = await ask("position", { ...list.query(), n });
+    }
+    if (placed.listed > list.total) { list.total = placed.listed; list.space.style.height = `${list.height}px`; }
+    await choose(placed.position, { ...options, entry: n, centre: true, now: true });
+  } catch (error) { gone(error); }
+}
+
+let showing = null;
+async function show(n, entry = null) {
+  showing?.abort();
+  showing = new AbortController();
+  try {
+    const given = await ask("decision", { r: state.recording, n, count: 200 }, showing.signal);
+    if (state.compared) return;
+    box.dataset.outcome = given.row.outcome;
+    box.dataset.n = given.row.n;
+    box.replaceChildren(detail.decision(given, actions()));
+    box.scrollTop = 0;
+    if (entry !== null && entry !== n) detail.showEntry(box, entry);
+  } catch (error) { if (error.name !== "AbortError") box.replaceChildren(el("div", { class: "welcome", text: error.message })); }
+}
+
+const actions = () => ({ recording: state.recording, against: state.against, marked: state.marked, mark, go, openAll: () => detail.openAll(box), closeDifference, difference: (a, b) => { state.marked = a; list.markedN = a; chosen(); showDifference(a, b); },
+  back: () => { document.body.classList.remove("reading"); list.view.focus(); },
+  copy: async (event) => { const to = event.target; try { await navigator.clipboard.writeText(location.href); to.textContent = "Copied"; } catch { to.textContent = location.hash; } } });
+
+// ---- differences
+
+function mark() {
+  if (state.n === null) return;
+  if (state.marked !== null && state.marked !== state.n) { showDifference(state.marked, state.n); return; }
+  state.marked = state.marked === state.n ? null : state.n;
+  list.markedN = state.marked;
+  chosen();
+  remember();
+  list.draw();
+  show(state.n);
+}
+
+function chosen() {
+  const chip = byId("marked");
+  chip.hidden = state.marked === null;
+  if (state.marked === null) { chip.replaceChildren(); return; }
+  chip.replaceChildren(`marked for a difference: ${state.marked}`, el("button", { type: "button", text: "go", onclick: () => go(state.marked) }), el("button", { type: "button", text: "forget", onclick: () => { state.marked = null; list.markedN = null; chosen(); remember(); list.draw(); if (state.n !== null && !state.compared) show(state.n); } }));
+}
+
+async function showDifference(a, b) {
+  clearTimeout(dwell);
+  showing?.abort();
+  state.compared = [a, b];
+  try {
+    const given = await ask("difference", { r: state.recording, a, b });
+    if (state.compared?.[0] !== a || state.compared[1] !== b) return;
+    remember();
+    box.dataset.outcome = "";
+    box.replaceChildren(detail.difference(given, actions()));
+    box.scrollTop = 0;
+    document.body.classList.add("reading");
+  } catch (error) { gone(error); }
+}
+function closeDifference() {
+  state.compared = null;
+  remember();
+  if (state.n !== null) show(state.n); else box.replaceChildren(detail.welcome(null));
+}
+
+/** Segments in sight are held against the other guest, one after the other. */
+let judging = false;
+async function verdicts(from, to) {
+  if (!state.against || judging) return;
+  const segment = [...Array(Math.max(0, to - from)).keys()].map((at) => list.row(from + at)?.segment).find((one) => one !== undefined && !list.verdicts.has(one));
+  if (segment === undefined) return;
+  judging = true;
+  const id = state.recording;
+  let standing;
+  try { standing = await ask("against", { r: id, segment }); } catch (error) { standing = { error: error.message }; }
+  judging = false;
+  if (id === state.recording) { list.verdicts.set(segment, standing); list.draw(); }
+}
+
+// ---- the timeline
+
+let soon = 0;
+const overviewSoon = () => { if (!soon) soon = setTimeout(() => { soon = 0; overview(); }, 1500); };
+async function overview() {
+  if (state.recording === null) return;
+  const svg = byId("overview");
+  let given;
+  try { given = await ask("overview", { ...list.query(), columns: COLUMNS }); } catch { return; }
+  state.overview = given;
+  const most = Math.max(1, ...given.columns.map((one) => one.ok + one.error + one.failed));
+  const shape = (tag, attributes) => { const made = document.createElementNS("http://www.w3.org/2000/svg", tag); for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value); return made; };
+  svg.setAttribute("viewBox", `0 0 ${COLUMNS} 44`);
+  const drawn = [shape("line", { class: "c-base", x1: 0, x2: COLUMNS, y1: 43.5, y2: 43.5, "vector-effect": "non-scaling-stroke" }), shape("rect", { class: "c-seen", id: "seen", x: 0, y: 0, width: 0, height: 44, rx: 0 })];
+  for (const [at, one] of given.columns.entries()) {
+    const sum = one.ok + one.error + one.failed;
+    if (sum === 0) continue;
+    const tall = Math.max(3, (40 * Math.log2(1 + sum)) / Math.log2(1 + most));
+    let y = 43;
+    // A single failure among thousands is still seen.
+    for (const [count, word, least] of [[one.ok - one.writes, "c-ok", 0], [one.writes, "c-writes", 2], [one.error, "c-error", 4], [one.failed, "c-failed", 4]]) {
+      if (count <= 0) continue;
+      const height = Math.max(least, (tall * count) / sum);
+      y -= height;
+      drawn.push(shape("rect", { class: word, x: at + 0.1, y: Math.max(0, y), width: 0.8, height }));
+    }
+  }
+  svg.replaceChildren(...drawn);
+  const label = (ms) => (given.to_ms === 0 ? "" : `${day(ms)} ${clock(ms).slice(0, 8)}`);
+  byId("axis-from").textContent = label(given.from_ms);
+  byId("axis-to").textContent = given.to_ms === 0 ? "" : `${label(given.to_ms)} UTC`;
+  svg.setAttribute("aria-label", `${several(given.columns.reduce((sum, one) => sum + one.ok + one.error + one.failed, 0), "decision")} from ${moment(given.from_ms)} to ${moment(given.to_ms)}`);
+  here(Math.ceil(list.first), Math.ceil(list.first) + list.screen);
+}
+
+/** Marks the stretch of time that is in sight. */
+function here(from, to) {
+  const seen = byId("seen");
+  const given = state.overview;
+  if (!seen || !given) return;
+  const time = (position) => list.row(Math.max(0, Math.min(list.total - 1, position)))?.at_ms;
+  const [begin, end] = [time(from), time(to - 1)];
+  if (begin === undefined || end === undefined || begin === null || end === null) return;
+  const at = (ms) => ((ms - given.from_ms) * (COLUMNS - 1)) / Math.max(1, given.to_ms - given.from_ms);
+  seen.setAttribute("x", Math.max(0, at(begin)));
+  seen.setAttribute("width", Math.max(1, at(end) - at(begin) + 1));
+}
+
+const svgTime = (event) => {
+  const place = byId("overview").getBoundingClientRect();
+  const part = Math.max(0, Math.min(1, (event.clientX - place.left) / place.width));
+  return state.overview ? Math.round(state.overview.from_ms + part * (state.overview.to_ms - state.overview.from_ms)) : null;
+};
+byId("overview").addEventListener("pointermove", (event) => { const at = svgTime(event); byId("axis-at").textContent = at ? moment(at) : ""; });
+byId("overview").addEventListener("pointerleave", () => { byId("axis-at").textContent = ""; });
+byId("overview").addEventListener("click", async (event) => {
+  const at = svgTime(event);
+  if (at === null) return;
+  const placed = await ask("position", { ...list.query(), at_ms: at });
+  choose(Math.min(placed.position, placed.listed - 1), { centre: true, read: false });
+});
+
+// ---- filters
+
+function filters() {
+  const { outcome, writes, name } = state.filter;
+  byId("all").setAttribute("aria-pressed", String(!outcome && !writes && !name));
+  byId("problems").setAttribute("aria-pressed", String(outcome === "problems"));
+  byId("writes").setAttribute("aria-pressed", String(writes));
+  byId("name").value = name;
+}
+async function filter(change) {
+  Object.assign(state.filter, change);
+  filters();
+  list.clear();
+  list.selected = null;
+  state.seen = null;
+  await refill();
+  if (state.n !== null) {
+    const placed = await ask("position", { ...list.query(), n: state.n });
+    if (placed.n === state.n) { list.selected = placed.position; list.reveal(placed.position, true); }
+  }
+}
+byId("all").addEventListener("click", () => filter({ outcome: "", writes: false, name: "" }));
+byId("problems").addEventListener("click", () => filter({ outcome: state.filter.outcome ? "" : "problems" }));
+byId("writes").addEventListener("click", () => filter({ writes: !state.filter.writes }));
+byId("name").addEventListener("change", (event) => filter({ name: event.target.value }));
+byId("recording").addEventListener("change", async (event) => { await openRecording(event.target.value); remember(); box.replaceChildren(detail.welcome(state.recordings.find((one) => one.id === state.recording))); list.view.focus(); });
+byId("newer").addEventListener("click", () => { list.view.scrollTop = list.height; list.view.focus(); });
+byId("brand").addEventListener("click", (event) => { event.preventDefault(); filter({ outcome: "", writes: false, name: "" }); });
+
+// ---- search
+
+const field = byId("search");
+let typing = 0;
+let searching = null;
+async function search() {
+  searching?.abort();
+  const text = field.value;
+  Object.assign(state, { hits: [], hit: -1 });
+  list.hits = new Set();
+  list.draw();
+  const out = byId("hits");
+  out.replaceChildren();
+  out.hidden = !text.trim();
+  byId("found").textContent = "";
+  if (!text.trim() || state.recording === null) return;
+  searching = new AbortController();
+  const { signal } = searching;
+  byId("found").textContent = "searching…";
+  const everywhere = byId("everywhere").checked;
+  try {
+    const response = await fetch(address("search", { r: everywhere ? "" : state.recording, text }), { signal });
+    if (!response.ok) throw new Error((await response.json()).error);
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    let rest = "";
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) break;
+      const lines = (rest + value).split("\n");
+      rest = lines.pop();
+      lines.forEach((line) => found(JSON.parse(line)));
+    }
+  } catch (error) { if (error.name !== "AbortError") byId("found").textContent = error.message; }
+}
+
+function found(said) {
+  const out = byId("hits");
+  if (said.done) {
+    byId("found").textContent = said.hits === 0 ? "nothing found" : `${several(said.hits, "hit")} in ${number(said.decisions)}`;
+    out.append(el("div", { class: "note", text: said.hits === 0 ? "Nothing found." : said.shown < said.hits ? `The first ${number(said.shown)} of ${several(said.hits, "hit")} in ${several(said.decisions, "decision")}` : `${several(said.hits, "hit")} in ${several(said.decisions, "decision")} · n and N go from one to the next` }));
+    return;
+  }
+  if (said.read !== undefined) { byId("found").textContent = `${number(said.hits)} · ${Math.floor((100 * said.read) / Math.max(1, said.size))} %`; return; }
+  const at = state.hits.push(said) - 1;
+  if (said.r === state.recording) { list.hits.add(said.n); list.draw(); }
+  out.append(el("div", { role: "option", id: `hit-${at}`, "aria-selected": "false", onclick: () => goToHit(at) },
+    el("span", { class: "at", text: String(said.entry) }), el("span", { class: "text" }, said.before.slice(-28), el("mark", { text: said.hit }), said.after),
+    said.r !== state.recording && el("span", { class: "where", text: said.r })));
+  byId("found").textContent = several(state.hits.length, "hit");
+}
+
+async function goToHit(at, keepOpen = false) {
+  if (state.hits.length === 0) return;
+  const to = (at + state.hits.length) % state.hits.length;
+  byId(`hit-${state.hit}`)?.setAttribute("aria-selected", "false");
+  state.hit = to;
+  const line = byId(`hit-${to}`);
+  line?.setAttribute("aria-selected", "true");
+  field.setAttribute("aria-activedescendant", `hit-${to}`);
+  if (!byId("hits").hidden) line?.scrollIntoView({ block: "nearest" });
+  byId("found").textContent = `${number(to + 1)} of ${several(state.hits.length, "hit")}`;
+  if (!keepOpen) byId("hits").hidden = true;
+  const hit = state.hits[to];
+  if (hit.r !== state.recording) {
+    await openRecording(hit.r);
+    list.hits = new Set(state.hits.filter((one) => one.r === hit.r).map((one) => one.n));
+  }
+  await go(hit.entry);
+}
+
+field.addEventListener("input", () => { clearTimeout(typing); typing = setTimeout(search, TYPING_MS); });
+byId("everywhere").addEventListener("change", search);
+field.addEventListener("focus", () => { if (state.hits.length) byId("hits").hidden = false; });
+field.addEventListener("keydown", async (event) => {
+  if (event.key === "Enter") {
+    event.preventDefault();
+    clearTimeout(typing);
+    if (state.hits.length === 0) await search();
+    await goToHit(state.hit + (event.shiftKey ? -1 : 1));
+    list.view.focus();
+  } else if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+    event.preventDefault();
+    await goToHit(state.hit + (event.key === "ArrowDown" ? 1 : -1), true);
+  } else if (event.key === "Escape") {
+    event.stopPropagation();
+    if (!byId("hits").hidden) byId("hits").hidden = true;
+    else { field.value = ""; await search(); }
+    list.view.focus();
+  }
+});
+document.addEventListener("pointerdown", (event) => { if (!event.target.closest(".find")) byId("hits").hidden = true; });
+
+// ---- keys
+
+const moves = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1 };
+document.addEventListener("keydown", (event) => {
+  if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || byId("keys").open) return;
+  if (event.target.closest("input, select, textarea")) return;
+  const inDetail = box.contains(event.target);
+  const { key } = event;
+  const at = list.selected ?? -1;
+  const done = () => event.preventDefault();
+  // Inside a decision, the keys that scroll scroll it.
+  if (key in moves && !(inDetail && key.startsWith("Arrow"))) { done(); choose(list.selected === null ? Math.ceil(list.first) : at + moves[key], { read: false }); }
+  else if (!inDetail && key === "PageDown") { done(); choose(Math.max(0, at) + list.screen - 1, { read: false }); }
+  else if (!inDetail && key === "PageUp") { done(); choose(Math.max(0, at) - list.screen + 1, { read: false }); }
+  else if (!inDetail && key === "Home") { done(); choose(0, { read: false }); }
+  else if (!inDetail && key === "End") { done(); choose(list.total - 1, { read: false }); }
+  else if (key === "/") { done(); field.focus(); field.select(); }
+  else if (key === "n") goToHit(state.hit + 1);
+  else if (key === "N") goToHit(state.hit - 1);
+  else if (key === "d") mark();
+  else if (key === "v") [...box.querySelectorAll(".actions .plain")].find((one) => one.textContent.startsWith("≠"))?.click();
+  else if (key === "o") detail.openAll(box);
+  else if (key === "p") byId("problems").click();
+  else if (key === "w") byId("writes").click();
+  else if (key === "t") byId("theme").click();
+  else if (key === "?") byId("help").click();
+  else if (key === "Enter" && !inDetail && event.target.closest("button, a") === null) { done(); document.body.classList.add("reading"); (box.querySelector(".ask") ?? box).focus(); }
+  else if (key === "Escape") {
+    done();
+    if (state.compared) closeDifference();
+    else if (inDetail || document.body.classList.contains("reading")) { document.body.classList.remove("reading"); list.view.focus(); }
+    else if (state.marked !== null) { state.marked = null; list.markedN = null; chosen(); remember(); list.draw(); if (state.n !== null) show(state.n); }
+    else if (field.value) { field.value = ""; search(); }
+  }
+});
+
+// ---- light and dark
+
+const dark = matchMedia("(prefers-color-scheme: dark)");
+function theme(wanted) {
+  document.documentElement.dataset.theme = wanted ?? (dark.matches ? "dark" : "light");
+}
+dark.addEventListener("change", () => theme(localStorage.getItem("trueup-theme")));
+byId("theme").addEventListener("click", () => {
+  const other = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
+  localStorage.setItem("trueup-theme", other);
+  theme(other);
+});
+byId("help").addEventListener("click", () => byId("keys").showModal());
+addEventListener("hashchange", lookUp);
+
+start();
+list.view.focus();

@@ -1,0 +1,214 @@
+//! Which recordings there are under what was given: files, folders of segments, state folders.
+//!
+//! Names and places only; nothing is opened here.
+//!
+//! ```text
+//! STATE/{journals,instances}/GUEST/KEY/N.jsonl     GUEST/KEY/N.jsonl     KEY/N.jsonl     any.jsonl
+//! ```
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use serde::Serialize;
+use trueup_journal::{key_of, segment_numbers, segment_path};
+
+/// More are not listed: a cluster has fewer Services, and a browser shows no longer list.
+const RECORDINGS_MAX: usize = 10_000;
+
+/// A state folder's recordings are this deep: `journals/GUEST/KEY`.
+const DEPTH_MAX: usize = 3;
+
+/// Where a state folder has recordings: what is kept, and what stands in for it without recording.
+const KINDS: [&str; 2] = ["journals", "instances"];
+
+/// One recording: all segments of an instance, or one file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Recording {
+    /// What it is asked for by.
+    pub(super) id: String,
+    /// Name of the guest, as far as folders say it.
+    pub(super) guest: Option<String>,
+    /// Key of the instance; the file's name where there is none.
+    pub(super) key: String,
+    pub(super) place: Place,
+}
+
+/// Where a recording is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Place {
+    File(PathBuf),
+    /// All segments in it.
+    Folder(PathBuf),
+}
+
+/// A recording as it is listed.
+#[derive(Debug, Serialize)]
+pub(super) struct Listed<'a> {
+    id: &'a str,
+    guest: Option<&'a str>,
+    key: &'a str,
+    files: usize,
+    bytes: u64,
+    /// When it was last written, in milliseconds since 1970.
+    changed_ms: Option<u64>,
+}
+
+impl Place {
+    /// The files, oldest first. None where the place is gone.
+    pub(super) fn files(&self) -> Vec<PathBuf> {
+        match self {
+            Self::File(file) => vec![file.clone()],
+            Self::Folder(folder) => {
+                let numbers = segment_numbers(folder).unwrap_or_default();
+                numbers.into_iter().map(|first| segment_path(folder, first)).collect()
+            }
+        }
+    }
+}
+
+impl Recording {
+    pub(super) fn listed(&self) -> Listed<'_> {
+        let (mut bytes, mut changed_ms) = (0, None);
+        let files = self.place.files();
+        for file in &files {
+            let Ok(metadata) = fs::metadata(file) else { continue };
+            bytes += metadata.len();
+            let changed = metadata
+                .modified()
+                .ok()
+                .and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+            changed_ms = changed_ms.max(changed.and_then(|since| u64::try_from(since.as_millis()).ok()));
+        }
+        Listed {
+            id: &self.id,
+            guest: self.guest.as_deref(),
+            key: &self.key,
+            files: files.len(),
+            bytes,
+            changed_ms,
+        }
+    }
+}
+
+/// All recordings at these places, by their ids. What is not there (any more) has none.
+pub(super) fn recordings(places: &[PathBuf]) -> BTreeMap<String, Recording> {
+    let mut found = BTreeMap::new();
+    for place in places {
+        if place.is_dir() {
+            let kinds: Vec<PathBuf> = KINDS
+                .iter()
+                .map(|kind| place.join(kind))
+                .filter(|kind| kind.is_dir())
+                .collect();
+            if kinds.is_empty() {
+                walk(place, 0, &mut found);
+            }
+            kinds.iter().for_each(|kind| walk(kind, 0, &mut found));
+        } else {
+            let key = name(place.file_name());
+            add(key.clone(), None, key, Place::File(place.clone()), &mut found);
+        }
+    }
+    found
+}
+
+/// Links are not followed: what is listed lies under what was given.
+fn walk(folder: &Path, depth: usize, found: &mut BTreeMap<String, Recording>) {
+    if found.len() >= RECORDINGS_MAX {
+        return;
+    }
+    if segment_numbers(folder).is_ok_and(|numbers| !numbers.is_empty()) {
+        let component = name(folder.file_name());
+        let key = key_of(&component).unwrap_or_else(|| component.clone());
+        let guest = name(folder.parent().and_then(Path::file_name));
+        let guest = Some(key_of(&guest).unwrap_or(guest)).filter(|guest| depth > 0 && !guest.is_empty());
+        let id = guest
+            .as_ref()
+            .map_or_else(|| key.clone(), |guest| format!("{guest}/{key}"));
+        add(id, guest, key, Place::Folder(folder.to_owned()), found);
+        return;
+    }
+    if depth == DEPTH_MAX {
+        return;
+    }
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    let mut folders: Vec<PathBuf> = entries
+        .flatten()
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|entry| entry.path())
+        .collect();
+    folders.sort();
+    folders.iter().for_each(|folder| walk(folder, depth + 1, found));
+}
+
+/// Two of one name are told apart by their paths.
+fn add(id: String, guest: Option<String>, key: String, place: Place, found: &mut BTreeMap<String, Recording>) {
+    let id = match (found.contains_key(&id), &place) {
+        (false, _) => id,
+        (true, Place::File(path) | Place::Folder(path)) => path.display().to_string(),
+    };
+    let recording = Recording {
+        id: id.clone(),
+        guest,
+        key,
+        place,
+    };
+    found.insert(id, recording);
+}
+
+fn name(component: Option<&OsStr>) -> String {
+    component
+        .map(|name| name.to_string_lossy().into_owned())
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn touch(folder: &Path, name: &str) -> PathBuf {
+        let file = folder.join(name);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(&file, "").unwrap();
+        file
+    }
+
+    fn ids(places: &[PathBuf]) -> Vec<String> {
+        recordings(places).into_keys().collect()
+    }
+
+    #[test]
+    fn a_state_folder_has_a_recording_for_each_guest_and_key() {
+        let state = tempfile::tempdir().unwrap();
+        touch(state.path(), "journals/lbaas/default%2Fweb/0.jsonl");
+        touch(state.path(), "journals/lbaas/default%2Fweb/1000.jsonl");
+        touch(state.path(), "instances/ipam/pods/7.jsonl");
+        touch(state.path(), "compiled/x/0.jsonl");
+        assert_eq!(ids(&[state.path().to_owned()]), ["ipam/pods", "lbaas/default/web"]);
+        let web = &recordings(&[state.path().to_owned()])["lbaas/default/web"];
+        assert_eq!((web.guest.as_deref(), web.key.as_str()), (Some("lbaas"), "default/web"));
+        assert_eq!(web.place.files().len(), 2);
+    }
+
+    #[test]
+    fn files_and_folders_of_segments_stand_by_themselves() {
+        let folder = tempfile::tempdir().unwrap();
+        let a = touch(folder.path(), "a/0.jsonl");
+        let b = touch(folder.path(), "b/0.jsonl");
+        let both = ids(&[a.clone(), b.clone()]);
+        assert_eq!(both.len(), 2, "{both:?}");
+        assert_eq!(ids(&[folder.path().join("a")]), ["a"]);
+        assert_eq!(ids(&[folder.path().join("nothing.jsonl")]), ["nothing.jsonl"]);
+    }
+
+    #[test]
+    fn links_do_not_lead_out() {
+        let (inside, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        touch(outside.path(), "key/0.jsonl");
+        std::os::unix::fs::symlink(outside.path(), inside.path().join("guest")).unwrap();
+        assert!(ids(&[inside.path().to_owned()]).is_empty());
+    }
+}

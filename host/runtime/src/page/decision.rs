@@ -1,0 +1,298 @@
+//! One decision in full, read from its file: what was asked for, every question with its answer, how it ended, and by whom
+//! it was decided.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
+use std::path::Path;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use trueup_journal::{Ask, Call, Ending, Entry, Event, Header};
+
+use super::growth::LINE_BYTES_MAX;
+use super::index::{self, Decision};
+
+/// A value of more than this is shown in part, until all of it is asked for.
+const VALUE_BYTES_SHOWN_MAX: usize = 64 << 10;
+
+/// No more of a value is given at all: a browser makes nothing of it.
+const VALUE_BYTES_MAX: usize = 32 << 20;
+
+/// The lines of one decision.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    pub(super) call: Option<(u64, Call)>,
+    pub(super) asks: Vec<(u64, Ask)>,
+    pub(super) ending: Option<(u64, Ending)>,
+}
+
+/// One decision as the page gets it: some of its questions.
+#[derive(Debug, Serialize)]
+pub(super) struct Shown {
+    args: Option<Value>,
+    asks: Vec<ShownAsk>,
+    /// Position of the first of `asks`.
+    from: usize,
+    ending: Option<ShownEnding>,
+}
+
+#[derive(Debug, Serialize)]
+struct ShownAsk {
+    n: u64,
+    name: String,
+    writes: bool,
+    args: Value,
+    answer: Option<Value>,
+    /// The answer is an error, or holds one.
+    failed: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct ShownEnding {
+    n: u64,
+    kind: &'static str,
+    /// JSON for a result, else text.
+    value: Value,
+}
+
+/// The header of a segment as the page gets it.
+#[derive(Debug, Serialize)]
+pub(super) struct ShownHeader {
+    n: u64,
+    guest: String,
+    version: String,
+    digest: String,
+    world: String,
+    host: String,
+    settings: Value,
+    limits: Value,
+    snapshot: Option<Value>,
+}
+
+/// JSON text, or its beginning.
+#[derive(Debug, Serialize)]
+pub(super) struct Value {
+    text: String,
+    /// How long the whole is, where this is its beginning.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cut_from: Option<usize>,
+}
+
+/// Which value of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Part {
+    Args,
+    Answer,
+    Ending,
+    Settings,
+    Snapshot,
+}
+
+impl Value {
+    fn new(text: &str) -> Self {
+        Self::of_at_most(text, VALUE_BYTES_SHOWN_MAX)
+    }
+
+    fn of_at_most(text: &str, max: usize) -> Self {
+        let shown = text.get(..text.floor_char_boundary(max)).unwrap_or_default();
+        Self {
+            text: shown.to_owned(),
+            cut_from: (shown.len() < text.len()).then_some(text.len()),
+        }
+    }
+}
+
+impl Lines {
+    /// Reads a decision; `from` and `count` say which of its questions are kept.
+    ///
+    /// # Errors
+    /// One line: what can't be read.
+    pub(super) fn read(file: &Path, decision: &Decision, from: usize, count: usize) -> Result<Self, String> {
+        let mut lines = Self::default();
+        let mut at = 0;
+        for_each_entry(file, decision.offset, decision.bytes, |entry| {
+            match entry.event {
+                Event::Call(call) => lines.call = Some((entry.n, call)),
+                Event::Ask(ask) => {
+                    if at >= from && at - from < count {
+                        lines.asks.push((entry.n, ask));
+                    }
+                    at += 1;
+                }
+                Event::Ending(ending) => lines.ending = Some((entry.n, ending)),
+                Event::Header(_) | Event::RolledBack(_) => {}
+            }
+            true
+        })?;
+        Ok(lines)
+    }
+
+    pub(super) fn shown(&self, from: usize) -> Shown {
+        Shown {
+            args: self.call.as_ref().map(|(_, call)| Value::new(call.args.get())),
+            asks: self.asks.iter().map(|(n, ask)| ShownAsk::new(*n, ask)).collect(),
+            from,
+            ending: self.ending.as_ref().map(|(n, ending)| ShownEnding::new(*n, ending)),
+        }
+    }
+}
+
+impl ShownAsk {
+    fn new(n: u64, ask: &Ask) -> Self {
+        let answer = ask.answer.as_ref().map(|answer| answer.get());
+        Self {
+            n,
+            name: ask.name.clone(),
+            writes: index::is_write(&ask.name),
+            args: Value::new(ask.args.get()),
+            answer: answer.map(Value::new),
+            failed: answer.is_some_and(holds_error),
+        }
+    }
+}
+
+/// `{"Err":...}`, or a list that has one: lists of results are answers to several questions at once.
+fn holds_error(answer: &str) -> bool {
+    answer.starts_with("{\"Err\"") || (answer.starts_with('[') && answer.contains("{\"Err\":"))
+}
+
+impl ShownEnding {
+    fn new(n: u64, ending: &Ending) -> Self {
+        let (kind, value) = match ending {
+            Ending::Result(value) => ("result", Value::new(value.get())),
+            Ending::Trap(text) => ("trap", Value::new(text)),
+            Ending::Deadline(text) => ("deadline", Value::new(text)),
+            Ending::Memory(text) => ("memory", Value::new(text)),
+            Ending::Cancelled(text) => ("cancelled", Value::new(text)),
+        };
+        Self { n, kind, value }
+    }
+}
+
+impl ShownHeader {
+    /// Reads the header of a segment.
+    ///
+    /// # Errors
+    /// One line: what can't be read.
+    pub(super) fn read(file: &Path) -> Result<Self, String> {
+        let (n, header) = read_header(file)?;
+        Ok(Self {
+            n,
+            settings: Value::new(header.settings.get()),
+            limits: Value::new(header.limits.get()),
+            snapshot: header.snapshot.as_deref().map(Value::new),
+            guest: header.guest,
+            version: header.version,
+            digest: header.digest,
+            world: header.world,
+            host: header.host,
+        })
+    }
+}
+
+/// The header of a segment, and its number.
+///
+/// # Errors
+/// One line: what can't be read.
+pub(super) fn read_header(file: &Path) -> Result<(u64, Header), String> {
+    let mut header = None;
+    for_each_entry(file, 0, u64::MAX, |entry| {
+        if let Event::Header(found) = entry.event {
+            header = Some((entry.n, *found));
+        }
+        false
+    })?;
+    header.ok_or_else(|| format!("`{}` has no header any more", file.display()))
+}
+
+/// One value of entry `n` in whole, up to what a browser can show.
+///
+/// # Errors
+/// One line: what is not there, or can't be read.
+pub(super) fn value(file: &Path, decision: &Decision, n: u64, part: Part) -> Result<Value, String> {
+    let whole = |text: &RawValue| Some(text.get().to_owned());
+    let mut found = None;
+    if matches!(part, Part::Settings | Part::Snapshot) {
+        let (_, header) = read_header(file)?;
+        found = match part {
+            Part::Settings => whole(&header.settings),
+            _ => header.snapshot,
+        };
+    } else {
+        for_each_entry(file, decision.offset, decision.bytes, |entry| {
+            if entry.n != n {
+                return true;
+            }
+            found = match (entry.event, part) {
+                (Event::Call(call), Part::Args) => whole(&call.args),
+                (Event::Ask(ask), Part::Args) => whole(&ask.args),
+                (Event::Ask(ask), Part::Answer) => ask.answer.as_deref().and_then(whole),
+                (Event::Ending(ending), Part::Ending) => Some(match ending {
+                    Ending::Result(value) => value.get().to_owned(),
+                    Ending::Trap(text) | Ending::Deadline(text) | Ending::Memory(text) | Ending::Cancelled(text) => {
+                        text
+                    }
+                }),
+                _ => None,
+            };
+            false
+        })?;
+    }
+    found
+        .map(|text| Value::of_at_most(&text, VALUE_BYTES_MAX))
+        .ok_or_else(|| format!("entry {n} has no such value"))
+}
+
+/// Gives every entry of a stretch of a file, until that says that it has enough.
+fn for_each_entry(file: &Path, offset: u64, bytes: u64, mut each: impl FnMut(Entry) -> bool) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("can't read `{}`: {error}", file.display());
+    let mut opened = File::open(file).map_err(failed)?;
+    opened.seek(SeekFrom::Start(offset)).map_err(failed)?;
+    let mut reader = BufReader::new(opened).take(bytes);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let read = reader
+            .by_ref()
+            .take(LINE_BYTES_MAX)
+            .read_until(b'\n', &mut line)
+            .map_err(failed)?;
+        let Some(text) = line.strip_suffix(b"\n") else {
+            return match read {
+                0 => Ok(()),
+                _ => Err(format!(
+                    "`{}` is not what it was when it was read before",
+                    file.display()
+                )),
+            };
+        };
+        let entry = std::str::from_utf8(text)
+            .map_err(|error| error.to_string())
+            .and_then(|text| Entry::parse(text).map_err(|error| error.to_string()));
+        let entry =
+            entry.map_err(|why| format!("`{}` is not what it was when it was read before: {why}", file.display()))?;
+        if !each(entry) {
+            return Ok(());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_value_is_cut_between_characters() {
+        let cut = Value::of_at_most("aäb", 2);
+        assert_eq!((cut.text.as_str(), cut.cut_from), ("a", Some(4)));
+        let whole = Value::of_at_most("aäb", 4);
+        assert_eq!((whole.text.as_str(), whole.cut_from), ("aäb", None));
+    }
+
+    #[test]
+    fn an_error_among_answers_is_an_error() {
+        assert!(holds_error(r#"{"Err":"x"}"#) && holds_error(r#"[{"Ok":1},{"Err":"x"}]"#));
+        assert!(!holds_error(r#"{"Ok":[]}"#) && !holds_error("null"));
+    }
+}

@@ -1,0 +1,371 @@
+//! How two decisions differ: their arguments, their questions set side by side, and their endings, field by field.
+//!
+//! Pure: two decisions in, what differs out.
+
+use serde::Serialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use trueup_journal::{Ask, Ending, differences_under};
+use trueup_journal::{Difference, Differing};
+
+use super::decision::Lines;
+
+/// Of each decision so many questions are compared: nobody reads more, and a table of them all stays small.
+pub(super) const ASKS_COMPARED_MAX: usize = 5000;
+
+/// Up to this many questions that don't agree at beginning or end are set side by side in the best way; more of them one by
+/// one. The best way takes a table of the square of it: 4 MB.
+const ALIGNED_MAX: usize = 1000;
+
+/// Of one pair so many fields are shown.
+const FIELDS_MAX: usize = 200;
+
+/// A value in a field is cut to this many bytes.
+const FIELD_BYTES_MAX: usize = 4 << 10;
+
+/// How two decisions differ.
+#[derive(Debug, Serialize)]
+pub(super) struct Compared {
+    /// The name of the call, where it is another.
+    calls: Option<(String, String)>,
+    args: Fields,
+    asks: Vec<Pair>,
+    ending: Fields,
+    /// Some questions were left out.
+    is_cut: bool,
+}
+
+/// Fields that differ: none, and all is the same.
+#[derive(Debug, Default, PartialEq, Serialize)]
+pub(super) struct Fields {
+    fields: Vec<Field>,
+    /// How many more differ.
+    more: usize,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+struct Field {
+    path: String,
+    /// None: it is not there.
+    a: Option<String>,
+    b: Option<String>,
+}
+
+/// One question of each, or of one alone.
+#[derive(Debug, PartialEq, Serialize)]
+struct Pair {
+    name: String,
+    a: Option<u64>,
+    b: Option<u64>,
+    #[serde(flatten)]
+    differs: Fields,
+}
+
+/// Compares two decisions.
+pub(super) fn compare(a: &Lines, b: &Lines) -> Compared {
+    let call = |lines: &Lines| {
+        lines
+            .call
+            .as_ref()
+            .map_or_else(String::new, |(_, call)| call.name.clone())
+    };
+    let args = |lines: &Lines| lines.call.as_ref().map(|(_, call)| parsed(&call.args));
+    let calls = (call(a), call(b));
+    let pairs = align(&names(a), &names(b));
+    Compared {
+        calls: (calls.0 != calls.1).then_some(calls),
+        args: fields("args", args(a), args(b)),
+        asks: pairs
+            .into_iter()
+            .filter_map(|(at, bt)| Pair::new(at.and_then(|at| a.asks.get(at)), bt.and_then(|bt| b.asks.get(bt))))
+            .collect(),
+        ending: endings(a.ending.as_ref().map(|(_, a)| a), b.ending.as_ref().map(|(_, b)| b)),
+        is_cut: a.asks.len().max(b.asks.len()) >= ASKS_COMPARED_MAX,
+    }
+}
+
+fn names(lines: &Lines) -> Vec<&str> {
+    lines.asks.iter().map(|(_, ask)| ask.name.as_str()).collect()
+}
+
+impl Pair {
+    fn new(a: Option<&(u64, Ask)>, b: Option<&(u64, Ask)>) -> Option<Self> {
+        let name = a.or(b).map(|(_, ask)| ask.name.clone())?;
+        let differs = match (a, b) {
+            (Some((_, a)), Some((_, b))) => {
+                let mut found = fields("args", Some(parsed(&a.args)), Some(parsed(&b.args)));
+                let answer = |ask: &Ask| ask.answer.as_deref().map(parsed);
+                found.append(fields("answer", answer(a), answer(b)));
+                found
+            }
+            _ => Fields::default(),
+        };
+        Some(Self {
+            name,
+            a: a.map(|(n, _)| *n),
+            b: b.map(|(n, _)| *n),
+            differs,
+        })
+    }
+}
+
+impl Fields {
+    fn append(&mut self, mut other: Self) {
+        self.fields.append(&mut other.fields);
+        self.more += other.more + self.fields.len().saturating_sub(FIELDS_MAX);
+        self.fields.truncate(FIELDS_MAX);
+    }
+}
+
+fn endings(a: Option<&Ending>, b: Option<&Ending>) -> Fields {
+    let value = |ending: &Ending| match ending {
+        Ending::Result(value) => ("result", parsed(value)),
+        Ending::Trap(text) => ("trap", Value::from(text.as_str())),
+        Ending::Deadline(text) => ("deadline", Value::from(text.as_str())),
+        Ending::Memory(text) => ("memory", Value::from(text.as_str())),
+        Ending::Cancelled(text) => ("cancelled", Value::from(text.as_str())),
+    };
+    match (a.map(value), b.map(value)) {
+        (Some((kind, a)), Some((other, b))) if kind == other => fields(kind, Some(a), Some(b)),
+        (a, b) => {
+            let side = |ending: Option<(&str, Value)>| ending.map(|(kind, value)| cut(format!("{kind} {value}")));
+            let field = Field {
+                path: "ending".to_owned(),
+                a: side(a),
+                b: side(b),
+            };
+            Fields {
+                more: 0,
+                fields: if field.a == field.b { Vec::new() } else { vec![field] },
+            }
+        }
+    }
+}
+
+fn fields(root: &str, a: Option<Value>, b: Option<Value>) -> Fields {
+    let found = match (a, b) {
+        (Some(a), Some(b)) => differences_under(root, &a, &b),
+        (None, None) => Vec::new(),
+        (a, b) => vec![Difference {
+            path: root.to_owned(),
+            recorded: a.map(Differing::Value),
+            replayed: b.map(Differing::Value),
+        }],
+    };
+    Fields {
+        more: found.len().saturating_sub(FIELDS_MAX),
+        fields: found.into_iter().take(FIELDS_MAX).map(Field::new).collect(),
+    }
+}
+
+impl Field {
+    fn new(difference: Difference) -> Self {
+        let side = |differing: Option<Differing>| {
+            differing.map(|differing| match differing {
+                Differing::Value(value) => cut(value.to_string()),
+                Differing::Elements(1) => "1 element".to_owned(),
+                Differing::Elements(count) => format!("{count} elements"),
+            })
+        };
+        Self {
+            path: difference.path,
+            a: side(difference.recorded),
+            b: side(difference.replayed),
+        }
+    }
+}
+
+fn cut(mut text: String) -> String {
+    if text.len() > FIELD_BYTES_MAX {
+        text.truncate(text.floor_char_boundary(FIELD_BYTES_MAX));
+        text.push_str("...");
+    }
+    text
+}
+
+/// Recorded values are JSON: they were read as such.
+fn parsed(value: &RawValue) -> Value {
+    serde_json::from_str(value.get()).unwrap_or_else(|_| Value::from(value.get()))
+}
+
+/// Positions in both lists, so that as many equal names as can be stand side by side, in order.
+fn align(a: &[&str], b: &[&str]) -> Vec<(Option<usize>, Option<usize>)> {
+    let begin = a.iter().zip(b).take_while(|(a, b)| a == b).count();
+    let rest = a.len().min(b.len()) - begin;
+    let end = a
+        .iter()
+        .rev()
+        .zip(b.iter().rev())
+        .take(rest)
+        .take_while(|(a, b)| a == b)
+        .count();
+    let (a_end, b_end) = (a.len() - end, b.len() - end);
+    let (a_middle, b_middle) = (
+        a.get(begin..a_end).unwrap_or_default(),
+        b.get(begin..b_end).unwrap_or_default(),
+    );
+    let middle = if a_middle.len().max(b_middle.len()) <= ALIGNED_MAX {
+        longest_common(a_middle, b_middle)
+    } else {
+        one_by_one(a_middle, b_middle)
+    };
+    let moved = |(at, bt): (Option<usize>, Option<usize>)| (at.map(|at| at + begin), bt.map(|bt| bt + begin));
+    (0..begin)
+        .map(|at| (Some(at), Some(at)))
+        .chain(middle.into_iter().map(moved))
+        .chain((0..end).map(|at| (Some(a_end + at), Some(b_end + at))))
+        .collect()
+}
+
+fn one_by_one(a: &[&str], b: &[&str]) -> Vec<(Option<usize>, Option<usize>)> {
+    let mut pairs = Vec::new();
+    for at in 0..a.len().max(b.len()) {
+        match (a.get(at), b.get(at)) {
+            (Some(left), Some(right)) if left == right => pairs.push((Some(at), Some(at))),
+            (left, right) => {
+                pairs.extend(left.map(|_| (Some(at), None)));
+                pairs.extend(right.map(|_| (None, Some(at))));
+            }
+        }
+    }
+    pairs
+}
+
+/// The longest common subsequence, by the table that every textbook has.
+fn longest_common(a: &[&str], b: &[&str]) -> Vec<(Option<usize>, Option<usize>)> {
+    let width = b.len() + 1;
+    let mut table = vec![0_u32; (a.len() + 1) * width];
+    let cell = |table: &[u32], at: usize, bt: usize| table.get(at * width + bt).copied().unwrap_or(0);
+    for (at, left) in a.iter().enumerate().rev() {
+        for (bt, right) in b.iter().enumerate().rev() {
+            let longest = if left == right {
+                cell(&table, at + 1, bt + 1) + 1
+            } else {
+                cell(&table, at + 1, bt).max(cell(&table, at, bt + 1))
+            };
+            if let Some(cell) = table.get_mut(at * width + bt) {
+                *cell = longest;
+            }
+        }
+    }
+    let (mut at, mut bt) = (0, 0);
+    let mut pairs = Vec::with_capacity(a.len().max(b.len()));
+    loop {
+        match (a.get(at), b.get(bt)) {
+            (None, None) => return pairs,
+            (Some(left), Some(right)) if left == right => {
+                pairs.push((Some(at), Some(bt)));
+                at += 1;
+                bt += 1;
+            }
+            (Some(_), right) if right.is_none() || cell(&table, at + 1, bt) >= cell(&table, at, bt + 1) => {
+                pairs.push((Some(at), None));
+                at += 1;
+            }
+            _ => {
+                pairs.push((None, Some(bt)));
+                bt += 1;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use trueup_journal::{Entry, Event};
+
+    use super::*;
+
+    fn lines(entries: &[&str]) -> Lines {
+        let mut lines = Lines::default();
+        for entry in entries.iter().map(|entry| Entry::parse(entry).unwrap()) {
+            match entry.event {
+                Event::Call(call) => lines.call = Some((entry.n, call)),
+                Event::Ask(ask) => lines.asks.push((entry.n, ask)),
+                Event::Ending(ending) => lines.ending = Some((entry.n, ending)),
+                _ => panic!("no entry of a call"),
+            }
+        }
+        lines
+    }
+
+    fn written(found: &Fields) -> Vec<String> {
+        let side = |side: &Option<String>| side.clone().unwrap_or_else(|| "nothing".to_owned());
+        found
+            .fields
+            .iter()
+            .map(|field| format!("{}: {} {}", field.path, side(&field.a), side(&field.b)))
+            .collect()
+    }
+
+    #[test]
+    fn two_decisions_are_compared_field_by_field() {
+        let a = lines(&[
+            r#"{"n":1,"at_ms":1,"call":"a.b","args":{"port":80,"name":"x"}}"#,
+            r#"{"n":2,"ask":"api.get","args":{"id":1},"answer":{"Ok":"a"}}"#,
+            r#"{"n":3,"ask":"api.create","args":{},"answer":null}"#,
+            r#"{"n":4,"result":{"Ok":{"created":1}}}"#,
+        ]);
+        let b = lines(&[
+            r#"{"n":11,"at_ms":2,"call":"a.b","args":{"port":81,"name":"x"}}"#,
+            r#"{"n":12,"ask":"api.get","args":{"id":1},"answer":{"Ok":"b"}}"#,
+            r#"{"n":13,"result":{"Ok":{"created":0}}}"#,
+        ]);
+        let found = compare(&a, &b);
+        assert_eq!(written(&found.args), ["args.port: 80 81"]);
+        assert_eq!(written(&found.ending), ["result.Ok.created: 1 0"]);
+        let asks: Vec<_> = found
+            .asks
+            .iter()
+            .map(|pair| (pair.a, pair.b, written(&pair.differs)))
+            .collect();
+        assert_eq!(
+            asks,
+            [
+                (Some(2), Some(12), vec![r#"answer.Ok: "a" "b""#.to_owned()]),
+                (Some(3), None, vec![])
+            ]
+        );
+        let same = compare(&a, &a);
+        assert!(same.args == Fields::default() && same.ending == Fields::default() && same.calls.is_none());
+        assert!(
+            same.asks
+                .iter()
+                .all(|pair| pair.differs == Fields::default() && pair.a == pair.b)
+        );
+    }
+
+    #[test]
+    fn another_ending_is_one_difference() {
+        let a = lines(&[r#"{"n":4,"result":{"Ok":1}}"#]);
+        let b = lines(&[r#"{"n":4,"trap":"unreachable"}"#]);
+        assert_eq!(
+            written(&compare(&a, &b).ending),
+            [r#"ending: result {"Ok":1} trap "unreachable""#]
+        );
+        assert_eq!(
+            written(&compare(&a, &Lines::default()).ending),
+            [r#"ending: result {"Ok":1} nothing"#]
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn every_question_is_in_one_pair_and_in_order(a in "[abc]{0,12}", b in "[abc]{0,12}") {
+            let a: Vec<&str> = a.split_terminator("").skip(1).collect();
+            let b: Vec<&str> = b.split_terminator("").skip(1).collect();
+            for pairs in [align(&a, &b), one_by_one(&a, &b)] {
+                let left: Vec<usize> = pairs.iter().filter_map(|pair| pair.0).collect();
+                let right: Vec<usize> = pairs.iter().filter_map(|pair| pair.1).collect();
+                prop_assert_eq!(left, (0..a.len()).collect::<Vec<_>>());
+                prop_assert_eq!(right, (0..b.len()).collect::<Vec<_>>());
+                for pair in pairs {
+                    if let (Some(at), Some(bt)) = pair {
+                        prop_assert_eq!(a[at], b[bt]);
+                    }
+                }
+            }
+        }
+    }
+}

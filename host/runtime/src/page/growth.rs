@@ -1,0 +1,339 @@
+//! Reads a recording into its index, and goes on where it grew: in one pass, a piece at a time, so that what was read can be
+//! shown meanwhile.
+//!
+//! Keeps one line and one piece of entries in memory. What is wrong with a file is noted in the reader's words, and ends the
+//! reading of that file alone.
+
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock};
+
+use trueup_journal::{ReadError, Scan};
+
+use super::index::{Index, Located, Segment};
+
+/// A piece of a file that is read before others may look at the index.
+const PIECE_BYTES: u64 = 256 << 10;
+
+/// A line may be this long: a header with a state that fills an instance's memory, escaped.
+pub(super) const LINE_BYTES_MAX: u64 = 512 << 20;
+
+/// What reads one recording.
+#[derive(Debug, Default)]
+pub(super) struct Growth {
+    files: Vec<Followed>,
+}
+
+/// One file, and how far it was read.
+#[derive(Debug)]
+struct Followed {
+    path: PathBuf,
+    /// Device and inode: another file of the same name is another file.
+    identity: (u64, u64),
+    /// Bytes of complete lines.
+    read: u64,
+    scan: Scan,
+    /// Nothing behind this can be read.
+    is_damaged: bool,
+}
+
+impl Growth {
+    /// Reads what these files hold that was not read yet. The index is locked for moments.
+    pub(super) fn advance(&mut self, files: &[PathBuf], index: &RwLock<Index>) {
+        self.keep(files, index);
+        {
+            let mut index = write(index);
+            index.size = sizes(files);
+            index.is_read = false;
+        }
+        // Of the files that were read before, only the newest may have grown.
+        let from = self.files.len().saturating_sub(1);
+        for (at, path) in files.iter().enumerate().skip(from) {
+            if at >= self.files.len() {
+                self.files.push(Followed::new(path));
+                write(index).segments.push(Segment {
+                    path: path.clone(),
+                    who: None,
+                    note: None,
+                });
+            }
+            let Some(followed) = self.files.get_mut(at) else { break };
+            if let Err(error) = followed.advance(index) {
+                note(index, Some(in_one_line(&error)));
+            }
+            if write(index).is_full {
+                break;
+            }
+        }
+        write(index).is_read = true;
+    }
+
+    /// Forgets the files that went, and everything where that is not all that happened.
+    fn keep(&mut self, files: &[PathBuf], index: &RwLock<Index>) {
+        let gone = files
+            .first()
+            .and_then(|first| self.files.iter().position(|known| known.path == *first))
+            .unwrap_or(0);
+        let same = self.files.len().saturating_sub(gone) <= files.len()
+            && self
+                .files
+                .iter()
+                .skip(gone)
+                .zip(files)
+                .all(|(known, path)| known.path == *path && known.is_same());
+        if !same {
+            self.files.clear();
+            write(index).forget_all();
+        } else if gone > 0 {
+            self.files.drain(..gone);
+            write(index).forget_segments(gone);
+        }
+    }
+}
+
+impl Followed {
+    fn new(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            identity: identity(path).unwrap_or_default(),
+            read: 0,
+            scan: Scan::new(&path.display().to_string()),
+            is_damaged: false,
+        }
+    }
+
+    /// Whether it is the file that was read so far, as it was.
+    fn is_same(&self) -> bool {
+        let metadata = std::fs::metadata(&self.path);
+        metadata.is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == self.identity && metadata.len() >= self.read)
+    }
+
+    fn advance(&mut self, index: &RwLock<Index>) -> Result<(), ReadError> {
+        if self.is_damaged {
+            return Ok(());
+        }
+        let failed = |source: io::Error| ReadError::Io {
+            file: self.path.display().to_string(),
+            source,
+        };
+        let mut file = File::open(&self.path).map_err(failed)?;
+        file.seek(SeekFrom::Start(self.read)).map_err(failed)?;
+        let mut reader = BufReader::with_capacity(1 << 20, file);
+        let mut line = Vec::new();
+        loop {
+            let (piece, end) = self.piece(&mut reader, &mut line);
+            write(index).take(piece);
+            match end {
+                End::More => {}
+                End::Whole => {
+                    let empty = self.read == 0;
+                    note(
+                        index,
+                        empty.then(|| format!("`{}` holds no entry yet", self.path.display())),
+                    );
+                    return Ok(());
+                }
+                End::Torn(bytes) => {
+                    note(index, Some(self.scan.torn(bytes).to_string()));
+                    return Ok(());
+                }
+                End::Failed(error) => {
+                    self.is_damaged = matches!(error, ReadError::Damaged { .. });
+                    return Err(error);
+                }
+            }
+            if write(index).is_full {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The next entries, and whether there are more.
+    fn piece(&mut self, reader: &mut BufReader<File>, line: &mut Vec<u8>) -> (Vec<Located>, End) {
+        let mut piece = Vec::new();
+        let begun = self.read;
+        while self.read - begun < PIECE_BYTES {
+            line.clear();
+            let bytes = match reader.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', line) {
+                Ok(0) => return (piece, End::Whole),
+                Ok(bytes) => bytes as u64,
+                Err(source) => {
+                    let file = self.path.display().to_string();
+                    return (piece, End::Failed(ReadError::Io { file, source }));
+                }
+            };
+            let Some(text) = line.strip_suffix(b"\n") else {
+                return (piece, End::Torn(bytes));
+            };
+            // A line that is damaged is not to be counted as read twice: nothing behind it is read.
+            match self.scan.line(text) {
+                Ok(entry) => piece.push(Located {
+                    entry,
+                    offset: self.read,
+                    bytes,
+                }),
+                Err(error) => return (piece, End::Failed(error)),
+            }
+            self.read += bytes;
+        }
+        (piece, End::More)
+    }
+}
+
+/// How a piece ended.
+enum End {
+    More,
+    /// The file's end.
+    Whole,
+    /// The file's end, with so many bytes of an unfinished line.
+    Torn(u64),
+    Failed(ReadError),
+}
+
+fn note(index: &RwLock<Index>, note: Option<String>) {
+    if let Some(segment) = write(index).segments.last_mut() {
+        segment.note = note;
+    }
+}
+
+/// The error and its causes.
+fn in_one_line(error: &ReadError) -> String {
+    match error {
+        ReadError::Io { source, .. } => format!("{error}: {source}"),
+        _ => error.to_string(),
+    }
+}
+
+fn sizes(files: &[PathBuf]) -> u64 {
+    files
+        .iter()
+        .filter_map(|file| std::fs::metadata(file).ok())
+        .map(|metadata| metadata.len())
+        .sum()
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    let metadata = std::fs::metadata(path).ok()?;
+    Some((metadata.dev(), metadata.ino()))
+}
+
+/// Whoever panicked with the lock left an index that is still an index.
+fn write(index: &RwLock<Index>) -> std::sync::RwLockWriteGuard<'_, Index> {
+    index.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, OpenOptions};
+    use std::io::Write as _;
+
+    use super::*;
+
+    fn header(n: u64, version: &str) -> String {
+        format!(
+            r#"{{"n":{n},"header":{{"format":1,"guest":"g","version":"{version}","digest":"sha256:{version}","world":"w","host":"0","settings":{{}},"limits":{{}}}}}}"#
+        ) + "\n"
+    }
+
+    fn call(n: u64) -> String {
+        format!(
+            "{{\"n\":{n},\"at_ms\":{n},\"call\":\"a.b\",\"args\":{{}}}}\n{{\"n\":{},\"result\":null}}\n",
+            n + 1
+        )
+    }
+
+    fn append(file: &Path, text: &str) {
+        let mut file = OpenOptions::new().append(true).create(true).open(file).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+    }
+
+    fn numbers(index: &RwLock<Index>) -> Vec<u64> {
+        index
+            .read()
+            .unwrap()
+            .decisions
+            .iter()
+            .map(|decision| decision.n)
+            .collect()
+    }
+
+    #[test]
+    fn a_file_that_grows_is_read_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("0.jsonl");
+        append(&file, &(header(0, "1") + &call(1)));
+        let (mut growth, index) = (Growth::default(), RwLock::default());
+        growth.advance(&[file.clone()], &index);
+        assert_eq!(numbers(&index), [1]);
+        let (whole, half) = (call(3), call(5));
+        append(&file, &(whole + &half[..20]));
+        growth.advance(&[file.clone()], &index);
+        assert_eq!(numbers(&index), [1, 3]);
+        let torn = index.read().unwrap().segments[0].note.clone().unwrap();
+        assert!(torn.ends_with("line 6 is torn: its 20 bytes are left out"), "{torn}");
+        append(&file, &half[20..]);
+        growth.advance(&[file.clone()], &index);
+        assert_eq!(numbers(&index), [1, 3, 5]);
+        let index = index.read().unwrap();
+        assert_eq!((index.generation, &index.segments[0].note), (0, &None));
+        assert_eq!(index.read, index.size);
+    }
+
+    #[test]
+    fn segments_come_and_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| folder.path().join(name);
+        append(&file("0.jsonl"), &(header(0, "1") + &call(1)));
+        append(&file("3.jsonl"), &(header(3, "2") + &call(4)));
+        let (mut growth, index) = (Growth::default(), RwLock::default());
+        growth.advance(&[file("0.jsonl"), file("3.jsonl")], &index);
+        assert_eq!(numbers(&index), [1, 4]);
+        let twin = {
+            let index = index.read().unwrap();
+            index.twin(&index.decisions[0]).map(|twin| twin.n)
+        };
+        assert_eq!(twin, Some(4), "asked the same, decided by another version");
+        append(&file("6.jsonl"), &(header(6, "2") + &call(7)));
+        growth.advance(&[file("3.jsonl"), file("6.jsonl")], &index);
+        assert_eq!(numbers(&index), [4, 7]);
+        assert_eq!(index.read().unwrap().generation, 1);
+    }
+
+    #[test]
+    fn a_file_that_was_replaced_is_read_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("0.jsonl");
+        append(&file, &(header(0, "1") + &call(1) + &call(3)));
+        let (mut growth, index) = (Growth::default(), RwLock::default());
+        growth.advance(&[file.clone()], &index);
+        fs::write(&file, header(0, "1") + &call(1)).unwrap();
+        growth.advance(&[file], &index);
+        assert_eq!(numbers(&index), [1]);
+        assert_eq!(index.read().unwrap().generation, 1);
+    }
+
+    #[test]
+    fn damage_ends_one_file_and_is_said() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str| folder.path().join(name);
+        append(
+            &file("0.jsonl"),
+            &(header(0, "1") + &call(1) + "{\"n\":9,\"result\":1}\n" + &call(3)),
+        );
+        append(&file("9.jsonl"), &(header(9, "1") + &call(10)));
+        let (mut growth, index) = (Growth::default(), RwLock::default());
+        for _ in 0..2 {
+            growth.advance(&[file("0.jsonl"), file("9.jsonl")], &index);
+            assert_eq!(numbers(&index), [1, 10]);
+            let note = index.read().unwrap().segments[0].note.clone().unwrap();
+            assert!(
+                note.ends_with(
+                    "line 4 is damaged: entry 9 stands where entry 3 belongs: a line is missing, or out of its place"
+                ),
+                "{note}"
+            );
+        }
+    }
+}

@@ -1,0 +1,516 @@
+//! What is kept in memory of a recording: of each decision where it stands, and what a line of the list shows.
+//!
+//! Takes entries in order and answers questions about them; where they are read from is `growth.rs`.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hasher as _};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use trueup_journal::{Ask, Call, Ending, Entry, Event};
+
+/// More decisions are not listed: 2,000,000 of them take 200 MB.
+pub(super) const DECISIONS_MAX: usize = 2_000_000;
+
+/// Functions that change something, by their names without the interface: those of `wit/`.
+const WRITES: [&str; 15] = [
+    "append",
+    "apply",
+    "attach",
+    "checkpoint",
+    "commit",
+    "create",
+    "delete",
+    "destroy",
+    "detach",
+    "ensure",
+    "publish-node-ips",
+    "put",
+    "put-if-not-exists",
+    "remove",
+    "reset",
+];
+
+/// What stands for the call where a guest asks something while it starts.
+const STARTING: &str = "init and restore";
+
+/// How a decision ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Outcome {
+    /// With a result.
+    Ok,
+    /// With a result that is an error.
+    Error,
+    Trap,
+    Deadline,
+    Memory,
+    Cancelled,
+    /// Not at all, as far as is recorded.
+    Open,
+}
+
+impl Outcome {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Error => "error",
+            Self::Trap => "trap",
+            Self::Deadline => "deadline",
+            Self::Memory => "memory",
+            Self::Cancelled => "cancelled",
+            Self::Open => "open",
+        }
+    }
+
+    fn of(ending: &Ending) -> Self {
+        match ending {
+            // A function whose result may be an error gives `{"Ok":...}` or `{"Err":...}`.
+            Ending::Result(value) if value.get().starts_with("{\"Err\"") => Self::Error,
+            Ending::Result(_) => Self::Ok,
+            Ending::Trap(_) => Self::Trap,
+            Ending::Deadline(_) => Self::Deadline,
+            Ending::Memory(_) => Self::Memory,
+            Ending::Cancelled(_) => Self::Cancelled,
+        }
+    }
+}
+
+/// Whether a question of this name changes something.
+pub(super) fn is_write(ask: &str) -> bool {
+    ask.rsplit_once('.')
+        .is_some_and(|(_, function)| WRITES.binary_search(&function).is_ok())
+}
+
+/// One decision: a call, with what was asked in it and how it ended.
+#[derive(Debug, Clone)]
+pub(super) struct Decision {
+    /// Number of its first entry.
+    pub(super) n: u64,
+    /// Which segment, of [`Index::segments`].
+    pub(super) segment: u32,
+    /// Where in the file its first line begins.
+    pub(super) offset: u64,
+    /// Bytes of all its lines.
+    pub(super) bytes: u64,
+    /// When it began, in milliseconds since 1970; none for what is asked at a start.
+    pub(super) at_ms: Option<u64>,
+    /// The latest time that is known in it, against its beginning: what its clock said, and how long it slept.
+    pub(super) took_ms: Option<u64>,
+    /// Which name, of [`Index::names`].
+    pub(super) name: u32,
+    pub(super) asks: u32,
+    pub(super) writes: u32,
+    pub(super) outcome: Outcome,
+    /// What it did was lost: see the recording's rollback.
+    pub(super) rolled_back: bool,
+    /// Of name and arguments: decisions with the same were asked the same.
+    pub(super) asked: u64,
+}
+
+/// One file of the recording.
+#[derive(Debug, Clone)]
+pub(super) struct Segment {
+    pub(super) path: PathBuf,
+    pub(super) who: Option<Who>,
+    /// What is wrong with the file, in the reader's words.
+    pub(super) note: Option<String>,
+}
+
+/// Who decided in a segment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Who {
+    pub(super) guest: String,
+    pub(super) version: String,
+    pub(super) digest: String,
+    /// Number of the header's entry.
+    pub(super) first: u64,
+}
+
+/// What is known of a recording.
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    /// Another number means: positions are not what they were.
+    pub(super) generation: u64,
+    pub(super) segments: Vec<Segment>,
+    pub(super) decisions: Vec<Decision>,
+    pub(super) names: Vec<String>,
+    by_name: BTreeMap<String, u32>,
+    /// Bytes read, and bytes there are.
+    pub(super) read: u64,
+    pub(super) size: u64,
+    /// All that was there was read.
+    pub(super) is_read: bool,
+    pub(super) is_full: bool,
+}
+
+/// An entry, and the bytes of its line in the file.
+#[derive(Debug)]
+pub(super) struct Located {
+    pub(super) entry: Entry,
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
+}
+
+/// Which decisions are listed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+pub(super) struct Filter {
+    /// `problems`: all but `ok` and `open`; or outcomes, with commas.
+    #[serde(default)]
+    pub(super) outcome: String,
+    /// Only those that write something, where it is `true`.
+    #[serde(default, deserialize_with = "as_text")]
+    pub(super) writes: bool,
+    /// Only those whose name holds this.
+    #[serde(default)]
+    pub(super) name: String,
+}
+
+/// A query's values are text, and stay so where a struct is one of several that a query is read into.
+fn as_text<'de, D: serde::Deserializer<'de>>(text: D) -> Result<bool, D::Error> {
+    Ok(String::deserialize(text)? == "true")
+}
+
+impl Filter {
+    fn lets_all_through(&self) -> bool {
+        self.outcome.is_empty() && !self.writes && self.name.is_empty()
+    }
+
+    fn outcome(&self, outcome: Outcome) -> bool {
+        match self.outcome.as_str() {
+            "" => true,
+            "problems" => !matches!(outcome, Outcome::Ok | Outcome::Open),
+            several => several.split(',').any(|word| word == outcome.word()),
+        }
+    }
+}
+
+impl Index {
+    /// Takes the next entries of the last segment.
+    pub(super) fn take(&mut self, entries: Vec<Located>) {
+        for located in entries {
+            self.read += located.bytes;
+            self.take_one(located);
+        }
+    }
+
+    fn take_one(&mut self, located: Located) {
+        let Located { entry, offset, bytes } = located;
+        let n = entry.n;
+        match entry.event {
+            Event::Header(header) => {
+                if let Some(segment) = self.segments.last_mut() {
+                    segment.who = Some(Who {
+                        guest: header.guest,
+                        version: header.version,
+                        digest: header.digest,
+                        first: n,
+                    });
+                }
+            }
+            Event::Call(call) => self.begin(n, offset, Some(&call)),
+            Event::Ask(ask) => {
+                if !self.is_open() {
+                    self.begin(n, offset, None);
+                }
+                if let Some(decision) = self.open() {
+                    decision.ask(&ask);
+                }
+            }
+            Event::Ending(ending) => {
+                if let Some(decision) = self.open() {
+                    decision.outcome = Outcome::of(&ending);
+                }
+            }
+            Event::RolledBack(stands) => {
+                let lost = self
+                    .decisions
+                    .iter_mut()
+                    .rev()
+                    .take_while(|decision| decision.n > stands);
+                lost.for_each(|decision| decision.rolled_back = true);
+                return;
+            }
+        }
+        let here = self.here();
+        if let Some(decision) = self
+            .decisions
+            .last_mut()
+            .filter(|decision| decision.segment == here && decision.n <= n)
+        {
+            decision.bytes = (offset + bytes).saturating_sub(decision.offset);
+        }
+    }
+
+    fn here(&self) -> u32 {
+        u32::try_from(self.segments.len().saturating_sub(1)).unwrap_or(u32::MAX)
+    }
+
+    /// The decision in which the next entry stands.
+    fn open(&mut self) -> Option<&mut Decision> {
+        let here = self.here();
+        self.decisions
+            .last_mut()
+            .filter(|decision| decision.segment == here && decision.outcome == Outcome::Open)
+    }
+
+    fn is_open(&mut self) -> bool {
+        self.open().is_some()
+    }
+
+    fn begin(&mut self, n: u64, offset: u64, call: Option<&Call>) {
+        // What was asked at the start was answered: the guest is up.
+        if let Some(start) = self.open().filter(|decision| decision.at_ms.is_none()) {
+            start.outcome = Outcome::Ok;
+        }
+        if self.decisions.len() >= DECISIONS_MAX {
+            self.is_full = true;
+            return;
+        }
+        let segment = self.here();
+        let mut asked = DefaultHasher::new();
+        if let Some(call) = call {
+            asked.write(call.name.as_bytes());
+            asked.write_u8(0);
+            asked.write(call.args.get().as_bytes());
+        }
+        let name = self.name(call.map_or(STARTING, |call| &call.name));
+        self.decisions.push(Decision {
+            n,
+            segment,
+            offset,
+            bytes: 0,
+            at_ms: call.map(|call| call.at_ms),
+            took_ms: None,
+            name,
+            asks: 0,
+            writes: 0,
+            outcome: Outcome::Open,
+            rolled_back: false,
+            asked: asked.finish(),
+        });
+    }
+
+    fn name(&mut self, name: &str) -> u32 {
+        if let Some(known) = self.by_name.get(name) {
+            return *known;
+        }
+        let at = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
+        self.names.push(name.to_owned());
+        self.by_name.insert(name.to_owned(), at);
+        at
+    }
+
+    /// Forgets the oldest segments: their files went.
+    pub(super) fn forget_segments(&mut self, count: usize) {
+        let gone = u32::try_from(count).unwrap_or(u32::MAX);
+        self.segments.drain(..count.min(self.segments.len()));
+        self.decisions.retain_mut(|decision| {
+            let stays = decision.segment >= gone;
+            decision.segment = decision.segment.saturating_sub(gone);
+            stays
+        });
+        self.generation += 1;
+    }
+
+    /// Forgets everything: the files are others.
+    pub(super) fn forget_all(&mut self) {
+        *self = Self {
+            generation: self.generation + 1,
+            ..Self::default()
+        };
+    }
+
+    /// Where the decision that holds entry `n` stands in the whole list.
+    pub(super) fn holding(&self, n: u64) -> Option<usize> {
+        self.decisions
+            .partition_point(|decision| decision.n <= n)
+            .checked_sub(1)
+    }
+
+    pub(super) fn name_of(&self, decision: &Decision) -> &str {
+        usize::try_from(decision.name)
+            .ok()
+            .and_then(|at| self.names.get(at))
+            .map_or("", String::as_str)
+    }
+
+    pub(super) fn segment_of(&self, decision: &Decision) -> Option<&Segment> {
+        usize::try_from(decision.segment)
+            .ok()
+            .and_then(|at| self.segments.get(at))
+    }
+
+    /// The decisions that a filter lets through, in order.
+    pub(super) fn listed<'i>(&'i self, filter: &'i Filter) -> Box<dyn Iterator<Item = &'i Decision> + 'i> {
+        if filter.lets_all_through() {
+            return Box::new(self.decisions.iter());
+        }
+        let wanted: Vec<bool> = self.names.iter().map(|name| name.contains(&filter.name)).collect();
+        let named = move |at: u32| {
+            usize::try_from(at)
+                .ok()
+                .and_then(|at| wanted.get(at))
+                .is_some_and(|wanted| *wanted)
+        };
+        let fits = move |decision: &&Decision| {
+            named(decision.name) && filter.outcome(decision.outcome) && (!filter.writes || decision.writes > 0)
+        };
+        Box::new(self.decisions.iter().filter(fits))
+    }
+
+    /// How many a filter lets through.
+    pub(super) fn count(&self, filter: &Filter) -> usize {
+        if filter.lets_all_through() {
+            return self.decisions.len();
+        }
+        self.listed(filter).count()
+    }
+
+    /// The nearest decision that was asked the same as this one and decided by another guest: the later one of two.
+    pub(super) fn twin(&self, decision: &Decision) -> Option<&Decision> {
+        let digest = |decision: &Decision| self.segment_of(decision)?.who.as_ref().map(|who| &who.digest);
+        let own = digest(decision);
+        let is_twin = |other: &&Decision| {
+            decision.at_ms.is_some()
+                && other.asked == decision.asked
+                && other.name == decision.name
+                && other.segment != decision.segment
+                && digest(other) != own
+        };
+        let at = self.holding(decision.n)?;
+        let (before, after) = self.decisions.split_at_checked(at)?;
+        after.iter().find(is_twin).or_else(|| before.iter().rev().find(is_twin))
+    }
+}
+
+impl Decision {
+    fn ask(&mut self, ask: &Ask) {
+        self.asks = self.asks.saturating_add(1);
+        self.writes = self.writes.saturating_add(u32::from(is_write(&ask.name)));
+        let Some(began) = self.at_ms else { return };
+        let answer = ask.answer.as_ref();
+        match (ask.name.as_str(), answer) {
+            ("clock.now-ms", Some(now)) => {
+                if let Some(took) = now.get().parse::<u64>().ok().and_then(|now| now.checked_sub(began)) {
+                    self.took_ms = self.took_ms.max(Some(took));
+                }
+            }
+            ("clock.sleep-ms", Some(_)) => {
+                #[derive(Deserialize)]
+                struct Sleep {
+                    duration_ms: u64,
+                }
+                if let Ok(sleep) = serde_json::from_str::<Sleep>(ask.args.get()) {
+                    self.took_ms = Some(self.took_ms.unwrap_or(0).saturating_add(sleep.duration_ms));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An index of one segment with these lines behind a header.
+    fn index(lines: &[&str]) -> Index {
+        let mut index = Index::default();
+        index.segments.push(Segment {
+            path: PathBuf::new(),
+            who: None,
+            note: None,
+        });
+        let mut offset = 0;
+        let located = |line: &&str| {
+            let bytes = line.len() as u64 + 1;
+            let at = offset;
+            offset += bytes;
+            Located {
+                entry: Entry::parse(line).unwrap(),
+                offset: at,
+                bytes,
+            }
+        };
+        let entries = lines.iter().map(located).collect();
+        index.take(entries);
+        index
+    }
+
+    const CALLS: [&str; 9] = [
+        r#"{"n":1,"ask":"store.restore","args":{},"answer":null}"#,
+        r#"{"n":2,"at_ms":1000,"call":"reconciliation.reconcile","args":{"a":1}}"#,
+        r#"{"n":3,"ask":"api.create","args":{},"answer":[]}"#,
+        r#"{"n":4,"ask":"clock.now-ms","args":{},"answer":1020}"#,
+        r#"{"n":5,"ask":"clock.sleep-ms","args":{"duration_ms":30},"answer":null}"#,
+        r#"{"n":6,"result":{"Ok":{}}}"#,
+        r#"{"n":7,"at_ms":2000,"call":"reconciliation.status","args":{}}"#,
+        r#"{"n":8,"result":{"Err":"no"}}"#,
+        r#"{"n":9,"at_ms":3000,"call":"reconciliation.reconcile","args":{"a":1}}"#,
+    ];
+
+    #[test]
+    fn a_decision_is_summed_up() {
+        let index = index(&CALLS);
+        let outcomes: Vec<(u64, Outcome)> = index.decisions.iter().map(|d| (d.n, d.outcome)).collect();
+        assert_eq!(
+            outcomes,
+            [
+                (1, Outcome::Ok),
+                (2, Outcome::Ok),
+                (7, Outcome::Error),
+                (9, Outcome::Open)
+            ]
+        );
+        let reconcile = &index.decisions[1];
+        assert_eq!((reconcile.asks, reconcile.writes, reconcile.took_ms), (3, 1, Some(50)));
+        assert_eq!(index.name_of(reconcile), "reconciliation.reconcile");
+        let bytes: u64 = CALLS[1..6].iter().map(|line| line.len() as u64 + 1).sum();
+        assert_eq!((reconcile.offset, reconcile.bytes), (CALLS[0].len() as u64 + 1, bytes));
+        assert_eq!(index.holding(4), Some(1));
+        assert_eq!(index.holding(0), None);
+    }
+
+    #[test]
+    fn filters_let_through_what_they_say() {
+        let index = index(&CALLS);
+        let listed = |filter: Filter| index.listed(&filter).map(|decision| decision.n).collect::<Vec<_>>();
+        assert_eq!(listed(Filter::default()), [1, 2, 7, 9]);
+        let outcome = |outcome: &str| Filter {
+            outcome: outcome.to_owned(),
+            ..Filter::default()
+        };
+        assert_eq!(listed(outcome("problems")), [7]);
+        assert_eq!(listed(outcome("ok,open")), [1, 2, 9]);
+        let writes = Filter {
+            writes: true,
+            ..Filter::default()
+        };
+        assert_eq!(listed(writes), [2]);
+        let name = Filter {
+            name: "status".to_owned(),
+            ..Filter::default()
+        };
+        assert_eq!((listed(name.clone()), index.count(&name)), (vec![7], 1));
+    }
+
+    #[test]
+    fn what_was_rolled_back_is_marked() {
+        let mut lines = CALLS[..8].to_vec();
+        lines.push(r#"{"n":9,"rolled-back":6}"#);
+        let lost: Vec<bool> = index(&lines)
+            .decisions
+            .iter()
+            .map(|decision| decision.rolled_back)
+            .collect();
+        assert_eq!(lost, [false, false, true]);
+    }
+
+    #[test]
+    fn the_names_of_writes_are_in_order() {
+        assert!(WRITES.is_sorted());
+        assert!(is_write("api.create") && is_write("etcd.put-if-not-exists"));
+        assert!(!is_write("api.get") && !is_write("create"));
+    }
+}

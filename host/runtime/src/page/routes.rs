@@ -1,0 +1,676 @@
+//! What the page asks: `GET`s, answered in JSON, and the page itself.
+//!
+//! All addresses are relative, so that the routes stand under any prefix. A recording is named by `r`, a decision by `n`, the
+//! number of any of its entries.
+
+use std::borrow::Cow;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::rejection::NestedPathRejection;
+use axum::extract::{NestedPath, Query, State};
+use axum::http::{StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router, middleware};
+use serde::{Deserialize, Serialize};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+
+use super::catalog::Listed;
+use super::decision::{self, Lines, Part, Shown, ShownHeader};
+use super::difference::{self, ASKS_COMPARED_MAX};
+use super::index::{Decision, Filter, Index, Who};
+use super::local_only;
+use super::search::{Needle, Said, Search};
+use super::source::{Opened, Source};
+
+/// One answer has at most so many rows: several screens.
+const ROWS_MAX: usize = 1000;
+
+/// One answer has at most so many questions of a decision.
+const ASKS_MAX: usize = 1000;
+
+/// The overview has at most so many columns: no screen has more.
+const COLUMNS_MAX: u64 = 2000;
+
+/// So long an answer waits for the first rows of a recording that was not read before; it is read on afterwards.
+const FIRST_ROWS: Duration = Duration::from_millis(400);
+
+/// Notes of so many files are given; the rest is counted.
+const NOTES_MAX: usize = 20;
+
+/// A search tells so much ahead of its reader.
+const SEARCH_AHEAD: usize = 64;
+
+/// Nobody searches for more.
+const NEEDLE_BYTES_MAX: usize = 1000;
+
+const PAGE: &str = include_str!("assets/index.html");
+
+/// The files of the page: name, kind, text.
+const FILES: [(&str, &str, &str); 7] = [
+    ("/page.css", "text/css; charset=utf-8", include_str!("assets/page.css")),
+    ("/page.js", JAVASCRIPT, include_str!("assets/page.js")),
+    ("/list.js", JAVASCRIPT, include_str!("assets/list.js")),
+    ("/detail.js", JAVASCRIPT, include_str!("assets/detail.js")),
+    ("/json.js", JAVASCRIPT, include_str!("assets/json.js")),
+    ("/basics.js", JAVASCRIPT, include_str!("assets/basics.js")),
+    ("/icon.svg", "image/svg+xml", include_str!("assets/icon.svg")),
+];
+const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
+
+/// The page and what it asks. Stands at `/`, or anywhere by `Router::nest`; refuses whatever [`local_only`] does.
+pub fn router(source: Source) -> Router {
+    let mut routes = Router::new()
+        .route("/api/recordings", get(recordings))
+        .route("/api/standing", get(standing))
+        .route("/api/rows", get(rows))
+        .route("/api/position", get(position))
+        .route("/api/overview", get(overview))
+        .route("/api/decision", get(one_decision))
+        .route("/api/value", get(value))
+        .route("/api/difference", get(compare))
+        .route("/api/against", get(against))
+        .route("/api/search", get(search));
+    for (path, kind, text) in FILES {
+        routes = routes.route(path, get(async move || file(kind, text)));
+    }
+    routes
+        .route("/", get(page))
+        // Nested, `/ui/` is no route of its own.
+        .fallback(
+            async |uri: Uri, prefix: Result<NestedPath, NestedPathRejection>| match uri.path() {
+                "" | "/" => page(prefix).await,
+                path => Refused::not_found(format!("there is nothing at `{}`", path.escape_default())).into_response(),
+            },
+        )
+        .layer(middleware::from_fn(local_only::guard))
+        .with_state(source)
+}
+
+/// Serves the page until it is dropped.
+///
+/// # Errors
+/// Where the system lets no more be served.
+pub async fn serve(listener: TcpListener, source: Source) -> std::io::Result<()> {
+    axum::serve(listener, router(source)).await
+}
+
+/// Addresses on the page are relative to its folder, and under a prefix that is asked for without a `/` at its end the page
+/// says what that is. The prefix is the one of the routes, not what was asked for.
+async fn page(prefix: Result<NestedPath, NestedPathRejection>) -> Response {
+    let page = match prefix {
+        Ok(prefix) => {
+            let base = format!("<head>\n<base href=\"{}/\">", prefix.as_str().trim_end_matches('/'));
+            Cow::Owned(PAGE.replacen("<head>", &base, 1))
+        }
+        Err(_) => Cow::Borrowed(PAGE),
+    };
+    (
+        [
+            (header::CONTENT_TYPE, "text/html; charset=utf-8"),
+            (header::CACHE_CONTROL, "no-cache"),
+        ],
+        page,
+    )
+        .into_response()
+}
+
+fn file(kind: &'static str, text: &'static str) -> Response {
+    // Another trueup may have another page at this address.
+    (
+        [(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-cache")],
+        text,
+    )
+        .into_response()
+}
+
+/// Why there is no answer: one line.
+struct Refused(StatusCode, String);
+
+impl Refused {
+    fn not_found(why: String) -> Self {
+        Self(StatusCode::NOT_FOUND, why)
+    }
+}
+
+/// What can't be read any more.
+impl From<String> for Refused {
+    fn from(why: String) -> Self {
+        Self(StatusCode::CONFLICT, why)
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        #[derive(Serialize)]
+        struct Failure {
+            error: String,
+        }
+        (self.0, Json(Failure { error: self.1 })).into_response()
+    }
+}
+
+fn open(source: &Source, id: &str) -> Result<Arc<Opened>, Refused> {
+    let opened = source.open(id);
+    let opened =
+        opened.ok_or_else(|| Refused::not_found(format!("there is no recording `{}`", id.escape_default())))?;
+    opened.look();
+    Ok(opened)
+}
+
+/// What reads files, away from the threads that serve.
+async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Refused> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| Refused(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
+}
+
+async fn recordings(State(source): State<Source>) -> Result<Response, Refused> {
+    #[derive(Serialize)]
+    struct Answer<'a> {
+        recordings: Vec<Listed<'a>>,
+        against: Option<Other>,
+    }
+    #[derive(Serialize)]
+    struct Other {
+        guest: String,
+        digest: String,
+    }
+    off_thread(move || {
+        let found = source.recordings();
+        let against = source.other_guest().map(|other| {
+            let (guest, digest) = other.guest();
+            Other { guest, digest }
+        });
+        let recordings = found.values().map(|recording| recording.listed()).collect();
+        Json(Answer { recordings, against }).into_response()
+    })
+    .await
+}
+
+/// How far a recording is known.
+#[derive(Serialize)]
+struct Standing {
+    generation: u64,
+    /// Decisions there are, and decisions that the filter lets through.
+    total: usize,
+    listed: usize,
+    read: u64,
+    size: u64,
+    is_read: bool,
+    is_full: bool,
+    names: Vec<String>,
+    segments: Vec<Option<Who>>,
+    notes: Vec<String>,
+    more_notes: usize,
+}
+
+/// A page has as many segments as it has decisions at least; more of them than this are given as the latest.
+const SEGMENTS_MAX: usize = 2000;
+
+impl Standing {
+    fn of(index: &Index, filter: &Filter) -> Self {
+        let notes: Vec<&String> = index
+            .segments
+            .iter()
+            .filter_map(|segment| segment.note.as_ref())
+            .collect();
+        Self {
+            generation: index.generation,
+            total: index.decisions.len(),
+            listed: index.count(filter),
+            read: index.read,
+            size: index.size,
+            is_read: index.is_read,
+            is_full: index.is_full,
+            names: index.names.clone(),
+            segments: index
+                .segments
+                .iter()
+                .take(SEGMENTS_MAX)
+                .map(|segment| segment.who.clone())
+                .collect(),
+            more_notes: notes.len().saturating_sub(NOTES_MAX),
+            notes: notes.into_iter().take(NOTES_MAX).cloned().collect(),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Listing {
+    r: String,
+    #[serde(flatten)]
+    filter: Filter,
+    #[serde(default)]
+    from: usize,
+    #[serde(default)]
+    count: usize,
+}
+
+async fn standing(State(source): State<Source>, Query(asked): Query<Listing>) -> Result<Response, Refused> {
+    let opened = open(&source, &asked.r)?;
+    off_thread(move || Json(Standing::of(&opened.index(), &asked.filter)).into_response()).await
+}
+
+/// A line of the list.
+#[derive(Serialize)]
+struct Row {
+    n: u64,
+    at_ms: Option<u64>,
+    took_ms: Option<u64>,
+    name: u32,
+    asks: u32,
+    writes: u32,
+    outcome: super::index::Outcome,
+    rolled_back: bool,
+    segment: u32,
+}
+
+impl Row {
+    fn of(decision: &Decision) -> Self {
+        Self {
+            n: decision.n,
+            at_ms: decision.at_ms,
+            took_ms: decision.took_ms,
+            name: decision.name,
+            asks: decision.asks,
+            writes: decision.writes,
+            outcome: decision.outcome,
+            rolled_back: decision.rolled_back,
+            segment: decision.segment,
+        }
+    }
+}
+
+async fn rows(State(source): State<Source>, Query(asked): Query<Listing>) -> Result<Response, Refused> {
+    #[derive(Serialize)]
+    struct Answer {
+        standing: Standing,
+        from: usize,
+        rows: Vec<Row>,
+    }
+    let opened = open(&source, &asked.r)?;
+    wait_for(&opened, |index| {
+        index.decisions.len() >= asked.from + asked.count.min(ROWS_MAX)
+    })
+    .await;
+    off_thread(move || {
+        let index = opened.index();
+        let listed = index
+            .listed(&asked.filter)
+            .skip(asked.from)
+            .take(asked.count.min(ROWS_MAX));
+        let rows = listed.map(Row::of).collect();
+        let standing = Standing::of(&index, &asked.filter);
+        let from = asked.from;
+        Json(Answer { standing, from, rows }).into_response()
+    })
+    .await
+}
+
+/// Waits a moment for what a recording has to show.
+async fn wait_for(opened: &Opened, is_there: impl Fn(&Index) -> bool) {
+    let look = Duration::from_millis(5);
+    let looks = FIRST_ROWS.as_millis() / look.as_millis();
+    for _ in 0..looks {
+        {
+            let index = opened.index();
+            if index.is_read || is_there(&index) {
+                return;
+            }
+        }
+        tokio::time::sleep(look).await;
+    }
+}
+
+#[derive(Deserialize)]
+struct Placing {
+    r: String,
+    #[serde(flatten)]
+    filter: Filter,
+    n: Option<u64>,
+    at_ms: Option<u64>,
+}
+
+/// Where a decision stands in the list, or where it would: the position of the first that is not before it.
+async fn position(State(source): State<Source>, Query(asked): Query<Placing>) -> Result<Response, Refused> {
+    #[derive(Serialize)]
+    struct Answer {
+        generation: u64,
+        position: usize,
+        /// The decision's first entry; none where the filter leaves it out.
+        n: Option<u64>,
+        listed: usize,
+    }
+    let opened = open(&source, &asked.r)?;
+    if let Some(n) = asked.n {
+        wait_for(&opened, |index| index.decisions.last().is_some_and(|last| last.n > n)).await;
+    }
+    off_thread(move || {
+        let index = opened.index();
+        let wanted = asked
+            .n
+            .and_then(|n| index.holding(n))
+            .and_then(|at| index.decisions.get(at))
+            .map(|found| found.n);
+        let is_before = |decision: &&Decision| match (wanted, asked.at_ms) {
+            (Some(n), _) => decision.n < n,
+            (None, Some(at_ms)) => decision.at_ms.is_none_or(|began| began < at_ms),
+            (None, None) => false,
+        };
+        let position = index.listed(&asked.filter).take_while(is_before).count();
+        let there = index.listed(&asked.filter).nth(position).map(|decision| decision.n);
+        Json(Answer {
+            generation: index.generation,
+            position,
+            n: there.filter(|n| wanted.is_none_or(|wanted| wanted == *n)),
+            listed: index.count(&asked.filter),
+        })
+        .into_response()
+    })
+    .await
+}
+
+#[derive(Deserialize)]
+struct Overview {
+    r: String,
+    #[serde(flatten)]
+    filter: Filter,
+    columns: u64,
+}
+
+/// How many decisions there were, column by column of time.
+async fn overview(State(source): State<Source>, Query(asked): Query<Overview>) -> Result<Response, Refused> {
+    #[derive(Serialize)]
+    struct Answer {
+        from_ms: u64,
+        to_ms: u64,
+        columns: Vec<Column>,
+    }
+    #[derive(Default, Clone, Serialize)]
+    struct Column {
+        ok: u32,
+        /// Those of them that wrote something.
+        writes: u32,
+        error: u32,
+        /// Ended by anything but a result.
+        failed: u32,
+    }
+    let opened = open(&source, &asked.r)?;
+    off_thread(move || {
+        use super::index::Outcome;
+        let index = opened.index();
+        let times = || index.decisions.iter().filter_map(|decision| decision.at_ms);
+        // Clocks go back now and then.
+        let (from_ms, to_ms) = (times().min().unwrap_or(0), times().max().unwrap_or(0));
+        let count = asked.columns.clamp(1, COLUMNS_MAX);
+        let span = (to_ms - from_ms).max(1);
+        let mut columns = vec![Column::default(); usize::try_from(count).unwrap_or(1)];
+        for decision in index.listed(&asked.filter) {
+            let Some(at_ms) = decision.at_ms else { continue };
+            let at = u128::from(at_ms - from_ms) * u128::from(count - 1) / u128::from(span);
+            let column = usize::try_from(at).ok().and_then(|at| columns.get_mut(at));
+            let Some(column) = column else { continue };
+            match decision.outcome {
+                Outcome::Ok | Outcome::Open => {
+                    column.ok += 1;
+                    column.writes += u32::from(decision.writes > 0);
+                }
+                Outcome::Error => column.error += 1,
+                Outcome::Trap | Outcome::Deadline | Outcome::Memory | Outcome::Cancelled => column.failed += 1,
+            }
+        }
+        Json(Answer {
+            from_ms,
+            to_ms,
+            columns,
+        })
+        .into_response()
+    })
+    .await
+}
+
+#[derive(Deserialize)]
+struct One {
+    r: String,
+    n: u64,
+    #[serde(default)]
+    from: usize,
+    #[serde(default = "asks_max")]
+    count: usize,
+}
+
+fn asks_max() -> usize {
+    ASKS_MAX
+}
+
+/// The decision that holds entry `n`, and its file.
+async fn find(source: &Source, id: &str, n: u64) -> Result<(Arc<Opened>, Decision, PathBuf), Refused> {
+    let opened = open(source, id)?;
+    wait_for(&opened, |index| index.decisions.last().is_some_and(|last| last.n > n)).await;
+    let found = {
+        let index = opened.index();
+        let at = index.holding(n).and_then(|at| index.decisions.get(at));
+        at.and_then(|decision| Some((decision.clone(), index.segment_of(decision)?.path.clone())))
+    };
+    let (decision, path) = found.ok_or_else(|| Refused::not_found(format!("no decision holds entry {n}")))?;
+    Ok((opened, decision, path))
+}
+
+async fn one_decision(State(source): State<Source>, Query(asked): Query<One>) -> Result<Response, Refused> {
+    #[derive(Serialize)]
+    struct Answer {
+        row: Row,
+        name: String,
+        #[serde(flatten)]
+        shown: Shown,
+        header: Option<ShownHeader>,
+        file: String,
+        /// Another version was asked the same.
+        twin: Option<Twin>,
+    }
+    #[derive(Serialize)]
+    struct Twin {
+        n: u64,
+        who: Option<Who>,
+    }
+    let (opened, decision, path) = find(&source, &asked.r, asked.n).await?;
+    off_thread(move || {
+        let shown = Lines::read(&path, &decision, asked.from, asked.count.min(ASKS_MAX))?.shown(asked.from);
+        let header = (asked.from == 0).then(|| ShownHeader::read(&path)).transpose()?;
+        let index = opened.index();
+        let twin = index.twin(&decision).map(|twin| Twin {
+            n: twin.n,
+            who: index.segment_of(twin).and_then(|segment| segment.who.clone()),
+        });
+        let name = index.name_of(&decision).to_owned();
+        let (row, file) = (Row::of(&decision), path.display().to_string());
+        Ok(Json(Answer {
+            row,
+            name,
+            shown,
+            header,
+            file,
+            twin,
+        })
+        .into_response())
+    })
+    .await?
+}
+
+#[derive(Deserialize)]
+struct Whole {
+    r: String,
+    n: u64,
+    part: Part,
+}
+
+async fn value(State(source): State<Source>, Query(asked): Query<Whole>) -> Result<Response, Refused> {
+    let (_, decision, path) = find(&source, &asked.r, asked.n).await?;
+    let value = off_thread(move || decision::value(&path, &decision, asked.n, asked.part)).await?;
+    Ok(Json(value.map_err(Refused::not_found)?).into_response())
+}
+
+#[derive(Deserialize)]
+struct Two {
+    r: String,
+    a: u64,
+    b: u64,
+}
+
+async fn compare(State(source): State<Source>, Query(asked): Query<Two>) -> Result<Response, Refused> {
+    #[derive(Serialize)]
+    struct Answer {
+        a: Side,
+        b: Side,
+        #[serde(flatten)]
+        compared: difference::Compared,
+    }
+    #[derive(Serialize)]
+    struct Side {
+        row: Row,
+        name: String,
+        who: Option<Who>,
+    }
+    let (opened, a, a_path) = find(&source, &asked.r, asked.a).await?;
+    let (_, b, b_path) = find(&source, &asked.r, asked.b).await?;
+    off_thread(move || {
+        let a_lines = Lines::read(&a_path, &a, 0, ASKS_COMPARED_MAX)?;
+        let b_lines = Lines::read(&b_path, &b, 0, ASKS_COMPARED_MAX)?;
+        let index = opened.index();
+        let side = |decision: &Decision| Side {
+            row: Row::of(decision),
+            name: index.name_of(decision).to_owned(),
+            who: index.segment_of(decision).and_then(|segment| segment.who.clone()),
+        };
+        let compared = difference::compare(&a_lines, &b_lines);
+        let (a, b) = (side(&a), side(&b));
+        Ok(Json(Answer { a, b, compared }).into_response())
+    })
+    .await?
+}
+
+#[derive(Deserialize)]
+struct AgainstOf {
+    r: String,
+    /// A decision; without it, the segment of this position.
+    n: Option<u64>,
+    segment: Option<usize>,
+}
+
+async fn against(State(source): State<Source>, Query(asked): Query<AgainstOf>) -> Result<Response, Refused> {
+    let Some(other) = source.other_guest() else {
+        return Err(Refused::not_found(
+            "there is no other guest to hold it against; give one with `--against`".to_owned(),
+        ));
+    };
+    if let Some(n) = asked.n {
+        let (_, decision, path) = find(&source, &asked.r, n).await?;
+        return Ok(Json(other.decision(&path, &decision).await).into_response());
+    }
+    let opened = open(&source, &asked.r)?;
+    let path = asked
+        .segment
+        .and_then(|at| opened.index().segments.get(at).map(|segment| segment.path.clone()));
+    let path = path.ok_or_else(|| Refused::not_found("there is no such segment".to_owned()))?;
+    Ok(Json(other.segment(&path).await).into_response())
+}
+
+#[derive(Deserialize)]
+struct Sought {
+    /// One recording; without it, all.
+    r: Option<String>,
+    text: String,
+}
+
+/// Hits as they are found, a line of JSON each; the last line says what it came to.
+async fn search(State(source): State<Source>, Query(asked): Query<Sought>) -> Result<Response, Refused> {
+    if asked.text.len() > NEEDLE_BYTES_MAX {
+        let why = format!(
+            "can't search for a text of {} bytes, at most {NEEDLE_BYTES_MAX}",
+            asked.text.len()
+        );
+        return Err(Refused(StatusCode::BAD_REQUEST, why));
+    }
+    let needle = Needle::new(&asked.text);
+    let needle = needle.ok_or_else(|| Refused(StatusCode::BAD_REQUEST, "`text` must not be blank".to_owned()))?;
+    if let Some(id) = &asked.r {
+        open(&source, id)?;
+    }
+    let (tell, told) = mpsc::channel::<Bytes>(SEARCH_AHEAD);
+    tokio::task::spawn_blocking(move || {
+        let wanted = source.recordings().into_values();
+        let wanted = wanted.filter(|recording| asked.r.as_ref().is_none_or(|id| recording.id == *id));
+        let places: Vec<_> = wanted
+            .map(|recording| (recording.id, recording.place.files()))
+            .collect();
+        let files = places.iter().flat_map(|(_, files)| files);
+        let size = files
+            .filter_map(|file| std::fs::metadata(file).ok())
+            .map(|metadata| metadata.len())
+            .sum();
+        let tell = |said: Said| {
+            let Ok(mut line) = serde_json::to_vec(&said) else {
+                return false;
+            };
+            line.push(b'\n');
+            tell.blocking_send(line.into()).is_ok()
+        };
+        let mut search = Search::new(&needle, size, tell);
+        if places.iter().all(|(id, files)| search.recording(id, files)) {
+            search.finish();
+        }
+    });
+    let lines = futures_util::stream::unfold(told, |mut told| async {
+        let line = told.recv().await?;
+        Some((Ok::<_, std::convert::Infallible>(line), told))
+    });
+    Ok((
+        [(header::CONTENT_TYPE, "application/x-ndjson")],
+        Body::from_stream(lines),
+    )
+        .into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpStream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_page_stands_under_any_prefix() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let routes = Router::new()
+            .route("/healthz", get(async || "well"))
+            .nest("/ui", router(Source::new(Vec::new())));
+        tokio::spawn(async move { axum::serve(listener, routes).await });
+        let ask = async |path: &str, host: &str| {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            let request = format!("GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n");
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+            answer
+        };
+        for path in ["/ui", "/ui/"] {
+            let page = ask(path, "localhost").await;
+            assert!(
+                page.starts_with("HTTP/1.0 200") && page.contains("<base href=\"/ui/\">"),
+                "{path}: {page}"
+            );
+        }
+        for path in ["/ui/page.js", "/ui/page.css", "/ui/icon.svg", "/ui/api/recordings"] {
+            assert!(ask(path, "localhost").await.starts_with("HTTP/1.0 200"), "{path}");
+        }
+        assert!(ask("/ui/nothing", "localhost").await.starts_with("HTTP/1.0 404"));
+        assert!(ask("/ui/", "evil.example").await.starts_with("HTTP/1.0 403"));
+        // What else stands there keeps its own rules.
+        assert!(ask("/healthz", "evil.example").await.starts_with("HTTP/1.0 200"));
+    }
+}

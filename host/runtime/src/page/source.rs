@@ -1,0 +1,145 @@
+//! What the page shows: the places of recordings, and the indexes of those that are looked at.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::time::{Duration, Instant};
+
+use super::against::Against;
+use super::catalog::{self, Place, Recording};
+use super::growth::Growth;
+use super::index::Index;
+
+/// So many recordings have an index at once; of a further one that is looked at, the one that was not for longest loses its.
+const INDEXED_MAX: usize = 8;
+
+/// Files are looked at again after this: what is new is seen in a moment, and many questions at once cost one look.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(250);
+
+/// What the page shows.
+#[derive(Clone)]
+pub struct Source {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    places: Vec<PathBuf>,
+    against: Option<Against>,
+    /// The recordings as they were found last.
+    found: Mutex<BTreeMap<String, Recording>>,
+    /// Looked at, the latest last.
+    opened: Mutex<Vec<(String, Arc<Opened>)>>,
+}
+
+/// A recording that is looked at.
+pub(super) struct Opened {
+    pub(super) place: Place,
+    index: RwLock<Index>,
+    growth: Mutex<Growth>,
+    looked: Mutex<Option<Instant>>,
+}
+
+impl Source {
+    /// Recordings in files, folders of segments, and state folders. What lies there is looked up again and again: a folder
+    /// may be empty at first.
+    pub fn new(places: Vec<PathBuf>) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                places,
+                against: None,
+                found: Mutex::default(),
+                opened: Mutex::default(),
+            }),
+        }
+    }
+
+    /// The recordings of a host, by its state folder.
+    pub fn of_state_dir(state_dir: &Path) -> Self {
+        Self::new(vec![state_dir.to_owned()])
+    }
+
+    /// With another guest that every recording is held against.
+    #[must_use]
+    pub fn against(self, against: Against) -> Self {
+        let places = self.inner.places.clone();
+        Self {
+            inner: Arc::new(Inner {
+                places,
+                against: Some(against),
+                found: Mutex::default(),
+                opened: Mutex::default(),
+            }),
+        }
+    }
+
+    pub(super) fn other_guest(&self) -> Option<&Against> {
+        self.inner.against.as_ref()
+    }
+
+    /// All recordings, as they are now. Reads folders.
+    pub(super) fn recordings(&self) -> BTreeMap<String, Recording> {
+        let found = catalog::recordings(&self.inner.places);
+        lock(&self.inner.found).clone_from(&found);
+        found
+    }
+
+    fn recording(&self, id: &str) -> Option<Recording> {
+        let known = lock(&self.inner.found).get(id).cloned();
+        known.or_else(|| self.recordings().remove(id))
+    }
+
+    /// A recording to look at; none where there is none of this id.
+    pub(super) fn open(&self, id: &str) -> Option<Arc<Opened>> {
+        let recording = self.recording(id)?;
+        let mut opened = lock(&self.inner.opened);
+        let known = opened
+            .iter()
+            .position(|(known, _)| known == id)
+            .map(|at| opened.remove(at));
+        let fresh = known
+            .filter(|(_, known)| known.place == recording.place)
+            .unwrap_or_else(|| {
+                let fresh = Opened {
+                    place: recording.place,
+                    index: RwLock::default(),
+                    growth: Mutex::default(),
+                    looked: Mutex::default(),
+                };
+                (id.to_owned(), Arc::new(fresh))
+            });
+        let answer = Arc::clone(&fresh.1);
+        opened.push(fresh);
+        if opened.len() > INDEXED_MAX {
+            opened.remove(0);
+        }
+        Some(answer)
+    }
+}
+
+impl Opened {
+    /// What is known by now.
+    pub(super) fn index(&self) -> RwLockReadGuard<'_, Index> {
+        self.index.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks whether there is more, in the background. Answers at once; one look at a time.
+    pub(super) fn look(self: &Arc<Self>) {
+        {
+            let mut looked = lock(&self.looked);
+            if looked.is_some_and(|at| at.elapsed() < LOOK_AGAIN_AFTER) {
+                return;
+            }
+            *looked = Some(Instant::now());
+        }
+        let this = Arc::clone(self);
+        tokio::task::spawn_blocking(move || {
+            if let Ok(mut growth) = this.growth.try_lock() {
+                growth.advance(&this.place.files(), &this.index);
+            }
+        });
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
