@@ -41,7 +41,7 @@ pub(super) fn read(mut section: Section<'_>, folder: &Path) -> Settings {
             section.wrong_key("watch", text);
         }
     }
-    if namespaces.as_ref().is_some_and(Vec::is_empty) {
+    if section.length("namespaces") == Some(0) {
         section.wrong_key(
             "namespaces",
             "was [], must hold at least one namespace; leave it out for all",
