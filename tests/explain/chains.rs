@@ -51,7 +51,9 @@ fn word(word: &str) -> String {
         return "TIME".to_owned();
     }
     match word.split_once('#') {
-        Some((key, number)) if digits(number.trim_end_matches(':')) => format!("{key}#N"),
+        Some((key, number)) if digits(number.trim_end_matches(':')) => {
+            format!("{key}#N{}", number.trim_start_matches(|c: char| c.is_ascii_digit()))
+        }
         _ => word.to_owned(),
     }
 }
