@@ -14,7 +14,6 @@ use crate::sources::kubernetes;
 
 mod election;
 mod telemetry;
-mod telemetry;
 mod versions;
 
 /// The least that does something; the tests below change it.
