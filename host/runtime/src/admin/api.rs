@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path as Of, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -14,6 +15,8 @@ use trueup_capabilities::audit;
 
 use super::{Reads, answer, failed, status};
 use crate::board::KeyState;
+use crate::decisions::{self, ExplainError, Wanted};
+use crate::guests::lbaas;
 use crate::swap::Manager;
 
 /// So many keys, lines or journals one answer holds, where the request names no number.
@@ -28,6 +31,8 @@ pub(super) fn routes() -> Router<Arc<Reads>> {
         .route("/v1/keys", get(keys))
         .route("/v1/keys/{key}", get(key_as_one))
         .route("/v1/keys/{namespace}/{name}", get(key))
+        .route("/v1/explain/{key}", get(explain_as_one))
+        .route("/v1/explain/{namespace}/{name}", get(explain))
         .route("/v1/guests", get(guests))
         .route("/v1/guests/{guest}/history", get(history))
         .route("/v1/guests/{guest}/shadow", get(shadow))
@@ -79,7 +84,7 @@ impl Part {
 }
 
 /// A query, or what is wrong with it.
-type Asked = Result<Query<Part>, axum::extract::rejection::QueryRejection>;
+type Asked = Result<Query<Part>, QueryRejection>;
 
 #[expect(clippy::result_large_err, reason = "it is answered at once")]
 fn part(asked: Asked) -> Result<(Part, usize), Response> {
@@ -113,6 +118,57 @@ async fn key_as_one(State(reads): Shared, Of(key): Of<String>) -> Response {
     match reads.board.key(&key) {
         Some(shown) => Json(shown).into_response(),
         None => failed(StatusCode::NOT_FOUND, format!("no key `{key}` is known to this host")),
+    }
+}
+
+/// Why what was done about a key was done.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Why {
+    /// Which guest's key it is.
+    guest: String,
+    /// So many of its last jobs.
+    last: usize,
+    /// The job of this decision instead.
+    decision: Option<u64>,
+}
+
+impl Default for Why {
+    fn default() -> Self {
+        Self {
+            guest: lbaas::NAME.to_owned(),
+            last: 1,
+            decision: None,
+        }
+    }
+}
+
+async fn explain(
+    reads: Shared,
+    Of((namespace, name)): Of<(String, String)>,
+    asked: Result<Query<Why>, QueryRejection>,
+) -> Result<Response, Response> {
+    explain_as_one(reads, Of(format!("{namespace}/{name}")), asked).await
+}
+
+/// The same for an instance without a namespace, or where the `/` is escaped.
+async fn explain_as_one(
+    State(reads): Shared,
+    Of(key): Of<String>,
+    asked: Result<Query<Why>, QueryRejection>,
+) -> Result<Response, Response> {
+    let Query(Why { guest, last, decision }) = asked.map_err(|rejection| misused(rejection.body_text()))?;
+    if last > LIMIT {
+        return Err(misused(format!(
+            "`last` was {last}, must be a whole number up to {LIMIT}"
+        )));
+    }
+    let state_dir = reads.board.facts().state_dir.clone();
+    let explain = move || decisions::explain(&state_dir, &guest, &key, Wanted { last, decision });
+    match slowly(&reads, explain).await? {
+        Ok(explanation) => Ok(Json(explanation).into_response()),
+        Err(error @ ExplainError::Io(_)) => Err(failed(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())),
+        Err(unknown) => Err(failed(StatusCode::NOT_FOUND, unknown.to_string())),
     }
 }
 

@@ -31,6 +31,7 @@ pub use self::listen::Admin;
 pub(crate) use self::listen::OwnUser;
 use crate::board::Board;
 use crate::config::Config;
+use crate::page;
 use crate::run::Ground;
 use crate::swap::Manager;
 
@@ -82,5 +83,8 @@ pub(crate) fn public_routes(reads: &Arc<Reads>) -> Router {
 
 /// Everything that can be read.
 pub(crate) fn routes(reads: &Arc<Reads>) -> Router {
-    public_routes(reads).merge(api::routes().with_state(Arc::clone(reads)))
+    let recordings = page::Source::of_state_dir(&reads.board.facts().state_dir);
+    public_routes(reads)
+        .merge(api::routes().with_state(Arc::clone(reads)))
+        .nest("/ui", page::router(recordings))
 }

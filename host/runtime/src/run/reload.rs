@@ -59,6 +59,12 @@ impl Reload {
                 current.state_dir.display()
             )]);
         }
+        if config.telemetry != current.telemetry {
+            return Err(vec![format!(
+                "{}: [telemetry] can't change while the host runs: start it again",
+                config.file.display()
+            )]);
+        }
         check(&config, registry)
             .await
             .map_err(|error| vec![error.to_string()])?;
