@@ -8,6 +8,8 @@ mod support;
 
 #[path = "kubernetes/client.rs"]
 mod client;
+#[path = "kubernetes/election.rs"]
+mod election;
 #[path = "kubernetes/kubectl.rs"]
 mod kubectl;
 #[path = "kubernetes/protocol.rs"]

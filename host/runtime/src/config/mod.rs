@@ -196,7 +196,8 @@ impl Config {
                 lbaas::ADAPTER
             ));
         }
-        let has_kubernetes = for_lbaas.source.has("kubernetes");
+        // As whoever reads the source sees it: variables alone can name a cluster, too.
+        let has_kubernetes = for_lbaas.source.has("kubernetes") || document.has_outside("source.kubernetes");
         let election = Election::read(root.section("election"), has_kubernetes);
         let lbaas = Lbaas::read(document, for_lbaas, folder, seed);
         let ipam = Ipam::read(document, for_ipam, folder, &state_dir);
