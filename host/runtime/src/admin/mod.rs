@@ -84,7 +84,6 @@ pub(crate) fn public_routes(reads: &Arc<Reads>) -> Router {
 /// Everything that can be read.
 pub(crate) fn routes(reads: &Arc<Reads>) -> Router {
     let recordings = page::Source::of_state_dir(&reads.board.facts().state_dir);
-    public_routes(reads)
-        .merge(api::routes().with_state(Arc::clone(reads)))
-        .nest("/ui", page::router(recordings))
+    let routes = public_routes(reads).merge(api::routes().with_state(Arc::clone(reads)));
+    page::under("/ui", recordings, routes)
 }

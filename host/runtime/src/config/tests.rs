@@ -465,7 +465,7 @@ fn unknown_keys_are_named_with_the_nearest_known_one() {
         "",
         "[jurnal]\n",
         &["trueup.toml:11: unknown key `jurnal`; did you mean `journal`? \
-           (known: adapter, admin, backend, election, guests, journal, run, seed, sim, source, state_dir)"],
+           (known: adapter, admin, backend, election, guests, journal, run, seed, sim, source, state_dir, telemetry)"],
     );
     refused_with(
         "",

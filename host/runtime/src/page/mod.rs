@@ -24,5 +24,5 @@ mod search;
 mod source;
 
 pub use against::Against;
-pub use routes::{router, serve};
+pub use routes::{router, serve, under};
 pub use source::Source;

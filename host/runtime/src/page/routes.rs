@@ -12,7 +12,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::rejection::NestedPathRejection;
 use axum::extract::{NestedPath, Query, State};
 use axum::http::{StatusCode, Uri, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::get;
 use axum::{Json, Router, middleware};
 use serde::{Deserialize, Serialize};
@@ -80,15 +80,18 @@ pub fn router(source: Source) -> Router {
     }
     routes
         .route("/", get(page))
-        // Nested, `/ui/` is no route of its own.
-        .fallback(
-            async |uri: Uri, prefix: Result<NestedPath, NestedPathRejection>| match uri.path() {
-                "" | "/" => page(prefix).await,
-                path => Refused::not_found(format!("there is nothing at `{}`", path.escape_default())).into_response(),
-            },
-        )
+        .fallback(async |uri: Uri| Refused::not_found(format!("there is nothing at `{}`", uri.path().escape_default())))
         .layer(middleware::from_fn(local_only::guard))
         .with_state(source)
+}
+
+/// The same routes, and the page's under `prefix`, such as `/ui`, asked for with a `/` at its end or without.
+pub fn under(prefix: &str, source: Source, routes: Router) -> Router {
+    let page = prefix.to_owned();
+    routes
+        .nest(prefix, router(source))
+        // That is no route of what is nested.
+        .route(&format!("{prefix}/"), get(async move || Redirect::permanent(&page)))
 }
 
 /// Serves the page until it is dropped.
@@ -646,9 +649,8 @@ mod tests {
     async fn the_page_stands_under_any_prefix() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let routes = Router::new()
-            .route("/healthz", get(async || "well"))
-            .nest("/ui", router(Source::new(Vec::new())));
+        let routes = Router::new().route("/healthz", get(async || "well"));
+        let routes = under("/ui", Source::new(Vec::new()), routes);
         tokio::spawn(async move { axum::serve(listener, routes).await });
         let ask = async |path: &str, host: &str| {
             let mut stream = TcpStream::connect(address).await.unwrap();
@@ -658,18 +660,21 @@ mod tests {
             stream.read_to_string(&mut answer).await.unwrap();
             answer
         };
-        for path in ["/ui", "/ui/"] {
-            let page = ask(path, "localhost").await;
-            assert!(
-                page.starts_with("HTTP/1.0 200") && page.contains("<base href=\"/ui/\">"),
-                "{path}: {page}"
-            );
-        }
+        let page = ask("/ui", "localhost").await;
+        assert!(
+            page.starts_with("HTTP/1.0 200") && page.contains("<base href=\"/ui/\">"),
+            "{page}"
+        );
+        let moved = ask("/ui/", "localhost").await;
+        assert!(
+            moved.starts_with("HTTP/1.0 308") && moved.contains("location: /ui\r\n"),
+            "{moved}"
+        );
         for path in ["/ui/page.js", "/ui/page.css", "/ui/icon.svg", "/ui/api/recordings"] {
             assert!(ask(path, "localhost").await.starts_with("HTTP/1.0 200"), "{path}");
         }
         assert!(ask("/ui/nothing", "localhost").await.starts_with("HTTP/1.0 404"));
-        assert!(ask("/ui/", "evil.example").await.starts_with("HTTP/1.0 403"));
+        assert!(ask("/ui", "evil.example").await.starts_with("HTTP/1.0 403"));
         // What else stands there keeps its own rules.
         assert!(ask("/healthz", "evil.example").await.starts_with("HTTP/1.0 200"));
     }

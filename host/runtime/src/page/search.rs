@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(places("API.GET"), [(1, 2)]);
         assert_eq!(places("say \"hi\""), [(1, 2)], "as it reads, not as it is written");
         assert_eq!(places("error"), [(4, 5)]);
-        assert_eq!(places("ok"), [(1, 3)]);
+        assert_eq!(places("ok"), [(1, 3), (6, 7)], "in `broke`, too");
         assert_eq!(places("trap"), [(6, 7)]);
         assert_eq!(places("nowhere"), []);
         assert!(Needle::new("  ").is_none());

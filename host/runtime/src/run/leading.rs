@@ -15,7 +15,7 @@ use trueup_capabilities::fence::Fence;
 
 use super::setup::SetupError;
 use crate::config::{Config, Lbaas, LbaasBackend};
-use crate::election::{Election, Settings, Tried};
+use crate::election::{Election, Settings, Standing, Tried};
 
 /// Giving the Lease back may take so long when the host ends; then its time ends it.
 const RESIGN_MAX: Duration = Duration::from_secs(5);
@@ -24,9 +24,37 @@ const RESIGN_MAX: Duration = Duration::from_secs(5);
 pub(crate) struct Leading {
     /// What the election was begun with; none: this host is alone.
     config: Option<crate::config::Election>,
-    fence: Fence,
-    acts: watch::Receiver<bool>,
+    acts: Acts,
     campaign: Option<Campaign>,
+}
+
+/// Whether this host acts, as it changes.
+#[derive(Clone)]
+pub(crate) struct Acts {
+    /// Which term this is of those that it acted in; none: another host acts, or nobody. Another number means that others may
+    /// have acted between.
+    term: watch::Receiver<Option<u64>>,
+    fence: Fence,
+}
+
+impl Acts {
+    /// Whether anything may be begun now.
+    pub(crate) fn may(&self) -> bool {
+        self.term.borrow().is_some() && self.fence.may_act()
+    }
+
+    /// Until when requests are let through.
+    pub(crate) fn fence(&self) -> &Fence {
+        &self.fence
+    }
+
+    /// Answers when a term has begun or ended; never where that can't be.
+    pub(crate) async fn changed(&mut self) {
+        if self.term.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        self.term.mark_unchanged();
+    }
 }
 
 struct Campaign {
@@ -38,11 +66,13 @@ struct Campaign {
 impl Leading {
     /// For a host that is alone: it acts.
     pub(crate) fn alone() -> Self {
-        // Without a sender there is never news.
-        let acts = watch::Sender::new(true).subscribe();
+        let acts = Acts {
+            // Without a sender there is never news.
+            term: watch::Sender::new(Some(0)).subscribe(),
+            fence: Fence::open(),
+        };
         Self {
             config: None,
-            fence: Fence::open(),
             acts,
             campaign: None,
         }
@@ -83,19 +113,25 @@ impl Leading {
             }
         }
         let (told, mut standing) = watch::channel(campaign.standing());
-        let (acting, acts) = watch::channel(standing.borrow().is_leading());
+        let term_of = {
+            let campaign = Arc::clone(&campaign);
+            move |standing: &Standing| standing.is_leading().then(|| campaign.status().terms)
+        };
+        let (acting, term) = watch::channel(term_of(&standing.borrow()));
         let (resign, resigned) = oneshot::channel::<()>();
         let task = {
             let campaign = Arc::clone(&campaign);
             tokio::spawn(async move {
                 let run = campaign.run(told, async {
-                    // A host that goes without a word wants it too.
-                    let _ = resigned.await;
+                    if resigned.await.is_err() {
+                        // A host that goes without a word may leave calls behind: the Lease ends by its time.
+                        std::future::pending::<()>().await;
+                    }
                 });
                 let relay = async {
                     while standing.changed().await.is_ok() {
-                        let leads = standing.borrow_and_update().is_leading();
-                        acting.send_if_modified(|acts| std::mem::replace(acts, leads) != leads);
+                        let now = term_of(&standing.borrow_and_update());
+                        acting.send_if_modified(|term| std::mem::replace(term, now) != now);
                     }
                 };
                 tokio::join!(run, relay);
@@ -103,8 +139,7 @@ impl Leading {
         };
         Ok(Self {
             config: Some(election.clone()),
-            fence,
-            acts,
+            acts: Acts { term, fence },
             campaign: Some(Campaign {
                 election: campaign,
                 resign,
@@ -118,13 +153,8 @@ impl Leading {
         self.config == config.election
     }
 
-    /// Until when requests are let through.
-    pub(crate) fn fence(&self) -> Fence {
-        self.fence.clone()
-    }
-
     /// Whether this host acts, as it changes.
-    pub(crate) fn acts(&self) -> watch::Receiver<bool> {
+    pub(crate) fn acts(&self) -> Acts {
         self.acts.clone()
     }
 

@@ -50,7 +50,7 @@ pub(crate) use self::services::nothing_there;
 pub use self::setup::{Ground, Setup, SetupError};
 
 use self::input::Input;
-use self::leading::Leading;
+use self::leading::{Acts, Leading};
 use self::quarantine::Quarantine;
 use self::services::Services;
 use self::setup::Addresses;
@@ -303,7 +303,7 @@ async fn run(
         None => None,
     };
     let alone = Leading::alone();
-    let (mut acts, mut fence, mut election) = (alone.acts(), alone.fence(), alone.election());
+    let (mut acts, mut election) = (alone.acts(), alone.election());
     let (input, setup) = match &config.lbaas {
         Some(lbaas) => {
             let input = match extent {
@@ -311,12 +311,13 @@ async fn run(
                 Extent::UntilStopped => Input::watched(&lbaas.source).await,
             }?;
             let leading = lead(leading, config, input.client(), extent).await?;
-            (acts, fence, election) = (leading.acts(), leading.fence(), leading.election());
-            let setup = Setup::new(config, lbaas, &ground, fence.clone()).await?;
+            (acts, election) = (leading.acts(), leading.election());
+            let setup = Setup::new(config, lbaas, &ground, acts.fence().clone()).await?;
             (Some((lbaas, input)), Some(setup))
         }
         None => (None, None),
     };
+    let fence = acts.fence().clone();
     let cluster = input.as_ref().and_then(|(_, input)| input.cluster.clone());
     let mut setup = setup;
     let managed = match (&input, &mut setup) {
@@ -325,7 +326,6 @@ async fn run(
     };
     let services = match (input, &setup, managed) {
         (Some((lbaas, input)), Some(setup), Some(managed)) => {
-            // A host that is alone always may.
             let publish = input.publish(config.state_dir.join("status"), fence);
             let services = Services::new(config, lbaas, setup, managed, publish, extent == Extent::Once, tell)?;
             Some((services, input))
@@ -509,7 +509,7 @@ impl Management {
         lbaas: &Lbaas,
         setup: &mut Setup,
         ground: &Ground,
-        acts: channel::Receiver<bool>,
+        acts: Acts,
     ) -> services::Managing {
         let (hand_over, handovers) = mpsc::channel(HANDOVERS_MAX);
         let name = crate::guests::lbaas::NAME;

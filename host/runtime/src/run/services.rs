@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior};
 use trueup_capabilities::clock::{Clock as _, SystemClock};
@@ -25,6 +25,7 @@ use super::input::{From, Input};
 use super::instances::Instances;
 use super::interrupt::Interrupt;
 use super::known::KnownKeys;
+use super::leading::Acts;
 use super::publish::{News, Publish};
 use super::quarantine::{self, Quarantine, SetAside};
 use super::setup::{Setup, SetupError};
@@ -107,7 +108,7 @@ pub(super) struct Services<'a, T> {
     /// So many became active since the start.
     versions: u64,
     /// Whether this host acts: one that does not takes in what the source says, and begins no job.
-    acts: watch::Receiver<bool>,
+    acts: Acts,
     /// Wishes for the version of the failure policy.
     fall_back: mpsc::UnboundedSender<Fallen>,
     /// Answers when the last of these wishes was fulfilled, or was not; none: there is none.
@@ -119,7 +120,7 @@ pub(super) struct Managing {
     pub(super) quarantine: Arc<Quarantine>,
     pub(super) handovers: mpsc::Receiver<Handover>,
     pub(super) fall_back: mpsc::UnboundedSender<Fallen>,
-    pub(super) acts: watch::Receiver<bool>,
+    pub(super) acts: Acts,
 }
 
 impl<'a, T: FnMut(Event)> Services<'a, T> {
@@ -228,7 +229,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             self.setup.board.sleeping(sleepers.count());
             self.start_jobs();
             // What is set aside may be released by the version that is about to become active.
-            if self.once && self.acts() && self.controller.is_idle() && self.falling_back.is_none() {
+            if self.once && self.acts.may() && self.controller.is_idle() && self.falling_back.is_none() {
                 break LoopEnd::NothingLeft;
             }
             let due_ms = self.controller.next_due_ms().filter(|_| self.has_room());
@@ -239,7 +240,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             tokio::select! {
                 biased;
                 () = &mut stop => break LoopEnd::Stopped,
-                Ok(()) = standing.changed() => self.stand(*standing.borrow_and_update()),
+                () = standing.changed() => self.stand(),
                 Some(handover) = self.handovers.recv() => self.hand_over(handover),
                 Some(done) = self.jobs.join_next_with_id() => self.finish(done),
                 () = answered(&mut self.falling_back) => self.falling_back = None,
@@ -388,17 +389,13 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         }
     }
 
-    fn acts(&self) -> bool {
-        *self.acts.borrow()
-    }
-
-    /// This host acts from here on, or another one does. Whoever acted before may have left anything half-done: every key
-    /// is looked at.
-    fn stand(&mut self, acts: bool) {
-        if !acts {
-            for running in self.running.values() {
-                running.interrupt.want();
-            }
+    /// This host acts from here on, or others do. What it began before is begun anew, and whoever acted between may have left
+    /// anything half-done: every key is looked at.
+    fn stand(&mut self) {
+        for running in self.running.values() {
+            running.interrupt.want();
+        }
+        if !self.acts.may() {
             return;
         }
         let now_ms = self.now_ms();
@@ -418,7 +415,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
     }
 
     fn has_room(&self) -> bool {
-        if !self.acts() {
+        if !self.acts.may() {
             return false;
         }
         let awake = self.jobs.len().saturating_sub(self.shared.sleepers.count());
@@ -703,7 +700,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         let now_ms = self.now_ms();
         // Without the right to act nothing can be brought about: that says nothing of the key.
         let end = match end {
-            End::Failed { .. } if !self.acts() => End::Interrupted,
+            End::Failed { .. } if !self.acts.may() => End::Interrupted,
             end => end,
         };
         let finished = on_the_board(&end, effects, &in_service);

@@ -160,6 +160,7 @@ impl Ground {
         })
     }
 }
+
 /// The version of a guest that decides.
 struct Version {
     instances: Instances,
@@ -169,7 +170,7 @@ struct Version {
 
 impl Version {
     /// Fails where another version goes on than the configuration names.
-    fn is_as_wished(self) -> Result<(), SetupError> {
+    fn as_wished(self) -> Result<(), SetupError> {
         self.problem.map_or(Ok(()), |problem| Err(SetupError::Misused(problem)))
     }
 }
@@ -237,7 +238,7 @@ impl Setup {
     /// One line: what can't be used.
     pub(super) async fn check(config: &Config, lbaas: &Lbaas, ground: &Ground) -> Result<(), SetupError> {
         let version = ground.version(config, lbaas::NAME, lbaas::WORLD, &lbaas.guest).await?;
-        version.is_as_wished()?;
+        version.as_wished()?;
         if let Some(sim) = &lbaas.sim {
             read_token(sim)?;
         }
@@ -363,7 +364,7 @@ impl Addresses {
     /// # Errors
     /// One line: what can't be used.
     pub(super) async fn check(config: &Config, ipam: &Ipam, ground: &Ground) -> Result<(), SetupError> {
-        Self::version(config, ipam, ground).await?.is_as_wished()
+        Self::version(config, ipam, ground).await?.as_wished()
     }
 
     async fn version(config: &Config, ipam: &Ipam, ground: &Ground) -> Result<Version, SetupError> {

@@ -424,7 +424,10 @@ mod tests {
         let named: Vec<String> = objects.iter().map(|(reference, _)| reference.to_string()).collect();
         assert_eq!(named, ["Node n1", "Node n2", "Service apps/web", "Service default/web"]);
         assert_eq!((objects.nodes().count(), objects.services().count()), (2, 2));
-        assert_eq!(objects.counts(), [("Node", 2), ("Service", 2)]);
+        assert_eq!(
+            objects.counts(),
+            [("EndpointSlice", 0), ("Node", 2), ("Pod", 0), ("Service", 2)]
+        );
         assert!(objects.service("default", "web").is_some());
         assert!(objects.service("other", "web").is_none());
     }

@@ -30,11 +30,11 @@ fn telemetry_that_can_not_be_is_said() {
         "",
         "[telemetry]\nlog = \"xml\"\notlp = \"127.0.0.1:4318\"\nsample = 2\ntraces = true\n",
         &[
-            "trueup.toml:11: telemetry.log: was \"xml\", must be \"text\" or \"json\"",
-            "trueup.toml:12: telemetry.otlp: was \"127.0.0.1:4318\", must be the URL of a collector, such as \
+            "trueup.toml:12: telemetry.log: was \"xml\", must be \"text\" or \"json\"",
+            "trueup.toml:13: telemetry.otlp: was \"127.0.0.1:4318\", must be the URL of a collector, such as \
              http://127.0.0.1:4318",
-            "trueup.toml:13: telemetry.sample: was 2, must be a number from 0 to 1",
-            "trueup.toml:14: unknown key `traces` in [telemetry] (known: log, otlp, sample)",
+            "trueup.toml:14: telemetry.sample: was 2, must be a number from 0 to 1",
+            "trueup.toml:15: unknown key `traces` in [telemetry] (known: log, otlp, sample)",
         ],
     );
     assert_eq!(
