@@ -16,5 +16,7 @@ mod kubectl;
 mod protocol;
 #[path = "kubernetes/source.rs"]
 mod source;
+#[path = "kubernetes/three_hosts.rs"]
+mod three_hosts;
 #[path = "kubernetes/trouble.rs"]
 mod trouble;
