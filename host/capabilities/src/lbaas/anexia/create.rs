@@ -105,11 +105,12 @@ impl Call {
             let unaccounted = Unaccounted::new(&self.engine, &Parent::of(spec).identifier);
             return self.tag_or_destroy(orphan, batch, unaccounted).await;
         }
+        let term = self.engine.created_parents.term();
         let unaccounted = Unaccounted::new(&self.engine, &Parent::of(spec).identifier);
         match self.post_spec(spec, batch).await {
             Ok(Posted::Whole(object)) => {
                 let object = self.tag_or_destroy(object, batch, unaccounted).await?;
-                self.note_parent(&object);
+                self.note_parent(&object, term);
                 Ok(object)
             }
             Ok(Posted::Unreadable { identifier, error }) => {
@@ -256,9 +257,9 @@ impl Call {
     }
 
     /// Children of what this process has just created are all its own.
-    fn note_parent(&self, object: &Object) {
+    fn note_parent(&self, object: &Object, term: u64) {
         if matches!(object.spec.kind(), Kind::Backend | Kind::Frontend) {
-            self.engine.created_parents.insert(&object.identifier);
+            self.engine.created_parents.insert(&object.identifier, term);
         }
     }
 }
