@@ -285,7 +285,7 @@ impl Source {
     pub fn hidden(&self) -> &'static str {
         match self {
             Self::Manifests(_) => "a manifest can't be read",
-            Self::Kubernetes(_) => "not everything in the cluster can be read",
+            Self::Kubernetes(_) => "not everything in the cluster is known",
         }
     }
 
