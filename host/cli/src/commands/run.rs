@@ -61,25 +61,17 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
         Output::Json if args.once => events.push(event),
         Output::Json => json_line(&event),
     };
-    let stop = async {
-        super::stopped().await;
-        tracing::info!(
-            "stopping: what sleeps ends now, what asks a backend ends in its own time; once more stops at once"
-        );
-        tokio::spawn(async {
-            super::stopped().await;
-            // Recordings stand a kill at any moment, and so this.
-            output::talk("error: stopped at once, in the middle of calls");
-            std::process::exit(1);
-        });
-    };
     let ended = if args.once {
-        super::block_on(traced(traces, run::once(&config, &registry, stop, tell)))?
+        super::block_on(traced(traces, async {
+            let stop = asked_to_stop(super::listen_for_stop());
+            run::once(&config, &registry, stop, tell).await
+        }))?
     } else {
         let (ask, asked) = mpsc::channel(1);
         let from = args.config.clone();
         let reload = Reload::new(asked, move || Config::load_under(&from, &overrides));
         super::block_on(traced(traces, async {
+            let stop = asked_to_stop(super::listen_for_stop());
             let watching = run::watch(config, &registry, Some(reload), stop, tell);
             tokio::select! {
                 ended = watching => ended,
@@ -114,6 +106,19 @@ async fn traced<T>(traces: Option<Traces>, run: impl Future<Output = T>) -> T {
         exporting.end().await;
     }
     ended
+}
+
+/// Answers when the host is to end; whoever tells it once more ends it at once. `told` listens before anything is begun, so
+/// that a host that is told while it loads its guests ends in order.
+async fn asked_to_stop(told: impl Future<Output = ()>) {
+    told.await;
+    tracing::info!("stopping: what sleeps ends now, what asks a backend ends in its own time; once more stops at once");
+    tokio::spawn(async {
+        super::stopped().await;
+        // Recordings stand a kill at any moment, and so this.
+        output::talk("error: stopped at once, in the middle of calls");
+        std::process::exit(1);
+    });
 }
 
 /// Asks for another configuration at each SIGHUP: the signal by which daemons are told to read theirs again. One that comes
