@@ -75,10 +75,12 @@ pub const FAILURES_MAX_ONCE: u32 = 5;
 pub enum Event {
     /// A manifest can't be read, or is not used; or the list of network interfaces can't be read any more.
     Problem(String),
-    /// A key's objects are kept though no manifest names it, since one that can't be read may.
+    /// A key's objects are kept though nothing names it, since what can't be read may.
     Held {
         /// `namespace/name`.
         key: String,
+        /// What can't be read, such as `a manifest can't be read`.
+        why: &'static str,
     },
     /// A key is as it should be, or is gone.
     True {

@@ -88,7 +88,9 @@ pub(super) struct Services<'a, T> {
     controller: Controller<Key>,
     wishes: Wishes,
     problems: Vec<String>,
-    /// Keys that nobody wishes for, while that may be for want of a manifest that can be read.
+    /// Why such a key may be wished for all the same, in the words of the source.
+    hidden: &'static str,
+    /// Keys that nobody wishes for, while that may be for want of what can't be read.
     held: BTreeSet<Key>,
     jobs: JoinSet<Done>,
     /// Whose job a task is, for one that ends without a result.
@@ -182,6 +184,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             ),
             wishes,
             problems: Vec::new(),
+            hidden: lbaas.source.hidden(),
             held: BTreeSet::new(),
             jobs: JoinSet::new(),
             tasks: HashMap::new(),
@@ -408,11 +411,14 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         keys.filter(|key| self.wishes.wish(key).is_none()).collect()
     }
 
-    /// Nothing is taken for gone while a manifest that may hold it can't be read.
+    /// Nothing is taken for gone while what may hold it can't be read.
     fn hold(&mut self, key: Key) {
         self.setup.board.held(&key.to_string());
         if self.held.insert(key.clone()) {
-            (self.tell)(Event::Held { key: key.to_string() });
+            (self.tell)(Event::Held {
+                key: key.to_string(),
+                why: self.hidden,
+            });
         }
     }
 
