@@ -105,8 +105,6 @@ pub struct Fence {
 struct Shared {
     /// The moment before which the host may act, as in [`Moment`]; [`CLOSED`] or [`OPEN`].
     end: AtomicU64,
-    /// How often it was opened.
-    openings: AtomicU64,
     now: Box<Now>,
     /// Told whenever the end moves.
     moved: Notify,
@@ -131,7 +129,6 @@ impl Fence {
     fn new(end: u64, now: Box<Now>) -> Self {
         let shared = Shared {
             end: AtomicU64::new(end),
-            openings: AtomicU64::new(0),
             now,
             moved: Notify::new(),
         };
@@ -148,10 +145,6 @@ impl Fence {
     /// Lets through before `end`. Of several ends since it was closed, the latest counts: a late answer to an earlier
     /// renewal shortens nothing. One that has passed already opens nothing.
     pub fn extend_to(&self, end: Moment) {
-        if !self.may_act() {
-            // First: whoever may act knows by then that others may have acted.
-            self.shared.openings.fetch_add(1, Ordering::SeqCst);
-        }
         self.shared.end.fetch_max(end.0, Ordering::SeqCst);
         self.shared.moved.notify_waiters();
     }
@@ -160,12 +153,6 @@ impl Fence {
     pub fn close(&self) {
         self.shared.end.store(CLOSED, Ordering::SeqCst);
         self.shared.moved.notify_waiters();
-    }
-
-    /// How often it was extended when it let nothing through. Another number than before means that others may have acted
-    /// in between.
-    pub fn openings(&self) -> u64 {
-        self.shared.openings.load(Ordering::SeqCst)
     }
 
     /// For how long this host may still act: none where it may not, [`FOREVER`] where there is no end.
@@ -250,23 +237,6 @@ mod tests {
         assert_eq!(other.left(), None, "so is one that has passed");
         fence.extend_to(fence.now() + SECOND);
         assert_eq!(other.left(), Some(SECOND));
-    }
-
-    #[test]
-    fn an_opening_is_told_from_an_end_that_is_put_off() {
-        let (fence, hand) = fence();
-        let mut seen = fence.openings();
-        let mut opens = |end: u64| {
-            fence.extend_to(Moment::after_start(Duration::from_secs(end)));
-            std::mem::replace(&mut seen, fence.openings()) != fence.openings()
-        };
-        assert!(opens(1_005));
-        hand.store(1_004, Ordering::SeqCst);
-        assert!(!opens(1_009));
-        hand.store(1_009, Ordering::SeqCst);
-        assert!(opens(1_020));
-        fence.close();
-        assert!(opens(1_020));
     }
 
     #[test]

@@ -105,12 +105,11 @@ impl Call {
             let unaccounted = Unaccounted::new(&self.engine, &Parent::of(spec).identifier);
             return self.tag_or_destroy(orphan, batch, unaccounted).await;
         }
-        let term = self.engine.created_parents.term();
         let unaccounted = Unaccounted::new(&self.engine, &Parent::of(spec).identifier);
         match self.post_spec(spec, batch).await {
             Ok(Posted::Whole(object)) => {
                 let object = self.tag_or_destroy(object, batch, unaccounted).await?;
-                self.note_parent(&object, term);
+                self.note_parent(&object);
                 Ok(object)
             }
             Ok(Posted::Unreadable { identifier, error }) => {
@@ -257,9 +256,9 @@ impl Call {
     }
 
     /// Children of what this process has just created are all its own.
-    fn note_parent(&self, object: &Object, term: u64) {
+    fn note_parent(&self, object: &Object) {
         if matches!(object.spec.kind(), Kind::Backend | Kind::Frontend) {
-            self.engine.created_parents.insert(&object.identifier, term);
+            self.engine.created_parents.insert(&object.identifier);
         }
     }
 }

@@ -81,7 +81,7 @@ impl Anexia {
     ) -> Result<Self, SettingsError> {
         settings.check_numbers()?;
         let base = settings.base()?;
-        let client = Client::new(&settings, &base, &token, fence.clone(), proxies)?;
+        let client = Client::new(&settings, &base, &token, fence, proxies)?;
         Ok(Self {
             engine: Arc::new(Engine {
                 client,
@@ -97,7 +97,7 @@ impl Anexia {
                 request_timeout_ms: settings.request_timeout_ms,
                 connect_timeout_ms: settings.connect_timeout_ms,
                 adopt_orphans: settings.adopt_orphans,
-                created_parents: created::CreatedParents::new(fence),
+                created_parents: created::CreatedParents::default(),
             }),
         })
     }

@@ -220,26 +220,6 @@ async fn a_creation_whose_lease_ends_is_neither_repeated_nor_cleaned_up_after() 
     assert_eq!(created.unwrap().identifier, "new1");
 }
 
-#[tokio::test]
-async fn what_another_host_left_in_a_parent_of_ours_while_it_acted_is_found() {
-    let (fake, server) = Fake::start().await;
-    let (fence, hand) = leased();
-    let (engine, _) = fenced(&server.url, &fence);
-    let tags = [TAG.to_owned()];
-    let parent = engine.create(&[backend("b")], &tags).await.remove(0).unwrap();
-    // It was killed before it tagged this.
-    let orphan =
-        json!({"name": "s", "ip": "10.0.0.1", "port": 30443, "check": "enabled", "backend": parent.identifier});
-    fake.put("server", "theirs", orphan, &[]);
-    hand.store(AFTER_THE_LEASE, SeqCst);
-    fence.extend_to(fence.now() + Duration::from_secs(60));
-    let child = engine
-        .create(&[server_of("s", &parent.identifier)], &tags)
-        .await
-        .remove(0);
-    assert_eq!(child.unwrap().identifier, "theirs");
-}
-
 /// Set in the child process of the test below: the Engine's URL.
 const STOPPED_URL: &str = "TRUEUP_TEST_STOPPED_URL";
 const STOPPED_LEASE: Duration = Duration::from_secs(1);

@@ -190,29 +190,11 @@ fn the_latest_end_of_a_limit_counts_until_it_is_over() {
 
 #[test]
 fn only_so_many_parents_are_remembered() {
-    let parents = CreatedParents::new(Fence::open());
+    let parents = CreatedParents::default();
     for n in 0..50_001 {
-        parents.insert(&format!("{n:05}"), parents.term());
+        parents.insert(&format!("{n:05}"));
     }
     assert!(!parents.contains("00000") && parents.contains("00001") && parents.contains("50000"));
-}
-
-#[test]
-fn a_parent_is_known_for_as_long_as_nobody_else_may_act() {
-    let (fence, hand) = leased();
-    let parents = CreatedParents::new(fence.clone());
-    let term = parents.term();
-    parents.insert("a", term);
-    fence.extend_to(fence.now() + Duration::from_secs(90));
-    assert!(parents.contains("a"), "a renewal is no new term");
-    hand.store(AFTER_THE_LEASE, SeqCst);
-    fence.extend_to(fence.now() + Duration::from_secs(60));
-    assert!(!parents.contains("a"));
-    // A creation that began before and ended only now.
-    parents.insert("b", term);
-    assert!(!parents.contains("b"));
-    parents.insert("c", parents.term());
-    assert!(parents.contains("c"));
 }
 
 #[test]
