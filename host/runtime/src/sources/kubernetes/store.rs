@@ -8,7 +8,8 @@
 //! ```
 //!
 //! *Bounded*: an object takes room once, a change that waits takes the room of its name. Where more than [`PENDING_MAX`]
-//! wait for one subscriber, watches wait for it ([`Store::room`]); the API server keeps what they have not read.
+//! wait for one subscriber that could take them, watches wait for it ([`Store::room`]); the API server keeps what they have
+//! not read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -92,13 +93,12 @@ impl Store {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until every subscriber has room for `more` changes. One that takes nothing any more holds all watches up: it
-    /// is to be dropped.
+    /// Waits until every subscriber has room for more changes. One that takes nothing any more holds all watches up: it
+    /// is to be dropped. Until the first batch can be taken nobody waits: what is waited for could not come.
     pub(super) async fn room(&self) {
         loop {
             let taken = self.taken.notified();
-            let is_full = |subscriber: &Subscriber| subscriber.pending.len() >= PENDING_MAX;
-            if !self.state().subscribers.values().any(is_full) {
+            if self.state().has_room() {
                 return;
             }
             taken.await;
@@ -314,6 +314,11 @@ fn is_same_but_version(was: &Object, now: &Object) -> bool {
 }
 
 impl State {
+    fn has_room(&self) -> bool {
+        let is_full = |subscriber: &Subscriber| subscriber.pending.len() >= PENDING_MAX;
+        !self.is_synced() || !self.subscribers.values().any(is_full)
+    }
+
     fn is_synced(&self) -> bool {
         self.scopes.values().all(|known| known.synced)
     }

@@ -178,7 +178,7 @@ fn one_object_that_cannot_be_read_hides_no_other_and_what_was_known_stands() {
 
 #[tokio::test]
 async fn watches_wait_for_a_subscriber_that_takes_nothing_until_it_is_gone() {
-    let store = Store::new([services()]);
+    let store = Store::new([services(), scope(Kind::Node)]);
     let (number, _) = store.subscribe();
     store.room().await;
     let full = (0..PENDING_MAX).map(|number| ObjectRef {
@@ -187,6 +187,10 @@ async fn watches_wait_for_a_subscriber_that_takes_nothing_until_it_is_gone() {
         name: number.to_string(),
     });
     store.state().subscribers.get_mut(&number).unwrap().pending.extend(full);
+    store.replace(&services(), Vec::new());
+    // Nothing can be taken before everything is known: to wait for that would be to wait for ever.
+    store.room().await;
+    store.replace(&scope(Kind::Node), Vec::new());
     let waiting = tokio::spawn({
         let store = Arc::clone(&store);
         async move { store.room().await }
