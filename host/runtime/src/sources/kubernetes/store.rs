@@ -155,19 +155,30 @@ impl Store {
         state.wake();
     }
 
-    /// Takes in what a write of ours made of the version `before` of a Service. Whoever is told changes is not told this
-    /// one: it is no news. Where the watch was quicker, what it brought stands: it may be newer.
+    /// Takes in what a write of ours made of the version `before` of a Service. Our finalizer and its status are no news
+    /// to whoever is told changes; whatever else a webhook made of it on the way is. Where the watch was quicker, what it
+    /// brought stands: it may be newer.
     pub(super) fn wrote(&self, before: Option<&str>, service: Arc<Service>) {
         let object = Object::Service(service);
         let reference = object.reference();
         let mut state = self.state();
-        if let Some(scope) = state.scope_of(&reference)
-            && let Some(known) = state.scopes.get_mut(&scope)
-            && let Some(was) = known.objects.get_mut(&reference)
+        let Some(scope) = state.scope_of(&reference) else {
+            return;
+        };
+        let known = state
+            .scopes
+            .get_mut(&scope)
+            .and_then(|known| known.objects.get_mut(&reference));
+        if let Some(was) = known
             && was.metadata().uid == object.metadata().uid
             && was.metadata().resource_version.as_deref() == before
         {
+            let effect = Effect {
+                changed: !is_same_but_written(was, &object),
+                unreadable: false,
+            };
             *was = object;
+            state.after(&reference, effect);
         }
     }
 
@@ -293,15 +304,8 @@ impl Known {
 
 /// The same for everybody who does not write to it.
 fn is_same_but_version(was: &Object, now: &Object) -> bool {
-    let metadata = |one: &ObjectMeta, other: &ObjectMeta| {
-        // In order of what differs most often, so that most comparisons are short.
-        one.deletion_timestamp == other.deletion_timestamp
-            && one.uid == other.uid
-            && one.finalizers == other.finalizers
-            && one.labels == other.labels
-            && one.annotations == other.annotations
-    };
-    metadata(was.metadata(), now.metadata())
+    is_same_metadata(was.metadata(), now.metadata())
+        && was.metadata().finalizers == now.metadata().finalizers
         && match (was, now) {
             (Object::EndpointSlice(was), Object::EndpointSlice(now)) => {
                 was.address_type == now.address_type && was.endpoints == now.endpoints && was.ports == now.ports
@@ -311,6 +315,21 @@ fn is_same_but_version(was: &Object, now: &Object) -> bool {
             (Object::Service(was), Object::Service(now)) => was.spec == now.spec && was.status == now.status,
             _ => false,
         }
+}
+
+/// The same but for what our own writes are about: finalizers and status of a Service.
+fn is_same_but_written(was: &Object, now: &Object) -> bool {
+    is_same_metadata(was.metadata(), now.metadata())
+        && matches!((was, now), (Object::Service(was), Object::Service(now)) if was.spec == now.spec)
+}
+
+/// The same but for finalizers and what each write changes by itself.
+fn is_same_metadata(was: &ObjectMeta, now: &ObjectMeta) -> bool {
+    // In order of what differs most often, so that most comparisons are short.
+    was.deletion_timestamp == now.deletion_timestamp
+        && was.uid == now.uid
+        && was.labels == now.labels
+        && was.annotations == now.annotations
 }
 
 impl State {

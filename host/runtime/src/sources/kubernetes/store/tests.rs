@@ -110,33 +110,67 @@ fn another_version_of_the_same_is_no_change_and_the_newest_is_kept() {
     assert_eq!(kept.metadata.resource_version.as_deref(), Some("2"));
 }
 
+fn service_of(read: Read) -> Service {
+    let Ok(Object::Service(service)) = read.object else {
+        panic!("{:?}", read.object)
+    };
+    Service::clone(&service)
+}
+
 #[test]
 fn what_we_wrote_is_known_and_no_news() {
     let store = Store::new([services()]);
     let (number, _) = store.subscribe();
     store.replace(&services(), vec![read("a", 1, 80)]);
     store.take(number);
-    let Ok(Object::Service(written)) = read("a", 2, 81).object else {
-        panic!()
+    let mut written = service_of(read("a", 2, 80));
+    written.metadata.finalizers = Some(vec!["ours".to_owned()]);
+    written.status = Some(k8s_openapi::api::core::v1::ServiceStatus::default());
+    store.wrote(Some("7"), Arc::new(written.clone()));
+    let version = || store.service("default", "a").unwrap().metadata.resource_version.clone();
+    assert_eq!(version().as_deref(), Some("1"), "the watch was quicker");
+    store.wrote(Some("1"), Arc::new(written.clone()));
+    assert_eq!((version().as_deref(), store.take(number)), (Some("2"), None));
+    let echo = Read {
+        object: Ok(Object::Service(Arc::new(written.clone()))),
+        ..read("a", 2, 80)
     };
-    store.wrote(Some("7"), Arc::clone(&written));
-    let kept = store.service("default", "a").unwrap();
-    assert_eq!(
-        kept.metadata.resource_version.as_deref(),
-        Some("1"),
-        "the watch was quicker"
-    );
-    store.wrote(Some("1"), Arc::clone(&written));
-    assert_eq!(store.take(number), None);
-    store.put(&services(), read("a", 2, 81));
+    store.put(&services(), echo);
     assert_eq!(store.take(number), None, "its echo");
-    let mut other = (*written).clone();
-    other.metadata.uid = Some("another".to_owned());
-    store.wrote(Some("2"), Arc::new(other));
+    written.metadata.uid = Some("another".to_owned());
+    store.wrote(Some("2"), Arc::new(written));
     assert_eq!(
         store.service("default", "a").unwrap().metadata.uid.as_deref(),
         Some("u-a")
     );
+}
+
+#[test]
+fn what_a_webhook_made_of_a_write_of_ours_is_a_change() {
+    let store = Store::new([services()]);
+    let (number, _) = store.subscribe();
+    store.replace(&services(), vec![read("a", 1, 80)]);
+    store.take(number);
+    let mut before = 1;
+    let mut is_told = |change: &dyn Fn(&mut Service)| {
+        let mut written = service_of(read("a", before + 1, 80));
+        change(&mut written);
+        store.wrote(Some(&before.to_string()), Arc::new(written));
+        before += 1;
+        said(&store.take(number)) == ["a"]
+    };
+    assert!(!is_told(&|_| {}));
+    assert!(is_told(&|service| {
+        service.metadata.annotations = Some([("pool".to_owned(), "b".to_owned())].into());
+    }));
+    assert!(is_told(&|_| {}), "it is taken away again");
+    assert!(is_told(
+        &|service| service.metadata.labels = Some([("tier".to_owned(), "b".to_owned())].into())
+    ));
+    assert!(is_told(&|service| {
+        service.metadata.labels = Some([("tier".to_owned(), "b".to_owned())].into());
+        service.spec.get_or_insert_default().load_balancer_class = Some("another".to_owned());
+    }));
 }
 
 #[test]
