@@ -18,6 +18,7 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::sync::Notify;
 
+use super::NEEDED;
 use super::decode::Read;
 use super::status::ScopeStatus;
 use crate::sources::{Batch, Change, Kind, Object, ObjectRef, Place, Problem};
@@ -68,7 +69,7 @@ struct Known {
 #[derive(Debug)]
 struct Subscriber {
     pending: BTreeSet<ObjectRef>,
-    /// What is unreadable changed.
+    /// What is unreadable or missing changed.
     news: bool,
     told: bool,
     /// The problems that it was told.
@@ -146,8 +147,12 @@ impl Store {
                 (reference, effect)
             })
             .collect();
+        let was_missing = known.missing(scope).is_some();
         known.synced = true;
         known.status.synced = true;
+        if was_missing {
+            state.news();
+        }
         for (reference, effect) in put.into_iter().chain(removed) {
             state.mark(&reference, effect);
         }
@@ -197,15 +202,21 @@ impl Store {
         }
     }
 
-    /// Whether everything was listed at least once.
+    /// Whether everything that is needed was listed at least once.
     pub(super) fn is_synced(&self) -> bool {
         self.state().is_synced()
     }
 
     /// Changes what operators see of one watch.
     pub(super) fn note(&self, scope: &Scope, change: impl FnOnce(&mut ScopeStatus)) {
-        if let Some(known) = self.state().scopes.get_mut(scope) {
-            change(&mut known.status);
+        let mut state = self.state();
+        let Some(known) = state.scopes.get_mut(scope) else {
+            return;
+        };
+        let before = known.missing(scope).map(str::to_owned);
+        change(&mut known.status);
+        if known.missing(scope) != before.as_deref() {
+            state.news();
         }
     }
 
@@ -268,6 +279,12 @@ struct Effect {
 }
 
 impl Known {
+    /// Why none of this scope is known, where others do without.
+    fn missing(&self, scope: &Scope) -> Option<&str> {
+        let is_missing = !self.synced && !NEEDED.contains(&scope.kind);
+        self.status.last_error.as_deref().filter(|_| is_missing)
+    }
+
     fn put(&mut self, Read { reference, object, .. }: Read) -> Effect {
         match object {
             Ok(object) => {
@@ -339,7 +356,8 @@ impl State {
     }
 
     fn is_synced(&self) -> bool {
-        self.scopes.values().all(|known| known.synced)
+        let mut needed = self.scopes.iter().filter(|(scope, _)| NEEDED.contains(&scope.kind));
+        needed.all(|(_, known)| known.synced)
     }
 
     fn scope_of(&self, reference: &ObjectRef) -> Option<Scope> {
@@ -377,6 +395,14 @@ impl State {
             }
             subscriber.news |= effect.unreadable;
         }
+    }
+
+    /// Every subscriber is to be told the problems again.
+    fn news(&mut self) {
+        for subscriber in self.subscribers.values_mut() {
+            subscriber.news = true;
+        }
+        self.wake();
     }
 
     fn wake(&self) {
@@ -425,15 +451,20 @@ impl State {
     }
 
     fn problems(&self) -> Vec<Problem> {
-        let all = self.scopes.values().flat_map(|known| &known.unreadable);
-        let mut problems: Vec<Problem> = all
-            .take(PROBLEMS_MAX)
-            .map(|(reference, reason)| Problem {
-                at: Place::Object(reference.clone()),
-                reason: format!("can't be read: {reason}; what was known of it stands"),
+        let missing = self.scopes.iter().filter_map(|(scope, known)| known.missing(scope));
+        let mut problems: Vec<Problem> = missing
+            .map(|cause| Problem {
+                at: Place::Cluster,
+                reason: format!("{cause}; going on without them"),
                 hides_objects: false,
             })
             .collect();
+        let all = self.scopes.values().flat_map(|known| &known.unreadable);
+        problems.extend(all.take(PROBLEMS_MAX).map(|(reference, reason)| Problem {
+            at: Place::Object(reference.clone()),
+            reason: format!("can't be read: {reason}; what was known of it stands"),
+            hides_objects: false,
+        }));
         let more = self.unreadable.len().saturating_sub(PROBLEMS_MAX);
         if more > 0 {
             problems.push(Problem {

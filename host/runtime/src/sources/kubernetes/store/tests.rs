@@ -61,6 +61,37 @@ fn the_first_batch_waits_for_everything_and_holds_everything() {
 }
 
 #[test]
+fn a_kind_that_is_not_needed_and_cannot_be_listed_is_a_problem_and_stops_nothing() {
+    let (slices, pods) = (scope(Kind::EndpointSlice), scope(Kind::Pod));
+    let store = Store::new([services(), slices.clone(), pods.clone()]);
+    let (number, _) = store.subscribe();
+    store.replace(&services(), vec![read("a", 1, 80)]);
+    assert!(store.is_synced(), "others that never answer are not waited for");
+    let first = store.take(number).unwrap();
+    assert!(first.complete && first.problems.is_empty(), "{first:?}");
+
+    for _ in 0..2 {
+        store.note(&slices, |status| {
+            status.last_error = Some("list endpointslices: no".to_owned())
+        });
+    }
+    let batch = store.take(number).unwrap();
+    assert!(batch.complete && batch.changes.is_empty());
+    let said: Vec<String> = batch.new_problems.iter().map(ToString::to_string).collect();
+    assert_eq!(said, ["the cluster: list endpointslices: no; going on without them"]);
+    assert!(!batch.problems[0].hides_objects);
+    store.note(&slices, |status| status.errors += 1);
+    assert_eq!(store.take(number), None, "the same is said once");
+
+    store.replace(&pods, Vec::new());
+    store.take(number);
+    store.replace(&slices, Vec::new());
+    assert_eq!(store.take(number).unwrap().problems, [], "it is over");
+    store.note(&services(), |status| status.last_error = Some("cut".to_owned()));
+    assert_eq!(store.take(number), None);
+}
+
+#[test]
 fn an_empty_cluster_is_told_once() {
     let store = Store::new([services()]);
     let (number, _) = store.subscribe();
