@@ -28,6 +28,7 @@ use trueup_capabilities::clock::{Clock as _, SystemClock};
 use super::client::{Cluster, Failed};
 use super::decode::{self, Page, Read, Said};
 use super::store::{Scope, Store};
+use crate::sources::Kind;
 
 /// The pause after the first failure, in ms: what fails for a moment is back within a second.
 const PAUSE_MS_MIN: u64 = 800;
@@ -52,6 +53,10 @@ const SHORT_FAILURES_MAX: u32 = 1;
 
 /// A longer line is no event. etcd takes objects up to 1.5 MiB.
 const LINE_BYTES_MAX: u64 = 64 << 20;
+
+/// So often a list is read page by page, before all of it is asked for at once: the second time, pages come soon after one
+/// another, since nothing else was waited for.
+const PAGED_TRIES: u32 = 2;
 
 /// How one watch ended.
 struct Ended {
@@ -242,34 +247,70 @@ impl Watch {
 /// # Errors
 /// Where a page can't be had, or an item does not say who it is: then it is not known what is gone.
 pub(super) async fn list(cluster: &Cluster, scope: &Scope) -> Result<(Vec<Read>, String), Failed> {
-    let (mut objects, mut next, mut whole) = (Vec::new(), None, false);
+    let mut listing = Listing::default();
     loop {
-        let page = match cluster.page(scope, next.as_deref(), whole).await {
-            // The list grew older than the API server remembers, page by page: all at once, then.
-            Err(failed) if failed.is_expired() && next.is_some() => {
-                (objects, next, whole) = (Vec::new(), None, true);
+        let page = match cluster.page(scope, listing.next.as_deref(), listing.whole()).await {
+            Ok(page) => page,
+            Err(failed) => {
+                listing = listing.after(failed)?;
                 continue;
             }
-            page => page?,
         };
-        let not_understood = |cause: String| Failed {
+        let taken = listing.take(scope.kind, &page).map_err(|cause| Failed {
             text: crate::text::line(&format!(
                 "list {} at the API server {}: its answer is not understood: {cause}",
                 scope.kind.resource(),
                 cluster.server()
             )),
             code: None,
-        };
-        let page: Page<'_> = serde_json::from_slice(&page).map_err(|error| not_understood(error.to_string()))?;
+        })?;
+        if let Some(version) = taken {
+            return Ok((listing.objects, version));
+        }
+    }
+}
+
+/// A list as far as it was read.
+#[derive(Debug, Default)]
+struct Listing {
+    objects: Vec<Read>,
+    /// Where the next page begins; none: at the front.
+    next: Option<String>,
+    /// So often it grew older than the API server remembers, page by page.
+    expired: u32,
+}
+
+impl Listing {
+    /// All of it at once is to be asked for.
+    fn whole(&self) -> bool {
+        self.expired >= PAGED_TRIES
+    }
+
+    /// How to begin again after a page that could not be had.
+    fn after(self, failed: Failed) -> Result<Self, Failed> {
+        if failed.is_expired() && self.next.is_some() && !self.whole() {
+            return Ok(Self {
+                expired: self.expired + 1,
+                ..Self::default()
+            });
+        }
+        Err(failed)
+    }
+
+    /// Takes in a page; after the last one it answers the version that everything is of.
+    fn take(&mut self, kind: Kind, page: &[u8]) -> Result<Option<String>, String> {
+        let page: Page<'_> = serde_json::from_slice(page).map_err(|error| error.to_string())?;
         for item in page.items.unwrap_or_default() {
-            objects.push(decode::read(scope.kind, item).map_err(not_understood)?);
+            self.objects.push(decode::read(kind, item)?);
         }
-        next = page.metadata.next.filter(|next| !next.is_empty());
-        if next.is_none() {
-            let version = page.metadata.resource_version.filter(|version| !version.is_empty());
-            let version = version.ok_or_else(|| not_understood("a list without resourceVersion".to_owned()))?;
-            return Ok((objects, version));
+        self.next = page.metadata.next.filter(|next| !next.is_empty());
+        if self.next.is_some() {
+            return Ok(None);
         }
+        let version = page.metadata.resource_version.filter(|version| !version.is_empty());
+        version
+            .map(Some)
+            .ok_or_else(|| "a list without resourceVersion".to_owned())
     }
 }
 
@@ -321,6 +362,40 @@ mod tests {
             );
             assert_eq!(pause_ms(failures, 0), shortest);
             assert_eq!(pause_ms(failures, longest - shortest), longest);
+        }
+    }
+
+    #[test]
+    fn a_list_that_expires_is_paged_once_more_and_then_asked_for_at_once() {
+        let expired = || failed(410);
+        let page = |next: &str| {
+            serde_json::json!({"metadata": {"resourceVersion": "7", "continue": next}, "items": [{"metadata": {"name": "n1"}}]})
+                .to_string()
+        };
+        let mut listing = Listing::default();
+        for whole in [false, true] {
+            assert_eq!(listing.take(Kind::Node, page("more").as_bytes()), Ok(None));
+            listing = listing.after(expired()).unwrap();
+            assert_eq!(
+                (listing.whole(), listing.objects.len(), &listing.next),
+                (whole, 0, &None)
+            );
+        }
+        assert!(listing.after(expired()).is_err(), "it never ends otherwise");
+        let mut listing = Listing::default();
+        assert_eq!(listing.take(Kind::Node, page("").as_bytes()), Ok(Some("7".to_owned())));
+        assert!(
+            Listing::default().after(expired()).is_err(),
+            "the first page has no version to be too old"
+        );
+        assert_eq!(listing.take(Kind::Node, page("more").as_bytes()), Ok(None));
+        assert_eq!(listing.after(failed(500)).unwrap_err(), failed(500));
+    }
+
+    fn failed(code: u16) -> Failed {
+        Failed {
+            text: String::new(),
+            code: Some(code),
         }
     }
 
