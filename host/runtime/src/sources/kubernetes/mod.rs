@@ -12,6 +12,7 @@
 mod client;
 mod decode;
 pub(crate) mod events;
+mod list;
 mod status;
 mod store;
 mod watch;
@@ -146,7 +147,7 @@ impl Kubernetes {
         let store = Store::new(scopes.iter().cloned());
         let mut first_failure = None;
         for scope in scopes {
-            match watch::list(&cluster, &scope).await {
+            match list::list(&cluster, &scope).await {
                 Ok((objects, _)) => store.replace(&scope, objects),
                 Err(failed) => {
                     store.note(&scope, |status| status.last_error = Some(failed.text.clone()));
