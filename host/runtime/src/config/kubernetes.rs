@@ -7,10 +7,7 @@ use std::path::Path;
 
 use super::section::Section;
 use crate::sources::Kind;
-use crate::sources::kubernetes::{PAGE_SIZE_DEFAULT, REQUEST_TIMEOUT_MS_DEFAULT, Settings};
-
-/// What load balancers are made from: without one of them, nothing can be said of any Service.
-const NEEDED: [Kind; 2] = [Kind::Service, Kind::Node];
+use crate::sources::kubernetes::{NEEDED, PAGE_SIZE_DEFAULT, REQUEST_TIMEOUT_MS_DEFAULT, Settings};
 
 /// Reads the section. A mistake in it is said, and another value stands in.
 pub(super) fn read(mut section: Section<'_>, folder: &Path) -> Settings {

@@ -17,9 +17,36 @@ use crate::guests::lbaas::AddressPorts;
 use crate::guests::lbaas::adapter::{self, Key};
 use crate::sources::kubernetes::Kubernetes;
 use crate::sources::kubernetes::events::{Events, Said};
+use crate::sources::kubernetes::write::WriteError;
 
-/// An answer in its own time: an error is one line.
-pub(crate) type Published<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'a>>;
+/// An answer in its own time.
+pub(crate) type Published<'a> = Pin<Box<dyn Future<Output = Result<(), Unpublished>> + Send + 'a>>;
+
+/// Why something is not shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Unpublished {
+    /// The Service is not the one any more that it was: nothing is wrong, and there is something newer to do.
+    Outdated,
+    /// One line.
+    Failed(String),
+}
+
+impl From<String> for Unpublished {
+    fn from(error: String) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<WriteError> for Unpublished {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::Changed(_) => Self::Outdated,
+            WriteError::Unseen(_) | WriteError::NotAllowed(_) | WriteError::Failed { .. } => {
+                Self::Failed(error.to_string())
+            }
+        }
+    }
+}
 
 /// Shows what is true of Services to whoever asked for them.
 pub(crate) trait Publish: Send + Sync {
@@ -88,11 +115,11 @@ impl Publish for StatusFiles {
     }
 
     fn serve<'a>(&'a self, key: &'a Key, _: &'a str, in_service: &'a [AddressPorts]) -> Published<'a> {
-        Box::pin(async { self.write(key, in_service) })
+        Box::pin(async { Ok(self.write(key, in_service)?) })
     }
 
     fn release<'a>(&'a self, key: &'a Key) -> Published<'a> {
-        Box::pin(async { self.remove(key) })
+        Box::pin(async { Ok(self.remove(key)?) })
     }
 
     fn say(&self, _: &Key, _: News<'_>) {}
@@ -126,7 +153,7 @@ impl Publish for InCluster {
     fn claim<'a>(&'a self, key: &'a Key, uid: &'a str) -> Published<'a> {
         Box::pin(async {
             let claimed = self.cluster.claim(key, uid, &self.fence).await;
-            claimed.map_err(|error| error.to_string())
+            claimed.map_err(Unpublished::from)
         })
     }
 
@@ -136,7 +163,7 @@ impl Publish for InCluster {
             let status = adapter::status(in_service).load_balancer.unwrap_or_default();
             let ingress = status.ingress.unwrap_or_default();
             let served = self.cluster.serve(key, uid, &ingress, &self.fence).await;
-            served.map_err(|error| error.to_string())
+            served.map_err(Unpublished::from)
         })
     }
 
@@ -144,7 +171,7 @@ impl Publish for InCluster {
         Box::pin(async {
             self.files.remove(key)?;
             let released = self.cluster.release(key, &self.fence).await;
-            released.map_err(|error| error.to_string())
+            released.map_err(Unpublished::from)
         })
     }
 
@@ -251,6 +278,14 @@ mod tests {
             let event = said(&key(), news).unwrap();
             assert!(event.warning && event.note.ends_with("why"), "{event:?}");
             assert!(event.reason.chars().all(|c| c.is_ascii_alphabetic()), "{event:?}");
+        }
+    }
+
+    #[test]
+    fn a_service_that_changed_meanwhile_is_no_failure() {
+        assert_eq!(Unpublished::from(WriteError::Changed(key())), Unpublished::Outdated);
+        for error in [WriteError::Unseen(key()), WriteError::NotAllowed(key())] {
+            assert_eq!(Unpublished::from(error.clone()), Unpublished::Failed(error.to_string()));
         }
     }
 

@@ -19,7 +19,7 @@ use super::granted;
 use super::instances::{self, Instances, OpenError};
 use super::interrupt::{Interrupt, InterruptibleClock, Sleepers};
 use super::known::{KnownKeys, Places};
-use super::publish::Publish;
+use super::publish::{Publish, Unpublished};
 use crate::decisions::{Came, Decided};
 use crate::guests::dispatch::InvokeError;
 use crate::guests::lbaas::adapter::{self, Key};
@@ -94,7 +94,7 @@ pub(super) struct Done {
 pub(super) enum End {
     /// Everything is as it should be; `gone`: the key is no more.
     True { gone: bool },
-    /// It was cut while it slept, for a newer input or a stop.
+    /// It was cut while it slept, for a newer input or a stop; or the Service changed or went while it ran.
     Interrupted,
     /// One line; when to try again, where the Engine said.
     Failed { error: String, retry_after_ms: Option<u64> },
@@ -155,6 +155,16 @@ impl From<String> for Trouble {
         Self::Failed {
             error,
             retry_after_ms: None,
+        }
+    }
+}
+
+impl From<Unpublished> for Trouble {
+    fn from(error: Unpublished) -> Self {
+        match error {
+            // It is run again at once, with what the Service is now.
+            Unpublished::Outdated => Self::Interrupted,
+            Unpublished::Failed(error) => Self::from(error),
         }
     }
 }

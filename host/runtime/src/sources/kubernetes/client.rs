@@ -31,6 +31,9 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// A longer page is no page. 500 objects of the largest size that etcd takes, 1.5 MiB, would be 750 MiB.
 const PAGE_BYTES_MAX: u64 = 1 << 30;
 
+/// A longer list is not read at once: 20,000 Services or Nodes of 12 KiB take as much, and so many in pages are no burden.
+const WHOLE_BYTES_MAX: u64 = 256 << 20;
+
 /// Why a cluster can't be used: one line.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
@@ -129,11 +132,23 @@ impl Cluster {
         let request = Request::new(path(scope)).list(&parameters);
         let request = request.map_err(|error| self.failed(&doing, &chain(&error)))?;
         let asking = async {
-            let reader = self.stream(&doing, request).await?;
-            let mut page = Vec::new();
-            let read = reader.take(PAGE_BYTES_MAX).read_to_end(&mut page).await;
-            read.map_err(|error| self.failed(&doing, &chain(&error)))?;
-            Ok(page)
+            let mut reader = self.stream(&doing, request).await?;
+            let bytes_max = if whole { WHOLE_BYTES_MAX } else { PAGE_BYTES_MAX };
+            match read_up_to(&mut reader, bytes_max).await {
+                Ok(Some(page)) => Ok(page),
+                Ok(None) if whole => Err(self.failed(
+                    &doing,
+                    &format!(
+                        "all of it at once is more than {bytes_max} bytes, and page by page it grew too old: \
+                         set another `page_size` under [source.kubernetes], or leave the kind out of `watch`"
+                    ),
+                )),
+                Ok(None) => Err(self.failed(
+                    &doing,
+                    &format!("a page is more than {bytes_max} bytes: lower `page_size` under [source.kubernetes]"),
+                )),
+                Err(error) => Err(self.failed(&doing, &chain(&error))),
+            }
         };
         self.within(&doing, asking).await
     }
@@ -235,6 +250,14 @@ impl Cluster {
             ..self.failed(doing, &text)
         }
     }
+}
+
+/// Reads to the end; none where that is more than `bytes_max`.
+async fn read_up_to(reader: &mut (impl AsyncBufRead + Unpin), bytes_max: u64) -> std::io::Result<Option<Vec<u8>>> {
+    let mut read = Vec::new();
+    reader.take(bytes_max + 1).read_to_end(&mut read).await?;
+    let is_all = u64::try_from(read.len()).is_ok_and(|length| length <= bytes_max);
+    Ok(is_all.then_some(read))
 }
 
 /// What a request is for.
@@ -477,6 +500,14 @@ contexts: [{name: one, context: {cluster: c, user: u}}, {name: lost, context: {c
             "{}",
             failed.text
         );
+    }
+
+    #[tokio::test]
+    async fn what_is_longer_than_its_limit_is_not_taken_for_all_of_it() {
+        for (limit, read) in [(3, None), (4, Some(b"list".to_vec())), (5, Some(b"list".to_vec()))] {
+            let mut list: &[u8] = b"list";
+            assert_eq!(read_up_to(&mut list, limit).await.unwrap(), read, "{limit}");
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@
 mod client;
 mod decode;
 pub(crate) mod events;
+mod list;
 mod status;
 mod store;
 mod watch;
@@ -37,6 +38,10 @@ use super::{Batch, Batches, Kind};
 
 /// So many objects one page of a list holds by default: what kubectl and the controllers of Kubernetes ask for.
 pub const PAGE_SIZE_DEFAULT: u32 = 500;
+
+/// What load balancers are made from: without one of these kinds nothing can be said of any Service. The others are looked
+/// at where that is possible.
+pub(crate) const NEEDED: [Kind; 2] = [Kind::Service, Kind::Node];
 
 /// An answer takes at most so many ms by default. A list of 10,000 objects comes in pages; watches last as they do.
 pub const REQUEST_TIMEOUT_MS_DEFAULT: u64 = 30_000;
@@ -135,15 +140,23 @@ impl Kubernetes {
     /// Lists everything once, and watches nothing.
     ///
     /// # Errors
-    /// Where it can't be found out where the API server is, or that does not answer.
+    /// Where it can't be found out where the API server is, or that does not say what is needed.
     pub async fn once(settings: &Settings) -> Result<Self, ClusterError> {
         let cluster = Cluster::new(settings).await?;
         let scopes = client::scopes(settings);
         let store = Store::new(scopes.iter().cloned());
+        let mut first_failure = None;
         for scope in scopes {
-            let listed = watch::list(&cluster, &scope).await;
-            let (objects, _) = listed.map_err(|failed| ClusterError::Failed(failed.text))?;
-            store.replace(&scope, objects);
+            match list::list(&cluster, &scope).await {
+                Ok((objects, _)) => store.replace(&scope, objects),
+                Err(failed) => {
+                    store.note(&scope, |status| status.last_error = Some(failed.text.clone()));
+                    let first = first_failure.get_or_insert(failed);
+                    if NEEDED.contains(&scope.kind) {
+                        return Err(ClusterError::Failed(first.text.clone()));
+                    }
+                }
+            }
         }
         let watches = Vec::new();
         Ok(Self {
@@ -171,8 +184,8 @@ impl Kubernetes {
         Cluster::new(settings).await.map(drop)
     }
 
-    /// What it holds and how that changes. The first batch comes when every kind was listed, and holds everything. Who
-    /// takes no batches any more must drop this: watches wait for the slowest.
+    /// What it holds and how that changes. The first batch comes when every kind that is needed was listed, and holds all
+    /// that is known; a kind that can't be listed is a problem in it until it can. Who takes no batches any more must drop this: watches wait for the slowest.
     pub fn batches(&self) -> Batches {
         let (number, wake) = self.inner.store.subscribe();
         Batches::Kubernetes(Subscription {
@@ -182,7 +195,7 @@ impl Kubernetes {
         })
     }
 
-    /// Everything as it is known now; none: not everything was listed yet.
+    /// Everything as it is known now; none: not all that is needed was listed yet.
     pub fn known(&self) -> Option<Batch> {
         let (number, _) = self.inner.store.subscribe();
         let all = self.inner.store.take(number);
@@ -190,7 +203,7 @@ impl Kubernetes {
         all
     }
 
-    /// Whether every kind was listed at least once.
+    /// Whether every kind that is needed was listed at least once.
     pub fn is_synced(&self) -> bool {
         self.inner.store.is_synced()
     }

@@ -9,7 +9,7 @@ use serde::Serialize;
 pub struct Status {
     /// The API server's URL.
     pub server: String,
-    /// Everything was listed at least once.
+    /// Everything that is needed (Services and Nodes) was listed at least once.
     pub synced: bool,
     /// One for each kind, or for each kind and namespace, in their order.
     pub watches: Vec<WatchStatus>,

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! *Bounded*: an object takes room once, a change that waits takes the room of its name. Where more than [`PENDING_MAX`]
-//! wait for one subscriber, watches wait for it ([`Store::room`]); the API server keeps what they have not read.
+//! wait for one subscriber that could take them, watches wait for it ([`Store::room`]); the API server keeps what they have
+//! not read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,6 +18,7 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::sync::Notify;
 
+use super::NEEDED;
 use super::decode::Read;
 use super::status::ScopeStatus;
 use crate::sources::{Batch, Change, Kind, Object, ObjectRef, Place, Problem};
@@ -67,7 +69,7 @@ struct Known {
 #[derive(Debug)]
 struct Subscriber {
     pending: BTreeSet<ObjectRef>,
-    /// What is unreadable changed.
+    /// What is unreadable or missing changed.
     news: bool,
     told: bool,
     /// The problems that it was told.
@@ -92,13 +94,12 @@ impl Store {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until every subscriber has room for `more` changes. One that takes nothing any more holds all watches up: it
-    /// is to be dropped.
+    /// Waits until every subscriber has room for more changes. One that takes nothing any more holds all watches up: it
+    /// is to be dropped. Until the first batch can be taken nobody waits: what is waited for could not come.
     pub(super) async fn room(&self) {
         loop {
             let taken = self.taken.notified();
-            let is_full = |subscriber: &Subscriber| subscriber.pending.len() >= PENDING_MAX;
-            if !self.state().subscribers.values().any(is_full) {
+            if self.state().has_room() {
                 return;
             }
             taken.await;
@@ -146,8 +147,12 @@ impl Store {
                 (reference, effect)
             })
             .collect();
+        let was_missing = known.missing(scope).is_some();
         known.synced = true;
         known.status.synced = true;
+        if was_missing {
+            state.news();
+        }
         for (reference, effect) in put.into_iter().chain(removed) {
             state.mark(&reference, effect);
         }
@@ -155,19 +160,30 @@ impl Store {
         state.wake();
     }
 
-    /// Takes in what a write of ours made of the version `before` of a Service. Whoever is told changes is not told this
-    /// one: it is no news. Where the watch was quicker, what it brought stands: it may be newer.
+    /// Takes in what a write of ours made of the version `before` of a Service. Our finalizer and its status are no news
+    /// to whoever is told changes; whatever else a webhook made of it on the way is. Where the watch was quicker, what it
+    /// brought stands: it may be newer.
     pub(super) fn wrote(&self, before: Option<&str>, service: Arc<Service>) {
         let object = Object::Service(service);
         let reference = object.reference();
         let mut state = self.state();
-        if let Some(scope) = state.scope_of(&reference)
-            && let Some(known) = state.scopes.get_mut(&scope)
-            && let Some(was) = known.objects.get_mut(&reference)
+        let Some(scope) = state.scope_of(&reference) else {
+            return;
+        };
+        let known = state
+            .scopes
+            .get_mut(&scope)
+            .and_then(|known| known.objects.get_mut(&reference));
+        if let Some(was) = known
             && was.metadata().uid == object.metadata().uid
             && was.metadata().resource_version.as_deref() == before
         {
+            let effect = Effect {
+                changed: !is_same_but_written(was, &object),
+                unreadable: false,
+            };
             *was = object;
+            state.after(&reference, effect);
         }
     }
 
@@ -186,15 +202,21 @@ impl Store {
         }
     }
 
-    /// Whether everything was listed at least once.
+    /// Whether everything that is needed was listed at least once.
     pub(super) fn is_synced(&self) -> bool {
         self.state().is_synced()
     }
 
     /// Changes what operators see of one watch.
     pub(super) fn note(&self, scope: &Scope, change: impl FnOnce(&mut ScopeStatus)) {
-        if let Some(known) = self.state().scopes.get_mut(scope) {
-            change(&mut known.status);
+        let mut state = self.state();
+        let Some(known) = state.scopes.get_mut(scope) else {
+            return;
+        };
+        let before = known.missing(scope).map(str::to_owned);
+        change(&mut known.status);
+        if known.missing(scope) != before.as_deref() {
+            state.news();
         }
     }
 
@@ -257,6 +279,12 @@ struct Effect {
 }
 
 impl Known {
+    /// Why none of this scope is known, where others do without.
+    fn missing(&self, scope: &Scope) -> Option<&str> {
+        let is_missing = !self.synced && !NEEDED.contains(&scope.kind);
+        self.status.last_error.as_deref().filter(|_| is_missing)
+    }
+
     fn put(&mut self, Read { reference, object, .. }: Read) -> Effect {
         match object {
             Ok(object) => {
@@ -293,15 +321,8 @@ impl Known {
 
 /// The same for everybody who does not write to it.
 fn is_same_but_version(was: &Object, now: &Object) -> bool {
-    let metadata = |one: &ObjectMeta, other: &ObjectMeta| {
-        // In order of what differs most often, so that most comparisons are short.
-        one.deletion_timestamp == other.deletion_timestamp
-            && one.uid == other.uid
-            && one.finalizers == other.finalizers
-            && one.labels == other.labels
-            && one.annotations == other.annotations
-    };
-    metadata(was.metadata(), now.metadata())
+    is_same_metadata(was.metadata(), now.metadata())
+        && was.metadata().finalizers == now.metadata().finalizers
         && match (was, now) {
             (Object::EndpointSlice(was), Object::EndpointSlice(now)) => {
                 was.address_type == now.address_type && was.endpoints == now.endpoints && was.ports == now.ports
@@ -313,9 +334,30 @@ fn is_same_but_version(was: &Object, now: &Object) -> bool {
         }
 }
 
+/// The same but for what our own writes are about: finalizers and status of a Service.
+fn is_same_but_written(was: &Object, now: &Object) -> bool {
+    is_same_metadata(was.metadata(), now.metadata())
+        && matches!((was, now), (Object::Service(was), Object::Service(now)) if was.spec == now.spec)
+}
+
+/// The same but for finalizers and what each write changes by itself.
+fn is_same_metadata(was: &ObjectMeta, now: &ObjectMeta) -> bool {
+    // In order of what differs most often, so that most comparisons are short.
+    was.deletion_timestamp == now.deletion_timestamp
+        && was.uid == now.uid
+        && was.labels == now.labels
+        && was.annotations == now.annotations
+}
+
 impl State {
+    fn has_room(&self) -> bool {
+        let is_full = |subscriber: &Subscriber| subscriber.pending.len() >= PENDING_MAX;
+        !self.is_synced() || !self.subscribers.values().any(is_full)
+    }
+
     fn is_synced(&self) -> bool {
-        self.scopes.values().all(|known| known.synced)
+        let mut needed = self.scopes.iter().filter(|(scope, _)| NEEDED.contains(&scope.kind));
+        needed.all(|(_, known)| known.synced)
     }
 
     fn scope_of(&self, reference: &ObjectRef) -> Option<Scope> {
@@ -353,6 +395,14 @@ impl State {
             }
             subscriber.news |= effect.unreadable;
         }
+    }
+
+    /// Every subscriber is to be told the problems again.
+    fn news(&mut self) {
+        for subscriber in self.subscribers.values_mut() {
+            subscriber.news = true;
+        }
+        self.wake();
     }
 
     fn wake(&self) {
@@ -401,15 +451,20 @@ impl State {
     }
 
     fn problems(&self) -> Vec<Problem> {
-        let all = self.scopes.values().flat_map(|known| &known.unreadable);
-        let mut problems: Vec<Problem> = all
-            .take(PROBLEMS_MAX)
-            .map(|(reference, reason)| Problem {
-                at: Place::Object(reference.clone()),
-                reason: format!("can't be read: {reason}; what was known of it stands"),
+        let missing = self.scopes.iter().filter_map(|(scope, known)| known.missing(scope));
+        let mut problems: Vec<Problem> = missing
+            .map(|cause| Problem {
+                at: Place::Cluster,
+                reason: format!("{cause}; going on without them"),
                 hides_objects: false,
             })
             .collect();
+        let all = self.scopes.values().flat_map(|known| &known.unreadable);
+        problems.extend(all.take(PROBLEMS_MAX).map(|(reference, reason)| Problem {
+            at: Place::Object(reference.clone()),
+            reason: format!("can't be read: {reason}; what was known of it stands"),
+            hides_objects: false,
+        }));
         let more = self.unreadable.len().saturating_sub(PROBLEMS_MAX);
         if more > 0 {
             problems.push(Problem {

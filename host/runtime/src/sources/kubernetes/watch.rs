@@ -11,6 +11,10 @@
 //!   +---- version too old, line not understood ----+
 //! ```
 //!
+//! *What is said of the version*: an API server that was restored or built anew counts versions from lower on. It then
+//! refuses the version that we hold in whatever words, goes back behind it, or has nothing to say for as long as it is
+//! lower. Each of these, and failing again and again for whatever reason, leads to a list.
+//!
 //! *Why not kube's own watcher*: it reads a list whole or not at all, so that one object which it can't read hides all
 //! others; it goes on asking for a version that the API server answers 410 for without opening the watch; and it does not
 //! say where it stands.
@@ -26,7 +30,8 @@ use tokio::time::{Instant, sleep, timeout_at};
 use trueup_capabilities::clock::{Clock as _, SystemClock};
 
 use super::client::{Cluster, Failed};
-use super::decode::{self, Page, Read, Said};
+use super::decode::{self, Said};
+use super::list::list;
 use super::store::{Scope, Store};
 
 /// The pause after the first failure, in ms: what fails for a moment is back within a second.
@@ -50,18 +55,93 @@ const SHORT: Duration = Duration::from_secs(1);
 /// is there.
 const SHORT_FAILURES_MAX: u32 = 1;
 
+/// A watch that the API server breaks off with an error counts as a failure unless it lasted so long: one event before each
+/// error does not make lists in a circle cheap. The longest pause, so that lists are no more frequent than after failures.
+const LASTED: Duration = Duration::from_millis(PAUSE_MS_MAX);
+
+/// After so many failures in a row, and again after as many, the kind is listed: half a minute of pauses has passed then, and
+/// what is wrong may be the version that the API server is asked from.
+const FAILURES_BEFORE_LIST: u32 = 5;
+
+/// After so many watches in a row that lasted and brought nothing, not even a bookmark, the kind is listed. Bookmarks come
+/// about once a minute; an API server that is behind the version that it is asked from stays silent until it is past it.
+const SILENT_BEFORE_LIST: u32 = 5;
+
 /// A longer line is no event. etcd takes objects up to 1.5 MiB.
 const LINE_BYTES_MAX: u64 = 64 << 20;
 
 /// How one watch ended.
+#[derive(Debug)]
 struct Ended {
     /// Go on from here; none: list again.
     from: Option<String>,
     failed: Option<Failed>,
     /// The API server opened it.
     opened: bool,
-    /// It brought something, or lasted.
-    was_of_use: bool,
+    /// It brought something.
+    heard: bool,
+    /// It led to another version.
+    went_on: bool,
+    lasted: Duration,
+}
+
+/// What came of lists and watches so far, as far as it decides what is next.
+#[derive(Debug, Default)]
+struct Course {
+    /// In a row, lists in between that succeeded included.
+    failures: u32,
+    /// Watches in a row that lasted and brought nothing.
+    silent: u32,
+}
+
+/// What to do after a watch has ended.
+#[derive(Debug, PartialEq, Eq)]
+struct Next {
+    /// Pause as after so many failures; none: not at all.
+    pause: Option<u32>,
+    /// List, even where the version could be gone on from.
+    list: bool,
+}
+
+impl Course {
+    /// One more failure; answers how many there were before.
+    fn fail(&mut self) -> u32 {
+        let before = self.failures;
+        self.failures = self.failures.saturating_add(1);
+        before
+    }
+
+    fn after(&mut self, ended: &Ended) -> Next {
+        let is_refused = ended.from.is_none() || ended.failed.as_ref().is_some_and(|failed| failed.code.is_some());
+        let was_of_use = if is_refused {
+            ended.lasted >= LASTED
+        } else {
+            ended.went_on || ended.lasted >= SHORT
+        };
+        if !ended.opened || !was_of_use {
+            let failures = self.fail();
+            let pause = if ended.opened && !is_refused {
+                failures.min(SHORT_FAILURES_MAX)
+            } else {
+                failures
+            };
+            return Next {
+                pause: Some(pause),
+                list: self.failures.is_multiple_of(FAILURES_BEFORE_LIST),
+            };
+        }
+        self.failures = 0;
+        if ended.heard {
+            self.silent = 0;
+        } else if ended.lasted >= LASTED {
+            self.silent += 1;
+        }
+        let list = self.silent >= SILENT_BEFORE_LIST;
+        if list {
+            self.silent = 0;
+        }
+        Next { pause: None, list }
+    }
 }
 
 /// One watch.
@@ -76,7 +156,7 @@ impl Watch {
     /// Watches until it is dropped.
     pub(super) async fn run(mut self) -> Infallible {
         let mut from = None;
-        let mut failures = 0;
+        let mut course = Course::default();
         loop {
             let version = match from.take() {
                 Some(version) => version,
@@ -88,8 +168,8 @@ impl Watch {
                         version
                     }
                     Err(failed) => {
-                        self.failed(&failed, failures);
-                        self.pause(&mut failures).await;
+                        self.failed(&failed, course.failures);
+                        self.pause(course.fail()).await;
                         continue;
                     }
                 },
@@ -100,17 +180,13 @@ impl Watch {
                 status.restarts += 1;
             });
             if let Some(failed) = &ended.failed {
-                self.failed(failed, failures);
+                self.failed(failed, course.failures);
             }
-            if ended.was_of_use {
-                failures = 0;
-            } else {
-                if ended.opened {
-                    failures = failures.min(SHORT_FAILURES_MAX);
-                }
-                self.pause(&mut failures).await;
+            let next = course.after(&ended);
+            if let Some(failures) = next.pause {
+                self.pause(failures).await;
             }
-            from = ended.from;
+            from = ended.from.filter(|_| !next.list);
         }
     }
 
@@ -123,18 +199,19 @@ impl Watch {
             Ok(lines) => lines,
             Err(failed) => {
                 return Ended {
-                    from: (!failed.is_expired()).then_some(version),
-                    // That it expired is the API server's way of saying "list again".
+                    from: (!is_about_version(&failed)).then_some(version),
                     failed: Some(failed),
                     opened: false,
-                    was_of_use: false,
+                    heard: false,
+                    went_on: false,
+                    lasted: Duration::ZERO,
                 };
             }
         };
         self.store.note(&self.scope, |status| status.watching = true);
         let began = Instant::now();
         let until = began + Duration::from_secs(u64::from(seconds)) + OVERDUE;
-        let mut heard = false;
+        let (mut heard, mut went_on) = (false, false);
         let (from, failed) = loop {
             // Whoever takes nothing keeps us waiting, and we the API server.
             self.store.room().await;
@@ -147,11 +224,18 @@ impl Watch {
             match self.take_in(&line) {
                 Ok(next) => {
                     heard = true;
-                    if let Some(next) = next {
-                        version = next;
+                    let Some(next) = next else { continue };
+                    if is_before(&next, &version) {
+                        let cause =
+                            format!("it went back from version {version} to {next}: it was restored or built anew");
+                        break (None, Some(self.broken(&cause)));
                     }
+                    went_on |= next != version;
+                    version = next;
                 }
-                Err(failed) if failed.code.is_some() && !failed.is_expired() => break (Some(version), Some(failed)),
+                Err(failed) if failed.code.is_some() && !is_about_version(&failed) => {
+                    break (Some(version), Some(failed));
+                }
                 Err(failed) => break (None, Some(failed)),
             }
         };
@@ -159,7 +243,9 @@ impl Watch {
             from,
             failed,
             opened: true,
-            was_of_use: heard || began.elapsed() >= SHORT,
+            heard,
+            went_on,
+            lasted: began.elapsed(),
         }
     }
 
@@ -230,47 +316,29 @@ impl Watch {
         });
     }
 
-    async fn pause(&mut self, failures: &mut u32) {
+    async fn pause(&mut self, failures: u32) {
         let chance = self.chance.next_u64();
-        sleep(Duration::from_millis(pause_ms(*failures, chance))).await;
-        *failures = failures.saturating_add(1);
+        sleep(Duration::from_millis(pause_ms(failures, chance))).await;
     }
 }
 
-/// Lists a scope, page by page; answers its objects and the version that they are of.
-///
-/// # Errors
-/// Where a page can't be had, or an item does not say who it is: then it is not known what is gone.
-pub(super) async fn list(cluster: &Cluster, scope: &Scope) -> Result<(Vec<Read>, String), Failed> {
-    let (mut objects, mut next, mut whole) = (Vec::new(), None, false);
-    loop {
-        let page = match cluster.page(scope, next.as_deref(), whole).await {
-            // The list grew older than the API server remembers, page by page: all at once, then.
-            Err(failed) if failed.is_expired() && next.is_some() => {
-                (objects, next, whole) = (Vec::new(), None, true);
-                continue;
-            }
-            page => page?,
-        };
-        let not_understood = |cause: String| Failed {
-            text: crate::text::line(&format!(
-                "list {} at the API server {}: its answer is not understood: {cause}",
-                scope.kind.resource(),
-                cluster.server()
-            )),
-            code: None,
-        };
-        let page: Page<'_> = serde_json::from_slice(&page).map_err(|error| not_understood(error.to_string()))?;
-        for item in page.items.unwrap_or_default() {
-            objects.push(decode::read(scope.kind, item).map_err(not_understood)?);
-        }
-        next = page.metadata.next.filter(|next| !next.is_empty());
-        if next.is_none() {
-            let version = page.metadata.resource_version.filter(|version| !version.is_empty());
-            let version = version.ok_or_else(|| not_understood("a list without resourceVersion".to_owned()))?;
-            return Ok((objects, version));
-        }
+/// Whether what the API server answered to a watch may be due to the version that was asked for. It is not where we are not
+/// let in, are too many, or something is wrong with the API server itself, unless that names the version: too large a one
+/// is a 504 to it.
+fn is_about_version(failed: &Failed) -> bool {
+    match failed.code {
+        None | Some(401 | 403 | 429) => false,
+        Some(504) => failed.text.to_ascii_lowercase().contains("resource version"),
+        Some(code) => !(500..600).contains(&code),
     }
+}
+
+/// Whether a version is lower than another. Versions that are no numbers are not compared.
+fn is_before(version: &str, other: &str) -> bool {
+    let number = |version: &str| version.parse::<u64>().ok();
+    number(version)
+        .zip(number(other))
+        .is_some_and(|(version, other)| version < other)
 }
 
 /// The next whole line; none at the end, where half a line is what a connection was cut off in.
@@ -302,33 +370,4 @@ fn pause_ms(failures: u32, chance: u64) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_grow_and_stay_within_their_bounds() {
-        for (failures, shortest, longest) in [
-            (0, 800, 1_200),
-            (1, 1_600, 2_400),
-            (4, 12_800, 19_200),
-            (5, 20_000, 30_000),
-            (u32::MAX, 20_000, 30_000),
-        ] {
-            let all = [0, 1, 7_777, u64::MAX / 2, u64::MAX].map(|chance| pause_ms(failures, chance));
-            assert!(
-                all.iter().all(|pause_ms| (shortest..=longest).contains(pause_ms)),
-                "{failures}: {all:?}"
-            );
-            assert_eq!(pause_ms(failures, 0), shortest);
-            assert_eq!(pause_ms(failures, longest - shortest), longest);
-        }
-    }
-
-    #[tokio::test]
-    async fn lines_are_whole_or_not_there() {
-        let mut lines: &[u8] = b"one\n\n \ntwo\nhal";
-        assert_eq!(next_line(&mut lines).await.unwrap().as_deref(), Some(&b"one\n"[..]));
-        assert_eq!(next_line(&mut lines).await.unwrap().as_deref(), Some(&b"two\n"[..]));
-        assert_eq!(next_line(&mut lines).await.unwrap(), None);
-    }
-}
+mod tests;

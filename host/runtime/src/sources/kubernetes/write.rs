@@ -15,9 +15,11 @@
 //! are ours: one that is not in service is taken out, whoever wrote it. `ipMode` of an entry that stays is left as it is.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service};
 use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
 use trueup_capabilities::fence::Fence;
 
 use super::{Kubernetes, decode};
@@ -26,12 +28,21 @@ use crate::guests::lbaas::adapter::{self, FINALIZER, Key};
 /// So often a Service is read again because somebody else was quicker, before the key's own retry takes over.
 const CONFLICTS_MAX: u32 = 10;
 
+/// So long it is waited for the watch to say what a write has found out: it is rarely longer than some ms behind.
+const WATCH_BEHIND_MAX: Duration = Duration::from_secs(3);
+
+/// So often it is looked whether it has.
+const WATCH_BEHIND_LOOK: Duration = Duration::from_millis(50);
+
 /// Why something was not written: one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum WriteError {
-    /// The Service is gone, is another one, or is not ours any more: what the watch brings next says what to do.
-    #[error("service `{0}` is not the one any more that it was: waiting for the API server to say what it is")]
+    /// The Service is gone, is another one, or is not ours any more, and so it is known: there is something else to do.
+    #[error("service `{0}` is not the one any more that it was")]
     Changed(Key),
+    /// The same, and the watch has not said so.
+    #[error("service `{0}` is not the one any more that it was: waiting for the API server to say what it is")]
+    Unseen(Key),
     /// Another host acts.
     #[error("service `{0}`: not written, since this host may not act now")]
     NotAllowed(Key),
@@ -81,7 +92,8 @@ impl Kubernetes {
             finalizers.push(FINALIZER.to_owned());
             with_finalizers(&finalizers)
         };
-        self.expect(key, self.write(key, fence, change).await?)
+        let wrote = self.write(key, fence, change).await?;
+        self.expect(key, uid, wrote).await
     }
 
     /// Says which addresses are in service.
@@ -98,7 +110,8 @@ impl Kubernetes {
             }
             with_ingress(service, ingress)
         };
-        self.expect(key, self.write(key, fence, change).await?)
+        let wrote = self.write(key, fence, change).await?;
+        self.expect(key, uid, wrote).await
     }
 
     /// Lets a Service go that is not ours any more, and has no objects left: no address is in service, and our finalizer
@@ -127,10 +140,22 @@ impl Kubernetes {
         self.write(key, fence, released).await.map(drop)
     }
 
-    fn expect(&self, key: &Key, wrote: Wrote) -> Result<(), WriteError> {
-        match wrote {
-            Wrote::True => Ok(()),
-            Wrote::Gone | Wrote::Stopped => Err(WriteError::Changed(key.clone())),
+    /// Where it was not written, waits until that is known here, too: what is done before would be the same again.
+    async fn expect(&self, key: &Key, uid: &str, wrote: Wrote) -> Result<(), WriteError> {
+        if wrote == Wrote::True {
+            return Ok(());
+        }
+        let until = Instant::now() + WATCH_BEHIND_MAX;
+        loop {
+            let known = self.service(&key.namespace, &key.name);
+            if !known.is_some_and(|service| is_ours(&service, uid)) {
+                return Err(WriteError::Changed(key.clone()));
+            }
+            let is_watched = !self.inner.watches.is_empty();
+            if !is_watched || Instant::now() >= until {
+                return Err(WriteError::Unseen(key.clone()));
+            }
+            sleep(WATCH_BEHIND_LOOK).await;
         }
     }
 
@@ -248,7 +273,81 @@ fn shown(ingress: &[LoadBalancerIngress]) -> BTreeSet<(Option<&str>, Option<&str
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use super::super::client::Cluster;
+    use super::super::store::{Scope, Store};
+    use super::super::{Inner, Settings};
     use super::*;
+    use crate::sources::{Kind, ObjectRef};
+
+    const SERVER: &str = "apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]
+users: [{name: u, user: {token: t}}]
+contexts: [{name: one, context: {cluster: c, user: u}}]
+current-context: one
+";
+
+    fn services() -> Scope {
+        Scope {
+            kind: Kind::Service,
+            namespace: None,
+        }
+    }
+
+    /// A cluster that holds one Service, which is ours; nobody speaks to it.
+    async fn with_one(is_watched: bool) -> (Kubernetes, Key) {
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = folder.path().join("config");
+        std::fs::write(&kubeconfig, SERVER).unwrap();
+        let settings = Settings {
+            kubeconfig: Some(kubeconfig),
+            ..Settings::default()
+        };
+        let store = Store::new([services()]);
+        let web = json!({
+            "metadata": {"name": "web", "namespace": "default", "uid": "u1", "resourceVersion": "1"},
+            "spec": {"type": "LoadBalancer"},
+        });
+        let web = decode::read(Kind::Service, &serde_json::value::to_raw_value(&web).unwrap()).unwrap();
+        let key = Key::from(&web.reference);
+        store.replace(&services(), vec![web]);
+        let watches = is_watched.then(|| tokio::spawn(std::future::pending::<()>()).abort_handle());
+        let inner = Inner {
+            cluster: Cluster::new(&settings).await.unwrap(),
+            store,
+            watches: watches.into_iter().collect(),
+        };
+        (Kubernetes { inner: Arc::new(inner) }, key)
+    }
+
+    #[tokio::test]
+    async fn a_service_that_changed_is_told_when_it_is_known_and_not_waited_for_where_nobody_watches() {
+        let (cluster, key) = with_one(false).await;
+        assert_eq!(cluster.expect(&key, "u1", Wrote::True).await, Ok(()));
+        let unseen = Err(WriteError::Unseen(key.clone()));
+        assert_eq!(cluster.expect(&key, "u1", Wrote::Gone).await, unseen);
+        let changed = Err(WriteError::Changed(key.clone()));
+        assert_eq!(
+            cluster.expect(&key, "u0", Wrote::Stopped).await,
+            changed,
+            "another UID is known"
+        );
+
+        let (cluster, key) = with_one(true).await;
+        let reference = ObjectRef {
+            kind: Kind::Service,
+            namespace: key.namespace.clone(),
+            name: key.name.clone(),
+        };
+        let gone = async {
+            tokio::task::yield_now().await;
+            cluster.inner.store.remove(&services(), &reference);
+        };
+        let (expected, ()) = tokio::join!(cluster.expect(&key, "u1", Wrote::Gone), gone);
+        assert_eq!(expected, changed);
+    }
 
     fn service(value: Value) -> Service {
         serde_json::from_value(value).unwrap()

@@ -61,6 +61,37 @@ fn the_first_batch_waits_for_everything_and_holds_everything() {
 }
 
 #[test]
+fn a_kind_that_is_not_needed_and_cannot_be_listed_is_a_problem_and_stops_nothing() {
+    let (slices, pods) = (scope(Kind::EndpointSlice), scope(Kind::Pod));
+    let store = Store::new([services(), slices.clone(), pods.clone()]);
+    let (number, _) = store.subscribe();
+    store.replace(&services(), vec![read("a", 1, 80)]);
+    assert!(store.is_synced(), "others that never answer are not waited for");
+    let first = store.take(number).unwrap();
+    assert!(first.complete && first.problems.is_empty(), "{first:?}");
+
+    for _ in 0..2 {
+        store.note(&slices, |status| {
+            status.last_error = Some("list endpointslices: no".to_owned())
+        });
+    }
+    let batch = store.take(number).unwrap();
+    assert!(batch.complete && batch.changes.is_empty());
+    let said: Vec<String> = batch.new_problems.iter().map(ToString::to_string).collect();
+    assert_eq!(said, ["the cluster: list endpointslices: no; going on without them"]);
+    assert!(!batch.problems[0].hides_objects);
+    store.note(&slices, |status| status.errors += 1);
+    assert_eq!(store.take(number), None, "the same is said once");
+
+    store.replace(&pods, Vec::new());
+    store.take(number);
+    store.replace(&slices, Vec::new());
+    assert_eq!(store.take(number).unwrap().problems, [], "it is over");
+    store.note(&services(), |status| status.last_error = Some("cut".to_owned()));
+    assert_eq!(store.take(number), None);
+}
+
+#[test]
 fn an_empty_cluster_is_told_once() {
     let store = Store::new([services()]);
     let (number, _) = store.subscribe();
@@ -110,33 +141,67 @@ fn another_version_of_the_same_is_no_change_and_the_newest_is_kept() {
     assert_eq!(kept.metadata.resource_version.as_deref(), Some("2"));
 }
 
+fn service_of(read: Read) -> Service {
+    let Ok(Object::Service(service)) = read.object else {
+        panic!("{:?}", read.object)
+    };
+    Service::clone(&service)
+}
+
 #[test]
 fn what_we_wrote_is_known_and_no_news() {
     let store = Store::new([services()]);
     let (number, _) = store.subscribe();
     store.replace(&services(), vec![read("a", 1, 80)]);
     store.take(number);
-    let Ok(Object::Service(written)) = read("a", 2, 81).object else {
-        panic!()
+    let mut written = service_of(read("a", 2, 80));
+    written.metadata.finalizers = Some(vec!["ours".to_owned()]);
+    written.status = Some(k8s_openapi::api::core::v1::ServiceStatus::default());
+    store.wrote(Some("7"), Arc::new(written.clone()));
+    let version = || store.service("default", "a").unwrap().metadata.resource_version.clone();
+    assert_eq!(version().as_deref(), Some("1"), "the watch was quicker");
+    store.wrote(Some("1"), Arc::new(written.clone()));
+    assert_eq!((version().as_deref(), store.take(number)), (Some("2"), None));
+    let echo = Read {
+        object: Ok(Object::Service(Arc::new(written.clone()))),
+        ..read("a", 2, 80)
     };
-    store.wrote(Some("7"), Arc::clone(&written));
-    let kept = store.service("default", "a").unwrap();
-    assert_eq!(
-        kept.metadata.resource_version.as_deref(),
-        Some("1"),
-        "the watch was quicker"
-    );
-    store.wrote(Some("1"), Arc::clone(&written));
-    assert_eq!(store.take(number), None);
-    store.put(&services(), read("a", 2, 81));
+    store.put(&services(), echo);
     assert_eq!(store.take(number), None, "its echo");
-    let mut other = (*written).clone();
-    other.metadata.uid = Some("another".to_owned());
-    store.wrote(Some("2"), Arc::new(other));
+    written.metadata.uid = Some("another".to_owned());
+    store.wrote(Some("2"), Arc::new(written));
     assert_eq!(
         store.service("default", "a").unwrap().metadata.uid.as_deref(),
         Some("u-a")
     );
+}
+
+#[test]
+fn what_a_webhook_made_of_a_write_of_ours_is_a_change() {
+    let store = Store::new([services()]);
+    let (number, _) = store.subscribe();
+    store.replace(&services(), vec![read("a", 1, 80)]);
+    store.take(number);
+    let mut before = 1;
+    let mut is_told = |change: &dyn Fn(&mut Service)| {
+        let mut written = service_of(read("a", before + 1, 80));
+        change(&mut written);
+        store.wrote(Some(&before.to_string()), Arc::new(written));
+        before += 1;
+        said(&store.take(number)) == ["a"]
+    };
+    assert!(!is_told(&|_| {}));
+    assert!(is_told(&|service| {
+        service.metadata.annotations = Some([("pool".to_owned(), "b".to_owned())].into());
+    }));
+    assert!(is_told(&|_| {}), "it is taken away again");
+    assert!(is_told(
+        &|service| service.metadata.labels = Some([("tier".to_owned(), "b".to_owned())].into())
+    ));
+    assert!(is_told(&|service| {
+        service.metadata.labels = Some([("tier".to_owned(), "b".to_owned())].into());
+        service.spec.get_or_insert_default().load_balancer_class = Some("another".to_owned());
+    }));
 }
 
 #[test]
@@ -178,7 +243,7 @@ fn one_object_that_cannot_be_read_hides_no_other_and_what_was_known_stands() {
 
 #[tokio::test]
 async fn watches_wait_for_a_subscriber_that_takes_nothing_until_it_is_gone() {
-    let store = Store::new([services()]);
+    let store = Store::new([services(), scope(Kind::Node)]);
     let (number, _) = store.subscribe();
     store.room().await;
     let full = (0..PENDING_MAX).map(|number| ObjectRef {
@@ -187,6 +252,10 @@ async fn watches_wait_for_a_subscriber_that_takes_nothing_until_it_is_gone() {
         name: number.to_string(),
     });
     store.state().subscribers.get_mut(&number).unwrap().pending.extend(full);
+    store.replace(&services(), Vec::new());
+    // Nothing can be taken before everything is known: to wait for that would be to wait for ever.
+    store.room().await;
+    store.replace(&scope(Kind::Node), Vec::new());
     let waiting = tokio::spawn({
         let store = Arc::clone(&store);
         async move { store.room().await }
