@@ -246,12 +246,17 @@ impl Setup {
         connect(lbaas, somewhere, &Arc::default(), Fence::closed()).map(drop)
     }
 
-    /// What answers the instance of `key`.
+    /// What answers the instance of `key`, in what is decided from here on: the Engine hears nothing more of it once others
+    /// may have acted.
     pub fn backends(&self, seed: u64, key: &str) -> Backends {
+        let api: Arc<dyn Api> = match &self.anexia {
+            Some(anexia) => Arc::new(anexia.of_this_epoch()),
+            None => Arc::clone(&self.api),
+        };
         Backends {
             random: Arc::new(Seeded::new(seed, stream_of(key))),
             metrics: Arc::clone(&self.metrics),
-            lbaas: Some(Arc::clone(&self.api)),
+            lbaas: Some(api),
             quotas: Arc::clone(&self.quotas),
             audit: self.audit.clone(),
             usage: Arc::clone(&self.active.usage),
