@@ -276,11 +276,13 @@ async fn whoever_waits_for_an_answer_or_a_slot_stops_with_its_epoch() {
 async fn a_creation_that_waits_for_the_tagging_of_others_leaves_the_rest_to_the_next_epoch() {
     let (fake, server) = Fake::start().await;
     let (fence, hand) = leased();
-    let (engine, _) = fenced(&server.url, &fence);
+    let (engine, counted) = fenced(&server.url, &fence);
     let others = engine.engine.tagging.lock().await;
     let job = engine.of_this_epoch();
     let creating = tokio::spawn(async move { job.create(&[backend("b")], &[TAG.to_owned()]).await });
-    until("the creation", || fake.tags().len() == 1).await;
+    // Not before its answer is taken: what comes then is the tagging.
+    let posted = "/api/LBaaS/v1/backend.json POST 200: 1";
+    until("the creation", || counted.lines().iter().any(|line| line == posted)).await;
     let before = server.lines();
     again_after_others(&fence, &hand);
     drop(others);
