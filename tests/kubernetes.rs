@@ -8,6 +8,8 @@ mod support;
 
 #[path = "kubernetes/client.rs"]
 mod client;
+#[path = "kubernetes/deploy.rs"]
+mod deploy;
 #[path = "kubernetes/election.rs"]
 mod election;
 #[path = "kubernetes/kubectl.rs"]
@@ -16,5 +18,7 @@ mod kubectl;
 mod protocol;
 #[path = "kubernetes/source.rs"]
 mod source;
+#[path = "kubernetes/three_hosts.rs"]
+mod three_hosts;
 #[path = "kubernetes/trouble.rs"]
 mod trouble;
