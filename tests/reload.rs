@@ -1,6 +1,5 @@
 //! The configuration is read again at SIGHUP, while the host runs: all of it becomes true, or none.
 #![cfg(test)]
-#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 #[expect(dead_code, reason = "each file of tests uses some of what they share")]
 mod support;

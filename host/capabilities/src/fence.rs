@@ -12,11 +12,20 @@
 //! The moment is the last one at which something may be handed to the network. It has to lie before the end of the
 //! Lease by what a request takes to arrive: a renewal that was *sent* at `t` lets the host act until
 //! `t + renew deadline + request timeout`, which [`fits`] keeps below `t + lease duration`.
+//!
+//! Whoever decides on something and does it later has to be sure that no other host acted between. That this one may act at
+//! both moments does not say so: it may have been stopped, and have got the Lease again. Therefore each time that it begins
+//! anew to act is another epoch, and [`Fence::of_this_epoch`] is a handle that lets nothing through in a later one:
+//!
+//! ```text
+//! fence   ----|=====epoch 1=====|---- others may act ----|=====epoch 2=====
+//! handle        taken                                     over
+//! ```
 
 use std::fmt;
 use std::ops::{Add, Sub};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -96,15 +105,22 @@ pub fn machine_now() -> Moment {
 /// A clock for a fence: tests bring one of their own.
 pub type Now = dyn Fn() -> Moment + Send + Sync;
 
-/// Says whether this host may act, and for how long. All clones are one fence.
+/// Says whether this host may act, and for how long. All clones are one fence, seen from the same epoch or from each.
 #[derive(Clone)]
 pub struct Fence {
     shared: Arc<Shared>,
+    /// The epoch beyond which this handle lets nothing through; none: it goes on in each.
+    only: Option<u64>,
 }
 
 struct Shared {
     /// The moment before which the host may act, as in [`Moment`]; [`CLOSED`] or [`OPEN`].
     end: AtomicU64,
+    /// How often the fence began anew to let through after it had been closed or had run out. Whoever sees a new end sees
+    /// its epoch: it is written first, and read last.
+    epoch: AtomicU64,
+    /// Held while the end or the epoch moves.
+    moving: Mutex<()>,
     now: Box<Now>,
     /// Told whenever the end moves.
     moved: Notify,
@@ -129,11 +145,14 @@ impl Fence {
     fn new(end: u64, now: Box<Now>) -> Self {
         let shared = Shared {
             end: AtomicU64::new(end),
+            epoch: AtomicU64::new(0),
+            moving: Mutex::default(),
             now,
             moved: Notify::new(),
         };
         Self {
             shared: Arc::new(shared),
+            only: None,
         }
     }
 
@@ -143,28 +162,66 @@ impl Fence {
     }
 
     /// Lets through before `end`. Of several ends since it was closed, the latest counts: a late answer to an earlier
-    /// renewal shortens nothing. One that has passed already opens nothing.
+    /// renewal shortens nothing. One that has passed already opens nothing. Where nothing was let through before, another
+    /// epoch begins.
     pub fn extend_to(&self, end: Moment) {
-        self.shared.end.fetch_max(end.0, Ordering::SeqCst);
+        {
+            let _moving = self.moving();
+            let known = self.shared.end.load(Ordering::SeqCst);
+            let now = self.now();
+            if end.0 <= known || end <= now {
+                return;
+            }
+            if known <= now.0 {
+                self.shared.epoch.fetch_add(1, Ordering::SeqCst);
+            }
+            self.shared.end.store(end.0, Ordering::SeqCst);
+        }
         self.shared.moved.notify_waiters();
     }
 
     /// Lets nothing through from now on, until it is extended again. An act that has already asked may still happen.
     pub fn close(&self) {
-        self.shared.end.store(CLOSED, Ordering::SeqCst);
+        {
+            let _moving = self.moving();
+            self.shared.end.store(CLOSED, Ordering::SeqCst);
+        }
         self.shared.moved.notify_waiters();
+    }
+
+    fn moving(&self) -> MutexGuard<'_, ()> {
+        self.shared.moving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same fence for what is decided from here on: it lets nothing through once others may have acted, also where this
+    /// host acts again. A handle that is of an epoch already stays of that one.
+    pub fn of_this_epoch(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            only: Some(self.epoch()),
+        }
+    }
+
+    /// Of which epoch this handle is, or which one it is now: counted up from zero. A host that is alone has only one.
+    pub fn epoch(&self) -> u64 {
+        self.only.unwrap_or_else(|| self.shared.epoch.load(Ordering::SeqCst))
     }
 
     /// For how long this host may still act: none where it may not, [`FOREVER`] where there is no end.
     pub fn left(&self) -> Option<Duration> {
-        match self.shared.end.load(Ordering::SeqCst) {
+        let left = match self.shared.end.load(Ordering::SeqCst) {
             CLOSED => None,
             OPEN => Some(FOREVER),
             end => {
                 let left = Moment(end).since(self.now());
                 (!left.is_zero()).then_some(left)
             }
-        }
+        };
+        // After the end: one that was seen is at most of the epoch that is seen here.
+        left.filter(|_| {
+            self.only
+                .is_none_or(|only| only == self.shared.epoch.load(Ordering::SeqCst))
+        })
     }
 
     /// Whether this host may act.
@@ -192,7 +249,10 @@ impl Fence {
 
 impl fmt::Debug for Fence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Fence").field("left", &self.left()).finish()
+        f.debug_struct("Fence")
+            .field("epoch", &self.epoch())
+            .field("left", &self.left())
+            .finish()
     }
 }
 
@@ -249,6 +309,65 @@ mod tests {
         assert_eq!(fence.left(), None);
         fence.extend_to(fence.now() + SECOND);
         assert_eq!(fence.left(), Some(SECOND));
+    }
+
+    #[test]
+    fn an_epoch_begins_where_nothing_was_let_through_before() {
+        let (fence, hand) = fence();
+        fence.extend_to(fence.now());
+        assert_eq!(fence.epoch(), 0, "an end that has passed opens nothing");
+        fence.extend_to(fence.now() + 5 * SECOND);
+        assert_eq!(fence.epoch(), 1);
+        hand.store(1_004, Ordering::SeqCst);
+        fence.extend_to(fence.now() + 5 * SECOND);
+        fence.extend_to(fence.now() + SECOND);
+        assert_eq!(fence.epoch(), 1, "the end was put off in time");
+        hand.store(1_009, Ordering::SeqCst);
+        assert_eq!(fence.epoch(), 1, "it has run out, and nothing began");
+        fence.extend_to(fence.now() + 5 * SECOND);
+        assert_eq!(fence.epoch(), 2);
+        fence.close();
+        assert_eq!(fence.epoch(), 2);
+        fence.extend_to(fence.now() + SECOND);
+        assert_eq!(fence.epoch(), 3);
+
+        let alone = Fence::open();
+        alone.extend_to(alone.now() + SECOND);
+        assert_eq!((alone.epoch(), alone.of_this_epoch().may_act()), (0, true));
+    }
+
+    #[test]
+    fn a_handle_of_an_epoch_lets_nothing_through_in_the_next() {
+        let (fence, hand) = fence();
+        let before = fence.of_this_epoch();
+        fence.extend_to(fence.now() + 5 * SECOND);
+        assert_eq!(before.left(), None, "it was taken before anything was let through");
+        let first = fence.of_this_epoch();
+        fence.extend_to(fence.now() + 6 * SECOND);
+        assert_eq!(first.left(), Some(6 * SECOND), "its end is put off like the fence's");
+        // Stopped past the end, and let through again at once.
+        hand.store(1_100, Ordering::SeqCst);
+        fence.extend_to(fence.now() + 5 * SECOND);
+        assert_eq!((fence.left(), first.left()), (Some(5 * SECOND), None));
+        assert_eq!(first.of_this_epoch().left(), None, "it stays of its epoch");
+        let second = first.clone();
+        assert_eq!((second.epoch(), fence.of_this_epoch().epoch()), (1, 2));
+        let second = fence.of_this_epoch();
+        fence.close();
+        fence.extend_to(fence.now() + 5 * SECOND);
+        assert_eq!((second.may_act(), fence.may_act()), (false, true));
+    }
+
+    #[tokio::test]
+    async fn a_handle_of_an_epoch_is_over_when_the_next_begins() {
+        let (fence, hand) = fence();
+        fence.extend_to(fence.now() + 60 * SECOND);
+        let first = fence.of_this_epoch();
+        let waiting = tokio::spawn(async move { first.over().await });
+        hand.store(2_000, Ordering::SeqCst);
+        fence.extend_to(fence.now() + 60 * SECOND);
+        waiting.await.unwrap();
+        assert!(fence.may_act());
     }
 
     #[test]

@@ -146,6 +146,7 @@ impl Server {
 }
 
 #[derive(Clone)]
+#[expect(clippy::large_enum_variant, reason = "a model moves few of them")]
 enum Request {
     Get,
     Write(Lease),

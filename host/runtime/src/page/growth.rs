@@ -265,16 +265,16 @@ mod tests {
         let file = folder.path().join("0.jsonl");
         append(&file, &(header(0, "1") + &call(1)));
         let (mut growth, index) = (Growth::default(), RwLock::default());
-        growth.advance(&[file.clone()], &index);
+        growth.advance(std::slice::from_ref(&file), &index);
         assert_eq!(numbers(&index), [1]);
         let (whole, half) = (call(3), call(5));
         append(&file, &(whole + &half[..20]));
-        growth.advance(&[file.clone()], &index);
+        growth.advance(std::slice::from_ref(&file), &index);
         assert_eq!(numbers(&index), [1, 3]);
         let torn = index.read().unwrap().segments[0].note.clone().unwrap();
         assert!(torn.ends_with("line 6 is torn: its 20 bytes are left out"), "{torn}");
         append(&file, &half[20..]);
-        growth.advance(&[file.clone()], &index);
+        growth.advance(std::slice::from_ref(&file), &index);
         assert_eq!(numbers(&index), [1, 3, 5]);
         let index = index.read().unwrap();
         assert_eq!((index.generation, &index.segments[0].note), (0, &None));
@@ -307,7 +307,7 @@ mod tests {
         let file = folder.path().join("0.jsonl");
         append(&file, &(header(0, "1") + &call(1) + &call(3)));
         let (mut growth, index) = (Growth::default(), RwLock::default());
-        growth.advance(&[file.clone()], &index);
+        growth.advance(std::slice::from_ref(&file), &index);
         fs::write(&file, header(0, "1") + &call(1)).unwrap();
         growth.advance(&[file], &index);
         assert_eq!(numbers(&index), [1]);

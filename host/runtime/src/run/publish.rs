@@ -48,16 +48,23 @@ impl From<WriteError> for Unpublished {
     }
 }
 
-/// Shows what is true of Services to whoever asked for them.
+/// Shows what is true of Services to whoever asked for them. What a job shows is let through by the fence that it has
+/// of its epoch.
 pub(crate) trait Publish: Send + Sync {
     /// Before anything is created for a Service: from here on it can't go without us.
-    fn claim<'a>(&'a self, key: &'a Key, uid: &'a str) -> Published<'a>;
+    fn claim<'a>(&'a self, key: &'a Key, uid: &'a str, fence: &'a Fence) -> Published<'a>;
 
     /// The Service is true, and this is in service.
-    fn serve<'a>(&'a self, key: &'a Key, uid: &'a str, in_service: &'a [AddressPorts]) -> Published<'a>;
+    fn serve<'a>(
+        &'a self,
+        key: &'a Key,
+        uid: &'a str,
+        in_service: &'a [AddressPorts],
+        fence: &'a Fence,
+    ) -> Published<'a>;
 
     /// Nothing is left of a Service that is not ours any more.
-    fn release<'a>(&'a self, key: &'a Key) -> Published<'a>;
+    fn release<'a>(&'a self, key: &'a Key, fence: &'a Fence) -> Published<'a>;
 
     /// Says at the Service what happened, without waiting for it.
     fn say(&self, key: &Key, news: News<'_>);
@@ -110,15 +117,15 @@ impl StatusFiles {
 }
 
 impl Publish for StatusFiles {
-    fn claim<'a>(&'a self, _: &'a Key, _: &'a str) -> Published<'a> {
+    fn claim<'a>(&'a self, _: &'a Key, _: &'a str, _: &'a Fence) -> Published<'a> {
         Box::pin(async { Ok(()) })
     }
 
-    fn serve<'a>(&'a self, key: &'a Key, _: &'a str, in_service: &'a [AddressPorts]) -> Published<'a> {
+    fn serve<'a>(&'a self, key: &'a Key, _: &'a str, in_service: &'a [AddressPorts], _: &'a Fence) -> Published<'a> {
         Box::pin(async { Ok(self.write(key, in_service)?) })
     }
 
-    fn release<'a>(&'a self, key: &'a Key) -> Published<'a> {
+    fn release<'a>(&'a self, key: &'a Key, _: &'a Fence) -> Published<'a> {
         Box::pin(async { Ok(self.remove(key)?) })
     }
 
@@ -134,43 +141,47 @@ pub(crate) struct InCluster {
     files: StatusFiles,
     cluster: Kubernetes,
     events: Events,
-    fence: Fence,
 }
 
 impl InCluster {
-    /// Writes to the cluster while `fence` lets it. Must be called within a tokio runtime with time.
+    /// Writes events to the cluster while `fence` lets it. Must be called within a tokio runtime with time.
     pub(crate) fn new(folder: PathBuf, cluster: Kubernetes, fence: Fence) -> Self {
         Self {
             files: StatusFiles::new(folder),
-            events: Events::new(cluster.clone(), fence.clone()),
+            events: Events::new(cluster.clone(), fence),
             cluster,
-            fence,
         }
     }
 }
 
 impl Publish for InCluster {
-    fn claim<'a>(&'a self, key: &'a Key, uid: &'a str) -> Published<'a> {
-        Box::pin(async {
-            let claimed = self.cluster.claim(key, uid, &self.fence).await;
+    fn claim<'a>(&'a self, key: &'a Key, uid: &'a str, fence: &'a Fence) -> Published<'a> {
+        Box::pin(async move {
+            let claimed = self.cluster.claim(key, uid, fence).await;
             claimed.map_err(Unpublished::from)
         })
     }
 
-    fn serve<'a>(&'a self, key: &'a Key, uid: &'a str, in_service: &'a [AddressPorts]) -> Published<'a> {
+    fn serve<'a>(
+        &'a self,
+        key: &'a Key,
+        uid: &'a str,
+        in_service: &'a [AddressPorts],
+        fence: &'a Fence,
+    ) -> Published<'a> {
         Box::pin(async move {
             self.files.write(key, in_service)?;
             let status = adapter::status(in_service).load_balancer.unwrap_or_default();
             let ingress = status.ingress.unwrap_or_default();
-            let served = self.cluster.serve(key, uid, &ingress, &self.fence).await;
+            let served = self.cluster.serve(key, uid, &ingress, fence).await;
             served.map_err(Unpublished::from)
         })
     }
 
-    fn release<'a>(&'a self, key: &'a Key) -> Published<'a> {
-        Box::pin(async {
+    fn release<'a>(&'a self, key: &'a Key, fence: &'a Fence) -> Published<'a> {
+        Box::pin(async move {
             self.files.remove(key)?;
-            let released = self.cluster.release(key, &self.fence).await;
+            let released = self.cluster.release(key, fence).await;
             released.map_err(Unpublished::from)
         })
     }
@@ -293,16 +304,17 @@ mod tests {
     async fn a_status_file_is_there_while_the_service_is_served() {
         let folder = tempfile::tempdir().unwrap();
         let files = StatusFiles::new(folder.path().to_owned());
-        files.claim(&key(), "u1").await.unwrap();
+        let fence = Fence::open();
+        files.claim(&key(), "u1", &fence).await.unwrap();
         let in_service = [AddressPorts {
             address: "203.0.113.10".to_owned(),
             ports: vec![80],
         }];
-        files.serve(&key(), "u1", &in_service).await.unwrap();
+        files.serve(&key(), "u1", &in_service, &fence).await.unwrap();
         let file = folder.path().join("default/web.json");
         assert!(std::fs::read_to_string(&file).unwrap().contains("203.0.113.10"));
-        files.release(&key()).await.unwrap();
+        files.release(&key(), &fence).await.unwrap();
         assert!(!file.exists());
-        files.release(&key()).await.unwrap();
+        files.release(&key(), &fence).await.unwrap();
     }
 }

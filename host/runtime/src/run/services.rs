@@ -17,6 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior};
 use trueup_capabilities::clock::{Clock as _, SystemClock};
+use trueup_capabilities::fence::Fence;
 use trueup_capabilities::meter::{Change, Effects};
 use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSettings};
 
@@ -70,6 +71,8 @@ enum LoopEnd {
 /// A job in work, as the loop sees it.
 struct Running {
     interrupt: Arc<Interrupt>,
+    /// Of the epoch in which it began.
+    fence: Fence,
     desired: Option<Desired>,
     /// Which of the versions since the start it began with: [`Services::versions`].
     version: u64,
@@ -667,10 +670,12 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             .map_or_else(Interrupt::new, |live| Arc::clone(&live.interrupt));
         interrupt.clear();
         self.setup.board.began(&key.to_string());
+        let fence = self.acts.fence().of_this_epoch();
         self.running.insert(
             key.clone(),
             Running {
                 interrupt: Arc::clone(&interrupt),
+                fence: fence.clone(),
                 desired: desired.clone(),
                 version: self.versions,
             },
@@ -683,6 +688,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             desired,
             places,
             moved,
+            fence,
             live,
             interrupt,
         };
@@ -731,9 +737,11 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             self.rest(key.clone(), live);
         }
         let now_ms = self.now_ms();
-        // Without the right to act nothing can be brought about: that says nothing of the key.
+        // Without the right to act nothing can be brought about: that says nothing of the key. Nor can it by what began
+        // before this host had to begin anew.
+        let is_past = running.as_ref().is_some_and(|running| !running.fence.may_act());
         let end = match end {
-            End::Failed { .. } if !self.acts.may() => End::Interrupted,
+            End::Failed { .. } if is_past || !self.acts.may() => End::Interrupted,
             end => end,
         };
         let finished = on_the_board(&end, effects, &in_service);

@@ -170,7 +170,7 @@ struct Version {
 
 impl Version {
     /// Fails where another version goes on than the configuration names.
-    fn as_wished(self) -> Result<(), SetupError> {
+    fn check_wish(self) -> Result<(), SetupError> {
         self.problem.map_or(Ok(()), |problem| Err(SetupError::Misused(problem)))
     }
 }
@@ -238,7 +238,7 @@ impl Setup {
     /// One line: what can't be used.
     pub(super) async fn check(config: &Config, lbaas: &Lbaas, ground: &Ground) -> Result<(), SetupError> {
         let version = ground.version(config, lbaas::NAME, lbaas::WORLD, &lbaas.guest).await?;
-        version.as_wished()?;
+        version.check_wish()?;
         if let Some(sim) = &lbaas.sim {
             read_token(sim)?;
         }
@@ -246,12 +246,17 @@ impl Setup {
         connect(lbaas, somewhere, &Arc::default(), Fence::closed()).map(drop)
     }
 
-    /// What answers the instance of `key`.
+    /// What answers the instance of `key`, in what is decided from here on: the Engine hears nothing more of it once others
+    /// may have acted.
     pub fn backends(&self, seed: u64, key: &str) -> Backends {
+        let api: Arc<dyn Api> = match &self.anexia {
+            Some(anexia) => Arc::new(anexia.of_this_epoch()),
+            None => Arc::clone(&self.api),
+        };
         Backends {
             random: Arc::new(Seeded::new(seed, stream_of(key))),
             metrics: Arc::clone(&self.metrics),
-            lbaas: Some(Arc::clone(&self.api)),
+            lbaas: Some(api),
             quotas: Arc::clone(&self.quotas),
             audit: self.audit.clone(),
             usage: Arc::clone(&self.active.usage),
@@ -364,7 +369,7 @@ impl Addresses {
     /// # Errors
     /// One line: what can't be used.
     pub(super) async fn check(config: &Config, ipam: &Ipam, ground: &Ground) -> Result<(), SetupError> {
-        Self::version(config, ipam, ground).await?.as_wished()
+        Self::version(config, ipam, ground).await?.check_wish()
     }
 
     async fn version(config: &Config, ipam: &Ipam, ground: &Ground) -> Result<Version, SetupError> {

@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::to_raw_value;
 use tracing::Instrument as _;
 use trueup_capabilities::clock::Clock;
+use trueup_capabilities::fence::Fence;
 use trueup_capabilities::meter::{Change, Effects};
 use trueup_capabilities::{Backends, lbaas};
 use trueup_controller::Outcome;
@@ -60,6 +61,8 @@ pub(super) struct Job {
     pub(super) places: Places,
     /// UIDs that are another key's now: their objects are no longer this one's to remove.
     pub(super) moved: BTreeSet<String>,
+    /// Of the epoch in which it begins: it shows nothing in a later one.
+    pub(super) fence: Fence,
     /// From the key's last job, where it is still there.
     pub(super) live: Option<Live>,
     /// Ends it while it sleeps; that of `live`, where there is one.
@@ -175,6 +178,7 @@ struct Work<'a> {
     key: Key,
     decided: Decided,
     backends: Backends,
+    fence: Fence,
     interrupt: Arc<Interrupt>,
     live: Option<Live>,
     effects: Effects,
@@ -191,6 +195,7 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, backends: Backends) -> Do
         desired,
         places,
         moved,
+        fence,
         live,
         interrupt,
     } = job;
@@ -199,6 +204,7 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, backends: Backends) -> Do
         key,
         decided,
         backends,
+        fence,
         interrupt,
         live,
         effects: Effects::default(),
@@ -259,15 +265,17 @@ impl Work<'_> {
             }
         }
         let Some(desired) = desired else {
-            self.shared.publish.release(&self.key).await?;
+            self.shared.publish.release(&self.key, &self.fence).await?;
             return Ok(true);
         };
         // On disk before anything is created: whatever happens next, it can be found again.
         self.known(|known| known.remember(&key, &desired.service_uid, &desired.load_balancers))?;
-        self.shared.publish.claim(&self.key, &desired.service_uid).await?;
+        let claimed = self.shared.publish.claim(&self.key, &desired.service_uid, &self.fence);
+        claimed.await?;
         self.reconcile(&desired).await?;
         *in_service = self.call("reconciliation.status", &desired).await?;
-        let serving = self.shared.publish.serve(&self.key, &desired.service_uid, in_service);
+        let publish = &self.shared.publish;
+        let serving = publish.serve(&self.key, &desired.service_uid, in_service, &self.fence);
         serving.await?;
         for (uid, on) in left {
             self.remove(&uid, on).await?;
@@ -308,7 +316,11 @@ impl Work<'_> {
     async fn called<R: DeserializeOwned>(&mut self, call: &str, desired: &Desired) -> Result<R, Trouble> {
         let args = to_raw_value(&Args { desired }).map_err(|error| format!("arguments of `{call}`: {error}"))?;
         let mut live = match self.live.take() {
-            Some(live) => live,
+            Some(mut live) => {
+                // Those that it was opened with may be of an epoch that is past.
+                live.instance.host_mut().backends.lbaas.clone_from(&self.backends.lbaas);
+                live
+            }
             // A guest may sleep in `init`, too.
             None => tokio::select! {
                 biased;

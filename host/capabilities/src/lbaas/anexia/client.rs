@@ -3,6 +3,7 @@
 //! Follows no redirects and repeats nothing. Knows what kept a request from being answered, not what that means.
 
 use std::error::Error;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHORIZATION, USER_AGENT};
@@ -15,7 +16,6 @@ use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::{ClientConfig, RootCertStore};
-use std::sync::Arc;
 use tokio::time::{Instant, sleep_until};
 use url::Url;
 
@@ -32,11 +32,49 @@ const IDLE_CONNECTION: Duration = Duration::from_secs(15);
 
 /// Sends requests to one Engine over connections that it keeps.
 pub(super) struct Client {
-    pool: Pool<Connector, Full<Bytes>>,
+    /// Those of the last epoch in which anything was sent.
+    connections: Mutex<Option<Connections>>,
+    way: Way,
     /// What every request carries that does not say otherwise itself.
     headers: HeaderMap,
-    fence: Fence,
     request_timeout: Duration,
+}
+
+/// The connections of one epoch: its requests alone are sent on them, and nothing is in another.
+struct Connections {
+    epoch: u64,
+    pool: Pool<Connector, Full<Bytes>>,
+}
+
+/// How the Engine is connected to.
+struct Way {
+    tls: ClientConfig,
+    proxy: Option<Intercept>,
+    scheme: String,
+    agent: HeaderValue,
+    connect_timeout: Duration,
+}
+
+impl Way {
+    fn connections(&self, fence: &Fence) -> Connections {
+        let connector = Connector::new(
+            fence.clone(),
+            self.connect_timeout,
+            self.tls.clone(),
+            self.proxy.clone(),
+            &self.scheme,
+            self.agent.clone(),
+        );
+        let pool = Pool::builder(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE_CONNECTION)
+            .build(connector);
+        Connections {
+            epoch: fence.epoch(),
+            pool,
+        }
+    }
 }
 
 /// Why there is no answer, or not all of it.
@@ -76,7 +114,6 @@ impl Client {
         settings: &Settings,
         base: &Url,
         token: &Token,
-        fence: Fence,
         proxies: &Matcher,
     ) -> Result<Self, SettingsError> {
         let is_encrypted = base.scheme() == "https";
@@ -100,29 +137,34 @@ impl Client {
                 "the Engine's token is sent unencrypted: use an `https` url"
             );
         }
-        let connect_timeout = Duration::from_millis(settings.connect_timeout_ms);
-        let connector = Connector::new(fence.clone(), connect_timeout, tls, proxy, base.scheme(), agent);
-        let pool = Pool::builder(TokioExecutor::new())
-            .timer(TokioTimer::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE_CONNECTION)
-            .build(connector);
         Ok(Self {
-            pool,
+            connections: Mutex::default(),
+            way: Way {
+                tls,
+                proxy,
+                scheme: base.scheme().to_owned(),
+                agent,
+                connect_timeout: Duration::from_millis(settings.connect_timeout_ms),
+            },
             headers,
-            fence,
             request_timeout: Duration::from_millis(settings.request_timeout_ms),
         })
     }
 
-    /// Whether this host may still act.
-    pub(super) fn may_send(&self) -> bool {
-        self.fence.may_act()
+    /// The connections for requests of this epoch; none where it is past. `fence`: of that epoch.
+    fn pool(&self, fence: &Fence) -> Option<Pool<Connector, Full<Bytes>>> {
+        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*connections {
+            Some(Connections { epoch, pool }) if *epoch == fence.epoch() => Some(pool.clone()),
+            Some(Connections { epoch, .. }) if *epoch > fence.epoch() => None,
+            _ => Some(connections.insert(self.way.connections(fence)).pool.clone()),
+        }
     }
 
-    /// Sends one request, and returns as soon as its answer begins.
+    /// Sends one request, and returns as soon as its answer begins. `fence`: of the epoch in which it was decided on.
     pub(super) async fn send(
         &self,
+        fence: &Fence,
         method: Method,
         url: &str,
         header: (HeaderName, HeaderValue),
@@ -133,12 +175,13 @@ impl Client {
         let mut request = built.map_err(|error| Trouble::Unsendable(causes(&error)))?;
         request.headers_mut().clone_from(&self.headers);
         request.headers_mut().insert(header.0, header.1);
+        let pool = self.pool(fence).ok_or(Trouble::Fenced(Refused { begun: false }))?;
         let connection = capture_connection(&mut request);
         let time = Allowed {
             until: Instant::now() + self.request_timeout,
-            fence: self.fence.clone(),
+            fence: fence.clone(),
         };
-        let answered = time.spend(self.pool.request(request)).await;
+        let answered = time.spend(pool.request(request)).await;
         let response = answered.map_err(|end| {
             // On a connection, a request is written at once, by another task.
             let begun = connection.connection_metadata().is_some();

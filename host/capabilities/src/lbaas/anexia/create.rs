@@ -88,7 +88,12 @@ impl Call {
             .map(|spec| ((Collection::from(spec.kind()), Parent::of(spec)), spec.kind()))
             // Without a parent there is nothing to list; the Engine refuses the creation.
             .filter(|((_, parent), _)| !parent.identifier.is_empty())
-            .filter(|((_, parent), _)| !self.engine.created_parents.contains(&parent.identifier))
+            .filter(|((_, parent), _)| {
+                !self
+                    .engine
+                    .created_parents
+                    .contains(self.fence.epoch(), &parent.identifier)
+            })
             .collect();
         let lists = parents.into_iter().map(|(family, kind)| {
             let call = self.clone();
@@ -255,10 +260,12 @@ impl Call {
         }
     }
 
-    /// Children of what this process has just created are all its own.
+    /// Children of what this process has just created are all its own, until others may act.
     fn note_parent(&self, object: &Object) {
         if matches!(object.spec.kind(), Kind::Backend | Kind::Frontend) {
-            self.engine.created_parents.insert(&object.identifier);
+            self.engine
+                .created_parents
+                .insert(self.fence.epoch(), &object.identifier);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Which parents this process created itself, so that they can't hold orphans of an earlier run.
 //!
 //! A parent is forgotten as soon as one of its children is unaccounted for; forgetting costs one list, never an orphan.
+//! All are, where another epoch begins: another host may have acted, and have been killed before it tagged a child.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,29 +14,47 @@ const PARENTS_MAX: usize = 50_000;
 /// The parents whose children are all known to this process.
 #[derive(Debug, Default)]
 pub(super) struct CreatedParents {
-    identifiers: Mutex<BTreeSet<String>>,
+    known: Mutex<Known>,
+}
+
+/// Those of one epoch.
+#[derive(Debug, Default)]
+struct Known {
+    epoch: u64,
+    identifiers: BTreeSet<String>,
 }
 
 impl CreatedParents {
-    /// Notes a parent that this process has just created.
-    pub(super) fn insert(&self, identifier: &str) {
-        let mut identifiers = self.lock();
-        identifiers.insert(identifier.to_owned());
-        if identifiers.len() > PARENTS_MAX {
-            identifiers.pop_first();
+    /// Notes a parent that this process has just created, in this epoch.
+    pub(super) fn insert(&self, epoch: u64, identifier: &str) {
+        let mut known = self.lock();
+        if known.epoch > epoch {
+            return;
+        }
+        if known.epoch < epoch {
+            *known = Known {
+                epoch,
+                identifiers: BTreeSet::new(),
+            };
+        }
+        known.identifiers.insert(identifier.to_owned());
+        if known.identifiers.len() > PARENTS_MAX {
+            known.identifiers.pop_first();
         }
     }
 
     pub(super) fn remove(&self, identifier: &str) {
-        self.lock().remove(identifier);
+        self.lock().identifiers.remove(identifier);
     }
 
-    pub(super) fn contains(&self, identifier: &str) -> bool {
-        self.lock().contains(identifier)
+    /// Whether it was created in this epoch.
+    pub(super) fn contains(&self, epoch: u64, identifier: &str) -> bool {
+        let known = self.lock();
+        known.epoch == epoch && known.identifiers.contains(identifier)
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        self.identifiers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

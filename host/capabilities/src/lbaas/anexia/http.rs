@@ -18,6 +18,7 @@ use super::limit::{self, RateLimit};
 use super::path::{self, Collection};
 use super::settings::Token;
 use super::wire;
+use crate::fence::Fence;
 use crate::lbaas::Error;
 
 /// A longer answer is refused. A page of 1,000 entries of 1 KiB has 1 MiB.
@@ -74,6 +75,8 @@ pub(super) struct Engine {
 #[derive(Clone)]
 pub(super) struct Call {
     pub(super) engine: Arc<Engine>,
+    /// Of the epoch in which it was decided on.
+    pub(super) fence: Fence,
     /// Set once by the first rate-limited answer: until when, where the Engine said so.
     limited: Arc<OnceLock<Option<Instant>>>,
 }
@@ -180,9 +183,11 @@ impl Request {
 }
 
 impl Call {
-    pub(super) fn new(engine: &Arc<Engine>) -> Self {
+    /// Nothing of it is sent in an epoch after that of `fence`, or after the present one.
+    pub(super) fn new(engine: &Arc<Engine>, fence: &Fence) -> Self {
         Self {
             engine: Arc::clone(engine),
+            fence: fence.of_this_epoch(),
             limited: Arc::default(),
         }
     }
@@ -297,7 +302,7 @@ impl Call {
                 "the host does not send requests any more".to_owned(),
             )));
         };
-        // A lease may have ended while this waited.
+        // A lease may have ended while this waited, and another may have begun.
         self.check_fence(request).map_err(Failure::withheld)?;
         self.check_rate_limit().map_err(Failure::withheld)?;
         let mut meter = Meter::start(Arc::clone(&self.engine.metrics), request);
@@ -312,7 +317,7 @@ impl Call {
         let sent = self
             .engine
             .client
-            .send(request.method.clone(), &url, header, body)
+            .send(&self.fence, request.method.clone(), &url, header, body)
             .await;
         let answer = match sent {
             Ok(answer) => answer,
@@ -335,7 +340,7 @@ impl Call {
 
     /// Fails where this host may not act.
     fn check_fence(&self, request: &Request) -> Result<(), Error> {
-        if self.engine.client.may_send() {
+        if self.fence.may_act() {
             return Ok(());
         }
         Err(Error::Unavailable(format!("{}: {NOT_SENT}", request.shown())))

@@ -14,6 +14,9 @@
 //! ```text
 //! http (before it is sent) -> client (given up while it waits) -> connector -> socket (each write)
 //! ```
+//!
+//! So they are where it acts again, but others may have acted since they were decided on: each call, its connections with
+//! it, is of one epoch of the fence.
 
 mod client;
 mod connector;
@@ -58,6 +61,7 @@ pub trait RequestMetrics: Send + Sync {
 /// The Anexia Engine. One for the whole host: its requests share one limit, and its taggings one queue.
 pub struct Anexia {
     engine: Arc<Engine>,
+    fence: Fence,
 }
 
 impl Anexia {
@@ -81,7 +85,7 @@ impl Anexia {
     ) -> Result<Self, SettingsError> {
         settings.check_numbers()?;
         let base = settings.base()?;
-        let client = Client::new(&settings, &base, &token, fence, proxies)?;
+        let client = Client::new(&settings, &base, &token, proxies)?;
         Ok(Self {
             engine: Arc::new(Engine {
                 client,
@@ -99,6 +103,7 @@ impl Anexia {
                 adopt_orphans: settings.adopt_orphans,
                 created_parents: created::CreatedParents::default(),
             }),
+            fence,
         })
     }
 
@@ -113,8 +118,17 @@ impl Anexia {
         Ok(self.call().untag(identifier, tag).await?)
     }
 
+    /// The same Engine for what is decided from here on, such as one job: once others may have acted it sends nothing more,
+    /// also where this host acts again.
+    pub fn of_this_epoch(&self) -> Self {
+        Self {
+            engine: Arc::clone(&self.engine),
+            fence: self.fence.of_this_epoch(),
+        }
+    }
+
     fn call(&self) -> Call {
-        Call::new(&self.engine)
+        Call::new(&self.engine, &self.fence)
     }
 }
 

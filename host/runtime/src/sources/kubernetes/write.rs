@@ -255,8 +255,11 @@ fn with_ingress(service: &Service, wanted: &[LoadBalancerIngress]) -> Change {
     }
 }
 
+/// An entry's address, name, and ports with their protocols.
+type Shown<'a> = (Option<&'a str>, Option<&'a str>, BTreeSet<(i32, &'a str)>);
+
 /// What entries say, in whatever order, and whatever the API server adds to them.
-fn shown(ingress: &[LoadBalancerIngress]) -> BTreeSet<(Option<&str>, Option<&str>, BTreeSet<(i32, &str)>)> {
+fn shown(ingress: &[LoadBalancerIngress]) -> BTreeSet<Shown<'_>> {
     ingress
         .iter()
         .map(|entry| {

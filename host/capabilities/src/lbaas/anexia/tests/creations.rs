@@ -200,6 +200,30 @@ async fn parents_that_this_process_created_are_not_listed() {
 }
 
 #[tokio::test]
+async fn a_parent_of_an_earlier_epoch_may_hold_orphans_of_another_host() {
+    let (fake, server) = Fake::start().await;
+    let (fence, hand) = leased();
+    let settings = Settings {
+        url: server.url.clone(),
+        ..Settings::default()
+    };
+    let (engine, _) = engine_behind(settings, fence.clone(), &Matcher::builder().build());
+    let parent = create(&engine, backend("b")).await.unwrap().identifier;
+    let before = lists(&server);
+    create(&engine, server_of("s1", &parent)).await.unwrap();
+    assert_eq!(lists(&server), before, "nobody else acted");
+    // The other host was killed between its creation and the tagging.
+    let orphan = json!({"name": "s2", "ip": "10.0.0.1", "port": 30443, "check": "enabled", "backend": parent});
+    fake.put("server", "of-another", orphan, &[]);
+    again_after_others(&fence, &hand);
+    let created = create(&engine, server_of("s2", &parent)).await.unwrap();
+    assert_eq!(
+        (created.identifier.as_str(), lists(&server)),
+        ("of-another", before + 1)
+    );
+}
+
+#[tokio::test]
 async fn an_adopted_parent_may_hold_more_orphans() {
     let (fake, server) = Fake::start().await;
     fake.put("backend", "old", backend_json("b"), &[]);

@@ -1,6 +1,7 @@
 //! What gets to the Engine from a host whose lease is over: nothing.
 
 use std::process::{Child, Command};
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicUsize;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -218,6 +219,164 @@ async fn a_creation_whose_lease_ends_is_neither_repeated_nor_cleaned_up_after() 
     let (engine, _) = fenced(&server.url, &fence);
     let created = engine.create(&[backend("b")], &[TAG.to_owned()]).await.remove(0);
     assert_eq!(created.unwrap().identifier, "new1");
+}
+
+#[tokio::test]
+async fn what_was_decided_on_in_one_epoch_is_not_sent_in_the_next() {
+    let (fake, server) = Fake::start().await;
+    let (fence, hand) = leased();
+    let (engine, _) = fenced(&server.url, &fence);
+    let job = engine.of_this_epoch();
+    assert_eq!(job.list_tagged(TAG).await, Ok(vec![]));
+    let before = server.lines();
+    again_after_others(&fence, &hand);
+    let not_sent = |line: &str| unavailable(&format!("{line}: {NOT_SENT}"));
+    let created = job.create(&[backend("b")], &[TAG.to_owned()]).await.remove(0);
+    assert_eq!(created, Err(not_sent("GET /api/LBaaS/v1/backend.json")));
+    let destroyed = job.destroy(&refs(Kind::Server, &["s1"])).await.remove(0);
+    assert_eq!(destroyed, Err(not_sent("DELETE /api/LBaaS/v1/server.json/s1")));
+    assert_eq!((server.lines(), fake.tags().len()), (before, 0));
+    let created = engine.of_this_epoch().create(&[backend("b")], &[TAG.to_owned()]).await;
+    assert!(created.iter().all(Result::is_ok), "{created:?}");
+}
+
+#[tokio::test]
+async fn whoever_waits_for_an_answer_or_a_slot_stops_with_its_epoch() {
+    let server = Server::start(|seen| match seen.line().as_str() {
+        GET_S1 => Reply::status(200).after_ms(600_000),
+        _ => Reply::json(200, server_json("s2")),
+    })
+    .await;
+    let (fence, hand) = leased();
+    let settings = Settings {
+        url: server.url.clone(),
+        max_concurrent_requests: 1,
+        request_timeout_ms: 600_000,
+        ..Settings::default()
+    };
+    let (engine, _) = engine_behind(settings, fence.clone(), &no_proxies());
+    let get_s2 = async |call: Call| call.get(Collection::Servers, "s2").await;
+    let (first, second) = (engine.call(), engine.call());
+    let first = tokio::spawn(async move { get_s1(&first).await });
+    until("the first request", || server.seen().len() == 1).await;
+    let second = tokio::spawn(get_s2(second));
+    tokio::task::yield_now().await;
+    again_after_others(&fence, &hand);
+    let given_up = failure(Fate::TimedOut, &format!("{GET_S1}: {GIVEN_UP}"));
+    assert_eq!(first.await.unwrap(), Err(given_up));
+    let get_s2_line = "GET /api/LBaaS/v1/server.json/s2";
+    let not_sent = failure(Fate::Withheld, &format!("{get_s2_line}: {NOT_SENT}"));
+    assert_eq!(second.await.unwrap(), Err(not_sent));
+    assert_eq!(server.lines(), [GET_S1]);
+    assert!(get_s2(engine.call()).await.is_ok());
+    assert_eq!(server.lines(), [GET_S1, get_s2_line]);
+}
+
+#[tokio::test]
+async fn a_creation_that_waits_for_the_tagging_of_others_leaves_the_rest_to_the_next_epoch() {
+    let (fake, server) = Fake::start().await;
+    let (fence, hand) = leased();
+    let (engine, counted) = fenced(&server.url, &fence);
+    let others = engine.engine.tagging.lock().await;
+    let job = engine.of_this_epoch();
+    let creating = tokio::spawn(async move { job.create(&[backend("b")], &[TAG.to_owned()]).await });
+    // Not before its answer is taken: what comes then is the tagging.
+    let posted = "/api/LBaaS/v1/backend.json POST 200: 1";
+    until("the creation", || counted.lines().iter().any(|line| line == posted)).await;
+    let before = server.lines();
+    again_after_others(&fence, &hand);
+    drop(others);
+    let error = match creating.await.unwrap().remove(0) {
+        Err(Error::Unavailable(error)) => error,
+        other => panic!("{other:?}"),
+    };
+    assert!(
+        error.starts_with("POST ") && error.ends_with("the lease any more"),
+        "{error}"
+    );
+    assert_eq!(server.lines(), before, "neither tagged nor destroyed");
+    let created = engine.create(&[backend("b")], &[TAG.to_owned()]).await.remove(0);
+    assert_eq!(created.unwrap().identifier, "new1");
+    assert_eq!(fake.tags()["new1"], [TAG]);
+}
+
+#[tokio::test]
+async fn a_lost_creation_is_neither_looked_for_nor_repeated_in_the_next_epoch() {
+    let (fake, server) = Fake::start().await;
+    let post = "POST /api/LBaaS/v1/backend.json";
+    fake.refuse(post, 1, Reply::status(200).after_ms(600_000));
+    let (fence, hand) = leased();
+    let (engine, _) = fenced(&server.url, &fence);
+    let job = engine.of_this_epoch();
+    let creating = tokio::spawn(async move { job.create(&[backend("b")], &[TAG.to_owned()]).await });
+    until("the creation", || server.lines().iter().any(|line| line == post)).await;
+    let before = server.lines();
+    again_after_others(&fence, &hand);
+    let not_looked_for = format!("GET /api/LBaaS/v1/backend.json: {NOT_SENT}");
+    assert_eq!(creating.await.unwrap(), [Err(unavailable(&not_looked_for))]);
+    assert_eq!(server.lines(), before);
+}
+
+#[tokio::test]
+async fn a_process_that_acts_again_after_a_stop_at_any_moment_of_a_request_does_not_write_it() {
+    // Whoever looks at the clock for the n-th time is stopped right then, and goes on with what it showed before.
+    let mut ends = [0; 3];
+    for looks in 0..40 {
+        let server = Server::start(|_| Reply::json(200, json!({"identifier": "new"}))).await;
+        let (looked, hand) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicU64::new(1_000)));
+        let again: Arc<OnceLock<Fence>> = Arc::default();
+        let fence = Fence::closed_by({
+            let (looked, hand, again) = (Arc::clone(&looked), Arc::clone(&hand), Arc::clone(&again));
+            move || {
+                let shown = hand.load(SeqCst);
+                if let Some(fence) = again.get()
+                    && looked.fetch_add(1, SeqCst) == looks
+                {
+                    hand.store(AFTER_THE_LEASE, SeqCst);
+                    fence.extend_to(Moment::after_start(Duration::from_secs(AFTER_THE_LEASE + 60)));
+                }
+                Moment::after_start(Duration::from_secs(shown))
+            }
+        });
+        fence.extend_to(Moment::after_start(Duration::from_secs(1_060)));
+        assert!(again.set(fence.clone()).is_ok());
+        let (engine, _) = fenced(&server.url, &fence);
+        let mut sent = 0;
+        let failure = loop {
+            let call = engine.call();
+            match call.post(Collection::Servers, json!({"name": "s"})).await {
+                // Its answer came in the next epoch, or all of it was of that one.
+                Ok(_) if !call.fence.may_act() || call.fence.epoch() > 1 => break None,
+                Ok(_) => sent += 1,
+                Err(failure) => break Some(failure),
+            }
+        };
+        let arrived = server.seen().len();
+        match failure.as_ref().map(|failure| failure.fate) {
+            None => ends[2] += 1,
+            // Nothing of it arrived.
+            Some(Fate::Withheld) => {
+                assert_eq!(arrived, sent, "{looks}: {failure:?}");
+                ends[0] += 1;
+            }
+            // It had been written before; the server may not have seen it yet.
+            Some(Fate::TimedOut) => {
+                assert!((sent..=sent + 1).contains(&arrived), "{looks}: {failure:?}");
+                ends[1] += 1;
+            }
+            Some(fate) => panic!("{looks}: {fate:?} {failure:?}"),
+        }
+        assert!(fence.may_act());
+        assert_eq!(fence.epoch(), 2, "{looks}");
+        assert!(
+            engine
+                .call()
+                .post(Collection::Servers, json!({"name": "s"}))
+                .await
+                .is_ok()
+        );
+    }
+    assert!(ends[0] > 0 && ends[1] > 0, "not every end was met: {ends:?}");
 }
 
 /// Set in the child process of the test below: the Engine's URL.

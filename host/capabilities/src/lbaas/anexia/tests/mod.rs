@@ -94,6 +94,13 @@ fn leased() -> (Fence, Arc<AtomicU64>) {
     (fence, hand)
 }
 
+/// This host is stopped, another one acts, and this one has the lease again before it does anything else.
+fn again_after_others(fence: &Fence, hand: &AtomicU64) {
+    hand.store(AFTER_THE_LEASE, SeqCst);
+    fence.extend_to(fence.now() + Duration::from_secs(60));
+    assert!(fence.may_act());
+}
+
 /// What a clock shows when a process goes on that was stopped past its lease.
 const AFTER_THE_LEASE: u64 = 2_000;
 

@@ -192,9 +192,23 @@ fn the_latest_end_of_a_limit_counts_until_it_is_over() {
 fn only_so_many_parents_are_remembered() {
     let parents = CreatedParents::default();
     for n in 0..50_001 {
-        parents.insert(&format!("{n:05}"));
+        parents.insert(0, &format!("{n:05}"));
     }
-    assert!(!parents.contains("00000") && parents.contains("00001") && parents.contains("50000"));
+    assert!(!parents.contains(0, "00000") && parents.contains(0, "00001") && parents.contains(0, "50000"));
+}
+
+#[test]
+fn parents_are_remembered_for_one_epoch() {
+    let parents = CreatedParents::default();
+    parents.insert(1, "a");
+    assert!(parents.contains(1, "a") && !parents.contains(0, "a") && !parents.contains(2, "a"));
+    parents.insert(2, "b");
+    assert!(parents.contains(2, "b") && !parents.contains(2, "a"));
+    // Whoever is late brings nothing back.
+    parents.insert(1, "c");
+    assert!(parents.contains(2, "b") && !parents.contains(1, "c") && !parents.contains(2, "c"));
+    parents.remove("b");
+    assert!(!parents.contains(2, "b"));
 }
 
 #[test]
