@@ -99,9 +99,14 @@ fn load(services: usize, effort: &Effort) -> anyhow::Result<()> {
     let offered = begun.elapsed();
     cluster.wait_until_true()?;
     let converged = begun.elapsed();
-    let Seen { engine, status, told } = cluster.end(first)?;
+    let Seen {
+        engine,
+        status,
+        told,
+        jobs,
+    } = cluster.end(first)?;
     println!(
-        "| {services} Services, {} changes a second for {} ({} of {changes} superseded; all true {} after the last): \
+        "| {services} Services, {} changes a second for {} ({} of {changes} superseded, {jobs} jobs; all true {} after the last): \
          from the change until the Engine has it | {} |",
         effort.changes_per_second,
         show(offered),

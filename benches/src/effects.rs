@@ -24,7 +24,7 @@ pub const CHANGES_MAX: u32 = 1 << 17;
 pub struct Made {
     /// Of which Service.
     pub service: usize,
-    /// When the API server had it.
+    /// Right before the API server had it.
     pub at: Instant,
 }
 

@@ -59,6 +59,8 @@ pub(crate) struct Seen {
     pub(crate) status: Times,
     /// The host says that the Service is as it should be.
     pub(crate) told: Times,
+    /// So often it said that of any Service, since the first of these changes.
+    pub(crate) jobs: usize,
 }
 
 impl Cluster {
@@ -161,14 +163,12 @@ impl Cluster {
         );
         for (service, last) in self.last.iter().enumerate() {
             let object = self.server.get("services", "default", &name(service));
-            let ingress = object.unwrap_or_default()["status"]["loadBalancer"]["ingress"].take();
-            let shown = ingress
-                .pointer("/0/ip")
-                .and_then(Value::as_str)
-                .and_then(effects::change);
+            let object = object.with_context(|| format!("service {service} is gone"))?;
+            let ip = object.pointer("/status/loadBalancer/ingress/0/ip");
+            let shown = ip.and_then(Value::as_str).and_then(effects::change);
             ensure!(
                 shown == Some(*last),
-                "service {service} was changed last by change {last}, and shows {ingress}"
+                "service {service} was changed last by change {last}, and shows {ip:?}"
             );
         }
         // Whoever does not listen any more has ended with an error, which is told below.
@@ -187,8 +187,11 @@ impl Cluster {
             }
         }
         let made = self.made.get(first..).unwrap_or_default();
+        let begun = made.first().map(|made| made.at);
+        let jobs = self.told.iter().filter(|told| Some(told.at) >= begun).count();
         let first = u32::try_from(first)?;
         Ok(Seen {
+            jobs,
             engine: self.engine.end()?.times(first, made)?,
             status: status.times(first, made)?,
             told: told.times(first, made)?,
@@ -260,20 +263,23 @@ fn number(name: &str) -> Option<usize> {
     name.strip_prefix('s')?.parse().ok()
 }
 
+/// With a node port that the API server finds for it.
 fn new_service(service: usize, change: u32) -> Value {
-    let mut object = changed_service(service, change);
-    // The API server finds it a node port.
-    object["spec"] = json!({"type": "LoadBalancer", "ports": [{"name": "http", "port": 80}]});
-    object
+    json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": metadata(service, change),
+        "spec": {"type": "LoadBalancer", "ports": [{"name": "http", "port": 80}]},
+    })
 }
 
+/// To be merged into the one that is there.
 fn changed_service(service: usize, change: u32) -> Value {
+    json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata(service, change)})
+}
+
+fn metadata(service: usize, change: u32) -> Value {
     json!({
-        "apiVersion": "v1", "kind": "Service",
-        "metadata": {
-            "name": name(service), "namespace": "default",
-            "annotations": {"trueup.dev/addresses": effects::address(change).to_string()},
-        },
+        "name": name(service), "namespace": "default",
+        "annotations": {"trueup.dev/addresses": effects::address(change).to_string()},
     })
 }
 
