@@ -89,7 +89,7 @@ fn load(services: usize, effort: &Effort) -> anyhow::Result<()> {
     let mut cluster = Cluster::start(services, 0)?;
     cluster.wait_until_true()?;
     let first = cluster.made();
-    let begun = Instant::now();
+    let (begun, worked) = (Instant::now(), cluster.worked()?);
     let changes = (effort.lasts.as_secs_f64() * f64::from(effort.changes_per_second)) as u32;
     for number in 0..changes {
         let due = Duration::from_secs(1) / effort.changes_per_second * number;
@@ -99,6 +99,7 @@ fn load(services: usize, effort: &Effort) -> anyhow::Result<()> {
     let offered = begun.elapsed();
     cluster.wait_until_true()?;
     let converged = begun.elapsed();
+    let worked = cluster.worked()?.saturating_sub(worked);
     let Seen {
         engine,
         status,
@@ -106,11 +107,12 @@ fn load(services: usize, effort: &Effort) -> anyhow::Result<()> {
         jobs,
     } = cluster.end(first)?;
     println!(
-        "| {services} Services, {} changes a second for {} ({} of {changes} superseded, {jobs} jobs; all true {} after the last): \
+        "| {services} Services, {} changes a second for {} ({} of {changes} superseded, {jobs} jobs, the host busy for {} of a processor's time; all true {} after the last): \
          from the change until the Engine has it | {} |",
         effort.changes_per_second,
         show(offered),
         engine.superseded,
+        show(worked),
         show(converged.saturating_sub(offered)),
         row(&engine)
     );
@@ -140,20 +142,21 @@ fn growth(effort: &Effort) -> anyhow::Result<()> {
             cluster.change(service)?;
             cluster.wait_until_true()?;
         }
-        let first = cluster.made();
+        let (first, worked) = (cluster.made(), cluster.worked()?);
         for number in 0..effort.changes {
             cluster.change(number % turns)?;
             cluster.wait_until_true()?;
         }
+        let worked = cluster.worked()?.saturating_sub(worked) / u32::try_from(effort.changes)?;
         let Seen { told, .. } = cluster.end(first)?;
-        let middle = told.percentile(50);
-        let of = *fewest.get_or_insert(middle);
+        let of = *fewest.get_or_insert(worked);
         println!(
-            "| {} Services, {ours} of them of type LoadBalancer (all true from nothing in {}): one change until the host says \
-             that it is true, {}x | {} |",
+            "| {} Services, {ours} of them of type LoadBalancer (all true from nothing in {}): one change takes {} of a processor's \
+             time in the host, {}x; until the host says that it is true | {} |",
             ours + others,
             show(up),
-            digits(ratio(middle, of)),
+            show(worked),
+            digits(ratio(worked, of)),
             row(&told)
         );
     }

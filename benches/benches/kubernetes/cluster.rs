@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 use trueup_benches::effects::{self, Effects, Made, Times};
+use trueup_benches::measure;
 use trueup_runtime::config::Config;
 use trueup_runtime::registry::{Builtin, Registry};
 use trueup_runtime::run::{self, Event};
@@ -28,6 +29,9 @@ const NODES: u32 = 3;
 
 /// What takes longer hangs: thousands of Services that are new, on a machine that does other things too.
 const PATIENCE: Duration = Duration::from_secs(600);
+
+/// What the host's threads are called, so that their time is told from that of the servers.
+const HOST: &str = "host";
 
 /// The host says that a Service is true with these addresses.
 struct Told {
@@ -90,7 +94,9 @@ impl Cluster {
                 at: Instant::now(),
             });
         }
-        let host = std::thread::spawn(move || host(config, stopped, &tell));
+        let host = std::thread::Builder::new()
+            .name(HOST.to_owned())
+            .spawn(move || host(config, stopped, &tell))?;
         Ok(Self {
             server,
             engine,
@@ -108,6 +114,11 @@ impl Cluster {
     /// How many changes were made: the number of the next one.
     pub(crate) fn made(&self) -> usize {
         self.made.len()
+    }
+
+    /// How long the host has worked, its clients included, the API server and the Engine not.
+    pub(crate) fn worked(&self) -> anyhow::Result<Duration> {
+        measure::processor_time(HOST)
     }
 
     /// Asks for another address for a Service.
@@ -225,6 +236,9 @@ fn host(config: Config, stop: oneshot::Receiver<()>, tell: &mpsc::Sender<Told>) 
     let registry = Registry::new(builtins.collect());
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
+        .thread_name(HOST)
+        // Threads that end take along how long they ran.
+        .thread_keep_alive(PATIENCE)
         .enable_all()
         .build()?;
     let stopped = async {
