@@ -34,10 +34,21 @@ const CONFIGURATIONS: &[(&str, usize, &str)] = &[
     ("accepted-differences-that-are-damaged", 1, RUN),
     ("accepted-differences-that-are-not-there", 1, RUN),
     ("addresses-that-are-none", 3, RUN),
+    ("admin-for-everybody", 2, RUN),
+    ("admin-with-wrong-keys", 3, RUN),
     ("bare-reference", 1, RUN),
+    ("cluster-in-no-namespace", 2, PLAN),
+    ("cluster-of-a-damaged-kubeconfig", 1, RUN),
+    ("cluster-of-an-unknown-context", 1, PLAN),
+    ("cluster-with-wrong-keys", 7, RUN),
+    ("cluster-without-kubeconfig", 1, RUN),
     ("cut-off", 1, RUN),
     ("duplicate-key", 1, RUN),
     ("duplicate-section", 1, RUN),
+    ("election-that-renews-too-late", 1, RUN),
+    ("election-that-tries-too-seldom", 1, RUN),
+    ("election-with-wrong-keys", 6, RUN),
+    ("election-without-a-cluster", 1, RUN),
     ("empty", 1, RUN),
     ("fall-back-that-does-not-ship", 1, RUN),
     ("fall-back-that-is-not-used", 1, RUN),
@@ -67,7 +78,11 @@ const CONFIGURATIONS: &[(&str, usize, &str)] = &[
     ("settings-with-a-date", 1, RUN),
     ("simulation-for-everybody", 2, RUN),
     ("simulation-of-two-kinds", 1, RUN),
+    ("source-of-no-kind", 1, RUN),
+    ("source-of-two-kinds", 1, RUN),
+    ("source-that-is-a-name", 1, RUN),
     ("state-folder-that-is-a-file", 1, RUN),
+    ("telemetry-with-wrong-keys", 4, RUN),
     ("token-file-that-is-empty", 1, RUN),
     ("token-file-that-is-not-there", 1, PLAN),
     ("token-in-the-file", 1, RUN),
@@ -219,6 +234,15 @@ const ARGUMENTS: &[(&str, usize, &str)] = &[
     ("guest-that-is-a-folder", 1, "guest inspect CASE/manifests"),
 ];
 
+/// The cluster of a configuration that names one. Nobody is asked there: what is wrong is found before.
+const KUBECONFIG: &str = "apiVersion: v1
+kind: Config
+current-context: tests
+clusters: [{ name: tests, cluster: { server: https://127.0.0.1:1 } }]
+users: [{ name: tests, user: { token: a-token } }]
+contexts: [{ name: tests, context: { cluster: tests, user: tests } }]
+";
+
 /// Every input of a kind, by its name, which no two share.
 fn files(kind: &str) -> BTreeMap<String, PathBuf> {
     let mut files = BTreeMap::new();
@@ -281,6 +305,7 @@ fn configurations() {
             "[[accept]]\nentry = \"api.create\"\nfeild = \"args\"\nwhy = \"in turn\"\n",
         );
         case.put("enis.json", "{\"enis\": [\n");
+        case.put("kubeconfig", KUBECONFIG);
     });
 }
 

@@ -8,6 +8,8 @@ mod support;
 
 #[path = "kubernetes/client.rs"]
 mod client;
+#[path = "kubernetes/deploy.rs"]
+mod deploy;
 #[path = "kubernetes/election.rs"]
 mod election;
 #[path = "kubernetes/kubectl.rs"]

@@ -96,7 +96,7 @@ fn ended(child: Child) -> Ran {
 }
 
 /// Every kubectl there is.
-fn programs() -> Vec<PathBuf> {
+pub(super) fn programs() -> Vec<PathBuf> {
     if env::var_os("TRUEUP_SKIP_KUBECTL").is_some_and(|skip| skip == "1") {
         return Vec::new();
     }

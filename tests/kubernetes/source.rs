@@ -134,7 +134,7 @@ fn texts(list: &Value) -> Vec<String> {
         .collect()
 }
 
-fn node(number: u32) -> Value {
+pub(super) fn node(number: u32) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Node", "metadata": {"name": format!("node-{number}")},
         "status": {

@@ -242,16 +242,7 @@ impl Site {
 
     /// Starts a command that goes on until it is stopped.
     pub(crate) fn start(&self, command: &str, args: &[&str]) -> Started {
-        let said = tempfile::tempdir().unwrap();
-        let file = |name| File::create(said.path().join(name)).unwrap();
-        let child = self
-            .command(command, args)
-            .stdin(Stdio::null())
-            .stdout(file("stdout"))
-            .stderr(file("stderr"))
-            .spawn()
-            .unwrap();
-        Started { child, said }
+        Started::of(&mut self.command(command, args))
     }
 }
 
@@ -280,6 +271,19 @@ pub(crate) struct Started {
 }
 
 impl Started {
+    /// Starts a program that goes on until it is stopped.
+    pub(crate) fn of(command: &mut Command) -> Self {
+        let said = tempfile::tempdir().unwrap();
+        let file = |name| File::create(said.path().join(name)).unwrap();
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(file("stdout"))
+            .stderr(file("stderr"))
+            .spawn()
+            .unwrap();
+        Self { child, said }
+    }
+
     pub(crate) fn stdout(&self) -> String {
         fs::read_to_string(self.said.path().join("stdout")).unwrap()
     }

@@ -27,7 +27,7 @@ pub(crate) use self::export::Traces;
 
 /// Lines of the host from `info`, lines of guests and of the simulated Engine from `warn`: what went wrong, and what was
 /// done, without each step of it.
-const LOG_DEFAULT: &str = "info,guest=warn,trueup::sim=warn";
+const LOG_DEFAULT: &str = "info,guest=warn,trueup::sim=warn,kube_client=off";
 
 /// A simulated Engine in a process of its own has nothing else to say than what it was asked.
 const LOG_OF_SIMULATOR: &str = "info";

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use trueup_runtime::decisions::{
     self, Action, CallTold, Came, Cause, ExplainError, Explained, Explanation, Field, Fields, Happened, Input, Made,
-    Origin, TimedCause, Told, Wanted, Write,
+    Origin, Record, TimedCause, Told, Wanted, Write,
 };
 
 use crate::exit::{Ending, Exit, Failure, misused};
@@ -111,7 +111,7 @@ fn job_text(of: &Explained) -> Vec<String> {
         lines.push(format!("    * another guest decides: before, {}", printable(before)));
     }
     if let Some(origin) = &of.origin {
-        lines.extend(origin_text(origin));
+        lines.extend(origin_text(origin, job));
     }
     let mut said = None;
     for (made, call) in job.decisions.iter().zip(&of.calls) {
@@ -136,16 +136,22 @@ fn job_text(of: &Explained) -> Vec<String> {
     lines
 }
 
-fn origin_text(origin: &Origin) -> Vec<String> {
+fn origin_text(origin: &Origin, job: &Record) -> Vec<String> {
     let decided = match &origin.decisions[..] {
         [] => String::new(),
         [first, ..] => format!(" ({})", printable(first)),
     };
-    let mut lines = vec![format!(
-        "  which began at {}{decided} because",
-        output::time(origin.began_ms)
-    )];
-    lines.extend(causes(&origin.causes, 0, "    "));
+    let began = output::time(origin.began_ms);
+    let goes_on = job
+        .causes
+        .iter()
+        .all(|timed| matches!(timed.cause, Cause::Retry { .. } | Cause::Interrupted));
+    let mut lines = vec![if goes_on {
+        format!("  which began at {began}{decided} because")
+    } else {
+        format!("  and of what is not done since {began}{decided}")
+    }];
+    lines.extend(causes(&origin.causes, origin.more_causes, "    "));
     lines
 }
 
@@ -193,7 +199,7 @@ fn changed(input: &Input) -> String {
 fn reason(cause: &Cause) -> String {
     match cause {
         Cause::Start => "the host started".to_owned(),
-        Cause::Acts => "this host acts from here on, in place of another".to_owned(),
+        Cause::Acts => "this host acts from here on; another may have acted before".to_owned(),
         Cause::Whole => "the source could be read whole again: what is missing in it is gone".to_owned(),
         Cause::Retry { failures, error } => format!("tried again after failure {failures}: {}", printable(error)),
         Cause::Resync => "nothing changed: looked at again all the same (resync)".to_owned(),

@@ -147,25 +147,32 @@ fn engine() -> anyhow::Result<Engine> {
 
 /// Answers when the operator or the system wants the program to end.
 async fn stopped() {
-    let terminate = async {
-        match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
-            Ok(mut signal) => {
-                signal.recv().await;
-            }
-            Err(error) => {
-                tracing::warn!("listening for SIGTERM: {error}");
-                std::future::pending::<()>().await;
-            }
-        }
+    listen_for_stop().await;
+}
+
+/// The same, of what comes from this call on, however late anybody waits for it. Must be called within a tokio runtime.
+fn listen_for_stop() -> impl Future<Output = ()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let listen = |kind, name: &str| {
+        signal(kind)
+            .inspect_err(|error| tracing::warn!("listening for {name}: {error}"))
+            .ok()
     };
-    tokio::select! {
-        () = terminate => {}
-        interrupted = tokio::signal::ctrl_c() => {
-            if let Err(error) = interrupted {
-                tracing::warn!("listening for ctrl-c: {error}");
-                std::future::pending::<()>().await;
-            }
+    let mut terminate = listen(SignalKind::terminate(), "SIGTERM");
+    let mut interrupt = listen(SignalKind::interrupt(), "Ctrl-C");
+    async move {
+        tokio::select! {
+            Some(_) = next(&mut terminate) => {}
+            Some(_) = next(&mut interrupt) => {}
         }
+    }
+}
+
+/// The next of a signal; never where it can't be listened for.
+async fn next(signal: &mut Option<tokio::signal::unix::Signal>) -> Option<()> {
+    match signal {
+        Some(signal) => signal.recv().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use trueup_runtime::config::Source;
 use trueup_runtime::plan::{self, Action, KeyPlan, Plan, Write};
 use trueup_runtime::run::StateLock;
 
@@ -35,7 +36,10 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     let plan = super::block_on(plan::plan(&config, &super::registry(), args.orphans))??;
     match output {
         Output::Json => output::json(&plan)?,
-        Output::Text => show(&plan, args.orphans)?,
+        Output::Text => {
+            let source = config.lbaas.as_ref().map(|lbaas| &lbaas.source);
+            show(&plan, source.map_or("", Source::hidden), args.orphans)?;
+        }
     }
     Ok(if plan.failed() > 0 || !plan.problems.is_empty() {
         Exit::Failed
@@ -46,7 +50,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     })
 }
 
-fn show(plan: &Plan, orphans: bool) -> anyhow::Result<()> {
+fn show(plan: &Plan, hidden: &str, orphans: bool) -> anyhow::Result<()> {
     for problem in &plan.problems {
         eprintln!("warning: {problem}");
     }
@@ -57,9 +61,7 @@ fn show(plan: &Plan, orphans: bool) -> anyhow::Result<()> {
         }
     }
     for key in &plan.held {
-        output::line(&format!(
-            "{key}  held: its objects are kept while a manifest can't be read"
-        ))?;
+        output::line(&format!("{key}  held: its objects are kept while {hidden}"))?;
     }
     if orphans {
         output::line(&format!(

@@ -19,8 +19,8 @@ use crate::telemetry::{self, Traces};
 
 /// Brings everything true, and keeps it true until it is stopped.
 ///
-/// Reads the manifests and calls the guest for each Service of type LoadBalancer; gives pods their addresses. Either where
-/// the configuration names it, both in one process. Records every question that a guest asks under `state_dir`.
+/// Reads manifests or watches a cluster, and calls the guest for each Service of type LoadBalancer; gives pods their
+/// addresses. Either where the configuration names it, both in one process. Records every question that a guest asks under `state_dir`.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  trueup run examples/quickstart --once\n  TRUEUP_LOG=info,guest=info,trueup::sim=warn trueup run /etc/trueup\n  trueup run trueup.toml --no-record"
@@ -28,7 +28,7 @@ use crate::telemetry::{self, Traces};
 pub(crate) struct Args {
     /// A TOML file, or a folder with `trueup.toml`.
     config: PathBuf,
-    /// Ends when every key has succeeded, or failed 5 times; exits 0 if none failed and every manifest could be read.
+    /// Ends when every key has succeeded, or failed 5 times; exits 0 if none failed and everything could be read.
     /// Of pod addresses, reads the store and works off what was left while no host ran; no pod is served.
     #[arg(long)]
     once: bool,
@@ -53,6 +53,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     let traces = telemetry::start(&config.telemetry).map_err(|error| misused(anyhow::Error::msg(error)))?;
     let _lock = run::StateLock::take(&config.state_dir)?;
     let registry = super::registry();
+    let place = config.lbaas.as_ref().map_or("", |lbaas| lbaas.source.place());
     let mut events = Vec::new();
     let tell = |event: Event| match output {
         Output::Text => say(&event),
@@ -60,25 +61,17 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
         Output::Json if args.once => events.push(event),
         Output::Json => json_line(&event),
     };
-    let stop = async {
-        super::stopped().await;
-        tracing::info!(
-            "stopping: what sleeps ends now, what asks a backend ends in its own time; once more stops at once"
-        );
-        tokio::spawn(async {
-            super::stopped().await;
-            // Recordings stand a kill at any moment, and so this.
-            output::talk("error: stopped at once, in the middle of calls");
-            std::process::exit(1);
-        });
-    };
     let ended = if args.once {
-        super::block_on(traced(traces, run::once(&config, &registry, stop, tell)))?
+        super::block_on(traced(traces, async {
+            let stop = asked_to_stop(super::listen_for_stop());
+            run::once(&config, &registry, stop, tell).await
+        }))?
     } else {
         let (ask, asked) = mpsc::channel(1);
         let from = args.config.clone();
         let reload = Reload::new(asked, move || Config::load_under(&from, &overrides));
         super::block_on(traced(traces, async {
+            let stop = asked_to_stop(super::listen_for_stop());
             let watching = run::watch(config, &registry, Some(reload), stop, tell);
             tokio::select! {
                 ended = watching => ended,
@@ -93,7 +86,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
                 json_line(services);
             }
         }
-        Output::Text => conclude(&ended, args.once),
+        Output::Text => conclude(&ended, place, args.once),
     }
     if let Some(error) = ended.error {
         return Err(error.into());
@@ -113,6 +106,19 @@ async fn traced<T>(traces: Option<Traces>, run: impl Future<Output = T>) -> T {
         exporting.end().await;
     }
     ended
+}
+
+/// Answers when the host is to end; whoever tells it once more ends it at once. `told` listens before anything is begun, so
+/// that a host that is told while it loads its guests ends in order.
+async fn asked_to_stop(told: impl Future<Output = ()>) {
+    told.await;
+    tracing::info!("stopping: what sleeps ends now, what asks a backend ends in its own time; once more stops at once");
+    tokio::spawn(async {
+        super::stopped().await;
+        // Recordings stand a kill at any moment, and so this.
+        output::talk("error: stopped at once, in the middle of calls");
+        std::process::exit(1);
+    });
 }
 
 /// Asks for another configuration at each SIGHUP: the signal by which daemons are told to read theirs again. One that comes
@@ -181,9 +187,9 @@ fn say(event: &Event) {
             journal.display()
         )),
         Event::Problem(problem) => output::talk(&format!("warning: {problem}")),
-        Event::Held { key } => output::line_if_read(&format!(
-            "{key:<24} held     its objects are kept while a manifest can't be read"
-        )),
+        Event::Held { key, why } => {
+            output::line_if_read(&format!("{key:<24} held     its objects are kept while {why}"));
+        }
         Event::Failed {
             key,
             error,
@@ -307,13 +313,13 @@ pub(super) fn seconds(ms: u64) -> String {
     format!("{}.{} s", ms / 1000, ms % 1000 / 100)
 }
 
-fn conclude(ended: &Ended, once: bool) {
+fn conclude(ended: &Ended, place: &str, once: bool) {
     if let Some(addresses) = &ended.addresses {
         conclude_addresses(addresses);
     }
     // Scripts read how Services stand from the last line, whatever else runs beside.
     if let Some(services) = &ended.services {
-        conclude_services(services, once);
+        conclude_services(services, place, once);
     }
 }
 
@@ -329,7 +335,7 @@ fn conclude_addresses(summary: &ipam::Summary) {
     ));
 }
 
-fn conclude_services(summary: &Summary, once: bool) {
+fn conclude_services(summary: &Summary, place: &str, once: bool) {
     if once && summary.is_true() && (summary.created, summary.destroyed) == (0, 0) {
         output::line_if_read("nothing changed: everything was true already");
     }
@@ -343,7 +349,7 @@ fn conclude_services(summary: &Summary, once: bool) {
             format!("; kept for that: {}", summary.held.join(", "))
         };
         output::talk(&format!(
-            "warning: {} in the manifests, see above{held}",
+            "warning: {} in {place}, see above{held}",
             problems(summary.problems.len())
         ));
     }

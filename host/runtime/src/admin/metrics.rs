@@ -121,6 +121,9 @@ fn of_keys(all: &mut Families, reads: &Reads, status: &Status) {
             Value::Gauge(number(*count)),
         );
     }
+    let help = "Keys with an error, whatever they do now: also those that wait for a try, or are tried right now.";
+    let in_trouble = Value::Gauge(number(status.in_trouble_count));
+    all.add("trueup_keys_in_trouble", help, &[], in_trouble);
     let stages = [
         ("ready", queue.ready),
         ("delayed", queue.delayed),

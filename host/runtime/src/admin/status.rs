@@ -1,8 +1,10 @@
 //! The board's status, completed with what others know: guests, memory, and whether all is well.
 
+use serde_json::Value;
+
 use super::process::Process;
 use super::{Reads, health};
-use crate::board::{GuestShown, KeyState, ShadowShown, Status};
+use crate::board::{GuestShown, KeyState, ShadowShown, StandingShown, Status};
 use crate::swap::Manager;
 
 /// Everything at a glance.
@@ -55,6 +57,8 @@ pub(super) fn guests(manager: &Manager) -> Vec<GuestShown> {
 /// What an operator should look at, one line each.
 fn problems(reads: &Reads, status: &Status) -> Vec<String> {
     let mut problems = health::why_not_ready(reads);
+    problems.extend(nobody_acts(status));
+    problems.extend(status.source.as_ref().and_then(|source| not_watched(&source.more)));
     let mut count = |count: usize, one: &str, many: &str| match count {
         0 => {}
         1 => problems.push(format!("1 {one}")),
@@ -82,4 +86,59 @@ fn problems(reads: &Reads, status: &Status) -> Vec<String> {
         }
     }
     problems
+}
+
+/// A host that rests while the one it last knew to act is itself, or nobody, knows of none that acts.
+fn nobody_acts(status: &Status) -> Option<String> {
+    let host = &status.host;
+    let by_another = host.leader.as_ref().is_some_and(|leader| *leader != host.identity);
+    (host.standing == StandingShown::Standby && !by_another)
+        .then(|| "this host does not hold the lease, and knows of none that does".to_owned())
+}
+
+/// What a cluster says of its watches, where one of them failed and does not go on: what is known of the source is old.
+fn not_watched(more: &Value) -> Option<String> {
+    let watches = more.get("watches").and_then(Value::as_array)?;
+    let error = |watch: &Value| {
+        let at = |name: &str| watch.get(name).and_then(Value::as_u64).unwrap_or_default();
+        let is_watching = watch.get("watching").and_then(Value::as_bool).unwrap_or_default();
+        let failed = !is_watching && at("last_error_at_ms") > at("last_event_at_ms");
+        let error = watch.get("last_error").and_then(Value::as_str).filter(|_| failed)?;
+        Some(format!("the source is not watched: {error}"))
+    };
+    watches.iter().find_map(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_watch_that_failed_and_does_not_go_on_is_a_problem_and_one_that_goes_on_is_none() {
+        let watch = |watching: bool, event: u64, error: u64| {
+            not_watched(&json!({"watches": [
+                {"watching": true, "last_error": null},
+                {"watching": watching, "last_event_at_ms": event, "last_error_at_ms": error, "last_error": "away"},
+            ]}))
+        };
+        assert_eq!(watch(false, 1, 2).as_deref(), Some("the source is not watched: away"));
+        assert_eq!(watch(true, 1, 2), None);
+        assert_eq!(watch(false, 2, 1), None, "it ended in its time, and is begun again");
+        assert_eq!(not_watched(&Value::Null), None, "manifests");
+    }
+
+    #[test]
+    fn a_standby_that_knows_of_nobody_else_says_so() {
+        let mut status = crate::board::Board::new(crate::board::Facts::default()).status();
+        assert_eq!(nobody_acts(&status), None);
+        status.host.standing = StandingShown::Standby;
+        status.host.identity = "a".to_owned();
+        assert!(nobody_acts(&status).is_some());
+        status.host.leader = Some("a".to_owned());
+        assert!(nobody_acts(&status).is_some());
+        status.host.leader = Some("b".to_owned());
+        assert_eq!(nobody_acts(&status), None);
+    }
 }

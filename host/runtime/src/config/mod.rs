@@ -273,8 +273,24 @@ impl Source {
         }
     }
 
+    /// What is read, as in `a problem in the manifests`.
+    pub fn place(&self) -> &'static str {
+        match self {
+            Self::Manifests(_) => "the manifests",
+            Self::Kubernetes(_) => "the cluster",
+        }
+    }
+
+    /// Why objects that nothing names are kept: what hides it, in the words of this source.
+    pub fn hidden(&self) -> &'static str {
+        match self {
+            Self::Manifests(_) => "a manifest can't be read",
+            Self::Kubernetes(_) => "not everything in the cluster is known",
+        }
+    }
+
     /// What is told the operator who has no such section.
-    const SECTION: &str = "`[source]` with `manifests = \"manifests\"`, a folder of Kubernetes YAML";
+    const SECTION: &str = "`[source]` with `manifests = \"manifests\"`, a folder of Kubernetes YAML, or with `kubernetes = {}`, a cluster";
 
     fn read(mut section: Section<'_>, folder: &Path) -> Option<Self> {
         let cluster = section.section("kubernetes");
@@ -287,7 +303,7 @@ impl Source {
             section.end();
             return Some(Self::Kubernetes(kubernetes::read(cluster, folder)));
         }
-        let must = "be a folder of Kubernetes YAML";
+        let must = "be a folder of Kubernetes YAML; or in its place `kubernetes = {}`, a cluster";
         let manifests = section.required("manifests", must, |given| given.filled().map(|path| folder.join(path)));
         section.end();
         manifests.map(Self::Manifests)

@@ -63,7 +63,9 @@ impl Telemetry {
             let text = given.filled()?;
             let url = reqwest::Url::parse(text).ok()?;
             let is_http = matches!(url.scheme(), "http" | "https") && url.has_host() && url.query().is_none();
-            is_http.then(|| text.trim_end_matches('/').to_owned())
+            // It is said in the log; secrets go into `OTEL_EXPORTER_OTLP_HEADERS`.
+            let is_public = url.username().is_empty() && url.password().is_none();
+            (is_http && is_public).then(|| text.trim_end_matches('/').to_owned())
         });
         let sample = section.value("sample", "be a number from 0 to 1", |given| {
             given.number().filter(|part| (0.0..=1.0).contains(part))

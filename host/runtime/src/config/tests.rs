@@ -744,7 +744,8 @@ fn sections_that_do_not_fit_are_named_with_the_lines_to_add() {
     refused(
         "[guests.lbaas]\nuse = \"builtin:lbaas\"\n",
         &[
-            "trueup.toml: [source] is missing: add `[source]` with `manifests = \"manifests\"`, a folder of Kubernetes YAML",
+            "trueup.toml: [source] is missing: add `[source]` with `manifests = \"manifests\"`, a folder of Kubernetes YAML, \
+             or with `kubernetes = {}`, a cluster",
             "trueup.toml:1: [guests.lbaas] needs an adapter: add `[adapter.lbaas]` with `cluster = \"c1\"` and \
              `load_balancers = [\"lb-1\"]`",
         ],
@@ -752,7 +753,8 @@ fn sections_that_do_not_fit_are_named_with_the_lines_to_add() {
     refused(
         "[source]\n[adapter.lbaas]\n",
         &[
-            "trueup.toml:1: source.manifests: is missing, must be a folder of Kubernetes YAML",
+            "trueup.toml:1: source.manifests: is missing, must be a folder of Kubernetes YAML; or in its place \
+             `kubernetes = {}`, a cluster",
             "trueup.toml:2: [adapter.lbaas] needs a backend that acts: add `[backend.lbaas]` with `kind = \"anexia\"` and \
              `token_file = \"token\"`, or with `kind = \"simulated\"`",
             "trueup.toml:2: [adapter.lbaas] needs a guest that decides: add `[guests.lbaas]` with \

@@ -58,6 +58,20 @@ pub enum ClientError {
         /// What the system says.
         why: String,
     },
+    /// A host is there, and says nothing.
+    #[error("the host at `{place}` does not answer: it took the request and said nothing for {} s; see its log, and start it again if it stays so", READ_MAX.as_secs())]
+    Stuck {
+        /// Where.
+        place: String,
+    },
+    /// A host is there, for others.
+    #[error("the host at `{place}` can't be asked: {why}; ask as the user that it runs as, or as root")]
+    NotAllowed {
+        /// Where.
+        place: String,
+        /// What the system says.
+        why: String,
+    },
     /// It was asked for wrongly, or of something that is not there.
     #[error("{0}")]
     Misused(String),
@@ -166,7 +180,7 @@ impl Client {
             request = request.json(body);
         }
         let response = request.send().await;
-        let response = response.map_err(|error| self.place.unreachable(innermost(&error)))?;
+        let response = response.map_err(|error| self.place.no_answer(&error))?;
         self.read(response).await
     }
 
@@ -179,7 +193,7 @@ impl Client {
         let body = response
             .bytes()
             .await
-            .map_err(|error| not_understood(innermost(&error)))?;
+            .map_err(|error| not_understood(innermost(&error).to_string()))?;
         if status.is_success() {
             return serde_json::from_slice(&body).map_err(|error| not_understood(error.to_string()));
         }
@@ -194,6 +208,21 @@ impl Client {
 }
 
 impl Place {
+    fn no_answer(&self, error: &reqwest::Error) -> ClientError {
+        let place = self.to_string();
+        if error.is_timeout() {
+            return ClientError::Stuck { place };
+        }
+        let why = innermost(error).to_string();
+        let of_system = innermost(error)
+            .downcast_ref::<std::io::Error>()
+            .map(std::io::Error::kind);
+        if of_system == Some(std::io::ErrorKind::PermissionDenied) {
+            return ClientError::NotAllowed { place, why };
+        }
+        self.unreachable(why)
+    }
+
     fn unreachable(&self, why: String) -> ClientError {
         match self {
             Self::Socket(socket) => ClientError::NoHost {
@@ -215,10 +244,10 @@ fn builder() -> reqwest::ClientBuilder {
 }
 
 /// What the system said: the layers above only say that they failed.
-fn innermost(error: &dyn std::error::Error) -> String {
+fn innermost<'a>(error: &'a (dyn std::error::Error + 'static)) -> &'a (dyn std::error::Error + 'static) {
     let mut innermost = error;
     while let Some(source) = innermost.source() {
         innermost = source;
     }
-    innermost.to_string()
+    innermost
 }

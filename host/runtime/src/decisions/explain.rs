@@ -11,8 +11,9 @@ use trueup_journal::{Call, Ending, Entry, Event};
 
 use super::calls::{Recordings, Told};
 use super::cause::Cause;
+use super::fields::is_zero;
 use super::file;
-use super::pending::TimedCause;
+use super::pending::{TimedCause, Why};
 use super::record::{Came, Effected, FORMAT, Made, Record};
 use crate::guests::ipam;
 use crate::run::SetAside;
@@ -68,7 +69,8 @@ pub struct Explanation {
 pub struct Explained {
     /// What is kept of it.
     pub job: Record,
-    /// Of a job that only went on with what others had begun (tries again, was ended before): what that was.
+    /// Where the jobs before did not end well (they failed, or were ended while they slept): what they were to bring about.
+    /// This job brings that about too, also where something else began it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
     /// Another guest decided the job before: its name, version and digest.
@@ -85,8 +87,11 @@ pub struct Origin {
     pub began_ms: u64,
     /// The ids of its decisions.
     pub decisions: Vec<String>,
-    /// Why it ran.
+    /// Why these tries ran, changes of one object as one.
     pub causes: Vec<TimedCause>,
+    /// So many more reasons there were.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub more_causes: usize,
 }
 
 /// A decision, as its recording tells it.
@@ -199,25 +204,39 @@ fn no_such(key: &str, wanted: u64, records: &[Record]) -> ExplainError {
 
 /// A job that only goes on with what an earlier one began.
 fn goes_on(record: &Record) -> bool {
-    record
-        .causes
-        .iter()
-        .all(|timed| matches!(timed.cause, Cause::Retry { .. } | Cause::Interrupted))
+    record.causes.iter().all(|timed| continues(&timed.cause))
+}
+
+fn continues(cause: &Cause) -> bool {
+    matches!(cause, Cause::Retry { .. } | Cause::Interrupted)
+}
+
+/// What the jobs since the last one that ended well were to bring about, and did not: whatever began the job behind them, it
+/// brings that about too. What changed and changed back meanwhile is no cause.
+fn origin(earlier: &[Record]) -> Option<Origin> {
+    let ended_well = |record: &Record| matches!(record.came, Came::True | Came::Gone);
+    let from = earlier.iter().rposition(ended_well).map_or(0, |at| at + 1);
+    let row = earlier.get(from..).unwrap_or_default();
+    let first = row.iter().find(|record| !goes_on(record))?;
+    let mut why = Why::default();
+    for record in row {
+        why.more += record.more_causes;
+        for TimedCause { at_ms, cause } in record.causes.iter().filter(|timed| !continues(&timed.cause)) {
+            why.add(*at_ms, cause.clone());
+        }
+    }
+    (!why.causes.is_empty()).then(|| Origin {
+        began_ms: first.began_ms,
+        decisions: first.decisions.iter().map(|made| made.id.clone()).collect(),
+        causes: why.causes,
+        more_causes: why.more,
+    })
 }
 
 fn explained(records: &[Record], at: usize, recordings: &mut Recordings) -> Option<Explained> {
     let job = records.get(at)?;
     let earlier = records.get(..at).unwrap_or_default();
-    let origin = if goes_on(job) {
-        let first = earlier.iter().rev().find(|record| !goes_on(record));
-        first.map(|first| Origin {
-            began_ms: first.began_ms,
-            decisions: first.decisions.iter().map(|made| made.id.clone()).collect(),
-            causes: first.causes.clone(),
-        })
-    } else {
-        None
-    };
+    let origin = origin(earlier);
     let decided_by = |record: &Record| record.decisions.last().map(|made| (named(made), made.digest.clone()));
     let before = earlier.iter().rev().find_map(decided_by);
     let guest_before = match (before, decided_by(job)) {
@@ -465,6 +484,70 @@ fn requested(call: &Call) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn job(began_ms: u64, cause: Cause, came: Came) -> Record {
+        Record {
+            format: FORMAT,
+            key: "default/web".to_owned(),
+            causes: vec![TimedCause { at_ms: began_ms, cause }],
+            more_causes: 0,
+            began_ms,
+            took_ms: 1,
+            failures_before: 0,
+            decisions: Vec::new(),
+            came,
+            effects: Effected::default(),
+        }
+    }
+
+    fn changed(field: &str, old: u32, new: u32) -> Cause {
+        let object = |value| serde_json::json!({ field: value });
+        Cause::Input(super::super::Input {
+            kind: "Service".to_owned(),
+            namespace: "default".to_owned(),
+            name: "web".to_owned(),
+            uid: None,
+            resource_version: None,
+            change: super::super::Happened::Changed,
+            fields: super::super::differing(&object(old), &object(new), &|_| false),
+        })
+    }
+
+    #[test]
+    fn what_was_not_done_before_is_a_cause_of_what_another_change_began() {
+        let failed = || Came::Failed {
+            error: "away".to_owned(),
+        };
+        let retry = || Cause::Retry {
+            failures: 1,
+            error: "away".to_owned(),
+        };
+        let mut jobs = vec![
+            job(1, Cause::Start, Came::True),
+            job(2, changed("port", 1, 2), failed()),
+            job(3, retry(), failed()),
+        ];
+        let said = origin(&jobs).unwrap();
+        assert_eq!((said.began_ms, said.causes.len()), (2, 1));
+        assert_eq!(said.causes[0].cause, changed("port", 1, 2));
+        // Another change begins the next try, is not done either, and the port is changed once more.
+        jobs.push(job(4, changed("label", 1, 2), Came::Interrupted));
+        jobs.push(job(5, changed("port", 2, 3), failed()));
+        let said = origin(&jobs).unwrap();
+        assert_eq!((said.began_ms, said.causes.len()), (2, 1), "{said:?}");
+        let Cause::Input(net) = &said.causes[0].cause else {
+            panic!("{said:?}");
+        };
+        let paths: Vec<_> = net
+            .fields
+            .fields
+            .iter()
+            .map(|field| (field.path.as_str(), field.new.clone()))
+            .collect();
+        assert_eq!(paths, [("label", Some(2.into())), ("port", Some(3.into()))]);
+        jobs.push(job(6, retry(), Came::True));
+        assert_eq!(origin(&jobs), None, "all of it is done");
+    }
 
     #[test]
     fn the_nearest_keys_are_offered_and_a_name_alone_is_enough() {

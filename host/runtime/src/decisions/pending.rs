@@ -103,7 +103,8 @@ impl Pending {
 }
 
 impl Why {
-    fn add(&mut self, at_ms: u64, cause: Cause) {
+    /// One more reason; one about an object that is a reason already becomes one with it.
+    pub(super) fn add(&mut self, at_ms: u64, cause: Cause) {
         if let Cause::Input(later) = &cause
             && let Some((at, earlier)) = self.earlier(later)
         {

@@ -297,7 +297,7 @@ async fn rows(State(source): State<Source>, Query(asked): Query<Listing>) -> Res
     }
     let opened = open(&source, &asked.r)?;
     wait_for(&opened, |index| {
-        index.decisions.len() >= asked.from + asked.count.min(ROWS_MAX)
+        index.decisions.len() >= asked.from.saturating_add(asked.count.min(ROWS_MAX))
     })
     .await;
     off_thread(move || {

@@ -77,9 +77,18 @@ impl Input {
         })
     }
 
-    /// Speaks to the API server that it comes from; none: it comes from none.
-    pub(super) fn client(&self) -> Option<kube::Client> {
-        Some(self.cluster.as_ref()?.client())
+    /// Speaks to the API server of a source; none: it has none.
+    ///
+    /// # Errors
+    /// As [`Input::watched`].
+    pub(super) async fn client(source: &Source) -> Result<Option<kube::Client>, SetupError> {
+        match source {
+            Source::Manifests(_) => Ok(None),
+            Source::Kubernetes(settings) => {
+                let client = Kubernetes::connect(settings).await.map_err(SetupError::misused)?;
+                Ok(Some(client))
+            }
+        }
     }
 
     /// Whoever shows what is true: status files below `folder`, and the cluster itself, while `fence` lets it.

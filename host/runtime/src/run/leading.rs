@@ -7,6 +7,7 @@
 //! ```
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
@@ -14,8 +15,9 @@ use tokio::task::JoinHandle;
 use trueup_capabilities::fence::Fence;
 
 use super::setup::SetupError;
-use crate::config::{Config, Lbaas, LbaasBackend};
+use crate::config::{Config, Lbaas, LbaasBackend, Source};
 use crate::election::{Election, Settings, Standing, Tried};
+use crate::sources::kubernetes;
 
 /// Giving the Lease back may take so long when the host ends; then its time ends it.
 const RESIGN_MAX: Duration = Duration::from_secs(5);
@@ -23,9 +25,34 @@ const RESIGN_MAX: Duration = Duration::from_secs(5);
 /// One host's part in who acts.
 pub(crate) struct Leading {
     /// What the election was begun with; none: this host is alone.
-    config: Option<crate::config::Election>,
+    begun_with: Option<BegunWith>,
     acts: Acts,
     campaign: Option<Campaign>,
+}
+
+/// What an election goes on with over a changed configuration, where all of it stays.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct BegunWith {
+    election: crate::config::Election,
+    cluster: kubernetes::Settings,
+    /// Credentials in a file are read once. None: a pod's own, which are looked after, or a file that nobody named.
+    kubeconfig: Option<Vec<u8>>,
+}
+
+impl BegunWith {
+    /// None: this configuration has no election.
+    fn new(config: &Config) -> Option<Self> {
+        let election = config.election.clone()?;
+        let Source::Kubernetes(cluster) = &config.lbaas.as_ref()?.source else {
+            return None;
+        };
+        let kubeconfig = cluster.kubeconfig.as_ref();
+        Some(Self {
+            election,
+            cluster: cluster.clone(),
+            kubeconfig: kubeconfig.and_then(|file| std::fs::read(file).ok()),
+        })
+    }
 }
 
 /// Whether this host acts, as it changes.
@@ -35,12 +62,24 @@ pub(crate) struct Acts {
     /// have acted between.
     term: watch::Receiver<Option<u64>>,
     fence: Fence,
+    /// Calls of this host were left behind when it had to end: nobody knows what they still do.
+    left_behind: Arc<AtomicBool>,
 }
 
 impl Acts {
     /// Whether anything may be begun now.
     pub(crate) fn may(&self) -> bool {
         self.term.borrow().is_some() && self.fence.may_act()
+    }
+
+    /// Whether this host is the one that acts, whatever is let through at this moment.
+    pub(crate) fn is_in_term(&self) -> bool {
+        self.term.borrow().is_some()
+    }
+
+    /// Calls did not end in time, and were left.
+    pub(crate) fn leave_behind(&self) {
+        self.left_behind.store(true, Ordering::SeqCst);
     }
 
     /// Until when requests are let through.
@@ -59,6 +98,8 @@ impl Acts {
 
 struct Campaign {
     election: Arc<Election>,
+    /// Whether it runs: not before everything is there that is needed to act.
+    begin: Option<oneshot::Sender<()>>,
     resign: oneshot::Sender<()>,
     task: JoinHandle<()>,
 }
@@ -70,26 +111,24 @@ impl Leading {
             // Without a sender there is never news.
             term: watch::Sender::new(Some(0)).subscribe(),
             fence: Fence::open(),
+            left_behind: Arc::default(),
         };
         Self {
-            config: None,
+            begun_with: None,
             acts,
             campaign: None,
         }
     }
 
-    /// Begins to campaign, where the configuration has an election. With `at_once`, the Lease must be free now.
+    /// Ready to campaign, where the configuration has an election.
     ///
     /// # Errors
-    /// One line: this host can't be named, or, at once, another one holds the Lease.
-    pub(crate) async fn begin(
-        config: &Config,
-        client: Option<kube::Client>,
-        at_once: bool,
-    ) -> Result<Self, SetupError> {
-        let (Some(election), Some(client)) = (&config.election, client) else {
+    /// One line: this host can't be named.
+    pub(crate) fn new(config: &Config, client: Option<kube::Client>) -> Result<Self, SetupError> {
+        let (Some(begun_with), Some(client)) = (BegunWith::new(config), client) else {
             return Ok(Self::alone());
         };
+        let election = &begun_with.election;
         if let Some(Lbaas {
             backend: LbaasBackend::Anexia(engine),
             ..
@@ -103,25 +142,20 @@ impl Leading {
         let fence = Fence::closed();
         let settings = Settings::new(election, &client).map_err(SetupError::Failed)?;
         let campaign = Arc::new(Election::new(client, settings, fence.clone(), config.seed));
-        if at_once {
-            let tried = campaign.try_once().await.map_err(SetupError::Failed)?;
-            if let Tried::HeldBy { holder } = tried {
-                let lease = campaign.settings().lease();
-                return Err(SetupError::Failed(format!(
-                    "lease `{lease}` is held by `{holder}`, which acts: stop it, or leave it to it; nothing was done"
-                )));
-            }
-        }
         let (told, mut standing) = watch::channel(campaign.standing());
         let term_of = {
             let campaign = Arc::clone(&campaign);
             move |standing: &Standing| standing.is_leading().then(|| campaign.status().terms)
         };
         let (acting, term) = watch::channel(term_of(&standing.borrow()));
+        let (begin, begun) = oneshot::channel::<()>();
         let (resign, resigned) = oneshot::channel::<()>();
         let task = {
             let campaign = Arc::clone(&campaign);
             tokio::spawn(async move {
+                if begun.await.is_err() {
+                    return;
+                }
                 let run = campaign.run(told, async {
                     if resigned.await.is_err() {
                         // A host that goes without a word may leave calls behind: the Lease ends by its time.
@@ -137,20 +171,53 @@ impl Leading {
                 tokio::join!(run, relay);
             })
         };
+        let left_behind = Arc::default();
         Ok(Self {
-            config: Some(election.clone()),
-            acts: Acts { term, fence },
+            begun_with: Some(begun_with),
+            acts: Acts {
+                term,
+                fence,
+                left_behind,
+            },
             campaign: Some(Campaign {
                 election: campaign,
+                begin: Some(begin),
                 resign,
                 task,
             }),
         })
     }
 
-    /// Whether it is what this configuration wants.
+    /// Begins to campaign, where it has not begun. With `at_once`, the Lease must be free now.
+    ///
+    /// # Errors
+    /// One line: at once, another host holds the Lease, or nobody can say who does.
+    pub(crate) async fn begin(&mut self, at_once: bool) -> Result<(), SetupError> {
+        let Some(campaign) = &mut self.campaign else {
+            return Ok(());
+        };
+        let Some(begin) = campaign.begin.take() else {
+            return Ok(());
+        };
+        let settings = campaign.election.settings();
+        let (lease, identity) = (settings.lease(), &settings.identity);
+        if at_once {
+            let tried = campaign.election.try_once().await.map_err(SetupError::Failed)?;
+            if let Tried::HeldBy { holder } = tried {
+                return Err(SetupError::Failed(format!(
+                    "lease `{lease}` is held by `{holder}`, which acts: stop it, or leave it to it; nothing was done"
+                )));
+            }
+        }
+        tracing::info!(lease, identity, "of all hosts with this lease, one acts");
+        // Its task waits for nothing else.
+        let _ = begin.send(());
+        Ok(())
+    }
+
+    /// Whether it goes on with this configuration.
     pub(crate) fn fits(&self, config: &Config) -> bool {
-        self.config == config.election
+        self.begun_with == BegunWith::new(config) && !self.acts.left_behind.load(Ordering::SeqCst)
     }
 
     /// Whether this host acts, as it changes.
@@ -165,9 +232,21 @@ impl Leading {
 
     /// Gives the Lease back, so that another host acts at once: everything that was begun must have ended.
     pub(crate) async fn resign(self) {
-        let Some(Campaign { election, resign, task }) = self.campaign else {
+        let Some(Campaign {
+            election, resign, task, ..
+        }) = self.campaign
+        else {
             return;
         };
+        if self.acts.left_behind.load(Ordering::SeqCst) {
+            self.acts.fence.close();
+            task.abort();
+            tracing::warn!(
+                "lease `{}` is not given back, since calls were left behind: another host acts when its time is over",
+                election.settings().lease()
+            );
+            return;
+        }
         // It listens until it has ended.
         let _ = resign.send(());
         if tokio::time::timeout(RESIGN_MAX, task).await.is_err() {

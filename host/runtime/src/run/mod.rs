@@ -10,6 +10,7 @@
 //! ```
 
 pub(crate) mod active;
+mod cluster;
 mod cycles;
 pub(crate) mod files;
 pub(crate) mod granted;
@@ -74,10 +75,12 @@ pub const FAILURES_MAX_ONCE: u32 = 5;
 pub enum Event {
     /// A manifest can't be read, or is not used; or the list of network interfaces can't be read any more.
     Problem(String),
-    /// A key's objects are kept though no manifest names it, since one that can't be read may.
+    /// A key's objects are kept though nothing names it, since what can't be read may.
     Held {
         /// `namespace/name`.
         key: String,
+        /// What can't be read, such as `a manifest can't be read`.
+        why: &'static str,
     },
     /// A key is as it should be, or is gone.
     True {
@@ -304,18 +307,33 @@ async fn run(
     };
     let alone = Leading::alone();
     let (mut acts, mut election) = (alone.acts(), alone.election());
+    let mut client = None;
     let (input, setup) = match &config.lbaas {
         Some(lbaas) => {
+            client = Input::client(&lbaas.source).await?;
+            if client.is_none() {
+                cluster::is_no_clusters(&config.state_dir, &lbaas.source).map_err(SetupError::misused)?;
+            }
+            let leading = lead(leading, config, client.clone()).await?;
+            (acts, election) = (leading.acts(), leading.election());
+            let setup = Setup::new(config, lbaas, &ground, acts.fence().clone()).await?;
+            if let (Extent::Once, Some(client)) = (extent, &client) {
+                cluster::belongs(&config.state_dir, client)
+                    .await
+                    .map_err(SetupError::misused)?;
+            }
+            leading.begin(extent == Extent::Once).await?;
+            // What is listed once is listed by the host that acts.
             let input = match extent {
                 Extent::Once => Input::once(&lbaas.source).await,
                 Extent::UntilStopped => Input::watched(&lbaas.source).await,
             }?;
-            let leading = lead(leading, config, input.client(), extent).await?;
-            (acts, election) = (leading.acts(), leading.election());
-            let setup = Setup::new(config, lbaas, &ground, acts.fence().clone()).await?;
             (Some((lbaas, input)), Some(setup))
         }
-        None => (None, None),
+        None => {
+            resign(leading.take()).await;
+            (None, None)
+        }
     };
     let fence = acts.fence().clone();
     let cluster = input.as_ref().and_then(|(_, input)| input.cluster.clone());
@@ -369,7 +387,14 @@ async fn run(
     };
     let services = async {
         let (services, input) = services?;
-        let summary = services.run(input, stopped()).await;
+        let belongs = async {
+            match &client {
+                Some(client) if extent == Extent::UntilStopped => cluster::belongs(&config.state_dir, client).await,
+                // It was asked before anything was listed.
+                _ => Ok(()),
+            }
+        };
+        let summary = services.run(input, belongs, stopped()).await;
         end_all();
         Some(summary)
     };
@@ -427,13 +452,12 @@ async fn lead<'l>(
     leading: &'l mut Option<Leading>,
     config: &Config,
     client: Option<kube::Client>,
-    extent: Extent,
-) -> Result<&'l Leading, SetupError> {
+) -> Result<&'l mut Leading, SetupError> {
     let kept = match leading.take() {
         Some(kept) if kept.fits(config) => kept,
         other => {
             resign(other).await;
-            Leading::begin(config, client, extent == Extent::Once).await?
+            Leading::new(config, client)?
         }
     };
     Ok(leading.insert(kept))

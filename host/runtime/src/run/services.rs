@@ -21,6 +21,7 @@ use trueup_capabilities::meter::{Change, Effects};
 use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSettings};
 
 use super::active::Handover;
+use super::cluster::NotOurs;
 use super::input::{From, Input};
 use super::instances::Instances;
 use super::interrupt::Interrupt;
@@ -55,11 +56,15 @@ const SYNC: Duration = Duration::from_secs(1);
 const STOP_GRACE: Duration = Duration::from_secs(20);
 
 /// Why the loop ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum LoopEnd {
     NothingLeft,
     Stopped,
     SourceEnded,
+    /// Once, what was listed is of a term that has ended.
+    TermEnded,
+    /// The state folder is another cluster's; one line.
+    NotOurs(String),
 }
 
 /// A job in work, as the loop sees it.
@@ -83,7 +88,9 @@ pub(super) struct Services<'a, T> {
     controller: Controller<Key>,
     wishes: Wishes,
     problems: Vec<String>,
-    /// Keys that nobody wishes for, while that may be for want of a manifest that can be read.
+    /// Why such a key may be wished for all the same, in the words of the source.
+    hidden: &'static str,
+    /// Keys that nobody wishes for, while that may be for want of what can't be read.
     held: BTreeSet<Key>,
     jobs: JoinSet<Done>,
     /// Whose job a task is, for one that ends without a result.
@@ -177,6 +184,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             ),
             wishes,
             problems: Vec::new(),
+            hidden: lbaas.source.hidden(),
             held: BTreeSet::new(),
             jobs: JoinSet::new(),
             tasks: HashMap::new(),
@@ -199,7 +207,13 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
     }
 
     /// Brings what the source says true, to its end or until `stop`.
-    pub(super) async fn run(mut self, input: Input, stop: impl Future<Output = ()>) -> Summary {
+    /// Nothing of the source is taken in before `belongs` says that the state folder is of this cluster.
+    pub(super) async fn run(
+        mut self,
+        input: Input,
+        belongs: impl Future<Output = Result<(), NotOurs>>,
+        stop: impl Future<Output = ()>,
+    ) -> Summary {
         let batches = match input.from {
             From::Once(all) => {
                 self.take_in(all);
@@ -207,7 +221,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             }
             From::Watched(batches) => Some(batches),
         };
-        let end = self.work(batches, stop).await;
+        let end = self.work(batches, belongs, stop).await;
         self.summary(end)
     }
 
@@ -217,7 +231,13 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
     }
 
     /// Runs until it is told to stop, or, once, until nothing is left to do.
-    async fn work(&mut self, mut batches: Option<Batches>, stop: impl Future<Output = ()>) -> LoopEnd {
+    async fn work(
+        &mut self,
+        mut batches: Option<Batches>,
+        belongs: impl Future<Output = Result<(), NotOurs>>,
+        stop: impl Future<Output = ()>,
+    ) -> LoopEnd {
+        let (mut belongs, mut is_ours) = (std::pin::pin!(belongs), false);
         let mut stop = std::pin::pin!(stop);
         let mut standing = self.acts.clone();
         let sleepers = Arc::clone(&self.shared.sleepers);
@@ -240,11 +260,20 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             tokio::select! {
                 biased;
                 () = &mut stop => break LoopEnd::Stopped,
-                () = standing.changed() => self.stand(),
+                () = standing.changed() => {
+                    if self.once {
+                        break LoopEnd::TermEnded;
+                    }
+                    self.stand();
+                }
                 Some(handover) = self.handovers.recv() => self.hand_over(handover),
                 Some(done) = self.jobs.join_next_with_id() => self.finish(done),
                 () = answered(&mut self.falling_back) => self.falling_back = None,
-                batch = next(&mut batches) => match batch {
+                ours = &mut belongs, if !is_ours => match ours {
+                    Ok(()) => is_ours = true,
+                    Err(why) => break LoopEnd::NotOurs(why.to_string()),
+                },
+                batch = next(&mut batches), if is_ours => match batch {
                     Some(batch) => self.take_in(batch),
                     None => break LoopEnd::SourceEnded,
                 },
@@ -274,6 +303,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
                 self.jobs.len(),
                 STOP_GRACE.as_secs()
             );
+            self.acts.leave_behind();
             self.jobs.shutdown().await;
         }
         for (_, live) in self.idle.values_mut() {
@@ -381,11 +411,14 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         keys.filter(|key| self.wishes.wish(key).is_none()).collect()
     }
 
-    /// Nothing is taken for gone while a manifest that may hold it can't be read.
+    /// Nothing is taken for gone while what may hold it can't be read.
     fn hold(&mut self, key: Key) {
         self.setup.board.held(&key.to_string());
         if self.held.insert(key.clone()) {
-            (self.tell)(Event::Held { key: key.to_string() });
+            (self.tell)(Event::Held {
+                key: key.to_string(),
+                why: self.hidden,
+            });
         }
     }
 
@@ -395,7 +428,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         for running in self.running.values() {
             running.interrupt.want();
         }
-        if !self.acts.may() {
+        if !self.acts.is_in_term() {
             return;
         }
         let now_ms = self.now_ms();
@@ -830,6 +863,8 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             cut_short: match end {
                 LoopEnd::Stopped if self.once => Some("stopped before its end".to_owned()),
                 LoopEnd::SourceEnded => Some("the source can't be watched any more".to_owned()),
+                LoopEnd::TermEnded => Some("the lease could not be renewed: another host may act now".to_owned()),
+                LoopEnd::NotOurs(why) => Some(why),
                 LoopEnd::NothingLeft | LoopEnd::Stopped => None,
             },
         }

@@ -49,6 +49,8 @@ impl Host {
             ClientError::Misused(_) => misused(error),
             ClientError::NoHost { .. }
             | ClientError::NoAnswer { .. }
+            | ClientError::Stuck { .. }
+            | ClientError::NotAllowed { .. }
             | ClientError::Refused(_)
             | ClientError::Answer { .. } => Failure::Failed(error.into()),
         })

@@ -30,7 +30,7 @@ pub(super) fn lines(status: &Status, keys: Option<&[KeyShown]>) -> Vec<String> {
     }
     let memory = status.memory;
     lines.push(format!(
-        "memory    {} ({} at most), {} of it in guests",
+        "memory    {} ({} at most); guests have {}",
         bytes(memory.resident_bytes),
         bytes(memory.peak_bytes),
         bytes(memory.guests_bytes)
@@ -197,6 +197,7 @@ fn key_table(keys: &[KeyShown], now_ms: u64) -> Vec<String> {
 /// When a key is worked on next, where that is known.
 pub(in crate::commands) fn next_try(key: &KeyShown) -> String {
     match (key.state, key.next_try_in_ms) {
+        (KeyState::Failed | KeyState::Queued, Some(0)) => "when it is its turn".to_owned(),
         (KeyState::Failed | KeyState::Queued, Some(ms)) => format!("in {}", passed(ms)),
         (KeyState::Failed | KeyState::SetAside, None) => "when it changes".to_owned(),
         _ => "-".to_owned(),

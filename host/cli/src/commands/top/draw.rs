@@ -15,6 +15,12 @@ use crate::output::{self, printable};
 /// So many guests have a line: there are two worlds that run.
 const GUESTS_MAX: usize = 4;
 
+/// A key has so much room at least.
+const KEY_WIDTH_MIN: usize = 24;
+
+/// The other columns with their gaps, and some words of what is the matter.
+const OTHERS_WIDTH: u16 = 70;
+
 const HELP: &str = "
 q            ends
 arrows, j k  move by one; PgUp and PgDn by a page; Home and End to the ends
@@ -148,9 +154,16 @@ fn keys(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
     app.page = usize::from(area.height.saturating_sub(2)).max(1);
     let now_ms = app.data.status.host.now_ms;
     let shown = app.keys();
+    let longest = shown
+        .iter()
+        .map(|key| key.key.chars().count())
+        .max()
+        .unwrap_or_default();
+    let room = usize::from(area.width.saturating_sub(OTHERS_WIDTH)).max(KEY_WIDTH_MIN);
+    let key_width = longest.clamp(KEY_WIDTH_MIN, room);
     let rows = shown.iter().map(|key| {
         Row::new([
-            Cell::new(printable(&key.key)),
+            Cell::new(cut(&printable(&key.key), key_width)),
             Cell::new(Span::styled(key.state.name().replace('-', " "), style(key.state))),
             Cell::new(since(key.since_ms, now_ms)),
             Cell::new(
@@ -161,7 +174,7 @@ fn keys(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
         ])
     });
     let widths = [
-        Constraint::Max(24),
+        Constraint::Length(u16::try_from(key_width).unwrap_or(u16::MAX)),
         Constraint::Length(9),
         Constraint::Length(9),
         Constraint::Length(8),
@@ -173,6 +186,20 @@ fn keys(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
     let mut state = TableState::default().with_selected(app.position());
     frame.render_stateful_widget(table, area, &mut state);
+}
+
+/// Cut in the middle: names in a cluster are told apart by their ends.
+fn cut(text: &str, width: usize) -> String {
+    let count = text.chars().count();
+    if count <= width {
+        return text.to_owned();
+    }
+    let head = width.saturating_sub(1) / 3;
+    let tail = width.saturating_sub(1 + head);
+    let mut shown: String = text.chars().take(head).collect();
+    shown.push('…');
+    shown.extend(text.chars().skip(count - tail));
+    shown
 }
 
 fn details(frame: &mut Frame<'_>, app: &App, area: Rect) {

@@ -213,3 +213,13 @@ fn a_host_that_does_not_answer_leaves_what_it_said_last() {
     assert!(!screen(&mut app).contains("no host answers"));
     assert!(app.pressed(Press::Letter('q')) && app.pressed(Press::Quit));
 }
+
+#[test]
+fn long_names_get_the_room_that_there_is_and_their_ends_stay() {
+    let mut app = app();
+    let name = format!("a-namespace-of-some-team/{}-00042", "service".repeat(8));
+    app.data.keys[0].key.clone_from(&name);
+    app.pressed(Press::Letter('s'));
+    assert!(!screen(&mut app).contains(&name));
+    assert!(screen(&mut app).contains("-00042"), "{}", screen(&mut app));
+}

@@ -155,6 +155,14 @@ impl Kubernetes {
         })
     }
 
+    /// Speaks to the API server, for whoever comes before the source. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// As [`Kubernetes::check`].
+    pub async fn connect(settings: &Settings) -> Result<kube::Client, ClusterError> {
+        Ok(Cluster::new(settings).await?.client())
+    }
+
     /// Whether it can be found out where the API server is. Does not speak to it: one that is away now may be back.
     ///
     /// # Errors
