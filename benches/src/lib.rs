@@ -1,7 +1,7 @@
 //! Benchmarks: what trueup costs, as ratios measured in one run.
 //!
-//! Here is what is measured, and how; `benches/ratios.rs`, `benches/pods.rs` and `benches/versions.rs` print the README's tables,
-//! `benches/figures.rs` the single figures with their spread.
+//! Here is what is measured, and how; `benches/ratios.rs`, `benches/pods.rs`, `benches/versions.rs` and
+//! `benches/kubernetes.rs` print the README's tables, `benches/figures.rs` the single figures with their spread.
 //!
 //! ```text
 //! service (what is wanted, what is there) -> stage (guest, host, recording) -> ratios, figures
@@ -9,9 +9,11 @@
 //!                                            http (against an Engine with latency)
 //! pods (addresses, guest, host, store), plugin (processes) -> pods
 //! swaps (a host under load), stage -> versions
+//! effects (of changes in a cluster) -> kubernetes
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod effects;
 pub mod http;
 pub mod measure;
 pub mod plugin;

@@ -36,6 +36,26 @@ pub fn timed<T>(work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<Dura
     Ok(time)
 }
 
+/// How long threads of this process that are called `name` have run on a processor: unlike the time that passes, hardly
+/// longer on a machine that does other things too. Threads that have ended are not counted.
+///
+/// # Errors
+/// Where the kernel does not say it (proc(5), `schedstat`).
+pub fn processor_time(name: &str) -> anyhow::Result<Duration> {
+    let mut ran = Duration::ZERO;
+    for task in std::fs::read_dir("/proc/self/task")? {
+        let task = task?.path();
+        // A thread may end while it is looked at.
+        let read = |file: &str| std::fs::read_to_string(task.join(file)).unwrap_or_default();
+        if read("comm").trim_end() == name
+            && let Some(nanoseconds) = read("schedstat").split(' ').next()
+        {
+            ran += Duration::from_nanos(nanoseconds.parse().unwrap_or_default());
+        }
+    }
+    Ok(ran)
+}
+
 /// How often `of` goes into `time`.
 #[must_use]
 pub fn ratio(time: Duration, of: Duration) -> f64 {
@@ -75,6 +95,28 @@ mod tests {
         let mut right = [9, 7, 8, 7].map(Duration::from_millis).into_iter();
         let times = quickest(3, [&mut || Ok(left.next().unwrap()), &mut || Ok(right.next().unwrap())]);
         assert_eq!(times.unwrap(), [3, 7].map(Duration::from_millis));
+    }
+
+    #[test]
+    fn a_thread_that_works_takes_processor_time_and_one_that_sleeps_does_not() {
+        let run = |name: &'static str, work: fn()| {
+            let ran = move || {
+                work();
+                processor_time(name).unwrap()
+            };
+            let thread = std::thread::Builder::new().name(name.to_owned()).spawn(ran);
+            thread.unwrap().join().unwrap()
+        };
+        let worked = run("works", || {
+            let begun = Instant::now();
+            // However little of the machine there is for it.
+            while processor_time("works").unwrap() < Duration::from_millis(20) {
+                assert!(begun.elapsed() < Duration::from_secs(60));
+            }
+        });
+        let slept = run("sleeps", || std::thread::sleep(Duration::from_millis(100)));
+        assert!(worked >= Duration::from_millis(20), "{worked:?}");
+        assert!(slept > Duration::ZERO && slept < worked, "{slept:?}");
     }
 
     #[test]

@@ -206,8 +206,10 @@ impl Engine {
         if tag.is_some_and(|tag| self.world.tag_identifier(tag).is_none()) {
             return Err(Refusal::unprocessable("unknown tag"));
         }
-        let fits = |object: &&Object| tag.is_none_or(|tag| object.tags.contains(tag));
-        let objects: Vec<&Object> = self.world.resources().filter(fits).collect();
+        let objects: Vec<&Object> = match tag {
+            Some(tag) => self.world.tagged(tag).collect(),
+            None => self.world.resources().collect(),
+        };
         let with_type = self.resource_type_in_lists;
         Ok(Reply::ok(listing.page_of(&objects, |object| {
             bodies::resource_in_short(object, with_type)

@@ -87,6 +87,8 @@ pub(super) struct World {
     objects: BTreeMap<String, Object>,
     /// Every tag that was ever used, with its own identifier.
     tags: BTreeMap<String, String>,
+    /// The objects that carry each tag: one is asked for much more often than there are objects.
+    tagged: BTreeMap<String, BTreeSet<String>>,
     identifiers_drawn: u64,
     /// The objects still to settle, earliest first.
     settling: BTreeSet<(u64, String)>,
@@ -112,6 +114,7 @@ impl World {
             seed,
             objects: BTreeMap::new(),
             tags: BTreeMap::new(),
+            tagged: BTreeMap::new(),
             identifiers_drawn: 0,
             settling: BTreeSet::new(),
         }
@@ -227,6 +230,12 @@ impl World {
         self.objects.values()
     }
 
+    /// All objects that carry this tag, by identifier: what that costs does not depend on the others.
+    pub(super) fn tagged(&self, tag: &str) -> impl Iterator<Item = &Object> {
+        let identifiers = self.tagged.get(tag).into_iter().flatten();
+        identifiers.filter_map(|identifier| self.objects.get(identifier))
+    }
+
     /// The tag's identifier; none where nobody used it yet.
     pub(super) fn tag_identifier(&self, tag: &str) -> Option<&str> {
         self.tags.get(tag).map(String::as_str)
@@ -269,14 +278,16 @@ impl World {
             } => {
                 self.identifiers_drawn = self.identifiers_drawn.max(identifiers_drawn);
                 self.existing(&identifier)?.tags.insert(tag.clone());
+                self.tagged.entry(tag.clone()).or_default().insert(identifier);
                 self.tags.insert(tag, tag_identifier);
             }
             Effect::Untagged { identifier, tag } => {
                 self.existing(&identifier)?.tags.remove(&tag);
+                self.forget_tag(&tag, &identifier);
             }
             Effect::Destroyed { identifier } => {
                 let gone = self.objects.remove(&identifier).ok_or_else(|| missing(&identifier))?;
-                self.forget_settling(gone);
+                self.forget(gone);
             }
             Effect::Settled { identifier, state } => {
                 let settled = Object {
@@ -296,13 +307,31 @@ impl World {
 
     fn put(&mut self, object: Object) {
         let settling = object.settles_at_ms.map(|at_ms| (at_ms, object.identifier.clone()));
-        if let Some(before) = self.objects.insert(object.identifier.clone(), object) {
-            self.forget_settling(before);
+        if let Some(before) = self.objects.remove(&object.identifier) {
+            self.forget(before);
         }
+        for tag in &object.tags {
+            let tagged = self.tagged.entry(tag.clone()).or_default();
+            tagged.insert(object.identifier.clone());
+        }
+        self.objects.insert(object.identifier.clone(), object);
         self.settling.extend(settling);
     }
 
-    fn forget_settling(&mut self, object: Object) {
+    fn forget_tag(&mut self, tag: &str, identifier: &str) {
+        if let Some(tagged) = self.tagged.get_mut(tag) {
+            tagged.remove(identifier);
+            if tagged.is_empty() {
+                self.tagged.remove(tag);
+            }
+        }
+    }
+
+    /// An object is not what it was, or is no more.
+    fn forget(&mut self, object: Object) {
+        for tag in &object.tags {
+            self.forget_tag(tag, &object.identifier);
+        }
         if let Some(at_ms) = object.settles_at_ms {
             self.settling.remove(&(at_ms, object.identifier));
         }
@@ -311,4 +340,68 @@ impl World {
 
 fn missing(identifier: &str) -> String {
     format!("there is no object `{identifier}`")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(identifier: &str, tags: &[&str]) -> Object {
+        Object {
+            kind: Kind::Backend,
+            identifier: identifier.to_owned(),
+            fields: BTreeMap::new(),
+            tags: tags.iter().map(|&tag| tag.to_owned()).collect(),
+            state: StateId::Deployed,
+            settles_at_ms: None,
+        }
+    }
+
+    #[test]
+    fn what_carries_a_tag_is_what_a_walk_through_all_objects_finds() {
+        let put = |identifier, tags: &[&str]| Effect::Put {
+            object: object(identifier, tags),
+            identifiers_drawn: 0,
+        };
+        let tag = |identifier: &str, tag: &str| Effect::Tagged {
+            identifier: identifier.to_owned(),
+            tag: tag.to_owned(),
+            tag_identifier: "t".to_owned(),
+            identifiers_drawn: 0,
+        };
+        let effects = [
+            put("c", &[]),
+            put("a", &["web"]),
+            put("b", &["web", "api"]),
+            tag("c", "web"),
+            tag("c", "web"),
+            Effect::Settled {
+                identifier: "c".to_owned(),
+                state: StateId::Deployed,
+            },
+            Effect::Untagged {
+                identifier: "a".to_owned(),
+                tag: "web".to_owned(),
+            },
+            put("b", &["api"]),
+            tag("b", "web"),
+            Effect::Destroyed {
+                identifier: "c".to_owned(),
+            },
+            Effect::Destroyed {
+                identifier: "b".to_owned(),
+            },
+        ];
+        let mut world = World::new(1);
+        let mut most = 0;
+        for effect in effects {
+            world.apply(effect.clone()).unwrap();
+            for tag in ["web", "api", "none"] {
+                let walked: Vec<&Object> = world.resources().filter(|object| object.tags.contains(tag)).collect();
+                assert_eq!(world.tagged(tag).collect::<Vec<_>>(), walked, "{tag} after {effect:?}");
+                most = walked.len().max(most);
+            }
+        }
+        assert_eq!((most, world.tagged.len()), (3, 0));
+    }
 }

@@ -1,0 +1,107 @@
+//! A simulated Engine over HTTP, and when it held which address: read from the file in which it keeps its state, where an
+//! effect is before anybody is told of it.
+
+use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use trueup_benches::effects::{self, Effects};
+use trueup_capabilities::lbaas::server::{ServerConfig, SimulatedEngine};
+
+/// How often the file is looked at: no time is known better than that.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// A running Engine.
+pub(crate) struct Engine {
+    runtime: tokio::runtime::Runtime,
+    engine: SimulatedEngine,
+    ended: Arc<AtomicBool>,
+    reader: JoinHandle<anyhow::Result<Effects>>,
+}
+
+impl Engine {
+    /// On a free port, with its file in `folder`.
+    pub(crate) fn start(folder: &Path) -> anyhow::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()?;
+        let file = folder.join("engine.jsonl");
+        let config = ServerConfig {
+            state_file: Some(file.clone()),
+            ..ServerConfig::default()
+        };
+        let engine = runtime.block_on(SimulatedEngine::start(config, SocketAddr::from(([127, 0, 0, 1], 0))))?;
+        let ended = Arc::new(AtomicBool::new(false));
+        let reader = {
+            let ended = Arc::clone(&ended);
+            std::thread::spawn(move || read(&file, &ended))
+        };
+        Ok(Self {
+            runtime,
+            engine,
+            ended,
+            reader,
+        })
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.engine.local_addr())
+    }
+
+    /// The changes whose addresses it holds now.
+    pub(crate) fn holds(&self) -> anyhow::Result<Vec<u32>> {
+        let mut connection = TcpStream::connect(self.engine.local_addr())?;
+        connection.write_all(b"GET /state HTTP/1.0\r\n\r\n")?;
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer)?;
+        let mut holds: Vec<u32> = effects::in_text(&answer).collect();
+        holds.sort_unstable();
+        Ok(holds)
+    }
+
+    /// Ends it; what it ever held, and from when.
+    pub(crate) fn end(self) -> anyhow::Result<Effects> {
+        self.runtime.block_on(self.engine.stop());
+        self.ended.store(true, Ordering::SeqCst);
+        self.reader
+            .join()
+            .expect("the thread that reads the Engine's file goes on")
+    }
+}
+
+/// Reads what is added to the file, and a file that takes its place, until it has ended.
+fn read(path: &PathBuf, ended: &AtomicBool) -> anyhow::Result<Effects> {
+    let mut effects = Effects::default();
+    let mut file = File::open(path).with_context(|| path.display().to_string())?;
+    // Of the last line, as long as it has no end.
+    let mut rest = Vec::new();
+    loop {
+        let is_last = ended.load(Ordering::SeqCst);
+        let is_another = fs::metadata(path)?.ino() != file.metadata()?.ino();
+        let before = rest.len();
+        file.read_to_end(&mut rest)?;
+        if rest.len() > before {
+            let at = Instant::now();
+            let whole = rest.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+            let lines: Vec<u8> = rest.drain(..whole).collect();
+            for change in effects::in_text(&String::from_utf8(lines)?) {
+                effects.see(change, at);
+            }
+        }
+        if is_another {
+            file = File::open(path)?;
+            rest.clear();
+        } else if is_last {
+            return Ok(effects);
+        }
+        std::thread::sleep(LOOK);
+    }
+}
