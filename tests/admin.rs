@@ -328,9 +328,11 @@ fn what_a_page_in_a_browser_could_send_is_refused() {
     let stream = || TcpStream::connect(place).unwrap();
     // A name that was made to point at loopback.
     let rebound = asked(stream(), "GET", "/v1/status", "evil.example:9482");
-    assert_eq!(rebound.status, 421);
+    assert_eq!(rebound.status, 403);
     assert!(
-        rebound.body.contains("`evil.example:9482`, must be for `localhost`"),
+        rebound
+            .body
+            .contains("asked as `evil.example:9482`: this is for this machine alone; ask as `localhost`"),
         "{}",
         rebound.body
     );

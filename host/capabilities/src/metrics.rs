@@ -44,10 +44,18 @@ struct Kept {
     series: Series,
 }
 
+/// Whose a series is: a guest's of the same name as one of the host's is another series, so that no guest writes what the
+/// host says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Owner {
+    Host,
+    Guest,
+}
+
 /// All series of one host, or of one scenario.
 #[derive(Debug, Default)]
 pub struct Registry {
-    series: Mutex<BTreeMap<String, Kept>>,
+    series: Mutex<BTreeMap<(Owner, String), Kept>>,
 }
 
 /// Who has a line.
@@ -125,13 +133,20 @@ pub fn series_name(name: &str, labels: &[Label]) -> String {
 impl Registry {
     /// Takes a line of an instance, or of the host ([`HOST`]), without the name of its guest. As [`Registry::take_of`].
     pub fn take(&self, instance: &str, name: &str, labels: &[Label], line: Line) -> bool {
-        let guest = if instance == HOST { HOST } else { "" };
-        self.take_of(Origin { guest, instance }, name, labels, line)
+        let (owner, guest) = match instance {
+            HOST => (Owner::Host, HOST),
+            _ => (Owner::Guest, ""),
+        };
+        self.take_as(owner, Origin { guest, instance }, name, labels, line)
     }
 
-    /// Takes a line; false where it was dropped: the registry is full, or the name is in use for another kind of series, or
-    /// too long.
+    /// Takes a line of a guest; false where it was dropped: the registry is full, or the name is in use for another kind of
+    /// series, or too long.
     pub fn take_of(&self, origin: Origin<'_>, name: &str, labels: &[Label], line: Line) -> bool {
+        self.take_as(Owner::Guest, origin, name, labels, line)
+    }
+
+    fn take_as(&self, owner: Owner, origin: Origin<'_>, name: &str, labels: &[Label], line: Line) -> bool {
         let bytes = name.len()
             + labels
                 .iter()
@@ -140,9 +155,9 @@ impl Registry {
         if bytes > SERIES_NAME_BYTES_MAX {
             return false;
         }
-        let series = series_name(name, labels);
+        let series = (owner, series_name(name, labels));
         let mut all = self.series.lock().unwrap_or_else(PoisonError::into_inner);
-        if all.len() >= SERIES_MAX && origin.guest != HOST && !all.contains_key(&series) {
+        if all.len() >= SERIES_MAX && owner == Owner::Guest && !all.contains_key(&series) {
             return false;
         }
         let kept = all
@@ -165,34 +180,35 @@ impl Registry {
         true
     }
 
-    /// The number that a series shows: a counter's sum, a gauge's sum over instances, a histogram's count.
-    /// None where the series was never touched.
-    pub fn number(&self, series: &str) -> Option<f64> {
-        let all = self.series.lock().unwrap_or_else(PoisonError::into_inner);
-        #[expect(clippy::cast_precision_loss, reason = "a metric is a float wherever it is shown")]
-        Some(match &all.get(series)?.series {
-            Series::Counter(sum) => *sum as f64,
-            Series::Gauge(values) => values.values().sum(),
-            Series::Histogram { count, .. } => *count as f64,
-        })
+    /// Forgets what gauges of guests hold of an instance that is gone for good, and those that hold nothing else. What it
+    /// counted and observed did happen, and stays.
+    pub fn forget(&self, instance: &str) {
+        let mut all = self.series.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|(owner, _), kept| match (owner, &mut kept.series) {
+            (Owner::Guest, Series::Gauge(values)) => values.remove(instance).is_none() || !values.is_empty(),
+            _ => true,
+        });
     }
 
-    /// Every series as it stands, in order of names and labels.
+    /// The number that a series shows: a counter's sum, a gauge's sum over instances, a histogram's count. Of two of one
+    /// name, the host's. None where the series was never touched.
+    pub fn number(&self, series: &str) -> Option<f64> {
+        let all = self.series.lock().unwrap_or_else(PoisonError::into_inner);
+        let of = |owner| all.get(&(owner, series.to_owned()));
+        of(Owner::Host).or_else(|| of(Owner::Guest)).map(Kept::number)
+    }
+
+    /// Every series as it stands, in order of names and labels; the host's first.
     pub fn samples(&self) -> Vec<Sample> {
         let all = self.series.lock().unwrap_or_else(PoisonError::into_inner);
         all.values().map(Kept::sample).collect()
     }
 
-    /// Every series and the number that it shows, by name.
+    /// Every series and the number that it shows, by name; of two of one name, the host's.
     pub fn numbers(&self) -> BTreeMap<String, f64> {
-        let names: Vec<String> = {
-            let all = self.series.lock().unwrap_or_else(PoisonError::into_inner);
-            all.keys().cloned().collect()
-        };
-        names
-            .into_iter()
-            .filter_map(|name| self.number(&name).map(|number| (name, number)))
-            .collect()
+        let all = self.series.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = all.iter().rev();
+        all.map(|((_, series), kept)| (series.clone(), kept.number())).collect()
     }
 }
 
@@ -217,6 +233,15 @@ impl Kept {
             name: name.to_owned(),
             labels,
             series,
+        }
+    }
+
+    fn number(&self) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "a metric is a float wherever it is shown")]
+        match &self.series {
+            Series::Counter(sum) => *sum as f64,
+            Series::Gauge(values) => values.values().sum(),
+            Series::Histogram { count, .. } => *count as f64,
         }
     }
 
@@ -311,5 +336,36 @@ mod tests {
         assert!(registry.take("a", "n0", &[], Line::CounterAdd(1)));
         assert!(registry.take(HOST, "the host's", &[], Line::CounterAdd(1)));
         assert!(!registry.take(HOST, &"n".repeat(SERIES_NAME_BYTES_MAX + 1), &[], Line::CounterAdd(1)));
+    }
+    #[test]
+    fn a_guest_does_not_write_what_the_host_says_of_itself() {
+        let registry = Registry::default();
+        // Whatever it is called.
+        let guest = Origin {
+            guest: HOST,
+            instance: HOST,
+        };
+        assert!(registry.take_of(guest, "n_total", &[], Line::GaugeSet(7.0)));
+        assert!(registry.take(HOST, "n_total", &[], Line::CounterAdd(1)));
+        assert!(registry.take_of(guest, "n_total", &[], Line::GaugeSet(8.0)));
+        assert_eq!(registry.number("n_total"), Some(1.0));
+        assert_eq!(registry.numbers()["n_total"], 1.0);
+        let shown: Vec<Shown> = registry.samples().into_iter().map(|sample| sample.shown).collect();
+        assert_eq!(shown, [Shown::Counter(1), Shown::Gauge(8.0)]);
+    }
+
+    #[test]
+    fn gauges_of_an_instance_that_is_gone_are_forgotten() {
+        let registry = Registry::default();
+        let own = [label("service", "a")];
+        assert!(registry.take("a", "g", &[], Line::GaugeSet(4.0)));
+        assert!(registry.take("b", "g", &[], Line::GaugeSet(1.0)));
+        assert!(registry.take("a", "g", &own, Line::GaugeSet(2.0)));
+        assert!(registry.take("a", "c", &[], Line::CounterAdd(3)));
+        registry.forget("a");
+        let left = BTreeMap::from([("c".to_owned(), 3.0), ("g".to_owned(), 1.0)]);
+        assert_eq!(registry.numbers(), left);
+        assert!(registry.take("a", "g", &[], Line::GaugeSet(5.0)));
+        assert_eq!(registry.number("g"), Some(6.0));
     }
 }

@@ -4,8 +4,6 @@
 //! allows it to; unless its own name is made to point at loopback (DNS rebinding), so a request over TCP must say that it
 //! is for this machine. And nothing is changed by a request that a page could send.
 
-use std::net::{IpAddr, SocketAddr};
-
 use axum::extract::Request;
 use axum::http::header::{self, HeaderName};
 use axum::http::{HeaderValue, Method, StatusCode};
@@ -15,6 +13,7 @@ use axum::{Json, Router};
 use serde::Serialize;
 
 use crate::control::Failure;
+use crate::page::local_only::check_host;
 use crate::swap::ManageError;
 
 /// What every answer carries, unless it says otherwise itself: nothing of it is run, framed, kept or handed on.
@@ -94,67 +93,8 @@ async fn only_reads(request: Request, next: Next) -> Response {
 }
 
 async fn only_for_this_machine(request: Request, next: Next) -> Response {
-    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
-    if host.is_some_and(is_this_machine) {
-        return next.run(request).await;
-    }
-    let error = format!(
-        "the request is for host `{}`, must be for `localhost` or a loopback address",
-        crate::text::line(host.unwrap_or_default())
-    );
-    failed(StatusCode::MISDIRECTED_REQUEST, error)
-}
-
-/// Whether a `Host` names this machine, with or without a port.
-fn is_this_machine(host: &str) -> bool {
-    let is_port = |port: &str| port.parse::<u16>().is_ok();
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if is_port(port) => name,
-        _ => host,
-    };
-    if name.eq_ignore_ascii_case("localhost") {
-        return true;
-    }
-    let bare = name
-        .strip_prefix('[')
-        .and_then(|name| name.strip_suffix(']'))
-        .unwrap_or(name);
-    let address = bare
-        .parse::<IpAddr>()
-        .or_else(|_| host.parse::<SocketAddr>().map(|at| at.ip()));
-    address.is_ok_and(|address| address.is_loopback())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_request_is_for_this_machine_where_it_names_loopback() {
-        for host in [
-            "localhost",
-            "LOCALHOST:9482",
-            "127.0.0.1",
-            "127.0.0.1:9482",
-            "127.1.2.3:1",
-            "[::1]",
-            "[::1]:9482",
-        ] {
-            assert!(is_this_machine(host), "{host}");
-        }
-        for host in [
-            "",
-            "evil.example",
-            "evil.example:9482",
-            "localhost.evil.example",
-            "127.0.0.1.evil.example",
-            "localhost:9482:1",
-            "192.0.2.1:9482",
-            "0.0.0.0:9482",
-            "[::]:9482",
-            "localhost:port",
-        ] {
-            assert!(!is_this_machine(host), "{host}");
-        }
+    match check_host(request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(why) => failed(StatusCode::FORBIDDEN, why),
     }
 }

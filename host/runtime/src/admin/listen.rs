@@ -2,40 +2,24 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
 use axum::serve::Listener;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream, unix};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::net::{TcpListener, UnixListener, UnixStream, unix};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, Sleep};
 
-use super::{Reads, http};
+use super::{Reads, connections, http};
 use crate::config::{self, AdminAt};
 use crate::run::SetupError;
 use crate::socket::{Place, may_ask};
-
-/// So many connections of each address are served at once; more wait to be accepted. Each is a file of the process, which
-/// has 1024 by default, and the Engine needs some.
-const CONNECTIONS_MAX: usize = 128;
-
-/// A connection on which nothing moves for so long is closed: whoever leaves theirs open would keep others out. Prometheus
-/// asks every minute at most, and opens another one then.
-const IDLE_MAX: Duration = Duration::from_secs(90);
 
 /// An address may still be held by what ran before in this process, under another configuration, for a moment.
 const BIND_PAUSE: Duration = Duration::from_millis(50);
 
 /// So often it is tried.
 const BINDS_MAX: u32 = 20;
-
-/// After an accept that failed, such as for want of files, the next one waits this long.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The addresses of `[admin]`, served until this is dropped.
 pub struct Admin {
@@ -68,7 +52,7 @@ impl Admin {
                 let listener = place.listen()?;
                 this._place = Some(place);
                 this.addresses.push(format!("unix:{}", path.display()));
-                this.serve(
+                this.serve_own_user(
                     OwnUser(listener),
                     http::secured(http::read_only(http::complete(super::routes(reads)))),
                 );
@@ -94,17 +78,10 @@ impl Admin {
         if let Ok(address) = listener.local_addr() {
             self.addresses.push(format!("http://{address}"));
         }
-        let listener = Limited {
-            listener,
-            free: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
-        };
-        self.serve(listener, routes);
+        self.tasks.spawn(connections::serve(listener, routes));
     }
 
-    fn serve<L: Listener>(&mut self, listener: L, routes: Router)
-    where
-        L::Addr: std::fmt::Debug,
-    {
+    fn serve_own_user(&mut self, listener: OwnUser, routes: Router) {
         self.tasks.spawn(async move {
             if let Err(error) = axum::serve(listener, routes).await {
                 tracing::error!("the admin address serves no more: {error}");
@@ -136,38 +113,6 @@ async fn bind(address: SocketAddr, key: &str) -> Result<TcpListener, SetupError>
     }
 }
 
-/// Accepts no more than are served.
-struct Limited {
-    listener: TcpListener,
-    free: Arc<Semaphore>,
-}
-
-impl Listener for Limited {
-    type Io = Placed<TcpStream>;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        loop {
-            // Nobody closes it.
-            let Ok(permit) = Arc::clone(&self.free).acquire_owned().await else {
-                std::future::pending::<()>().await;
-                continue;
-            };
-            match self.listener.accept().await {
-                Ok((stream, address)) => return (Placed::new(stream, permit, IDLE_MAX), address),
-                Err(error) => {
-                    tracing::warn!("admin address: accepting a connection: {error}");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            }
-        }
-    }
-
-    fn local_addr(&self) -> io::Result<Self::Addr> {
-        self.listener.local_addr()
-    }
-}
-
 /// Listens to root and the host's own user.
 pub(crate) struct OwnUser(pub(crate) UnixListener);
 
@@ -187,83 +132,5 @@ impl Listener for OwnUser {
 
     fn local_addr(&self) -> io::Result<Self::Addr> {
         self.0.local_addr()
-    }
-}
-
-/// A connection with its place among those that are served, which ends where nothing moves on it.
-struct Placed<S> {
-    stream: S,
-    idle: Pin<Box<Sleep>>,
-    idle_max: Duration,
-    _permit: OwnedSemaphorePermit,
-}
-
-impl<S> Placed<S> {
-    fn new(stream: S, permit: OwnedSemaphorePermit, idle_max: Duration) -> Self {
-        Self {
-            stream,
-            idle: Box::pin(tokio::time::sleep(idle_max)),
-            idle_max,
-            _permit: permit,
-        }
-    }
-
-    /// The same answer, unless there is none yet and nothing moved for too long.
-    fn or_idle<T>(&mut self, answer: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
-        if answer.is_ready() {
-            let until = Instant::now() + self.idle_max;
-            self.idle.as_mut().reset(until);
-            return answer;
-        }
-        let idle = self.idle.as_mut().poll(context);
-        idle.map(|()| Err(io::Error::from(io::ErrorKind::TimedOut)))
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Placed<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        self.or_idle(read, context)
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Placed<S> {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.or_idle(written, context)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-
-    use super::*;
-
-    #[tokio::test]
-    async fn a_connection_ends_where_nothing_moves_on_it() {
-        let places = Arc::new(Semaphore::new(1));
-        let (mut theirs, ours) = tokio::io::duplex(64);
-        let place = Arc::clone(&places).acquire_owned().await.unwrap();
-        let mut ours = Placed::new(ours, place, Duration::from_millis(10));
-        let mut byte = [0];
-        theirs.write_all(b"a").await.unwrap();
-        ours.read_exact(&mut byte).await.unwrap();
-        let ended = ours.read_exact(&mut byte).await.unwrap_err();
-        assert_eq!(ended.kind(), io::ErrorKind::TimedOut);
-        drop(ours);
-        assert_eq!(places.available_permits(), 1);
     }
 }

@@ -11,6 +11,7 @@
 //! ```
 
 mod api;
+mod connections;
 mod families;
 mod health;
 mod http;

@@ -51,7 +51,8 @@ impl Loops {
     }
 }
 
-/// A loop that is watched, until this is dropped: one that ended in its own time is not stuck.
+/// A loop that is watched, until this is dropped: one that ended in its own time is not stuck. One that ended by a panic
+/// stays, and is late from when it has not gone round for [`BEAT_MAX`].
 pub struct Beating {
     board: Arc<Board>,
     name: &'static str,
@@ -70,7 +71,9 @@ impl Beating {
 
 impl Drop for Beating {
     fn drop(&mut self) {
-        self.board.loops.end(self.name);
+        if !std::thread::panicking() {
+            self.board.loops.end(self.name);
+        }
     }
 }
 

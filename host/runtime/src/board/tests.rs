@@ -171,3 +171,15 @@ fn a_loop_that_ended_is_not_watched_any_more() {
     drop(beating);
     assert_eq!(board.beating(), Vec::<&str>::new());
 }
+
+#[test]
+fn a_loop_that_ended_by_a_panic_is_watched_on() {
+    let (_clock, board) = board();
+    let beating = board.begin_loop("services");
+    let ended = std::thread::spawn(move || {
+        let _beating = beating;
+        panic!("a defect");
+    });
+    assert!(ended.join().is_err());
+    assert_eq!(board.beating(), ["services"]);
+}

@@ -128,8 +128,10 @@ pub(super) struct Who {
 }
 
 /// What is known of a recording.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Index {
+    /// More decisions are not listed.
+    decisions_max: usize,
     /// Another number means: positions are not what they were.
     pub(super) generation: u64,
     pub(super) segments: Vec<Segment>,
@@ -185,7 +187,29 @@ impl Filter {
     }
 }
 
+impl Default for Index {
+    fn default() -> Self {
+        Self::of_at_most(DECISIONS_MAX)
+    }
+}
+
 impl Index {
+    /// Nothing yet, and so many decisions at most.
+    pub(super) fn of_at_most(decisions_max: usize) -> Self {
+        Self {
+            decisions_max,
+            generation: 0,
+            segments: Vec::new(),
+            decisions: Vec::new(),
+            names: Vec::new(),
+            by_name: BTreeMap::new(),
+            read: 0,
+            size: 0,
+            is_read: false,
+            is_full: false,
+        }
+    }
+
     /// Takes the next entries of the last segment.
     pub(super) fn take(&mut self, entries: Vec<Located>) {
         for located in entries {
@@ -263,7 +287,7 @@ impl Index {
         if let Some(start) = self.open().filter(|decision| decision.at_ms.is_none()) {
             start.outcome = Outcome::Ok;
         }
-        if self.decisions.len() >= DECISIONS_MAX {
+        if self.decisions.len() >= self.decisions_max {
             self.is_full = true;
             return;
         }
@@ -317,7 +341,7 @@ impl Index {
     pub(super) fn forget_all(&mut self) {
         *self = Self {
             generation: self.generation + 1,
-            ..Self::default()
+            ..Self::of_at_most(self.decisions_max)
         };
     }
 
@@ -436,6 +460,21 @@ mod tests {
         let entries = lines.iter().map(located).collect();
         index.take(entries);
         index
+    }
+
+    #[test]
+    fn a_full_index_lists_no_more_and_stays_as_small_where_it_begins_anew() {
+        let call = |n: u64| Located {
+            entry: Entry::parse(&format!(r#"{{"n":{n},"at_ms":{n},"call":"a.b","args":{{}}}}"#)).unwrap(),
+            offset: n,
+            bytes: 1,
+        };
+        let mut index = Index::of_at_most(2);
+        for generation in 0..2 {
+            index.take((1..4).map(call).collect());
+            assert_eq!((index.decisions.len(), index.is_full), (2, true), "{generation}");
+            index.forget_all();
+        }
     }
 
     const CALLS: [&str; 9] = [

@@ -157,8 +157,10 @@ impl IntoResponse for Refused {
     }
 }
 
-fn open(source: &Source, id: &str) -> Result<Arc<Opened>, Refused> {
-    let opened = source.open(id);
+/// The recording of this id. One that is not known yet is looked for in folders.
+async fn open(source: &Source, id: &str) -> Result<Arc<Opened>, Refused> {
+    let (source, named) = (source.clone(), id.to_owned());
+    let opened = off_thread(move || source.open(&named)).await?;
     let opened =
         opened.ok_or_else(|| Refused::not_found(format!("there is no recording `{}`", id.escape_default())))?;
     opened.look();
@@ -254,7 +256,7 @@ struct Listing {
 }
 
 async fn standing(State(source): State<Source>, Query(asked): Query<Listing>) -> Result<Response, Refused> {
-    let opened = open(&source, &asked.r)?;
+    let opened = open(&source, &asked.r).await?;
     off_thread(move || Json(Standing::of(&opened.index(), &asked.filter)).into_response()).await
 }
 
@@ -295,7 +297,7 @@ async fn rows(State(source): State<Source>, Query(asked): Query<Listing>) -> Res
         from: usize,
         rows: Vec<Row>,
     }
-    let opened = open(&source, &asked.r)?;
+    let opened = open(&source, &asked.r).await?;
     wait_for(&opened, |index| {
         index.decisions.len() >= asked.from.saturating_add(asked.count.min(ROWS_MAX))
     })
@@ -348,7 +350,7 @@ async fn position(State(source): State<Source>, Query(asked): Query<Placing>) ->
         n: Option<u64>,
         listed: usize,
     }
-    let opened = open(&source, &asked.r)?;
+    let opened = open(&source, &asked.r).await?;
     if let Some(n) = asked.n {
         wait_for(&opened, |index| index.decisions.last().is_some_and(|last| last.n > n)).await;
     }
@@ -402,7 +404,7 @@ async fn overview(State(source): State<Source>, Query(asked): Query<Overview>) -
         /// Ended by anything but a result.
         failed: u32,
     }
-    let opened = open(&source, &asked.r)?;
+    let opened = open(&source, &asked.r).await?;
     off_thread(move || {
         use super::index::Outcome;
         let index = opened.index();
@@ -452,7 +454,7 @@ fn asks_max() -> usize {
 
 /// The decision that holds entry `n`, and its file.
 async fn find(source: &Source, id: &str, n: u64) -> Result<(Arc<Opened>, Decision, PathBuf), Refused> {
-    let opened = open(source, id)?;
+    let opened = open(source, id).await?;
     wait_for(&opened, |index| index.decisions.last().is_some_and(|last| last.n > n)).await;
     let found = {
         let index = opened.index();
@@ -574,7 +576,7 @@ async fn against(State(source): State<Source>, Query(asked): Query<AgainstOf>) -
         let (_, decision, path) = find(&source, &asked.r, n).await?;
         return Ok(Json(other.decision(&path, &decision).await).into_response());
     }
-    let opened = open(&source, &asked.r)?;
+    let opened = open(&source, &asked.r).await?;
     let path = asked
         .segment
         .and_then(|at| opened.index().segments.get(at).map(|segment| segment.path.clone()));
@@ -601,7 +603,7 @@ async fn search(State(source): State<Source>, Query(asked): Query<Sought>) -> Re
     let needle = Needle::new(&asked.text);
     let needle = needle.ok_or_else(|| Refused(StatusCode::BAD_REQUEST, "`text` must not be blank".to_owned()))?;
     if let Some(id) = &asked.r {
-        open(&source, id)?;
+        open(&source, id).await?;
     }
     let (tell, told) = mpsc::channel::<Bytes>(SEARCH_AHEAD);
     tokio::task::spawn_blocking(move || {
@@ -674,6 +676,11 @@ mod tests {
             assert!(ask(path, "localhost").await.starts_with("HTTP/1.0 200"), "{path}");
         }
         assert!(ask("/ui/nothing", "localhost").await.starts_with("HTTP/1.0 404"));
+        let unknown = ask("/ui/api/rows?r=nothing", "localhost").await;
+        assert!(
+            unknown.starts_with("HTTP/1.0 404") && unknown.contains("there is no recording `nothing`"),
+            "{unknown}"
+        );
         assert!(ask("/ui", "evil.example").await.starts_with("HTTP/1.0 403"));
         // What else stands there keeps its own rules.
         assert!(ask("/healthz", "evil.example").await.starts_with("HTTP/1.0 200"));

@@ -8,10 +8,30 @@ use std::time::{Duration, Instant};
 use super::against::Against;
 use super::catalog::{self, Place, Recording};
 use super::growth::Growth;
-use super::index::Index;
+use super::index::{DECISIONS_MAX, Index};
 
-/// So many recordings have an index at once; of a further one that is looked at, the one that was not for longest loses its.
-const INDEXED_MAX: usize = 8;
+/// How much memory what is looked at may take.
+#[derive(Debug, Clone, Copy)]
+struct Room {
+    /// So many recordings have an index at once; of a further one that is looked at, the one that was not for longest loses
+    /// its.
+    indexed_max: usize,
+    /// More decisions of a recording are not listed.
+    decisions_max: usize,
+}
+
+/// A process that does nothing else: several recordings side by side, 200 MB for the largest.
+const ALONE: Room = Room {
+    indexed_max: 8,
+    decisions_max: DECISIONS_MAX,
+};
+
+/// Inside a host that acts, which must not be ended for want of memory since somebody looks at it: 40 MB at most. Two, so
+/// that going back and forth between two is not reading both again and again. `trueup journal serve` lists more.
+const IN_A_HOST: Room = Room {
+    indexed_max: 2,
+    decisions_max: 200_000,
+};
 
 /// Files are looked at again after this: what is new is seen in a moment, and many questions at once cost one look.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(250);
@@ -24,6 +44,7 @@ pub struct Source {
 
 struct Inner {
     places: Vec<PathBuf>,
+    room: Room,
     against: Option<Against>,
     /// The recordings as they were found last.
     found: Mutex<BTreeMap<String, Recording>>,
@@ -43,29 +64,27 @@ impl Source {
     /// Recordings in files, folders of segments, and state folders. What lies there is looked up again and again: a folder
     /// may be empty at first.
     pub fn new(places: Vec<PathBuf>) -> Self {
-        Self {
-            inner: Arc::new(Inner {
-                places,
-                against: None,
-                found: Mutex::default(),
-                opened: Mutex::default(),
-            }),
-        }
+        Self::with(places, ALONE, None)
     }
 
-    /// The recordings of a host, by its state folder.
+    /// The recordings of a host, by its state folder, for the host itself to show: fewer are looked at at once, and the
+    /// first decisions of a long one are listed alone.
     pub fn of_state_dir(state_dir: &Path) -> Self {
-        Self::new(vec![state_dir.to_owned()])
+        Self::with(vec![state_dir.to_owned()], IN_A_HOST, None)
     }
 
     /// With another guest that every recording is held against.
     #[must_use]
     pub fn against(self, against: Against) -> Self {
-        let places = self.inner.places.clone();
+        Self::with(self.inner.places.clone(), self.inner.room, Some(against))
+    }
+
+    fn with(places: Vec<PathBuf>, room: Room, against: Option<Against>) -> Self {
         Self {
             inner: Arc::new(Inner {
                 places,
-                against: Some(against),
+                room,
+                against,
                 found: Mutex::default(),
                 opened: Mutex::default(),
             }),
@@ -101,7 +120,7 @@ impl Source {
             .unwrap_or_else(|| {
                 let fresh = Opened {
                     place: recording.place,
-                    index: RwLock::default(),
+                    index: RwLock::new(Index::of_at_most(self.inner.room.decisions_max)),
                     growth: Mutex::default(),
                     looked: Mutex::default(),
                 };
@@ -109,7 +128,7 @@ impl Source {
             });
         let answer = Arc::clone(&fresh.1);
         opened.push(fresh);
-        if opened.len() > INDEXED_MAX {
+        if opened.len() > self.inner.room.indexed_max {
             opened.remove(0);
         }
         Some(answer)
@@ -142,4 +161,28 @@ impl Opened {
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inside_a_host_fewer_recordings_are_indexed_at_once() {
+        let state = tempfile::tempdir().unwrap();
+        for key in ["a", "b", "c"] {
+            let folder = state.path().join("journals/g").join(key);
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join("0.jsonl"), "").unwrap();
+        }
+        let indexed = |source: Source| {
+            for id in ["g/a", "g/b", "g/a", "g/c"] {
+                assert!(source.open(id).is_some(), "{id}");
+            }
+            let opened = lock(&source.inner.opened);
+            opened.iter().map(|(id, _)| id.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(indexed(Source::of_state_dir(state.path())), ["g/a", "g/c"]);
+        assert_eq!(indexed(Source::new(vec![state.path().to_owned()])).len(), 3);
+    }
 }

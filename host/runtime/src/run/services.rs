@@ -833,6 +833,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             self.standing.remove(key);
         }
         self.troubles.forget(key);
+        self.setup.metrics.forget(&key.to_string());
         if let Err(error) = self.shared.active.instances().forget(&key.to_string()) {
             tracing::warn!(%key, "its state is not removed: {error}");
         }

@@ -1,0 +1,326 @@
+//! The connections of an address: so many and no more, and none of them keeps the others out.
+//!
+//! Whoever reaches an address can open connections, and send what they like as slowly as they like. So a request's head has
+//! a deadline, and where the places are taken the next connection takes the place of the one that asked nothing for longest.
+//! A probe of `/healthz` must never be what waits: a host that does not answer it is started again.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpListener;
+use tokio::sync::{oneshot, watch};
+use tokio::time::{Instant, Sleep};
+
+/// So many connections of each address are served at once. Each is a file of the process, which has 1024 by default, and
+/// the Engine needs some.
+const CONNECTIONS_MAX: usize = 128;
+
+/// So long it may take until a request's head is there, from when a connection is open or its last answer was given. A
+/// probe's request is a single packet. Prometheus asks every 15 s or more seldom, and opens another connection then.
+const HEAD_MAX: Duration = Duration::from_secs(5);
+
+/// A connection on which nothing moves for so long is closed: whoever takes no answer would keep its place.
+const IDLE_MAX: Duration = Duration::from_secs(90);
+
+/// After an accept that failed, such as for want of files, the next one waits this long.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves what comes, until this is dropped; then connections end as soon as they were answered.
+pub(super) async fn serve(listener: TcpListener, routes: Router) {
+    serve_within(listener, routes, HEAD_MAX).await;
+}
+
+async fn serve_within(listener: TcpListener, routes: Router, head_max: Duration) {
+    let connections = Arc::new(Connections::default());
+    // Whoever listens to it hears when this is dropped.
+    let (_serving, served) = watch::channel(());
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let place = Connections::enter(&connections);
+                let stream = Moving::new(stream, IDLE_MAX);
+                tokio::spawn(connection(stream, place, routes.clone(), head_max, served.clone()));
+            }
+            Err(error) => {
+                tracing::warn!("admin address: accepting a connection: {error}");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn connection<S: AsyncRead + AsyncWrite + Unpin + Send>(
+    stream: Moving<S>,
+    mut place: Place,
+    routes: Router,
+    head_max: Duration,
+    mut served: watch::Receiver<()>,
+) {
+    let routes = TowerToHyperService::new(routes);
+    let (all, id) = (Arc::clone(&place.all), place.id);
+    let service = service_fn(move |request| {
+        all.asked(id);
+        routes.call(request)
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(head_max)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = std::pin::pin!(connection);
+    // How a connection ends is its peer's matter.
+    tokio::select! {
+        _ = &mut connection => {}
+        _ = &mut place.taken => {}
+        _ = served.changed() => {
+            connection.as_mut().graceful_shutdown();
+            let _ = connection.await;
+        }
+    }
+}
+
+/// The connections that are open, by when they came.
+#[derive(Debug, Default)]
+struct Connections(Mutex<Open>);
+
+#[derive(Debug, Default)]
+struct Open {
+    came: u64,
+    all: BTreeMap<u64, Connection>,
+}
+
+#[derive(Debug)]
+struct Connection {
+    /// When it asked last; before that, when it came.
+    asked: Instant,
+    /// Its place is taken once this is dropped.
+    _taken: oneshot::Sender<()>,
+}
+
+/// A connection's place, until this is dropped.
+#[derive(Debug)]
+struct Place {
+    all: Arc<Connections>,
+    id: u64,
+    /// Answers where another connection has it now.
+    taken: oneshot::Receiver<()>,
+}
+
+impl Connections {
+    fn open(&self) -> MutexGuard<'_, Open> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for one more: where none is free, of the one that asked nothing for longest.
+    fn enter(this: &Arc<Self>) -> Place {
+        let (taken, is_taken) = oneshot::channel();
+        let mut open = this.open();
+        if open.all.len() >= CONNECTIONS_MAX {
+            let longest = open.all.iter().min_by_key(|(_, connection)| connection.asked);
+            if let Some(id) = longest.map(|(id, _)| *id) {
+                open.all.remove(&id);
+            }
+        }
+        open.came += 1;
+        let id = open.came;
+        let connection = Connection {
+            asked: Instant::now(),
+            _taken: taken,
+        };
+        open.all.insert(id, connection);
+        Place {
+            all: Arc::clone(this),
+            id,
+            taken: is_taken,
+        }
+    }
+
+    fn asked(&self, id: u64) {
+        if let Some(connection) = self.open().all.get_mut(&id) {
+            connection.asked = Instant::now();
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.all.open().all.remove(&self.id);
+    }
+}
+
+/// A connection that ends where nothing moves on it.
+struct Moving<S> {
+    stream: S,
+    idle: Pin<Box<Sleep>>,
+    idle_max: Duration,
+}
+
+impl<S> Moving<S> {
+    fn new(stream: S, idle_max: Duration) -> Self {
+        Self {
+            stream,
+            idle: Box::pin(tokio::time::sleep(idle_max)),
+            idle_max,
+        }
+    }
+
+    /// The same answer, unless there is none yet and nothing moved for too long.
+    fn or_idle<T>(&mut self, answer: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
+        if answer.is_ready() {
+            let until = Instant::now() + self.idle_max;
+            self.idle.as_mut().reset(until);
+            return answer;
+        }
+        let idle = self.idle.as_mut().poll(context);
+        idle.map(|()| Err(io::Error::from(io::ErrorKind::TimedOut)))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Moving<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        self.or_idle(read, context)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Moving<S> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.or_idle(written, context)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpStream;
+    use tokio::task::JoinHandle;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// A test that hangs ends.
+    const GUARD: Duration = Duration::from_secs(60);
+
+    async fn serving(head_max: Duration) -> (SocketAddr, JoinHandle<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let routes = Router::new().route("/healthz", get(async || "ok\n"));
+        (address, tokio::spawn(serve_within(listener, routes, head_max)))
+    }
+
+    async fn healthz(stream: &mut TcpStream) -> String {
+        stream
+            .write_all(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+            .await
+            .unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"ok\n") {
+            assert_ne!(stream.read_buf(&mut answer).await.unwrap(), 0, "{answer:?}");
+        }
+        String::from_utf8(answer).unwrap()
+    }
+
+    #[tokio::test]
+    async fn health_is_answered_while_others_trickle_on_more_connections_than_there_are_places() {
+        let (address, serving) = serving(GUARD).await;
+        let mut others = Vec::new();
+        for _ in 0..CONNECTIONS_MAX + 12 {
+            others.push(TcpStream::connect(address).await.unwrap());
+        }
+        let trickle = tokio::spawn(async move {
+            let mut bytes = b"GET /healthz HTTP/1.1\r\nx: ".iter().chain(std::iter::repeat(&b'a'));
+            loop {
+                let byte = [*bytes.next().unwrap()];
+                for other in &mut others {
+                    // Those whose place is taken are closed.
+                    let _ = other.write_all(&byte).await;
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        });
+        let probe = async {
+            for _ in 0..3 {
+                let mut stream = TcpStream::connect(address).await.unwrap();
+                assert!(healthz(&mut stream).await.starts_with("HTTP/1.1 200"));
+            }
+        };
+        timeout(GUARD, probe).await.unwrap();
+        trickle.abort();
+        serving.abort();
+    }
+
+    #[tokio::test]
+    async fn a_head_that_trickles_has_a_deadline() {
+        let (address, serving) = serving(Duration::from_millis(50)).await;
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nx: ").await.unwrap();
+        let trickled = async {
+            while stream.write_all(b"a").await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        timeout(GUARD, trickled).await.unwrap();
+        serving.abort();
+    }
+
+    #[tokio::test]
+    async fn the_place_of_who_asked_nothing_for_longest_is_taken() {
+        let all = Arc::new(Connections::default());
+        let mut places: Vec<Place> = (0..CONNECTIONS_MAX).map(|_| Connections::enter(&all)).collect();
+        all.asked(places[0].id);
+        let mut one_more = Connections::enter(&all);
+        let is_taken = |place: &mut Place| place.taken.try_recv() == Err(oneshot::error::TryRecvError::Closed);
+        let taken: Vec<usize> = (0..CONNECTIONS_MAX).filter(|at| is_taken(&mut places[*at])).collect();
+        assert_eq!(taken, [1]);
+        assert!(!is_taken(&mut one_more));
+        places.clear();
+        assert_eq!(all.open().all.len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_waits_ends_with_the_address() {
+        let (address, serving) = serving(GUARD).await;
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        healthz(&mut stream).await;
+        serving.abort();
+        let mut rest = Vec::new();
+        timeout(GUARD, stream.read_to_end(&mut rest)).await.unwrap().unwrap();
+        assert!(rest.is_empty(), "{rest:?}");
+    }
+
+    #[tokio::test]
+    async fn a_connection_ends_where_nothing_moves_on_it() {
+        let (mut theirs, ours) = tokio::io::duplex(64);
+        let mut ours = Moving::new(ours, Duration::from_millis(10));
+        let mut byte = [0];
+        theirs.write_all(b"a").await.unwrap();
+        ours.read_exact(&mut byte).await.unwrap();
+        let ended = ours.read_exact(&mut byte).await.unwrap_err();
+        assert_eq!(ended.kind(), io::ErrorKind::TimedOut);
+    }
+}
