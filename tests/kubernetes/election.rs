@@ -119,7 +119,7 @@ impl Campaigner {
     }
 
     /// A process that is gone, with all it had under way.
-    async fn is_killed(self) {
+    async fn dies(self) {
         self.task.abort();
         assert!(self.task.await.unwrap_err().is_cancelled());
     }
@@ -187,7 +187,7 @@ async fn a_killed_holder_is_succeeded_after_its_lease_and_not_before() {
     one.leads().await;
     let mut other = Campaigner::start(&server, "other", SHORT);
     other.sees("one").await;
-    one.is_killed().await;
+    one.dies().await;
     other.leads().await;
     let changes = server.lease_changes("default", "trueup");
     let taken = changes.iter().position(|change| change.holder == "other").unwrap();
@@ -496,7 +496,7 @@ async fn never_two_may_act_whatever_happens_to_requests_and_hosts() {
         if let Some(leader) = leader {
             let killed = hosts.remove(leader);
             if round % 2 == 0 {
-                killed.is_killed().await;
+                killed.dies().await;
             } else {
                 killed.resigns().await;
             }

@@ -89,15 +89,10 @@ fn connect(host: TcpStream, engine: TcpStream, arrivals: &Arc<Mutex<Vec<Instant>
 
 fn pass(mut from: TcpStream, mut to: TcpStream, arrived: impl Fn()) {
     let mut buffer = vec![0; 64 * 1024];
-    loop {
-        match from.read(&mut buffer) {
-            Ok(read @ 1..) => {
-                arrived();
-                if to.write_all(&buffer[..read]).is_err() {
-                    break;
-                }
-            }
-            Ok(0) | Err(_) => break,
+    while let Ok(read @ 1..) = from.read(&mut buffer) {
+        arrived();
+        if to.write_all(&buffer[..read]).is_err() {
+            break;
         }
     }
     for socket in [from, to] {
