@@ -561,7 +561,13 @@ impl Top {
             "stty rows 24 cols 80; exec {} top --config {config}",
             env!("CARGO_BIN_EXE_trueup")
         );
-        let script = Command::new("script")
+        let mut program = Command::new("script");
+        for (name, _) in std::env::vars_os() {
+            if name.as_encoded_bytes().starts_with(b"TRUEUP_") {
+                program.env_remove(name);
+            }
+        }
+        let script = program
             .args(["-qefc", &command, "/dev/null"])
             .env("TERM", "xterm")
             .stdin(Stdio::piped())

@@ -72,9 +72,9 @@ impl Acts {
         self.term.borrow().is_some() && self.fence.may_act()
     }
 
-    /// Whether this host is the one that acts, whatever is let through at this moment.
-    pub(crate) fn is_in_term(&self) -> bool {
-        self.term.borrow().is_some()
+    /// Which term this host acts in, whatever is let through at this moment; none: in none.
+    pub(crate) fn term(&self) -> Option<u64> {
+        *self.term.borrow()
     }
 
     /// Calls did not end in time, and were left.
@@ -212,6 +212,10 @@ impl Leading {
         tracing::info!(lease, identity, "of all hosts with this lease, one acts");
         // Its task waits for nothing else.
         let _ = begin.send(());
+        if at_once {
+            // It leads already; that is told as soon as its task runs.
+            let _ = self.acts.term.wait_for(Option::is_some).await;
+        }
         Ok(())
     }
 

@@ -310,6 +310,7 @@ async fn run(
     let mut client = None;
     let (input, setup) = match &config.lbaas {
         Some(lbaas) => {
+            Input::check(&lbaas.source).await?;
             client = Input::client(&lbaas.source).await?;
             if client.is_none() {
                 cluster::is_no_clusters(&config.state_dir, &lbaas.source).map_err(SetupError::misused)?;
@@ -318,6 +319,8 @@ async fn run(
             (acts, election) = (leading.acts(), leading.election());
             let setup = Setup::new(config, lbaas, &ground, acts.fence().clone()).await?;
             if let (Extent::Once, Some(client)) = (extent, &client) {
+                // What is wrong with the source is said before anything is taken.
+                Input::once(&lbaas.source).await?;
                 cluster::belongs(&config.state_dir, client)
                     .await
                     .map_err(SetupError::misused)?;

@@ -243,6 +243,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         let (mut belongs, mut is_ours) = (std::pin::pin!(belongs), false);
         let mut stop = std::pin::pin!(stop);
         let mut standing = self.acts.clone();
+        let term = self.acts.term();
         let sleepers = Arc::clone(&self.shared.sleepers);
         let mut sync = tokio::time::interval(SYNC);
         sync.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -264,7 +265,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
                 biased;
                 () = &mut stop => break LoopEnd::Stopped,
                 () = standing.changed() => {
-                    if self.once {
+                    if self.once && self.acts.term() != term {
                         break LoopEnd::TermEnded;
                     }
                     self.stand();
@@ -431,7 +432,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         for running in self.running.values() {
             running.interrupt.want();
         }
-        if !self.acts.is_in_term() {
+        if self.acts.term().is_none() {
             return;
         }
         let now_ms = self.now_ms();
