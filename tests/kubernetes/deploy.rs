@@ -330,10 +330,12 @@ fn two_hosts_do_all_their_work_with_the_rights_that_they_are_given_and_use_each_
                 answer.0 == 200
             });
         }
-        let (status, metrics) = get(&format!("{address}/metrics"));
-        assert_eq!(status, 200);
         let line = format!("trueup_leader {leads}");
-        assert!(metrics.lines().any(|one| one == line), "{line} in\n{metrics}");
+        until(&line, host, || {
+            let (status, metrics) = get(&format!("{address}/metrics"));
+            assert_eq!(status, 200);
+            metrics.lines().any(|one| one == line)
+        });
         for path in ["/", "/v1/status", "/v1/config", "/ui", "/ui/"] {
             assert_eq!(
                 get(&format!("{address}{path}")).0,

@@ -178,6 +178,12 @@ fn what_kubectl_applies_is_served_and_what_it_deletes_is_gone_first() {
     cluster
         .site
         .edit("trueup.toml", "kubeconfig = \"kubeconfig\"", "kubeconfig = \"account\"");
+    // Where deploy/rbac.yaml gives the right to a Lease.
+    cluster.site.edit(
+        "trueup.toml",
+        "\n[guests.lbaas]\n",
+        "\n[election]\nnamespace = \"trueup\"\n\n[guests.lbaas]\n",
+    );
     cluster.server.enforce_rbac(true);
     let admin = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "kubectl"},
