@@ -498,19 +498,27 @@ fn once_and_plan_list_and_a_plan_writes_nothing() {
         "1 service: 1 true, 0 failed; 7 created, 0 destroyed"
     );
     assert_eq!(cluster.addresses("web"), ["203.0.113.1"]);
-    let expected = ["create events/", "patch services/", "patch services/status"].map(str::to_owned);
-    assert_eq!(cluster.writes(), expected.into());
+    let expected = [
+        "create events/",
+        "create leases/",
+        "patch services/",
+        "patch services/status",
+        "update leases/",
+    ];
+    assert_eq!(cluster.writes(), expected.map(str::to_owned).into());
 
     cluster.server.clear_requests();
     assert_eq!(
         cluster.site.plan().exits(0).last_line(),
         "1 service: 0 to create, 0 to destroy, 0 failed"
     );
+    assert_eq!(cluster.writes(), BTreeSet::new(), "a plan takes no Lease either");
     assert_eq!(
         cluster.site.run_once().exits(0).last_line(),
         "1 service: 1 true, 0 failed; 0 created, 0 destroyed"
     );
-    assert_eq!(cluster.writes(), BTreeSet::new(), "what is true is not written again");
+    let lease = ["update leases/".to_owned()];
+    assert_eq!(cluster.writes(), lease.into(), "what is true is not written again");
 }
 
 #[test]
