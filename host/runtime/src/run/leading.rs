@@ -237,11 +237,19 @@ impl Leading {
     /// Gives the Lease back, so that another host acts at once: everything that was begun must have ended.
     pub(crate) async fn resign(self) {
         let Some(Campaign {
-            election, resign, task, ..
+            election,
+            begin,
+            resign,
+            task,
         }) = self.campaign
         else {
             return;
         };
+        if begin.is_some() {
+            // Nothing was taken.
+            task.abort();
+            return;
+        }
         if self.acts.left_behind.load(Ordering::SeqCst) {
             self.acts.fence.close();
             task.abort();

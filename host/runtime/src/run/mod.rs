@@ -211,12 +211,18 @@ pub async fn watch(
     stop: impl Future<Output = ()>,
     tell: impl FnMut(Event),
 ) -> Result<Ended, SetupError> {
+    // What ran before, until what runs now has begun.
+    let before: RefCell<Option<Config>> = RefCell::default();
     let tell = RefCell::new(tell);
-    let tell = |event: Event| (tell.borrow_mut())(event);
+    let tell = |event: Event| {
+        // Pods are the last to begin: what ends them from here on is no fault of this configuration.
+        if let Event::Ipam(ipam::Event::Listening { .. }) = &event {
+            before.take();
+        }
+        (tell.borrow_mut())(event);
+    };
     let mut stop = std::pin::pin!(stop);
     let mut current = config;
-    // What ran before, until what runs now has begun.
-    let mut before: Option<Config> = None;
     let mut leading = None;
     loop {
         let (mut next, mut stopped) = (None, false);
@@ -231,20 +237,21 @@ pub async fn watch(
             Err(error) | Ok(Ended { error: Some(error), .. }) => Some(error.to_string()),
             Ok(_) => None,
         };
-        match (not_begun, before.take(), next) {
-            (Some(error), Some(old), _) if !stopped => {
+        match (&not_begun, before.take()) {
+            (Some(error), Some(old)) if !stopped => {
                 tell(Event::Problem(format!("{error}; the configuration stays as it was")));
                 current = old;
             }
-            (None, _, Some(config)) => {
-                let file = config.file.clone();
-                before = Some(std::mem::replace(&mut current, config));
-                tell(Event::Reloaded { file });
-            }
+            (None, _) if next.is_some() => {}
             _ => {
                 resign(leading).await;
                 return ended;
             }
+        }
+        if let Some(config) = next {
+            let file = config.file.clone();
+            before.replace(Some(std::mem::replace(&mut current, config)));
+            tell(Event::Reloaded { file });
         }
     }
 }

@@ -9,43 +9,41 @@
 //!                 +------ done -----------+
 //! ```
 
+mod aside;
+mod finish;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 use trueup_capabilities::clock::{Clock as _, SystemClock};
 use trueup_capabilities::fence::Fence;
-use trueup_capabilities::meter::{Change, Effects};
+use trueup_capabilities::meter::Effects;
 use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSettings};
 
 use super::active::Handover;
 use super::cluster::NotOurs;
 use super::input::{From, Input};
-use super::instances::Instances;
 use super::interrupt::Interrupt;
 use super::known::KnownKeys;
 use super::leading::Acts;
 use super::publish::{News, Publish};
-use super::quarantine::{self, Quarantine, SetAside};
+use super::quarantine::Quarantine;
 use super::setup::{Setup, SetupError};
-use super::troubles::{TooMuch, Troubles};
+use super::troubles::Troubles;
 use super::wishes::Wishes;
-use super::work::{self, Done, End, Job, Live, Shared};
-use super::{Event, FAILURES_MAX_ONCE, Summary};
-use crate::board::{self, Finished, Look};
+use super::work::{self, Done, Job, Live, Shared};
+use super::{Event, Summary};
+use crate::board::Look;
 use crate::config::{Config, Lbaas};
 use crate::decisions::{Came, Cause, Decided, Pending};
 use crate::guests::lbaas::adapter::{self, Key};
-use crate::guests::lbaas::{self, AddressPorts, Desired};
+use crate::guests::lbaas::{self, Desired};
 use crate::sources::{Batch, Batches};
 use crate::swap::Fallen;
-
-/// So many instances are kept for their next call; the one that rested longest is let go for another, and rebuilt from
-/// its recording when its key changes again.
-const IDLE_INSTANCES_MAX: usize = 256;
 
 /// So many calls may be in work at once, those that sleep included: the engine's pool has room for more, with what rests.
 const JOBS_MAX: usize = 256;
@@ -251,6 +249,9 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         let end = loop {
             beating.beat();
             self.setup.board.sleeping(sleepers.count());
+            if self.once && (term.is_none() || self.acts.term() != term) {
+                break LoopEnd::TermEnded;
+            }
             self.start_jobs();
             // What is set aside may be released by the version that is about to become active.
             if self.once && self.acts.may() && self.controller.is_idle() && self.falling_back.is_none() {
@@ -264,12 +265,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             tokio::select! {
                 biased;
                 () = &mut stop => break LoopEnd::Stopped,
-                () = standing.changed() => {
-                    if self.once && self.acts.term() != term {
-                        break LoopEnd::TermEnded;
-                    }
-                    self.stand();
-                }
+                () = standing.changed() => self.stand(),
                 Some(handover) = self.handovers.recv() => self.hand_over(handover),
                 Some(done) = self.jobs.join_next_with_id() => self.finish(done),
                 () = answered(&mut self.falling_back) => self.falling_back = None,
@@ -314,14 +310,6 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             live.sync();
         }
         self.shared.publish.flush().await;
-    }
-
-    fn sync_idle(&mut self) {
-        for (key, (_, live)) in &mut self.idle {
-            if let Err(error) = live.sync_if_due() {
-                tracing::warn!(instance = %key, "{error}");
-            }
-        }
     }
 
     fn known(&self) -> MutexGuard<'_, KnownKeys> {
@@ -403,7 +391,8 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             .count();
         if count > 0 {
             tracing::warn!(
-                "{count} services whose objects may exist are in namespaces that are not looked at: they stay as they are;                  see `namespaces` under [source.kubernetes]"
+                "{count} services whose objects may exist are in namespaces that are not looked at: they stay as they are; \
+                 see `namespaces` under [source.kubernetes]"
             );
         }
     }
@@ -502,38 +491,6 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         self.standing.insert(key, Err(error));
     }
 
-    /// Starts a job, unless exactly this input is set aside.
-    fn start_or_hold(&mut self, key: Key, desired: Option<Desired>) {
-        let instance = key.to_string();
-        let held = if self.quarantine.has(&instance) {
-            let instances = self.shared.active.instances();
-            let digest = instances.program.guest.digest.to_string();
-            let input = quarantine::input(&instances, &desired);
-            self.quarantine.holds(&instance, &input, &digest)
-        } else {
-            None
-        };
-        let Some(held) = held else {
-            if let Some(released) = self.quarantine.release(&instance) {
-                self.pending.because(&key, SystemClock.now_ms(), released.cause());
-            }
-            self.start(key, desired);
-            return;
-        };
-        self.setup.board.set_aside(&instance, &held.error, held.failures);
-        self.controller.done(&key, Outcome::Success, self.now_ms());
-        let is_told = self
-            .standing
-            .get(&key)
-            .is_some_and(|standing| standing.as_ref().err() == Some(&held.error));
-        if !is_told {
-            self.tell_set_aside(&held);
-            // The process that set it aside may have ended before another version was active.
-            self.wish_to_fall_back(&held);
-            self.standing.insert(key, Err(held.error));
-        }
-    }
-
     /// A job of this key is about to begin: why.
     fn decided(&mut self, key: &Key) -> Decided {
         let status = self.controller.status(key);
@@ -554,101 +511,6 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         let why = self.pending.begin(key, SystemClock.now_ms(), otherwise);
         let instances = self.shared.active.instances();
         Decided::new(&instances.state_dir, instances.name, key.to_string(), why, failures)
-    }
-
-    /// What is applied stays as it is, until the input or the guest changes.
-    fn set_aside(&mut self, key: Key, input: String, too_much: TooMuch) {
-        let TooMuch { error, failures } = too_much;
-        let instances = self.shared.active.instances();
-        let instance = key.to_string();
-        let about = instances.identity(&instance);
-        let entry = SetAside {
-            journal: instances.recording(&instance),
-            digest: instances.program.guest.digest.to_string(),
-            input,
-            at_ms: SystemClock.now_ms(),
-            error: error.clone(),
-            instance,
-            failures,
-        };
-        self.tell_set_aside(&entry);
-        self.setup.board.set_aside(&entry.instance, &error, failures);
-        self.wish_to_fall_back(&entry);
-        if let Err(error) = self.quarantine.set_aside(&about, entry) {
-            tracing::warn!(%key, "it is set aside until the next start alone: {error}");
-        }
-        self.standing.insert(key, Err(error));
-    }
-
-    /// Where the failure policy says so, another version becomes active, which releases what is set aside. One wish at a
-    /// time: the others that fail meanwhile are released by the same version.
-    fn wish_to_fall_back(&mut self, entry: &SetAside) {
-        if self.falling_back.is_some() {
-            return;
-        }
-        let (answer, answered) = oneshot::channel();
-        let fallen = Fallen {
-            digest: entry.digest.clone(),
-            why: format!("{} failed {} times: {}", entry.instance, entry.failures, entry.error),
-            answer,
-        };
-        // Nobody takes it where the policy says otherwise.
-        if self.fall_back.send(fallen).is_ok() {
-            self.falling_back = Some(answered);
-        }
-    }
-
-    fn tell_set_aside(&mut self, entry: &SetAside) {
-        if let Some(key) = key_of(&entry.instance) {
-            self.shared.publish.say(&key, News::SetAside(&entry.error));
-        }
-        (self.tell)(Event::Quarantined {
-            key: entry.instance.clone(),
-            error: entry.error.clone(),
-            failures: entry.failures,
-            journal: entry.journal.clone(),
-        });
-    }
-
-    /// Another version is active from here on: calls that run end on theirs, those that sleep end now. What was set aside,
-    /// or waits because the guest failed, is tried again.
-    fn hand_over(&mut self, handover: Handover) {
-        let Handover {
-            instances,
-            commit,
-            reply,
-        } = handover;
-        let committed = commit();
-        if committed.is_ok() {
-            let cause = became_active(&self.shared.active.instances(), &instances);
-            self.shared.active.set(instances);
-            for running in self.running.values() {
-                running.interrupt.want();
-            }
-            self.versions += 1;
-            let now_ms = self.now_ms();
-            let released = self.quarantine.release_all();
-            let mut again = self.troubles.forget_all();
-            again.extend(released.iter().filter_map(|entry| key_of(&entry.instance)));
-            let since_ms = SystemClock.now_ms();
-            for key in &again {
-                self.pending.because(key, since_ms, cause.clone());
-            }
-            for entry in &released {
-                if let Some(key) = key_of(&entry.instance) {
-                    self.pending.because(&key, since_ms, entry.cause());
-                }
-            }
-            self.became_active = Some(cause);
-            for key in again {
-                self.setup.board.changed(&key.to_string());
-                if let Err(error) = self.controller.changed(&key, now_ms) {
-                    tracing::error!(%key, "{error}");
-                }
-            }
-        }
-        // Whoever asked may have gone: it is active all the same.
-        let _ = reply.send(committed);
     }
 
     fn start(&mut self, key: Key, desired: Option<Desired>) {
@@ -697,167 +559,6 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         self.tasks.insert(task.id(), key);
     }
 
-    fn finish(&mut self, done: Result<(tokio::task::Id, Done), JoinError>) {
-        let done = match done {
-            Ok((id, done)) => {
-                self.tasks.remove(&id);
-                done
-            }
-            Err(error) => {
-                // A defect of the host, or a job that was given up: its key fails, the others go on.
-                let Some(key) = self.tasks.remove(&error.id()) else {
-                    return;
-                };
-                let end = End::Failed {
-                    error: format!("its job ended without a result: {error}"),
-                    retry_after_ms: None,
-                };
-                Done {
-                    key,
-                    live: None,
-                    end,
-                    effects: Effects::default(),
-                    changes: Vec::new(),
-                    in_service: Vec::new(),
-                }
-            }
-        };
-        let Done {
-            key,
-            live,
-            end,
-            effects,
-            changes,
-            in_service,
-        } = done;
-        let running = self.running.remove(&key);
-        let is_other_version = running.as_ref().is_some_and(|running| running.version != self.versions);
-        self.effects.created += effects.created;
-        self.effects.destroyed += effects.destroyed;
-        if let Some(live) = live {
-            self.rest(key.clone(), live);
-        }
-        let now_ms = self.now_ms();
-        // Without the right to act nothing can be brought about: that says nothing of the key. Nor can it by what began
-        // before this host had to begin anew.
-        let is_past = running.as_ref().is_some_and(|running| !running.fence.may_act());
-        let end = match end {
-            End::Failed { .. } if is_past || !self.acts.may() => End::Interrupted,
-            end => end,
-        };
-        let finished = on_the_board(&end, effects, &in_service);
-        if let Some((input, too_much)) = running.and_then(|running| self.trouble(&key, &running, &end, &changes)) {
-            self.controller.done(&key, Outcome::Success, now_ms);
-            self.setup.board.finished(&key.to_string(), finished);
-            self.set_aside(key, input, too_much);
-            return;
-        }
-        let due_ms = self.controller.done(&key, end.outcome(), now_ms);
-        let failures = self.controller.status(&key).map_or(0, |status| status.failures);
-        let finished = Finished {
-            failures,
-            again_in_ms: due_ms.map(|due_ms| due_ms.saturating_sub(now_ms)),
-            ..finished
-        };
-        self.setup.board.finished(&key.to_string(), finished);
-        match end {
-            End::Interrupted if is_other_version => {
-                if let Some(cause) = self.became_active.clone() {
-                    self.pending.because(&key, SystemClock.now_ms(), cause);
-                }
-            }
-            End::Interrupted => {}
-            End::True { gone } => {
-                let in_service = in_service
-                    .into_iter()
-                    .map(|AddressPorts { address, ports }| (address, ports))
-                    .collect::<Vec<_>>();
-                let Effects { created, destroyed, .. } = effects;
-                let news = match gone {
-                    true => News::Deleted { destroyed },
-                    false => News::Ensured {
-                        created,
-                        destroyed,
-                        in_service: &in_service,
-                    },
-                };
-                self.shared.publish.say(&key, news);
-                (self.tell)(Event::True {
-                    key: key.to_string(),
-                    gone,
-                    created: effects.created,
-                    destroyed: effects.destroyed,
-                    in_service,
-                });
-                self.standing.insert(key.clone(), Ok(()));
-                if gone {
-                    self.forget(&key);
-                }
-            }
-            End::Failed { error, .. } | End::Fault { error } => {
-                let given_up = self.once && failures >= FAILURES_MAX_ONCE;
-                if given_up {
-                    self.controller.forget(&key);
-                }
-                self.shared.publish.say(&key, News::Failed(&error));
-                let again_in_ms = due_ms.filter(|_| !given_up).map(|due_ms| due_ms.saturating_sub(now_ms));
-                (self.tell)(Event::Failed {
-                    key: key.to_string(),
-                    error: error.clone(),
-                    again_in_ms,
-                });
-                self.standing.insert(key, Err(error));
-            }
-        }
-    }
-
-    /// Whether the key is to be set aside after this job: the digest of its input, and why. Not for what a version did that
-    /// is active no more.
-    fn trouble(&mut self, key: &Key, running: &Running, end: &End, changes: &[Change]) -> Option<(String, TooMuch)> {
-        if running.version != self.versions {
-            return None;
-        }
-        let input = quarantine::input(&self.shared.active.instances(), &running.desired);
-        let too_much = self.troubles.after(key, input.clone(), end, changes)?;
-        Some((input, too_much))
-    }
-
-    /// Nothing is left of a key, unless it came back meanwhile.
-    fn forget(&mut self, key: &Key) {
-        self.let_go(key);
-        if self.wishes.wish(key).is_some() {
-            return;
-        }
-        self.controller.forget(key);
-        self.pending.forget(key);
-        if !self.once {
-            self.standing.remove(key);
-        }
-        self.troubles.forget(key);
-        self.setup.metrics.forget(&key.to_string());
-        if let Err(error) = self.shared.active.instances().forget(&key.to_string()) {
-            tracing::warn!(%key, "its state is not removed: {error}");
-        }
-    }
-
-    fn rest(&mut self, key: Key, live: Live) {
-        self.rests += 1;
-        self.idle_order.insert(self.rests, key.clone());
-        self.idle.insert(key, (self.rests, live));
-        if self.idle.len() > IDLE_INSTANCES_MAX
-            && let Some((_, longest)) = self.idle_order.pop_first()
-        {
-            self.let_go(&longest);
-        }
-    }
-
-    fn let_go(&mut self, key: &Key) {
-        if let Some((rest, mut live)) = self.idle.remove(key) {
-            self.idle_order.remove(&rest);
-            live.sync();
-        }
-    }
-
     fn summary(&self, end: LoopEnd) -> Summary {
         let failed = self
             .standing
@@ -881,36 +582,6 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
     }
 }
 
-/// How a job ended, as the board has it.
-fn on_the_board(end: &End, effects: Effects, in_service: &[AddressPorts]) -> Finished {
-    let (outcome, error) = match end {
-        End::True { gone: false } => (board::Outcome::True, None),
-        End::True { gone: true } => (board::Outcome::Gone, None),
-        End::Interrupted => (board::Outcome::Interrupted, None),
-        End::Failed { error, .. } => (board::Outcome::Failed, Some(error.clone())),
-        End::Fault { error } => (board::Outcome::Fault, Some(error.clone())),
-    };
-    let place = |address: &str, port: u16| {
-        if address.contains(':') {
-            format!("[{address}]:{port}")
-        } else {
-            format!("{address}:{port}")
-        }
-    };
-    let serving = in_service
-        .iter()
-        .flat_map(|serving| serving.ports.iter().map(move |port| place(&serving.address, *port)));
-    Finished {
-        outcome,
-        error,
-        failures: 0,
-        again_in_ms: None,
-        created: effects.created,
-        destroyed: effects.destroyed,
-        in_service: serving.collect(),
-    }
-}
-
 /// Said where a source has not a single object, though there are some that it once asked for.
 pub(crate) fn nothing_there(is_cluster: bool) -> String {
     if is_cluster {
@@ -920,19 +591,6 @@ pub(crate) fn nothing_there(is_cluster: bool) -> String {
     }
     "the manifests hold no object at all: nothing is removed; leave one, such as a Node, where that is what you want"
         .to_owned()
-}
-
-/// Why keys run again when another version is active.
-fn became_active(before: &Instances, now: &Instances) -> Cause {
-    let named = |instances: &Instances| {
-        let guest = &instances.program.guest;
-        format!("{}@{}", guest.name, guest.version)
-    };
-    Cause::Version {
-        guest: named(now),
-        digest: now.program.guest.digest.to_string(),
-        before: named(before),
-    }
 }
 
 /// `namespace/name`; none: it is no key.

@@ -2,7 +2,7 @@
 //!
 //! Watching begins with [`Kubernetes::start`] and goes on for as long as the handle, or a subscription, is there. Each
 //! subscription is told everything first, then what changes: a host that begins to act again subscribes again. It writes
-//! nothing by itself; [`write`] does, for whoever may.
+//! nothing by itself; [`mod@write`] does, for whoever may.
 //!
 //! ```text
 //! API server -> watch.rs (one a kind and namespace) -> store.rs -> Subscription -> Batch

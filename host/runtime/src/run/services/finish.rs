@@ -1,0 +1,221 @@
+//! What becomes of a job that ended, and of the instance that it leaves.
+
+use tokio::task::JoinError;
+use trueup_capabilities::clock::{Clock as _, SystemClock};
+use trueup_capabilities::meter::{Change, Effects};
+use trueup_controller::Outcome;
+
+use super::super::publish::News;
+use super::super::quarantine;
+use super::super::troubles::TooMuch;
+use super::super::work::{Done, End, Live};
+use super::super::{Event, FAILURES_MAX_ONCE};
+use super::{Running, Services};
+use crate::board::{self, Finished};
+use crate::guests::lbaas::AddressPorts;
+use crate::guests::lbaas::adapter::Key;
+
+/// So many instances are kept for their next call; the one that rested longest is let go for another, and rebuilt from
+/// its recording when its key changes again.
+const IDLE_INSTANCES_MAX: usize = 256;
+
+impl<T: FnMut(Event)> Services<'_, T> {
+    pub(super) fn finish(&mut self, done: Result<(tokio::task::Id, Done), JoinError>) {
+        let done = match done {
+            Ok((id, done)) => {
+                self.tasks.remove(&id);
+                done
+            }
+            Err(error) => {
+                // A defect of the host, or a job that was given up: its key fails, the others go on.
+                let Some(key) = self.tasks.remove(&error.id()) else {
+                    return;
+                };
+                let end = End::Failed {
+                    error: format!("its job ended without a result: {error}"),
+                    retry_after_ms: None,
+                };
+                Done {
+                    key,
+                    live: None,
+                    end,
+                    effects: Effects::default(),
+                    changes: Vec::new(),
+                    in_service: Vec::new(),
+                }
+            }
+        };
+        let Done {
+            key,
+            live,
+            end,
+            effects,
+            changes,
+            in_service,
+        } = done;
+        let running = self.running.remove(&key);
+        let is_other_version = running.as_ref().is_some_and(|running| running.version != self.versions);
+        self.effects.created += effects.created;
+        self.effects.destroyed += effects.destroyed;
+        if let Some(live) = live {
+            self.rest(key.clone(), live);
+        }
+        let now_ms = self.now_ms();
+        // Without the right to act nothing can be brought about: that says nothing of the key. Nor can it by what began
+        // before this host had to begin anew.
+        let is_past = running.as_ref().is_some_and(|running| !running.fence.may_act());
+        let end = match end {
+            End::Failed { .. } if is_past || !self.acts.may() => End::Interrupted,
+            end => end,
+        };
+        let finished = on_the_board(&end, effects, &in_service);
+        if let Some((input, too_much)) = running.and_then(|running| self.trouble(&key, &running, &end, &changes)) {
+            self.controller.done(&key, Outcome::Success, now_ms);
+            self.setup.board.finished(&key.to_string(), finished);
+            self.set_aside(key, input, too_much);
+            return;
+        }
+        let due_ms = self.controller.done(&key, end.outcome(), now_ms);
+        let failures = self.controller.status(&key).map_or(0, |status| status.failures);
+        let finished = Finished {
+            failures,
+            again_in_ms: due_ms.map(|due_ms| due_ms.saturating_sub(now_ms)),
+            ..finished
+        };
+        self.setup.board.finished(&key.to_string(), finished);
+        match end {
+            End::Interrupted if is_other_version => {
+                if let Some(cause) = self.became_active.clone() {
+                    self.pending.because(&key, SystemClock.now_ms(), cause);
+                }
+            }
+            End::Interrupted => {}
+            End::True { gone } => {
+                let in_service = in_service
+                    .into_iter()
+                    .map(|AddressPorts { address, ports }| (address, ports))
+                    .collect::<Vec<_>>();
+                let Effects { created, destroyed, .. } = effects;
+                let news = match gone {
+                    true => News::Deleted { destroyed },
+                    false => News::Ensured {
+                        created,
+                        destroyed,
+                        in_service: &in_service,
+                    },
+                };
+                self.shared.publish.say(&key, news);
+                (self.tell)(Event::True {
+                    key: key.to_string(),
+                    gone,
+                    created: effects.created,
+                    destroyed: effects.destroyed,
+                    in_service,
+                });
+                self.standing.insert(key.clone(), Ok(()));
+                if gone {
+                    self.forget(&key);
+                }
+            }
+            End::Failed { error, .. } | End::Fault { error } => {
+                let given_up = self.once && failures >= FAILURES_MAX_ONCE;
+                if given_up {
+                    self.controller.forget(&key);
+                }
+                self.shared.publish.say(&key, News::Failed(&error));
+                let again_in_ms = due_ms.filter(|_| !given_up).map(|due_ms| due_ms.saturating_sub(now_ms));
+                (self.tell)(Event::Failed {
+                    key: key.to_string(),
+                    error: error.clone(),
+                    again_in_ms,
+                });
+                self.standing.insert(key, Err(error));
+            }
+        }
+    }
+
+    /// Whether the key is to be set aside after this job: the digest of its input, and why. Not for what a version did that
+    /// is active no more.
+    fn trouble(&mut self, key: &Key, running: &Running, end: &End, changes: &[Change]) -> Option<(String, TooMuch)> {
+        if running.version != self.versions {
+            return None;
+        }
+        let input = quarantine::input(&self.shared.active.instances(), &running.desired);
+        let too_much = self.troubles.after(key, input.clone(), end, changes)?;
+        Some((input, too_much))
+    }
+
+    /// Nothing is left of a key, unless it came back meanwhile.
+    pub(super) fn forget(&mut self, key: &Key) {
+        self.let_go(key);
+        if self.wishes.wish(key).is_some() {
+            return;
+        }
+        self.controller.forget(key);
+        self.pending.forget(key);
+        if !self.once {
+            self.standing.remove(key);
+        }
+        self.troubles.forget(key);
+        self.setup.metrics.forget(&key.to_string());
+        if let Err(error) = self.shared.active.instances().forget(&key.to_string()) {
+            tracing::warn!(%key, "its state is not removed: {error}");
+        }
+    }
+
+    fn rest(&mut self, key: Key, live: Live) {
+        self.rests += 1;
+        self.idle_order.insert(self.rests, key.clone());
+        self.idle.insert(key, (self.rests, live));
+        if self.idle.len() > IDLE_INSTANCES_MAX
+            && let Some((_, longest)) = self.idle_order.pop_first()
+        {
+            self.let_go(&longest);
+        }
+    }
+
+    pub(super) fn let_go(&mut self, key: &Key) {
+        if let Some((rest, mut live)) = self.idle.remove(key) {
+            self.idle_order.remove(&rest);
+            live.sync();
+        }
+    }
+
+    pub(super) fn sync_idle(&mut self) {
+        for (key, (_, live)) in &mut self.idle {
+            if let Err(error) = live.sync_if_due() {
+                tracing::warn!(instance = %key, "{error}");
+            }
+        }
+    }
+}
+
+/// How a job ended, as the board has it.
+fn on_the_board(end: &End, effects: Effects, in_service: &[AddressPorts]) -> Finished {
+    let (outcome, error) = match end {
+        End::True { gone: false } => (board::Outcome::True, None),
+        End::True { gone: true } => (board::Outcome::Gone, None),
+        End::Interrupted => (board::Outcome::Interrupted, None),
+        End::Failed { error, .. } => (board::Outcome::Failed, Some(error.clone())),
+        End::Fault { error } => (board::Outcome::Fault, Some(error.clone())),
+    };
+    let place = |address: &str, port: u16| {
+        if address.contains(':') {
+            format!("[{address}]:{port}")
+        } else {
+            format!("{address}:{port}")
+        }
+    };
+    let serving = in_service
+        .iter()
+        .flat_map(|serving| serving.ports.iter().map(move |port| place(&serving.address, *port)));
+    Finished {
+        outcome,
+        error,
+        failures: 0,
+        again_in_ms: None,
+        created: effects.created,
+        destroyed: effects.destroyed,
+        in_service: serving.collect(),
+    }
+}
