@@ -23,6 +23,7 @@ pub mod lbaas;
 pub mod log;
 pub mod meter;
 pub mod metrics;
+pub mod neg;
 pub mod quota;
 pub mod random;
 pub mod size;
