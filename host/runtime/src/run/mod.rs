@@ -42,7 +42,7 @@ use tokio::task::JoinSet;
 use trueup_capabilities::Backends;
 
 pub(crate) use self::instances::cancel;
-pub use self::instances::{Instances, OpenError, Recorded};
+pub use self::instances::{Instances, OpenError, Recorded, Reopened};
 pub use self::known::KnownKeys;
 pub use self::lock::StateLock;
 pub use self::quarantine::SetAside;
