@@ -5,6 +5,7 @@
 pub mod dispatch;
 pub mod ipam;
 pub mod lbaas;
+pub mod neg;
 
 use serde_json::value::RawValue;
 use trueup_capabilities::{Host, wasi};
@@ -49,6 +50,24 @@ pub const WORLDS: &[World] = &[
         ],
         exports: &["trueup:guest/lifecycle@0.1.0", "trueup:lbaas/reconciliation@0.1.0"],
         calls: lbaas::CALLS,
+    },
+    World {
+        name: neg::WORLD,
+        imports: &[
+            "trueup:host/clock@0.1.0",
+            "trueup:host/log@0.1.0",
+            "trueup:host/metrics@0.1.0",
+            "trueup:host/timers@0.1.0",
+            "trueup:neg/api@0.1.0",
+            "trueup:neg/types@0.1.0",
+        ],
+        exports: &[
+            "trueup:guest/lifecycle@0.1.0",
+            "trueup:guest/timer-events@0.1.0",
+            "trueup:neg/migrator@0.1.0",
+            "trueup:neg/syncer@0.1.0",
+        ],
+        calls: neg::CALLS,
     },
 ];
 
@@ -118,6 +137,7 @@ pub struct Program {
 enum Linked {
     Ipam(ipam::IpamDatastorePre<Data>),
     Lbaas(lbaas::LbaasReconcilerPre<Data>),
+    Neg(neg::NegSyncerPre),
 }
 
 /// An instance of one of the worlds.
@@ -128,6 +148,7 @@ enum Linked {
 pub(crate) enum Running {
     Ipam(Instance<ipam::IpamDatastore>),
     Lbaas(Instance<lbaas::LbaasReconciler>),
+    Neg(Instance<neg::NegSyncer>),
 }
 
 /// The same expression for an instance of whichever world.
@@ -136,6 +157,7 @@ macro_rules! each {
         match $running {
             Running::Ipam($instance) => $body,
             Running::Lbaas($instance) => $body,
+            Running::Neg($instance) => $body,
         }
     };
 }
@@ -149,6 +171,7 @@ impl Program {
         let world = World::of(&guest)?;
         let linked = match world.name {
             ipam::WORLD => ipam::link(engine, &guest).map(Linked::Ipam),
+            neg::WORLD => neg::link(engine, &guest).map(Linked::Neg),
             _ => lbaas::link(engine, &guest).map(Linked::Lbaas),
         };
         let linked = linked.map_err(|error| {
@@ -177,6 +200,11 @@ impl Program {
             })
             .await
             .map(Running::Lbaas),
+            Linked::Neg(linked) => Instance::new(engine, host, cpu_max, async |store| {
+                linked.instantiate_async(store).await
+            })
+            .await
+            .map(Running::Neg),
         }
     }
 }
@@ -187,6 +215,7 @@ impl Running {
         match self {
             Self::Ipam(instance) => ipam::dispatch(instance, call, args).await,
             Self::Lbaas(instance) => lbaas::dispatch(instance, call, args).await,
+            Self::Neg(instance) => neg::dispatch(instance, call, args).await,
         }
     }
 
