@@ -19,6 +19,7 @@ use crate::divergence::Asked;
 use crate::entry::{Ask, Call, Event};
 use crate::folder::{failed, sync_dir};
 use crate::reader::{ReadError, Segment};
+use crate::tape::AskedAnew;
 use crate::writer::JournalError;
 
 /// Its name in a journal's folder: no segment's.
@@ -74,6 +75,11 @@ impl Interrupted {
         self.at_ms == other.at_ms && self.call == other.call && self.args.get() == other.args.get()
     }
 
+    fn without(mut self, anew: AskedAnew) -> Self {
+        self.answers.retain(|answered| !anew(&answered.ask));
+        self
+    }
+
     /// The better of two accounts: of the call in the newest segment, and of the same call where it was run first. It may
     /// have been killed again before it got as far as it had been. Where the two are different calls, the newer one.
     #[must_use]
@@ -86,13 +92,14 @@ impl Interrupted {
     }
 
     /// The call that is to be run again before anything else, by what the journal's folder holds: its `newest` segment, and
-    /// what was kept. None: none is.
+    /// what was kept. None: none is. Answers to what is asked `anew` are left out: they are other ones in each run.
     ///
     /// # Errors
     /// Where what was kept can't be read.
-    pub fn find(dir: &Path, newest: Option<&Segment>) -> Result<Option<Self>, JournalError> {
+    pub fn find(dir: &Path, newest: Option<&Segment>, anew: AskedAnew) -> Result<Option<Self>, JournalError> {
         let kept = Self::kept(dir)?;
-        Ok(match (newest.and_then(Segment::interrupted), kept) {
+        let found = newest.and_then(Segment::interrupted).map(|found| found.without(anew));
+        Ok(match (found, kept) {
             (Some(found), Some(kept)) => Some(found.or_longer(kept)),
             (Some(found), None) => Some(found),
             // It ended since, and nobody came to forget it.

@@ -130,7 +130,7 @@ fn process(dir: &Path, world: &mut World, process: &mut Process) -> Result<State
     let Opened {
         mut journal, newest, ..
     } = Journal::open(dir, options, &Files::default()).unwrap();
-    let interrupted = Interrupted::find(dir, newest.as_ref()).unwrap();
+    let interrupted = Interrupted::find(dir, newest.as_ref(), anew).unwrap();
     let mut state = newest.as_ref().map(state_after).unwrap_or_default();
     if let Some(interrupted) = &interrupted {
         interrupted.keep(dir).unwrap();
@@ -240,7 +240,7 @@ fn what_was_kept_counts_until_the_call_has_ended_and_a_longer_account_of_it_firs
     let dir = TempDir::new().unwrap();
     let begin = r#"{"n":1,"at_ms":5,"call":"syncer.sync","args":{}}"#;
     let [first, second] = [2, 3].map(|n| format!(r#"{{"n":{n},"ask":"api.list","args":{{"at":{n}}},"answer":{n}}}"#));
-    let find = |segment: Option<&Segment>| Interrupted::find(dir.path(), segment).unwrap();
+    let find = |segment: Option<&Segment>| Interrupted::find(dir.path(), segment, anew).unwrap();
     let found = |segment: &Segment| find(Some(segment)).map(|it| it.answers.len());
     let long = super::segment(&[begin, &first, &second]);
     assert_eq!(found(&long), Some(2));
@@ -260,7 +260,7 @@ fn what_was_kept_counts_until_the_call_has_ended_and_a_longer_account_of_it_firs
     Interrupted::forget(dir.path()).unwrap();
     assert_eq!(found(&super::segment(&[])), None);
     std::fs::write(dir.path().join("interrupted.json"), "{").unwrap();
-    let error = Interrupted::find(dir.path(), None).unwrap_err().to_string();
+    let error = Interrupted::find(dir.path(), None, anew).unwrap_err().to_string();
     assert!(
         error.contains("interrupted.json") && error.contains("is damaged"),
         "{error}"

@@ -16,8 +16,8 @@ use trueup_capabilities::meter::Limits;
 use trueup_capabilities::{Backends, Host, Identity};
 use trueup_engine::{CallError, Engine};
 use trueup_journal::{
-    Ending, Event, Files, GivenAgain, Header, Interrupted, Journal, JournalError, Keep, Opened, Options, ReadError, Segment,
-    Tape, TapeError, segment_files,
+    Ending, Event, Files, GivenAgain, Header, Interrupted, Journal, JournalError, Keep, Opened, Options, ReadError,
+    Segment, Tape, TapeError, segment_files,
 };
 
 use crate::guests::Program;
@@ -177,7 +177,7 @@ impl Instances {
                 .as_ref()
                 .is_some_and(|segment| segment.can_go_on() && !asked_at_start(segment));
         let interrupted = if finishes {
-            Interrupted::find(if moved { &other } else { &folder }, newest.as_ref())?
+            Interrupted::find(if moved { &other } else { &folder }, newest.as_ref(), asked_anew)?
         } else {
             None
         };
