@@ -5,6 +5,7 @@
 pub mod dispatch;
 pub mod ipam;
 pub mod lbaas;
+pub mod neg;
 
 use serde_json::value::RawValue;
 use trueup_capabilities::{Host, wasi};

@@ -1,0 +1,3 @@
+//! Network endpoint groups: what Services wish for.
+
+pub mod adapter;
