@@ -111,6 +111,8 @@ pub struct Host {
     pub(crate) blast: Blast,
     pub(crate) refused: Refused,
     pub(crate) removing: bool,
+    /// When the running call began: with a question's number, its place for ever.
+    pub(crate) began: neg::Began,
     /// Of the instance that runs; none until it asks for any of it.
     pub(crate) wasi: Slot,
 }
@@ -160,6 +162,7 @@ impl Host {
             blast: Blast::default(),
             refused: Refused::default(),
             removing: false,
+            began: neg::Began::default(),
             wasi: Slot::default(),
         }
     }
@@ -176,6 +179,7 @@ impl Host {
     /// Where the tape can't record it; then the call must not be made.
     pub fn begin_call(&mut self, at_ms: u64, name: &str, args: &RawValue) -> Result<(), TapeError> {
         self.begin_unrecorded_call();
+        self.began = neg::Began::Entry(at_ms);
         self.refused.begin(self.tape.journal().map(Journal::next_n));
         if self.tape.is_replay() {
             Ok(())
@@ -187,6 +191,7 @@ impl Host {
     /// A call begins that is no entry of its own (`init`, `restore`, `snapshot`).
     pub fn begin_unrecorded_call(&mut self) {
         self.meter.begin_call();
+        self.began = neg::Began::Unrecorded(self.backends.clock.now_ms());
         self.owners.clear();
         self.blast.clear();
         self.refused.begin(None);

@@ -7,11 +7,14 @@
 //! guest -> binding (request id, tape, grant) -> Api: simulated, or Compute Engine
 //! ```
 
+mod binding;
 mod order;
 mod request;
+pub mod simulated;
 
 pub use crate::bindings::neg::api::{Error, NegRef};
 pub use crate::bindings::neg::types::{Endpoint, EndpointGroup, Location};
+pub(crate) use request::Began;
 pub use request::RequestId;
 
 use crate::Answer;

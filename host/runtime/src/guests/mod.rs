@@ -51,6 +51,24 @@ pub const WORLDS: &[World] = &[
         exports: &["trueup:guest/lifecycle@0.1.0", "trueup:lbaas/reconciliation@0.1.0"],
         calls: lbaas::CALLS,
     },
+    World {
+        name: neg::WORLD,
+        imports: &[
+            "trueup:host/clock@0.1.0",
+            "trueup:host/log@0.1.0",
+            "trueup:host/metrics@0.1.0",
+            "trueup:host/timers@0.1.0",
+            "trueup:neg/api@0.1.0",
+            "trueup:neg/types@0.1.0",
+        ],
+        exports: &[
+            "trueup:guest/lifecycle@0.1.0",
+            "trueup:guest/timer-events@0.1.0",
+            "trueup:neg/migrator@0.1.0",
+            "trueup:neg/syncer@0.1.0",
+        ],
+        calls: neg::CALLS,
+    },
 ];
 
 impl World {
@@ -119,6 +137,7 @@ pub struct Program {
 enum Linked {
     Ipam(ipam::IpamDatastorePre<Data>),
     Lbaas(lbaas::LbaasReconcilerPre<Data>),
+    Neg(neg::NegSyncerPre),
 }
 
 /// An instance of one of the worlds.
@@ -129,6 +148,7 @@ enum Linked {
 pub(crate) enum Running {
     Ipam(Instance<ipam::IpamDatastore>),
     Lbaas(Instance<lbaas::LbaasReconciler>),
+    Neg(Instance<neg::NegSyncer>),
 }
 
 /// The same expression for an instance of whichever world.
@@ -137,6 +157,7 @@ macro_rules! each {
         match $running {
             Running::Ipam($instance) => $body,
             Running::Lbaas($instance) => $body,
+            Running::Neg($instance) => $body,
         }
     };
 }
@@ -150,6 +171,7 @@ impl Program {
         let world = World::of(&guest)?;
         let linked = match world.name {
             ipam::WORLD => ipam::link(engine, &guest).map(Linked::Ipam),
+            neg::WORLD => neg::link(engine, &guest).map(Linked::Neg),
             _ => lbaas::link(engine, &guest).map(Linked::Lbaas),
         };
         let linked = linked.map_err(|error| {
@@ -178,6 +200,11 @@ impl Program {
             })
             .await
             .map(Running::Lbaas),
+            Linked::Neg(linked) => Instance::new(engine, host, cpu_max, async |store| {
+                linked.instantiate_async(store).await
+            })
+            .await
+            .map(Running::Neg),
         }
     }
 }
@@ -188,6 +215,7 @@ impl Running {
         match self {
             Self::Ipam(instance) => ipam::dispatch(instance, call, args).await,
             Self::Lbaas(instance) => lbaas::dispatch(instance, call, args).await,
+            Self::Neg(instance) => neg::dispatch(instance, call, args).await,
         }
     }
 

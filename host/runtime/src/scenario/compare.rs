@@ -3,6 +3,8 @@
 use serde_json::{Number, Value};
 use trueup_journal::differences_under;
 
+use trueup_capabilities::neg::simulated::Neg;
+
 use super::report::Problem;
 
 /// Imports whose questions `expect_calls` leaves out: they are the guest's means, not its acts.
@@ -79,6 +81,17 @@ pub(super) fn sorted_resources(mut resources: Vec<Value>) -> Value {
         (kind, identifier.to_owned())
     });
     Value::Array(resources)
+}
+
+/// NEGs by name, then zone, endpoints in their order. What is none stays as it is written.
+pub(super) fn sorted_negs(negs: Vec<Value>) -> Value {
+    let typed: Result<Vec<Neg>, _> = negs.iter().cloned().map(serde_json::from_value).collect();
+    let Ok(mut sorted) = typed else {
+        return Value::Array(negs);
+    };
+    sorted.sort_by_cached_key(Neg::key);
+    sorted.iter_mut().for_each(|neg| neg.endpoints.sort());
+    serde_json::to_value(sorted).unwrap_or(Value::Array(negs))
 }
 
 /// What is stored; `data` is compared as JSON where both sides are JSON text.
