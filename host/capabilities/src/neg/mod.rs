@@ -1,0 +1,3 @@
+//! `trueup:neg/api`: network endpoint groups of Compute Engine.
+
+pub mod server;
