@@ -23,6 +23,7 @@ use crate::lbaas;
 use crate::log::{Log, TracingLog};
 use crate::meter::{CHANGES_MAX, Change, Limits, Meter, Usage};
 use crate::metrics::{HOST, Line, Origin, Registry};
+use crate::neg;
 use crate::quota::{Blast, Quotas};
 use crate::random::{Random, Seeded};
 use crate::size::AnswerSize;
@@ -60,6 +61,9 @@ pub struct Backends {
     pub checkpoint: Option<Arc<dyn checkpoint::Store>>,
     /// The container runtime; none: every call answers an error.
     pub sandboxes: Option<Arc<dyn cri::Runtime>>,
+    /// Network endpoint groups, for this instance alone: operations that it starts are told to it. None where the
+    /// configuration names no backend: every call answers `unavailable`.
+    pub neg: Option<Arc<dyn neg::Api>>,
     /// How often guests asked: one for all instances of all guests of a host.
     pub quotas: Arc<Quotas>,
     /// Where refusals are written down; none: they are counted and logged alone.
@@ -79,6 +83,7 @@ impl Default for Backends {
             lbaas: None,
             checkpoint: None,
             sandboxes: None,
+            neg: None,
             quotas: Arc::default(),
             audit: None,
             usage: Arc::default(),
