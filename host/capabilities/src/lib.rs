@@ -26,6 +26,7 @@ pub mod metrics;
 pub mod neg;
 pub mod quota;
 pub mod random;
+mod sim;
 pub mod size;
 pub mod timers;
 pub mod trace;

@@ -1,5 +1,6 @@
 //! The world `trueup:neg/neg-syncer`: its bindings, and its exports by name.
 
+pub mod adapter;
 mod migrator;
 
 use serde::{Deserialize, Serialize};

@@ -1,0 +1,1 @@
+//! Objects in, wishes out: one sentence a test.
