@@ -224,6 +224,13 @@ impl Cause {
             Self::Resync => "resync".to_owned(),
             Self::Interrupted => "interrupted before".to_owned(),
             Self::Request { request } => request.clone(),
+            Self::Operation {
+                operation,
+                failure: None,
+            } => format!("operation {operation} succeeded"),
+            Self::Operation { operation, .. } => format!("operation {operation} failed"),
+            Self::Timer => "timer".to_owned(),
+            Self::ErrorState { on } => format!("error state {}", if *on { "on" } else { "off" }),
             Self::Version { guest, .. } => format!("version {guest} became active"),
             Self::Released { .. } => "released from quarantine".to_owned(),
         }
