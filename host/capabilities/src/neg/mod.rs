@@ -9,6 +9,7 @@
 
 mod order;
 mod request;
+pub mod server;
 
 pub use crate::bindings::neg::api::{Error, NegRef};
 pub use crate::bindings::neg::types::{Endpoint, EndpointGroup, Location};
