@@ -175,3 +175,7 @@ impl api::Host for Host {
         .await
     }
 }
+
+#[cfg(test)]
+#[path = "binding_tests.rs"]
+mod tests;

@@ -61,7 +61,7 @@ pub struct NegSyncerPre {
 /// The exports of an instance.
 pub struct NegSyncer {
     syncer: bindings::Syncer,
-    migrator: migrator::Migrator,
+    migrator: Migrator,
 }
 
 /// Links a guest of this world.
@@ -97,7 +97,7 @@ impl NegSyncerPre {
 
 impl NegSyncer {
     /// The exports of `migrator`.
-    pub fn migrator(&self) -> &migrator::Migrator {
+    pub fn migrator(&self) -> &Migrator {
         &self.migrator
     }
 

@@ -326,7 +326,12 @@ impl Run<'_> {
             let expected = self.filled(saved);
             compare::checkpoints(expected, now)
         });
-        others.chain(lbaas).chain(neg).chain(checkpoint).chain(metrics).collect()
+        others
+            .chain(lbaas)
+            .chain(neg)
+            .chain(checkpoint)
+            .chain(metrics)
+            .collect()
     }
 
     /// The value with every `${name}` in its strings replaced by what was saved under that name: text as it is,
