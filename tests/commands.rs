@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use support::{Engine, Site, program, ran, trueup};
 
 /// Every command that does something, as it is typed.
-const COMMANDS: [&[&str]; 30] = [
+const COMMANDS: [&[&str]; 31] = [
     &["run"],
     &["plan"],
     &["test"],
@@ -46,6 +46,7 @@ const COMMANDS: [&[&str]; 30] = [
     &["audit", "verify"],
     &["grants", "infer"],
     &["sim", "lbaas"],
+    &["sim", "compute"],
     &["completions"],
 ];
 

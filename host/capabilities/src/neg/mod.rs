@@ -10,6 +10,7 @@
 mod binding;
 mod order;
 mod request;
+pub mod server;
 pub mod simulated;
 
 pub use crate::bindings::neg::api::{Error, NegRef};

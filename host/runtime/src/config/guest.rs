@@ -275,7 +275,8 @@ impl super::Config {
     pub fn guests(&self) -> Vec<(&'static str, &Guest)> {
         let lbaas = self.lbaas.as_ref().map(|lbaas| ("lbaas", &lbaas.guest));
         let ipam = self.ipam.as_ref().map(|ipam| ("ipam", &ipam.guest));
-        ipam.into_iter().chain(lbaas).collect()
+        let neg = self.neg.as_ref().map(|neg| ("neg", &neg.guest));
+        ipam.into_iter().chain(lbaas).chain(neg).collect()
     }
 }
 

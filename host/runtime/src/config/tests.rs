@@ -13,6 +13,7 @@ use crate::sources::Kind;
 use crate::sources::kubernetes;
 
 mod election;
+mod neg;
 mod telemetry;
 mod versions;
 
@@ -322,6 +323,7 @@ fn a_cluster_is_a_source_too() {
         context: Some("prod".to_owned()),
         namespaces: vec!["a".to_owned(), "b".to_owned()],
         watch: vec![Kind::Node, Kind::Service],
+        needed: vec![Kind::Service, Kind::Node],
         page_size: 10,
         request_timeout_ms: 5000,
     };
@@ -472,7 +474,7 @@ fn unknown_keys_are_named_with_the_nearest_known_one() {
         "[guests.lbass]\n",
         &[
             "trueup.toml:11: unknown guest `lbass` in [guests]; did you mean `lbaas`? \
-           (known: ipam, lbaas; a guest is named as its adapter)",
+           (known: ipam, lbaas, neg; a guest is named as its adapter)",
         ],
     );
     refused_with(
@@ -730,7 +732,11 @@ fn sections_that_do_not_fit_are_named_with_the_lines_to_add() {
              `grants = { lbaas = { read = [\"lb-1\"], write = [\"lb-1\"] } }`, and `[backend.lbaas]` with \
              `kind = \"anexia\"` and `token_file = \"token\"`, or with `kind = \"simulated\"`; for pod addresses add \
              `[adapter.ipam]` with `enis_file = \"enis.json\"`, and `[guests.ipam]` with `use = \"builtin:ipam@1\"` and \
-             `grants = { checkpoint = { read = [\"own\"], write = [\"own\"] } }`",
+             `grants = { checkpoint = { read = [\"own\"], write = [\"own\"] } }`; for network endpoint groups add \
+             `[adapter.neg]` with `cluster = \"c1\"` and `subnet = \"default\"`, `[guests.neg]` with \
+             `use = \"builtin:neg@1\"` and `grants = { neg = { read = [\"*\"], write = [\"*\"] } }`, and `[backend.neg]` \
+             with `kind = \"compute\"`, `project = \"my-project\"` and `network = \"default\"`, or with \
+             `kind = \"simulated\"`",
         ],
     );
     let error = load("", &[], &[]).expect_err("nothing is configured");
@@ -948,7 +954,7 @@ fn load_balancers_and_pod_addresses_go_together() {
         &format!("[source]\nmanifests = \"m\"{PODS}"),
         &[
             "trueup.toml:1: [source] needs an adapter that takes from it: add `[adapter.lbaas]` with `cluster = \"c1\"` and \
-           `load_balancers = [\"lb-1\"]`",
+           `load_balancers = [\"lb-1\"]`, or `[adapter.neg]` with `cluster = \"c1\"` and `subnet = \"default\"`",
         ],
     );
 }
