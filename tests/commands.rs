@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use support::{Engine, Site, program, ran, trueup};
 
 /// Every command that does something, as it is typed.
-const COMMANDS: [&[&str]; 31] = [
+const COMMANDS: [&[&str]; 32] = [
     &["run"],
     &["plan"],
     &["test"],
@@ -45,6 +45,7 @@ const COMMANDS: [&[&str]; 31] = [
     &["audit", "show"],
     &["audit", "verify"],
     &["grants", "infer"],
+    &["neg", "error-state"],
     &["sim", "lbaas"],
     &["sim", "compute"],
     &["completions"],

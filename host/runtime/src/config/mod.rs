@@ -311,6 +311,11 @@ impl Source {
         }
     }
 
+    /// It is a cluster: the API server's word is final.
+    pub fn is_cluster(&self) -> bool {
+        matches!(self, Self::Kubernetes(_))
+    }
+
     /// What is read, as in `a problem in the manifests`.
     pub fn place(&self) -> &'static str {
         match self {

@@ -170,10 +170,7 @@ impl Sections<'_> {
         if !adapter.is_present() {
             let others = [("guests.neg", guest), ("backend.neg", backend), ("sim.compute", sim)];
             if let Some((name, section)) = others.iter().find(|(_, section)| section.is_present()) {
-                section.wrong_without(
-                    "adapter.neg",
-                    format_args!("[{name}] needs an adapter: add {ADAPTER}"),
-                );
+                section.wrong_without("adapter.neg", format_args!("[{name}] needs an adapter: add {ADAPTER}"));
             }
             return;
         }
@@ -248,7 +245,10 @@ fn read_adapter(mut section: Section<'_>) -> Option<adapter::Settings> {
         given.filled().filter(|text| is_label_name(text))
     });
     if subnet.is_none() && subnet_label.is_none() && !section.has("subnet") && !section.has("subnet_label") {
-        section.missing("subnet", format_args!("must {RESOURCE}; or `subnet_label` says which Node is in which"));
+        section.missing(
+            "subnet",
+            format_args!("must {RESOURCE}; or `subnet_label` says which Node is in which"),
+        );
     }
     let zones = section.list("zones", RESOURCE, |text| {
         is_resource_name(text).then(|| text.to_owned())
@@ -269,11 +269,7 @@ fn is_label_name(text: &str) -> bool {
 }
 
 /// The backend, and its `url` where the file gives one.
-fn read_backend(
-    mut section: Section<'_>,
-    folder: &Path,
-    sim: &Section<'_>,
-) -> (Option<NegBackend>, Option<String>) {
+fn read_backend(mut section: Section<'_>, folder: &Path, sim: &Section<'_>) -> (Option<NegBackend>, Option<String>) {
     /// Up to a day: Compute Engine itself keeps finished operations for two weeks.
     const OPERATION_MS: RangeInclusive<u64> = 1..=86_400_000;
     /// Up to an hour: who waits longer for one answer has mistaken the unit.
@@ -420,7 +416,9 @@ impl ComputeSim {
         {
             section.wrong_key(
                 "listen",
-                format_args!("was {listen}, must be where `backend.neg.url` is, {url}; or leave `url` out, and it follows"),
+                format_args!(
+                    "was {listen}, must be where `backend.neg.url` is, {url}; or leave `url` out, and it follows"
+                ),
             );
         }
         let token = read_token(&mut section, folder);
@@ -435,7 +433,9 @@ impl ComputeSim {
                 .and_then(NonZeroU32::new),
             rate_limit_status: section
                 .value("rate_limit_status", "be 429 or 403", |given| {
-                    given.whole().and_then(|status| [403_u16, 429].into_iter().find(|known| u64::from(*known) == status))
+                    given
+                        .whole()
+                        .and_then(|status| [403_u16, 429].into_iter().find(|known| u64::from(*known) == status))
                 })
                 .unwrap_or(default.rate_limit_status),
             retry_after: section.truth("retry_after", default.retry_after),

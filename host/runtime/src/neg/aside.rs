@@ -111,7 +111,9 @@ impl<T: FnMut(Event)> Negs<'_, T> {
             let released = self.quarantine.release_all();
             let mut again = self.troubles.forget_all();
             for entry in &released {
-                let Ok(key) = entry.instance.parse::<Key>() else { continue };
+                let Ok(key) = entry.instance.parse::<Key>() else {
+                    continue;
+                };
                 self.pending.because(&key, since_ms, entry.cause());
                 again.push(key);
             }

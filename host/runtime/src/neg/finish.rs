@@ -50,7 +50,9 @@ impl<T: FnMut(Event)> Negs<'_, T> {
         let is_other_version = running.as_ref().is_some_and(|running| running.version != self.versions);
         if let Some((input, too_much)) = running.and_then(|running| self.trouble(&key, &running, &end)) {
             self.controller.done(&key, Outcome::Success, self.now_ms());
-            self.setup.board.finished(&key.to_string(), on_the_board(&end, &came, 0, None));
+            self.setup
+                .board
+                .finished(&key.to_string(), on_the_board(&end, &came, 0, None));
             self.set_aside(key, input, too_much);
             return;
         }

@@ -235,7 +235,10 @@ impl Work<'_> {
             is_empty = report.is_some_and(|report| report.attaching + report.detaching + report.in_flight == 0);
         }
         let state = self.state().await?;
-        let in_flight = self.live.as_ref().is_some_and(|live| !operations::of(&live.in_flight).is_empty());
+        let in_flight = self
+            .live
+            .as_ref()
+            .is_some_and(|live| !operations::of(&live.in_flight).is_empty());
         let waits = self.live.as_ref().is_some_and(|live| live.timer_ms().is_some());
         self.came.state = state;
         Ok(is_gone && is_empty && !in_flight && !waits)
@@ -360,7 +363,7 @@ impl Work<'_> {
         if let Ok(OnOperation { operation, failure }) = serde_json::from_str(args.get())
             && call == ON_OPERATION
         {
-            self.told(operation, failure.as_deref());
+            self.told(operation, failure.as_deref()).await;
         }
         Ok(())
     }
@@ -372,15 +375,15 @@ impl Work<'_> {
             let args = OnOperation { operation, failure };
             let answer: bool = self.call(ON_OPERATION, &args).await?;
             wanted |= answer;
-            self.told(operation, args.failure.as_deref());
+            self.told(operation, args.failure.as_deref()).await;
         }
         Ok(wanted)
     }
 
     /// The guest was told of the end of an operation, and its recording says so.
-    fn told(&mut self, operation: u64, failure: Option<&str>) {
+    async fn told(&mut self, operation: u64, failure: Option<&str>) {
         self.inbox.ends.remove(&operation);
-        self.shared.operations.told(&self.instance, operation);
+        self.shared.operations.told(&self.instance, operation).await;
         let started = self
             .live
             .as_ref()
@@ -480,7 +483,8 @@ impl Work<'_> {
             InvokeError::Call(CallError::Tape(_)) => Trouble::Failed(with_causes(error)),
             error => Trouble::Fault(with_causes(error)),
         })?;
-        live.sync_if_due().map_err(|error| Trouble::Failed(with_causes(error)))?;
+        live.sync_if_due()
+            .map_err(|error| Trouble::Failed(with_causes(error)))?;
         let Live {
             instance,
             base,

@@ -222,7 +222,7 @@ pub(crate) struct Negs<'a, T> {
     /// Answers when the last of these wishes was fulfilled, or was not; none: there is none.
     falling_back: Option<oneshot::Receiver<()>>,
     error_states: mpsc::Receiver<SetErrorState>,
-    ends: mpsc::UnboundedReceiver<Ended>,
+    ends: mpsc::Receiver<Ended>,
 }
 
 impl<'a, T: FnMut(Event)> Negs<'a, T> {
@@ -234,7 +234,7 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
         config: &Config,
         neg: &Neg,
         setup: &'a NegSetup,
-        ends: mpsc::UnboundedReceiver<Ended>,
+        ends: mpsc::Receiver<Ended>,
         managing: Managing,
         tell: T,
     ) -> Result<Self, SetupError> {
@@ -515,7 +515,9 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
         let set_aside = self.quarantine.all().into_iter();
         let set_aside = set_aside.filter_map(|entry| entry.instance.parse().ok());
         let keys: BTreeSet<Key> = self.known.keys().cloned().chain(set_aside).collect();
-        keys.into_iter().filter(|key| self.targets.wish(key).is_none()).collect()
+        keys.into_iter()
+            .filter(|key| self.targets.wish(key).is_none())
+            .collect()
     }
 
     /// Those of which that is certain.
@@ -547,7 +549,9 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
         });
         let Some(key) = key else {
             tracing::info!(instance, operation, "an operation of a key that is no more has ended");
-            self.setup.operations.told(&instance, operation);
+            let operations = Arc::clone(&self.setup.operations);
+            // Nobody waits for it: where the process ends first, it comes again.
+            tokio::spawn(async move { operations.told(&instance, operation).await });
             return;
         };
         let cause = Cause::Operation {
@@ -774,7 +778,10 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
             .entries
             .iter()
             .filter_map(|(key, entry)| Some((key.to_string(), standing(entry)?.err()?)));
-        let succeeded = self.entries.values().filter(|entry| matches!(entry.standing, Some(Ok(()))));
+        let succeeded = self
+            .entries
+            .values()
+            .filter(|entry| matches!(entry.standing, Some(Ok(()))));
         Summary {
             succeeded: succeeded.count(),
             failed: failed.collect(),

@@ -28,7 +28,7 @@ pub(crate) trait Operations: Send + Sync {
     /// Whether an end of this operation is to come, or has come and was not told.
     fn is_pending(&self, instance: &str, operation: u64) -> bool;
     /// The guest was told of its end, and has that in its state: it need not be kept.
-    fn told(&self, instance: &str, operation: u64);
+    fn told<'a>(&'a self, instance: &'a str, operation: u64) -> Answer<'a, ()>;
 }
 
 /// What is said of an operation that a guest's state has in flight and nobody knows, in the words of the backend.

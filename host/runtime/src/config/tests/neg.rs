@@ -46,7 +46,10 @@ fn negs_alone_need_no_more_than_this() {
     let folder = config.file.parent().unwrap();
     assert!(config.lbaas.is_none() && config.ipam.is_none());
     assert_eq!(config.source(), Some(&Source::Manifests(folder.join("manifests"))));
-    assert_eq!(config.guests().iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["neg"]);
+    assert_eq!(
+        config.guests().iter().map(|(name, _)| *name).collect::<Vec<_>>(),
+        ["neg"]
+    );
     let adapter = json!({"cluster": "c1", "subnet": "default", "subnet_label": null, "zones": []});
     assert_eq!(json!(neg(&config).adapter), adapter);
     let backend = compute(&config);
@@ -56,7 +59,10 @@ fn negs_alone_need_no_more_than_this() {
     assert_eq!(backend.operation_timeout_ms, 3_600_000);
     assert_eq!((backend.requests_per_second, backend.concurrent), (10, 4));
     assert_eq!((backend.poll_initial_ms, backend.poll_max_ms), (1_000, 10_000));
-    assert_eq!((backend.request_timeout_ms, backend.connect_timeout_ms), (30_000, 10_000));
+    assert_eq!(
+        (backend.request_timeout_ms, backend.connect_timeout_ms),
+        (30_000, 10_000)
+    );
     assert!(neg(&config).sim.is_none());
 }
 
@@ -119,7 +125,11 @@ status = 503
     let token = TokenAt::File(folder.join("token"));
     assert_eq!(backend.credentials, CredentialsAt::Token(token.clone()));
     assert_eq!(
-        (backend.operation_timeout_ms, backend.poll_initial_ms, backend.poll_max_ms),
+        (
+            backend.operation_timeout_ms,
+            backend.poll_initial_ms,
+            backend.poll_max_ms
+        ),
         (1, 2, 3)
     );
     assert_eq!((backend.requests_per_second, backend.concurrent), (4, 5));
@@ -164,7 +174,10 @@ fn a_backend_follows_the_simulated_compute_engine() {
 fn credentials_come_from_one_place() {
     let with = |keys: &str, environment: &[(&str, &str)]| {
         let config = load(&format!("{NEGS}{keys}\n"), environment, &[]).unwrap();
-        (compute(&config).credentials.clone(), config.file.parent().unwrap().to_owned())
+        (
+            compute(&config).credentials.clone(),
+            config.file.parent().unwrap().to_owned(),
+        )
     };
     let (key, folder) = with("credentials_file = \"key.json\"", &[]);
     assert_eq!(key, CredentialsAt::KeyFile(folder.join("key.json")));
@@ -172,16 +185,24 @@ fn credentials_come_from_one_place() {
     assert_eq!(token, CredentialsAt::Token(TokenAt::Variable("GCE_TOKEN".to_owned())));
     let over = [("TRUEUP_BACKEND_NEG_TOKEN_FILE", "/run/token")];
     let (token, _) = with("credentials_file = \"key.json\"", &over);
-    assert_eq!(token, CredentialsAt::Token(TokenAt::File("/run/token".into())), "a variable comes before the file");
+    assert_eq!(
+        token,
+        CredentialsAt::Token(TokenAt::File("/run/token".into())),
+        "a variable comes before the file"
+    );
     negs_refused_with(
         "",
         "credentials_file = \"key.json\"\ntoken_file = \"token\"\n",
-        &["trueup.toml:13: backend.neg.credentials_file: goes without `token_file` and `token_env`: leave one of them out"],
+        &[
+            "trueup.toml:13: backend.neg.credentials_file: goes without `token_file` and `token_env`: leave one of them out",
+        ],
     );
     negs_refused_with(
         "",
         "token = \"secret\"\n",
-        &["trueup.toml:13: backend.neg.token: a token does not stand here: put it into a file, and the file's path into `token_file`"],
+        &[
+            "trueup.toml:13: backend.neg.token: a token does not stand here: put it into a file, and the file's path into `token_file`",
+        ],
     );
 }
 
@@ -203,8 +224,10 @@ fn mistakes_about_negs_are_named() {
     negs_refused_with(
         "subnet = \"default\"",
         "subent = \"default\"",
-        &["trueup.toml:8: unknown key `subent` in [adapter.neg]; did you mean `subnet`? (known: cluster, subnet, \
-           subnet_label, zones)"],
+        &[
+            "trueup.toml:8: unknown key `subent` in [adapter.neg]; did you mean `subnet`? (known: cluster, subnet, \
+           subnet_label, zones)",
+        ],
     );
     negs_refused_with(
         "subnet = \"default\"",
@@ -310,10 +333,21 @@ fn load_balancers_and_negs_have_one_source() {
     let of_negs = NEGS.replace("[source]\nmanifests = \"manifests\"\n", "");
     let config = load(&format!("{LEAST}{of_negs}"), &[], &[]).unwrap();
     assert_eq!(neg(&config).source, lbaas(&config).source);
-    assert_eq!(config.guests().iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["lbaas", "neg"]);
+    assert_eq!(
+        config.guests().iter().map(|(name, _)| *name).collect::<Vec<_>>(),
+        ["lbaas", "neg"]
+    );
     let shown = config.shown();
-    for pointer in ["/source/manifests", "/adapter/lbaas/cluster", "/adapter/neg/subnet", "/guests/neg/use"] {
-        assert!(shown.pointer(pointer).is_some_and(|value| value.is_string()), "{pointer} in {shown}");
+    for pointer in [
+        "/source/manifests",
+        "/adapter/lbaas/cluster",
+        "/adapter/neg/subnet",
+        "/guests/neg/use",
+    ] {
+        assert!(
+            shown.pointer(pointer).is_some_and(|value| value.is_string()),
+            "{pointer} in {shown}"
+        );
     }
     assert_eq!(shown["backend"]["neg"]["project"], json!("p"));
 }
@@ -336,7 +370,12 @@ fn the_example_of_negs_fits_together() {
         let zones: std::collections::BTreeSet<_> = wish.target.iter().map(|group| &group.location.zone).collect();
         assert_eq!(zones.len(), 3, "in three zones");
         for neg_ref in &wish.negs {
-            assert!(neg(&config).guest.grants.allow_neg(Access::Write, &neg_ref.name, &neg_ref.zone));
+            assert!(
+                neg(&config)
+                    .guest
+                    .grants
+                    .allow_neg(Access::Write, &neg_ref.name, &neg_ref.zone)
+            );
         }
     }
 }
