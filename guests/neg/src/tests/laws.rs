@@ -173,6 +173,11 @@ fn some_fractions() -> impl Strategy<Value = Fractions> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
     #[test]
     fn the_filter_does_what_the_model_does_with_few(
         fractions in some_fractions(), facts in some_facts(),

@@ -27,6 +27,21 @@ fn three_endpoints_migrate_one_by_one() {
 }
 
 #[test]
+fn back_again_the_single_stack_form_waits_until_the_dual_stack_form_has_gone() {
+    for single in ["10.0.0.1", "fd00::1"] {
+        let (mut neg, mut world) = (instance(CONFIG), Simulation::default());
+        given(&mut world, "z1", "10.0.0.1+fd00::1");
+        let target = [("z1", single)];
+        assert_eq!(sync(&mut neg, &mut world, &target), Ok((0, 1, 0, Some(location("z1")))));
+        assert_eq!(sync(&mut neg, &mut world, &target), Ok((0, 0, 1, None)));
+        assert!(end(&mut neg, &mut world, 1, None));
+        assert_eq!(sync(&mut neg, &mut world, &target), Ok((1, 0, 0, None)));
+        assert!(end(&mut neg, &mut world, 2, None));
+        assert_eq!(there(&world, "z1"), single);
+    }
+}
+
+#[test]
 fn a_failed_detachment_is_tried_again_after_the_retry_delay() {
     let (mut neg, mut world) = (instance(CONFIG), Simulation::default());
     given(&mut world, "z1", "10.0.0.1");

@@ -155,6 +155,19 @@ impl Run {
         current
     }
 
+    /// What the operations are on that the guest knows.
+    fn flying(&self) -> Placed {
+        let started = self.own.iter().filter_map(|number| self.world.started.get(number));
+        started
+            .flat_map(|started| {
+                started
+                    .endpoints
+                    .iter()
+                    .map(|endpoint| (started.name.0.clone(), endpoint.clone()))
+            })
+            .collect()
+    }
+
     fn groups(&self) -> Vec<EndpointGroup> {
         let wanted = wanted(&self.target);
         let group = |zone: &str| EndpointGroup {
@@ -188,13 +201,22 @@ impl Run {
 
         let mut moving = Vec::new();
         let mut operations = BTreeSet::new();
+        let flying = self.flying();
         for (&number, started) in self.world.started.range(before + 1..) {
             self.own.insert(number);
             let placed = started
                 .endpoints
                 .iter()
                 .map(|endpoint| (started.name.0.clone(), endpoint.clone()));
-            let placed: Vec<_> = placed.filter(|placed| migrating.contains(placed)).collect();
+            let mut placed: Vec<_> = placed.collect();
+            let disturbs = |new: &(String, Endpoint)| flying.iter().any(|old| old == new || are_twins(old, new));
+            prop_assert!(
+                !placed.iter().any(disturbs),
+                "{:?} while {:?} are in flight",
+                placed,
+                flying
+            );
+            placed.retain(|placed| migrating.contains(placed));
             if started.kind == Kind::Detach && !placed.is_empty() {
                 operations.insert(number);
                 moving.extend(placed);
