@@ -125,7 +125,7 @@ pub fn decide(
     committed: Committed,
 ) -> Decision {
     take_out(&mut add, &mut remove);
-    let migrating = remove.values().map(|set| taken_out(set)).sum();
+    let migrating = remove.values().map(taken_out).sum();
     drop_taken_out(&mut add);
     let n = committed.all.saturating_add(migrating);
     let is_congested = entry::count(&add) >= share(fractions.pending_attachment, n)

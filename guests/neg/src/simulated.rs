@@ -28,8 +28,8 @@ pub(crate) struct Simulation {
     pub(crate) now_ms: u64,
     pub(crate) negs: BTreeMap<Name, BTreeSet<Endpoint>>,
     pub(crate) started: BTreeMap<u64, Started>,
-    operation: u64,
-    timer: u64,
+    pub(crate) operation: u64,
+    pub(crate) timer: u64,
     /// When each timer is due.
     pub(crate) timers: BTreeMap<u64, u64>,
     /// The first of a call's faults is its next answer.

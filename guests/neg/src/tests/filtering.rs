@@ -216,7 +216,7 @@ fn a_detachment_at_time_zero_is_recent_and_one_that_never_was_is_not() {
     let remove: Written<'_> = &[("z1", "10.0.0.1")];
     let mut world = Simulation::default();
     let mut neg = instance("{}");
-    let mut detaches = |neg: &mut crate::neg::Neg, world: &mut Simulation| {
+    let detaches = |neg: &mut crate::neg::Neg, world: &mut Simulation| {
         neg.filter(world, groups(add), groups(remove), Vec::new(), false)
             .detaching
             .is_some()
