@@ -7,6 +7,7 @@
 //! guest -> binding (request id, tape, grant) -> Api: simulated, or Compute Engine
 //! ```
 
+pub mod compute;
 mod order;
 mod request;
 pub mod server;
