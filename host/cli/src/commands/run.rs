@@ -353,15 +353,22 @@ fn conclude(ended: &Ended, place: &str, once: bool) {
 
 /// `place`: where problems are, where nobody else tells how many there are.
 fn conclude_negs(negs: &neg::Summary, place: Option<&str>, once: bool) {
+    if once && negs.is_true() && (negs.attached, negs.detached) == (0, 0) {
+        output::line_if_read("nothing changed: every NEG was true already");
+    }
     if let Some(why) = &negs.cut_short {
-        output::talk(&format!("error: {why}"));
+        output::talk(&format!("warning: {why}"));
     }
-    if !once {
-        return;
-    }
-    if let (Some(place), problems @ 1..) = (place, negs.problems.len()) {
-        let word = if problems == 1 { "problem" } else { "problems" };
-        output::talk(&format!("error: {problems} {word} in {place}, see the warnings"));
+    if let (Some(place), false) = (place, negs.problems.is_empty()) {
+        let held = if negs.held.is_empty() {
+            String::new()
+        } else {
+            format!("; kept for that: {}", negs.held.join(", "))
+        };
+        output::talk(&format!(
+            "warning: {} in {place}, see above{held}",
+            problems(negs.problems.len())
+        ));
     }
     output::line_if_read(&negs.to_string());
 }
