@@ -333,7 +333,10 @@ mod tests {
             "targetRef": {"kind": "Pod", "name": "web-a", "uid": "u1"},
         });
         assert_eq!(kept["endpoints"], json!([endpoint]));
-        assert_eq!(kept["ports"], json!([{"name": "http", "port": 8080, "protocol": "TCP"}]));
+        assert_eq!(
+            kept["ports"],
+            json!([{"name": "http", "port": 8080, "protocol": "TCP"}])
+        );
     }
 
     #[test]

@@ -139,7 +139,11 @@ fn each_exposed_port_of_a_service_is_a_wish_of_its_own() {
         Value::Object(http.settings),
         json!({"neg_names": {"default": "web"}, "zones": ["z1"]})
     );
-    let negs: Vec<_> = http.negs.iter().map(|neg| (neg.name.as_str(), neg.zone.as_str())).collect();
+    let negs: Vec<_> = http
+        .negs
+        .iter()
+        .map(|neg| (neg.name.as_str(), neg.zone.as_str()))
+        .collect();
     assert_eq!(negs, [("web", "z1")]);
     let https = wish(&all, &key("web", 443));
     assert_eq!(target(&https), ["z1/default 10.0.0.1+:8443@vm-n1"]);
@@ -183,9 +187,20 @@ fn keys_are_read_back_from_their_text() {
     let web = key("web", 80);
     assert_eq!(web.to_string(), "shop/web/80");
     assert_eq!("shop/web/80".parse(), Ok(web));
-    for bad in ["shop/web", "shop/web/0", "shop/web/080", "shop/web/80/1", "/web/80", "shop//80", ""] {
+    for bad in [
+        "shop/web",
+        "shop/web/0",
+        "shop/web/080",
+        "shop/web/80/1",
+        "/web/80",
+        "shop//80",
+        "",
+    ] {
         let said = bad.parse::<Key>().unwrap_err();
-        assert_eq!(said, format!("key `{bad}`: must be NAMESPACE/SERVICE/PORT, such as `shop/web/80`"));
+        assert_eq!(
+            said,
+            format!("key `{bad}`: must be NAMESPACE/SERVICE/PORT, such as `shop/web/80`")
+        );
     }
 }
 
@@ -214,7 +229,8 @@ fn an_annotation_that_cannot_be_used_fails_every_port_of_the_service_with_one_li
             format!("exposed_ports: port `80`: name was `Web`, {name}"),
         ),
     ] {
-        let ports_of = json!([{"port": 80}, {"name": "https", "port": 443}, {"name": "dns", "port": 53, "protocol": "UDP"}]);
+        let ports_of =
+            json!([{"port": 80}, {"name": "https", "port": 443}, {"name": "dns", "port": 53, "protocol": "UDP"}]);
         let patch = json!({"metadata": {"annotations": {ANNOTATION: annotation}}, "spec": {"ports": ports_of}});
         let all = targets([patched_service("web", patch)]);
         let keys: BTreeSet<Key> = ports.into_iter().map(|port| key("web", port)).collect();
@@ -222,7 +238,10 @@ fn an_annotation_that_cannot_be_used_fails_every_port_of_the_service_with_one_li
         // Also under a port that it had before and does not name now: nothing of it changes.
         for key in keys.iter().chain([&key("web", 9999)]) {
             let text = all.wish(key).unwrap().unwrap_err();
-            assert_eq!(text, format!("service `shop/web`: annotation `cloud.google.com/neg`: {said}"));
+            assert_eq!(
+                text,
+                format!("service `shop/web`: annotation `cloud.google.com/neg`: {said}")
+            );
             assert!(!all.is_gone(key));
         }
     }
@@ -241,7 +260,10 @@ fn an_annotation_that_cannot_be_used_fails_every_port_of_the_service_with_one_li
             text.starts_with("service `shop/web`: annotation `cloud.google.com/neg`: ") && text.lines().count() == 1,
             "{text}"
         );
-        assert!(text.ends_with(r#"must be JSON such as `{"exposed_ports": {"80": {"name": "web"}}}`"#), "{text}");
+        assert!(
+            text.ends_with(r#"must be JSON such as `{"exposed_ports": {"80": {"name": "web"}}}`"#),
+            "{text}"
+        );
     }
 }
 
@@ -289,7 +311,11 @@ fn of_two_that_come_to_one_name_the_first_keeps_it() {
     assert_eq!(changed.affected, [key("a", 80), key("b", 80)].into(), "and nobody else");
     assert!(all.wish(&key("b", 80)).unwrap().is_ok());
     assert!(all.is_gone(&key("a", 80)));
-    assert_eq!(all.owner("x"), Some(&key("b", 80)), "whoever empties NEGs leaves this one");
+    assert_eq!(
+        all.owner("x"),
+        Some(&key("b", 80)),
+        "whoever empties NEGs leaves this one"
+    );
 
     let changed = all.take_in(&[is(a)], true, true);
     assert_eq!(changed.affected, [key("a", 80), key("b", 80)].into());

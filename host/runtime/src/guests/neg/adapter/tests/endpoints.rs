@@ -17,7 +17,11 @@ fn both_families_of_a_pod_are_one_endpoint() {
     };
     let one = ["z1/default 10.0.0.1+fd00::1:8080@vm-n1"];
     let two = ["z1/default +fd00::1:8080@vm-n1", "z1/default 10.0.0.1+:8080@vm-n1"];
-    assert_eq!(both(on("n1", "a", "10.0.0.1"), on("n1", "a", "FD00:0::1")), one, "in one spelling");
+    assert_eq!(
+        both(on("n1", "a", "10.0.0.1"), on("n1", "a", "FD00:0::1")),
+        one,
+        "in one spelling"
+    );
     assert_eq!(both(on("n1", "a", "10.0.0.1"), on("n1", "b", "fd00::1")), two);
     let without = |address: &str, patch: Value| {
         let mut endpoint = on("n1", "a", address);
@@ -34,7 +38,11 @@ fn both_families_of_a_pod_are_one_endpoint() {
     }
     let elsewhere = on("n2", "a", "fd00::1");
     let apart = ["z1/default +fd00::1:8080@vm-n2", "z1/default 10.0.0.1+:8080@vm-n1"];
-    assert_eq!(both(on("n1", "a", "10.0.0.1"), elsewhere), apart, "on two Nodes it is no one pod");
+    assert_eq!(
+        both(on("n1", "a", "10.0.0.1"), elsewhere),
+        apart,
+        "on two Nodes it is no one pod"
+    );
 }
 
 #[test]
@@ -55,14 +63,26 @@ fn all_slices_are_united_and_what_is_not_ready_is_no_endpoint() {
                 ready(json!({"ready": false}), "10.0.0.4"),
             ]),
         ),
-        slice("web-2", "IPv4", json!([on("n2", "e", "10.0.0.10"), on("n1", "10.0.0.4", "10.0.0.4")])),
+        slice(
+            "web-2",
+            "IPv4",
+            json!([on("n2", "e", "10.0.0.10"), on("n1", "10.0.0.4", "10.0.0.4")]),
+        ),
         // Of nobody, and of another Service.
-        patched_slice("web-3", "IPv4", json!({
-            "metadata": {"labels": null}, "endpoints": [on("n1", "f", "10.0.0.6")],
-        })),
-        patched_slice("web-4", "IPv4", json!({
-            "metadata": {"labels": {SERVICE_LABEL: "api"}}, "endpoints": [on("n1", "g", "10.0.0.7")],
-        })),
+        patched_slice(
+            "web-3",
+            "IPv4",
+            json!({
+                "metadata": {"labels": null}, "endpoints": [on("n1", "f", "10.0.0.6")],
+            }),
+        ),
+        patched_slice(
+            "web-4",
+            "IPv4",
+            json!({
+                "metadata": {"labels": {SERVICE_LABEL: "api"}}, "endpoints": [on("n1", "g", "10.0.0.7")],
+            }),
+        ),
     ];
     let expected = [
         "z1/default 10.0.0.2+:8080@vm-n1",
@@ -78,13 +98,25 @@ fn all_slices_are_united_and_what_is_not_ready_is_no_endpoint() {
 #[test]
 fn a_port_is_found_in_slices_by_its_name() {
     let with_ports = |name: &str, ports: Value, address: &str| {
-        patched_slice(name, "IPv4", json!({"ports": ports, "endpoints": [on("n1", address, address)]}))
+        patched_slice(
+            name,
+            "IPv4",
+            json!({"ports": ports, "endpoints": [on("n1", address, address)]}),
+        )
     };
     // A named targetPort may be another number in each pod.
     let slices = [
         with_ports("web-1", json!([{"name": "http", "port": 8080}]), "10.0.0.1"),
-        with_ports("web-2", json!([{"name": "http", "port": 9090}, {"port": 1}]), "10.0.0.2"),
-        with_ports("web-3", json!([{"name": "http", "port": 53, "protocol": "UDP"}]), "10.0.0.3"),
+        with_ports(
+            "web-2",
+            json!([{"name": "http", "port": 9090}, {"port": 1}]),
+            "10.0.0.2",
+        ),
+        with_ports(
+            "web-3",
+            json!([{"name": "http", "port": 53, "protocol": "UDP"}]),
+            "10.0.0.3",
+        ),
         with_ports("web-4", json!([{"name": "other", "port": 80}]), "10.0.0.4"),
         with_ports("web-5", json!([{"name": "http", "port": null}]), "10.0.0.5"),
         with_ports("web-6", Value::Null, "10.0.0.6"),
@@ -115,7 +147,10 @@ fn a_node_says_instance_zone_and_subnet() {
             node("n1", json!({})),
             node("n2", subnet),
             node("n3", json!({"spec": {"providerID": "kind://docker/c/n3"}})),
-            node("n4", json!({"spec": null, "metadata": {"labels": {"example.com/subnet": ""}}})),
+            node(
+                "n4",
+                json!({"spec": null, "metadata": {"labels": {"example.com/subnet": ""}}}),
+            ),
             slice(
                 "web-1",
                 "IPv4",
@@ -139,8 +174,19 @@ fn a_node_says_instance_zone_and_subnet() {
     assert_eq!(target(&wish), expected);
     let names = json!({"neg_names": {"default": "web", "other": "web-d9298a"}, "zones": ["z1", "z2", "z9"]});
     assert_eq!(Value::Object(wish.settings), names);
-    let negs: Vec<String> = wish.negs.iter().map(|neg| format!("{}@{}", neg.name, neg.zone)).collect();
-    let expected = ["web@z1", "web@z2", "web@z9", "web-d9298a@z1", "web-d9298a@z2", "web-d9298a@z9"];
+    let negs: Vec<String> = wish
+        .negs
+        .iter()
+        .map(|neg| format!("{}@{}", neg.name, neg.zone))
+        .collect();
+    let expected = [
+        "web@z1",
+        "web@z2",
+        "web@z9",
+        "web-d9298a@z1",
+        "web-d9298a@z2",
+        "web-d9298a@z9",
+    ];
     assert_eq!(negs, expected, "ascending, the guest looks at each");
 }
 
@@ -165,16 +211,26 @@ fn endpoints_that_no_neg_can_have_are_counted_and_told_once() {
     );
     let objects = [
         service("web", HTTP),
-        node("n2", json!({"metadata": {"labels": {ZONE_LABEL: null, "subnet": "s1"}}})),
+        node(
+            "n2",
+            json!({"metadata": {"labels": {ZONE_LABEL: null, "subnet": "s1"}}}),
+        ),
         node("n3", json!({})),
         node("n4", labelled.clone()),
         web.clone(),
-        patched_slice("web-2", "IPv6", json!({"endpoints": [on("n4", "e", "::ffff:10.0.0.5")]})),
+        patched_slice(
+            "web-2",
+            "IPv6",
+            json!({"endpoints": [on("n4", "e", "::ffff:10.0.0.5")]}),
+        ),
         patched_slice("web-3", "FQDN", json!({"endpoints": [on("n4", "e", "a.example")]})),
     ];
     let (mut all, changed) = targets_with(&settings, objects);
     let one = wish(&all, &key("web", 80));
-    assert_eq!((target(&one), one.left_out), (vec!["z1/s1 10.0.0.5+:8080@vm-n4".to_owned()], 8));
+    assert_eq!(
+        (target(&one), one.left_out),
+        (vec!["z1/s1 10.0.0.5+:8080@vm-n4".to_owned()], 8)
+    );
     let address = "no address that a NEG takes, IPv4 or IPv6: in no NEG until there is one";
     let expected = [
         "node `n1` is not known: endpoints on it are in no NEG until it is".to_owned(),
@@ -190,7 +246,11 @@ fn endpoints_that_no_neg_can_have_are_counted_and_told_once() {
     ];
     assert_eq!(changed.notes, expected);
 
-    assert_eq!(all.take_in(&[is(web)], true, true).notes, Vec::<String>::new(), "told once");
+    assert_eq!(
+        all.take_in(&[is(web)], true, true).notes,
+        Vec::<String>::new(),
+        "told once"
+    );
     let repaired = all.take_in(&[is(node("n1", labelled))], true, true);
     assert_eq!((repaired.affected, repaired.notes), ([key("web", 80)].into(), vec![]));
     assert_eq!(target(&wish(&all, &key("web", 80))).len(), 2);

@@ -23,7 +23,10 @@ fn before_everything_was_read_once_nobody_wishes_for_anything() {
     let mut all = Targets::new(&settings(json!({})));
     let web = key("web", 80);
     let first = all.take_in(&changes(), false, true);
-    assert_eq!((first.affected, first.notes, first.completed), (BTreeSet::new(), vec![], false));
+    assert_eq!(
+        (first.affected, first.notes, first.completed),
+        (BTreeSet::new(), vec![], false)
+    );
     assert_eq!((all.wish(&web), all.keys()), (None, BTreeSet::new()));
     assert!(!all.is_complete() && !all.is_gone(&web));
     let second = all.take_in(&[], true, true);
@@ -72,7 +75,10 @@ fn a_source_without_any_object_is_one_that_is_not_there() {
     let cluster = Source::Kubernetes(crate::sources::kubernetes::Settings::default());
     let mut watched = Targets::new(&settings(json!({}))).of(&cluster);
     watched.take_in(&changes(), true, true);
-    assert!(!watched.take_in(&all_gone, true, true).is_empty, "somebody watched it go");
+    assert!(
+        !watched.take_in(&all_gone, true, true).is_empty,
+        "somebody watched it go"
+    );
     assert!(watched.is_gone(&key("web", 80)));
 }
 
@@ -102,7 +108,10 @@ fn an_object_that_cannot_be_read_takes_no_endpoint_away() {
     let web = key("web", 80);
     let unreadable = |all: &mut Targets, references: &[ObjectRef]| {
         let set = Arc::new(references.iter().cloned().collect());
-        assert_eq!(all.take_in_unreadable(&Arc::clone(&set)).is_empty(), references.is_empty());
+        assert_eq!(
+            all.take_in_unreadable(&Arc::clone(&set)).is_empty(),
+            references.is_empty()
+        );
         assert_eq!(all.take_in_unreadable(&set), BTreeSet::new(), "the same set is no news");
         all.wish(&web).map(|wish| wish.map(|wish| wish.target.len()))
     };
@@ -116,7 +125,11 @@ fn an_object_that_cannot_be_read_takes_no_endpoint_away() {
         ))
     );
     let known = reference(Kind::EndpointSlice, "shop", "web-1");
-    assert_eq!(unreadable(&mut all, &[known]), Some(Ok(1)), "what was known of it stands");
+    assert_eq!(
+        unreadable(&mut all, &[known]),
+        Some(Ok(1)),
+        "what was known of it stands"
+    );
     let service = reference(Kind::Service, "shop", "web");
     assert_eq!(unreadable(&mut all, &[service]), Some(Ok(1)));
 
@@ -134,7 +147,10 @@ fn an_object_that_cannot_be_read_takes_no_endpoint_away() {
 
 #[test]
 fn where_nodes_were_is_remembered() {
-    let all = [node("n1", json!({})), node("n2", json!({"metadata": {"labels": {ZONE_LABEL: "z2"}}}))];
+    let all = [
+        node("n1", json!({})),
+        node("n2", json!({"metadata": {"labels": {ZONE_LABEL: "z2"}}})),
+    ];
     let (mut first, changed) = targets_with(&settings(json!({})), all.into_iter().chain([service("web", HTTP)]));
     assert!(changed.more_places);
     let z2 = node("n2", json!({}));

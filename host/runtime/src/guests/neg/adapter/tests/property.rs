@@ -23,10 +23,7 @@ fn services() -> impl Strategy<Value = Object> {
         Just(r#"{"ingress": true}"#),
         Just("{"),
     ];
-    let annotations = prop_oneof![
-        annotation.prop_map(|text| json!({ANNOTATION: text})),
-        Just(Value::Null)
-    ];
+    let annotations = prop_oneof![annotation.prop_map(|text| json!({ANNOTATION: text})), Just(Value::Null)];
     ("[abc]", annotations, any::<bool>()).prop_map(|(name, annotations, is_deleted)| {
         let deleted = is_deleted.then_some("2026-01-02T03:04:05Z");
         let metadata = json!({"annotations": annotations, "deletionTimestamp": deleted});
@@ -42,7 +39,11 @@ fn slices() -> impl Strategy<Value = Object> {
         let endpoints: Vec<Value> = endpoints
             .into_iter()
             .map(|(node, pod, last, ready, whole)| {
-                let address = if is_v6 { format!("fd00::{last}") } else { format!("10.0.0.{last}") };
+                let address = if is_v6 {
+                    format!("fd00::{last}")
+                } else {
+                    format!("10.0.0.{last}")
+                };
                 let mut endpoint = on(&node, &pod, &address);
                 merge(&mut endpoint, json!({"conditions": {"ready": ready}}));
                 if whole == 0 {
@@ -76,7 +77,13 @@ fn batches() -> impl Strategy<Value = Vec<(Vec<(Object, bool)>, bool)>> {
 }
 
 /// Everything that somebody can ask.
-fn answers(targets: &Targets) -> (BTreeMap<Key, Option<Result<Wish, String>>>, BTreeSet<Key>, BTreeSet<String>) {
+fn answers(
+    targets: &Targets,
+) -> (
+    BTreeMap<Key, Option<Result<Wish, String>>>,
+    BTreeSet<Key>,
+    BTreeSet<String>,
+) {
     let services = ["a", "b", "c"].into_iter();
     let keys = services.flat_map(|name| [80, 81, 443].map(|port| key(name, port)));
     let wishes = keys.map(|key| (key.clone(), targets.wish(&key))).collect();
