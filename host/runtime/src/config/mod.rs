@@ -9,6 +9,7 @@
 //! ```
 
 mod admin;
+mod compute;
 mod document;
 mod election;
 mod guest;
@@ -33,11 +34,12 @@ use trueup_capabilities::lbaas::anexia::TOKEN_ENV_DEFAULT;
 use trueup_journal::{Keep, Options, Sync};
 
 pub use self::admin::{Admin, AdminAt};
+pub use self::compute::{COMPUTE_URL, ComputeBackend, ComputeSim, CredentialsAt, NegBackend, SIM_TOKEN};
 pub use self::election::{Election, LEASE_NAME_DEFAULT};
 pub use self::guest::{FailurePolicy, Guest, GuestRef, OnFailure, Proof, Verify};
 pub use self::ipam::{CheckpointAt, EnisFrom, Ipam, SOCKET};
 pub use self::lbaas::{AnexiaBackend, Lbaas, LbaasBackend, LbaasSim, TokenAt};
-pub use self::neg::{COMPUTE_URL, ComputeBackend, ComputeSim, CredentialsAt, Neg, NegBackend, SIM_TOKEN};
+pub use self::neg::Neg;
 pub use self::telemetry::{LogFormat, Telemetry};
 
 use self::document::Document;

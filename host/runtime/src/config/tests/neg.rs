@@ -14,7 +14,6 @@ subnet = "default"
 [backend.neg]
 kind = "compute"
 project = "p"
-network = "n"
 "#;
 
 fn neg(config: &Config) -> &Neg {
@@ -53,12 +52,14 @@ fn negs_alone_need_no_more_than_this() {
     let adapter = json!({"cluster": "c1", "subnet": "default", "subnet_label": null, "zones": []});
     assert_eq!(json!(neg(&config).adapter), adapter);
     let backend = compute(&config);
-    assert_eq!((backend.project.as_str(), backend.network.as_str()), ("p", "n"));
+    assert_eq!((backend.project.as_str(), backend.network.as_deref()), ("p", None));
+    assert_eq!(backend.network_project, None);
+    assert_eq!((backend.wait_timeout_ms, backend.ensure_timeout_ms), (150_000, 120_000));
     assert_eq!(backend.url(None), "https://compute.googleapis.com/compute/v1");
     assert_eq!(backend.credentials, CredentialsAt::Surroundings);
     assert_eq!(backend.operation_timeout_ms, 3_600_000);
     assert_eq!((backend.requests_per_second, backend.concurrent), (10, 4));
-    assert_eq!((backend.poll_initial_ms, backend.poll_max_ms), (1_000, 10_000));
+    assert_eq!((backend.poll_min_ms, backend.poll_max_ms), (1_000, 10_000));
     assert_eq!(
         (backend.request_timeout_ms, backend.connect_timeout_ms),
         (30_000, 10_000)
@@ -83,15 +84,18 @@ zones = ["z1", "z2"]
 kind = "compute"
 project = "example.com:p-1"
 network = "n"
+network_project = "host-1"
 url = "http://127.0.0.1:9481/prefix/"
 token_file = "token"
 operation_timeout_ms = 1
-poll_initial_ms = 2
+poll_min_ms = 2
 poll_max_ms = 3
 requests_per_second = 4
 concurrent = 5
 request_timeout_ms = 6
 connect_timeout_ms = 7
+wait_timeout_ms = 8
+ensure_timeout_ms = 9
 [sim.compute]
 listen = "127.0.0.1:9481"
 operation_ms = 1
@@ -122,14 +126,13 @@ status = 503
     assert_eq!(adapter.zones, ["z1", "z2"]);
     let backend = compute(&config);
     assert_eq!(backend.project, "example.com:p-1");
+    assert_eq!(backend.network.as_deref(), Some("n"));
+    assert_eq!(backend.network_project.as_deref(), Some("host-1"));
+    assert_eq!((backend.wait_timeout_ms, backend.ensure_timeout_ms), (8, 9));
     let token = TokenAt::File(folder.join("token"));
     assert_eq!(backend.credentials, CredentialsAt::Token(token.clone()));
     assert_eq!(
-        (
-            backend.operation_timeout_ms,
-            backend.poll_initial_ms,
-            backend.poll_max_ms
-        ),
+        (backend.operation_timeout_ms, backend.poll_min_ms, backend.poll_max_ms),
         (1, 2, 3)
     );
     assert_eq!((backend.requests_per_second, backend.concurrent), (4, 5));
@@ -194,14 +197,14 @@ fn credentials_come_from_one_place() {
         "",
         "credentials_file = \"key.json\"\ntoken_file = \"token\"\n",
         &[
-            "trueup.toml:13: backend.neg.credentials_file: goes without `token_file` and `token_env`: leave one of them out",
+            "trueup.toml:12: backend.neg.credentials_file: goes without `token_file` and `token_env`: leave one of them out",
         ],
     );
     negs_refused_with(
         "",
         "token = \"secret\"\n",
         &[
-            "trueup.toml:13: backend.neg.token: a token does not stand here: put it into a file, and the file's path into `token_file`",
+            "trueup.toml:12: backend.neg.token: a token does not stand here: put it into a file, and the file's path into `token_file`",
         ],
     );
 }
@@ -248,24 +251,29 @@ fn mistakes_about_negs_are_named() {
         ],
     );
     negs_refused_with(
-        "project = \"p\"\nnetwork = \"n\"",
-        "project = \"P\"\nconcurent = 3\npoll_initial_ms = 5\npoll_max_ms = 4",
+        "project = \"p\"",
+        "project = \"P\"\nconcurent = 3\npoll_min_ms = 5\npoll_max_ms = 4",
         &[
-            "trueup.toml:9: backend.neg.network: is missing, must be the name of a VPC network",
             "trueup.toml:11: backend.neg.project: was \"P\", must be the id of a project, such as `my-project`",
             "trueup.toml:12: unknown key `concurent` in [backend.neg]; did you mean `concurrent`? (known: concurrent, \
-             connect_timeout_ms, credentials_file, kind, network, operation_timeout_ms, poll_initial_ms, poll_max_ms, \
-             project, request_timeout_ms, requests_per_second, token_env, token_file, url)",
-            "trueup.toml:14: backend.neg.poll_max_ms: was 4, must be at least `poll_initial_ms`, 5",
+             connect_timeout_ms, credentials_file, ensure_timeout_ms, kind, network, network_project, \
+             operation_timeout_ms, poll_max_ms, poll_min_ms, project, request_timeout_ms, requests_per_second, \
+             token_env, token_file, url, wait_timeout_ms)",
+            "trueup.toml:14: backend.neg.poll_max_ms: was 4, must be at least `poll_min_ms`, 5",
         ],
     );
     negs_refused_with(
-        "kind = \"compute\"\nproject = \"p\"\nnetwork = \"n\"",
+        "kind = \"compute\"\nproject = \"p\"",
         "kind = \"simulated\"\nproject = \"p\"\n[sim.compute]",
         &[
             "trueup.toml:11: backend.neg.project: goes with `kind = \"compute\"` alone",
             "trueup.toml:12: [sim.compute] speaks HTTP, which goes with `backend.neg.kind = \"compute\"` alone",
         ],
+    );
+    negs_refused_with(
+        "project = \"p\"\n",
+        "",
+        &["trueup.toml:9: backend.neg.project: is missing, must be the id of a project, such as `my-project`"],
     );
     negs_refused_with(
         "kind = \"compute\"",
@@ -277,10 +285,10 @@ fn mistakes_about_negs_are_named() {
         "url = \"http://127.0.0.1:9481/compute/v1\"\n[sim.compute]\nlisten = \"127.0.0.1:9482\"\nrate_limit_status = 500\n\
          operatoin_ms = 3\n",
         &[
-            "trueup.toml:15: sim.compute.listen: was 127.0.0.1:9482, must be where `backend.neg.url` is, \
+            "trueup.toml:14: sim.compute.listen: was 127.0.0.1:9482, must be where `backend.neg.url` is, \
              http://127.0.0.1:9481/compute/v1; or leave `url` out, and it follows",
-            "trueup.toml:16: sim.compute.rate_limit_status: was 500, must be 429 or 403",
-            "trueup.toml:17: unknown key `operatoin_ms` in [sim.compute]; did you mean `operation_ms`? (known: \
+            "trueup.toml:15: sim.compute.rate_limit_status: was 500, must be 429 or 403",
+            "trueup.toml:16: unknown key `operatoin_ms` in [sim.compute]; did you mean `operation_ms`? (known: \
              endpoints_max, fail_operations_percent, faults, ipv6_long, keep_operations_ms, latency_ms, listen, \
              operation_ms, rate_limit_per_second, rate_limit_status, retry_after, seed, state_file, token_env, \
              token_file, wait_ms)",
@@ -302,8 +310,8 @@ fn sections_of_negs_that_do_not_fit_are_named_with_the_lines_to_add() {
     refused(
         "[source]\nmanifests = \"m\"\n[adapter.neg]\ncluster = \"c1\"\nsubnet = \"default\"\n",
         &[
-            "trueup.toml:3: [adapter.neg] needs a backend that acts: add `[backend.neg]` with `kind = \"compute\"`, \
-             `project = \"my-project\"` and `network = \"default\"`, or with `kind = \"simulated\"`",
+            "trueup.toml:3: [adapter.neg] needs a backend that acts: add `[backend.neg]` with `kind = \"compute\"` and \
+             `project = \"my-project\"`, or with `kind = \"simulated\"`",
             "trueup.toml:3: [adapter.neg] needs a guest that decides: add `[guests.neg]` with `use = \"builtin:neg@1\"` and \
              `grants = { neg = { read = [\"*\"], write = [\"*\"] } }`",
         ],
@@ -358,10 +366,10 @@ fn the_example_of_negs_fits_together() {
     let config = Config::load_with(&folder, &BTreeMap::new(), &[]).unwrap();
     let sim = neg(&config).sim.as_ref().unwrap();
     assert!(compute(&config).url(Some(sim.listen)).starts_with("http://127.0.0.1:"));
-    let snapshot = crate::sources::manifests::load(&folder.join("manifests")).unwrap();
+    let snapshot = sources::manifests::load(&folder.join("manifests")).unwrap();
     assert_eq!(snapshot.problems, []);
     let mut targets = crate::guests::neg::adapter::Targets::new(&neg(&config).adapter);
-    let changes = crate::sources::Objects::default().changes_to(&snapshot.objects);
+    let changes = sources::Objects::default().changes_to(&snapshot.objects);
     let changed = targets.take_in(&changes, snapshot.is_complete(), false);
     assert_eq!(changed.notes, Vec::<String>::new());
     assert_eq!(targets.keys().len(), 2, "two Services");

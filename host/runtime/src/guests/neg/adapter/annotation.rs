@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Service;
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
 use super::ServiceName;
 use super::names::is_resource_name;
@@ -110,10 +111,28 @@ fn broken(
 }
 
 fn read(text: &str) -> Result<Json, String> {
-    serde_json::from_str(text).map_err(|error| {
-        let cause = crate::text::line(&error.to_string());
-        format!("{cause}: must be JSON such as `{{\"exposed_ports\": {{\"80\": {{\"name\": \"web\"}}}}}}`")
-    })
+    let read = || -> serde_json::Result<(Json, bool)> {
+        let json: Json = serde_json::from_str(text)?;
+        // Where an object belongs, the library takes a list of its values too.
+        let value: Value = serde_json::from_str(text)?;
+        Ok((json, holds_list(&value)))
+    };
+    let cause = match read() {
+        Ok((json, false)) => return Ok(json),
+        Ok((_, true)) => "a list, where none may be".to_owned(),
+        Err(error) => crate::text::line(&error.to_string()),
+    };
+    Err(format!(
+        "{cause}: must be JSON such as `{{\"exposed_ports\": {{\"80\": {{\"name\": \"web\"}}}}}}`"
+    ))
+}
+
+fn holds_list(value: &Value) -> bool {
+    match value {
+        Value::Array(_) => true,
+        Value::Object(entries) => entries.values().any(holds_list),
+        _ => false,
+    }
 }
 
 fn exposed(json: &Json, service: &Service) -> Result<BTreeMap<u16, Exposed>, String> {

@@ -70,11 +70,16 @@ pub(super) fn on(node: &str, pod: &str, address: &str) -> Value {
     })
 }
 
+/// A JSON merge patch: null takes away.
 pub(super) fn merge(into: &mut Value, patch: Value) {
     match (into, patch) {
         (Value::Object(into), Value::Object(patch)) => {
             for (key, value) in patch {
-                merge(into.entry(key).or_insert(Value::Null), value);
+                if value.is_null() {
+                    into.remove(&key);
+                } else {
+                    merge(into.entry(key).or_insert_with(|| json!({})), value);
+                }
             }
         }
         (into, patch) => *into = patch,
@@ -250,6 +255,8 @@ fn an_annotation_that_cannot_be_used_fails_every_port_of_the_service_with_one_li
         "{",
         "[]",
         r#"{"exposed_ports": [80]}"#,
+        r#"{"exposed_ports": {"80": ["web"]}}"#,
+        r#"[true]"#,
         r#"{"exposed_ports": {"80": {"nmae": "web"}}}"#,
         r#"{"exposd_ports": {"80": {}}}"#,
     ] {
