@@ -10,16 +10,7 @@ use trueup_capabilities::Answer;
 use trueup_capabilities::fence::Fence;
 use trueup_capabilities::neg::{Api, Endpoint, Error, NegRef, RequestId};
 
-/// An operation has ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Ended {
-    /// The key of the instance that started it.
-    pub(crate) instance: String,
-    /// Its number.
-    pub(crate) operation: u64,
-    /// Why it failed, in one line; none: it succeeded.
-    pub(crate) failure: Option<String>,
-}
+pub(crate) use trueup_capabilities::neg::compute::Ended;
 
 /// What starts operations, and knows those whose end was not told, over restarts too.
 pub(crate) trait Operations: Send + Sync {

@@ -1,6 +1,7 @@
 //! What a run of NEGs needs before it begins: the guest, and Compute Engine or what stands for it.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::mpsc;
@@ -8,6 +9,9 @@ use trueup_capabilities::audit::Audit;
 use trueup_capabilities::faults::Faults;
 use trueup_capabilities::grants::{Access, NEG};
 use trueup_capabilities::metrics::Registry as Metrics;
+use trueup_capabilities::fence::Fence;
+use trueup_capabilities::neg::compute::{Compute, Credentials, OperationsFile, Settings};
+use trueup_capabilities::neg::server::SimulatedCompute;
 use trueup_capabilities::neg::simulated::Simulated;
 use trueup_capabilities::neg::{Api, Endpoint, Error, NegRef, RequestId};
 use trueup_capabilities::quota::Quotas;
@@ -16,12 +20,15 @@ use trueup_capabilities::{Answer, Backends};
 
 use super::operations::{Ended, Operations};
 use crate::board::Board;
-use crate::config::{Config, Neg, NegBackend};
+use crate::config::{ComputeBackend, ComputeSim, Config, CredentialsAt, Neg, NegBackend, SIM_TOKEN, TokenAt};
 use crate::guests::neg;
 use crate::run::active::Active;
-use crate::run::setup::{Version, stream_of};
+use crate::run::setup::{Version, read_token, stream_of};
 use crate::run::{Ground, SetupError};
 use crate::swap::Revisions;
+
+/// In the state folder's `neg`: operations whose end was not told, over restarts.
+const OPERATIONS_FILE: &str = "operations.redb";
 
 /// So many ends wait to be taken in by the loop, which takes them at once.
 const ENDS_WAITING_MAX: usize = 1_024;
@@ -36,6 +43,8 @@ pub(crate) struct NegSetup {
     pub(crate) problem: Option<String>,
     /// Who starts operations.
     pub(super) operations: Arc<dyn Operations>,
+    /// The simulated Compute Engine that was started for this run.
+    simulated: Option<SimulatedCompute>,
     /// All metrics of this process.
     pub(super) metrics: Arc<Metrics>,
     pub(super) board: Arc<Board>,
@@ -53,6 +62,7 @@ impl NegSetup {
         config: &Config,
         neg: &Neg,
         ground: &Ground,
+        fence: Fence,
     ) -> Result<(Self, mpsc::Receiver<Ended>), SetupError> {
         warn_of_missing_grants(neg);
         let Version {
@@ -60,13 +70,17 @@ impl NegSetup {
             revisions,
             problem,
         } = ground.version(config, neg::NAME, neg::WORLD, &neg.guest).await?;
-        let (ended, ends) = mpsc::channel(ENDS_WAITING_MAX);
-        let operations = connect(neg, ended)?;
+        let simulated = match &neg.sim {
+            Some(sim) => Some(start_simulated(sim).await?),
+            None => None,
+        };
+        let (operations, ends) = connect(config, neg, simulated.as_ref(), fence)?;
         let setup = Self {
             active: Active::new(Arc::new(instances)),
             revisions,
             problem,
             operations,
+            simulated,
             metrics: Arc::clone(&ground.metrics),
             board: Arc::clone(&ground.board),
             quotas: Arc::default(),
@@ -81,11 +95,21 @@ impl NegSetup {
     /// One line: what can't be used.
     pub(crate) async fn check(config: &Config, neg: &Neg, ground: &Ground) -> Result<(), SetupError> {
         let version = ground.version(config, neg::NAME, neg::WORLD, &neg.guest).await?;
-        version.check_wish()
+        version.check_wish()?;
+        if let NegBackend::Compute(backend) = &neg.backend {
+            credentials(&backend.credentials)?;
+        }
+        Ok(())
     }
 
     /// Ends what was started for this run.
-    pub(crate) async fn stop(self) {}
+    pub(crate) async fn stop(self) {
+        // Looks at operations end with what looks.
+        drop(self.operations);
+        if let Some(simulated) = self.simulated {
+            simulated.stop().await;
+        }
+    }
 
     /// What answers the instance of `key`, but for the API itself.
     pub(super) fn backends(&self, seed: u64, key: &str) -> Backends {
@@ -118,10 +142,89 @@ fn warn_of_missing_grants(neg: &Neg) {
     }
 }
 
-fn connect(neg: &Neg, ended: mpsc::Sender<Ended>) -> Result<Arc<dyn Operations>, SetupError> {
+/// Who starts operations, and where their ends come from. Compute Engine hears nothing of this host while `fence` lets
+/// nothing through.
+fn connect(
+    config: &Config,
+    neg: &Neg,
+    simulated: Option<&SimulatedCompute>,
+    fence: Fence,
+) -> Result<(Arc<dyn Operations>, mpsc::Receiver<Ended>), SetupError> {
     match &neg.backend {
-        NegBackend::Compute(_) => Err(SetupError::Misused("compute".to_owned())),
-        NegBackend::Simulated => Ok(Arc::new(InProcess::new(ended))),
+        NegBackend::Compute(backend) => {
+            let settings = settings(backend, simulated.map(SimulatedCompute::local_addr));
+            let credentials = credentials(&backend.credentials)?;
+            let file = config.state_dir.join(neg::NAME).join(OPERATIONS_FILE);
+            let store = Arc::new(OperationsFile::open(&file).map_err(SetupError::failed)?);
+            let (compute, ends) = Compute::new(settings, credentials, store, fence).map_err(SetupError::misused)?;
+            Ok((Arc::new(compute), ends))
+        }
+        NegBackend::Simulated => {
+            let (ended, ends) = mpsc::channel(ENDS_WAITING_MAX);
+            Ok((Arc::new(InProcess::new(ended)), ends))
+        }
+    }
+}
+
+fn settings(backend: &ComputeBackend, simulated: Option<SocketAddr>) -> Settings {
+    Settings {
+        network_project: backend.network_project.clone(),
+        network: backend.network.clone(),
+        endpoint: backend.url(simulated),
+        requests_per_second: backend.requests_per_second,
+        max_concurrent_requests: backend.concurrent,
+        request_timeout_ms: backend.request_timeout_ms,
+        connect_timeout_ms: backend.connect_timeout_ms,
+        wait_timeout_ms: backend.wait_timeout_ms,
+        ensure_timeout_ms: backend.ensure_timeout_ms,
+        operation_timeout_ms: backend.operation_timeout_ms,
+        poll_min_ms: backend.poll_min_ms,
+        poll_max_ms: backend.poll_max_ms,
+        ..Settings::new(backend.project.clone())
+    }
+}
+
+fn credentials(at: &CredentialsAt) -> Result<Credentials, SetupError> {
+    match at {
+        CredentialsAt::Token(TokenAt::File(file)) => Ok(Credentials::token_file(file)),
+        CredentialsAt::Token(at @ TokenAt::Variable(_)) => {
+            let token = read_token(at, "the token of [backend.neg]")?;
+            Credentials::fixed(token.trim()).map_err(SetupError::misused)
+        }
+        CredentialsAt::KeyFile(file) => Credentials::credentials_file(file).map_err(SetupError::misused),
+        CredentialsAt::Surroundings => Credentials::find(None, None).map_err(SetupError::misused),
+        CredentialsAt::Simulated => Credentials::fixed(SIM_TOKEN).map_err(SetupError::misused),
+    }
+}
+
+async fn start_simulated(sim: &ComputeSim) -> Result<SimulatedCompute, SetupError> {
+    let token = match &sim.token {
+        Some(at) => Some(read_token(at, "the simulated Compute Engine's token")?.trim().to_owned()),
+        None => None,
+    };
+    let server = SimulatedCompute::start(sim.server(token), sim.listen)
+        .await
+        .map_err(SetupError::failed)?;
+    tracing::info!("simulated Compute Engine listens on http://{}", server.local_addr());
+    Ok(server)
+}
+
+impl Operations for Compute {
+    fn api(&self, instance: &str) -> Arc<dyn Api> {
+        self.of_this_epoch().of(instance)
+    }
+
+    fn is_pending(&self, instance: &str, operation: u64) -> bool {
+        let mut under_way = self.under_way().into_iter();
+        under_way.any(|(of, number)| of == instance && number == operation)
+    }
+
+    fn told<'a>(&'a self, instance: &'a str, operation: u64) -> Answer<'a, ()> {
+        Box::pin(async move {
+            if let Err(error) = Self::told(self, instance, operation).await {
+                tracing::warn!(instance, operation, "its end is told again after the next start: {error}");
+            }
+        })
     }
 }
 

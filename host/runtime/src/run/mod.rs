@@ -344,7 +344,7 @@ async fn run(
                 setup = Some(Setup::new(config, lbaas, &ground, acts.fence().clone()).await?);
             }
             if let Some(neg) = &config.neg {
-                neg_setup = Some(NegSetup::new(config, neg, &ground).await?);
+                neg_setup = Some(NegSetup::new(config, neg, &ground, acts.fence().clone()).await?);
             }
             if let (Extent::Once, Some(client)) = (extent, &client) {
                 // What is wrong with the source is said before anything is taken.

@@ -241,7 +241,7 @@ impl Setup {
         let version = ground.version(config, lbaas::NAME, lbaas::WORLD, &lbaas.guest).await?;
         version.check_wish()?;
         if let Some(sim) = &lbaas.sim {
-            read_token(sim)?;
+            read_token(&sim.token, SIMULATED_ENGINES_TOKEN)?;
         }
         let somewhere = lbaas.sim.as_ref().map(|sim| sim.listen);
         connect(lbaas, somewhere, &Arc::default(), Fence::closed()).map(drop)
@@ -458,22 +458,23 @@ fn connect(
     }
 }
 
-/// The token that the simulated Engine lets in.
-fn read_token(sim: &LbaasSim) -> Result<String, SetupError> {
-    let token = match &sim.token {
+/// A token, as it stands there.
+///
+/// # Errors
+/// Where it can't be read, with whose it is.
+pub(crate) fn read_token(at: &TokenAt, whose: &str) -> Result<String, SetupError> {
+    let token = match at {
         TokenAt::File(file) => std::fs::read_to_string(file).map_err(|error| error.to_string()),
         TokenAt::Variable(name) => std::env::var(name).map_err(|error| error.to_string()),
     };
-    token.map_err(|error| {
-        SetupError::Misused(format!(
-            "the simulated Engine's token: can't read {}: {error}",
-            sim.token
-        ))
-    })
+    token.map_err(|error| SetupError::Misused(format!("{whose}: can't read {at}: {error}")))
 }
 
+/// The token that the simulated Engine lets in, in words.
+const SIMULATED_ENGINES_TOKEN: &str = "the simulated Engine's token";
+
 async fn start_engine(sim: &LbaasSim) -> Result<SimulatedEngine, SetupError> {
-    let token = read_token(sim)?;
+    let token = read_token(&sim.token, SIMULATED_ENGINES_TOKEN)?;
     let engine = SimulatedEngine::start(sim.server(token.trim()), sim.listen)
         .await
         .map_err(SetupError::failed)?;
