@@ -83,7 +83,7 @@ mod tests {
         let id = of(place(), "api.attach", json!({"endpoints": []}));
         assert_eq!(id, of(place(), "api.attach", json!({"endpoints": []})));
         // Spelled out: an id that another version of trueup makes must be this one, or an upgrade attaches twice.
-        assert_eq!(id.to_string(), "00000000-0000-0000-0000-000000000000");
+        assert_eq!(id.to_string(), "6deec634-42f9-502b-9ada-b1b0297894b6");
         assert_eq!(id.0.get_version_num(), 5);
     }
 
