@@ -19,6 +19,7 @@ pub mod fence;
 pub mod grants;
 pub mod guard;
 pub mod host;
+mod http;
 pub mod lbaas;
 pub mod log;
 pub mod meter;

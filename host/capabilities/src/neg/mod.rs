@@ -8,6 +8,7 @@
 //! ```
 
 mod binding;
+pub mod compute;
 mod order;
 mod request;
 pub mod server;

@@ -454,65 +454,6 @@ fn unknown_keys_are_named_with_the_nearest_known_one() {
 }
 
 #[test]
-<<<<<<< HEAD
-=======
-fn a_scope_of_negs_has_a_name_and_a_zone() {
-    let with = |scopes: &str| format!("use = \"builtin:lbaas@1\"\ngrants = {{ neg = {{ write = [{scopes}] }} }}");
-    refused_with(
-        "use = \"builtin:lbaas@1\"",
-        &with("\"web\""),
-        &[
-            "trueup.toml:6: guests.lbaas.grants.neg.write[0]: was \"web\", must be \"NAME@ZONE\" where `*` may end either, or \
-           \"*\" for everything",
-        ],
-    );
-    let text = LEAST.replace("use = \"builtin:lbaas@1\"", &with("\"web@z1\", \"t-*@*\""));
-    let config = load(&text, &[], &[]).unwrap();
-    let grants = &lbaas(&config).guest.grants;
-    assert!(grants.allow_neg(Access::Write, "web", "z1") && grants.allow_neg(Access::Write, "t-9", "z2"));
-    assert!(!grants.allow_neg(Access::Write, "web", "z2") && !grants.allow_neg(Access::Read, "web", "z1"));
-}
-
-#[test]
-fn quotas_stand_in_the_grant_that_they_limit() {
-    let with = |grants: &str| {
-        LEAST.replace(
-            "use = \"builtin:lbaas@1\"",
-            &format!("use = \"builtin:lbaas@1\"\n{grants}"),
-        )
-    };
-    let config = load(
-        &with(
-            "grants.lbaas = { read = [\"*\"], calls_per_minute = 600, destroy_max = 0, destroy_percent = 100 }\n\
-             grants.cri = { calls_per_minute = 1 }",
-        ),
-        &[],
-        &[],
-    )
-    .unwrap();
-    let grants = &lbaas(&config).guest.grants;
-    let quotas = |capability| {
-        let grant = grants.grant(capability).unwrap();
-        (grant.calls_per_minute, grant.destroy_max, grant.destroy_percent)
-    };
-    assert_eq!(quotas("lbaas"), (Some(600), Some(0), Some(100)));
-    assert_eq!(quotas("cri"), (Some(1), None, None));
-    refused_with(
-        "use = \"builtin:lbaas@1\"",
-        "use = \"builtin:lbaas@1\"\ngrants.lbaas = { calls_per_minute = 0, destroy_max = -1, destroy_percent = 101 }\n\
-         grants.checkpoint = { destroy_max = 1 }\ngrants.cri = { destroy = 1 }",
-        &[
-            "trueup.toml:6: guests.lbaas.grants.lbaas.calls_per_minute: was 0, must be a whole number from 1 to 1000000",
-            "trueup.toml:6: guests.lbaas.grants.lbaas.destroy_max: was -1, must be a whole number from 0 to 1000000",
-            "trueup.toml:6: guests.lbaas.grants.lbaas.destroy_percent: was 101, must be a whole number from 1 to 100",
-            "trueup.toml:7: guests.lbaas.grants.checkpoint.destroy_max: is a limit of lbaas alone: checkpoint destroys nothing",
-            "trueup.toml:8: unknown key `destroy` in [guests.lbaas.grants.cri] (known: calls_per_minute, read, write)",
-        ],
-    );
-}
-
-#[test]
->>>>>>> neg-cap
 fn wrong_values_are_named_with_what_they_must_be() {
     refused_with(
         "[source]",
