@@ -2,7 +2,6 @@
 //!
 //! The client needs `python3` with its `venv`, and a package registry that `pip` reaches; `TRUEUP_SKIP_PYTHON=1` skips it.
 #![cfg(test)]
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails where it stands")]
 
 #[expect(dead_code, reason = "each file of tests uses some of what they share")]
 mod support;
