@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use support::{Engine, Site, program, ran, trueup};
 
 /// Every command that does something, as it is typed.
-const COMMANDS: [&[&str]; 30] = [
+const COMMANDS: [&[&str]; 32] = [
     &["run"],
     &["plan"],
     &["test"],
@@ -45,7 +45,9 @@ const COMMANDS: [&[&str]; 30] = [
     &["audit", "show"],
     &["audit", "verify"],
     &["grants", "infer"],
+    &["neg", "error-state"],
     &["sim", "lbaas"],
+    &["sim", "compute"],
     &["completions"],
 ];
 
@@ -167,7 +169,7 @@ fn guest_inspect_takes_a_name_or_a_file() {
     let ran = trueup(["guest", "inspect", "nobody"]).exits(2);
     assert!(
         ran.stderr
-            .contains("no guest `nobody@1` ships with this host; there are: ipam@1, lbaas@1, lbaas@2"),
+            .contains("no guest `nobody@1` ships with this host; there are: ipam@1, lbaas@1, lbaas@2, neg@1"),
         "{ran}"
     );
     let text = file.put("text.wasm", "no module at all");

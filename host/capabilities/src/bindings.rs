@@ -5,7 +5,14 @@
 #![expect(missing_docs, reason = "generated from wit/, where the documentation stands")]
 
 wasmtime::component::bindgen!({
-    path: ["../../wit/host", "../../wit/guest", "../../wit/lbaas", "../../wit/checkpoint", "../../wit/cri"],
+    path: [
+        "../../wit/host",
+        "../../wit/guest",
+        "../../wit/lbaas",
+        "../../wit/checkpoint",
+        "../../wit/cri",
+        "../../wit/neg",
+    ],
     inline: "
         package trueup:capabilities;
         world capabilities {
@@ -17,6 +24,7 @@ wasmtime::component::bindgen!({
             import trueup:lbaas/api@0.1.0;
             import trueup:checkpoint/store@0.1.0;
             import trueup:cri/sandboxes@0.1.0;
+            import trueup:neg/api@0.1.0;
         }
     ",
     world: "trueup:capabilities/capabilities",
@@ -30,4 +38,4 @@ wasmtime::component::bindgen!({
     additional_derives: [Clone, PartialEq, serde::Serialize, serde::Deserialize],
 });
 
-pub use trueup::{checkpoint, cri, host, lbaas};
+pub use trueup::{checkpoint, cri, host, lbaas, neg};

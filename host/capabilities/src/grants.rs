@@ -15,9 +15,38 @@ pub const OWN: &str = "own";
 /// The one scope of `cri`: the running sandboxes of the container runtime.
 pub const SANDBOXES: &str = "sandboxes";
 
+/// The capability of network endpoint groups. Its scopes are [`neg_scope`]s, in which `*` may end the name and the zone.
+pub const NEG: &str = "neg";
+
 /// What may be granted beyond log, clock, timers, random and metrics: `checkpoint` (its scope is [`OWN`]), `cri` (its
-/// scope is [`SANDBOXES`]), and `lbaas`, scoped by load balancer identifiers.
-pub const CAPABILITIES: [&str; 3] = ["checkpoint", "cri", "lbaas"];
+/// scope is [`SANDBOXES`]), `lbaas`, scoped by load balancer identifiers, and [`NEG`], scoped by NEGs and zones.
+pub const CAPABILITIES: [&str; 4] = ["checkpoint", "cri", "lbaas", NEG];
+
+/// The scope of one NEG: `NAME@ZONE`. Neither a name nor a zone of Compute Engine has an `@`.
+pub fn neg_scope(name: &str, zone: &str) -> String {
+    format!("{name}@{zone}")
+}
+
+/// Whether a text is a scope of [`NEG`]: `*`, or `NAME@ZONE`, of which each may be `*` or end with it.
+pub fn is_neg_scope(text: &str) -> bool {
+    /// A `*` anywhere else would read as if it stood for something.
+    fn is_part(part: &str) -> bool {
+        let name = part.strip_suffix('*').unwrap_or(part);
+        !part.is_empty() && !name.contains(['*', '@'])
+    }
+    text == EVERYTHING
+        || text
+            .split_once('@')
+            .is_some_and(|(name, zone)| is_part(name) && is_part(zone))
+}
+
+/// Whether what is granted of a name or a zone holds this one.
+fn covers(granted: &str, part: &str) -> bool {
+    match granted.strip_suffix('*') {
+        Some(beginning) => part.starts_with(beginning),
+        None => part == granted,
+    }
+}
 
 /// What one guest is granted. The default grants nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -111,6 +140,18 @@ impl Grants {
             .is_some_and(|scopes| scopes.contains(EVERYTHING))
     }
 
+    /// True where the NEG of this name in this zone may be accessed in this way. Name and zone are held against a grant
+    /// each for itself: whatever a guest calls a NEG, its zone stays its zone.
+    pub fn allow_neg(&self, access: Access, name: &str, zone: &str) -> bool {
+        let holds = |scope: &String| {
+            scope == EVERYTHING
+                || scope
+                    .split_once('@')
+                    .is_some_and(|(names, zones)| covers(names, name) && covers(zones, zone))
+        };
+        self.scopes(NEG, access).is_some_and(|scopes| scopes.iter().any(holds))
+    }
+
     fn scopes(&self, capability: &str, access: Access) -> Option<&BTreeSet<String>> {
         let grant = self.grant(capability)?;
         Some(match access {
@@ -147,5 +188,55 @@ mod tests {
 
         let all = Grants::everything();
         assert!(all.allow("lbaas", Access::Write, "lb-9") && all.allow_all("lbaas", Access::Write));
+    }
+
+    #[test]
+    fn negs_are_granted_by_name_and_zone() {
+        let granted = |scopes: &[&str], name: &str, zone: &str| {
+            let write = scopes.iter().map(|scope| (*scope).to_owned()).collect();
+            let grant = Grant {
+                write,
+                ..Grant::default()
+            };
+            let grants = Grants::new([(NEG.to_owned(), grant)].into());
+            assert!(!grants.allow_neg(Access::Read, name, zone), "writing is not reading");
+            grants.allow_neg(Access::Write, name, zone)
+        };
+        for scopes in [
+            &["web@z1"] as &[_],
+            &["web@*"],
+            &["*@z1"],
+            &["*"],
+            &["*@*"],
+            &["w*@z*"],
+            &["other@z1", "web@z1"],
+        ] {
+            assert!(granted(scopes, "web", "z1"), "{scopes:?}");
+        }
+        for scopes in [
+            &[] as &[_],
+            &["web@z2"],
+            &["we@z1"],
+            &["web2@z1"],
+            &["x*@z1"],
+            &["web@z1a*"],
+            &["web"],
+        ] {
+            assert!(!granted(scopes, "web", "z1"), "{scopes:?}");
+        }
+        assert!(!granted(&["a@*"], "a@z1", "z2"), "a name with an @ is no other zone");
+        assert!(!granted(&["a@z1@z2"], "a@z1", "z2"));
+        assert!(Grants::everything().allow_neg(Access::Write, "web", "z1"));
+        assert!(!Grants::default().allow_neg(Access::Read, "web", "z1"));
+    }
+
+    #[test]
+    fn a_scope_of_negs_has_a_name_and_a_zone() {
+        for scope in ["*", "web@z1", "*@z1", "web@*", "trueup-*@europe-west1-*", "*@*"] {
+            assert!(is_neg_scope(scope), "{scope}");
+        }
+        for scope in ["", "web", "web@", "@z1", "we*b@z1", "**@z1", "web@z1@z2", "*@"] {
+            assert!(!is_neg_scope(scope), "{scope}");
+        }
     }
 }

@@ -23,6 +23,7 @@ use crate::lbaas;
 use crate::log::{Log, TracingLog};
 use crate::meter::{CHANGES_MAX, Change, Limits, Meter, Usage};
 use crate::metrics::{HOST, Line, Origin, Registry};
+use crate::neg;
 use crate::quota::{Blast, Quotas};
 use crate::random::{Random, Seeded};
 use crate::size::AnswerSize;
@@ -60,6 +61,9 @@ pub struct Backends {
     pub checkpoint: Option<Arc<dyn checkpoint::Store>>,
     /// The container runtime; none: every call answers an error.
     pub sandboxes: Option<Arc<dyn cri::Runtime>>,
+    /// Network endpoint groups, for this instance alone: operations that it starts are told to it. None where the
+    /// configuration names no backend: every call answers `unavailable`.
+    pub neg: Option<Arc<dyn neg::Api>>,
     /// How often guests asked: one for all instances of all guests of a host.
     pub quotas: Arc<Quotas>,
     /// Where refusals are written down; none: they are counted and logged alone.
@@ -79,6 +83,7 @@ impl Default for Backends {
             lbaas: None,
             checkpoint: None,
             sandboxes: None,
+            neg: None,
             quotas: Arc::default(),
             audit: None,
             usage: Arc::default(),
@@ -106,6 +111,8 @@ pub struct Host {
     pub(crate) blast: Blast,
     pub(crate) refused: Refused,
     pub(crate) removing: bool,
+    /// When the running call began: with a question's number, its place for ever.
+    pub(crate) began: neg::Began,
     /// Of the instance that runs; none until it asks for any of it.
     pub(crate) wasi: Slot,
 }
@@ -155,6 +162,7 @@ impl Host {
             blast: Blast::default(),
             refused: Refused::default(),
             removing: false,
+            began: neg::Began::default(),
             wasi: Slot::default(),
         }
     }
@@ -171,6 +179,7 @@ impl Host {
     /// Where the tape can't record it; then the call must not be made.
     pub fn begin_call(&mut self, at_ms: u64, name: &str, args: &RawValue) -> Result<(), TapeError> {
         self.begin_unrecorded_call();
+        self.began = neg::Began::Entry(at_ms);
         self.refused.begin(self.tape.journal().map(Journal::next_n));
         if self.tape.is_replay() {
             Ok(())
@@ -182,6 +191,7 @@ impl Host {
     /// A call begins that is no entry of its own (`init`, `restore`, `snapshot`).
     pub fn begin_unrecorded_call(&mut self) {
         self.meter.begin_call();
+        self.began = neg::Began::Unrecorded(self.backends.clock.now_ms());
         self.owners.clear();
         self.blast.clear();
         self.refused.begin(None);

@@ -198,6 +198,16 @@ impl Registry {
         of(Owner::Host).or_else(|| of(Owner::Guest)).map(Kept::number)
     }
 
+    /// What one instance of a guest has set a gauge to, by the name that the series shows. None where it never did, or is
+    /// forgotten.
+    pub fn gauge_of(&self, instance: &str, series: &str) -> Option<f64> {
+        let all = self.series.lock().unwrap_or_else(PoisonError::into_inner);
+        match &all.get(&(Owner::Guest, series.to_owned()))?.series {
+            Series::Gauge(values) => values.get(instance).copied(),
+            Series::Counter(_) | Series::Histogram { .. } => None,
+        }
+    }
+
     /// Every series as it stands, in order of names and labels; the host's first.
     pub fn samples(&self) -> Vec<Sample> {
         let all = self.series.lock().unwrap_or_else(PoisonError::into_inner);

@@ -6,6 +6,7 @@
 use crate::checkpoint::{self, Saved};
 use crate::cri::Sandbox;
 use crate::lbaas::{Error, Object, Spec, State};
+use crate::neg::{self, Endpoint};
 
 /// The bytes that a value brings into a guest's memory, roughly: its own and those of its texts.
 pub trait AnswerSize {
@@ -90,5 +91,21 @@ impl AnswerSize for Object {
                 Spec::Bind(b) => b.name.len() + b.frontend.len() + b.address.len(),
                 Spec::Server(s) => s.name.len() + s.backend.len() + s.ip.len() + s.check.len(),
             }
+    }
+}
+
+impl AnswerSize for neg::Error {
+    fn bytes(&self) -> usize {
+        size_of::<Self>()
+            + match self {
+                Self::NotFound | Self::RateLimited(_) | Self::Unauthorized => 0,
+                Self::Refused((_, text)) | Self::Unavailable(text) | Self::AccessDenied(text) => text.len(),
+            }
+    }
+}
+
+impl AnswerSize for Endpoint {
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.ip.len() + self.ipv6.len() + self.port.len() + self.node.len()
     }
 }

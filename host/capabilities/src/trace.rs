@@ -88,7 +88,11 @@ fn take_down<R: Serialize, E: std::fmt::Display>(span: &Span, answer: &Result<R,
 /// Whose interface it is, by the name of the interface alone: journals name questions without it.
 fn capability(name: &str) -> &'static str {
     match name.split('.').next().unwrap_or_default() {
-        "api" => "lbaas",
+        // Two interfaces have this name; no function is in both.
+        "api" => match name {
+            "api.ensure" | "api.list-endpoints" | "api.attach" | "api.detach" => "neg",
+            _ => "lbaas",
+        },
         "store" => "checkpoint",
         "sandboxes" => "cri",
         "clock" | "timers" | "random" | "log" | "metrics" => "host",
@@ -156,8 +160,8 @@ impl Objects {
     }
 }
 
-/// The objects of `{"specs": [{"Backend": {"name": ...}}]}`, of `{"refs": [{"kind": ..., "identifier": ...}]}` and of
-/// `{"identifier": ...}`: the shapes of `wit/`.
+/// The objects of `{"specs": [{"Backend": {"name": ...}}]}`, of `{"refs": [{"kind": ..., "identifier": ...}]}`, of
+/// `{"identifier": ...}` and of `{"neg": {"name": ..., "zone": ...}}`: the shapes of `wit/`.
 fn objects(args: &Value) -> Objects {
     let mut found = Objects::default();
     let list = |name: &str| args.get(name).and_then(Value::as_array).into_iter().flatten();
@@ -174,6 +178,11 @@ fn objects(args: &Value) -> Objects {
         if let Some(identifier) = reference.get("identifier").and_then(Value::as_str) {
             found.name(identifier);
         }
+    }
+    let of_neg = |part: &str| args.pointer(part).and_then(Value::as_str);
+    if let (Some(name), Some(zone)) = (of_neg("/neg/name"), of_neg("/neg/zone")) {
+        found.kind(crate::grants::NEG);
+        found.name(&crate::grants::neg_scope(name, zone));
     }
     for name in ["identifier", "tag"] {
         if let Some(text) = args.get(name).and_then(Value::as_str) {
@@ -229,8 +238,15 @@ mod tests {
             "sandboxes.list-running",
             "clock.now-ms",
             "poll.poll",
+            "api.attach",
         ];
-        assert_eq!(names.map(capability), ["lbaas", "checkpoint", "cri", "host", "wasi"]);
+        let expected = ["lbaas", "checkpoint", "cri", "host", "wasi", "neg"];
+        assert_eq!(names.map(capability), expected);
+        let of = objects(&json!({"neg": {"name": "web", "zone": "z1"}, "endpoints": []}));
+        assert_eq!(
+            (of.kinds.join(","), of.listed()),
+            ("neg".to_owned(), "web@z1".to_owned())
+        );
         let specs: Vec<Value> = (0..10)
             .map(|at| json!({"Server": {"name": format!("s{at}")}}))
             .collect();

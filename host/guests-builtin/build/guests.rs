@@ -47,6 +47,13 @@ pub(crate) const SOURCES: &[Source] = &[
         features: &["version-2"],
         world: "trueup:lbaas/lbaas-reconciler@0.1.0",
     },
+    Source {
+        name: "neg",
+        version: "1",
+        package: "trueup-guest-neg",
+        features: &[],
+        world: "trueup:neg/neg-syncer@0.1.0",
+    },
 ];
 
 /// Compiles `source` from the workspace at `root`, with its own target folder, and answers the component's bytes.

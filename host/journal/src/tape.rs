@@ -5,6 +5,7 @@
 //!
 //! What recording does is `tape/recording.rs`, what a replay compares `tape/replay.rs` and `tape/compare.rs`.
 
+mod again;
 mod compare;
 mod recording;
 mod replay;
@@ -18,8 +19,11 @@ use serde_json::value::RawValue;
 use crate::accepted::Accepted;
 use crate::divergence::Outcome;
 use crate::entry::{Ending, Entry, Header};
+use crate::interrupted::{Answered, GivenAgain};
 use crate::reader::Segment;
 use crate::writer::{Journal, JournalError};
+use again::Again;
+pub use again::AskedAnew;
 use recording::{Recording, Sink};
 use replay::Replay;
 
@@ -144,6 +148,9 @@ impl Tape {
             Mode::Off => ask().await.map_err(TapeError::from),
             Mode::Record(recording) => {
                 recording.asked(name, args)?;
+                if let Some(answer) = recording.again(name) {
+                    return recording.answered(name, Ok(answer));
+                }
                 let answer = ask().await;
                 recording.answered(name, answer)
             }
@@ -162,6 +169,9 @@ impl Tape {
             Mode::Off => ask().map_err(TapeError::from),
             Mode::Record(recording) => {
                 recording.asked(name, args)?;
+                if let Some(answer) = recording.again(name) {
+                    return recording.answered(name, Ok(answer));
+                }
                 recording.answered(name, ask())
             }
             Mode::Replay(replay) => replay.answer(name, args),
@@ -184,6 +194,30 @@ impl Tape {
             Mode::Off => Ok(()),
             Mode::Record(recording) => recording.end_call(ending),
             Mode::Replay(replay) => replay.end_call(ending),
+        }
+    }
+
+    /// While it records: the next call is given these answers again, in order, for as long as it asks for just them, and
+    /// is recorded with them. What is asked `anew` is answered live, and counts for nothing. See [`Tape::given_again`].
+    ///
+    /// # Errors
+    /// Where nothing is recorded.
+    pub fn give_again(&mut self, answers: Vec<Answered>, anew: AskedAnew) -> Result<(), TapeError> {
+        match &mut self.mode {
+            Mode::Record(recording) => {
+                recording.give_again(Again::new(answers, anew));
+                Ok(())
+            }
+            Mode::Off | Mode::Replay(_) => Err(TapeError::Misplaced("only what is recorded is given answers again")),
+        }
+    }
+
+    /// How far the answers of [`Tape::give_again`] went; what is asked from here on is answered live. To be called when that
+    /// call has ended. None: there were none.
+    pub fn given_again(&mut self) -> Option<GivenAgain> {
+        match &mut self.mode {
+            Mode::Record(recording) => recording.given_again().map(Again::came),
+            Mode::Off | Mode::Replay(_) => None,
         }
     }
 

@@ -1,5 +1,6 @@
 //! Tests of the crate as its users see it: what is written is read, replayed and compared.
 
+mod interrupted;
 mod journals;
 mod replays;
 mod rollbacks;

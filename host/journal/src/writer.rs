@@ -115,6 +115,8 @@ pub struct Journal {
     /// All segments before the growing one, oldest first.
     older: VecDeque<SegmentFile>,
     unsynced: bool,
+    /// The folder's entry of the growing segment is on the disk.
+    named: bool,
     last_sync_ms: Option<u64>,
     stopped: Option<String>,
 }
@@ -205,6 +207,7 @@ impl Journal {
             growing: None,
             older,
             unsynced: false,
+            named: false,
             last_sync_ms: None,
             stopped: None,
         };
@@ -332,6 +335,11 @@ impl Journal {
             .and_then(|file| file.sync_data())
             .map_err(failed("sync", path));
         self.stop_on_error(synced)?;
+        if !self.named {
+            let synced = sync_dir(&self.dir);
+            self.stop_on_error(synced)?;
+            self.named = true;
+        }
         self.unsynced = false;
         Ok(())
     }
@@ -384,7 +392,8 @@ impl Journal {
         write_whole(&mut &file, header, || file.set_len(0)).map_err(failed("write to", path))?;
         // An interval bounds what a crash of the machine may take; a segment's beginning is worth more than that, since
         // older segments may be removed for it.
-        if self.options.sync != Sync::Write {
+        self.named = self.options.sync != Sync::Write;
+        if self.named {
             file.sync_data().map_err(failed("sync", path))?;
             sync_dir(&self.dir)?;
         }

@@ -15,8 +15,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use trueup_capabilities::checkpoint;
-use trueup_capabilities::grants::{Access, Grant, OWN, SANDBOXES};
+use trueup_capabilities::grants::{Access, Grant, NEG, OWN, SANDBOXES, is_neg_scope, neg_scope};
 use trueup_capabilities::lbaas::{Error, Object, ObjectRef, Parent, Spec, parent, referred};
+use trueup_capabilities::neg::{self, NegRef};
 use trueup_journal::{Ask, Entry, Event, ReadError, Segment, Torn};
 
 use crate::guests::lbaas;
@@ -214,6 +215,8 @@ impl Inference {
                     _ => self.grant("cri", Access::Read, SANDBOXES),
                 }
             }
+            "api.list-endpoints" => self.neg(at, Access::Read, &ask.args, answer),
+            "api.ensure" | "api.attach" | "api.detach" => self.neg(at, Access::Write, &ask.args, answer),
             // Log, clock, timers, randomness and metrics need no grant.
             _ => {}
         }
@@ -290,6 +293,22 @@ impl Inference {
         match answer {
             Some(Err(checkpoint::Error::AccessDenied(what))) => self.refuse(at, &what),
             _ => self.grant("checkpoint", access, OWN),
+        }
+    }
+
+    fn neg(&mut self, at: &At<'_>, access: Access, args: &RawValue, answer: Option<&RawValue>) {
+        #[derive(serde::Deserialize)]
+        struct Args {
+            neg: NegRef,
+        }
+        let answer = answer.and_then(parsed::<Result<serde::de::IgnoredAny, neg::Error>>);
+        if let Some(Err(neg::Error::AccessDenied(what))) = answer {
+            return self.refuse(at, &what);
+        }
+        let scope = parsed::<Args>(args).map(|args| neg_scope(&args.neg.name, &args.neg.zone));
+        // No configuration takes any other, and no NEG has such a name.
+        if let Some(scope) = scope.filter(|scope| is_neg_scope(scope)) {
+            self.grant(NEG, access, &scope);
         }
     }
 

@@ -238,6 +238,31 @@ fn a_reconcile_is_granted_to_write_all_that_it_names_where_it_writes_some() {
 }
 
 #[test]
+fn negs_are_granted_by_name_and_zone_as_they_were_asked() {
+    let neg = |name: &str| json!({"neg": {"name": name, "zone": "z1"}});
+    let refused = json!({"Err": {"AccessDenied": "no grant to write NEG `api` in zone `z1`"}});
+    let inferred = inferred(
+        "neg",
+        &[
+            json!({"at_ms": 0, "call": "syncer.sync", "args": {"target": []}}),
+            ask("api.ensure", &neg("web"), &json!({"Ok": true})),
+            ask("api.list-endpoints", &neg("web"), &json!({"Err": "NotFound"})),
+            ask("api.list-endpoints", &neg("old"), &json!({"Ok": []})),
+            ask("api.attach", &neg("api"), &refused),
+            ask("api.detach", &neg("old"), &json!({"Ok": 1})),
+            ask("api.detach", &neg("no*such"), &json!({"Err": "NotFound"})),
+            end(),
+        ],
+    );
+    let text = inferred.to_toml();
+    let grants = "grants = { neg = { read = [\"old@z1\", \"web@z1\"], write = [\"old@z1\", \"web@z1\"] } }\n";
+    assert!(text.contains(grants), "{text}");
+    let refused =
+        "# refused 1 time, and not granted here: api.attach: no grant to write NEG `api` in zone `z1`; first in ";
+    assert!(text.contains(refused), "{text}");
+}
+
+#[test]
 fn storage_and_sandboxes_have_their_one_scope() {
     let found = inferred(
         "ipam",

@@ -18,6 +18,7 @@ pub mod guests;
 pub mod infer;
 pub mod instance;
 pub mod ipam;
+pub mod neg;
 pub mod page;
 pub mod plan;
 pub mod registry;

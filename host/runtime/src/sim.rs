@@ -1,10 +1,14 @@
 //! Simulated servers that run by themselves, from a file and flags.
 
+mod compute;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use serde::de::DeserializeOwned;
 use trueup_capabilities::lbaas::server::{LoadBalancer, ServerConfig, SimulatedEngine};
 
+pub use self::compute::{ComputeFlags, compute_config, start_compute};
 use crate::run::SetupError;
 
 /// What the command line says of a simulated Engine; it comes before the file.
@@ -28,17 +32,11 @@ pub struct LbaasFlags {
 /// # Errors
 /// One line: why the file can't be used.
 pub fn lbaas_config(file: Option<&Path>, flags: LbaasFlags) -> Result<ServerConfig, SetupError> {
-    let mut config = ServerConfig::default();
-    if let Some(file) = file {
-        let unreadable = |error| SetupError::Misused(format!("{}: {}", file.display(), crate::text::cause(&error)));
-        let text = std::fs::read_to_string(file).map_err(unreadable)?;
-        config = toml::from_str(&text).map_err(|error| {
-            let before = text.bytes().take(error.span().unwrap_or_default().start);
-            let line = 1 + before.filter(|byte| *byte == b'\n').count();
-            let what = crate::text::line(error.message());
-            SetupError::Misused(format!("{}:{line}: {what}", file.display()))
-        })?;
-        let folder = file.parent().unwrap_or(Path::new(""));
+    let mut config = match file {
+        Some(file) => read::<ServerConfig>(file)?,
+        None => ServerConfig::default(),
+    };
+    if let Some(folder) = file.map(folder) {
         config.state_file = config.state_file.map(|state_file| folder.join(state_file));
     }
     if let Some(token) = flags.token {
@@ -59,4 +57,21 @@ pub fn lbaas_config(file: Option<&Path>, flags: LbaasFlags) -> Result<ServerConf
 /// One line: why it can't listen, or its state can't be read.
 pub async fn start_lbaas(config: ServerConfig, listen: SocketAddr) -> Result<SimulatedEngine, SetupError> {
     SimulatedEngine::start(config, listen).await.map_err(SetupError::failed)
+}
+
+/// What a TOML file says of a server.
+fn read<T: DeserializeOwned>(file: &Path) -> Result<T, SetupError> {
+    let unreadable = |error| SetupError::Misused(format!("{}: {}", file.display(), crate::text::cause(&error)));
+    let text = std::fs::read_to_string(file).map_err(unreadable)?;
+    toml::from_str(&text).map_err(|error| {
+        let before = text.bytes().take(error.span().unwrap_or_default().start);
+        let line = 1 + before.filter(|byte| *byte == b'\n').count();
+        let what = crate::text::line(error.message());
+        SetupError::Misused(format!("{}:{line}: {what}", file.display()))
+    })
+}
+
+/// What paths in a file are relative to.
+fn folder(file: &Path) -> &Path {
+    file.parent().unwrap_or(Path::new(""))
 }

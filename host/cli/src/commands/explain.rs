@@ -205,6 +205,17 @@ fn reason(cause: &Cause) -> String {
         Cause::Resync => "nothing changed: looked at again all the same (resync)".to_owned(),
         Cause::Interrupted => "the job before was ended while it slept".to_owned(),
         Cause::Request { request } => printable(request),
+        Cause::Operation {
+            operation,
+            failure: None,
+        } => format!("operation {operation} ended well"),
+        Cause::Operation {
+            operation,
+            failure: Some(failure),
+        } => format!("operation {operation} failed: {}", printable(failure)),
+        Cause::Timer => "a timer was due that the guest had set".to_owned(),
+        Cause::ErrorState { on: true } => "an operator said that it is in its error state".to_owned(),
+        Cause::ErrorState { on: false } => "an operator said that it is in its error state no more".to_owned(),
         Cause::Version { guest, digest, before } => format!(
             "{} became active ({}), before: {}",
             printable(guest),

@@ -8,6 +8,7 @@ mod grants;
 mod guest;
 mod ipam;
 mod journal;
+mod neg;
 mod plan;
 mod reach;
 mod replay;
@@ -80,6 +81,9 @@ enum Command {
     /// Shows pod addresses.
     #[command(subcommand)]
     Ipam(ipam::Command),
+    /// Does something about network endpoint groups.
+    #[command(subcommand)]
+    Neg(neg::Command),
     /// Looks at what guests have stored, copies it, brings an earlier checkpoint back.
     #[command(subcommand)]
     Checkpoint(checkpoint::Command),
@@ -112,6 +116,7 @@ pub(crate) fn exec(cli: Cli) -> Ending {
         Command::Journal(command) => journal::exec(command, output),
         Command::Guest(command) => guest::exec(command, output),
         Command::Ipam(command) => ipam::exec(command, output),
+        Command::Neg(command) => neg::exec(&command, output),
         Command::Checkpoint(command) => checkpoint::exec(command, output),
         Command::Audit(command) => audit::exec(command, output),
         Command::Grants(command) => grants::exec(command, output),

@@ -8,8 +8,9 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
-use trueup_runtime::config::{Config, Override};
+use trueup_runtime::config::{Config, Override, Source};
 use trueup_runtime::ipam::{self, Stats};
+use trueup_runtime::neg;
 use trueup_runtime::run::{self, Ended, Event, Reload, Summary};
 use trueup_runtime::swap;
 
@@ -53,7 +54,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     let traces = telemetry::start(&config.telemetry).map_err(|error| misused(anyhow::Error::msg(error)))?;
     let _lock = run::StateLock::take(&config.state_dir)?;
     let registry = super::registry();
-    let place = config.lbaas.as_ref().map_or("", |lbaas| lbaas.source.place());
+    let place = config.source().map_or("", Source::place);
     let mut events = Vec::new();
     let tell = |event: Event| match output {
         Output::Text => say(&event),
@@ -82,6 +83,9 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     match output {
         Output::Json if args.once => output::json(&document(&events, &ended).context("writing JSON")?)?,
         Output::Json => {
+            if let Some(negs) = &ended.negs {
+                json_line(negs);
+            }
             if let Some(services) = &ended.services {
                 json_line(services);
             }
@@ -145,8 +149,15 @@ fn has_failed(ended: &Ended, once: bool) -> bool {
             services.cut_short.is_some()
         }
     });
+    let negs = ended.negs.as_ref().is_some_and(|negs| {
+        if once {
+            !negs.is_true()
+        } else {
+            negs.cut_short.is_some()
+        }
+    });
     let addresses = ended.addresses.as_ref();
-    services || addresses.is_some_and(|addresses| addresses.error.is_some())
+    services || negs || addresses.is_some_and(|addresses| addresses.error.is_some())
 }
 
 /// A run that ended, as one document. What the configuration does not name is not there.
@@ -154,6 +165,9 @@ fn document(events: &[Event], ended: &Ended) -> serde_json::Result<Map<String, V
     let mut document = Map::from_iter([("events".to_owned(), serde_json::to_value(events)?)]);
     if let Some(services) = &ended.services {
         document.insert("summary".to_owned(), serde_json::to_value(services)?);
+    }
+    if let Some(negs) = &ended.negs {
+        document.insert("negs".to_owned(), serde_json::to_value(negs)?);
     }
     if let Some(addresses) = &ended.addresses {
         document.insert("addresses".to_owned(), serde_json::to_value(addresses)?);
@@ -195,6 +209,17 @@ fn say(event: &Event) {
             error,
             again_in_ms,
         } => failed(key, error, *again_in_ms),
+        Event::Synced { key, gone: true, .. } => {
+            output::line_if_read(&format!("{key:<24} gone     nothing of it is left in any NEG"));
+        }
+        Event::Synced {
+            key,
+            gone: false,
+            attaching,
+            detaching,
+        } => output::line_if_read(&format!(
+            "{key:<24} true     {attaching} attaching, {detaching} detaching"
+        )),
         Event::True {
             key,
             gone: true,
@@ -317,10 +342,35 @@ fn conclude(ended: &Ended, place: &str, once: bool) {
     if let Some(addresses) = &ended.addresses {
         conclude_addresses(addresses);
     }
+    if let Some(negs) = &ended.negs {
+        conclude_negs(negs, ended.services.is_none().then_some(place), once);
+    }
     // Scripts read how Services stand from the last line, whatever else runs beside.
     if let Some(services) = &ended.services {
         conclude_services(services, place, once);
     }
+}
+
+/// `place`: where problems are, where nobody else tells how many there are.
+fn conclude_negs(negs: &neg::Summary, place: Option<&str>, once: bool) {
+    if once && negs.is_true() && (negs.attached, negs.detached) == (0, 0) {
+        output::line_if_read("nothing changed: every NEG was true already");
+    }
+    if let Some(why) = &negs.cut_short {
+        output::talk(&format!("warning: {why}"));
+    }
+    if let (Some(place), false) = (place, negs.problems.is_empty()) {
+        let held = if negs.held.is_empty() {
+            String::new()
+        } else {
+            format!("; kept for that: {}", negs.held.join(", "))
+        };
+        output::talk(&format!(
+            "warning: {} in {place}, see above{held}",
+            problems(negs.problems.len())
+        ));
+    }
+    output::line_if_read(&negs.to_string());
 }
 
 /// One pool is one key. Nothing is created in it here, but an address that is freed is an allocation less.

@@ -1,62 +1,27 @@
 //! `trueup sim`: simulated servers in a process of their own.
 
+mod compute;
+mod lbaas;
+
 use std::net::SocketAddr;
-use std::path::PathBuf;
 
-use trueup_runtime::sim;
-
-use crate::exit::{Ending, Exit};
+use crate::exit::Ending;
 use crate::output;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// Starts a simulated Anexia Engine on loopback, and serves until it is stopped.
-    #[command(
-        after_help = "Examples:\n  trueup sim lbaas --listen 127.0.0.1:9480\n  trueup sim lbaas --listen 127.0.0.1:0 --config engine.toml --settle-ms 500 --state-file engine.jsonl\n\nThe first line on stdout is the address: listening on http://ADDR\nBeside the Engine's API: GET and PUT /state, GET /requests, POST and DELETE /faults."
-    )]
-    Lbaas(Lbaas),
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct Lbaas {
-    /// Where to listen; port 0 takes a free one.
-    #[arg(long, default_value = "127.0.0.1:9480")]
-    listen: SocketAddr,
-    /// A TOML file with any of the keys of `[sim.lbaas]`; flags come before it.
-    #[arg(long)]
-    config: Option<PathBuf>,
-    /// The token that it lets in. Default: `simulated`.
-    #[arg(long, env = "TRUEUP_LBAAS_TOKEN", hide_env_values = true)]
-    token: Option<String>,
-    /// A load balancer that it has; may be given several times. Default: lb-1.
-    #[arg(long = "load-balancer")]
-    load_balancers: Vec<String>,
-    /// How long a resource takes to be applied, in milliseconds.
-    #[arg(long)]
-    settle_ms: Option<u64>,
-    /// How long each answer takes, in milliseconds.
-    #[arg(long)]
-    latency_ms: Option<u64>,
-    /// Where its state is kept; without it, it is gone at the end.
-    #[arg(long)]
-    state_file: Option<PathBuf>,
+    Lbaas(lbaas::Args),
+    Compute(compute::Args),
 }
 
 pub(crate) fn exec(command: Command) -> Ending {
-    let Command::Lbaas(args) = command;
-    let flags = sim::LbaasFlags {
-        token: args.token,
-        load_balancers: args.load_balancers,
-        settle_ms: args.settle_ms,
-        latency_ms: args.latency_ms,
-        state_file: args.state_file,
-    };
-    let config = sim::lbaas_config(args.config.as_deref(), flags)?;
-    super::block_on(async {
-        let engine = sim::start_lbaas(config, args.listen).await?;
-        output::line(&format!("listening on http://{}", engine.local_addr()))?;
-        super::stopped().await;
-        engine.stop().await;
-        Ok(Exit::Done)
-    })?
+    match command {
+        Command::Lbaas(args) => lbaas::exec(args),
+        Command::Compute(args) => compute::exec(args),
+    }
+}
+
+/// Says where it can be reached: the first line, which scripts wait for.
+fn say_address(address: SocketAddr) -> anyhow::Result<()> {
+    output::line(&format!("listening on http://{address}"))
 }

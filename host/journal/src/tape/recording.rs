@@ -4,8 +4,10 @@
 //! the call while it waited) is recorded all the same.
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
+use super::again::Again;
 use super::{Refusal, TapeError};
 use crate::entry::{Ending, Entry, Event, Header};
 use crate::line;
@@ -26,6 +28,10 @@ pub(super) struct Recording {
     line: Vec<u8>,
     /// The line holds a question with its arguments, and no answer yet.
     pending: bool,
+    /// Where in the line the arguments of that question begin.
+    args_at: usize,
+    /// Answers that the next call, or the one in hand, is given again.
+    again: Option<Box<Again>>,
 }
 
 /// What a journal has taken since it was looked at last.
@@ -52,7 +58,25 @@ impl Recording {
             tap: None,
             line: Vec::new(),
             pending: false,
+            args_at: 0,
+            again: None,
         }
+    }
+
+    /// The next call is given these answers again.
+    pub(super) fn give_again(&mut self, again: Again) {
+        self.again = Some(Box::new(again));
+    }
+
+    /// How far that got; from here on all is answered live.
+    pub(super) fn given_again(&mut self) -> Option<Again> {
+        self.again.take().map(|again| *again)
+    }
+
+    /// The answer to the question taken last that is given again; none: it is to be asked live.
+    pub(super) fn again<R: DeserializeOwned>(&mut self, name: &str) -> Option<R> {
+        let args = self.line.get(self.args_at..)?;
+        self.again.as_mut()?.answer(name, args)
     }
 
     /// Takes a question. An error here comes before the host did anything about it.
@@ -60,6 +84,7 @@ impl Recording {
         self.leave_unanswered()?;
         self.sink.check(Kind::Ask { answered: true })?;
         line::ask(&mut self.line, self.sink.next_n(), name);
+        self.args_at = self.line.len();
         if let Err(source) = serde_json::to_writer(&mut self.line, args) {
             self.line.clear();
             return Err(TapeError::Unwritable {

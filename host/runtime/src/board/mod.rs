@@ -4,13 +4,14 @@
 //! Nothing is decided by what stands here, nothing of it outlives the process, and no guest is asked for it.
 //!
 //! ```text
-//! services, pod addresses, election, source -> board -> /v1/status, /v1/keys, /readyz, /metrics
+//! services, NEGs, pod addresses, election, source -> board -> /v1/status, /v1/keys, /readyz, /metrics
 //! ```
 
 mod calls;
 mod histogram;
 mod keys;
 mod loops;
+mod negs;
 mod pods;
 mod shown;
 #[cfg(test)]
@@ -28,6 +29,8 @@ pub use self::calls::Calls;
 pub use self::histogram::{BOUNDS, Histogram};
 pub use self::keys::{Decided, Finished, GONE_MAX, KeyState, Outcome, RECENT_MAX};
 pub use self::loops::{BEAT_MAX, Beating, Late};
+pub(crate) use self::negs::NegAt;
+pub use self::negs::{MigrationShown, NegsShown};
 pub use self::shown::{
     Counts, Effects, GuestShown, HostShown, KeyShown, KeysShown, MemoryShown, PodsShown, QueueShown, ShadowShown,
     SourceShown, StandingShown, Status, Times, Total,
@@ -35,6 +38,7 @@ pub use self::shown::{
 
 use self::keys::Keys;
 use self::loops::Loops;
+use self::negs::Negs;
 use self::pods::Pods;
 
 /// So many problems of a source are kept to be shown: beyond these, a number says more than a list.
@@ -66,6 +70,8 @@ pub struct Facts {
     pub source: Option<&'static str>,
     /// The instance of pod addresses; none: there are none here.
     pub pods: Option<String>,
+    /// There are NEGs here.
+    pub negs: bool,
 }
 
 /// What one look at the source brought.
@@ -98,6 +104,7 @@ struct Inner {
     source: Source,
     sleeping: usize,
     keys: Keys,
+    negs: Negs,
     pods: Pods,
 }
 
@@ -254,6 +261,16 @@ impl Board {
     pub fn held(&self, key: &str) {
         let now_ms = self.now_ms();
         self.inner().keys.stands(key, KeyState::Held, None, now_ms);
+    }
+
+    /// What a job found out about the NEGs of a key.
+    pub(crate) fn neg(&self, key: &str, at: NegAt) {
+        self.inner().negs.at(key, at);
+    }
+
+    /// Nothing of a key is in any NEG.
+    pub(crate) fn forget_neg(&self, key: &str) {
+        self.inner().negs.forget(key);
     }
 
     /// Something about pod addresses.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::keys::{KeyState, Outcome};
-use super::{Board, Histogram, Standing};
+use super::{Board, Histogram, NegsShown, Standing};
 use crate::ipam::Stats;
 
 /// How many keys stand how.
@@ -35,6 +35,9 @@ pub struct Status {
     pub total: Total,
     /// The guests that run, by name.
     pub guests: Vec<GuestShown>,
+    /// NEGs; absent: there are none here.
+    #[serde(default)]
+    pub negs: Option<NegsShown>,
     /// Pod addresses; absent: there are none here.
     pub pods: Option<PodsShown>,
     /// What the process uses.
@@ -363,6 +366,7 @@ impl Board {
                 change_to_effect: times(&keys.to_effect),
             },
             guests: Vec::new(),
+            negs: facts.negs.then(|| inner.negs.show()),
             pods: facts.pods.as_ref().map(|instance| inner.pods.show(instance, now_ms)),
             memory: MemoryShown::default(),
             problems: Vec::new(),

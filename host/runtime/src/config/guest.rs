@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use trueup_capabilities::grants::{CAPABILITIES, EVERYTHING, Grant, Grants, OWN, SANDBOXES};
+use trueup_capabilities::grants::{CAPABILITIES, EVERYTHING, Grant, Grants, NEG, OWN, SANDBOXES, is_neg_scope};
 use trueup_capabilities::meter::Limits;
 
 use super::section::Section;
@@ -275,7 +275,8 @@ impl super::Config {
     pub fn guests(&self) -> Vec<(&'static str, &Guest)> {
         let lbaas = self.lbaas.as_ref().map(|lbaas| ("lbaas", &lbaas.guest));
         let ipam = self.ipam.as_ref().map(|ipam| ("ipam", &ipam.guest));
-        ipam.into_iter().chain(lbaas).collect()
+        let neg = self.neg.as_ref().map(|neg| ("neg", &neg.guest));
+        ipam.into_iter().chain(lbaas).chain(neg).collect()
     }
 }
 
@@ -335,10 +336,17 @@ fn read_scopes(section: &mut Section<'_>, capability: &str, key: &'static str) -
     let only = only_scope(capability);
     let must = match only {
         Some(only) => format!("be \"{only}\", or \"{EVERYTHING}\" for everything"),
+        None if capability == NEG => {
+            format!("be \"NAME@ZONE\" where `*` may end either, or \"{EVERYTHING}\" for everything")
+        }
         None => format!("be a name, or \"{EVERYTHING}\" for everything"),
     };
     let name = |text: &str| {
-        let fits = only.map_or(!text.is_empty(), |only| text == only || text == EVERYTHING);
+        let fits = match only {
+            Some(only) => text == only || text == EVERYTHING,
+            None if capability == NEG => is_neg_scope(text),
+            None => !text.is_empty(),
+        };
         fits.then(|| text.to_owned())
     };
     section.list(key, &must, name).unwrap_or_default().into_iter().collect()

@@ -7,10 +7,11 @@ use std::path::Path;
 
 use super::section::Section;
 use crate::sources::Kind;
-use crate::sources::kubernetes::{NEEDED, PAGE_SIZE_DEFAULT, REQUEST_TIMEOUT_MS_DEFAULT, Settings};
+use crate::sources::kubernetes::{PAGE_SIZE_DEFAULT, REQUEST_TIMEOUT_MS_DEFAULT, Settings};
 
-/// Reads the section. A mistake in it is said, and another value stands in.
-pub(super) fn read(mut section: Section<'_>, folder: &Path) -> Settings {
+/// Reads the section, for whoever needs these kinds, each with what is made from it. A mistake in it is said, and another
+/// value stands in.
+pub(super) fn read(mut section: Section<'_>, folder: &Path, needed: &[(Kind, &str)]) -> Settings {
     /// From what a proxy lets through easily to where a page is no page any more.
     const PAGE_SIZE: RangeInclusive<u32> = 1..=100_000;
     /// Up to ten minutes: who waits longer for one answer has mistaken the unit.
@@ -33,8 +34,8 @@ pub(super) fn read(mut section: Section<'_>, folder: &Path) -> Settings {
         Kind::ALL.into_iter().find(|kind| kind.resource() == text)
     });
     if let Some(kinds) = &kinds {
-        for kind in NEEDED.into_iter().filter(|kind| !kinds.contains(kind)) {
-            let text = format!("must hold \"{}\", which load balancers are made from", kind.resource());
+        for (kind, made) in needed.iter().filter(|(kind, _)| !kinds.contains(kind)) {
+            let text = format!("must hold \"{}\", which {made} are made from", kind.resource());
             section.wrong_key("watch", text);
         }
     }
@@ -54,6 +55,7 @@ pub(super) fn read(mut section: Section<'_>, folder: &Path) -> Settings {
         context,
         namespaces: namespaces.unwrap_or_default(),
         watch,
+        needed: needed.iter().map(|(kind, _)| *kind).collect(),
         page_size,
         request_timeout_ms,
     }

@@ -118,9 +118,8 @@ pub(super) const GUEST: &str = "`[guests.lbaas]` with `use = \"builtin:lbaas@1\"
 pub(super) const BACKEND: &str = "`[backend.lbaas]` with `kind = \"anexia\"` and `token_file = \"token\"`, \
      or with `kind = \"simulated\"`";
 
-/// The sections that are about load balancers.
+/// The sections that are about load balancers, but for `[source]`.
 pub(super) struct Sections<'d> {
-    pub(super) source: Section<'d>,
     pub(super) guest: Section<'d>,
     pub(super) adapter: Section<'d>,
     pub(super) backend: Section<'d>,
@@ -128,7 +127,7 @@ pub(super) struct Sections<'d> {
 }
 
 impl Sections<'_> {
-    /// Whether any of them is given, but for `[source]`, which says nothing of what is wanted from it.
+    /// Whether any of them is given.
     pub(super) fn is_any_present(&self) -> bool {
         [&self.guest, &self.adapter, &self.backend, &self.sim]
             .iter()
@@ -136,24 +135,13 @@ impl Sections<'_> {
     }
 
     /// Says which sections to add, with what they hold.
-    fn say_what_is_missing(&self, document: &Document<'_>) {
+    fn say_what_is_missing(&self) {
         let Self {
-            source,
             guest,
             adapter,
             backend,
             sim,
         } = self;
-        if !self.is_any_present() {
-            return;
-        }
-        if !source.is_present() {
-            document.missing_on(
-                None,
-                "source",
-                format_args!("[source] is missing: add {}", Source::SECTION),
-            );
-        }
         if !adapter.is_present() {
             let others = [("guests", guest), ("backend", backend), ("sim", sim)];
             if let Some((name, section)) = others.iter().find(|(_, section)| section.is_present()) {
@@ -183,13 +171,17 @@ impl Lbaas {
     /// `None` where none of the sections is given, or a problem was found.
     pub(super) fn read<'d>(
         document: &'d Document<'d>,
+        source: (bool, Option<Source>),
         sections: Sections<'d>,
         folder: &Path,
         seed: u64,
     ) -> Option<Self> {
-        sections.say_what_is_missing(document);
+        let (has_source, source) = source;
+        if !has_source && sections.is_any_present() {
+            Source::say_it_is_missing(document);
+        }
+        sections.say_what_is_missing();
         let Sections {
-            source,
             guest,
             adapter,
             backend,
@@ -197,7 +189,6 @@ impl Lbaas {
         } = sections;
         let (has_adapter, has_sim) = (adapter.is_present(), sim.is_present());
 
-        let source = Source::read(source, folder);
         let guest = Guest::read(guest, folder);
         let adapter = read_adapter(adapter);
         let (backend, url) = read_backend(backend, folder, &sim)?;
@@ -270,7 +261,7 @@ fn read_backend(mut section: Section<'_>, folder: &Path, sim: &Section<'_>) -> O
     let default = Settings::default();
     let url = section
         .given("url")
-        .and_then(|given| Some((engine_url(&section, &given)?, given.place())));
+        .and_then(|given| Some((base_url(&section, &given)?, given.place())));
     let (token_file, token_env) = read_token(&mut section, folder).map_or((None, None), |token| match token {
         TokenAt::File(path) => (Some(path), None),
         TokenAt::Variable(name) => (None, Some(name)),
@@ -317,7 +308,7 @@ fn only_anexia(section: &Section<'_>, sim: &Section<'_>) {
 }
 
 /// The base URL, without a slash at its end. It is not shown where it may hold a password.
-fn engine_url(section: &Section<'_>, given: &Given<'_>) -> Option<String> {
+pub(super) fn base_url(section: &Section<'_>, given: &Given<'_>) -> Option<String> {
     let Some(url) = given.text() else {
         section.wrong_value(given, "must be a URL");
         return None;
@@ -343,7 +334,7 @@ fn engine_url(section: &Section<'_>, given: &Given<'_>) -> Option<String> {
 }
 
 /// Where the token is, if it says so. Of a file and a variable given in one place, neither is the right one.
-fn read_token(section: &mut Section<'_>, folder: &Path) -> Option<TokenAt> {
+pub(super) fn read_token(section: &mut Section<'_>, folder: &Path) -> Option<TokenAt> {
     section.refuse(
         "token",
         "a token does not stand here: put it into a file, and the file's path into `token_file`",
@@ -460,7 +451,7 @@ impl LbaasSim {
 }
 
 /// Whether a request for this URL comes to this address.
-fn reaches(url: &str, listen: SocketAddr) -> bool {
+pub(super) fn reaches(url: &str, listen: SocketAddr) -> bool {
     let place = url.strip_prefix("http://").unwrap_or_default();
     place == listen.to_string() || place == format!("localhost:{}", listen.port())
 }

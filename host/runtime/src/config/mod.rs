@@ -9,12 +9,14 @@
 //! ```
 
 mod admin;
+mod compute;
 mod document;
 mod election;
 mod guest;
 mod ipam;
 mod kubernetes;
 mod lbaas;
+mod neg;
 mod section;
 mod shown;
 mod telemetry;
@@ -32,15 +34,17 @@ use trueup_capabilities::lbaas::anexia::TOKEN_ENV_DEFAULT;
 use trueup_journal::{Keep, Options, Sync};
 
 pub use self::admin::{Admin, AdminAt};
+pub use self::compute::{ComputeBackend, ComputeSim, CredentialsAt, NegBackend, SIM_TOKEN};
 pub use self::election::{Election, LEASE_NAME_DEFAULT};
 pub use self::guest::{FailurePolicy, Guest, GuestRef, OnFailure, Proof, Verify};
 pub use self::ipam::{CheckpointAt, EnisFrom, Ipam, SOCKET};
 pub use self::lbaas::{AnexiaBackend, Lbaas, LbaasBackend, LbaasSim, TokenAt};
+pub use self::neg::Neg;
 pub use self::telemetry::{LogFormat, Telemetry};
 
 use self::document::Document;
 use self::section::Section;
-use crate::sources;
+use crate::sources::{self, Kind};
 
 /// The file that a folder stands for.
 pub const FILE_NAME: &str = "trueup.toml";
@@ -64,10 +68,13 @@ pub struct Config {
     pub state_dir: PathBuf,
     /// Of every random choice that the host makes. Default: 1.
     pub seed: u64,
-    /// Load balancers at an Anexia Engine; none: this host has none to do with. Where there is none, there is `ipam`.
+    /// Load balancers at an Anexia Engine; none: this host has none to do with. Of `lbaas`, `ipam` and `neg` there is one
+    /// at least.
     pub lbaas: Option<Lbaas>,
-    /// Pod addresses of this node; none: others give them. Where there is none, there is `lbaas`.
+    /// Pod addresses of this node; none: others give them.
     pub ipam: Option<Ipam>,
+    /// Network endpoint groups at Compute Engine; none: this host has none to do with. Its source is that of `lbaas`.
+    pub neg: Option<Neg>,
     /// How calls are recorded.
     pub journal: Recording,
     /// How keys are worked on.
@@ -181,21 +188,25 @@ impl Config {
         let folder = file.parent().unwrap_or(Path::new(""));
         let state_dir = folder.join(root.path("state_dir").unwrap_or_else(|| PathBuf::from(".trueup")));
         let seed = root.whole("seed", 1, 0..=u64::MAX);
-        let (for_lbaas, for_ipam) = sections(&mut root);
+        let (source, for_lbaas, for_ipam, for_neg) = sections(&mut root);
         let (has_lbaas, has_ipam) = (for_lbaas.is_any_present(), for_ipam.is_any_present());
-        if !has_lbaas && !has_ipam {
-            say_what_there_is_to_do(document, &for_lbaas);
-        } else if !has_lbaas && for_lbaas.source.is_present() {
-            let source = &for_lbaas.source;
+        let has_neg = for_neg.is_any_present();
+        let has_source = source.is_present();
+        if !has_lbaas && !has_ipam && !has_neg {
+            say_what_there_is_to_do(document, has_source);
+        } else if !has_lbaas && !has_neg && has_source {
             source.wrong(format_args!(
-                "[source] needs an adapter that takes from it: add {}",
-                lbaas::ADAPTER
+                "[source] needs an adapter that takes from it: add {}, or {}",
+                lbaas::ADAPTER,
+                neg::ADAPTER,
             ));
         }
         // As whoever reads the source sees it: variables alone can name a cluster, too.
-        let has_kubernetes = for_lbaas.source.has("kubernetes") || document.has_outside("source.kubernetes");
+        let has_kubernetes = source.has("kubernetes") || document.has_outside("source.kubernetes");
         let election = Election::read(root.section("election"), has_kubernetes);
-        let lbaas = Lbaas::read(document, for_lbaas, folder, seed);
+        let source = Source::read(source, folder, &needed(has_lbaas, has_neg));
+        let lbaas = Lbaas::read(document, (has_source, source.clone()), for_lbaas, folder, seed);
+        let neg = Neg::read(document, (has_source, source), for_neg, folder, seed);
         let ipam = Ipam::read(document, for_ipam, folder, &state_dir);
         let journal = Recording::read(root.section("journal"));
         let run = Run::read(root.section("run"));
@@ -208,6 +219,7 @@ impl Config {
             seed,
             lbaas: if has_lbaas { Some(lbaas?) } else { None },
             ipam: if has_ipam { Some(ipam?) } else { None },
+            neg: if has_neg { Some(neg?) } else { None },
             journal,
             run,
             admin,
@@ -218,13 +230,12 @@ impl Config {
 }
 
 /// The sections that belong together, out of the tables that they stand in.
-fn sections<'d>(root: &mut Section<'d>) -> (lbaas::Sections<'d>, ipam::Sections<'d>) {
+fn sections<'d>(root: &mut Section<'d>) -> (Section<'d>, lbaas::Sections<'d>, ipam::Sections<'d>, neg::Sections<'d>) {
     let mut guests = root.section("guests");
     let mut adapters = root.section("adapter");
     let mut backends = root.section("backend");
     let mut sims = root.section("sim");
     let for_lbaas = lbaas::Sections {
-        source: root.section("source"),
         guest: guests.section("lbaas"),
         adapter: adapters.section("lbaas"),
         backend: backends.section("lbaas"),
@@ -236,28 +247,57 @@ fn sections<'d>(root: &mut Section<'d>) -> (lbaas::Sections<'d>, ipam::Sections<
         checkpoint: backends.section("checkpoint"),
         cri: backends.section("cri"),
     };
+    let for_neg = neg::Sections {
+        guest: guests.section("neg"),
+        adapter: adapters.section("neg"),
+        backend: backends.section("neg"),
+        sim: sims.section("compute"),
+    };
     guests.end_as("guest", "; a guest is named as its adapter");
     for parent in [adapters, backends, sims] {
         parent.end();
     }
-    (for_lbaas, for_ipam)
+    (root.section("source"), for_lbaas, for_ipam, for_neg)
 }
 
-/// Says to whom gave nothing to do which sections to add, for the one and for the other.
-fn say_what_there_is_to_do(document: &Document<'_>, for_lbaas: &lbaas::Sections<'_>) {
-    let source = if for_lbaas.source.is_present() {
+/// The kinds of objects without which nothing can be said, and what is made from each.
+fn needed(has_lbaas: bool, has_neg: bool) -> Vec<(Kind, &'static str)> {
+    const NEGS: &str = "network endpoint groups";
+    let made = if has_neg && !has_lbaas { NEGS } else { "load balancers" };
+    let mut needed = vec![(Kind::Service, made), (Kind::Node, made)];
+    if has_neg {
+        needed.push((Kind::EndpointSlice, NEGS));
+    }
+    needed
+}
+
+/// Says to whom gave nothing to do which sections to add, for each of the things to do.
+fn say_what_there_is_to_do(document: &Document<'_>, has_source: bool) {
+    let source = if has_source {
         String::new()
     } else {
         format!("{}, ", Source::SECTION)
     };
     document.wrong(format_args!(
-        "nothing to do: for load balancers add {source}{}, {}, and {}; for pod addresses add {}, and {}",
+        "nothing to do: for load balancers add {source}{}, {}, and {}; for pod addresses add {}, and {}; for \
+         network endpoint groups add {source}{}, {}, and {}",
         lbaas::ADAPTER,
         lbaas::GUEST,
         lbaas::BACKEND,
         ipam::ADAPTER,
         ipam::GUEST,
+        neg::ADAPTER,
+        neg::GUEST,
+        neg::BACKEND,
     ));
+}
+
+impl Config {
+    /// `[source]`, where anything takes from it.
+    pub fn source(&self) -> Option<&Source> {
+        let lbaas = self.lbaas.as_ref().map(|lbaas| &lbaas.source);
+        lbaas.or_else(|| self.neg.as_ref().map(|neg| &neg.source))
+    }
 }
 
 impl Source {
@@ -267,6 +307,11 @@ impl Source {
             Self::Manifests(_) => "manifests",
             Self::Kubernetes(_) => "kubernetes",
         }
+    }
+
+    /// It is a cluster: the API server's word is final.
+    pub fn is_cluster(&self) -> bool {
+        matches!(self, Self::Kubernetes(_))
     }
 
     /// What is read, as in `a problem in the manifests`.
@@ -288,7 +333,15 @@ impl Source {
     /// What is told the operator who has no such section.
     const SECTION: &str = "`[source]` with `manifests = \"manifests\"`, a folder of Kubernetes YAML, or with `kubernetes = {}`, a cluster";
 
-    fn read(mut section: Section<'_>, folder: &Path) -> Option<Self> {
+    fn say_it_is_missing(document: &Document<'_>) {
+        document.missing_on(
+            None,
+            "source",
+            format_args!("[source] is missing: add {}", Self::SECTION),
+        );
+    }
+
+    fn read(mut section: Section<'_>, folder: &Path, needed: &[(Kind, &str)]) -> Option<Self> {
         let cluster = section.section("kubernetes");
         if cluster.is_present() {
             if section.has("manifests") {
@@ -297,7 +350,7 @@ impl Source {
             // Known, so that it is not said to be no key at all.
             _ = section.path("manifests");
             section.end();
-            return Some(Self::Kubernetes(kubernetes::read(cluster, folder)));
+            return Some(Self::Kubernetes(kubernetes::read(cluster, folder, needed)));
         }
         let must = "be a folder of Kubernetes YAML; or in its place `kubernetes = {}`, a cluster";
         let manifests = section.required("manifests", must, |given| given.filled().map(|path| folder.join(path)));

@@ -125,6 +125,15 @@ impl<'d> Section<'d> {
         given
     }
 
+    /// The same of a key in a table of the file that is JSON to others: it is none there, and said why.
+    pub(super) fn refuse_below(&self, key: &str, below: &str, text: impl Display) {
+        let table = self.table.and_then(|table| table.get(key)?.get_ref().as_table());
+        if let Some((name, _)) = table.and_then(|table| table.get_key_value(below)) {
+            let path = format!("{}.{below}", self.path_of(key));
+            self.document.wrong_at(name.span(), format_args!("{path}: {text}"));
+        }
+    }
+
     /// Whether the file gives this key.
     pub(super) fn has(&self, key: &str) -> bool {
         self.table.is_some_and(|table| table.contains_key(key))

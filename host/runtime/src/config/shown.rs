@@ -5,7 +5,9 @@
 use serde_json::{Value, json};
 use trueup_journal::{Keep, Sync};
 
-use super::{AdminAt, CheckpointAt, Config, EnisFrom, Guest, Ipam, Lbaas, LbaasBackend, OnFailure, Source};
+use super::{
+    AdminAt, CheckpointAt, Config, EnisFrom, Guest, Ipam, Lbaas, LbaasBackend, Neg, NegBackend, OnFailure, Source,
+};
 
 impl Config {
     /// Everything that is in force, every default filled in.
@@ -60,8 +62,8 @@ impl Config {
                 }
             }
         };
-        if let Some(lbaas) = &self.lbaas {
-            let from = match &lbaas.source {
+        if let Some(source) = self.source() {
+            let from = match source {
                 Source::Manifests(folder) => json!(folder),
                 Source::Kubernetes(cluster) => json!({
                     "kubeconfig": cluster.kubeconfig,
@@ -72,7 +74,9 @@ impl Config {
                     "request_timeout_ms": cluster.request_timeout_ms,
                 }),
             };
-            put(["source", lbaas.source.kind()], from);
+            put(["source", source.kind()], from);
+        }
+        if let Some(lbaas) = &self.lbaas {
             put(["guests", "lbaas"], guest(&lbaas.guest));
             put(["adapter", "lbaas"], adapter(lbaas));
             put(["backend", "lbaas"], backend(lbaas));
@@ -88,6 +92,15 @@ impl Config {
             put(["adapter", "ipam"], pods(ipam));
             put(["backend", "checkpoint"], checkpoint(&ipam.checkpoint));
             put(["backend", "cri"], json!({ "socket": ipam.runtime_socket }));
+        }
+        if let Some(neg) = &self.neg {
+            put(["guests", "neg"], guest(&neg.guest));
+            put(["adapter", "neg"], json!(neg.adapter));
+            put(["backend", "neg"], compute(neg));
+            if let Some(sim) = &neg.sim {
+                let token = sim.token.as_ref().map(ToString::to_string);
+                put(["sim", "compute"], json!({ "listen": sim.listen, "token": token }));
+            }
         }
         shown
     }
@@ -140,6 +153,32 @@ fn backend(lbaas: &Lbaas) -> Value {
                 "request_timeout_ms": settings.request_timeout_ms,
                 "connect_timeout_ms": settings.connect_timeout_ms,
                 "adopt_orphans": settings.adopt_orphans,
+            })
+        }
+    }
+}
+
+fn compute(neg: &Neg) -> Value {
+    match &neg.backend {
+        NegBackend::Simulated => json!({ "kind": "simulated" }),
+        NegBackend::Compute(backend) => {
+            let settings = backend.settings(neg.sim.as_ref().map(|sim| sim.listen));
+            json!({
+                "kind": "compute",
+                "project": settings.project,
+                "network": settings.network,
+                "network_project": settings.network_project,
+                "url": settings.endpoint,
+                "credentials": backend.credentials.to_string(),
+                "operation_timeout_ms": settings.operation_timeout_ms,
+                "poll_min_ms": settings.poll_min_ms,
+                "poll_max_ms": settings.poll_max_ms,
+                "requests_per_second": settings.requests_per_second,
+                "concurrent": settings.max_concurrent_requests,
+                "request_timeout_ms": settings.request_timeout_ms,
+                "connect_timeout_ms": settings.connect_timeout_ms,
+                "wait_timeout_ms": settings.wait_timeout_ms,
+                "ensure_timeout_ms": settings.ensure_timeout_ms,
             })
         }
     }

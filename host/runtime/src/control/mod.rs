@@ -66,6 +66,16 @@ pub struct Promote {
     pub after: Option<u64>,
 }
 
+/// The body of `POST /v1/negs/error-state`, and of its answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ErrorState {
+    /// `namespace/name/port`.
+    pub key: String,
+    /// Whether its guest is to take it for in its error state from here on.
+    pub on: bool,
+}
+
 /// The body of every answer that is no success.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {

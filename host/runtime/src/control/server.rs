@@ -5,16 +5,18 @@ use std::sync::Arc;
 
 use axum::extract::{FromRequest, Path as Of, Request, State};
 use axum::http::StatusCode;
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use axum::{Json, Router};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixListener;
+use tokio::sync::{mpsc, oneshot};
 
-use super::{Promote, Rollback, StartShadow, Swap};
+use super::{ErrorState, Promote, Rollback, StartShadow, Swap};
 use crate::admin::{self, OwnUser, Reads, answer, failed};
 use crate::config::GuestRef;
+use crate::neg::SetErrorState;
 use crate::run::SetupError;
 use crate::socket::Place;
 use crate::swap::{Candidate, ManageError, Manager};
@@ -42,14 +44,24 @@ pub(crate) async fn listen(state_dir: &Path) -> Result<Control, SetupError> {
 }
 
 /// Serves until it is dropped.
-pub(crate) async fn serve(control: Control, manager: Arc<Manager>, reads: Arc<Reads>) {
+pub(crate) async fn serve(
+    control: Control,
+    manager: Arc<Manager>,
+    reads: Arc<Reads>,
+    error_states: Option<mpsc::Sender<SetErrorState>>,
+) {
     let changes = Router::new()
         .route("/v1/guests/{guest}/swap", post(swap))
         .route("/v1/guests/{guest}/rollback", post(rollback))
         .route("/v1/guests/{guest}/shadow", post(shadow_start).delete(shadow_stop))
         .route("/v1/guests/{guest}/shadow/promote", post(promote))
-        .layer(axum::extract::DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .with_state(manager);
+        .with_state(manager)
+        .merge(
+            Router::new()
+                .route("/v1/negs/error-state", post(error_state))
+                .with_state(error_states),
+        )
+        .layer(axum::extract::DefaultBodyLimit::max(BODY_BYTES_MAX));
     let routes = admin::secured(admin::complete(admin::routes(&reads).merge(changes)));
     let listener = OwnUser(control.listener);
     if let Err(error) = axum::serve(listener, routes).await {
@@ -114,6 +126,38 @@ async fn shadow_stop(State(manager): State<Arc<Manager>>, Of(guest): Of<String>)
 
 async fn promote(State(manager): State<Arc<Manager>>, Of(guest): Of<String>, Body(body): Body<Promote>) -> Response {
     done(async move { manager.promote(&guest, body.after).await }).await
+}
+
+async fn error_state(
+    State(error_states): State<Option<mpsc::Sender<SetErrorState>>>,
+    Body(ErrorState { key, on }): Body<ErrorState>,
+) -> Response {
+    let Some(error_states) = error_states else {
+        return failed(
+            StatusCode::NOT_FOUND,
+            "this host has no NEGs: its configuration has no [guests.neg]".to_owned(),
+        );
+    };
+    let (reply, replied) = oneshot::channel();
+    let wish = SetErrorState {
+        key: key.clone(),
+        on,
+        reply,
+    };
+    let stopping = || {
+        failed(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the host stops: nothing was set".to_owned(),
+        )
+    };
+    if error_states.send(wish).await.is_err() {
+        return stopping();
+    }
+    match replied.await {
+        Ok(Ok(())) => Json(ErrorState { key, on }).into_response(),
+        Ok(Err(error)) => failed(StatusCode::NOT_FOUND, error),
+        Err(_) => stopping(),
+    }
 }
 
 /// Carries a change out to its end, also where whoever asked for it does not wait.

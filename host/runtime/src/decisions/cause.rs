@@ -5,7 +5,6 @@ use serde_json::Value;
 
 use super::fields::{Fields, differing};
 use super::pending::CAUSES_MAX;
-use crate::guests::lbaas::adapter::Key;
 use crate::sources::{Change, Object, ObjectRef};
 
 /// Fields of objects that say nothing of what should be: who wrote them, how often, and when a Node reported itself last.
@@ -46,6 +45,21 @@ pub enum Cause {
     Request {
         /// Who asked for what.
         request: String,
+    },
+    /// An operation that the guest had started ended: of NEGs.
+    Operation {
+        /// Its number.
+        operation: u64,
+        /// Why it failed; none: it succeeded.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failure: Option<String>,
+    },
+    /// A timer that the guest had set was due.
+    Timer,
+    /// An operator said whether it is in its error state: of NEGs.
+    ErrorState {
+        /// It is from here on.
+        on: bool,
     },
     /// Another version of the guest became active.
     Version {
@@ -104,9 +118,9 @@ pub enum Happened {
 
 /// A change that was taken in, and whom it concerns.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct Seen<K> {
     pub(crate) input: Input,
-    pub(crate) keys: Vec<Key>,
+    pub(crate) keys: Vec<K>,
 }
 
 /// Nodes that changed together: they concern every key, so what is kept of them is bounded before it is.
@@ -210,6 +224,13 @@ impl Cause {
             Self::Resync => "resync".to_owned(),
             Self::Interrupted => "interrupted before".to_owned(),
             Self::Request { request } => request.clone(),
+            Self::Operation {
+                operation,
+                failure: None,
+            } => format!("operation {operation} succeeded"),
+            Self::Operation { operation, .. } => format!("operation {operation} failed"),
+            Self::Timer => "timer".to_owned(),
+            Self::ErrorState { on } => format!("error state {}", if *on { "on" } else { "off" }),
             Self::Version { guest, .. } => format!("version {guest} became active"),
             Self::Released { .. } => "released from quarantine".to_owned(),
         }

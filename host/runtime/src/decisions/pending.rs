@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::cause::{Cause, Happened, Input, Nodes, Seen};
-use crate::guests::lbaas::adapter::Key;
 
 /// So many reasons of one job are told apart; further ones are counted. Two hundred Nodes that come at once are told as
 /// sixteen and how many more.
@@ -29,21 +28,30 @@ pub(crate) struct Why {
 }
 
 /// Reasons by key, of keys whose job did not begin yet.
-#[derive(Debug, Default)]
-pub(crate) struct Pending {
-    by_key: BTreeMap<Key, Why>,
+#[derive(Debug)]
+pub(crate) struct Pending<K> {
+    by_key: BTreeMap<K, Why>,
     /// A look at the source was whole: what comes from now on is new.
     has_begun: bool,
 }
 
-impl Pending {
+impl<K> Default for Pending<K> {
+    fn default() -> Self {
+        Self {
+            by_key: BTreeMap::new(),
+            has_begun: false,
+        }
+    }
+}
+
+impl<K: Ord + Clone> Pending<K> {
     /// Takes in a look at the source: what changed for whom, the Nodes that changed for all, and all whose job will run for
     /// it. `whole`: nothing could not be read. At the start Nodes are not told: there may be as many as keys.
     pub(crate) fn take_in(
         &mut self,
         now_ms: u64,
-        (seen, nodes): (Vec<Seen>, Nodes),
-        affected: &BTreeSet<Key>,
+        (seen, nodes): (Vec<Seen<K>>, Nodes),
+        affected: &BTreeSet<K>,
         whole: bool,
     ) {
         let is_first = !self.has_begun;
@@ -80,12 +88,12 @@ impl Pending {
     }
 
     /// One more reason for a key.
-    pub(crate) fn because(&mut self, key: &Key, now_ms: u64, cause: Cause) {
+    pub(crate) fn because(&mut self, key: &K, now_ms: u64, cause: Cause) {
         self.by_key.entry(key.clone()).or_default().add(now_ms, cause);
     }
 
     /// The job of a key begins: everything that was taken in for it, or the reason that is left where there was nothing.
-    pub(crate) fn begin(&mut self, key: &Key, now_ms: u64, otherwise: impl FnOnce() -> Cause) -> Why {
+    pub(crate) fn begin(&mut self, key: &K, now_ms: u64, otherwise: impl FnOnce() -> Cause) -> Why {
         let why = self.by_key.remove(key).filter(|why| !why.causes.is_empty());
         why.unwrap_or_else(|| Why {
             causes: vec![TimedCause {
@@ -97,7 +105,7 @@ impl Pending {
     }
 
     /// Nothing is left of the key.
-    pub(crate) fn forget(&mut self, key: &Key) {
+    pub(crate) fn forget(&mut self, key: &K) {
         self.by_key.remove(key);
     }
 }
@@ -155,6 +163,7 @@ impl Why {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::guests::lbaas::adapter::Key;
 
     fn key(name: &str) -> Key {
         Key {
@@ -163,7 +172,7 @@ mod tests {
         }
     }
 
-    fn seen(name: &str, change: Happened, keys: &[&str]) -> Seen {
+    fn seen(name: &str, change: Happened, keys: &[&str]) -> Seen<Key> {
         Seen {
             input: Input {
                 kind: "Node".to_owned(),
@@ -178,7 +187,7 @@ mod tests {
         }
     }
 
-    fn of(seen: Vec<Seen>) -> (Vec<Seen>, Nodes) {
+    fn of(seen: Vec<Seen<Key>>) -> (Vec<Seen<Key>>, Nodes) {
         (seen, Nodes::default())
     }
 
@@ -199,7 +208,7 @@ mod tests {
         assert_eq!(begin(&mut pending, "b"), "start");
     }
 
-    fn begin(pending: &mut Pending, name: &str) -> String {
+    fn begin(pending: &mut Pending<Key>, name: &str) -> String {
         pending.begin(&key(name), 9, || Cause::Resync).words()
     }
 

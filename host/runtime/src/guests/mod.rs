@@ -5,6 +5,7 @@
 pub mod dispatch;
 pub mod ipam;
 pub mod lbaas;
+pub mod neg;
 
 use serde_json::value::RawValue;
 use trueup_capabilities::{Host, wasi};
@@ -22,6 +23,9 @@ pub struct World {
     /// The exports that may be called, as scenarios and journals name them.
     pub calls: &'static [&'static str],
 }
+
+/// The import through which an instance asks to be woken.
+const TIMERS: &str = "trueup:host/timers@0.1.0";
 
 /// Every world that this build knows.
 pub const WORLDS: &[World] = &[
@@ -49,6 +53,24 @@ pub const WORLDS: &[World] = &[
         ],
         exports: &["trueup:guest/lifecycle@0.1.0", "trueup:lbaas/reconciliation@0.1.0"],
         calls: lbaas::CALLS,
+    },
+    World {
+        name: neg::WORLD,
+        imports: &[
+            "trueup:host/clock@0.1.0",
+            "trueup:host/log@0.1.0",
+            "trueup:host/metrics@0.1.0",
+            TIMERS,
+            "trueup:neg/api@0.1.0",
+            "trueup:neg/types@0.1.0",
+        ],
+        exports: &[
+            "trueup:guest/lifecycle@0.1.0",
+            "trueup:guest/timer-events@0.1.0",
+            "trueup:neg/migrator@0.1.0",
+            "trueup:neg/syncer@0.1.0",
+        ],
+        calls: neg::CALLS,
     },
 ];
 
@@ -114,10 +136,10 @@ pub struct Program {
     linked: Linked,
 }
 
-#[expect(clippy::large_enum_variant, reason = "one for each guest that is loaded")]
 enum Linked {
     Ipam(ipam::IpamDatastorePre<Data>),
     Lbaas(lbaas::LbaasReconcilerPre<Data>),
+    Neg(neg::NegSyncerPre),
 }
 
 /// An instance of one of the worlds.
@@ -128,6 +150,7 @@ enum Linked {
 pub(crate) enum Running {
     Ipam(Instance<ipam::IpamDatastore>),
     Lbaas(Instance<lbaas::LbaasReconciler>),
+    Neg(Instance<neg::NegSyncer>),
 }
 
 /// The same expression for an instance of whichever world.
@@ -136,6 +159,7 @@ macro_rules! each {
         match $running {
             Running::Ipam($instance) => $body,
             Running::Lbaas($instance) => $body,
+            Running::Neg($instance) => $body,
         }
     };
 }
@@ -149,6 +173,7 @@ impl Program {
         let world = World::of(&guest)?;
         let linked = match world.name {
             ipam::WORLD => ipam::link(engine, &guest).map(Linked::Ipam),
+            neg::WORLD => neg::link(engine, &guest).map(Linked::Neg),
             _ => lbaas::link(engine, &guest).map(Linked::Lbaas),
         };
         let linked = linked.map_err(|error| {
@@ -158,6 +183,12 @@ impl Program {
             )
         })?;
         Ok(Self { guest, world, linked })
+    }
+
+    /// Whether an instance may schedule timers. Its `restore` schedules anew what waited, which is recorded: only the head
+    /// of a segment has a place for that.
+    pub(crate) fn has_timers(&self) -> bool {
+        self.guest.imports.iter().any(|import| import == TIMERS)
     }
 
     pub(crate) async fn instantiate(
@@ -177,6 +208,11 @@ impl Program {
             })
             .await
             .map(Running::Lbaas),
+            Linked::Neg(linked) => Instance::new(engine, host, cpu_max, async |store| {
+                linked.instantiate_async(store).await
+            })
+            .await
+            .map(Running::Neg),
         }
     }
 }
@@ -187,6 +223,7 @@ impl Running {
         match self {
             Self::Ipam(instance) => ipam::dispatch(instance, call, args).await,
             Self::Lbaas(instance) => lbaas::dispatch(instance, call, args).await,
+            Self::Neg(instance) => neg::dispatch(instance, call, args).await,
         }
     }
 

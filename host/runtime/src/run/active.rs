@@ -58,20 +58,40 @@ impl Active {
     /// Calls an instance, and counts the call; where there is a shadow, it is told of it. Where this future is dropped, it
     /// is not.
     pub(crate) async fn call(&self, key: &str, instance: &mut Instance, call: &str, args: &RawValue) -> Answer {
+        let at_ms = instance.host().backends.clock.now_ms();
+        self.call_at(at_ms, key, instance, call, args).await
+    }
+
+    /// [`Active::call`] at a time that the caller gives, in milliseconds since 1970.
+    pub(crate) async fn call_at(
+        &self,
+        at_ms: u64,
+        key: &str,
+        instance: &mut Instance,
+        call: &str,
+        args: &RawValue,
+    ) -> Answer {
         let counted = self.calls.begin();
-        let answer = self.observed_call(key, instance, call, args).await;
+        let answer = self.observed_call(at_ms, key, instance, call, args).await;
         counted.end(answer.is_ok());
         answer
     }
 
-    async fn observed_call(&self, key: &str, instance: &mut Instance, call: &str, args: &RawValue) -> Answer {
+    async fn observed_call(
+        &self,
+        at_ms: u64,
+        key: &str,
+        instance: &mut Instance,
+        call: &str,
+        args: &RawValue,
+    ) -> Answer {
         let Some(shadow) = self.shadow() else {
-            return instance.call(call, args).await;
+            return instance.call_at(at_ms, call, args).await;
         };
         let digest = instance.program().guest.digest;
         let state = match shadow.interest(key, &digest) {
             Interest::Nothing => {
-                let answer = instance.call(call, args).await;
+                let answer = instance.call_at(at_ms, call, args).await;
                 shadow.pass_over(key);
                 return answer;
             }
@@ -86,7 +106,7 @@ impl Active {
                     );
                     shadow.has_no_state(key);
                     // Where the instance is no more, this says so.
-                    let answer = instance.call(call, args).await;
+                    let answer = instance.call_at(at_ms, call, args).await;
                     shadow.pass_over(key);
                     return answer;
                 }
@@ -94,7 +114,7 @@ impl Active {
         };
         let begun = Instant::now();
         instance.host_mut().tape.keep_entries(true);
-        let answer = instance.call(call, args).await;
+        let answer = instance.call_at(at_ms, call, args).await;
         let tape = &mut instance.host_mut().tape;
         let entries = tape.take_entries();
         tape.keep_entries(false);

@@ -15,14 +15,14 @@ use crate::sources::kubernetes::{ClusterError, Kubernetes};
 use crate::sources::{Batch, Batches, Objects, manifests};
 
 /// What the source says.
-pub(super) struct Input {
-    pub(super) from: From,
+pub(crate) struct Input {
+    pub(crate) from: From,
     /// For its status; none: the source is a folder.
     pub(super) cluster: Option<Kubernetes>,
 }
 
 /// All at once, or as it changes.
-pub(super) enum From {
+pub(crate) enum From {
     Once(Batch),
     Watched(Batches),
 }
@@ -37,6 +37,27 @@ impl Input {
         Ok(Self {
             from: From::Once(all),
             cluster,
+        })
+    }
+
+    /// The same for another loop, which takes all of it for itself.
+    ///
+    /// # Errors
+    /// Where there is no such source any more.
+    pub(super) fn once_more(&self, source: &Source) -> Result<Self, SetupError> {
+        let from = match (&self.from, &self.cluster, source) {
+            (From::Once(all), ..) => From::Once(all.clone()),
+            (From::Watched(_), Some(cluster), _) => From::Watched(cluster.batches()),
+            (From::Watched(_), None, Source::Manifests(folder)) => {
+                From::Watched(manifests::watch(folder).map_err(SetupError::misused)?)
+            }
+            (From::Watched(_), None, Source::Kubernetes(_)) => {
+                return Err(SetupError::Failed("the cluster is not watched".to_owned()));
+            }
+        };
+        Ok(Self {
+            from,
+            cluster: self.cluster.clone(),
         })
     }
 

@@ -16,11 +16,12 @@ use trueup_capabilities::meter::Limits;
 use trueup_capabilities::{Backends, Host, Identity};
 use trueup_engine::{CallError, Engine};
 use trueup_journal::{
-    Ending, Event, Files, Header, Journal, JournalError, Keep, Opened, Options, ReadError, Segment, Tape, TapeError,
-    segment_files,
+    Ending, Event, Files, GivenAgain, Header, Interrupted, Journal, JournalError, Keep, Opened, Options, ReadError,
+    Segment, Tape, TapeError, segment_files,
 };
 
 use crate::guests::Program;
+use crate::guests::dispatch::{Answer, InvokeError};
 use crate::instance::{Instance, Start, StartError};
 use crate::replay;
 
@@ -43,6 +44,16 @@ pub enum OpenError {
 
 /// Finds a guest that was active once by its digest: what it recorded is repeated by it alone. None: it is not kept.
 pub type Recorded = Arc<dyn Fn(&str) -> Option<Arc<Program>> + Send + Sync>;
+
+/// An instance that was opened, and what is to be known of its recording before the next call.
+pub struct Reopened {
+    /// Ready for [`Instances::finish`] or a call.
+    pub instance: Instance,
+    /// The call to be finished first; none: the recording ended between calls.
+    pub interrupted: Option<Interrupted>,
+    /// When the last call of the newest segment began, in milliseconds; 0: it has none.
+    pub last_at_ms: u64,
+}
 
 /// A version that takes over may so long sleep in `init` and `restore`: whoever waits for the instance waits with it.
 const START_MAX: Duration = Duration::from_secs(30);
@@ -132,8 +143,23 @@ impl Instances {
     /// # Errors
     /// Where its recording is damaged or can't be written, or the guest refuses its settings or its state.
     pub async fn open(&self, key: &str, backends: Backends) -> Result<Instance, OpenError> {
+        let opened = self.open_from_recording(key, backends, false).await?;
+        Ok(opened.instance)
+    }
+
+    /// [`Instances::open`] for a guest whose calls start what goes on without them: a call inside which the recording ends
+    /// is to be finished before any other, by [`Instances::finish`].
+    ///
+    /// # Errors
+    /// As [`Instances::open`].
+    pub async fn open_to_finish(&self, key: &str, backends: Backends) -> Result<Reopened, OpenError> {
+        self.open_from_recording(key, backends, true).await
+    }
+
+    async fn open_from_recording(&self, key: &str, backends: Backends, finishes: bool) -> Result<Reopened, OpenError> {
         let state_moves = self.state_moves(key);
-        let opened = Journal::open(&self.folder(self.record, key), self.options(), &self.files)?;
+        let folder = self.folder(self.record, key);
+        let opened = Journal::open(&folder, self.options(), &self.files)?;
         if let Some(torn) = &opened.torn {
             tracing::warn!("{torn}: the host was stopped while it wrote; cut off");
         }
@@ -147,14 +173,26 @@ impl Instances {
         let mut journal = opened.journal;
         let newest = elsewhere.or(opened.newest);
         let can_go_on = !moved
+            && !self.program.has_timers()
             && newest
                 .as_ref()
                 .is_some_and(|segment| segment.can_go_on() && !asked_at_start(segment));
+        let interrupted = if finishes {
+            Interrupted::find(if moved { &other } else { &folder }, newest.as_ref(), asked_anew)?
+        } else {
+            None
+        };
+        // A timer that fired is one that the restored instance schedules anew: it fires by itself.
+        let interrupted = interrupted.filter(|interrupted| interrupted.call != FIRES);
+        let last_at_ms = newest.as_ref().and_then(Segment::last_call_at_ms).unwrap_or(0);
         let old_header = newest.as_ref().map(|segment| segment.header.clone());
         let snapshot = match newest {
             Some(segment) => self.recover(key, segment).await,
             None => self.initial.clone(),
         };
+        if let Some(interrupted) = &interrupted {
+            interrupted.keep(&folder)?;
+        }
         let header = self.header(snapshot.clone())?;
         if can_go_on && old_header.is_some_and(|old| same(&old, &header)) {
             journal.continue_segment()?;
@@ -169,7 +207,68 @@ impl Instances {
                 source,
             })?;
         }
-        self.start_recorded(key, journal, backends, &snapshot).await
+        let instance = self.start_recorded(key, journal, backends, &snapshot).await?;
+        Ok(Reopened {
+            instance,
+            interrupted,
+            last_at_ms,
+        })
+    }
+
+    /// Runs a call again inside which the recording ended: on its recorded answers as far as they go and it asks for them,
+    /// then live. Answers what the call answers, whichever way it ended: it is not run once more.
+    ///
+    /// # Errors
+    /// Why there is no result, as of [`Instance::call`]; or why it can't be said that the call has ended: then the instance
+    /// must not be used any more.
+    pub async fn finish(&self, key: &str, instance: &mut Instance, interrupted: Interrupted) -> Answer {
+        let Interrupted {
+            at_ms,
+            call,
+            args,
+            answers,
+        } = interrupted;
+        let tape = &mut instance.host_mut().tape;
+        tape.give_again(answers, asked_anew).map_err(CallError::from)?;
+        let answer = instance.call_at(at_ms, &call, &args).await;
+        let again = instance.host_mut().tape.given_again().unwrap_or_default();
+        self.tell_finished(key, &call, &again);
+        if matches!(&answer, Err(InvokeError::Call(CallError::Tape(_)))) {
+            // It has no ending that the next start could see.
+            return answer;
+        }
+        let forgotten = Interrupted::forget(&self.recording(key)).map_err(TapeError::from);
+        forgotten.map_err(CallError::from)?;
+        answer
+    }
+
+    fn tell_finished(&self, key: &str, call: &str, again: &GivenAgain) {
+        let guest = &self.program.guest;
+        let GivenAgain { given, left, differs } = again;
+        match differs {
+            Some((recorded, asked)) => tracing::warn!(
+                instance = key,
+                "`{call}`, inside which the host was stopped, was run again by guest `{}@{}` and went another way: recorded: \
+                 `{}` {}; asked: `{}` {}; {given} answers were given again, {left} were not",
+                guest.name,
+                guest.version,
+                recorded.name,
+                crate::text::line(&recorded.args),
+                asked.name,
+                crate::text::line(&asked.args),
+            ),
+            None if *left > 0 => tracing::warn!(
+                instance = key,
+                "`{call}`, inside which the host was stopped, was run again by guest `{}@{}` and ended before it had asked \
+                 all that was recorded: {given} answers were given again, {left} were not",
+                guest.name,
+                guest.version,
+            ),
+            None => tracing::info!(
+                instance = key,
+                "`{call}`, inside which the host was stopped, was run again: {given} answers were given again"
+            ),
+        }
     }
 
     /// Begins the instance of `key` with its settings and nothing else, in a segment of its own: for a guest whose state is
@@ -318,7 +417,8 @@ impl Instances {
         }
         let last = self.snapshot_of(&segment);
         let segment = segment.without_failed_calls();
-        if segment.entries.is_empty() {
+        // What was asked at its start alone leads to no other state.
+        if segment.last_call_at_ms().is_none() {
             return Ok(last);
         }
         // What another version recorded leads to a state by that version's decisions; its snapshot is then this one's to
@@ -456,6 +556,15 @@ pub(crate) fn cancel(instance: Instance, why: &str) {
             "recording that a call was cancelled: {error}"
         );
     }
+}
+
+/// The export by which timers are told.
+const FIRES: &str = "timer-events.on-timer";
+
+/// Timers end with the process in which they were scheduled, and their ids count from 1 in each instance: a call that is run
+/// again schedules its own.
+fn asked_anew(question: &str) -> bool {
+    question.starts_with("timers.")
 }
 
 /// Whether `init` or `restore` asked something: they will again, and only a segment's beginning has a place for that.

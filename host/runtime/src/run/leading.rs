@@ -43,7 +43,7 @@ impl BegunWith {
     /// None: this configuration has no election.
     fn new(config: &Config) -> Option<Self> {
         let election = config.election.clone()?;
-        let Source::Kubernetes(cluster) = &config.lbaas.as_ref()?.source else {
+        let Source::Kubernetes(cluster) = config.source()? else {
             return None;
         };
         let kubeconfig = cluster.kubeconfig.as_ref();

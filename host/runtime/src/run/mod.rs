@@ -2,10 +2,11 @@
 //! until it is stopped.
 //!
 //! Here is only what the two have in common: how they begin, how they are stopped, and what they come to. What each does
-//! is in `services.rs` and in [`crate::ipam`].
+//! is in `services.rs`, in [`crate::neg`] and in [`crate::ipam`].
 //!
 //! ```text
 //! stop ---+-> services (manifests -> objects -> controller -> jobs) ---+-> Ended
+//!         +-> NEGs (manifests -> targets -> controller -> jobs) -------+
 //!         +-> pod addresses (interfaces, spool, socket -> instance) ---+
 //! ```
 
@@ -37,12 +38,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use tokio::sync::{mpsc, watch as channel};
+use tokio::sync::{OnceCell, mpsc, watch as channel};
 use tokio::task::JoinSet;
 use trueup_capabilities::Backends;
 
 pub(crate) use self::instances::cancel;
-pub use self::instances::{Instances, OpenError, Recorded};
+pub use self::instances::{Instances, OpenError, Recorded, Reopened};
 pub use self::known::KnownKeys;
 pub use self::lock::StateLock;
 pub use self::quarantine::SetAside;
@@ -57,10 +58,11 @@ use self::services::Services;
 use self::setup::Addresses;
 use crate::admin::{Admin, Reads};
 use crate::board::{self, Board};
-use crate::config::{Config, EnisFrom, Guest, Ipam, Lbaas, OnFailure};
+use crate::config::{Config, EnisFrom, Guest, Ipam, Lbaas, Neg, OnFailure};
 use crate::control;
 use crate::election::{Election, Standing};
 use crate::ipam::{self, Enis};
+use crate::neg::{self, NegSetup, Negs, SetErrorState};
 use crate::registry::Registry;
 use crate::sources::enis;
 use crate::sources::kubernetes::Kubernetes;
@@ -94,6 +96,17 @@ pub enum Event {
         destroyed: u64,
         /// What is in service.
         in_service: Vec<(String, Vec<u16>)>,
+    },
+    /// The NEGs of a key were compared with what should be in them.
+    Synced {
+        /// `namespace/name/port`.
+        key: String,
+        /// Nobody wishes for it any more, and nothing of it is left.
+        gone: bool,
+        /// Endpoints that are being attached from here on.
+        attaching: u64,
+        /// Endpoints that are being detached from here on.
+        detaching: u64,
     },
     /// A key failed.
     Failed {
@@ -150,6 +163,8 @@ pub struct Summary {
 pub struct Ended {
     /// The Services.
     pub services: Option<Summary>,
+    /// The NEGs.
+    pub negs: Option<neg::Summary>,
     /// Pod addresses, where the run was to end by itself.
     pub addresses: Option<ipam::Summary>,
     /// Why pod addresses could not be begun with, which ended a run that would have gone on.
@@ -193,7 +208,7 @@ pub async fn once(
     tell: impl FnMut(Event),
 ) -> Result<Ended, SetupError> {
     let mut leading = None;
-    let ended = run(config, registry, Extent::Once, &mut leading, stop, tell).await;
+    let ended = Box::pin(run(config, registry, Extent::Once, &mut leading, stop, tell)).await;
     resign(leading).await;
     ended
 }
@@ -232,7 +247,7 @@ pub async fn watch(
                 config = next_of(&mut reload, &current, registry, &tell) => next = Some(config),
             }
         };
-        let ended = run(&current, registry, Extent::UntilStopped, &mut leading, end, &tell).await;
+        let ended = Box::pin(run(&current, registry, Extent::UntilStopped, &mut leading, end, &tell)).await;
         let not_begun = match &ended {
             Err(error) | Ok(Ended { error: Some(error), .. }) => Some(error.to_string()),
             Ok(_) => None,
@@ -315,45 +330,63 @@ async fn run(
     let alone = Leading::alone();
     let (mut acts, mut election) = (alone.acts(), alone.election());
     let mut client = None;
-    let (input, setup) = match &config.lbaas {
-        Some(lbaas) => {
-            Input::check(&lbaas.source).await?;
-            client = Input::client(&lbaas.source).await?;
+    let (mut input, mut setup, mut neg_setup) = (None, None, None);
+    match config.source() {
+        Some(source) => {
+            Input::check(source).await?;
+            client = Input::client(source).await?;
             if client.is_none() {
-                cluster::is_no_clusters(&config.state_dir, &lbaas.source).map_err(SetupError::misused)?;
+                cluster::is_no_clusters(&config.state_dir, source).map_err(SetupError::misused)?;
             }
             let leading = lead(leading, config, client.clone()).await?;
             (acts, election) = (leading.acts(), leading.election());
-            let setup = Setup::new(config, lbaas, &ground, acts.fence().clone()).await?;
+            if let Some(lbaas) = &config.lbaas {
+                setup = Some(Box::pin(Setup::new(config, lbaas, &ground, acts.fence().clone())).await?);
+            }
+            if let Some(neg) = &config.neg {
+                neg_setup = Some(Box::pin(NegSetup::new(config, neg, &ground, acts.fence().clone())).await?);
+            }
             if let (Extent::Once, Some(client)) = (extent, &client) {
                 // What is wrong with the source is said before anything is taken.
-                Input::once(&lbaas.source).await?;
+                Input::once(source).await?;
                 cluster::belongs(&config.state_dir, client)
                     .await
                     .map_err(SetupError::misused)?;
             }
             leading.begin(extent == Extent::Once).await?;
             // What is listed once is listed by the host that acts.
-            let input = match extent {
-                Extent::Once => Input::once(&lbaas.source).await,
-                Extent::UntilStopped => Input::watched(&lbaas.source).await,
+            let all = match extent {
+                Extent::Once => Input::once(source).await,
+                Extent::UntilStopped => Input::watched(source).await,
             }?;
-            (Some((lbaas, input)), Some(setup))
+            input = Some((source, all));
         }
-        None => {
-            resign(leading.take()).await;
-            (None, None)
-        }
-    };
+        None => resign(leading.take()).await,
+    }
     let fence = acts.fence().clone();
     let cluster = input.as_ref().and_then(|(_, input)| input.cluster.clone());
-    let mut setup = setup;
-    let managed = match (&input, &mut setup) {
-        (Some((lbaas, _)), Some(setup)) => Some(management.services(config, lbaas, setup, &ground, acts)),
+    let (set_error_state, error_states) = mpsc::channel(ERROR_STATES_MAX);
+    let negs = match (&config.neg, &mut neg_setup, &input) {
+        (Some(neg), Some((setup, _)), Some((source, input))) => {
+            let managing = management.negs(config, neg, setup, &ground, (acts.clone(), error_states), extent);
+            Some((neg, managing, input.once_more(source)?))
+        }
         _ => None,
     };
-    let services = match (input, &setup, managed) {
-        (Some((lbaas, input)), Some(setup), Some(managed)) => {
+    let negs = match (negs, neg_setup.as_mut()) {
+        (Some((neg, managing, input)), Some((setup, ends))) => {
+            // There is one loop that takes them.
+            let ends = std::mem::replace(ends, mpsc::channel(1).1);
+            Some((Negs::new(config, neg, setup, ends, managing, tell)?, input))
+        }
+        _ => None,
+    };
+    let managed = match (&config.lbaas, &mut setup) {
+        (Some(lbaas), Some(setup)) => Some(management.services(config, lbaas, setup, &ground, acts)),
+        _ => None,
+    };
+    let services = match (&config.lbaas, input, &setup, managed) {
+        (Some(lbaas), Some((_, input)), Some(setup), Some(managed)) => {
             let publish = input.publish(config.state_dir.join("status"), fence);
             let services = Services::new(config, lbaas, setup, managed, publish, extent == Extent::Once, tell)?;
             Some((services, input))
@@ -378,7 +411,13 @@ async fn run(
         Extent::UntilStopped => {
             let control = control::listen(&config.state_dir).await?;
             // In a task of its own: it answers while the loops are busy.
-            serving.spawn(control::serve(control, Arc::clone(&manager), Arc::clone(&reads)));
+            let set_error_state = config.neg.is_some().then_some(set_error_state);
+            serving.spawn(control::serve(
+                control,
+                Arc::clone(&manager),
+                Arc::clone(&reads),
+                set_error_state,
+            ));
         }
     }
 
@@ -395,21 +434,31 @@ async fn run(
             stopping.send_replace(true);
         }
     };
+    // Both loops wait for one answer.
+    let asked = OnceCell::new();
+    let belongs = async || {
+        let ask = async || match &client {
+            Some(client) if extent == Extent::UntilStopped => cluster::belongs(&config.state_dir, client).await,
+            // It was asked before anything was listed.
+            _ => Ok(()),
+        };
+        asked.get_or_init(ask).await.clone()
+    };
     let services = async {
         let (services, input) = services?;
-        let belongs = async {
-            match &client {
-                Some(client) if extent == Extent::UntilStopped => cluster::belongs(&config.state_dir, client).await,
-                // It was asked before anything was listed.
-                _ => Ok(()),
-            }
-        };
-        let summary = services.run(input, belongs, stopped()).await;
+        // In a place of its own: each of these is large, and one task runs them all.
+        let summary = Box::pin(services.run(input, belongs(), stopped())).await;
+        end_all();
+        Some(summary)
+    };
+    let negs = async {
+        let (negs, input) = negs?;
+        let summary = Box::pin(negs.run(input, belongs(), stopped())).await;
         end_all();
         Some(summary)
     };
     let addresses = async {
-        let ended = pods?.run(stopped(), tell).await;
+        let ended = Box::pin(pods?.run(stopped(), tell)).await;
         end_all();
         Some(ended)
     };
@@ -432,8 +481,8 @@ async fn run(
         );
         std::future::pending::<Infallible>().await
     };
-    let (services, addresses) = tokio::select! {
-        ended = async { tokio::join!(services, addresses) } => ended,
+    let (services, negs, addresses) = tokio::select! {
+        ended = async { tokio::join!(services, negs, addresses) } => ended,
         never = relay => match never {},
         never = managing => match never {},
     };
@@ -445,6 +494,9 @@ async fn run(
     if let Some(engine) = setup.and_then(|setup| setup.simulated_engine) {
         engine.stop().await;
     }
+    if let Some((setup, _)) = neg_setup {
+        setup.stop().await;
+    }
     let (addresses, error) = match addresses {
         Some(Ok(summary)) => (summary, None),
         Some(Err(error)) => (None, Some(error)),
@@ -452,6 +504,7 @@ async fn run(
     };
     Ok(Ended {
         services,
+        negs,
         addresses,
         error,
     })
@@ -503,6 +556,9 @@ struct Management {
     problems: Vec<String>,
     fall_back: mpsc::UnboundedSender<FallBack>,
 }
+
+/// So many wishes for an error state wait at most: an operator's, one by one.
+const ERROR_STATES_MAX: usize = 16;
 
 /// So many versions wait to be handed over at most: changes of one guest come one after another.
 const HANDOVERS_MAX: usize = 1;
@@ -564,6 +620,40 @@ impl Management {
             handovers,
             fall_back,
             acts,
+        }
+    }
+
+    fn negs(
+        &mut self,
+        config: &Config,
+        neg: &Neg,
+        setup: &mut NegSetup,
+        ground: &Ground,
+        (acts, error_states): (Acts, mpsc::Receiver<SetErrorState>),
+        extent: Extent,
+    ) -> neg::Managing {
+        let (hand_over, handovers) = mpsc::channel(HANDOVERS_MAX);
+        let name = crate::guests::neg::NAME;
+        let quarantine = Arc::new(Quarantine::load(&config.state_dir, name).audited(ground.audit.clone()));
+        let fall_back = self.wishes(name, &neg.guest);
+        self.problems.extend(setup.problem.take());
+        self.managed.push(Managed::new(
+            (name, crate::guests::neg::WORLD),
+            neg.guest.clone(),
+            Arc::clone(&setup.active),
+            std::mem::take(&mut setup.revisions),
+            hand_over,
+            Arc::clone(&quarantine),
+            Arc::clone(&ground.metrics),
+        ));
+        neg::Managing {
+            quarantine,
+            handovers,
+            fall_back,
+            acts,
+            error_states,
+            source_is_told: config.lbaas.is_some(),
+            once: extent == Extent::Once,
         }
     }
 

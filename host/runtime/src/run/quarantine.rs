@@ -191,7 +191,7 @@ pub(crate) fn input(instances: &Instances, called_with: &impl Serialize) -> Stri
 }
 
 /// The digest of an input, as JSON.
-fn digest_of(input: &impl Serialize) -> String {
+pub(crate) fn digest_of(input: &impl Serialize) -> String {
     // What the guest is called with was JSON already.
     let text = serde_json::to_vec(input).unwrap_or_default();
     let digest: [u8; 32] = Sha256::digest(text).into();

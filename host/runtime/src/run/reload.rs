@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 use super::input::Input;
 use super::setup::{Addresses, Ground, Setup, SetupError};
 use crate::config::{Config, ConfigError, EnisFrom};
+use crate::neg::NegSetup;
 use crate::registry::Registry;
 use crate::sources::enis;
 
@@ -78,6 +79,10 @@ async fn check(config: &Config, registry: &Registry) -> Result<(), SetupError> {
     if let Some(lbaas) = &config.lbaas {
         Input::check(&lbaas.source).await?;
         Setup::check(config, lbaas, &ground).await?;
+    }
+    if let Some(neg) = &config.neg {
+        Input::check(&neg.source).await?;
+        NegSetup::check(config, neg, &ground).await?;
     }
     if let Some(ipam) = &config.ipam {
         if let EnisFrom::File(file) = &ipam.enis {

@@ -106,9 +106,9 @@ pub(super) struct Services<'a, T> {
     effects: Effects,
     quarantine: Arc<Quarantine>,
     /// What went wrong in a key, with the wish that it has.
-    troubles: Troubles,
+    troubles: Troubles<Key>,
     /// Why the next job of a key runs.
-    pending: Pending,
+    pending: Pending<Key>,
     /// What became active last; none since the start.
     became_active: Option<Cause>,
     /// Versions that are to become active.

@@ -28,7 +28,7 @@ use trueup_journal::{Event, Files, OPEN_FILES_MAX, Tape};
 use super::active::Active;
 use super::instances::{Instances, Recorded};
 use crate::board::{Board, Facts};
-use crate::config::{CheckpointAt, Config, Guest, Ipam, Lbaas, LbaasBackend, LbaasSim, TokenAt};
+use crate::config::{CheckpointAt, Config, Guest, Ipam, Lbaas, LbaasBackend, LbaasSim, Source, TokenAt};
 use crate::guests::{ipam, lbaas};
 use crate::instance::{Instance, Start};
 use crate::registry::{Registry, Store as GuestStore};
@@ -95,8 +95,9 @@ impl Ground {
             board: Board::new(Facts {
                 config: config.file.clone(),
                 state_dir: config.state_dir.clone(),
-                source: config.lbaas.as_ref().map(|lbaas| lbaas.source.kind()),
+                source: config.source().map(Source::kind),
                 pods: config.ipam.as_ref().map(|ipam| ipam.adapter.instance.clone()),
+                negs: config.neg.is_some(),
             }),
         })
     }
@@ -118,7 +119,7 @@ impl Ground {
     }
 
     /// The version of a guest that decides, which has accepted its settings.
-    async fn version(
+    pub(crate) async fn version(
         &self,
         config: &Config,
         name: &'static str,
@@ -162,15 +163,15 @@ impl Ground {
 }
 
 /// The version of a guest that decides.
-struct Version {
-    instances: Instances,
-    revisions: Revisions,
-    problem: Option<String>,
+pub(crate) struct Version {
+    pub(crate) instances: Instances,
+    pub(crate) revisions: Revisions,
+    pub(crate) problem: Option<String>,
 }
 
 impl Version {
     /// Fails where another version goes on than the configuration names.
-    fn check_wish(self) -> Result<(), SetupError> {
+    pub(crate) fn check_wish(self) -> Result<(), SetupError> {
         self.problem.map_or(Ok(()), |problem| Err(SetupError::Misused(problem)))
     }
 }
@@ -240,7 +241,7 @@ impl Setup {
         let version = ground.version(config, lbaas::NAME, lbaas::WORLD, &lbaas.guest).await?;
         version.check_wish()?;
         if let Some(sim) = &lbaas.sim {
-            read_token(sim)?;
+            read_token(&sim.token, SIMULATED_ENGINES_TOKEN)?;
         }
         let somewhere = lbaas.sim.as_ref().map(|sim| sim.listen);
         connect(lbaas, somewhere, &Arc::default(), Fence::closed()).map(drop)
@@ -266,7 +267,7 @@ impl Setup {
 }
 
 /// Each key has chance of its own (FNV-1a of the key), so that what one draws does not depend on the others.
-pub(super) fn stream_of(key: &str) -> u64 {
+pub(crate) fn stream_of(key: &str) -> u64 {
     key.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
@@ -457,22 +458,23 @@ fn connect(
     }
 }
 
-/// The token that the simulated Engine lets in.
-fn read_token(sim: &LbaasSim) -> Result<String, SetupError> {
-    let token = match &sim.token {
+/// A token, as it stands there.
+///
+/// # Errors
+/// Where it can't be read, with whose it is.
+pub(crate) fn read_token(at: &TokenAt, whose: &str) -> Result<String, SetupError> {
+    let token = match at {
         TokenAt::File(file) => std::fs::read_to_string(file).map_err(|error| error.to_string()),
         TokenAt::Variable(name) => std::env::var(name).map_err(|error| error.to_string()),
     };
-    token.map_err(|error| {
-        SetupError::Misused(format!(
-            "the simulated Engine's token: can't read {}: {error}",
-            sim.token
-        ))
-    })
+    token.map_err(|error| SetupError::Misused(format!("{whose}: can't read {at}: {error}")))
 }
 
+/// The token that the simulated Engine lets in, in words.
+const SIMULATED_ENGINES_TOKEN: &str = "the simulated Engine's token";
+
 async fn start_engine(sim: &LbaasSim) -> Result<SimulatedEngine, SetupError> {
-    let token = read_token(sim)?;
+    let token = read_token(&sim.token, SIMULATED_ENGINES_TOKEN)?;
     let engine = SimulatedEngine::start(sim.server(token.trim()), sim.listen)
         .await
         .map_err(SetupError::failed)?;

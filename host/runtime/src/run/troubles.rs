@@ -16,21 +16,20 @@ use trueup_capabilities::meter::Change;
 use super::cycles::{Cycle, Cycles};
 use super::work::End;
 use crate::config::{FailurePolicy, OnFailure};
-use crate::guests::lbaas::adapter::Key;
 
 /// Why a key is set aside.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct TooMuch {
+pub(crate) struct TooMuch {
     /// One line.
-    pub(super) error: String,
+    pub(crate) error: String,
     /// How often in a row the guest failed, or went round.
-    pub(super) failures: u32,
+    pub(crate) failures: u32,
 }
 
 /// What went wrong in each key since its wish changed last. A key in which nothing goes wrong takes no room.
-pub(super) struct Troubles {
+pub(crate) struct Troubles<K> {
     policy: FailurePolicy,
-    by_key: BTreeMap<Key, Trouble>,
+    by_key: BTreeMap<K, Trouble>,
 }
 
 #[derive(Default)]
@@ -42,8 +41,8 @@ struct Trouble {
     cycles: Cycles,
 }
 
-impl Troubles {
-    pub(super) fn new(policy: FailurePolicy) -> Self {
+impl<K: Ord + Clone> Troubles<K> {
+    pub(crate) fn new(policy: FailurePolicy) -> Self {
         Self {
             policy,
             by_key: BTreeMap::new(),
@@ -51,7 +50,7 @@ impl Troubles {
     }
 
     /// A job ended that had this wish. Answers why its key is to be set aside; then all else of it is forgotten.
-    pub(super) fn after(&mut self, key: &Key, input: String, end: &End, changes: &[Change]) -> Option<TooMuch> {
+    pub(crate) fn after(&mut self, key: &K, input: String, end: &End, changes: &[Change]) -> Option<TooMuch> {
         let is_true = match end {
             // Neither good nor bad: what follows is for another wish, another version, or another process.
             End::Interrupted => return None,
@@ -81,12 +80,12 @@ impl Troubles {
     }
 
     /// Nothing is left of the key.
-    pub(super) fn forget(&mut self, key: &Key) {
+    pub(crate) fn forget(&mut self, key: &K) {
         self.by_key.remove(key);
     }
 
     /// Another version decides from here on. Answers the keys in which the one before failed: they wait for no pause.
-    pub(super) fn forget_all(&mut self) -> Vec<Key> {
+    pub(crate) fn forget_all(&mut self) -> Vec<K> {
         let all = std::mem::take(&mut self.by_key).into_iter();
         all.filter(|(_, trouble)| trouble.faults > 0)
             .map(|(key, _)| key)
@@ -125,6 +124,7 @@ pub(crate) fn enough(policy: &FailurePolicy) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::guests::lbaas::adapter::Key;
 
     fn key(name: &str) -> Key {
         Key {
@@ -133,7 +133,7 @@ mod tests {
         }
     }
 
-    fn troubles(on_failure: OnFailure) -> Troubles {
+    fn troubles(on_failure: OnFailure) -> Troubles<Key> {
         Troubles::new(FailurePolicy {
             on_failure,
             quarantine_after: 3,
@@ -171,7 +171,7 @@ mod tests {
         ]
     }
 
-    fn after(troubles: &mut Troubles, input: &str, end: &End, changes: &[Change]) -> Option<u32> {
+    fn after(troubles: &mut Troubles<Key>, input: &str, end: &End, changes: &[Change]) -> Option<u32> {
         let too_much = troubles.after(&key("web"), input.to_owned(), end, changes);
         too_much.map(|too_much| too_much.failures)
     }

@@ -52,7 +52,7 @@ pub(crate) struct Changed {
     /// Keys whose wish may be another one.
     pub(crate) affected: BTreeSet<Key>,
     /// Which changes concern whom: those that concern nobody are left out.
-    pub(crate) seen: Vec<Seen>,
+    pub(crate) seen: Vec<Seen<Key>>,
     /// The Nodes for which the servers of all are other ones.
     pub(crate) nodes: Nodes,
     /// Nodes that should be servers and can't be, that were not said yet.

@@ -94,7 +94,7 @@ pub(super) struct Done {
 
 /// How a job ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum End {
+pub(crate) enum End {
     /// Everything is as it should be; `gone`: the key is no more.
     True { gone: bool },
     /// It was cut while it slept, for a newer input or a stop; or the Service changed or went while it ran.
@@ -107,11 +107,11 @@ pub(super) enum End {
 
 impl End {
     /// Whether it was the guest that failed.
-    pub(super) fn is_fault(&self) -> bool {
+    pub(crate) fn is_fault(&self) -> bool {
         matches!(self, Self::Fault { .. })
     }
 
-    fn came(&self) -> Came {
+    pub(crate) fn came(&self) -> Came {
         match self.clone() {
             Self::True { gone: false } => Came::True,
             Self::True { gone: true } => Came::Gone,
@@ -121,7 +121,7 @@ impl End {
         }
     }
 
-    pub(super) fn outcome(&self) -> Outcome {
+    pub(crate) fn outcome(&self) -> Outcome {
         match self {
             Self::True { .. } => Outcome::Success,
             Self::Interrupted => Outcome::Interrupted,

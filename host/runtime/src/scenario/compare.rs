@@ -1,6 +1,7 @@
 //! Compares what a step showed with what it must show.
 
 use serde_json::{Number, Value};
+use trueup_capabilities::neg::simulated::Neg;
 use trueup_journal::differences_under;
 
 use super::report::Problem;
@@ -79,6 +80,17 @@ pub(super) fn sorted_resources(mut resources: Vec<Value>) -> Value {
         (kind, identifier.to_owned())
     });
     Value::Array(resources)
+}
+
+/// NEGs by name, then zone, endpoints in their order. What is none stays as it is written.
+pub(super) fn sorted_negs(negs: Vec<Value>) -> Value {
+    let typed: Result<Vec<Neg>, _> = negs.iter().cloned().map(serde_json::from_value).collect();
+    let Ok(mut sorted) = typed else {
+        return Value::Array(negs);
+    };
+    sorted.sort_by_cached_key(Neg::key);
+    sorted.iter_mut().for_each(|neg| neg.endpoints.sort());
+    serde_json::to_value(sorted).unwrap_or(Value::Array(negs))
 }
 
 /// What is stored; `data` is compared as JSON where both sides are JSON text.
@@ -190,6 +202,28 @@ mod tests {
             "random.get-random-bytes",
         ];
         assert!(!means.into_iter().any(is_listed));
+    }
+
+    #[test]
+    fn negs_come_by_name_then_zone_and_what_is_none_stays() {
+        let endpoint = |ip: &str| json!({"ip": ip, "ipv6": "", "port": "80", "node": "n"});
+        let neg = |name: &str, zone: &str, ips: &[&str]| {
+            let endpoints: Vec<Value> = ips.iter().map(|ip| endpoint(ip)).collect();
+            json!({"name": name, "zone": zone, "subnet": "s", "endpoints": endpoints})
+        };
+        let sorted = sorted_negs(vec![
+            neg("b", "z1", &["10.0.0.10", "10.0.0.9"]),
+            neg("a", "z2", &[]),
+            neg("a", "z1", &[]),
+        ]);
+        let expected = [
+            neg("a", "z1", &[]),
+            neg("a", "z2", &[]),
+            neg("b", "z1", &["10.0.0.9", "10.0.0.10"]),
+        ];
+        assert_eq!(sorted, json!(expected));
+        let none = vec![json!({"name": "b"}), json!(1)];
+        assert_eq!(sorted_negs(none.clone()), Value::Array(none));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use trueup_capabilities::faults::Fault;
 use trueup_capabilities::lbaas::simulated::Resource;
+use trueup_capabilities::neg::simulated::Neg;
 
 use super::fields::{Fields, count, entries, error, items, join, name, number, object, text, truth, typed};
 use super::model::{Action, ExpectedState, Given, GivenLbaas, Scenario, Step};
@@ -105,13 +106,11 @@ fn given(node: &Node, place: &str) -> Result<Given, ParseError> {
         records(node, place, &["id", "ip", "namespace", "name"])?;
         list(node, place, typed)
     };
-    let others = [
-        ("etcd", fields.read("etcd", texts)?),
-        ("neg", fields.read("neg", negs)?),
-    ];
+    let others = [("etcd", fields.read("etcd", texts)?)];
     Ok(Given {
         now_ms: fields.read("now_ms", count)?.unwrap_or_default(),
         lbaas: fields.read("lbaas", given_lbaas)?,
+        negs: fields.read("neg", given_negs)?.unwrap_or_default(),
         checkpoint: fields.read("checkpoint", checkpoint)?.flatten(),
         sandboxes: fields.read("sandboxes", sandboxes)?.unwrap_or_default(),
         others: others
@@ -148,7 +147,11 @@ fn texts(node: &Node, place: &str) -> Result<Value, ParseError> {
     Ok(node.to_value())
 }
 
-fn negs(node: &Node, place: &str) -> Result<Value, ParseError> {
+fn negs<'a, T>(
+    node: &'a Node,
+    place: &str,
+    read: impl Fn(&'a Node, &str) -> Result<T, ParseError>,
+) -> Result<Vec<T>, ParseError> {
     let fields = Fields::of(node, place, &["negs"])?;
     list(fields.required("negs")?, &fields.place("negs"), |node, place| {
         let fields = Fields::of(node, place, &["name", "zone", "subnet", "endpoints"])?;
@@ -159,9 +162,32 @@ fn negs(node: &Node, place: &str) -> Result<Value, ParseError> {
             fields.required("endpoints")?,
             &fields.place("endpoints"),
             &["ip", "ipv6", "port", "node"],
-        )
-    })?;
-    Ok(node.to_value())
+        )?;
+        read(node, place)
+    })
+}
+
+fn given_negs(node: &Node, place: &str) -> Result<Vec<Neg>, ParseError> {
+    let negs: Vec<(u64, Neg)> = negs(node, place, |node, place| Ok((node.line, typed(node, place)?)))?;
+    let mut lines = BTreeMap::new();
+    for (line, neg) in &negs {
+        if let Some(first) = lines.insert(neg.key(), line) {
+            let message = format!(
+                "`{place}.negs`: NEG {:?} in zone {:?} is there already, on line {first}",
+                neg.name, neg.zone
+            );
+            return Err(ParseError {
+                line: Some(*line),
+                message,
+            });
+        }
+    }
+    Ok(negs.into_iter().map(|(_, neg)| neg).collect())
+}
+
+/// Kept as values for the sake of `${name}`.
+fn expected_negs(node: &Node, place: &str) -> Result<Vec<Value>, ParseError> {
+    negs(node, place, |node, _| Ok(node.to_value()))
 }
 
 /// A list of records whose fields are all text.
@@ -331,12 +357,10 @@ fn fault(node: &Node, place: &str) -> Result<Fault, ParseError> {
 
 fn expected_state(node: &Node, place: &str) -> Result<ExpectedState, ParseError> {
     let fields = Fields::of(node, place, &["etcd", "checkpoint", "lbaas", "neg", "metrics"])?;
-    let others = [
-        ("etcd", fields.read("etcd", texts)?),
-        ("neg", fields.read("neg", negs)?),
-    ];
+    let others = [("etcd", fields.read("etcd", texts)?)];
     Ok(ExpectedState {
         lbaas: fields.read("lbaas", expected_objects)?,
+        neg: fields.read("neg", expected_negs)?,
         metrics: fields.read("metrics", metrics)?,
         checkpoint: fields.read("checkpoint", checkpoint)?,
         others: others

@@ -21,6 +21,7 @@ given:
       - {identifier: s-1, state: Failed, tags: [b, a], spec: {Server: {name: s, backend: b, ip: 10.0.0.1, port: 80, check: enabled}}}
     settle_ms: 5
   etcd: {/a: "1"}
+  neg: {negs: [{name: web, zone: z1, subnet: s1, endpoints: [{ip: 10.0.0.1, ipv6: "", port: "80", node: n1}]}]}
 steps:
   - {call: lifecycle.snapshot, save: {it: "", part: /a/0}}
   - {call: kv.get, args: {key: a}, expect: null, expect_calls: [{call: kv.get}]}
@@ -46,6 +47,14 @@ steps:
         (State::Failed, 2)
     );
     assert_eq!(scenario.given.others.keys().collect::<Vec<_>>(), [&"etcd"]);
+    let negs: Vec<String> = scenario.given.negs.iter().map(|neg| format!("{neg:?}")).collect();
+    assert_eq!(
+        negs,
+        [
+            "Neg { name: \"web\", zone: \"z1\", subnet: \"s1\", endpoints: [Endpoint {ip: \"10.0.0.1\", ipv6: \"\", \
+             port: \"80\", node: \"n1\"}] }"
+        ]
+    );
     let actions: Vec<&Action> = scenario.steps.iter().map(|step| &step.action).collect();
     let call = |export: &str, args, expect, expect_calls, save: &[(&str, &str)]| Action::Call {
         export: export.into(),
@@ -94,11 +103,12 @@ steps:
             checkpoint: None,
             lbaas: Some(vec![]),
             metrics: Some(BTreeMap::from([("m{a=\"b\"}".to_owned(), 5.0)])),
-            others: BTreeMap::from([("neg", json!({"negs": []}))]),
+            neg: Some(vec![]),
+            others: BTreeMap::new(),
         }),
     ];
     assert_eq!(actions, expected.iter().collect::<Vec<_>>());
-    assert_eq!(scenario.steps[2].line, 17);
+    assert_eq!(scenario.steps[2].line, 18);
 }
 
 #[test]

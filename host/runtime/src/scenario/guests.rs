@@ -111,6 +111,7 @@ impl Stage for Guests {
                 lbaas: Some(world.lbaas.clone()),
                 checkpoint: Some(world.checkpoint.clone()),
                 sandboxes: Some(world.sandboxes.clone()),
+                neg: Some(world.neg.clone()),
                 ..Backends::default()
             };
             let limits = Limits::default();

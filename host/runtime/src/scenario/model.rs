@@ -7,6 +7,7 @@ use trueup_capabilities::checkpoint::Saved;
 use trueup_capabilities::cri::Sandbox;
 use trueup_capabilities::faults::Fault;
 use trueup_capabilities::lbaas::{State, simulated::Resource};
+use trueup_capabilities::neg::simulated::Neg;
 
 /// One scenario.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,6 +37,8 @@ pub struct Given {
     pub now_ms: u64,
     /// The LBaaS API.
     pub lbaas: Option<GivenLbaas>,
+    /// The NEG API.
+    pub negs: Vec<Neg>,
     /// What is stored; none: nothing ever was.
     pub checkpoint: Option<Saved>,
     /// What the container runtime runs.
@@ -118,6 +121,8 @@ pub enum Action {
 pub struct ExpectedState {
     /// `objects` of the LBaaS API.
     pub lbaas: Option<Vec<Value>>,
+    /// `negs` of the NEG API.
+    pub neg: Option<Vec<Value>>,
     /// Series to number.
     pub metrics: Option<BTreeMap<String, f64>>,
     /// What is stored, `null` for nothing.

@@ -161,7 +161,18 @@ impl Run<'_> {
                 self.world.faults.clear();
                 Vec::new()
             }
-            Action::OperationDone { .. } => vec![not_simulated("operation_done")],
+            Action::OperationDone {
+                operation,
+                failure,
+                expect,
+                expect_calls,
+            } => {
+                let failure = failure.as_deref().map(|text| self.filled_text(text));
+                match self.end_operation(*operation, failure).await {
+                    Err(problem) => vec![problem],
+                    Ok(answer) => self.shown(expect.as_ref(), &answer, expect_calls.as_deref()),
+                }
+            }
             Action::Restart { carry_state } => self.restart(*carry_state).await.err().into_iter().collect(),
             Action::ExpectState(expected) => self.compare_state(expected),
         }
@@ -260,6 +271,14 @@ impl Run<'_> {
         Vec::new()
     }
 
+    /// Ends a NEG operation and tells the guest. One that was never started, or has ended, is told all the same: so a host
+    /// does that crashed before it took down that it had told.
+    async fn end_operation(&mut self, operation: u64, failure: Option<String>) -> Result<Value, Problem> {
+        self.world.neg.end(operation, failure.is_none());
+        let args = json!({ "operation": operation, "failure": failure });
+        self.call("syncer.on-operation", &args).await
+    }
+
     async fn restart(&mut self, carry_state: bool) -> Result<(), Problem> {
         if !carry_state {
             return self.start(None).await;
@@ -284,6 +303,14 @@ impl Run<'_> {
             };
             compare::values("lbaas.objects", &compare::sorted_resources(objects), &now)
         });
+        let neg = expected.neg.as_ref().and_then(|negs| {
+            let expected = negs.iter().map(|neg| self.filled(neg)).collect();
+            let now = match serde_json::to_value(self.world.neg.negs()) {
+                Ok(now) => now,
+                Err(error) => return Some(said(format!("neg.negs are no JSON: {error}"))),
+            };
+            compare::values("neg.negs", &compare::sorted_negs(expected), &now)
+        });
         let metrics = expected.metrics.as_ref().and_then(|series| {
             let now: BTreeMap<&String, f64> = series
                 .keys()
@@ -299,7 +326,12 @@ impl Run<'_> {
             let expected = self.filled(saved);
             compare::checkpoints(expected, now)
         });
-        others.chain(lbaas).chain(checkpoint).chain(metrics).collect()
+        others
+            .chain(lbaas)
+            .chain(neg)
+            .chain(checkpoint)
+            .chain(metrics)
+            .collect()
     }
 
     /// The value with every `${name}` in its strings replaced by what was saved under that name: text as it is,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use trueup_capabilities::Answer;
 use trueup_capabilities::lbaas::{Api, Kind, ObjectRef};
 use trueup_capabilities::metrics::Line;
+use trueup_capabilities::neg::{Api as _, Endpoint, NegRef, RequestId};
 use trueup_capabilities::random::Random;
 
 use super::super::find::ScenarioFile;
@@ -100,6 +101,21 @@ impl Actor for Echo {
                     });
                     Ok(json!(self.world.lbaas.get(&refs).await))
                 }
+                "echo.attach" => {
+                    let neg = NegRef {
+                        name: "web".into(),
+                        zone: "z1".into(),
+                    };
+                    let endpoint = Endpoint {
+                        ip: args["ip"].as_str().unwrap_or_default().to_owned(),
+                        ipv6: String::new(),
+                        port: "80".into(),
+                        node: "n1".into(),
+                    };
+                    let request = RequestId(uuid::Uuid::from_u128(1));
+                    Ok(json!(self.world.neg.attach(&neg, &[endpoint], request).await))
+                }
+                "syncer.on-operation" => Ok(args.clone()),
                 "echo.schedule" => {
                     self.last_timer += 1;
                     self.timers
@@ -335,9 +351,48 @@ fn what_this_build_does_not_simulate_is_said() {
         "given: {etcd: {}}\nsteps: []",
         "at the start\n    `given.etcd` needs a capability that this build does not simulate",
     );
-    fails("given: {neg: {negs: []}}\nsteps: []", "`given.neg` needs");
-    fails("steps: [{expect_state: {neg: {negs: []}}}]", "`expect_state.neg` needs");
-    fails("steps: [{operation_done: 1}]", "`operation_done` needs");
+    fails("steps: [{expect_state: {etcd: {}}}]", "`expect_state.etcd` needs");
+}
+
+const WEB: &str = "{name: web, zone: z1, subnet: s1, endpoints: [{ip: 10.0.0.9, ipv6: '', port: '80', node: n1}]}";
+const BOTH: &str = "{name: web, zone: z1, subnet: s1, endpoints: [{ip: 10.0.0.10, ipv6: '', port: '80', node: n1}, \
+                    {ip: 10.0.0.9, ipv6: '', port: '80', node: n1}]}";
+
+#[test]
+fn an_operation_takes_effect_when_a_step_ends_it_and_the_guest_is_told_then() {
+    let state = |negs: &str| format!("{{expect_state: {{neg: {{negs: [{negs}]}}}}}}");
+    let (before, after) = (state(WEB), state(BOTH));
+    passes(&format!(
+        "given: {{neg: {{negs: [{WEB}]}}}}\n\
+         steps:\n\
+         - {{call: echo.attach, args: {{ip: 10.0.0.10}}, expect: {{Ok: 1}}}}\n\
+         - {{call: echo.attach, args: {{ip: 10.0.0.11}}, expect: {{Ok: 2}}}}\n\
+         - {{restart: {{carry_state: false}}}}\n\
+         - {before}\n\
+         - {{operation_done: 2, failure: quota, expect: {{operation: 2, failure: quota}}}}\n\
+         - {before}\n\
+         - {{operation_done: 1, expect: {{operation: 1, failure: null}}, expect_calls: []}}\n\
+         - {after}\n\
+         - {{operation_done: 1, expect: {{operation: 1, failure: null}}}}\n\
+         - {{operation_done: 9, failure: x, expect: {{operation: 9, failure: x}}}}\n\
+         - {after}\n"
+    ));
+    fails(
+        &format!("given: {{neg: {{negs: [{WEB}]}}}}\nsteps: [{after}]"),
+        "neg.negs differs:\n      [0].endpoints: expected 2 elements, was 1 element",
+    );
+    passes("steps: [{expect_state: {neg: {negs: []}}}]");
+}
+
+#[test]
+fn a_faulted_attachment_uses_up_no_number() {
+    passes(&format!(
+        "given: {{neg: {{negs: [{WEB}]}}}}\n\
+         steps:\n\
+         - {{fault: {{call: api.attach, error: Unauthorized, match: {{neg: {{zone: z1}}}}}}}}\n\
+         - {{call: echo.attach, args: {{ip: 10.0.0.10}}, expect: {{Err: Unauthorized}}}}\n\
+         - {{call: echo.attach, args: {{ip: 10.0.0.10}}, expect: {{Ok: 1}}}}\n"
+    ));
 }
 
 fn run_texts(files: &[(&str, &str)]) -> (Summary, Vec<String>) {

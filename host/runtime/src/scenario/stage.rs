@@ -10,6 +10,7 @@ use trueup_capabilities::cri;
 use trueup_capabilities::faults::Faults;
 use trueup_capabilities::lbaas::simulated::Simulated;
 use trueup_capabilities::metrics::Registry;
+use trueup_capabilities::neg;
 use trueup_capabilities::random::Random;
 
 use super::model::Given;
@@ -82,6 +83,8 @@ pub struct World {
     pub faults: Arc<Faults>,
     /// The LBaaS API.
     pub lbaas: Arc<Simulated>,
+    /// The NEG API.
+    pub neg: Arc<neg::simulated::Simulated>,
     /// What is stored; it outlives instances.
     pub checkpoint: Arc<checkpoint::simulated::Simulated>,
     /// The container runtime.
@@ -92,10 +95,14 @@ pub struct World {
 
 impl World {
     /// The imports that answer a fault; one on any other import would never be asked for.
-    pub const FAULTED: [&'static str; 13] = [
+    pub const FAULTED: [&'static str; 17] = [
+        "api.attach",
         "api.create",
         "api.destroy",
+        "api.detach",
+        "api.ensure",
         "api.get",
+        "api.list-endpoints",
         "api.list-tagged",
         "api.load-balancer",
         "api.reset",
@@ -114,6 +121,8 @@ impl World {
         let faults = Arc::new(Faults::default());
         let checkpoint = checkpoint::simulated::Simulated::new(faults.clone(), given.checkpoint);
         let sandboxes = cri::simulated::Simulated::new(faults.clone(), given.sandboxes);
+        let neg = neg::simulated::Simulated::new(faults.clone());
+        given.negs.into_iter().for_each(|of| neg.put(of));
         let given = given.lbaas.unwrap_or_default();
         let lbaas = Simulated::new(clock.clone(), faults.clone(), given.settle_ms);
         for (identifier, state) in given.load_balancers {
@@ -126,6 +135,7 @@ impl World {
             clock,
             faults,
             lbaas: Arc::new(lbaas),
+            neg: Arc::new(neg),
             checkpoint: Arc::new(checkpoint),
             sandboxes: Arc::new(sandboxes),
             metrics: Arc::default(),

@@ -12,13 +12,13 @@ use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, sleep};
 
 use super::RequestMetrics;
-use super::client::{Answer, Client, Trouble, Unread};
 use super::created::CreatedParents;
-use super::limit::{self, RateLimit};
 use super::path::{self, Collection};
 use super::settings::Token;
 use super::wire;
 use crate::fence::Fence;
+use crate::http::client::{Answer, Client, Trouble, Unread};
+use crate::http::limit::{self, RateLimit};
 use crate::lbaas::Error;
 
 /// A longer answer is refused. A page of 1,000 entries of 1 KiB has 1 MiB.
@@ -317,7 +317,7 @@ impl Call {
         let sent = self
             .engine
             .client
-            .send(&self.fence, request.method.clone(), &url, header, body)
+            .send(&self.fence, request.method.clone(), &url, [header], body)
             .await;
         let answer = match sent {
             Ok(answer) => answer,

@@ -4,7 +4,7 @@
 //! binding's. From the contract inwards:
 //!
 //! ```text
-//! mod (the six functions) -> list, create -> http (one request: slots, tries, rate limit) -> client -> the Engine
+//! mod (the six functions) -> list, create -> http (one request: slots, tries, rate limit) -> http::client -> the Engine
 //!                            wire, path: what its JSON and paths mean
 //! ```
 //!
@@ -12,38 +12,37 @@
 //! is the one that counts:
 //!
 //! ```text
-//! http (before it is sent) -> client (given up while it waits) -> connector -> socket (each write)
+//! http (before it is sent) -> http::client (given up while it waits) -> http::connector -> http::socket (each write)
 //! ```
 //!
 //! So they are where it acts again, but others may have acted since they were decided on: each call, its connections with
 //! it, is of one epoch of the fence.
 
-mod client;
-mod connector;
 mod create;
 mod created;
 mod http;
-mod limit;
 mod list;
 mod ordered;
 mod path;
 mod settings;
-mod socket;
 #[cfg(test)]
 mod tests;
 mod wire;
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use ::http::header::{AUTHORIZATION, HeaderMap};
 use hyper_util::client::proxy::matcher::Matcher;
 use tokio::sync::{Mutex, Semaphore};
 
-use self::client::Client;
 use self::http::{Call, Engine, Pauses};
 use self::path::Collection;
 pub use self::settings::{Settings, SettingsError, TOKEN_ENV_DEFAULT, Token, TokenError};
 use crate::Answer;
 use crate::fence::Fence;
+use crate::http::client::{Client, Times, is_loopback};
+use crate::http::limit::RateLimit;
 use crate::lbaas::{Api, Error, Object, ObjectRef, Spec, State};
 
 /// How the tag begins that says whose a resource is; the Service's uid follows.
@@ -85,7 +84,18 @@ impl Anexia {
     ) -> Result<Self, SettingsError> {
         settings.check_numbers()?;
         let base = settings.base()?;
-        let client = Client::new(&settings, &base, &token, proxies)?;
+        let times = Times {
+            request: Duration::from_millis(settings.request_timeout_ms),
+            connect: Duration::from_millis(settings.connect_timeout_ms),
+        };
+        let headers = HeaderMap::from_iter([(AUTHORIZATION, token.header())]);
+        let client = Client::new(&base, times, headers, proxies).map_err(|reason| SettingsError::Client { reason })?;
+        if base.scheme() != "https" && !is_loopback(&base) {
+            tracing::warn!(
+                url = base.as_str(),
+                "the Engine's token is sent unencrypted: use an `https` url"
+            );
+        }
         Ok(Self {
             engine: Arc::new(Engine {
                 client,
@@ -93,7 +103,7 @@ impl Anexia {
                 token,
                 metrics,
                 permits: Semaphore::new(usize::from(settings.max_concurrent_requests)),
-                rate_limit: limit::RateLimit::default(),
+                rate_limit: RateLimit::default(),
                 tagging: Mutex::new(()),
                 pauses,
                 page_size: settings.page_size,

@@ -229,19 +229,7 @@ impl Token {
 
     /// The text without the token: servers and proxies echo requests in their errors, some as JSON within the text.
     pub(super) fn scrub(&self, text: String) -> String {
-        let quoted = serde_json::Value::from(self.secret.as_str()).to_string();
-        let within_json = quoted
-            .strip_prefix('"')
-            .and_then(|rest| rest.strip_suffix('"'))
-            .unwrap_or(&quoted);
-        // The escaped one first: it may hold the plain one.
-        [within_json, &self.secret].into_iter().fold(text, |text, secret| {
-            if text.contains(secret) {
-                text.replace(secret, "***")
-            } else {
-                text
-            }
-        })
+        crate::http::scrub(&self.secret, text)
     }
 }
 

@@ -26,7 +26,6 @@ use tokio::{sync::watch, time::Instant};
 use super::{
     LOG_TARGET, ServerConfig,
     config::{RetryAfter, Token},
-    connection::Connection,
     engine::{Call, Engine, Reply},
     faults::{Fault, FaultEffect, When},
     refusal::Refusal,
@@ -34,6 +33,7 @@ use super::{
     traffic::{Counters, End, Traffic},
     world::Dump,
 };
+use crate::sim::connection::Connection;
 
 /// A request under `/api/` is a few hundred bytes.
 const BODY_BYTES_MAX: usize = 1 << 20;

@@ -36,7 +36,6 @@
 
 mod bodies;
 mod config;
-mod connection;
 mod door;
 mod engine;
 mod faults;
@@ -58,11 +57,8 @@ pub use self::{
     kinds::StateId,
     state_file::StateFileError,
 };
-use self::{
-    connection::{Connection, CuttableListener},
-    door::Door,
-    engine::Engine,
-};
+use self::{door::Door, engine::Engine};
+use crate::sim::connection::{Connection, CuttableListener};
 
 /// Where the log lines of the simulated Engine can be told apart.
 pub const LOG_TARGET: &str = "trueup::sim::lbaas";

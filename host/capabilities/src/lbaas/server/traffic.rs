@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, num::NonZeroU32};
 use axum::http::StatusCode;
 use serde::Serialize;
 
-const SECOND_NS: u64 = 1_000_000_000;
+use crate::sim::rate::Rate;
 
 /// What was counted since the start, or since the counters were last cleared.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -111,52 +111,9 @@ impl Traffic {
     }
 }
 
-/// A rate limit: a full second's requests may come at once, then one each time that the rate allows one more.
-struct Rate {
-    interval_ns: u64,
-    /// When the requests let in so far would have come at an even pace.
-    paced_until_ns: u64,
-}
-
-impl Rate {
-    fn new(per_second: NonZeroU32) -> Self {
-        Self {
-            interval_ns: SECOND_NS / u64::from(per_second.get()),
-            paced_until_ns: 0,
-        }
-    }
-
-    fn admit(&mut self, now_ns: u64) -> Result<(), u64> {
-        let paced_until_ns = self.paced_until_ns.max(now_ns) + self.interval_ns;
-        let ahead_ns = paced_until_ns - now_ns;
-        if ahead_ns > SECOND_NS {
-            return Err(ahead_ns - SECOND_NS);
-        }
-        self.paced_until_ns = paced_until_ns;
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_rate_limit_lets_a_second_of_requests_in_at_once_and_then_one_per_interval() {
-        let mut rate = Rate::new(NonZeroU32::new(4).unwrap());
-        let start_ns = 10 * SECOND_NS;
-        for _ in 0..4 {
-            assert_eq!(rate.admit(start_ns), Ok(()));
-        }
-        assert_eq!(rate.admit(start_ns), Err(SECOND_NS / 4));
-        assert_eq!(rate.admit(start_ns + SECOND_NS / 4 - 1), Err(1));
-        assert_eq!(rate.admit(start_ns + SECOND_NS / 4), Ok(()));
-        assert_eq!(rate.admit(start_ns + SECOND_NS / 4), Err(SECOND_NS / 4));
-        for _ in 0..4 {
-            assert_eq!(rate.admit(start_ns + 2 * SECOND_NS), Ok(()));
-        }
-        assert!(rate.admit(start_ns + 2 * SECOND_NS).is_err());
-    }
 
     #[test]
     fn of_taggings_that_overlap_the_first_one_stays() {

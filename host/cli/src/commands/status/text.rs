@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use trueup_runtime::board::{GuestShown, KeyShown, KeyState, Status};
+use trueup_runtime::board::{GuestShown, KeyShown, KeyState, MigrationShown, Status};
 
 use crate::output::{self, printable, table};
 
@@ -18,6 +18,7 @@ pub(super) fn lines(status: &Status, keys: Option<&[KeyShown]>) -> Vec<String> {
     lines.extend(source(status).map(|text| format!("source    {text}")));
     lines.extend(queue(status).map(|text| format!("queue     {text}")));
     lines.extend(pods(status).map(|text| format!("pods      {text}")));
+    lines.extend(negs(status));
     if status.queue.is_some() {
         lines.push(format!("keys      {}", counts(status)));
         let effects = status.total.effects;
@@ -115,6 +116,40 @@ fn queue(status: &Status) -> Option<String> {
         "{} ready, {} delayed, {} running ({} asleep){oldest}",
         queue.ready, queue.delayed, queue.running, queue.sleeping
     ))
+}
+
+/// What is in flight, and how far each migration is.
+fn negs(status: &Status) -> Vec<String> {
+    let Some(negs) = &status.negs else { return Vec::new() };
+    let mut lines = vec![format!(
+        "negs      {} on {} in flight; {} attached, {} detached",
+        counted(negs.operations as u64, "operation", "operations"),
+        counted(negs.endpoints as u64, "endpoint", "endpoints"),
+        negs.attached,
+        negs.detached
+    )];
+    for MigrationShown { key, migration } in &negs.migrations {
+        let mut text = format!("{} of {} endpoints to move", migration.migrating, migration.of);
+        if !migration.detaching_at.is_empty() {
+            let places: Vec<String> = migration.detaching_at.iter().map(|place| printable(place)).collect();
+            // Writing to a String can't fail.
+            let _ = write!(text, ", detaching at {}", places.join(", "));
+        }
+        match migration.paused_until_ms {
+            Some(until_ms) => {
+                let left = passed(until_ms.saturating_sub(status.host.now_ms));
+                let _ = write!(text, ", goes on in {left}");
+            }
+            None if migration.paused => text.push_str(", goes on when that has ended"),
+            None => {}
+        }
+        lines.push(format!("migrates  {}: {text}", printable(key)));
+    }
+    let more = negs.migration_count.saturating_sub(negs.migrations.len());
+    if more > 0 {
+        lines.push(format!("and {more} more that migrate"));
+    }
+    lines
 }
 
 fn pods(status: &Status) -> Option<String> {

@@ -281,6 +281,65 @@ mod tests {
     }
 
     #[test]
+    fn what_negs_are_made_from_is_kept() {
+        let object = |kind, object: Value| {
+            let Said::Is(read) = said(kind, &json!({"type": "ADDED", "object": object})) else {
+                panic!()
+            };
+            read.object.unwrap()
+        };
+        let service = json!({
+            "metadata": {"name": "web", "namespace": "shop", "annotations": {
+                "cloud.google.com/neg": "{}", LAST_APPLIED: "{}",
+            }},
+            "spec": {"ipFamilies": ["IPv4", "IPv6"], "ports": [{"name": "http", "port": 80}]},
+        });
+        let Object::Service(service) = object(Kind::Service, service) else {
+            panic!()
+        };
+        assert_eq!(
+            service.metadata.annotations,
+            Some([("cloud.google.com/neg".to_owned(), "{}".to_owned())].into())
+        );
+        let node = json!({
+            "metadata": {"name": "n1", "labels": {"topology.kubernetes.io/zone": "z1"}},
+            "spec": {"providerID": "gce://p/z1/vm-1"}, "status": {},
+        });
+        let Object::Node(node) = object(Kind::Node, node) else {
+            panic!()
+        };
+        let provider_id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
+        assert_eq!(provider_id, Some("gce://p/z1/vm-1"));
+        assert_eq!(node.metadata.labels.as_ref().map(|labels| labels.len()), Some(1));
+        let slice = json!({
+            "metadata": {
+                "name": "web-1", "namespace": "shop", "labels": {"kubernetes.io/service-name": "web"},
+                "generateName": "web-", "ownerReferences": [],
+            },
+            "addressType": "IPv4", "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+            "endpoints": [{
+                "addresses": ["10.0.0.1"], "conditions": {"ready": true}, "nodeName": "n1", "hostname": "h",
+                "targetRef": {"kind": "Pod", "name": "web-a", "uid": "u1"},
+            }],
+        });
+        let Object::EndpointSlice(slice) = object(Kind::EndpointSlice, slice.clone()) else {
+            panic!()
+        };
+        assert_eq!(slice.metadata.generate_name, None);
+        assert_eq!(slice.metadata.labels.as_ref().map(|labels| labels.len()), Some(1));
+        let kept = serde_json::to_value(&*slice).unwrap();
+        let endpoint = json!({
+            "addresses": ["10.0.0.1"], "conditions": {"ready": true}, "nodeName": "n1", "hostname": "h",
+            "targetRef": {"kind": "Pod", "name": "web-a", "uid": "u1"},
+        });
+        assert_eq!(kept["endpoints"], json!([endpoint]));
+        assert_eq!(
+            kept["ports"],
+            json!([{"name": "http", "port": 8080, "protocol": "TCP"}])
+        );
+    }
+
+    #[test]
     fn a_node_that_only_said_that_it_lives_is_the_same() {
         let node = |version: &str, heartbeat: &str| {
             let node = json!({"type": "MODIFIED", "object": {

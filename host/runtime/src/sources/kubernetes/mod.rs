@@ -39,8 +39,8 @@ use super::{Batch, Batches, Kind};
 /// So many objects one page of a list holds by default: what kubectl and the controllers of Kubernetes ask for.
 pub const PAGE_SIZE_DEFAULT: u32 = 500;
 
-/// What load balancers are made from: without one of these kinds nothing can be said of any Service. The others are looked
-/// at where that is possible.
+/// What everything is made from: without one of these kinds nothing can be said of any Service. The configuration may need
+/// more; the others are looked at where that is possible.
 pub(crate) const NEEDED: [Kind; 2] = [Kind::Service, Kind::Node];
 
 /// An answer takes at most so many ms by default. A list of 10,000 objects comes in pages; watches last as they do.
@@ -58,6 +58,8 @@ pub struct Settings {
     pub namespaces: Vec<String>,
     /// The kinds that are watched.
     pub watch: Vec<Kind>,
+    /// Those of them without which nothing can be said: nothing is told before all of these were listed.
+    pub needed: Vec<Kind>,
     /// So many objects one page of a list holds.
     pub page_size: u32,
     /// Milliseconds that an answer may take.
@@ -71,6 +73,7 @@ impl Default for Settings {
             context: None,
             namespaces: Vec::new(),
             watch: Kind::ALL.to_vec(),
+            needed: NEEDED.to_vec(),
             page_size: PAGE_SIZE_DEFAULT,
             request_timeout_ms: REQUEST_TIMEOUT_MS_DEFAULT,
         }
@@ -115,7 +118,7 @@ impl Kubernetes {
     pub async fn start(settings: &Settings, seed: u64) -> Result<Self, ClusterError> {
         let cluster = Cluster::new(settings).await?;
         let scopes = client::scopes(settings);
-        let store = Store::new(scopes.iter().cloned());
+        let store = Store::new(scopes.iter().cloned(), &settings.needed);
         let watches = (0..).zip(scopes).map(|(number, scope)| {
             let mut chance = ChaCha8Rng::seed_from_u64(seed);
             chance.set_stream(number);
@@ -144,7 +147,7 @@ impl Kubernetes {
     pub async fn once(settings: &Settings) -> Result<Self, ClusterError> {
         let cluster = Cluster::new(settings).await?;
         let scopes = client::scopes(settings);
-        let store = Store::new(scopes.iter().cloned());
+        let store = Store::new(scopes.iter().cloned(), &settings.needed);
         let mut first_failure = None;
         for scope in scopes {
             match list::list(&cluster, &scope).await {
@@ -152,7 +155,7 @@ impl Kubernetes {
                 Err(failed) => {
                     store.note(&scope, |status| status.last_error = Some(failed.text.clone()));
                     let first = first_failure.get_or_insert(failed);
-                    if NEEDED.contains(&scope.kind) {
+                    if settings.needed.contains(&scope.kind) {
                         return Err(ClusterError::Failed(first.text.clone()));
                     }
                 }

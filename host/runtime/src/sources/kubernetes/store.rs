@@ -18,7 +18,6 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::sync::Notify;
 
-use super::NEEDED;
 use super::decode::Read;
 use super::status::ScopeStatus;
 use crate::sources::{Batch, Change, Kind, Object, ObjectRef, Place, Problem};
@@ -61,6 +60,8 @@ struct Known {
     objects: BTreeMap<ObjectRef, Object>,
     /// Why each of these can't be read.
     unreadable: BTreeMap<ObjectRef, String>,
+    /// Without it nothing can be said.
+    is_needed: bool,
     /// A list was taken in whole.
     synced: bool,
     status: ScopeStatus,
@@ -78,9 +79,17 @@ struct Subscriber {
 }
 
 impl Store {
-    /// Nothing is known of any of these.
-    pub(super) fn new(scopes: impl IntoIterator<Item = Scope>) -> Arc<Self> {
-        let scopes = scopes.into_iter().map(|scope| (scope, Known::default())).collect();
+    /// Nothing is known of any of these. Subscribers are told nothing before all of `needed` were listed.
+    pub(super) fn new(scopes: impl IntoIterator<Item = Scope>, needed: &[Kind]) -> Arc<Self> {
+        let known = |scope: &Scope| Known {
+            is_needed: needed.contains(&scope.kind),
+            ..Known::default()
+        };
+        let scopes = scopes.into_iter().map(|scope| {
+            let known = known(&scope);
+            (scope, known)
+        });
+        let scopes = scopes.collect();
         Arc::new(Self {
             state: Mutex::new(State {
                 scopes,
@@ -147,7 +156,7 @@ impl Store {
                 (reference, effect)
             })
             .collect();
-        let was_missing = known.missing(scope).is_some();
+        let was_missing = known.missing().is_some();
         known.synced = true;
         known.status.synced = true;
         if was_missing {
@@ -213,9 +222,9 @@ impl Store {
         let Some(known) = state.scopes.get_mut(scope) else {
             return;
         };
-        let before = known.missing(scope).map(str::to_owned);
+        let before = known.missing().map(str::to_owned);
         change(&mut known.status);
-        if known.missing(scope) != before.as_deref() {
+        if known.missing() != before.as_deref() {
             state.news();
         }
     }
@@ -280,8 +289,8 @@ struct Effect {
 
 impl Known {
     /// Why none of this scope is known, where others do without.
-    fn missing(&self, scope: &Scope) -> Option<&str> {
-        let is_missing = !self.synced && !NEEDED.contains(&scope.kind);
+    fn missing(&self) -> Option<&str> {
+        let is_missing = !self.synced && !self.is_needed;
         self.status.last_error.as_deref().filter(|_| is_missing)
     }
 
@@ -356,8 +365,7 @@ impl State {
     }
 
     fn is_synced(&self) -> bool {
-        let mut needed = self.scopes.iter().filter(|(scope, _)| NEEDED.contains(&scope.kind));
-        needed.all(|(_, known)| known.synced)
+        self.scopes.values().all(|known| known.synced || !known.is_needed)
     }
 
     fn scope_of(&self, reference: &ObjectRef) -> Option<Scope> {
@@ -451,7 +459,7 @@ impl State {
     }
 
     fn problems(&self) -> Vec<Problem> {
-        let missing = self.scopes.iter().filter_map(|(scope, known)| known.missing(scope));
+        let missing = self.scopes.values().filter_map(Known::missing);
         let mut problems: Vec<Problem> = missing
             .map(|cause| Problem {
                 at: Place::Cluster,

@@ -308,7 +308,7 @@ current-context: one
             kubeconfig: Some(kubeconfig),
             ..Settings::default()
         };
-        let store = Store::new([services()]);
+        let store = Store::new([services()], &[Kind::Service]);
         let web = json!({
             "metadata": {"name": "web", "namespace": "default", "uid": "u1", "resourceVersion": "1"},
             "spec": {"type": "LoadBalancer"},

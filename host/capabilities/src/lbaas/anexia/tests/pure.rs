@@ -5,9 +5,9 @@ use std::time::SystemTime;
 use tokio::time::Instant;
 
 use super::*;
+use crate::http::limit::{RateLimit, end_of, left_ms, retry_after_ms};
 use crate::lbaas::State;
 use crate::lbaas::anexia::created::CreatedParents;
-use crate::lbaas::anexia::limit::{RateLimit, end_of, left_ms, retry_after_ms};
 use crate::lbaas::anexia::{SettingsError, TokenError, wire};
 
 #[test]

@@ -14,9 +14,9 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig, ServerConnection, Stream
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tower::Service as _;
 
-use super::super::connector::{Connection, Connector};
-use super::super::socket::Refused;
 use super::*;
+use crate::http::connector::{Connection, Connector};
+use crate::http::socket::Refused;
 
 /// A certificate of `engine.test` that has signed itself, and its key. For nothing but these tests; valid for a century.
 const CERTIFICATE: &[u8] = include_bytes!("engine.test.pem");

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::sources::kubernetes::decode;
+use crate::sources::kubernetes::{NEEDED, decode};
 
 fn scope(kind: Kind) -> Scope {
     Scope { kind, namespace: None }
@@ -41,7 +41,7 @@ fn said(batch: &Option<Batch>) -> Vec<String> {
 
 #[test]
 fn the_first_batch_waits_for_everything_and_holds_everything() {
-    let store = Store::new([services(), scope(Kind::Node)]);
+    let store = Store::new([services(), scope(Kind::Node)], &NEEDED);
     let (early, _) = store.subscribe();
     store.replace(&services(), vec![read("a", 1, 80), read("b", 1, 80)]);
     assert_eq!(store.take(early), None, "nodes are not known yet");
@@ -63,7 +63,7 @@ fn the_first_batch_waits_for_everything_and_holds_everything() {
 #[test]
 fn a_kind_that_is_not_needed_and_cannot_be_listed_is_a_problem_and_stops_nothing() {
     let (slices, pods) = (scope(Kind::EndpointSlice), scope(Kind::Pod));
-    let store = Store::new([services(), slices.clone(), pods.clone()]);
+    let store = Store::new([services(), slices.clone(), pods.clone()], &NEEDED);
     let (number, _) = store.subscribe();
     store.replace(&services(), vec![read("a", 1, 80)]);
     assert!(store.is_synced(), "others that never answer are not waited for");
@@ -92,8 +92,25 @@ fn a_kind_that_is_not_needed_and_cannot_be_listed_is_a_problem_and_stops_nothing
 }
 
 #[test]
+fn a_kind_that_the_configuration_needs_is_waited_for() {
+    let slices = scope(Kind::EndpointSlice);
+    let needed = [Kind::Service, Kind::EndpointSlice];
+    let store = Store::new([services(), slices.clone(), scope(Kind::Pod)], &needed);
+    let (number, _) = store.subscribe();
+    store.replace(&services(), vec![read("a", 1, 80)]);
+    store.note(&slices, |status| {
+        status.last_error = Some("list endpointslices: no".to_owned())
+    });
+    assert!(!store.is_synced());
+    assert_eq!(store.take(number), None, "without slices nothing can be said of NEGs");
+    store.replace(&slices, Vec::new());
+    let first = store.take(number).unwrap();
+    assert!(first.complete && first.problems.is_empty(), "{first:?}");
+}
+
+#[test]
 fn an_empty_cluster_is_told_once() {
-    let store = Store::new([services()]);
+    let store = Store::new([services()], &NEEDED);
     let (number, _) = store.subscribe();
     store.replace(&services(), Vec::new());
     assert_eq!(
@@ -108,7 +125,7 @@ fn an_empty_cluster_is_told_once() {
 
 #[test]
 fn changes_of_one_object_are_one_and_a_list_brings_what_differs() {
-    let store = Store::new([services()]);
+    let store = Store::new([services()], &NEEDED);
     let (number, _) = store.subscribe();
     store.replace(&services(), vec![read("a", 1, 80), read("b", 1, 80), read("c", 1, 80)]);
     store.take(number);
@@ -131,7 +148,7 @@ fn changes_of_one_object_are_one_and_a_list_brings_what_differs() {
 
 #[test]
 fn another_version_of_the_same_is_no_change_and_the_newest_is_kept() {
-    let store = Store::new([services()]);
+    let store = Store::new([services()], &NEEDED);
     let (number, _) = store.subscribe();
     store.replace(&services(), vec![read("a", 1, 80)]);
     store.take(number);
@@ -150,7 +167,7 @@ fn service_of(read: Read) -> Service {
 
 #[test]
 fn what_we_wrote_is_known_and_no_news() {
-    let store = Store::new([services()]);
+    let store = Store::new([services()], &NEEDED);
     let (number, _) = store.subscribe();
     store.replace(&services(), vec![read("a", 1, 80)]);
     store.take(number);
@@ -178,7 +195,7 @@ fn what_we_wrote_is_known_and_no_news() {
 
 #[test]
 fn what_a_webhook_made_of_a_write_of_ours_is_a_change() {
-    let store = Store::new([services()]);
+    let store = Store::new([services()], &NEEDED);
     let (number, _) = store.subscribe();
     store.replace(&services(), vec![read("a", 1, 80)]);
     store.take(number);
@@ -206,7 +223,7 @@ fn what_a_webhook_made_of_a_write_of_ours_is_a_change() {
 
 #[test]
 fn one_object_that_cannot_be_read_hides_no_other_and_what_was_known_stands() {
-    let store = Store::new([services()]);
+    let store = Store::new([services()], &NEEDED);
     let (number, _) = store.subscribe();
     store.replace(&services(), vec![read("a", 1, 80), broken("b")]);
     let batch = store.take(number).unwrap();
@@ -243,7 +260,7 @@ fn one_object_that_cannot_be_read_hides_no_other_and_what_was_known_stands() {
 
 #[tokio::test]
 async fn watches_wait_for_a_subscriber_that_takes_nothing_until_it_is_gone() {
-    let store = Store::new([services(), scope(Kind::Node)]);
+    let store = Store::new([services(), scope(Kind::Node)], &NEEDED);
     let (number, _) = store.subscribe();
     store.room().await;
     let full = (0..PENDING_MAX).map(|number| ObjectRef {

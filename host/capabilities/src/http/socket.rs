@@ -28,25 +28,25 @@ const USER_TIMEOUT: Duration = Duration::from_secs(30);
 /// This host may not act any more, so nothing was written.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("this host does not hold the lease any more")]
-pub(super) struct Refused {
+pub(crate) struct Refused {
     /// Whether a part of the same request was written before.
-    pub(super) begun: bool,
+    pub(crate) begun: bool,
 }
 
 impl Refused {
     /// As the error of a system call.
-    pub(super) fn into_io(self) -> io::Error {
+    pub(crate) fn into_io(self) -> io::Error {
         io::Error::other(self)
     }
 
     /// The refusal among an error's causes.
-    pub(super) fn among(error: &(dyn std::error::Error + 'static)) -> Option<Self> {
+    pub(crate) fn among(error: &(dyn std::error::Error + 'static)) -> Option<Self> {
         links(error).find_map(|link| link.downcast_ref::<Self>().copied())
     }
 }
 
 /// An error and its causes, outermost first, with what the standard library's errors hold within themselves.
-pub(super) fn links<'a>(
+pub(crate) fn links<'a>(
     error: &'a (dyn std::error::Error + 'static),
 ) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
     std::iter::successors(Some(error), |&error| {
@@ -57,16 +57,16 @@ pub(super) fn links<'a>(
     })
 }
 
-/// Makes the connections to the Engine or a proxy, none while this host may not act.
+/// Makes the connections to a server or a proxy, none while this host may not act.
 #[derive(Clone)]
-pub(super) struct Dialer {
+pub(crate) struct Dialer {
     tcp: HttpConnector,
     fence: Fence,
 }
 
 impl Dialer {
     /// `timeout`: for each connection; of several addresses of a name, each gets its part of it.
-    pub(super) fn new(fence: Fence, timeout: Duration) -> Self {
+    pub(crate) fn new(fence: Fence, timeout: Duration) -> Self {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
@@ -103,7 +103,7 @@ impl Service<Uri> for Dialer {
 }
 
 /// One TCP connection.
-pub(super) struct Socket {
+pub(crate) struct Socket {
     tcp: TokioIo<TcpStream>,
     fence: Fence,
 }

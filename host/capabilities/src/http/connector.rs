@@ -1,8 +1,8 @@
-//! Connections to the Engine, through the proxy that the environment names, and with TLS where its URL says so.
+//! Connections to a server, through the proxy that the environment names, and with TLS where its URL says so.
 //!
 //! ```text
-//! http:  Connection -> Socket -> Engine             Connection -> Socket -> proxy (asked by full URL) -> Engine
-//! https: Connection -> TLS -> Socket -> Engine      Connection -> TLS -> tunnel -> Socket -> proxy -> Engine
+//! http:  Connection -> Socket -> server             Connection -> Socket -> proxy (asked by full URL) -> server
+//! https: Connection -> TLS -> Socket -> server      Connection -> TLS -> tunnel -> Socket -> proxy -> server
 //! ```
 
 use std::error::Error;
@@ -29,13 +29,13 @@ type Connecting = Pin<Box<dyn Future<Output = Result<Connection, BoxError>> + Se
 
 /// Makes connections.
 #[derive(Clone)]
-pub(super) struct Connector {
+pub(crate) struct Connector {
     route: Route,
     fence: Fence,
     timeout: Duration,
 }
 
-/// How the Engine is reached. Which way is decided once: there is one Engine.
+/// How the server is reached. Which way is decided once: there is one server.
 #[derive(Clone)]
 enum Route {
     Direct(HttpsConnector<Dialer>),
@@ -47,7 +47,7 @@ enum Route {
 
 impl Connector {
     /// `timeout`: for one connection, with TLS and a tunnel where there are any.
-    pub(super) fn new(
+    pub(crate) fn new(
         fence: Fence,
         timeout: Duration,
         tls: ClientConfig,
@@ -55,7 +55,7 @@ impl Connector {
         scheme: &str,
         agent: HeaderValue,
     ) -> Self {
-        // What is spoken with a proxy is not what is spoken with the Engine through it.
+        // What is spoken with a proxy is not what is spoken with the server through it.
         let mut tls_to_proxy = tls.clone();
         tls_to_proxy.alpn_protocols.clear();
         let dialer = Dialer::new(fence.clone(), timeout);
@@ -125,7 +125,7 @@ trait Io: Read + Write + Unpin + Send {}
 impl<T: Read + Write + Unpin + Send> Io for T {}
 
 /// One connection, on which requests and answers take turns.
-pub(super) struct Connection {
+pub(crate) struct Connection {
     io: Box<dyn Io>,
     /// A proxy at its other end wants full URLs.
     is_forwarded: bool,

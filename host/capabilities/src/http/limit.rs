@@ -1,4 +1,4 @@
-//! The Engine's rate limit: what `Retry-After` says, and until when nothing may be sent.
+//! A server's rate limit: what `Retry-After` says, and until when nothing may be sent.
 //!
 //! Waits for nothing itself: the host never waits out a limit, it answers `rate-limited`.
 
@@ -7,20 +7,20 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::Instant;
 
-/// A longer `Retry-After` counts as this: a year is a mistake of the Engine's, and beyond some centuries instants
+/// A longer `Retry-After` counts as this: a year is a mistake of the server's, and beyond some centuries instants
 /// overflow.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 
-/// The time until which an Engine wants to be left alone. One for the whole host.
+/// The time until which a server wants to be left alone. One for the whole host.
 #[derive(Debug, Default)]
-pub(super) struct RateLimit {
+pub(crate) struct RateLimit {
     until: Mutex<Option<Instant>>,
 }
 
 impl RateLimit {
     /// Nothing may be sent before `until`. Of several, the latest counts: they come from requests that were under way
     /// together.
-    pub(super) fn extend(&self, until: Instant) {
+    pub(crate) fn extend(&self, until: Instant) {
         let mut known = self.until.lock().unwrap_or_else(PoisonError::into_inner);
         if known.is_none_or(|known| known < until) {
             *known = Some(until);
@@ -28,19 +28,19 @@ impl RateLimit {
     }
 
     /// The end of the limit, where it is not over.
-    pub(super) fn until(&self, now: Instant) -> Option<Instant> {
+    pub(crate) fn until(&self, now: Instant) -> Option<Instant> {
         let known = self.until.lock().unwrap_or_else(PoisonError::into_inner);
         known.filter(|&until| until > now)
     }
 }
 
 /// When a wait that begins now ends.
-pub(super) fn end_of(wait_ms: u64, now: Instant) -> Instant {
+pub(crate) fn end_of(wait_ms: u64, now: Instant) -> Instant {
     now + Duration::from_millis(wait_ms).min(RETRY_AFTER_MAX)
 }
 
 /// Milliseconds from now to `until`, a begun one counted in full; 0 where it is over.
-pub(super) fn left_ms(until: Instant, now: Instant) -> u64 {
+pub(crate) fn left_ms(until: Instant, now: Instant) -> u64 {
     let left = until.saturating_duration_since(now);
     u64::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
@@ -48,7 +48,7 @@ pub(super) fn left_ms(until: Instant, now: Instant) -> u64 {
 /// What `Retry-After` asks for: seconds, or a date against the answer's own `Date`, so that the two clocks need not
 /// agree. Without a `Date` the time of receipt stands for it, as RFC 9110 section 6.6.1 says. None where it says
 /// nothing readable.
-pub(super) fn retry_after_ms(retry_after: Option<&str>, date: Option<&str>, received: SystemTime) -> Option<u64> {
+pub(crate) fn retry_after_ms(retry_after: Option<&str>, date: Option<&str>, received: SystemTime) -> Option<u64> {
     let retry_after = retry_after?.trim();
     if !retry_after.is_empty() && retry_after.bytes().all(|byte| byte.is_ascii_digit()) {
         // More digits than a number holds: for ever.

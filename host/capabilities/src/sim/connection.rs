@@ -27,18 +27,18 @@ use tokio::{
 
 /// A handler's hold on the connection that its request came by.
 #[derive(Clone, Default)]
-pub(super) struct Connection {
+pub(crate) struct Connection {
     is_cut: Arc<AtomicBool>,
 }
 
 impl Connection {
     /// Ends the connection in place of an answer. What is returned never reaches the client.
-    pub(super) fn cut(&self) -> Response {
+    pub(crate) fn cut(&self) -> Response {
         self.is_cut.store(true, Ordering::Release);
         Response::default()
     }
 
-    pub(super) fn is_cut(&self) -> bool {
+    pub(crate) fn is_cut(&self) -> bool {
         self.is_cut.load(Ordering::Acquire)
     }
 
@@ -58,7 +58,7 @@ impl Connected<IncomingStream<'_, CuttableListener>> for Connection {
 }
 
 /// Accepts connections that can be cut.
-pub(super) struct CuttableListener(pub(super) TcpListener);
+pub(crate) struct CuttableListener(pub(crate) TcpListener);
 
 impl Listener for CuttableListener {
     type Io = CuttableStream;
@@ -68,7 +68,7 @@ impl Listener for CuttableListener {
         let (stream, peer) = Listener::accept(&mut self.0).await;
         // An answer is one small write; waiting for more to send with it would be a latency that nobody asked for.
         if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(target: super::LOG_TARGET, %error, "TCP_NODELAY was not set");
+            tracing::debug!(target: "trueup::sim", %error, "TCP_NODELAY was not set");
         }
         (
             CuttableStream {
@@ -85,7 +85,7 @@ impl Listener for CuttableListener {
 }
 
 /// A TCP stream that refuses to write once it is cut.
-pub(super) struct CuttableStream {
+pub(crate) struct CuttableStream {
     stream: TcpStream,
     connection: Connection,
 }

@@ -6,7 +6,7 @@ use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use http::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHORIZATION, USER_AGENT};
+use http::header::{ACCEPT, HeaderMap, HeaderName, HeaderValue, PROXY_AUTHORIZATION, USER_AGENT};
 use http::{Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
@@ -20,7 +20,6 @@ use tokio::time::{Instant, sleep_until};
 use url::Url;
 
 use super::connector::Connector;
-use super::settings::{Settings, SettingsError, Token};
 use super::socket::{Refused, links};
 use crate::fence::Fence;
 
@@ -30,8 +29,17 @@ const AGENT: &str = concat!("trueup/", env!("CARGO_PKG_VERSION"));
 /// that is just being closed: for a creation that would be a lost answer.
 const IDLE_CONNECTION: Duration = Duration::from_secs(15);
 
-/// Sends requests to one Engine over connections that it keeps.
-pub(super) struct Client {
+/// How long a request may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    /// With its whole answer.
+    pub(crate) request: Duration,
+    /// For making a connection.
+    pub(crate) connect: Duration,
+}
+
+/// Sends requests to one server over connections that it keeps.
+pub(crate) struct Client {
     /// Those of the last epoch in which anything was sent.
     connections: Mutex<Option<Connections>>,
     way: Way,
@@ -46,7 +54,7 @@ struct Connections {
     pool: Pool<Connector, Full<Bytes>>,
 }
 
-/// How the Engine is connected to.
+/// How the server is connected to.
 struct Way {
     tls: ClientConfig,
     proxy: Option<Intercept>,
@@ -79,7 +87,7 @@ impl Way {
 
 /// Why there is no answer, or not all of it.
 #[derive(Debug)]
-pub(super) enum Trouble {
+pub(crate) enum Trouble {
     /// It can't be put into a request.
     Unsendable(String),
     /// This host may not act any more.
@@ -95,47 +103,38 @@ pub(super) enum Trouble {
 }
 
 /// The answer's head, and its body while it comes.
-pub(super) struct Answer {
-    pub(super) status: StatusCode,
-    pub(super) headers: HeaderMap,
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
     body: Incoming,
     time: Allowed,
 }
 
 /// Why a body was not read to its end.
-pub(super) enum Unread {
+pub(crate) enum Unread {
     TooLong,
     Broken(Trouble),
 }
 
 impl Client {
-    /// Prepares a client; connects to nothing yet. `proxies` are not asked where the Engine is on this machine.
-    pub(super) fn new(
-        settings: &Settings,
-        base: &Url,
-        token: &Token,
-        proxies: &Matcher,
-    ) -> Result<Self, SettingsError> {
+    /// Prepares a client; connects to nothing yet. `own`: headers that every request carries. `proxies` are not asked
+    /// where the server is on this machine.
+    ///
+    /// # Errors
+    /// What the TLS library says; with `https` this is mostly a machine without CA certificates.
+    pub(crate) fn new(base: &Url, times: Times, own: HeaderMap, proxies: &Matcher) -> Result<Self, String> {
         let is_encrypted = base.scheme() == "https";
-        let tls = tls(is_encrypted).map_err(|error| SettingsError::Client { reason: causes(&error) })?;
+        let tls = tls(is_encrypted).map_err(|error| causes(&error))?;
         let agent = HeaderValue::from_static(AGENT);
-        let mut headers = HeaderMap::from_iter([
-            (ACCEPT, HeaderValue::from_static("*/*")),
-            (AUTHORIZATION, token.header()),
-            (USER_AGENT, agent.clone()),
-        ]);
+        let mut headers =
+            HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("*/*")), (USER_AGENT, agent.clone())]);
+        headers.extend(own);
         let proxy = proxy(base, proxies);
         if let Some(auth) = proxy.as_ref().and_then(Intercept::basic_auth)
             && !is_encrypted
         {
-            // Through a tunnel it would get to the Engine.
+            // Through a tunnel it would get to the server.
             headers.insert(PROXY_AUTHORIZATION, auth.clone());
-        }
-        if !is_encrypted && !is_loopback(base) {
-            tracing::warn!(
-                url = base.as_str(),
-                "the Engine's token is sent unencrypted: use an `https` url"
-            );
         }
         Ok(Self {
             connections: Mutex::default(),
@@ -144,10 +143,10 @@ impl Client {
                 proxy,
                 scheme: base.scheme().to_owned(),
                 agent,
-                connect_timeout: Duration::from_millis(settings.connect_timeout_ms),
+                connect_timeout: times.connect,
             },
             headers,
-            request_timeout: Duration::from_millis(settings.request_timeout_ms),
+            request_timeout: times.request,
         })
     }
 
@@ -162,19 +161,21 @@ impl Client {
     }
 
     /// Sends one request, and returns as soon as its answer begins. `fence`: of the epoch in which it was decided on.
-    pub(super) async fn send(
+    pub(crate) async fn send(
         &self,
         fence: &Fence,
         method: Method,
         url: &str,
-        header: (HeaderName, HeaderValue),
+        headers: impl IntoIterator<Item = (HeaderName, HeaderValue)>,
         body: Option<String>,
     ) -> Result<Answer, Trouble> {
         let body = Full::from(body.unwrap_or_default());
         let built = Request::builder().method(method).uri(url).body(body);
         let mut request = built.map_err(|error| Trouble::Unsendable(causes(&error)))?;
         request.headers_mut().clone_from(&self.headers);
-        request.headers_mut().insert(header.0, header.1);
+        for (name, value) in headers {
+            request.headers_mut().insert(name, value);
+        }
         let pool = self.pool(fence).ok_or(Trouble::Fenced(Refused { begun: false }))?;
         let connection = capture_connection(&mut request);
         let time = Allowed {
@@ -199,7 +200,7 @@ impl Client {
 
 impl Answer {
     /// Reads the body, or so much of it as may be.
-    pub(super) async fn read(&mut self, max_bytes: usize) -> Result<Vec<u8>, Unread> {
+    pub(crate) async fn read(&mut self, max_bytes: usize) -> Result<Vec<u8>, Unread> {
         let mut body = Vec::new();
         loop {
             let frame = match self.time.spend(self.body.frame()).await {
@@ -274,7 +275,7 @@ impl Allowed {
 }
 
 /// An error and its causes, outermost first.
-pub(super) fn causes(error: &(dyn Error + 'static)) -> String {
+pub(crate) fn causes(error: &(dyn Error + 'static)) -> String {
     let chain = std::iter::successors(Some(error), |&error| error.source());
     chain.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
@@ -289,10 +290,15 @@ fn is_timeout(error: &(dyn Error + 'static)) -> bool {
     })
 }
 
-/// TLS with the machine's CA certificates. Where nothing is ever verified, a machine without them will do.
-fn tls(is_encrypted: bool) -> Result<ClientConfig, rustls::Error> {
+/// Libraries that sign or encrypt find ring, unless the program has chosen another one.
+pub(crate) fn use_ring() {
     // An error says that one is installed already, which serves as well.
     let _ = ring::default_provider().install_default();
+}
+
+/// TLS with the machine's CA certificates. Where nothing is ever verified, a machine without them will do.
+fn tls(is_encrypted: bool) -> Result<ClientConfig, rustls::Error> {
+    use_ring();
     let provider = CryptoProvider::get_default().map_or_else(|| Arc::new(ring::default_provider()), Arc::clone);
     let config = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
     let mut config = if is_encrypted {
@@ -310,7 +316,7 @@ fn tls(is_encrypted: bool) -> Result<ClientConfig, rustls::Error> {
     Ok(config)
 }
 
-/// The proxy that is asked for the Engine, if any: on this machine, a proxy would look for it on its own.
+/// The proxy that is asked for the server, if any: on this machine, a proxy would look for it on its own.
 fn proxy(base: &Url, proxies: &Matcher) -> Option<Intercept> {
     if is_loopback(base) {
         return None;
@@ -319,7 +325,8 @@ fn proxy(base: &Url, proxies: &Matcher) -> Option<Intercept> {
     proxies.intercept(&base.as_str().parse::<Uri>().ok()?)
 }
 
-fn is_loopback(url: &Url) -> bool {
+/// Whether a URL's host is this machine.
+pub(crate) fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     host == "localhost"
         || host

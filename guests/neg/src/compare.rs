@@ -1,0 +1,114 @@
+//! Compares what shall be in a NEG with what will be once all operations end well.
+//!
+//! Pure. Knows no migration: what differs is all there is here, and what is in flight is left alone.
+
+use std::cmp::Ordering;
+
+use crate::address::{self, Place};
+use crate::bindings::trueup::neg::types::Endpoint;
+use crate::entry::{self, Entry, Set, View};
+use crate::filter::Committed;
+use crate::operations::{Kind, Operation};
+
+/// What was listed, in order: addresses that are such become canonical, other text stays.
+#[must_use]
+pub fn listed(endpoints: Vec<Endpoint>) -> Set {
+    let mut set = endpoints.into_iter().map(listed_entry).collect();
+    entry::tidy(&mut set);
+    set
+}
+
+fn listed_entry(mut endpoint: Endpoint) -> Entry {
+    let ip = address::v4(&endpoint.ip).unwrap_or_else(|| Place::of(&endpoint.ip));
+    let ipv6 = if endpoint.ipv6.is_empty() {
+        None
+    } else {
+        address::v6(&mut endpoint.ipv6)
+    };
+    let ipv6 = ipv6.unwrap_or_else(|| Place::of(&endpoint.ipv6));
+    Entry::placed(ip, ipv6, endpoint)
+}
+
+/// What will be there once the operations at this location end well.
+#[must_use]
+pub fn current(mut listed: Set, operations: &[&Operation]) -> Set {
+    let endpoints_of = |kind: Kind| {
+        let of_kind = operations.iter().filter(move |operation| operation.kind == kind);
+        of_kind.flat_map(|operation| &operation.endpoints)
+    };
+    listed.extend(endpoints_of(Kind::Attach).cloned().map(Entry::new));
+    entry::tidy(&mut listed);
+    let mut leaving: Vec<View<'_>> = endpoints_of(Kind::Detach).map(View::of).collect();
+    leaving.sort_unstable();
+    listed.retain(|entry| leaving.binary_search(&entry.view()).is_err());
+    listed
+}
+
+/// What differs at one location.
+#[derive(Clone, Debug, Default)]
+pub struct Difference {
+    /// Wanted and not there.
+    pub add: Set,
+    /// There and not wanted.
+    pub remove: Set,
+}
+
+/// Compares two sets, and counts what is in both.
+#[must_use]
+pub fn difference(target: Set, current: Set, committed: &mut Committed) -> Difference {
+    let mut difference = Difference::default();
+    let (mut target, mut current) = (target.into_iter().peekable(), current.into_iter().peekable());
+    loop {
+        let order = match (target.peek(), current.peek()) {
+            (Some(wanted), Some(there)) => wanted.view().cmp(&there.view()),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (None, None) => return difference,
+        };
+        match order {
+            Ordering::Less => difference.add.extend(target.next()),
+            Ordering::Greater => difference.remove.extend(current.next()),
+            Ordering::Equal => {
+                target.next();
+                if let Some(entry) = current.next() {
+                    committed.count(entry.view());
+                }
+            }
+        }
+    }
+}
+
+/// The endpoints of one location that have an operation in flight, and their twins.
+#[derive(Clone, Debug)]
+pub struct Flying<'o> {
+    /// Ascending.
+    endpoints: Vec<View<'o>>,
+    /// The twins of those that are dual-stack, ascending.
+    twins: Vec<View<'o>>,
+}
+
+impl<'o> Flying<'o> {
+    /// Those of these operations.
+    #[must_use]
+    pub fn new(operations: &[&'o Operation]) -> Self {
+        let all = operations.iter().flat_map(|operation| &operation.endpoints);
+        let mut endpoints: Vec<View<'o>> = all.map(View::of).collect();
+        let mut twins: Vec<View<'o>> = endpoints.iter().filter_map(View::twins).flatten().collect();
+        endpoints.sort_unstable();
+        twins.sort_unstable();
+        Self { endpoints, twins }
+    }
+
+    /// Takes out of a set what is in flight itself or by its twin; answers how many.
+    pub fn leave_alone(&self, set: &mut Set) -> usize {
+        let before = set.len();
+        set.retain(|entry| !self.holds(entry.view()));
+        before.saturating_sub(set.len())
+    }
+
+    fn holds(&self, view: View<'_>) -> bool {
+        let flies = |view: &View<'_>| self.endpoints.binary_search(view).is_ok();
+        // Only single-stack endpoints are among the twins.
+        flies(&view) || self.twins.binary_search(&view).is_ok() || view.twins().iter().flatten().any(flies)
+    }
+}

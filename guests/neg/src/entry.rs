@@ -1,0 +1,260 @@
+//! Endpoints in their order: sets of them, what is in one, and twins.
+//!
+//! Each address is read once, when an endpoint comes in. Compared are numbers, and texts only where those are equal.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use trueup_guest_common::words;
+
+use crate::address::{Class, Place};
+use crate::bindings::trueup::neg::types::{Endpoint, EndpointGroup, Location};
+
+/// What a migration does with an endpoint of a set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mark {
+    /// Nothing: it is no migration endpoint.
+    #[default]
+    Stays,
+    /// It is a migration endpoint, and waits.
+    TakenOut,
+    /// Its migration starts now.
+    PutBack,
+}
+
+/// An endpoint with what is compared first.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    ip: Place,
+    ipv6: Place,
+    /// What a migration does with it.
+    pub mark: Mark,
+    /// The endpoint as text.
+    pub endpoint: Endpoint,
+}
+
+/// Ascending, each endpoint once.
+pub type Set = Vec<Entry>;
+
+/// The sets of several locations.
+pub type Groups = BTreeMap<Location, Set>;
+
+impl Entry {
+    /// Reads the addresses of an endpoint that may hold any text.
+    #[must_use]
+    pub fn new(endpoint: Endpoint) -> Self {
+        Self::placed(Place::of(&endpoint.ip), Place::of(&endpoint.ipv6), endpoint)
+    }
+
+    /// An endpoint whose addresses were read already.
+    #[must_use]
+    pub const fn placed(ip: Place, ipv6: Place, endpoint: Endpoint) -> Self {
+        Self {
+            ip,
+            ipv6,
+            mark: Mark::Stays,
+            endpoint,
+        }
+    }
+
+    /// A number that rises with the order, and is the same for few: small things are sorted sooner than whole entries.
+    fn rough_place(&self) -> u128 {
+        let (ip, ipv6) = (self.ip.number(), self.ipv6.number());
+        let ipv6_class = self.ipv6.class as u128;
+        // Two bits for a class, 32 for an IPv4 address, and of an IPv6 address what finds room.
+        match self.ip.class {
+            Class::Empty => (ipv6_class << 124) | (ipv6 >> 4),
+            Class::V4 => (1 << 126) | (ip << 94) | (ipv6_class << 92) | (ipv6 >> 36),
+            Class::V6 => (2 << 126) | (ip >> 2),
+            Class::Text => 3 << 126,
+        }
+    }
+
+    /// What is compared.
+    #[must_use]
+    pub fn view(&self) -> View<'_> {
+        View {
+            ip: (self.ip, &self.endpoint.ip),
+            ipv6: (self.ipv6, &self.endpoint.ipv6),
+            port: &self.endpoint.port,
+            node: &self.endpoint.node,
+        }
+    }
+}
+
+/// An endpoint that may be in no set: what twins are looked up by. Ordered as endpoints are.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'e> {
+    ip: (Place, &'e str),
+    ipv6: (Place, &'e str),
+    port: &'e str,
+    node: &'e str,
+}
+
+impl<'e> View<'e> {
+    /// Reads the addresses of an endpoint.
+    #[must_use]
+    pub fn of(endpoint: &'e Endpoint) -> Self {
+        Self {
+            ip: (Place::of(&endpoint.ip), &endpoint.ip),
+            ipv6: (Place::of(&endpoint.ipv6), &endpoint.ipv6),
+            port: &endpoint.port,
+            node: &endpoint.node,
+        }
+    }
+
+    /// True where both addresses are there.
+    #[must_use]
+    pub fn is_dual(&self) -> bool {
+        self.has_ip() && self.has_ipv6()
+    }
+
+    /// True where `ip` is not empty.
+    #[must_use]
+    pub fn has_ip(&self) -> bool {
+        self.ip.0.class != Class::Empty
+    }
+
+    /// True where `ipv6` is not empty.
+    #[must_use]
+    pub fn has_ipv6(&self) -> bool {
+        self.ipv6.0.class != Class::Empty
+    }
+
+    /// The two twins of a dual-stack endpoint: without `ipv6`, and without `ip`. None where it is single-stack.
+    #[must_use]
+    pub fn twins(&self) -> Option<[Self; 2]> {
+        const NONE: (Place, &str) = (Place::EMPTY, "");
+        self.is_dual()
+            .then_some([Self { ipv6: NONE, ..*self }, Self { ip: NONE, ..*self }])
+    }
+}
+
+impl Ord for View<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        compare_fields(self.ip, other.ip)
+            .then_with(|| compare_fields(self.ipv6, other.ipv6))
+            .then_with(|| words::compare(self.port, other.port))
+            .then_with(|| words::compare(self.node, other.node))
+    }
+}
+
+impl PartialOrd for View<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for View<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for View<'_> {}
+
+fn compare_fields(left: (Place, &str), right: (Place, &str)) -> Ordering {
+    left.0.cmp(&right.0).then_with(|| {
+        if left.0.has_one_text() {
+            Ordering::Equal
+        } else {
+            words::compare(left.1, right.1)
+        }
+    })
+}
+
+/// Brings a set in order and removes what is there twice.
+pub fn tidy(set: &mut Set) {
+    // What comes from this guest's own answers is in order: one look is enough.
+    if set.is_sorted_by(|left, right| left.view() < right.view()) {
+        return;
+    }
+    set.sort_by_cached_key(Entry::rough_place);
+    for equals in set.chunk_by_mut(|left, right| left.rough_place() == right.rough_place()) {
+        equals.sort_unstable_by(|left, right| left.view().cmp(&right.view()));
+    }
+    set.dedup_by(|right, left| left.view() == right.view());
+}
+
+/// The sets as they are given to `filter`: a location and an endpoint may come twice, a location be without endpoints.
+#[must_use]
+pub fn united(groups: Vec<EndpointGroup>) -> Groups {
+    let mut united = Groups::new();
+    for EndpointGroup { location, endpoints } in groups {
+        let set = united.entry(location).or_default();
+        set.extend(endpoints.into_iter().map(Entry::new));
+    }
+    united.values_mut().for_each(tidy);
+    united
+}
+
+/// The sets as they are answered: each location once, ascending, and none without endpoints.
+#[must_use]
+pub fn answered(groups: Groups) -> Vec<EndpointGroup> {
+    let group = |(location, set): (Location, Set)| EndpointGroup {
+        location,
+        endpoints: set.into_iter().map(|entry| entry.endpoint).collect(),
+    };
+    groups
+        .into_iter()
+        .filter(|(_, set)| !set.is_empty())
+        .map(group)
+        .collect()
+}
+
+/// How many endpoints are in all sets.
+#[must_use]
+pub fn count(groups: &Groups) -> usize {
+    groups.values().map(Vec::len).sum()
+}
+
+/// Looks endpoints up in a set. Quick where each is found near the one before.
+#[derive(Clone, Copy, Debug)]
+pub struct Finder {
+    /// Where those with `ip` begin: an endpoint without is before.
+    with_ip: usize,
+    /// Where the one before was found, among those without `ip` and among those with.
+    latest: [usize; 2],
+}
+
+impl Finder {
+    /// For this set.
+    #[must_use]
+    pub fn new(set: &[Entry]) -> Self {
+        let with_ip = set.partition_point(|entry| entry.ip.class == Class::Empty);
+        Self {
+            with_ip,
+            latest: [0, 0],
+        }
+    }
+
+    /// The endpoint's index in that set. None where it is not in it.
+    pub fn find(&mut self, set: &[Entry], wanted: View<'_>) -> Option<usize> {
+        let (without_ip, with_ip) = set.split_at_checked(self.with_ip)?;
+        let [latest_without_ip, latest_with_ip] = &mut self.latest;
+        if wanted.has_ip() {
+            let index = find_near(with_ip, latest_with_ip, wanted)?;
+            Some(self.with_ip.saturating_add(index))
+        } else {
+            find_near(without_ip, latest_without_ip, wanted)
+        }
+    }
+}
+
+/// Looks twice as far each time, from where the one before was found.
+fn find_near(set: &[Entry], latest: &mut usize, wanted: View<'_>) -> Option<usize> {
+    let is_before = |index: usize| set.get(index).is_some_and(|entry| entry.view() < wanted);
+    let (mut low, mut step) = (0, 1_usize);
+    if *latest > 0 && is_before(latest.saturating_sub(1)) {
+        low = *latest;
+    }
+    while is_before(low.saturating_add(step).saturating_sub(1)) {
+        low = low.saturating_add(step);
+        step = step.saturating_mul(2);
+    }
+    let reach = low.saturating_add(step).min(set.len());
+    let between = set.get(low..reach).unwrap_or_default();
+    *latest = low.saturating_add(between.partition_point(|entry| entry.view() < wanted));
+    let found = set.get(*latest)?;
+    (found.view() == wanted).then_some(*latest)
+}

@@ -1,0 +1,235 @@
+//! The decision of the dual-stack migrator: which endpoints wait, and which start to migrate now.
+//!
+//! Pure: the same sets and facts give the same answer. Knows neither timers nor operations; `migrator` has the facts,
+//! `syncer` acts.
+//!
+//! ```text
+//! add, remove -> migration endpoints taken out -> congestion? -> largest location -> first few put back into remove
+//! ```
+
+use crate::bindings::exports::trueup::neg::migrator::Filtered;
+use crate::bindings::trueup::neg::types::{EndpointGroup, Location};
+use crate::entry::{self, Finder, Groups, Mark, Set, View};
+
+/// What is subtracted from a product before it is rounded up: 0.07 of 100 is 7, though the product in binary is slightly
+/// above it.
+const ROUNDING: f64 = 0.000_000_001;
+
+/// The two settings that say how much.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Fractions {
+    /// `fraction_of_migrating_endpoints`: above 0 and at most 1
+    pub migrating: f64,
+    /// `fraction_for_pending_attachment_threshold`: 0 or more
+    pub pending_attachment: f64,
+}
+
+/// What is known beside the sets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// A detachment is under way, or the wait after it.
+    pub is_paused: bool,
+    /// The one before ended less than the threshold ago.
+    pub detached_recently: bool,
+    /// What the caller says of itself.
+    pub in_error_state: bool,
+}
+
+/// The endpoints that are wanted and there already, by their stack.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Committed {
+    /// All, also those without any address.
+    pub all: usize,
+    /// Those with `ip` alone.
+    pub ipv4: usize,
+    /// Those with `ipv6` alone.
+    pub ipv6: usize,
+    /// Those with both.
+    pub dual: usize,
+}
+
+impl Committed {
+    /// Counts one more.
+    pub fn count(&mut self, view: View<'_>) {
+        self.all = self.all.saturating_add(1);
+        let stack = match (view.has_ip(), view.has_ipv6()) {
+            (true, true) => &mut self.dual,
+            (true, false) => &mut self.ipv4,
+            (false, true) => &mut self.ipv6,
+            (false, false) => return,
+        };
+        *stack = stack.saturating_add(1);
+    }
+
+    /// Counts sets as they are given to `filter`.
+    #[must_use]
+    pub fn of(groups: Vec<EndpointGroup>) -> Self {
+        Self::of_ascending(&groups).unwrap_or_else(|| {
+            let mut committed = Self::default();
+            for entry in entry::united(groups).values().flatten() {
+                committed.count(entry.view());
+            }
+            committed
+        })
+    }
+
+    /// Counts what ascends, as a caller's sets mostly do: nothing comes twice then, and nothing need be kept. None for
+    /// what does not.
+    fn of_ascending(groups: &[EndpointGroup]) -> Option<Self> {
+        if !groups.is_sorted_by(|left, right| left.location < right.location) {
+            return None;
+        }
+        let mut committed = Self::default();
+        for group in groups {
+            let mut latest = None;
+            for view in group.endpoints.iter().map(View::of) {
+                if latest.is_some_and(|latest| latest >= view) {
+                    return None;
+                }
+                committed.count(view);
+                latest = Some(view);
+            }
+        }
+        Some(committed)
+    }
+}
+
+/// What was decided.
+#[derive(Clone, Debug, Default)]
+pub struct Decision {
+    /// Without migration endpoints.
+    pub add: Groups,
+    /// Without migration endpoints but those whose migration starts now, which are marked [`Mark::PutBack`].
+    pub remove: Groups,
+    /// Where a detachment starts now.
+    pub detaching: Option<Location>,
+    /// How many were taken out of `remove`.
+    pub migrating: usize,
+    /// How many of them were put back.
+    pub put_back: usize,
+}
+
+impl Decision {
+    /// As the contract has it.
+    #[must_use]
+    pub fn answer(self) -> Filtered {
+        Filtered {
+            add: entry::answered(self.add),
+            remove: entry::answered(self.remove),
+            detaching: self.detaching,
+            // More than u32::MAX endpoints don't fit a 32-bit memory.
+            migrating: u32::try_from(self.migrating).unwrap_or(u32::MAX),
+        }
+    }
+}
+
+/// The whole of `migrator.filter` but for its metrics, from the arguments as they come in.
+#[must_use]
+pub fn filter(
+    fractions: Fractions,
+    facts: Facts,
+    add: Vec<EndpointGroup>,
+    remove: Vec<EndpointGroup>,
+    committed: Vec<EndpointGroup>,
+) -> Filtered {
+    let committed = Committed::of(committed);
+    decide(fractions, facts, entry::united(add), entry::united(remove), committed).answer()
+}
+
+/// Decides over sets that are in order.
+#[must_use]
+pub fn decide(
+    fractions: Fractions,
+    facts: Facts,
+    mut add: Groups,
+    mut remove: Groups,
+    committed: Committed,
+) -> Decision {
+    take_out(&mut add, &mut remove);
+    let migrating = remove.values().map(taken_out).sum();
+    drop_taken_out(&mut add);
+    let n = committed.all.saturating_add(migrating);
+    let is_congested = entry::count(&add) >= share(fractions.pending_attachment, n)
+        && (facts.in_error_state || facts.detached_recently);
+    let mut detaching = None;
+    let mut put_back = 0;
+    if migrating > 0 && !facts.is_paused && !is_congested {
+        (detaching, put_back) = choose(&mut remove, share(fractions.migrating, n));
+    }
+    drop_taken_out(&mut remove);
+    Decision {
+        add,
+        remove,
+        detaching,
+        migrating,
+        put_back,
+    }
+}
+
+/// Marks all migration endpoints of both sides, looking at the sets as they were given.
+fn take_out(add: &mut Groups, remove: &mut Groups) {
+    for (location, add) in add {
+        if let Some(remove) = remove.get_mut(location) {
+            mark_with_twins(add, remove);
+            mark_with_twins(remove, add);
+        }
+    }
+}
+
+/// Marks the dual-stack endpoints of one side that have a twin on the other, and those twins.
+fn mark_with_twins(side: &mut Set, opposite: &mut Set) {
+    let mut finder = Finder::new(opposite);
+    for entry in side {
+        let mut is_migrating = false;
+        for twin in entry.view().twins().into_iter().flatten() {
+            let found = finder.find(opposite, twin).and_then(|index| opposite.get_mut(index));
+            if let Some(found) = found {
+                found.mark = Mark::TakenOut;
+                is_migrating = true;
+            }
+        }
+        if is_migrating {
+            entry.mark = Mark::TakenOut;
+        }
+    }
+}
+
+fn taken_out(set: &Set) -> usize {
+    set.iter().filter(|entry| entry.mark == Mark::TakenOut).count()
+}
+
+/// Puts the first few of the location with the most back, but one at least; answers where and how many.
+fn choose(remove: &mut Groups, few: usize) -> (Option<Location>, usize) {
+    let mut largest = None;
+    for (location, set) in remove {
+        let count = taken_out(set);
+        // Of equals the first stays.
+        if count > largest.as_ref().map_or(0, |&(most, _, _)| most) {
+            largest = Some((count, location, set));
+        }
+    }
+    let Some((count, location, set)) = largest else {
+        return (None, 0);
+    };
+    let few = few.clamp(1, count);
+    let first = set.iter_mut().filter(|entry| entry.mark == Mark::TakenOut).take(few);
+    first.for_each(|entry| entry.mark = Mark::PutBack);
+    (Some(location.clone()), few)
+}
+
+fn drop_taken_out(groups: &mut Groups) {
+    for set in groups.values_mut() {
+        set.retain(|entry| entry.mark != Mark::TakenOut);
+    }
+}
+
+/// So much of `n`, rounded up from what the fraction means.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "numbers of endpoints are far below 2^52, and what is too large saturates"
+)]
+fn share(fraction: f64, n: usize) -> usize {
+    (fraction * n as f64 - ROUNDING).ceil().max(0.0) as usize
+}

@@ -1,0 +1,199 @@
+//! The guest neg: what shall be in the network endpoint groups (NEGs) of one service is in them, and a service that
+//! changes its stack moves a few endpoints at a time.
+//!
+//! An endpoint cannot get its second address by a change: it is detached and attached again, and carries no traffic in
+//! between. The model is the NEG syncer of the Kubernetes controller for Google Compute Engine with its dual-stack
+//! migrator; where this differs from it is written down in the specification, on purpose.
+//!
+//! Here are the bindings, the exports and the imports; nothing is decided here. `address`, `entry`, `filter`, `target`
+//! and `compare` are pure; `migrator`, `retry`, `operations` and `syncer` keep the books and ask a [`World`]; `snapshot`
+//! is their text.
+//!
+//! ```text
+//! target --+
+//! list  ---+-> compare -> filter (migrator) -> leave alone what is in flight -> attach, detach (syncer)
+//! flight --+                                                                       |
+//!    ^---------------------------------- on-operation <----------------------------+
+//! ```
+#![cfg_attr(not(target_family = "wasm"), forbid(unsafe_code))]
+
+use std::cell::RefCell;
+
+use crate::bindings::exports::trueup::guest::{lifecycle, timer_events};
+use crate::bindings::exports::trueup::neg::migrator::{self as exported_migrator, Filtered};
+use crate::bindings::exports::trueup::neg::syncer::{self as exported_syncer, SyncReport};
+use crate::bindings::trueup::host::{clock, log, metrics as meter, timers};
+use crate::bindings::trueup::neg::api::{self, NegRef};
+use crate::bindings::trueup::neg::types::{Endpoint, EndpointGroup};
+use crate::neg::Neg;
+use crate::settings::Settings;
+use crate::world::World;
+
+pub mod address;
+pub mod compare;
+pub mod entry;
+pub mod filter;
+pub mod metrics;
+pub mod migrator;
+pub mod neg;
+pub mod operations;
+pub mod retry;
+pub mod settings;
+#[cfg(test)]
+mod simulated;
+pub mod snapshot;
+pub mod syncer;
+pub mod target;
+#[cfg(test)]
+mod tests;
+pub mod world;
+
+/// The contract's types and functions, generated from `wit/`.
+#[expect(
+    missing_docs,
+    reason = "a case or parameter whose name says it all has no text in `wit/`"
+)]
+pub mod bindings {
+    wit_bindgen::generate!({
+        path: ["../../wit/host", "../../wit/guest", "../../wit/neg"],
+        world: "trueup:neg/neg-syncer",
+        additional_derives: [Clone, PartialEq, Eq, PartialOrd, Ord],
+        generate_all,
+    });
+}
+
+thread_local! {
+    /// What this instance knows. A component has one thread.
+    static NEG: RefCell<Neg> = RefCell::new(Neg::new(Settings::default()));
+}
+
+/// Asks the instance, or changes it.
+fn with<T>(call: impl FnOnce(&mut Neg) -> T) -> T {
+    NEG.with_borrow_mut(call)
+}
+
+/// The exports.
+struct Exports;
+
+impl lifecycle::Guest for Exports {
+    fn init(config: String) -> Result<(), String> {
+        let settings = Settings::read(&config)?;
+        with(|neg| *neg = Neg::new(settings));
+        Ok(())
+    }
+
+    fn snapshot() -> String {
+        with(|neg| neg.snapshot())
+    }
+
+    fn restore(snapshot: String) -> Result<(), String> {
+        with(|neg| neg.restore(&mut Imports, &snapshot))
+    }
+}
+
+impl timer_events::Guest for Exports {
+    fn on_timer(timer: u64) -> bool {
+        with(|neg| neg.on_timer(&mut Imports, timer))
+    }
+}
+
+impl exported_migrator::Guest for Exports {
+    fn filter(
+        add: Vec<EndpointGroup>,
+        remove: Vec<EndpointGroup>,
+        committed: Vec<EndpointGroup>,
+        in_error_state: bool,
+    ) -> Filtered {
+        with(|neg| neg.filter(&mut Imports, add, remove, committed, in_error_state))
+    }
+
+    fn pause() {
+        with(|neg| neg.pause(&mut Imports));
+    }
+
+    fn continue_(detach_failure: Option<String>) {
+        with(|neg| neg.resume(&mut Imports, detach_failure.as_deref()));
+    }
+
+    fn is_paused() -> bool {
+        with(|neg| neg.is_paused())
+    }
+}
+
+impl exported_syncer::Guest for Exports {
+    fn sync(target: Vec<EndpointGroup>) -> Result<SyncReport, exported_syncer::Error> {
+        with(|neg| neg.sync(&mut Imports, target))
+    }
+
+    fn on_operation(operation: u64, failure: Option<String>) -> bool {
+        with(|neg| neg.on_operation(&mut Imports, operation, failure))
+    }
+
+    fn set_error_state(in_error_state: bool) {
+        with(|neg| neg.set_error_state(&mut Imports, in_error_state));
+    }
+}
+
+/// The component's imports.
+struct Imports;
+
+impl World for Imports {
+    fn ensure(&mut self, neg: &NegRef, subnet: &str) -> Result<bool, api::Error> {
+        api::ensure(neg, subnet)
+    }
+
+    fn list_endpoints(&mut self, neg: &NegRef) -> Result<Vec<Endpoint>, api::Error> {
+        api::list_endpoints(neg)
+    }
+
+    fn attach(&mut self, neg: &NegRef, endpoints: &[Endpoint]) -> Result<u64, api::Error> {
+        api::attach(neg, endpoints)
+    }
+
+    fn detach(&mut self, neg: &NegRef, endpoints: &[Endpoint]) -> Result<u64, api::Error> {
+        api::detach(neg, endpoints)
+    }
+
+    fn now_ms(&mut self) -> u64 {
+        clock::now_ms()
+    }
+
+    fn schedule(&mut self, delay_ms: u64) -> u64 {
+        timers::schedule(delay_ms)
+    }
+
+    fn cancel(&mut self, timer: u64) -> bool {
+        timers::cancel(timer)
+    }
+
+    fn counter_add(&mut self, name: &str, labels: &[(&str, &str)], delta: u64) {
+        meter::counter_add(name, &labelled(labels), delta);
+    }
+
+    fn gauge_set(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
+        meter::gauge_set(name, &labelled(labels), value);
+    }
+
+    fn histogram_observe(&mut self, name: &str, value: f64) {
+        meter::histogram_observe(name, &[], value);
+    }
+
+    fn log(&mut self, level: log::Level, message: &str, fields: &[(&str, &str)]) {
+        let field = |&(key, value): &(&str, &str)| log::Field {
+            key: key.to_owned(),
+            value: value.to_owned(),
+        };
+        log::emit(level, message, &fields.iter().map(field).collect::<Vec<_>>());
+    }
+}
+
+fn labelled(labels: &[(&str, &str)]) -> Vec<meter::Label> {
+    let label = |&(key, value): &(&str, &str)| meter::Label {
+        key: key.to_owned(),
+        value: value.to_owned(),
+    };
+    labels.iter().map(label).collect()
+}
+
+#[cfg(target_family = "wasm")]
+bindings::export!(Exports with_types_in bindings);

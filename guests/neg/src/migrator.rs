@@ -1,0 +1,145 @@
+//! The dual-stack migrator: pause and continue, and the filter with what it remembers.
+//!
+//! Knows no operations: who starts a detachment pauses it, and continues it with how that ended.
+
+use crate::entry::Groups;
+use crate::filter::{self, Committed, Decision, Facts};
+use crate::metrics;
+use crate::settings::Settings;
+use crate::world::{self, Pending, World};
+
+/// Whether a detachment may start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pause {
+    /// It may.
+    #[default]
+    Off,
+    /// Not until [`Migrator::resume`].
+    On,
+    /// Not until this timer fires.
+    Waiting(Pending),
+}
+
+/// What the migrator remembers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Migrator {
+    /// Whether a detachment may start.
+    pub pause: Pause,
+    /// When the latest detachment succeeded. None: there never was one.
+    pub detached_ms: Option<u64>,
+    /// When a filter first found migration endpoints in `remove`. None: the latest found none.
+    pub started_ms: Option<u64>,
+}
+
+impl Migrator {
+    /// `migrator.filter` over sets that are in order. Without dual stack they come back as they are.
+    pub fn filter(
+        &mut self,
+        world: &mut impl World,
+        settings: &Settings,
+        (add, remove): (Groups, Groups),
+        committed: impl FnOnce() -> Committed,
+        in_error_state: bool,
+    ) -> Decision {
+        if !settings.enable_dual_stack {
+            return Decision {
+                add,
+                remove,
+                ..Decision::default()
+            };
+        }
+        let committed = committed();
+        let now_ms = world.now_ms();
+        let facts = Facts {
+            is_paused: self.pause != Pause::Off,
+            detached_recently: self
+                .detached_ms
+                .is_some_and(|then_ms| now_ms.saturating_sub(then_ms) < settings.previous_detach_threshold_ms),
+            in_error_state,
+        };
+        let decision = filter::decide(settings.fractions, facts, add, remove, committed);
+        self.show(world, &decision, committed, now_ms);
+        decision
+    }
+
+    fn show(&mut self, world: &mut impl World, decision: &Decision, committed: Committed, now_ms: u64) {
+        metrics::show(world, metrics::MIGRATION_ENDPOINTS, &[], decision.migrating);
+        for (stack, number) in [
+            ("ipv4", committed.ipv4),
+            ("ipv6", committed.ipv6),
+            ("dual", committed.dual),
+        ] {
+            metrics::show(world, metrics::COMMITTED_ENDPOINTS, &[("type", stack)], number);
+        }
+        metrics::count(world, metrics::MIGRATION_DETACHMENTS, &[], decision.put_back);
+        let unfinished = if decision.migrating > 0 {
+            metrics::seconds(*self.started_ms.get_or_insert(now_ms), now_ms)
+        } else {
+            if let Some(started_ms) = self.started_ms.take() {
+                let seconds = metrics::seconds(started_ms, now_ms);
+                world.histogram_observe(metrics::MIGRATION_DURATION_SECONDS, seconds);
+            }
+            0.0
+        };
+        world.gauge_set(metrics::MIGRATION_UNFINISHED_SECONDS, &[], unfinished);
+    }
+
+    /// `migrator.pause`
+    pub fn pause(&mut self, world: &mut impl World, settings: &Settings) {
+        if settings.enable_dual_stack && self.pause == Pause::Off {
+            self.pause = Pause::On;
+            metrics::show_whether(world, metrics::MIGRATION_PAUSED, true);
+        }
+    }
+
+    /// `migrator.continue`: at once after a failure, after the wait else.
+    pub fn resume(&mut self, world: &mut impl World, settings: &Settings, failure: Option<&str>) {
+        if !settings.enable_dual_stack || self.pause != Pause::On {
+            return;
+        }
+        if failure.is_some() {
+            self.go_on(world);
+            return;
+        }
+        let now_ms = world.now_ms();
+        self.detached_ms = Some(now_ms);
+        self.pause = Pause::Waiting(Pending::after(world, now_ms, settings.migration_wait_ms));
+    }
+
+    /// All operations of a detachment ended.
+    pub fn end_detachment(&mut self, world: &mut impl World, settings: &Settings, failure: Option<&str>) {
+        if settings.enable_dual_stack {
+            self.resume(world, settings, failure);
+        } else if self.pause == Pause::On {
+            // It began while dual stack was on. Nobody sees the pause, nor would anybody end it once it is on again.
+            self.pause = Pause::Off;
+        }
+    }
+
+    /// `migrator.is-paused`
+    #[must_use]
+    pub fn is_paused(&self, settings: &Settings) -> bool {
+        settings.enable_dual_stack && self.pause != Pause::Off
+    }
+
+    /// True where it was the wait timer.
+    pub fn on_timer(&mut self, world: &mut impl World, timer: u64) -> bool {
+        let is_wait = matches!(self.pause, Pause::Waiting(wait) if wait.timer == timer);
+        if is_wait {
+            self.go_on(world);
+        }
+        is_wait
+    }
+
+    fn go_on(&mut self, world: &mut impl World) {
+        self.pause = Pause::Off;
+        metrics::show_whether(world, metrics::MIGRATION_PAUSED, false);
+    }
+
+    /// Cancels the wait timer: another instance's state comes.
+    pub fn stop(&mut self, world: &mut impl World) {
+        if let Pause::Waiting(wait) = self.pause {
+            world::cancel(world, &mut Some(wait));
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! The operations in flight, and those among them that are of a migration.
+
+use std::collections::BTreeMap;
+
+use crate::bindings::trueup::neg::types::{Endpoint, Location};
+
+/// What an operation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `api.attach`
+    Attach,
+    /// `api.detach`
+    Detach,
+}
+
+impl Kind {
+    /// As labels and snapshots have it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Attach => "attach",
+            Self::Detach => "detach",
+        }
+    }
+}
+
+/// One that was started and has not ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// What it does.
+    pub kind: Kind,
+    /// Where.
+    pub location: Location,
+    /// To which.
+    pub endpoints: Vec<Endpoint>,
+    /// It holds an endpoint whose migration started with it.
+    pub is_migration: bool,
+}
+
+/// All of them, by number.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Operations {
+    /// In flight.
+    pub by_number: BTreeMap<u64, Operation>,
+    /// The first failure of the migration under way, kept until the last of its operations ends.
+    pub failure: Option<String>,
+}
+
+impl Operations {
+    /// True where an operation of a migration is in flight.
+    #[must_use]
+    pub fn are_migrating(&self) -> bool {
+        self.by_number.values().any(|operation| operation.is_migration)
+    }
+
+    /// Keeps the first.
+    pub fn keep(&mut self, failure: String) {
+        self.failure.get_or_insert(failure);
+    }
+
+    /// Those at each location where there are any.
+    #[must_use]
+    pub fn by_location(&self) -> BTreeMap<&Location, Vec<&Operation>> {
+        let mut found: BTreeMap<&Location, Vec<&Operation>> = BTreeMap::new();
+        for operation in self.by_number.values() {
+            found.entry(&operation.location).or_default().push(operation);
+        }
+        found
+    }
+
+    /// How many endpoints are in them.
+    #[must_use]
+    pub fn endpoint_count(&self) -> usize {
+        self.by_number.values().map(|operation| operation.endpoints.len()).sum()
+    }
+}

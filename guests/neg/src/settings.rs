@@ -1,0 +1,326 @@
+//! What an operator may set, and what holds where nothing is set.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value};
+use trueup_guest_common::text;
+
+use crate::filter::Fractions;
+
+/// The API takes so many endpoints in one operation (`attachNetworkEndpoints` of Compute Engine, v1).
+const ENDPOINTS_PER_OPERATION_MAX: u64 = 500;
+
+/// The guest's settings, each within its range. Their names are those in JSON.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// False: nothing migrates, and endpoints of two stacks are as any two.
+    pub enable_dual_stack: bool,
+    /// Between the end of a detachment and the next.
+    pub migration_wait_ms: u64,
+    /// A detachment that ended less than this ago is recent.
+    pub previous_detach_threshold_ms: u64,
+    /// `fraction_of_migrating_endpoints` and `fraction_for_pending_attachment_threshold`
+    pub fractions: Fractions,
+    /// The NEG's name by subnet.
+    pub neg_names: BTreeMap<String, String>,
+    /// Emptied in every subnet where no target names them.
+    pub zones: BTreeSet<String>,
+    /// From 1 to 500.
+    pub max_endpoints_per_operation: usize,
+    /// 1 or more.
+    pub min_retry_delay_ms: u64,
+    /// `min_retry_delay_ms` or more.
+    pub max_retry_delay_ms: u64,
+    /// 0: no limit.
+    pub max_retries: u64,
+}
+
+impl Default for Settings {
+    /// The numbers of the Kubernetes controller.
+    fn default() -> Self {
+        Self {
+            enable_dual_stack: true,
+            migration_wait_ms: 60_000,
+            previous_detach_threshold_ms: 300_000,
+            fractions: Fractions {
+                migrating: 0.1,
+                pending_attachment: 0.5,
+            },
+            neg_names: BTreeMap::new(),
+            zones: BTreeSet::new(),
+            max_endpoints_per_operation: 500,
+            min_retry_delay_ms: 5000,
+            max_retry_delay_ms: 600_000,
+            max_retries: 15,
+        }
+    }
+}
+
+const DUAL_STACK: &str = "enable_dual_stack";
+const WAIT: &str = "migration_wait_ms";
+const THRESHOLD: &str = "previous_detach_threshold_ms";
+const FRACTION: &str = "fraction_of_migrating_endpoints";
+const PENDING: &str = "fraction_for_pending_attachment_threshold";
+const NEG_NAMES: &str = "neg_names";
+const ZONES: &str = "zones";
+const PER_OPERATION: &str = "max_endpoints_per_operation";
+const MIN_DELAY: &str = "min_retry_delay_ms";
+const MAX_DELAY: &str = "max_retry_delay_ms";
+const RETRIES: &str = "max_retries";
+
+/// All names, ascending.
+const NAMES: [&str; 11] = [
+    DUAL_STACK,
+    PENDING,
+    FRACTION,
+    PER_OPERATION,
+    RETRIES,
+    MAX_DELAY,
+    WAIT,
+    MIN_DELAY,
+    NEG_NAMES,
+    THRESHOLD,
+    ZONES,
+];
+
+impl Settings {
+    /// Reads the JSON object that `lifecycle.init` takes.
+    ///
+    /// # Errors
+    /// The first unknown setting by name, else the first that is wrong in the order of the specification's table.
+    pub fn read(config: &str) -> Result<Self, String> {
+        let members = match serde_json::from_str(config) {
+            Ok(Value::Object(members)) => members,
+            Ok(value) => return Err(wrong("config", &value, "a JSON object")),
+            Err(_) => return Err("config: is not JSON, may be a JSON object".to_owned()),
+        };
+        if let Some(name) = members.keys().filter(|name| !NAMES.contains(&name.as_str())).min() {
+            return Err(format!("{name}: unknown setting, may be one of {}", NAMES.join(", ")));
+        }
+        let given = Given(&members);
+        let mut settings = Self::default();
+        given.set(
+            &mut settings.enable_dual_stack,
+            DUAL_STACK,
+            "true or false",
+            Value::as_bool,
+        )?;
+        given.set(&mut settings.migration_wait_ms, WAIT, MS_FROM_0, Value::as_u64)?;
+        given.set(
+            &mut settings.previous_detach_threshold_ms,
+            THRESHOLD,
+            MS_FROM_0,
+            Value::as_u64,
+        )?;
+        let fractions = &mut settings.fractions;
+        given.set(
+            &mut fractions.migrating,
+            FRACTION,
+            "a number above 0 and at most 1",
+            |value| value.as_f64().filter(|&number| number > 0.0 && number <= 1.0),
+        )?;
+        given.set(
+            &mut fractions.pending_attachment,
+            PENDING,
+            "a number, 0 or more",
+            |value| value.as_f64().filter(|&number| number >= 0.0),
+        )?;
+        let what = "an object from subnet to NEG name, neither empty";
+        given.set(&mut settings.neg_names, NEG_NAMES, what, neg_names)?;
+        given.set(&mut settings.zones, ZONES, "a list of zone names, none empty", zones)?;
+        let what = "a whole number from 1 to 500";
+        given.set(
+            &mut settings.max_endpoints_per_operation,
+            PER_OPERATION,
+            what,
+            |value| {
+                let number = value
+                    .as_u64()
+                    .filter(|number| (1..=ENDPOINTS_PER_OPERATION_MAX).contains(number));
+                usize::try_from(number?).ok()
+            },
+        )?;
+        given.set(&mut settings.min_retry_delay_ms, MIN_DELAY, MS_FROM_1, from_1)?;
+        given.set(&mut settings.max_retry_delay_ms, MAX_DELAY, MS_FROM_1, from_1)?;
+        let (least, most) = (settings.min_retry_delay_ms, settings.max_retry_delay_ms);
+        if most < least {
+            return Err(wrong(
+                MAX_DELAY,
+                &most.into(),
+                &format!("{MIN_DELAY} ({least}) or more"),
+            ));
+        }
+        let what = "a whole number, 0 or more (0: no limit)";
+        given.set(&mut settings.max_retries, RETRIES, what, Value::as_u64)?;
+        Ok(settings)
+    }
+}
+
+const MS_FROM_0: &str = "a whole number of milliseconds, 0 or more";
+const MS_FROM_1: &str = "a whole number of milliseconds, 1 or more";
+
+/// The members that were given.
+struct Given<'m>(&'m Map<String, Value>);
+
+impl Given<'_> {
+    /// Leaves the setting as it is where it was not given.
+    fn set<T>(
+        &self,
+        setting: &mut T,
+        name: &str,
+        what: &str,
+        read: impl FnOnce(&Value) -> Option<T>,
+    ) -> Result<(), String> {
+        if let Some(value) = self.0.get(name) {
+            *setting = read(value).ok_or_else(|| wrong(name, value, what))?;
+        }
+        Ok(())
+    }
+}
+
+fn wrong(name: &str, value: &Value, what: &str) -> String {
+    format!("{name}: was {}, may be {what}", text::json(value))
+}
+
+fn from_1(value: &Value) -> Option<u64> {
+    value.as_u64().filter(|&number| number >= 1)
+}
+
+fn filled(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+fn neg_names(value: &Value) -> Option<BTreeMap<String, String>> {
+    let members = value.as_object()?.iter();
+    members
+        .map(|(subnet, name)| Some((filled(subnet)?, filled(name.as_str()?)?)))
+        .collect()
+}
+
+fn zones(value: &Value) -> Option<BTreeSet<String>> {
+    value.as_array()?.iter().map(|zone| filled(zone.as_str()?)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_set_is_the_default() {
+        assert_eq!(Settings::read("{}"), Ok(Settings::default()));
+    }
+
+    #[test]
+    fn the_names_are_in_order() {
+        assert!(NAMES.is_sorted());
+    }
+
+    #[test]
+    fn everything_can_be_set() {
+        let config = r#"{"enable_dual_stack": false, "migration_wait_ms": 0, "previous_detach_threshold_ms": 1,
+            "fraction_of_migrating_endpoints": 1, "fraction_for_pending_attachment_threshold": 0,
+            "neg_names": {"s1": "web"}, "zones": ["z2", "z1"], "max_endpoints_per_operation": 1,
+            "min_retry_delay_ms": 1, "max_retry_delay_ms": 1, "max_retries": 0}"#;
+        let expected = Settings {
+            enable_dual_stack: false,
+            migration_wait_ms: 0,
+            previous_detach_threshold_ms: 1,
+            fractions: Fractions {
+                migrating: 1.0,
+                pending_attachment: 0.0,
+            },
+            neg_names: BTreeMap::from([("s1".to_owned(), "web".to_owned())]),
+            zones: BTreeSet::from(["z1".to_owned(), "z2".to_owned()]),
+            max_endpoints_per_operation: 1,
+            min_retry_delay_ms: 1,
+            max_retry_delay_ms: 1,
+            max_retries: 0,
+        };
+        assert_eq!(Settings::read(config), Ok(expected));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_value() {
+        for (config, error) in [
+            ("", "config: is not JSON, may be a JSON object"),
+            ("{", "config: is not JSON, may be a JSON object"),
+            ("[1, 2]", "config: was [1,2], may be a JSON object"),
+            ("null", "config: was null, may be a JSON object"),
+            (
+                r#"{"enable_dual_stack": 1}"#,
+                "enable_dual_stack: was 1, may be true or false",
+            ),
+            (
+                r#"{"migration_wait_ms": 1.0}"#,
+                "migration_wait_ms: was 1.0, may be a whole number of milliseconds, 0 or more",
+            ),
+            (
+                r#"{"previous_detach_threshold_ms": -1}"#,
+                "previous_detach_threshold_ms: was -1, may be a whole number of milliseconds, 0 or more",
+            ),
+            (
+                r#"{"fraction_of_migrating_endpoints": 0}"#,
+                "fraction_of_migrating_endpoints: was 0, may be a number above 0 and at most 1",
+            ),
+            (
+                r#"{"fraction_of_migrating_endpoints": 1.5}"#,
+                "fraction_of_migrating_endpoints: was 1.5, may be a number above 0 and at most 1",
+            ),
+            (
+                r#"{"fraction_for_pending_attachment_threshold": "1"}"#,
+                r#"fraction_for_pending_attachment_threshold: was "1", may be a number, 0 or more"#,
+            ),
+            (
+                r#"{"neg_names": {"s1": ""}}"#,
+                r#"neg_names: was {"s1":""}, may be an object from subnet to NEG name, neither empty"#,
+            ),
+            (
+                r#"{"neg_names": {"": "a"}}"#,
+                r#"neg_names: was {"":"a"}, may be an object from subnet to NEG name, neither empty"#,
+            ),
+            (
+                r#"{"zones": ["z1", ""]}"#,
+                r#"zones: was ["z1",""], may be a list of zone names, none empty"#,
+            ),
+            (
+                r#"{"max_endpoints_per_operation": 501}"#,
+                "max_endpoints_per_operation: was 501, may be a whole number from 1 to 500",
+            ),
+            (
+                r#"{"min_retry_delay_ms": 0}"#,
+                "min_retry_delay_ms: was 0, may be a whole number of milliseconds, 1 or more",
+            ),
+            (
+                r#"{"max_retry_delay_ms": null}"#,
+                "max_retry_delay_ms: was null, may be a whole number of milliseconds, 1 or more",
+            ),
+            (
+                r#"{"max_retry_delay_ms": 999, "min_retry_delay_ms": 1000}"#,
+                "max_retry_delay_ms: was 999, may be min_retry_delay_ms (1000) or more",
+            ),
+            (
+                r#"{"min_retry_delay_ms": 600001}"#,
+                "max_retry_delay_ms: was 600000, may be min_retry_delay_ms (600001) or more",
+            ),
+            (
+                r#"{"max_retries": -1}"#,
+                "max_retries: was -1, may be a whole number, 0 or more (0: no limit)",
+            ),
+        ] {
+            assert_eq!(Settings::read(config), Err(error.to_owned()), "{config}");
+        }
+    }
+
+    #[test]
+    fn unknown_settings_come_first_and_then_the_table_from_top_to_bottom() {
+        let unknown = "unknown setting, may be one of enable_dual_stack, fraction_for_pending_attachment_threshold, \
+                       fraction_of_migrating_endpoints, max_endpoints_per_operation, max_retries, max_retry_delay_ms, \
+                       migration_wait_ms, min_retry_delay_ms, neg_names, previous_detach_threshold_ms, zones";
+        let error = Settings::read(r#"{"zone": 1, "enable_dual_stack": 1, "naming": 2}"#);
+        assert_eq!(error, Err(format!("naming: {unknown}")));
+        let error = Settings::read(r#"{"max_retries": -1, "zones": 1, "migration_wait_ms": -1}"#).unwrap_err();
+        assert!(error.starts_with("migration_wait_ms: "), "{error}");
+        let error = Settings::read(r#"{"max_retries": -1, "min_retry_delay_ms": 700000}"#).unwrap_err();
+        assert!(error.starts_with("max_retry_delay_ms: "), "{error}");
+    }
+}

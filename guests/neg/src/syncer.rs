@@ -1,0 +1,400 @@
+//! The syncer: asks what is in the NEGs, starts the operations that are missing, and keeps track of them.
+//!
+//! Never waits for an operation: its end comes by [`Syncer::on_operation`].
+//!
+//! ```text
+//! ensure -> list -> compare -> migrator -> leave alone what is in flight -> start
+//!    \________\______________________________________________________________\__ an error: retry by a timer
+//! ```
+
+use std::collections::BTreeSet;
+
+use crate::bindings::exports::trueup::neg::syncer::{Error, SyncReport};
+use crate::bindings::trueup::host::log::Level;
+use crate::bindings::trueup::neg::api::{self, NegRef};
+use crate::bindings::trueup::neg::types::{Endpoint, EndpointGroup, Location};
+use crate::compare::{self, Flying};
+use crate::entry::{Groups, Mark, Set};
+use crate::filter::{Committed, Decision};
+use crate::metrics;
+use crate::migrator::Migrator;
+use crate::operations::{Kind, Operation, Operations};
+use crate::retry::Retry;
+use crate::settings::Settings;
+use crate::target;
+use crate::world::{self, World};
+
+/// What the syncer remembers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Syncer {
+    /// Locations whose NEG was ensured since the latest error.
+    pub ensured: BTreeSet<Location>,
+    /// Locations whose NEG was ensured at some time, and not missing since.
+    pub known: BTreeSet<Location>,
+    /// In flight.
+    pub operations: Operations,
+    /// What the caller says of itself.
+    pub in_error_state: bool,
+    /// Of syncs that ended with an API error.
+    pub sync_retry: Retry,
+    /// Of operations that failed.
+    pub operation_retry: Retry,
+}
+
+impl Syncer {
+    /// `syncer.sync`
+    ///
+    /// # Errors
+    /// A mistake in the target, without any effect; or the first error of the API.
+    pub fn sync(
+        &mut self,
+        world: &mut impl World,
+        settings: &Settings,
+        migrator: &mut Migrator,
+        target: Vec<EndpointGroup>,
+    ) -> Result<SyncReport, Error> {
+        let target = match target::read(target, &settings.neg_names) {
+            Ok(target) => target,
+            Err(text) => {
+                metrics::count(world, metrics::SYNCS, &[("result", "invalid-input")], 1);
+                return Err(Error::InvalidInput(text));
+            }
+        };
+        let mut pass = Pass {
+            world,
+            settings,
+            error: None,
+        };
+        let report = self.pass(&mut pass, migrator, target);
+        let error = pass.error;
+        let result = if error.is_some() { "api-error" } else { "ok" };
+        metrics::count(world, metrics::SYNCS, &[("result", result)], 1);
+        self.show_in_flight(world);
+        let Some(error) = error else {
+            self.sync_retry.after_sync(world);
+            return Ok(report);
+        };
+        world.log(Level::Warn, "sync met an error", &[("error", &world::words(&error))]);
+        // A NEG may have been deleted.
+        self.ensured.clear();
+        self.sync_retry.after_sync_error(world, settings, &error);
+        Err(Error::Api(error))
+    }
+
+    fn pass<W: World>(&mut self, pass: &mut Pass<'_, W>, migrator: &mut Migrator, mut target: Groups) -> SyncReport {
+        let nothing = SyncReport {
+            attaching: 0,
+            detaching: 0,
+            in_flight: 0,
+            migration: None,
+        };
+        let Some(left_out) = self.ensure(pass, &target) else {
+            return nothing;
+        };
+        if !target.is_empty() && left_out.len() == target.len() {
+            return nothing;
+        }
+        target.retain(|location, _| !left_out.contains(location));
+        let Some(listed) = self.list(pass, &target, &left_out) else {
+            return nothing;
+        };
+        let mut decision = self.compare(pass, migrator, target, listed);
+        let in_flight = self.leave_alone(&mut decision);
+        self.start(pass, migrator, decision, SyncReport { in_flight, ..nothing })
+    }
+
+    /// Makes sure of the target's NEGs; answers the locations to leave out. None: the sync ends.
+    fn ensure<W: World>(&mut self, pass: &mut Pass<'_, W>, target: &Groups) -> Option<BTreeSet<Location>> {
+        let mut left_out = BTreeSet::new();
+        for location in target.keys() {
+            if self.ensured.contains(location) {
+                continue;
+            }
+            let neg = pass.neg(location)?;
+            match pass.world.ensure(&neg, &location.subnet) {
+                Ok(_) => {
+                    self.known.insert(location.clone());
+                    self.ensured.insert(location.clone());
+                }
+                Err(error) => {
+                    if !pass.meet(error) {
+                        return None;
+                    }
+                    left_out.insert(location.clone());
+                }
+            }
+        }
+        Some(left_out)
+    }
+
+    /// What is in the NEGs of the target and of all other locations that may hold endpoints. None: the sync ends.
+    fn list<W: World>(
+        &mut self,
+        pass: &mut Pass<'_, W>,
+        target: &Groups,
+        left_out: &BTreeSet<Location>,
+    ) -> Option<Groups> {
+        let mut locations: BTreeSet<Location> = target.keys().chain(&self.known).cloned().collect();
+        locations.extend(self.operations.by_location().into_keys().cloned());
+        for zone in &pass.settings.zones {
+            locations.extend(pass.settings.neg_names.keys().map(|subnet| Location {
+                zone: zone.clone(),
+                subnet: subnet.clone(),
+            }));
+        }
+        let mut listed = Groups::new();
+        for location in locations.into_iter().filter(|location| !left_out.contains(location)) {
+            // A subnet that an earlier instance had a name for: nobody can say which NEG that was.
+            let Some(neg) = pass.neg(&location) else {
+                continue;
+            };
+            let set = match pass.world.list_endpoints(&neg) {
+                Ok(endpoints) => compare::listed(endpoints),
+                Err(api::Error::NotFound) if !target.contains_key(&location) => {
+                    self.known.remove(&location);
+                    self.ensured.remove(&location);
+                    Set::new()
+                }
+                Err(error) => {
+                    pass.meet(error);
+                    return None;
+                }
+            };
+            listed.insert(location, set);
+        }
+        Some(listed)
+    }
+
+    /// What differs, without the endpoints whose migration waits.
+    fn compare<W: World>(
+        &self,
+        pass: &mut Pass<'_, W>,
+        migrator: &mut Migrator,
+        mut target: Groups,
+        listed: Groups,
+    ) -> Decision {
+        let (mut add, mut remove) = (Groups::new(), Groups::new());
+        let mut committed = Committed::default();
+        let operations = self.operations.by_location();
+        for (location, mut there) in listed {
+            if let Some(operations) = operations.get(&location) {
+                there = compare::current(there, operations);
+            }
+            let wanted = target.remove(&location).unwrap_or_default();
+            let difference = compare::difference(wanted, there, &mut committed);
+            if !difference.add.is_empty() {
+                add.insert(location.clone(), difference.add);
+            }
+            if !difference.remove.is_empty() {
+                remove.insert(location, difference.remove);
+            }
+        }
+        migrator.filter(
+            pass.world,
+            pass.settings,
+            (add, remove),
+            || committed,
+            self.in_error_state,
+        )
+    }
+
+    /// Takes out what has an operation in flight, itself or by its twin; answers how many.
+    fn leave_alone(&self, decision: &mut Decision) -> u32 {
+        let mut count = 0;
+        for (location, operations) in self.operations.by_location() {
+            let flying = Flying::new(&operations);
+            for groups in [&mut decision.add, &mut decision.remove] {
+                count += groups.get_mut(location).map_or(0, |set| flying.leave_alone(set));
+            }
+        }
+        u32::try_from(count).unwrap_or(u32::MAX)
+    }
+
+    /// Starts all attachments, then all detachments, until an error that concerns the API as a whole.
+    fn start<W: World>(
+        &mut self,
+        pass: &mut Pass<'_, W>,
+        migrator: &mut Migrator,
+        decision: Decision,
+        mut report: SyncReport,
+    ) -> SyncReport {
+        let Decision { add, remove, .. } = decision;
+        for (kind, groups) in [(Kind::Attach, add), (Kind::Detach, remove)] {
+            for (location, set) in groups {
+                let Some(neg) = pass.neg(&location) else {
+                    continue;
+                };
+                for (endpoints, is_migration) in batches(set, pass.settings.max_endpoints_per_operation) {
+                    let operation = Operation {
+                        kind,
+                        location: location.clone(),
+                        endpoints,
+                        is_migration,
+                    };
+                    if !self.start_one(pass, migrator, &neg, operation, &mut report) {
+                        return report;
+                    }
+                }
+            }
+        }
+        report
+    }
+
+    /// False where no further operation may be started.
+    fn start_one<W: World>(
+        &mut self,
+        pass: &mut Pass<'_, W>,
+        migrator: &mut Migrator,
+        neg: &NegRef,
+        operation: Operation,
+        report: &mut SyncReport,
+    ) -> bool {
+        if operation.is_migration {
+            migrator.pause(pass.world, pass.settings);
+        }
+        let started = match operation.kind {
+            Kind::Attach => pass.world.attach(neg, &operation.endpoints),
+            Kind::Detach => pass.world.detach(neg, &operation.endpoints),
+        };
+        let kind = ("operation", operation.kind.word());
+        match started {
+            Ok(number) => {
+                let count = operation.endpoints.len();
+                metrics::count(pass.world, metrics::OPERATION_ENDPOINTS, &[kind], count);
+                let total = match operation.kind {
+                    Kind::Attach => &mut report.attaching,
+                    Kind::Detach => &mut report.detaching,
+                };
+                *total = total.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
+                if operation.is_migration {
+                    report.migration = Some(operation.location.clone());
+                }
+                self.operations.by_number.insert(number, operation);
+                true
+            }
+            Err(error) => {
+                metrics::count(pass.world, metrics::OPERATIONS, &[kind, ("result", "not-started")], 1);
+                if operation.is_migration {
+                    self.operations.keep(world::words(&error));
+                    self.end_migration(pass.world, pass.settings, migrator);
+                }
+                pass.meet(error)
+            }
+        }
+    }
+
+    /// Where no operation of the migration is in flight, the migrator goes on with what they came to.
+    fn end_migration(&mut self, world: &mut impl World, settings: &Settings, migrator: &mut Migrator) {
+        if !self.operations.are_migrating() {
+            let failure = self.operations.failure.take();
+            migrator.end_detachment(world, settings, failure.as_deref());
+        }
+    }
+
+    /// `syncer.on-operation`
+    pub fn on_operation(
+        &mut self,
+        world: &mut impl World,
+        settings: &Settings,
+        migrator: &mut Migrator,
+        number: u64,
+        failure: Option<String>,
+    ) -> bool {
+        let has_succeeded = failure.is_none();
+        // One that an earlier instance started has changed a NEG all the same.
+        let Some(operation) = self.operations.by_number.remove(&number) else {
+            return has_succeeded;
+        };
+        let result = if has_succeeded { "success" } else { "failure" };
+        let labels = [("operation", operation.kind.word()), ("result", result)];
+        metrics::count(world, metrics::OPERATIONS, &labels, 1);
+        self.show_in_flight(world);
+        if let Some(failure) = &failure {
+            let Location { zone, subnet } = &operation.location;
+            let fields = [
+                ("operation", operation.kind.word()),
+                ("zone", zone),
+                ("subnet", subnet),
+                ("failure", failure),
+            ];
+            world.log(Level::Warn, "operation failed", &fields);
+        }
+        if operation.is_migration {
+            if let Some(failure) = failure {
+                self.operations.keep(failure);
+            }
+            self.end_migration(world, settings, migrator);
+        }
+        if has_succeeded {
+            self.operation_retry.after_operation();
+        } else {
+            self.ensured.clear();
+            self.operation_retry.after_failed_operation(world, settings);
+        }
+        has_succeeded
+    }
+
+    /// `syncer.set-error-state`
+    pub fn set_error_state(&mut self, world: &mut impl World, in_error_state: bool) {
+        self.in_error_state = in_error_state;
+        metrics::show_whether(world, metrics::ERROR_STATE, in_error_state);
+    }
+
+    /// True where it was one of the two retry timers.
+    pub fn on_timer(&mut self, timer: u64) -> bool {
+        self.sync_retry.on_timer(timer) || self.operation_retry.on_timer(timer)
+    }
+
+    /// Cancels the timers: another instance's state comes.
+    pub fn stop(&mut self, world: &mut impl World) {
+        self.sync_retry.cancel(world);
+        self.operation_retry.cancel(world);
+    }
+
+    fn show_in_flight(&self, world: &mut impl World) {
+        metrics::show(
+            world,
+            metrics::IN_FLIGHT_ENDPOINTS,
+            &[],
+            self.operations.endpoint_count(),
+        );
+    }
+}
+
+/// One sync: what it asks, and the first error that it met.
+struct Pass<'w, W> {
+    world: &'w mut W,
+    settings: &'w Settings,
+    error: Option<api::Error>,
+}
+
+impl<W> Pass<'_, W> {
+    /// None where the subnet has no name in the settings.
+    fn neg(&self, location: &Location) -> Option<NegRef> {
+        Some(NegRef {
+            name: self.settings.neg_names.get(&location.subnet)?.clone(),
+            zone: location.zone.clone(),
+        })
+    }
+
+    /// Keeps the first error. True where it concerns one NEG or operation, so that the others go on.
+    fn meet(&mut self, error: api::Error) -> bool {
+        let concerns_one = matches!(error, api::Error::NotFound | api::Error::Refused(_));
+        self.error.get_or_insert(error);
+        concerns_one
+    }
+}
+
+/// Cuts a set into operations, each with whether it holds an endpoint whose migration starts now.
+fn batches(set: Set, most: usize) -> impl Iterator<Item = (Vec<Endpoint>, bool)> {
+    let mut rest = set.into_iter();
+    std::iter::from_fn(move || {
+        let mut is_migration = false;
+        let mut endpoints = Vec::with_capacity(most.min(rest.len()));
+        for entry in rest.by_ref().take(most) {
+            is_migration |= entry.mark == Mark::PutBack;
+            endpoints.push(entry.endpoint);
+        }
+        (!endpoints.is_empty()).then_some((endpoints, is_migration))
+    })
+}

@@ -1,0 +1,54 @@
+//! Pause and continue, event by event.
+
+use super::{advance, instance};
+use crate::neg::Neg;
+use crate::simulated::Simulation;
+
+/// Failure at the end of a detachment.
+const FAILED: Option<&str> = Some("detach failed");
+
+fn paused() -> (Neg, Simulation) {
+    let (mut neg, mut world) = (instance("{}"), Simulation::default());
+    neg.pause(&mut world);
+    neg.pause(&mut world);
+    assert!(neg.is_paused());
+    assert_eq!(world.metrics["trueup_neg_migration_paused"], 1.0);
+    (neg, world)
+}
+
+#[test]
+fn continue_after_a_failure_is_at_once() {
+    let (mut neg, mut world) = paused();
+    neg.resume(&mut world, FAILED);
+    assert!(!neg.is_paused());
+    assert_eq!(world.metrics["trueup_neg_migration_paused"], 0.0);
+    assert_eq!(advance(&mut neg, &mut world, 60_000), []);
+}
+
+#[test]
+fn continue_after_a_success_waits_and_whatever_comes_meanwhile_changes_nothing() {
+    let (mut neg, mut world) = paused();
+    neg.resume(&mut world, None);
+    advance(&mut neg, &mut world, 30_000);
+    let snapshot = neg.snapshot();
+    neg.resume(&mut world, None);
+    neg.resume(&mut world, FAILED);
+    neg.pause(&mut world);
+    assert_eq!(neg.snapshot(), snapshot);
+    assert_eq!(advance(&mut neg, &mut world, 29_999), []);
+    assert!(neg.is_paused());
+    assert_eq!(advance(&mut neg, &mut world, 1), [(1, true)]);
+    assert!(!neg.is_paused() && !neg.on_timer(&mut world, 1));
+    assert_eq!(world.metrics["trueup_neg_migration_paused"], 0.0);
+    assert_eq!(advance(&mut neg, &mut world, 60_000), []);
+}
+
+#[test]
+fn continue_without_a_pause_does_nothing() {
+    let (mut neg, mut world) = (instance("{}"), Simulation::default());
+    let snapshot = neg.snapshot();
+    neg.resume(&mut world, None);
+    neg.resume(&mut world, FAILED);
+    assert_eq!(neg.snapshot(), snapshot);
+    assert!(world.timers.is_empty() && world.metrics.is_empty());
+}

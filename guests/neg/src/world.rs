@@ -1,0 +1,101 @@
+//! Everything that a call may ask, as one argument: the NEG API, the clock, timers, the log and metrics.
+//!
+//! `lib.rs` implements it by the component's imports, the tests by a simulation with a virtual clock.
+
+use crate::bindings::trueup::host::log::Level;
+use crate::bindings::trueup::neg::api::{Error, NegRef};
+use crate::bindings::trueup::neg::types::Endpoint;
+
+/// The guest's imports; each does what the function of that name in `wit/` does.
+pub trait World {
+    /// `api.ensure`
+    ///
+    /// # Errors
+    /// As the API answers.
+    fn ensure(&mut self, neg: &NegRef, subnet: &str) -> Result<bool, Error>;
+    /// `api.list-endpoints`
+    ///
+    /// # Errors
+    /// As the API answers.
+    fn list_endpoints(&mut self, neg: &NegRef) -> Result<Vec<Endpoint>, Error>;
+    /// `api.attach`
+    ///
+    /// # Errors
+    /// As the API answers: the operation did not start.
+    fn attach(&mut self, neg: &NegRef, endpoints: &[Endpoint]) -> Result<u64, Error>;
+    /// `api.detach`
+    ///
+    /// # Errors
+    /// As the API answers: the operation did not start.
+    fn detach(&mut self, neg: &NegRef, endpoints: &[Endpoint]) -> Result<u64, Error>;
+
+    /// `clock.now-ms`
+    fn now_ms(&mut self) -> u64;
+    /// `timers.schedule`
+    fn schedule(&mut self, delay_ms: u64) -> u64;
+    /// `timers.cancel`
+    fn cancel(&mut self, timer: u64) -> bool;
+
+    /// `metrics.counter-add`
+    fn counter_add(&mut self, name: &str, labels: &[(&str, &str)], delta: u64);
+    /// `metrics.gauge-set`
+    fn gauge_set(&mut self, name: &str, labels: &[(&str, &str)], value: f64);
+    /// `metrics.histogram-observe`, without labels
+    fn histogram_observe(&mut self, name: &str, value: f64);
+    /// `log.emit`
+    fn log(&mut self, level: Level, message: &str, fields: &[(&str, &str)]);
+}
+
+/// A timer that was scheduled and has neither fired nor been cancelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pending {
+    /// What the host calls it.
+    pub timer: u64,
+    /// When it is due, in milliseconds since the Unix epoch.
+    pub due_ms: u64,
+}
+
+impl Pending {
+    /// Schedules a timer that is due `delay_ms` after now.
+    pub fn after(world: &mut impl World, now_ms: u64, delay_ms: u64) -> Self {
+        Self {
+            timer: world.schedule(delay_ms),
+            due_ms: now_ms.saturating_add(delay_ms),
+        }
+    }
+
+    /// Schedules the timer of an earlier instance anew, at once where its time has passed.
+    pub fn anew(world: &mut impl World, due_ms: u64) -> Self {
+        let left_ms = due_ms.saturating_sub(world.now_ms());
+        Self {
+            timer: world.schedule(left_ms),
+            due_ms,
+        }
+    }
+}
+
+/// Cancels what is pending, if anything is.
+pub fn cancel(world: &mut impl World, pending: &mut Option<Pending>) {
+    if let Some(pending) = pending.take() {
+        world.cancel(pending.timer);
+    }
+}
+
+/// True where this is the timer that is pending; it no longer is, then.
+pub fn has_fired(pending: &mut Option<Pending>, timer: u64) -> bool {
+    pending.take_if(|pending| pending.timer == timer).is_some()
+}
+
+/// The error in a few words, for logs and as the failure of an operation that did not start.
+#[must_use]
+pub fn words(error: &Error) -> String {
+    match error {
+        Error::NotFound => "not-found".to_owned(),
+        Error::RateLimited(None) => "rate-limited".to_owned(),
+        Error::RateLimited(Some(ms)) => format!("rate-limited for {ms} ms"),
+        Error::Unauthorized => "unauthorized".to_owned(),
+        Error::Refused((status, message)) => format!("refused with {status}: {message}"),
+        Error::Unavailable(text) => format!("unavailable: {text}"),
+        Error::AccessDenied(text) => format!("access-denied: {text}"),
+    }
+}

@@ -1,0 +1,181 @@
+//! The import `trueup:neg/api`: checks quotas and the grant, then asks the backend; the tape has the answer of either.
+//!
+//! What changes something is asked with a [`RequestId`] that follows from the question's place, and only once the journal
+//! is on the disk up to there: so the call that a crash interrupts is found, is run again, and asks with the same id.
+
+use std::time::Instant;
+
+use serde::Serialize;
+use trueup_journal::{Tape, TapeError};
+
+use super::request::{Began, Place};
+use super::{Api, ENDPOINTS_PER_OPERATION_MAX, Endpoint, Error, NegRef, RequestId};
+use crate::bindings::neg::{api, types};
+use crate::grants::{Access, NEG, neg_scope};
+use crate::guard::Guard;
+use crate::host::{Host, Stop, ask};
+use crate::meter::Meter;
+
+#[derive(Serialize)]
+struct OfNeg<'a> {
+    neg: &'a NegRef,
+}
+
+#[derive(Serialize)]
+struct Ensure<'a> {
+    neg: &'a NegRef,
+    subnet: &'a str,
+}
+
+#[derive(Serialize)]
+struct OfEndpoints<'a> {
+    neg: &'a NegRef,
+    endpoints: &'a [Endpoint],
+}
+
+impl<'a> Guard<'a> {
+    /// The backend, where this question may be asked.
+    fn neg(&mut self, call: &str, access: Access, neg: &NegRef) -> Result<&'a dyn Api, Error> {
+        self.count(call, NEG, 1).map_err(Error::AccessDenied)?;
+        let NegRef { name, zone } = neg;
+        if !self.grants.allow_neg(access, name, zone) {
+            let what = format!("no grant to {access} NEG `{name}` in zone `{zone}`");
+            return Err(Error::AccessDenied(self.refuse(call, &neg_scope(name, zone), what, 1)));
+        }
+        let api = self.backends.neg.as_deref();
+        api.ok_or_else(|| Error::Unavailable("this host has no backend for neg; configure `[backend.neg]`".to_owned()))
+    }
+}
+
+/// The HTTP status of a request that asks for what can't be done, as Compute Engine answers it.
+const BAD_REQUEST: u16 = 400;
+
+/// Refuses what Compute Engine would refuse, without asking it.
+fn check_number(endpoints: &[Endpoint]) -> Result<(), Error> {
+    match endpoints.len() {
+        ..=ENDPOINTS_PER_OPERATION_MAX => Ok(()),
+        count => Err(Error::Refused((
+            BAD_REQUEST,
+            format!(
+                "{count} endpoints in one operation, which takes at most {ENDPOINTS_PER_OPERATION_MAX}; split them"
+            ),
+        ))),
+    }
+}
+
+/// Where the question that is about to be asked stands in its instance.
+#[derive(Clone, Copy)]
+struct Turn {
+    began: Began,
+    number: u32,
+}
+
+impl Turn {
+    fn request_id<A: Serialize>(self, guard: &Guard<'_>, call: &str, args: &A) -> Result<RequestId, Error> {
+        let place = Place {
+            instance: &guard.identity.instance,
+            began: self.began,
+            number: self.number,
+        };
+        // The tape has written these arguments already, so nobody sees this.
+        let unwritable = |error| Error::Unavailable(format!("the arguments of `{call}` have no JSON form: {error}"));
+        RequestId::of(place, call, args).map_err(unwritable)
+    }
+}
+
+impl Host {
+    /// Brings the journal to the disk before something is changed: what is asked next must be asked again after a crash.
+    ///
+    /// # Errors
+    /// Where it can't be written: then nothing may be asked.
+    fn on_disk(&mut self, neg: &NegRef) -> wasmtime::Result<()> {
+        if !self.grants.allow_neg(Access::Write, &neg.name, &neg.zone) {
+            // It will be refused, and changes nothing: a guest on trial must not have the disk synced without end.
+            return Ok(());
+        }
+        let Some(journal) = self.tape.journal_mut() else {
+            return Ok(());
+        };
+        let entered = Instant::now();
+        let synced = journal.sync_now();
+        self.meter.used.waited += entered.elapsed();
+        synced.map_err(|error| Stop::from(TapeError::from(error)).into())
+    }
+
+    /// What a question about this NEG that changes something needs, with the journal on the disk before it.
+    fn changing(&mut self, neg: &NegRef) -> wasmtime::Result<(&mut Tape, &mut Meter, Guard<'_>, Turn)> {
+        self.on_disk(neg)?;
+        let turn = Turn {
+            began: self.began,
+            // `ask` counts it as the next.
+            number: self.meter.used.imports.saturating_add(1),
+        };
+        let (tape, meter, guard) = self.apart();
+        Ok((tape, meter, guard, turn))
+    }
+}
+
+impl types::Host for Host {}
+
+impl api::Host for Host {
+    async fn ensure(&mut self, neg: NegRef, subnet: String) -> wasmtime::Result<Result<bool, Error>> {
+        let args = Ensure {
+            neg: &neg,
+            subnet: &subnet,
+        };
+        let call = "api.ensure";
+        let (tape, meter, mut guard, turn) = self.changing(&neg)?;
+        ask(tape, meter, call, &args, async || {
+            let api = guard.neg(call, Access::Write, &neg)?;
+            let request = turn.request_id(&guard, call, &args)?;
+            api.ensure(&neg, &subnet, request).await
+        })
+        .await
+    }
+
+    async fn list_endpoints(&mut self, neg: NegRef) -> wasmtime::Result<Result<Vec<Endpoint>, Error>> {
+        let call = "api.list-endpoints";
+        let (tape, meter, mut guard) = self.apart();
+        ask(tape, meter, call, &OfNeg { neg: &neg }, async || {
+            let api = guard.neg(call, Access::Read, &neg)?;
+            api.list_endpoints(&neg).await
+        })
+        .await
+    }
+
+    async fn attach(&mut self, neg: NegRef, endpoints: Vec<Endpoint>) -> wasmtime::Result<Result<u64, Error>> {
+        let args = OfEndpoints {
+            neg: &neg,
+            endpoints: &endpoints,
+        };
+        let call = "api.attach";
+        let (tape, meter, mut guard, turn) = self.changing(&neg)?;
+        ask(tape, meter, call, &args, async || {
+            let api = guard.neg(call, Access::Write, &neg)?;
+            check_number(&endpoints)?;
+            let request = turn.request_id(&guard, call, &args)?;
+            api.attach(&neg, &endpoints, request).await
+        })
+        .await
+    }
+
+    async fn detach(&mut self, neg: NegRef, endpoints: Vec<Endpoint>) -> wasmtime::Result<Result<u64, Error>> {
+        let args = OfEndpoints {
+            neg: &neg,
+            endpoints: &endpoints,
+        };
+        let call = "api.detach";
+        let (tape, meter, mut guard, turn) = self.changing(&neg)?;
+        ask(tape, meter, call, &args, async || {
+            let api = guard.neg(call, Access::Write, &neg)?;
+            check_number(&endpoints)?;
+            let request = turn.request_id(&guard, call, &args)?;
+            api.detach(&neg, &endpoints, request).await
+        })
+        .await
+    }
+}
+
+#[cfg(test)]
+#[path = "binding_tests.rs"]
+mod tests;

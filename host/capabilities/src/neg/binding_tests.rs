@@ -1,0 +1,272 @@
+//! What reaches a backend, with which request id, and what a guest is told where nothing does.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::value::RawValue;
+use trueup_journal::{Ending, FORMAT, Files, Header, Journal, Options};
+
+use super::*;
+use crate::bindings::neg::api::Host as _;
+use crate::clock::VirtualClock;
+use crate::grants::{Grant, Grants};
+use crate::meter::Limits;
+use crate::{Answer, Backends, Identity};
+
+/// Answers everything, and keeps what it was asked: the call, the NEG and the request id.
+#[derive(Default)]
+struct Asked(Mutex<Vec<(&'static str, String, Option<RequestId>)>>);
+
+impl Asked {
+    fn take(&self) -> Vec<(&'static str, String, Option<RequestId>)> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+
+    fn ids(&self) -> Vec<RequestId> {
+        self.take().into_iter().map(|(_, _, id)| id.unwrap()).collect()
+    }
+
+    fn asked<'a, T: Send + 'a>(
+        &self,
+        call: &'static str,
+        neg: &NegRef,
+        id: Option<RequestId>,
+        answer: T,
+    ) -> Answer<'a, Result<T, Error>> {
+        let scope = neg_scope(&neg.name, &neg.zone);
+        self.0.lock().unwrap().push((call, scope, id));
+        Box::pin(std::future::ready(Ok(answer)))
+    }
+}
+
+impl Api for Asked {
+    fn ensure<'a>(&'a self, neg: &'a NegRef, _: &'a str, id: RequestId) -> Answer<'a, Result<bool, Error>> {
+        self.asked("ensure", neg, Some(id), true)
+    }
+
+    fn list_endpoints<'a>(&'a self, neg: &'a NegRef) -> Answer<'a, Result<Vec<Endpoint>, Error>> {
+        self.asked("list", neg, None, Vec::new())
+    }
+
+    fn attach<'a>(&'a self, neg: &'a NegRef, _: &'a [Endpoint], id: RequestId) -> Answer<'a, Result<u64, Error>> {
+        self.asked("attach", neg, Some(id), 7)
+    }
+
+    fn detach<'a>(&'a self, neg: &'a NegRef, _: &'a [Endpoint], id: RequestId) -> Answer<'a, Result<u64, Error>> {
+        self.asked("detach", neg, Some(id), 8)
+    }
+}
+
+fn grants(read: &[&str], write: &[&str]) -> Grants {
+    let scopes = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let grant = Grant {
+        read: scopes(read),
+        write: scopes(write),
+        ..Grant::default()
+    };
+    Grants::new([(NEG.to_owned(), grant)].into())
+}
+
+fn host_of(instance: &str, tape: Tape, grants: Grants) -> (Host, Arc<Asked>) {
+    let asked = Arc::<Asked>::default();
+    let identity = Identity {
+        guest: "neg".to_owned(),
+        instance: instance.to_owned(),
+        ..Identity::default()
+    };
+    let api: Arc<dyn Api> = Arc::<Asked>::clone(&asked);
+    let backends = Backends {
+        neg: Some(api),
+        clock: Arc::new(VirtualClock::new(7)),
+        ..Backends::default()
+    };
+    (Host::new(identity, tape, grants, backends, Limits::default()), asked)
+}
+
+fn host(grants: Grants) -> (Host, Arc<Asked>) {
+    host_of("default/web:80", Tape::memory(), grants)
+}
+
+fn neg(name: &str, zone: &str) -> NegRef {
+    NegRef {
+        name: name.to_owned(),
+        zone: zone.to_owned(),
+    }
+}
+
+fn endpoints(count: usize) -> Vec<Endpoint> {
+    let endpoint = |n: usize| Endpoint {
+        ip: format!("10.0.{}.{}", n / 256, n % 256),
+        ipv6: String::new(),
+        port: "80".to_owned(),
+        node: "n1".to_owned(),
+    };
+    (0..count).map(endpoint).collect()
+}
+
+fn begin(host: &mut Host, at_ms: u64) {
+    let nothing = RawValue::from_string("{}".to_owned()).unwrap();
+    host.begin_call(at_ms, "syncer.sync", &nothing).unwrap();
+}
+
+fn denied<T>(what: &str) -> Result<T, Error> {
+    Err(Error::AccessDenied(what.to_owned()))
+}
+
+#[tokio::test]
+async fn another_name_another_zone_and_another_access_are_refused_and_nothing_is_asked() {
+    let (mut host, asked) = host(grants(&["web@z1"], &["web@z2", "w*@z3"]));
+    assert_eq!(host.list_endpoints(neg("web", "z1")).await.unwrap(), Ok(vec![]));
+    assert_eq!(
+        host.list_endpoints(neg("web", "z2")).await.unwrap(),
+        denied("no grant to read NEG `web` in zone `z2`")
+    );
+    assert_eq!(
+        host.list_endpoints(neg("api", "z1")).await.unwrap(),
+        denied("no grant to read NEG `api` in zone `z1`")
+    );
+    let refused = "no grant to write NEG `web` in zone `z1`";
+    assert_eq!(
+        host.ensure(neg("web", "z1"), "s1".into()).await.unwrap(),
+        denied(refused)
+    );
+    assert_eq!(
+        host.attach(neg("web", "z1"), endpoints(1)).await.unwrap(),
+        denied(refused)
+    );
+    assert_eq!(
+        host.detach(neg("web", "z1"), endpoints(1)).await.unwrap(),
+        denied(refused)
+    );
+    assert_eq!(host.attach(neg("web", "z2"), endpoints(1)).await.unwrap(), Ok(7));
+    assert_eq!(host.detach(neg("worker", "z3"), endpoints(1)).await.unwrap(), Ok(8));
+    let reached: Vec<String> = asked
+        .take()
+        .into_iter()
+        .map(|(call, neg, _)| format!("{call} {neg}"))
+        .collect();
+    assert_eq!(reached, ["list web@z1", "attach web@z2", "detach worker@z3"]);
+    let counted = |call: &str| {
+        let series = format!("trueup_access_denied_total{{call=\"{call}\",guest=\"neg\"}}");
+        host.backends.metrics.number(&series)
+    };
+    let calls = ["api.list-endpoints", "api.ensure", "api.attach", "api.detach"];
+    assert_eq!(calls.map(counted), [Some(2.0), Some(1.0), Some(1.0), Some(1.0)]);
+}
+
+#[tokio::test]
+async fn questions_above_the_quota_and_operations_above_their_size_are_not_asked() {
+    let one = Grant {
+        write: ["*".to_owned()].into(),
+        calls_per_minute: Some(2),
+        ..Grant::default()
+    };
+    let (mut host, asked) = host(Grants::new([(NEG.to_owned(), one)].into()));
+    let web = || neg("web", "z1");
+    let most = ENDPOINTS_PER_OPERATION_MAX;
+    assert_eq!(host.attach(web(), endpoints(most)).await.unwrap(), Ok(7));
+    let above = "501 endpoints in one operation, which takes at most 500; split them";
+    assert_eq!(
+        host.detach(web(), endpoints(most + 1)).await.unwrap(),
+        Err(Error::Refused((400, above.to_owned())))
+    );
+    assert_eq!(
+        host.attach(web(), endpoints(1)).await.unwrap(),
+        denied("`neg` was asked 2 times within a minute, the limit `calls_per_minute`")
+    );
+    assert_eq!(asked.take().len(), 1);
+}
+
+#[tokio::test]
+async fn without_a_backend_it_is_unavailable() {
+    let (mut host, _) = host(Grants::everything());
+    host.backends.neg = None;
+    let answer = host.list_endpoints(neg("web", "z1")).await.unwrap();
+    let text = "this host has no backend for neg; configure `[backend.neg]`";
+    assert_eq!(answer, Err(Error::Unavailable(text.to_owned())));
+}
+
+/// The ids of one call at that time: of an `ensure`, of two equal attachments and of a detachment.
+async fn ids(instance: &str, at_ms: u64) -> Vec<RequestId> {
+    let (mut host, asked) = host_of(instance, Tape::memory(), Grants::everything());
+    begin(&mut host, at_ms);
+    let web = || neg("web", "z1");
+    host.ensure(web(), "s1".into()).await.unwrap().unwrap();
+    for _ in 0..2 {
+        host.attach(web(), endpoints(2)).await.unwrap().unwrap();
+    }
+    host.detach(web(), endpoints(2)).await.unwrap().unwrap();
+    asked.ids()
+}
+
+#[tokio::test]
+async fn a_call_that_is_run_again_asks_with_the_same_ids_and_any_other_place_has_its_own() {
+    let first = ids("default/web:80", 1_000).await;
+    assert_eq!(first, ids("default/web:80", 1_000).await, "run again by another host");
+    let mut all = first;
+    all.extend(ids("default/web:80", 1_001).await);
+    all.extend(ids("default/web:81", 1_000).await);
+    let different: std::collections::BTreeSet<&RequestId> = all.iter().collect();
+    assert_eq!((all.len(), different.len()), (12, 12), "{all:?}");
+}
+
+#[tokio::test]
+async fn the_ids_of_one_host_count_anew_in_each_call() {
+    let (mut host, asked) = host(Grants::everything());
+    begin(&mut host, 1_000);
+    host.attach(neg("web", "z1"), endpoints(1)).await.unwrap().unwrap();
+    host.tape.end_call(&Ending::result("").unwrap()).unwrap();
+    begin(&mut host, 2_000);
+    host.list_endpoints(neg("web", "z1")).await.unwrap().unwrap();
+    host.attach(neg("web", "z1"), endpoints(1)).await.unwrap().unwrap();
+    host.tape.end_call(&Ending::result("").unwrap()).unwrap();
+    host.begin_unrecorded_call();
+    host.attach(neg("web", "z1"), endpoints(1)).await.unwrap().unwrap();
+    let ids: Vec<RequestId> = asked.take().into_iter().filter_map(|(_, _, id)| id).collect();
+
+    // The second call once more, by a host that knows nothing of the first.
+    let (mut again, asked_again) = host_of("default/web:80", Tape::memory(), Grants::everything());
+    begin(&mut again, 2_000);
+    again.list_endpoints(neg("web", "z1")).await.unwrap().unwrap();
+    again.attach(neg("web", "z1"), endpoints(1)).await.unwrap().unwrap();
+    let (_, _, id) = asked_again.take().pop().unwrap();
+    assert_eq!(id, Some(ids[1]));
+    assert!(ids[0] != ids[1] && ids[1] != ids[2] && ids[0] != ids[2], "{ids:?}");
+}
+
+fn journal(folder: &std::path::Path, files: &Files) -> Journal {
+    let nothing = || RawValue::from_string("{}".to_owned()).unwrap();
+    let header = Header {
+        format: FORMAT,
+        guest: "neg".to_owned(),
+        version: "1".to_owned(),
+        digest: "sha256:1".to_owned(),
+        world: String::new(),
+        host: String::new(),
+        settings: nothing(),
+        limits: nothing(),
+        snapshot: None,
+    };
+    let mut journal = Journal::open(folder, Options::default(), files).unwrap().journal;
+    journal.start_segment(&header).unwrap();
+    journal
+}
+
+#[tokio::test]
+async fn nothing_is_changed_where_the_journal_can_not_be_brought_to_the_disk() {
+    // Room for one open file: the second journal has the first one's closed, and what is deleted can't be opened again.
+    let files = Files::new(1);
+    let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let tape = Tape::record(journal(folder.path(), &files));
+    let (mut host, asked) = host_of("default/web:80", tape, grants(&[], &["web@z1"]));
+    begin(&mut host, 1_000);
+    drop(journal(other.path(), &files));
+    for file in std::fs::read_dir(folder.path()).unwrap() {
+        std::fs::remove_file(file.unwrap().path()).unwrap();
+    }
+    let error = host.attach(neg("web", "z1"), endpoints(1)).await.unwrap_err();
+    assert!(
+        matches!(error.downcast_ref::<Stop>(), Some(Stop::Tape(TapeError::Journal(_)))),
+        "{error:?}"
+    );
+    assert_eq!(asked.take().len(), 0);
+}

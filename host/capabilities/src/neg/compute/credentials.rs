@@ -1,0 +1,278 @@
+//! Who this host is to Compute Engine: where tokens come from, and how long they are kept.
+//!
+//! The first that there is: a fixed token or a token file of the host's configuration; the credentials file that
+//! `GOOGLE_APPLICATION_CREDENTIALS` names; the metadata server of the machine. No token is ever logged, and none gets into
+//! an error's text.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use google_cloud_auth::credentials::{AccessTokenCredentials, Builder, mds};
+use http::header::HeaderValue;
+use serde_json::Value;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout};
+
+use super::service_account::ServiceAccount;
+
+/// What tokens are asked for.
+pub(super) const SCOPE: &str = "https://www.googleapis.com/auth/compute";
+/// Names the file with a service account's key, or other credentials in JSON.
+pub const CREDENTIALS_ENV: &str = "GOOGLE_APPLICATION_CREDENTIALS";
+/// A token is not used in its last minute: a request may be under way so long.
+const LAST: Duration = Duration::from_secs(60);
+/// A token that is not there by then does not come: of the metadata server's own tries a few fit in.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Where tokens come from. Cheap to make: nothing is asked before the first request.
+pub struct Credentials {
+    source: Source,
+    kept: Mutex<Kept>,
+}
+
+/// Makes the library's credentials, which begin to fetch tokens then.
+type MakeCredentials = Box<dyn Fn() -> Result<AccessTokenCredentials, String> + Send + Sync>;
+
+enum Source {
+    Fixed(Token),
+    /// Read for each request: whoever writes it decides how long a token lasts.
+    File(PathBuf),
+    ServiceAccount(Box<ServiceAccount>),
+    /// By the library, which keeps tokens itself.
+    Library(MakeCredentials),
+}
+
+#[derive(Default)]
+struct Kept {
+    token: Option<(Token, Instant)>,
+    library: Option<AccessTokenCredentials>,
+}
+
+/// Why there are no credentials. Never holds a secret.
+#[derive(Debug, thiserror::Error)]
+pub enum CredentialsError {
+    /// The file can't be read.
+    #[error("credentials file `{}`: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// What is in the file can't be used.
+    #[error("credentials file `{}`: {reason}", path.display())]
+    Unusable {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A fixed token that no header can carry.
+    #[error("the token {0}")]
+    Token(&'static str),
+    /// Two origins, and nothing says which one counts.
+    #[error("a token and a token file are both set: leave one of them out")]
+    Ambiguous,
+}
+
+impl Credentials {
+    /// The first that there is, in the order above. The machine's metadata server is not asked whether it is there.
+    ///
+    /// # Errors
+    /// Where what is set can't be used.
+    pub fn find(token: Option<&str>, token_file: Option<&Path>) -> Result<Self, CredentialsError> {
+        match (token, token_file) {
+            (Some(_), Some(_)) => Err(CredentialsError::Ambiguous),
+            (Some(token), None) => Self::fixed(token),
+            (None, Some(path)) => Ok(Self::token_file(path)),
+            (None, None) => match std::env::var_os(CREDENTIALS_ENV).filter(|path| !path.is_empty()) {
+                Some(path) => Self::credentials_file(Path::new(&path)),
+                None => Ok(Self::metadata_server(None)),
+            },
+        }
+    }
+
+    /// Always this token.
+    ///
+    /// # Errors
+    /// Where no header can carry it.
+    pub fn fixed(token: &str) -> Result<Self, CredentialsError> {
+        Ok(Self::of(Source::Fixed(
+            Token::new(token).map_err(CredentialsError::Token)?,
+        )))
+    }
+
+    /// What the file holds at the time of a request; blanks and line ends around it are ignored.
+    pub fn token_file(path: &Path) -> Self {
+        Self::of(Source::File(path.to_owned()))
+    }
+
+    /// A file as `GOOGLE_APPLICATION_CREDENTIALS` names it. A service account's key is used by itself; of other kinds
+    /// (workload identity federation, impersonation, a user's) the library takes care, which reads the variable itself.
+    ///
+    /// # Errors
+    /// Where the file can't be read, or holds no credentials.
+    pub fn credentials_file(path: &Path) -> Result<Self, CredentialsError> {
+        let text = std::fs::read(path).map_err(|source| CredentialsError::Unreadable {
+            path: path.to_owned(),
+            source,
+        })?;
+        let unusable = |reason: String| CredentialsError::Unusable {
+            path: path.to_owned(),
+            reason,
+        };
+        // The parser's own words could repeat a part of the key.
+        let json: Value = serde_json::from_slice(&text).map_err(|_| unusable("is no JSON".to_owned()))?;
+        match json.get("type").and_then(Value::as_str) {
+            Some("service_account") => {
+                let account = ServiceAccount::new(json).map_err(unusable)?;
+                Ok(Self::of(Source::ServiceAccount(Box::new(account))))
+            }
+            Some(_) => Ok(Self::of(Source::Library(Box::new(application_default)))),
+            None => Err(unusable("has no `type`: it is no credentials file".to_owned())),
+        }
+    }
+
+    /// The metadata server that every VM of Compute Engine has: at `endpoint` (`http://HOST`), else where `GCE_METADATA_HOST`
+    /// says, else where it always is.
+    pub fn metadata_server(endpoint: Option<&str>) -> Self {
+        let endpoint = endpoint.map(ToOwned::to_owned);
+        Self::of(Source::Library(Box::new(move || metadata_server(endpoint.as_deref()))))
+    }
+
+    fn of(source: Source) -> Self {
+        crate::http::client::use_ring();
+        Self {
+            source,
+            kept: Mutex::default(),
+        }
+    }
+
+    /// A token for a request.
+    ///
+    /// # Errors
+    /// One line: why there is none.
+    pub(super) async fn token(&self) -> Result<Token, String> {
+        match &self.source {
+            Source::Fixed(token) => Ok(token.clone()),
+            Source::File(path) => {
+                let text = tokio::fs::read_to_string(path).await;
+                let text = text.map_err(|error| format!("the token file `{}`: {error}", path.display()))?;
+                Token::new(&text).map_err(|problem| format!("the token in `{}` {problem}", path.display()))
+            }
+            Source::ServiceAccount(account) => self.exchanged(account).await,
+            Source::Library(make) => self.by_library(make).await,
+        }
+    }
+
+    async fn exchanged(&self, account: &ServiceAccount) -> Result<Token, String> {
+        // Held while it is fetched: whoever comes meanwhile takes the same.
+        let mut kept = self.kept.lock().await;
+        if let Some((token, until)) = &kept.token
+            && Instant::now() < *until
+        {
+            return Ok(token.clone());
+        }
+        let asked = Instant::now();
+        let (token, lasts) = account.fetch().await?;
+        kept.token = Some((token.clone(), asked + lasts.saturating_sub(LAST)));
+        Ok(token)
+    }
+
+    async fn by_library(&self, make: &MakeCredentials) -> Result<Token, String> {
+        let credentials = {
+            let mut kept = self.kept.lock().await;
+            match &kept.library {
+                Some(credentials) => credentials.clone(),
+                None => kept.library.insert(make()?).clone(),
+            }
+        };
+        let fetched = timeout(FETCH_TIMEOUT, credentials.access_token()).await;
+        let fetched = fetched.map_err(|_| format!("no token within {} s", FETCH_TIMEOUT.as_secs()))?;
+        let fetched = fetched.map_err(|error| crate::http::client::causes(&error))?;
+        Token::new(&fetched.token).map_err(|problem| format!("the token {problem}"))
+    }
+
+    /// This token was refused: the next one is to be another, where there can be one.
+    pub(super) async fn refused(&self, refused: &Token) {
+        let mut kept = self.kept.lock().await;
+        if kept
+            .token
+            .as_ref()
+            .is_some_and(|(token, _)| token.secret == refused.secret)
+        {
+            kept.token = None;
+        }
+        // It keeps tokens by itself, and only one made anew asks again.
+        kept.library = None;
+    }
+}
+
+fn application_default() -> Result<AccessTokenCredentials, String> {
+    let credentials = Builder::default().with_scopes([SCOPE]).build_access_token_credentials();
+    credentials.map_err(|error| crate::http::client::causes(&error))
+}
+
+fn metadata_server(endpoint: Option<&str>) -> Result<AccessTokenCredentials, String> {
+    let mut builder = mds::Builder::default().with_scopes([SCOPE]);
+    if let Some(endpoint) = endpoint {
+        builder = builder.with_endpoint(endpoint);
+    }
+    let credentials = builder.build_access_token_credentials();
+    credentials.map_err(|error| crate::http::client::causes(&error))
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.source {
+            Source::Fixed(_) => "Credentials(a fixed token)",
+            Source::File(_) => "Credentials(a token file)",
+            Source::ServiceAccount(_) => "Credentials(a service account's key)",
+            Source::Library(_) => "Credentials(application default)",
+        })
+    }
+}
+
+/// A bearer token. Shows itself as `***`.
+#[derive(Clone)]
+pub(super) struct Token {
+    secret: String,
+    header: HeaderValue,
+}
+
+impl Token {
+    pub(super) fn new(text: &str) -> Result<Self, &'static str> {
+        let secret = text.trim();
+        if secret.is_empty() {
+            return Err("is empty");
+        }
+        if !secret.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err("holds blanks or characters beyond ASCII, so no header can carry it");
+        }
+        let header = HeaderValue::try_from(format!("Bearer {secret}"));
+        let mut header = header.map_err(|_| "can't be carried by a header")?;
+        // Keeps it out of the HTTP library's own debug output.
+        header.set_sensitive(true);
+        Ok(Self {
+            secret: secret.to_owned(),
+            header,
+        })
+    }
+
+    /// The `Authorization` header's value.
+    pub(super) fn header(&self) -> HeaderValue {
+        self.header.clone()
+    }
+
+    /// The text without the token.
+    pub(super) fn scrub(&self, text: String) -> String {
+        crate::http::scrub(&self.secret, text)
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}

@@ -1,0 +1,216 @@
+//! The four functions of the contract, for one instance.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use super::Compute;
+use super::operations::Started;
+use super::watch::{now_ms, operation_of};
+use super::wire::{self, OperationFailure};
+use crate::Answer;
+use crate::fence::Fence;
+use crate::neg::{Api, Endpoint, Error, NegRef, RequestId};
+
+/// After so many pages a list is given up: a NEG has not so many endpoints.
+const PAGES_MAX: u32 = 2_000;
+
+/// Compute Engine for one instance.
+pub(super) struct Instance {
+    pub(super) compute: Compute,
+    pub(super) name: String,
+}
+
+/// Why a list did not come to its end.
+enum Unlisted {
+    Failed(Error),
+    /// A page after the first was refused: its token may have run out.
+    TokenRefused(String),
+}
+
+impl Api for Instance {
+    fn ensure<'a>(&'a self, neg: &'a NegRef, subnet: &'a str, request: RequestId) -> Answer<'a, Result<bool, Error>> {
+        Box::pin(self.ensured(neg, subnet, request))
+    }
+
+    fn list_endpoints<'a>(&'a self, neg: &'a NegRef) -> Answer<'a, Result<Vec<Endpoint>, Error>> {
+        Box::pin(async move {
+            let mut endpoints = match self.list(neg).await {
+                // It may have waited too long between two pages; once is enough to find out.
+                Err(Unlisted::TokenRefused(_)) => self.list(neg).await,
+                listed => listed,
+            }
+            .map_err(|unlisted| match unlisted {
+                Unlisted::Failed(error) => error,
+                Unlisted::TokenRefused(text) => Error::Unavailable(text),
+            })?;
+            endpoints.sort();
+            // What moved between two pages while they were read.
+            endpoints.dedup();
+            Ok(endpoints)
+        })
+    }
+
+    fn attach<'a>(
+        &'a self,
+        neg: &'a NegRef,
+        endpoints: &'a [Endpoint],
+        request: RequestId,
+    ) -> Answer<'a, Result<u64, Error>> {
+        Box::pin(self.change("attach", neg, endpoints, request))
+    }
+
+    fn detach<'a>(
+        &'a self,
+        neg: &'a NegRef,
+        endpoints: &'a [Endpoint],
+        request: RequestId,
+    ) -> Answer<'a, Result<u64, Error>> {
+        Box::pin(self.change("detach", neg, endpoints, request))
+    }
+}
+
+impl Instance {
+    /// Of the epoch in which a call begins: what it still has to send after that is not sent.
+    fn fence(&self) -> Fence {
+        self.compute.fence.of_this_epoch()
+    }
+
+    async fn ensured(&self, neg: &NegRef, subnet: &str, id: RequestId) -> Result<bool, Error> {
+        let (fence, watch) = (self.fence(), &self.compute.shared.watch);
+        let get = watch.paths.get_neg(neg)?;
+        let compare = |there: &Value| wire::compare(&watch.settings, neg, subnet, there);
+        match watch.requests.ask(&fence, &get).await {
+            Ok(there) => return compare(&there).map(|()| false),
+            Err(Error::NotFound) => {}
+            Err(error) => return Err(error),
+        }
+        let insert = watch
+            .paths
+            .insert(neg, wire::neg_body(&watch.settings, neg, subnet), id)?;
+        let begun = {
+            let order = self.compute.order_of(neg);
+            let _turn = order.lock().await;
+            watch.requests.ask(&fence, &insert).await
+        };
+        let was_faster = match begun {
+            Ok(answer) => {
+                let number = operation_of(&insert.shown(), &answer)?.id;
+                match self.inserted(neg, number).await? {
+                    None => return Ok(true),
+                    Some(failure) if failure.http_status == Some(409) => failure.text,
+                    Some(failure) => return Err(insertion_failed(failure)),
+                }
+            }
+            Err(Error::Refused((409, text))) => text,
+            Err(error) => return Err(error),
+        };
+        // Somebody else's may be another one.
+        match watch.requests.ask(&fence, &get).await {
+            Ok(there) => compare(&there).map(|()| false),
+            // Their insertion is still under way.
+            Err(Error::NotFound) => Err(Error::Unavailable(was_faster)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Waits for an insertion, as long as may be; how it failed, if it did.
+    async fn inserted(&self, neg: &NegRef, number: u64) -> Result<Option<OperationFailure>, Error> {
+        let watch = &self.compute.shared.watch;
+        let limit_ms = watch.settings.ensure_timeout_ms;
+        let too_long = || {
+            Error::Unavailable(format!(
+                "NEG {} in {} was not there within {limit_ms} ms",
+                neg.name, neg.zone
+            ))
+        };
+        let looking = async {
+            let mut looks = 0;
+            loop {
+                let began = Instant::now();
+                match watch.look(&neg.zone, number, true).await {
+                    Ok(operation) if operation.is_done => return Ok(operation.failure),
+                    Ok(_) | Err(Error::Unavailable(_)) => {}
+                    Err(Error::RateLimited(Some(ms))) => sleep(Duration::from_millis(ms)).await,
+                    Err(Error::RateLimited(None)) => {}
+                    Err(Error::NotFound) => return Err(Error::Unavailable("operation not found".to_owned())),
+                    Err(error) => return Err(error),
+                }
+                let pause = watch.settings.poll_pause(looks);
+                sleep(pause.saturating_sub(began.elapsed())).await;
+                looks += 1;
+            }
+        };
+        tokio::time::timeout(Duration::from_millis(limit_ms), looking)
+            .await
+            .unwrap_or_else(|_| Err(too_long()))
+    }
+
+    async fn list(&self, neg: &NegRef) -> Result<Vec<Endpoint>, Unlisted> {
+        let (fence, watch) = (self.fence(), &self.compute.shared.watch);
+        let mut endpoints = Vec::new();
+        let mut token: Option<String> = None;
+        for _ in 0..PAGES_MAX {
+            let request = watch.paths.list(neg, token.as_deref()).map_err(Unlisted::Failed)?;
+            let shown = request.shown();
+            let answer = watch
+                .requests
+                .ask(&fence, &request)
+                .await
+                .map_err(|error| match error {
+                    Error::Refused((status, text)) if token.is_some() => {
+                        Unlisted::TokenRefused(format!("{shown}: the next page was refused: HTTP {status}: {text}"))
+                    }
+                    error => Unlisted::Failed(error),
+                })?;
+            let unusable = |problem| Unlisted::Failed(Error::Unavailable(format!("{shown}: {problem}")));
+            let (page, next) = wire::page(&answer).map_err(unusable)?;
+            endpoints.extend(page);
+            match next {
+                None => return Ok(endpoints),
+                Some(next) if token.as_ref() == Some(&next) => {
+                    return Err(unusable("a page names itself as the next one".to_owned()));
+                }
+                Some(next) => token = Some(next),
+            }
+        }
+        let text = format!(
+            "NEG {} in {} has more than {PAGES_MAX} pages of endpoints",
+            neg.name, neg.zone
+        );
+        Err(Unlisted::Failed(Error::Unavailable(text)))
+    }
+
+    async fn change(&self, what: &str, neg: &NegRef, endpoints: &[Endpoint], id: RequestId) -> Result<u64, Error> {
+        let (fence, watch) = (self.fence(), &self.compute.shared.watch);
+        let request = watch.paths.change(what, neg, wire::endpoints_body(endpoints)?, id)?;
+        let order = self.compute.order_of(neg);
+        let _turn = order.lock().await;
+        let started_ms = now_ms();
+        let answer = watch.requests.ask(&fence, &request).await?;
+        let number = operation_of(&request.shown(), &answer)?.id;
+        let started = Started {
+            instance: self.name.clone(),
+            number,
+            zone: neg.zone.clone(),
+            neg: neg.name.clone(),
+            request: id.to_string(),
+            started_ms,
+            end: None,
+        };
+        let begun = watch.begin(started, &self.compute.tasks).await;
+        // A number that the host may forget is none to give away: the same request again has the same operation.
+        begun.map_err(|error| Error::Unavailable(format!("{}: operation {number}: {error}", request.shown())))?;
+        Ok(number)
+    }
+}
+
+/// An insertion that failed is as good as one that was refused.
+fn insertion_failed(failure: OperationFailure) -> Error {
+    match failure.http_status {
+        Some(404) => Error::NotFound,
+        Some(status) if (400..500).contains(&status) => Error::Refused((status, failure.text)),
+        _ => Error::Unavailable(failure.text),
+    }
+}

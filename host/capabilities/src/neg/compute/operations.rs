@@ -1,0 +1,259 @@
+//! Operations under way, kept so that a host that crashed goes on to watch them.
+//!
+//! ```text
+//! operations  (instance, number) -> JSON: zone, NEG, request id, when it was started, how it ended
+//! ```
+//! Each call is one transaction and durable when it is answered.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use redb::{ReadableDatabase as _, ReadableTable as _, TableDefinition};
+use serde::{Deserialize, Serialize};
+
+const OPERATIONS: TableDefinition<'_, (&str, u64), &[u8]> = TableDefinition::new("trueup_neg_operations");
+
+/// How the rows are laid out: one row, read before any other.
+const LAYOUT: TableDefinition<'_, (), u32> = TableDefinition::new("trueup_neg_operations_layout");
+const LAYOUT_VERSION: u32 = 1;
+
+/// So many bytes the database keeps of its file in memory: there are few operations at a time.
+const CACHE_BYTES: usize = 1 << 20;
+
+/// An operation that an instance has started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Started {
+    /// Whose it is.
+    pub instance: String,
+    /// Its number.
+    pub number: u64,
+    /// Where it is.
+    pub zone: String,
+    /// The NEG's name.
+    pub neg: String,
+    /// The id of the request that started it.
+    pub request: String,
+    /// When, in milliseconds since 1970.
+    pub started_ms: u64,
+    /// How it ended; none while it is under way.
+    pub end: Option<End>,
+}
+
+/// How an operation ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// Why it failed; none where it went well.
+    pub failure: Option<String>,
+}
+
+/// Why operations could not be kept or read.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The file, or what is in it, can't be used.
+    #[error("operations file `{}`: {reason}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the database says.
+        reason: String,
+    },
+}
+
+/// Where operations are kept. Calls block; what they changed is durable when they answer.
+pub trait OperationStore: Send + Sync {
+    /// Keeps one, in place of what was known of it.
+    fn put(&self, operation: &Started) -> Result<(), StoreError>;
+    /// Forgets one; it need not be there.
+    fn remove(&self, instance: &str, number: u64) -> Result<(), StoreError>;
+    /// All that are kept, by instance and number.
+    fn all(&self) -> Result<Vec<Started>, StoreError>;
+}
+
+/// Operations in a file of their own.
+#[derive(Debug)]
+pub struct OperationsFile {
+    path: PathBuf,
+    database: redb::Database,
+}
+
+impl OperationsFile {
+    /// Opens the file, and makes it and its folder where they are not there.
+    ///
+    /// # Errors
+    /// Where it can't be made, another process has it open, or it is not what a host of this version writes.
+    pub fn open(path: &Path) -> Result<Self, StoreError> {
+        let failed = |reason: String| StoreError::File {
+            path: path.to_owned(),
+            reason,
+        };
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).map_err(|error| failed(error.to_string()))?;
+        }
+        let mut builder = redb::Database::builder();
+        builder.set_cache_size(CACHE_BYTES);
+        let database = builder.create(path).map_err(|error| failed(error.to_string()))?;
+        let version = begin_layout(&database).map_err(|error| failed(error.to_string()))?;
+        if version != LAYOUT_VERSION {
+            return Err(failed(format!(
+                "was written in layout {version}, may be layout {LAYOUT_VERSION}"
+            )));
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            database,
+        })
+    }
+
+    fn file<T>(&self, done: Result<T, redb::Error>) -> Result<T, StoreError> {
+        done.map_err(|error| StoreError::File {
+            path: self.path.clone(),
+            reason: error.to_string(),
+        })
+    }
+
+    fn change(
+        &self,
+        change: impl FnOnce(&mut redb::Table<'_, (&str, u64), &[u8]>) -> Result<(), redb::Error>,
+    ) -> Result<(), redb::Error> {
+        let transaction = self.database.begin_write()?;
+        {
+            let mut table = transaction.open_table(OPERATIONS)?;
+            change(&mut table)?;
+        }
+        transaction.commit()?;
+        Ok(())
+    }
+
+    fn read(&self) -> Result<Vec<Started>, redb::Error> {
+        let transaction = self.database.begin_read()?;
+        let table = transaction.open_table(OPERATIONS)?;
+        let mut all = Vec::new();
+        for row in table.iter()? {
+            let (key, value) = row?;
+            let started = serde_json::from_slice(value.value()).map_err(|error| {
+                let (instance, number) = key.value();
+                redb::Error::Corrupted(format!("operation {number} of `{instance}`: {error}"))
+            })?;
+            all.push(started);
+        }
+        Ok(all)
+    }
+}
+
+/// The layout's version, which is written where there is none.
+fn begin_layout(database: &redb::Database) -> Result<u32, redb::Error> {
+    let transaction = database.begin_write()?;
+    let version = {
+        let mut layout = transaction.open_table(LAYOUT)?;
+        // So that it can be read from the first moment on.
+        transaction.open_table(OPERATIONS)?;
+        let version = layout.get(())?.map(|version| version.value());
+        if version.is_none() {
+            layout.insert((), LAYOUT_VERSION)?;
+        }
+        version.unwrap_or(LAYOUT_VERSION)
+    };
+    transaction.commit()?;
+    Ok(version)
+}
+
+impl OperationStore for OperationsFile {
+    fn put(&self, operation: &Started) -> Result<(), StoreError> {
+        let row = serde_json::to_vec(operation).map_err(|error| StoreError::File {
+            path: self.path.clone(),
+            reason: error.to_string(),
+        })?;
+        let key = (operation.instance.as_str(), operation.number);
+        self.file(self.change(|table| {
+            table.insert(key, row.as_slice())?;
+            Ok(())
+        }))
+    }
+
+    fn remove(&self, instance: &str, number: u64) -> Result<(), StoreError> {
+        self.file(self.change(|table| {
+            table.remove((instance, number))?;
+            Ok(())
+        }))
+    }
+
+    fn all(&self) -> Result<Vec<Started>, StoreError> {
+        self.file(self.read())
+    }
+}
+
+/// Operations that are forgotten with the process, for a host that keeps nothing.
+#[derive(Debug, Default)]
+pub struct OperationsInMemory(Mutex<BTreeMap<(String, u64), Started>>);
+
+impl OperationsInMemory {
+    fn with<T>(&self, work: impl FnOnce(&mut BTreeMap<(String, u64), Started>) -> T) -> T {
+        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl OperationStore for OperationsInMemory {
+    fn put(&self, operation: &Started) -> Result<(), StoreError> {
+        let key = (operation.instance.clone(), operation.number);
+        self.with(|all| all.insert(key, operation.clone()));
+        Ok(())
+    }
+
+    fn remove(&self, instance: &str, number: u64) -> Result<(), StoreError> {
+        self.with(|all| all.remove(&(instance.to_owned(), number)));
+        Ok(())
+    }
+
+    fn all(&self) -> Result<Vec<Started>, StoreError> {
+        Ok(self.with(|all| all.values().cloned().collect()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn started(instance: &str, number: u64) -> Started {
+        Started {
+            instance: instance.to_owned(),
+            number,
+            zone: "z".to_owned(),
+            neg: "n".to_owned(),
+            request: "r".to_owned(),
+            started_ms: 1,
+            end: None,
+        }
+    }
+
+    #[test]
+    fn what_was_kept_is_there_after_a_restart() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("neg/operations.redb");
+        let store = OperationsFile::open(&path).unwrap();
+        assert_eq!(store.all().unwrap(), []);
+        for (instance, number) in [("b", 1), ("a", 2), ("a", 10)] {
+            store.put(&started(instance, number)).unwrap();
+        }
+        let failure = Some("C: m".to_owned());
+        let ended = Started {
+            end: Some(End { failure }),
+            ..started("a", 10)
+        };
+        store.put(&ended).unwrap();
+        store.remove("b", 1).unwrap();
+        store.remove("b", 7).unwrap();
+        drop(store);
+        let store = OperationsFile::open(&path).unwrap();
+        assert_eq!(store.all().unwrap(), [started("a", 2), ended]);
+    }
+
+    #[test]
+    fn a_file_that_is_something_else_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("operations.redb");
+        std::fs::write(&path, "text").unwrap();
+        let error = OperationsFile::open(&path).unwrap_err().to_string();
+        assert!(error.contains("operations.redb`: "), "{error}");
+    }
+}

@@ -1,0 +1,92 @@
+//! How hard the API is asked: so many requests in any second, so many at a time. First come, first served.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
+use tokio::time::{Instant, sleep_until};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// One for the whole host.
+pub(super) struct Pace {
+    at_a_time: Semaphore,
+    /// Of those at a time, the ones that may wait for an operation.
+    waiting: Semaphore,
+    per_second: usize,
+    /// When the latest requests were let through, as many as one second may have.
+    latest: Mutex<VecDeque<Instant>>,
+}
+
+/// A request's place among those under way.
+pub(super) struct Place<'a>(#[expect(dead_code, reason = "given back when it is dropped")] SemaphorePermit<'a>);
+
+impl Pace {
+    pub(super) fn new(per_second: u32, at_a_time: u16) -> Self {
+        Self {
+            at_a_time: Semaphore::new(usize::from(at_a_time)),
+            // What waits for minutes must not keep the guests' own requests out.
+            waiting: Semaphore::new(usize::from(at_a_time / 2)),
+            per_second: usize::try_from(per_second).unwrap_or(usize::MAX),
+            latest: Mutex::default(),
+        }
+    }
+
+    /// Waits for a place, and for the time to use it. None only where the semaphore is closed, which nobody does.
+    pub(super) async fn place(&self) -> Option<Place<'_>> {
+        let permit = self.at_a_time.acquire().await.ok()?;
+        // Held while it waits: who came first is let through first.
+        let mut latest = self.latest.lock().await;
+        if latest.len() >= self.per_second
+            && let Some(oldest) = latest.pop_front()
+        {
+            sleep_until(oldest + SECOND).await;
+        }
+        latest.push_back(Instant::now());
+        Some(Place(permit))
+    }
+
+    /// Leave to wait for an operation, where it can be had at once.
+    pub(super) fn may_wait(&self) -> Option<Place<'_>> {
+        self.waiting.try_acquire().ok().map(Place)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn no_second_has_more_requests_than_it_may() {
+        let pace = Pace::new(3, 100);
+        let (mut before, mut after) = (Vec::new(), Vec::new());
+        for _ in 0..7 {
+            before.push(Instant::now());
+            drop(pace.place().await);
+            after.push(Instant::now());
+        }
+        for (first, fourth) in before.iter().zip(&after[3..]) {
+            assert!(*fourth - *first >= SECOND, "{before:?} {after:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_next_waits_until_a_place_is_free() {
+        let pace = Pace::new(100, 2);
+        let (first, _second) = (pace.place().await, pace.place().await);
+        let third = pace.place();
+        tokio::pin!(third);
+        let soon = Duration::from_millis(20);
+        assert!(tokio::time::timeout(soon, third.as_mut()).await.is_err());
+        drop(first);
+        assert!(third.await.is_some());
+    }
+
+    #[tokio::test]
+    async fn half_of_the_places_may_wait_for_operations() {
+        let pace = Pace::new(100, 4);
+        let (first, second) = (pace.may_wait(), pace.may_wait());
+        assert!(first.is_some() && second.is_some() && pace.may_wait().is_none());
+        assert!(Pace::new(100, 1).may_wait().is_none());
+    }
+}

@@ -1,0 +1,115 @@
+//! Paths of requests, from `projects/` on.
+
+use http::Method;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::{Value, json};
+
+use super::request::Request;
+use crate::neg::{Error, NegRef, RequestId};
+
+/// What stays as it is in a path or a query (RFC 3986, unreserved).
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// Entries of a page; the most there are.
+const PAGE_SIZE: u32 = 500;
+
+/// Builds the requests of one project.
+pub(super) struct Paths {
+    pub(super) project: String,
+}
+
+impl Paths {
+    /// # Errors
+    /// `not-found` where a name is one that no path can hold.
+    fn zone(&self, zone: &str) -> Result<String, Error> {
+        Ok(format!("projects/{}/zones/{}", self.project, segment(zone)?))
+    }
+
+    fn neg(&self, neg: &NegRef) -> Result<String, Error> {
+        Ok(format!(
+            "{}/networkEndpointGroups/{}",
+            self.zone(&neg.zone)?,
+            segment(&neg.name)?
+        ))
+    }
+
+    pub(super) fn get_neg(&self, neg: &NegRef) -> Result<Request, Error> {
+        Ok(request(Method::GET, self.neg(neg)?, String::new(), None))
+    }
+
+    pub(super) fn insert(&self, neg: &NegRef, body: Value, id: RequestId) -> Result<Request, Error> {
+        let path = format!("{}/networkEndpointGroups", self.zone(&neg.zone)?);
+        Ok(request(Method::POST, path, format!("?requestId={id}"), Some(body)))
+    }
+
+    pub(super) fn list(&self, neg: &NegRef, page: Option<&str>) -> Result<Request, Error> {
+        let path = format!("{}/listNetworkEndpoints", self.neg(neg)?);
+        let mut query = format!("?maxResults={PAGE_SIZE}");
+        if let Some(page) = page {
+            query.push_str("&pageToken=");
+            query.extend(utf8_percent_encode(page, ENCODED));
+        }
+        Ok(request(
+            Method::POST,
+            path,
+            query,
+            Some(json!({"healthStatus": "SKIP"})),
+        ))
+    }
+
+    /// `what`: `attach` or `detach`.
+    pub(super) fn change(&self, what: &str, neg: &NegRef, body: Value, id: RequestId) -> Result<Request, Error> {
+        let path = format!("{}/{what}NetworkEndpoints", self.neg(neg)?);
+        Ok(request(Method::POST, path, format!("?requestId={id}"), Some(body)))
+    }
+
+    pub(super) fn get_operation(&self, zone: &str, number: u64) -> Result<Request, Error> {
+        let path = format!("{}/operations/{number}", self.zone(zone)?);
+        Ok(request(Method::GET, path, String::new(), None))
+    }
+
+    pub(super) fn wait(&self, zone: &str, number: u64) -> Result<Request, Error> {
+        let path = format!("{}/operations/{number}/wait", self.zone(zone)?);
+        Ok(request(Method::POST, path, String::new(), None))
+    }
+}
+
+fn request(method: Method, path: String, query: String, body: Option<Value>) -> Request {
+    Request {
+        method,
+        path,
+        query,
+        body,
+    }
+}
+
+fn segment(name: &str) -> Result<String, Error> {
+    // Empty or made of dots, the path would be another one.
+    if name.is_empty() || name == "." || name == ".." {
+        return Err(Error::NotFound);
+    }
+    Ok(utf8_percent_encode(name, ENCODED).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_leave_their_place() {
+        let paths = Paths {
+            project: "p".to_owned(),
+        };
+        let neg = |name: &str| NegRef {
+            name: name.to_owned(),
+            zone: "z/../y".to_owned(),
+        };
+        let path = paths.get_neg(&neg("a?b")).unwrap().path;
+        assert_eq!(path, "projects/p/zones/z%2F..%2Fy/networkEndpointGroups/a%3Fb");
+        for name in ["", ".", ".."] {
+            assert_eq!(paths.get_neg(&neg(name)).err(), Some(Error::NotFound));
+        }
+        let page = paths.list(&neg("n"), Some("a/b+c=")).unwrap();
+        assert_eq!(page.query, "?maxResults=500&pageToken=a%2Fb%2Bc%3D");
+    }
+}

@@ -1,0 +1,243 @@
+//! Single requests to the API: their pace, tries and tokens, and what an answer that is no success means.
+//!
+//! Knows methods, paths and bodies, but not what a NEG is. Every request may be repeated: what changes something carries
+//! its request id.
+
+use std::time::{Duration, SystemTime};
+
+use http::header::{AUTHORIZATION, CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use http::{Method, StatusCode};
+use hyper_util::client::proxy::matcher::Matcher;
+use serde_json::Value;
+use tokio::time::sleep;
+
+use super::credentials::{Credentials, Token};
+use super::pace::Pace;
+use super::settings::{Settings, SettingsError};
+use super::wire::Said;
+use crate::fence::Fence;
+use crate::http::client::{Answer, Client, Times, Trouble, Unread, is_loopback};
+use crate::http::limit;
+use crate::neg::Error;
+
+/// A longer answer is refused. A page of 500 endpoints with annotations has some hundred kilobytes.
+const ANSWER_MAX_BYTES: usize = 16 * 1024 * 1024;
+/// Of an error's body nothing beyond this is read; what is longer is no message for people.
+const ERROR_BODY_MAX_BYTES: usize = 1024 * 1024;
+/// What became of a request that this host may not send.
+const NOT_SENT: &str = "not sent: this host does not hold the lease any more";
+/// And of one that had been sent, wholly or in part.
+const GIVEN_UP: &str = "given up without an answer: this host does not hold the lease any more";
+
+/// The API, for the whole host.
+pub(super) struct Requests {
+    /// For what the guests ask: held back where this host may not act.
+    client: Client,
+    /// For looks at operations, which change nothing.
+    watching: Client,
+    /// Base URL without a slash at its end.
+    base: String,
+    credentials: Credentials,
+    pub(super) pace: Pace,
+    retry_pause: Duration,
+    times: Times,
+    wait_times: Times,
+}
+
+/// A request before it is sent, perhaps several times.
+pub(super) struct Request {
+    pub(super) method: Method,
+    /// From `projects/` on, encoded.
+    pub(super) path: String,
+    /// With the `?`, encoded; may be empty.
+    pub(super) query: String,
+    pub(super) body: Option<Value>,
+}
+
+/// Why a request had no success.
+struct Failure {
+    error: Error,
+    /// Whether another try may have success.
+    is_passing: bool,
+}
+
+impl Failure {
+    fn lasting(error: Error) -> Self {
+        Self {
+            error,
+            is_passing: false,
+        }
+    }
+}
+
+/// Who asks.
+#[derive(Clone, Copy)]
+enum Asker<'a> {
+    Guest(&'a Fence),
+    Watcher,
+}
+
+impl Requests {
+    pub(super) fn new(settings: &Settings, credentials: Credentials) -> Result<Self, SettingsError> {
+        let base = settings.check()?;
+        let connect = Duration::from_millis(settings.connect_timeout_ms);
+        let times = |request_ms| Times {
+            request: Duration::from_millis(request_ms),
+            connect,
+        };
+        let client = |times| {
+            Client::new(&base, times, HeaderMap::new(), &Matcher::from_env())
+                .map_err(|reason| SettingsError::Client { reason })
+        };
+        if base.scheme() != "https" && !is_loopback(&base) {
+            tracing::warn!(
+                endpoint = base.as_str(),
+                "the token for Compute Engine is sent unencrypted: use an `https` endpoint"
+            );
+        }
+        let (times, wait_times) = (times(settings.request_timeout_ms), times(settings.wait_timeout_ms));
+        Ok(Self {
+            client: client(times)?,
+            watching: client(wait_times)?,
+            base: base.as_str().trim_end_matches('/').to_owned(),
+            credentials,
+            pace: Pace::new(settings.requests_per_second, settings.max_concurrent_requests),
+            retry_pause: Duration::from_millis(settings.retry_pause_ms),
+            times,
+            wait_times,
+        })
+    }
+
+    /// Asks for a guest; tries three times while it is worth it. `fence`: of the epoch in which it was decided on.
+    pub(super) async fn ask(&self, fence: &Fence, request: &Request) -> Result<Value, Error> {
+        let mut pauses = [self.retry_pause, self.retry_pause * 2].into_iter();
+        loop {
+            let failure = match self.with_token(Asker::Guest(fence), request).await {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => failure,
+            };
+            match pauses.next() {
+                Some(pause) if failure.is_passing => {
+                    tracing::debug!(error = ?failure.error, request = request.shown(), "trying again in {pause:?}");
+                    sleep(pause).await;
+                }
+                _ => return Err(failure.error),
+            }
+        }
+    }
+
+    /// Looks at an operation, once.
+    pub(super) async fn look(&self, request: &Request) -> Result<Value, Error> {
+        let answer = self.with_token(Asker::Watcher, request).await;
+        answer.map_err(|failure| failure.error)
+    }
+
+    /// With another token where the first is not taken.
+    async fn with_token(&self, asker: Asker<'_>, request: &Request) -> Result<Value, Failure> {
+        let mut is_first = true;
+        loop {
+            let token =
+                self.credentials.token().await.map_err(|problem| {
+                    Failure::lasting(Error::Unavailable(format!("{}: {problem}", request.shown())))
+                })?;
+            match self.once(asker, request, &token).await {
+                Err(failure) if failure.error == Error::Unauthorized && is_first => {
+                    self.credentials.refused(&token).await;
+                    is_first = false;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    async fn once(&self, asker: Asker<'_>, request: &Request, token: &Token) -> Result<Value, Failure> {
+        let Some(_place) = self.pace.place().await else {
+            let text = "the host does not send requests any more".to_owned();
+            return Err(Failure::lasting(Error::Unavailable(text)));
+        };
+        let always = Fence::open();
+        let (client, fence, times) = match asker {
+            Asker::Guest(fence) => (&self.client, fence, self.times),
+            Asker::Watcher => (&self.watching, &always, self.wait_times),
+        };
+        // A lease may have ended while this waited, and another may have begun.
+        if !fence.may_act() {
+            let text = format!("{}: {NOT_SENT}", request.shown());
+            return Err(Failure::lasting(Error::Unavailable(text)));
+        }
+        let url = format!("{}/{}{}", self.base, request.path, request.query);
+        let json = HeaderValue::from_static("application/json");
+        let headers = [(AUTHORIZATION, token.header()), (CONTENT_TYPE, json)];
+        let body = request.body.as_ref().map(Value::to_string);
+        let sent = client.send(fence, request.method.clone(), &url, headers, body).await;
+        let mut answer = sent.map_err(|trouble| unanswered(request, token, trouble, times))?;
+        if !answer.status.is_success() {
+            return Err(refusal(request, token, answer).await);
+        }
+        let unusable = |problem: String| Failure {
+            error: Error::Unavailable(token.scrub(format!("{}: {problem}", request.shown()))),
+            is_passing: true,
+        };
+        match answer.read(ANSWER_MAX_BYTES).await {
+            Ok(body) => {
+                serde_json::from_slice(&body).map_err(|error| unusable(format!("the answer is no JSON: {error}")))
+            }
+            Err(Unread::TooLong) => Err(unusable(format!("the answer is longer than {ANSWER_MAX_BYTES} bytes"))),
+            Err(Unread::Broken(trouble)) => Err(unanswered(request, token, trouble, times)),
+        }
+    }
+}
+
+impl Request {
+    /// How error texts name it.
+    pub(super) fn shown(&self) -> String {
+        format!("{} {}", self.method, self.path)
+    }
+}
+
+/// What an answer without success means.
+async fn refusal(request: &Request, token: &Token, mut answer: Answer) -> Failure {
+    let status = answer.status;
+    // A body that can't be read is no body.
+    let body = answer.read(ERROR_BODY_MAX_BYTES).await.unwrap_or_default();
+    let said = Said::read(&body);
+    let usual = || status.canonical_reason().unwrap_or("no reason given").to_owned();
+    let is_rate_limit =
+        status == StatusCode::TOO_MANY_REQUESTS || (status == StatusCode::FORBIDDEN && said.is_rate_limit());
+    let text = token.scrub(said.message.unwrap_or_else(usual));
+    let error = match status {
+        StatusCode::NOT_FOUND => Error::NotFound,
+        StatusCode::UNAUTHORIZED => Error::Unauthorized,
+        _ if is_rate_limit => Error::RateLimited(retry_after_ms(&answer.headers)),
+        _ if status.is_client_error() => Error::Refused((status.as_u16(), text)),
+        _ => Error::Unavailable(format!("{}: HTTP {}: {text}", request.shown(), status.as_u16())),
+    };
+    Failure {
+        is_passing: status.is_server_error(),
+        error,
+    }
+}
+
+fn retry_after_ms(headers: &HeaderMap) -> Option<u64> {
+    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    limit::retry_after_ms(text(RETRY_AFTER), text(DATE), SystemTime::now())
+}
+
+/// What a request without a (whole) answer means.
+fn unanswered(request: &Request, token: &Token, trouble: Trouble, times: Times) -> Failure {
+    let (is_passing, problem) = match trouble {
+        Trouble::Unsendable(reason) => (false, format!("can't be sent: {reason}")),
+        Trouble::Fenced(refused) if refused.begun => (false, GIVEN_UP.to_owned()),
+        Trouble::Fenced(_) => (false, NOT_SENT.to_owned()),
+        Trouble::NotConnectedInTime => (true, format!("no connection within {} ms", times.connect.as_millis())),
+        Trouble::NotConnected(reason) => (true, format!("no connection: {reason}")),
+        // It took its full time: another try would take it again.
+        Trouble::TimedOut => (false, format!("no answer within {} ms", times.request.as_millis())),
+        Trouble::Broken(reason) => (true, format!("the connection broke: {reason}")),
+    };
+    let text = format!("{}: {problem}", request.shown());
+    Failure {
+        error: Error::Unavailable(token.scrub(text)),
+        is_passing,
+    }
+}

@@ -1,0 +1,138 @@
+//! The backend against the simulated Compute Engine, in one process.
+
+mod calls;
+mod tokens;
+mod watched;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use uuid::Uuid;
+
+use super::{Compute, Credentials, Ended, OperationStore, OperationsInMemory, Settings};
+use crate::fence::Fence;
+use crate::neg::server::{ServerConfig, SimulatedCompute};
+use crate::neg::{Api, Endpoint, NegRef, RequestId};
+
+/// Whoever waits longer waits for ever.
+const HANG: Duration = Duration::from_secs(60);
+const LOCAL: &str = "127.0.0.1:0";
+
+/// A simulated Compute Engine, and a backend that speaks to it.
+struct World {
+    server: SimulatedCompute,
+    compute: Compute,
+    ends: mpsc::Receiver<Ended>,
+}
+
+impl World {
+    async fn new(config: ServerConfig) -> Self {
+        Self::with(config, Arc::new(OperationsInMemory::default()), Fence::open()).await
+    }
+
+    async fn with(config: ServerConfig, store: Arc<dyn OperationStore>, fence: Fence) -> Self {
+        let server = SimulatedCompute::start(config, LOCAL.parse().unwrap()).await.unwrap();
+        let (compute, ends) = backend(&server, store, fence);
+        Self { server, compute, ends }
+    }
+
+    fn api(&self) -> Arc<dyn Api> {
+        self.compute.of("default/web")
+    }
+
+    /// Asks a path beside the API.
+    async fn admin(&self, method: &str, path: &str, body: Value) -> Value {
+        let url = format!("http://{}{path}", self.server.local_addr());
+        let method = method.parse().unwrap();
+        let answer = reqwest::Client::new()
+            .request(method, url)
+            .json(&body)
+            .send()
+            .await
+            .unwrap();
+        assert!(answer.status().is_success(), "{path}: {}", answer.status());
+        serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap_or_default()
+    }
+
+    async fn fault(&self, fault: Value) {
+        self.admin("POST", "/faults", fault).await;
+    }
+
+    async fn ledger(&self) -> Vec<Value> {
+        serde_json::from_value(self.admin("GET", "/operations", Value::Null).await).unwrap()
+    }
+
+    async fn ended(&mut self) -> Ended {
+        tokio::time::timeout(HANG, self.ends.recv()).await.unwrap().unwrap()
+    }
+
+    /// A NEG that is there, with these endpoints.
+    async fn given(&self, endpoints: &[Endpoint]) {
+        let add: Vec<_> = endpoints
+            .iter()
+            .map(|endpoint| {
+                let port: u16 = endpoint.port.parse().unwrap();
+                let mut sent = json!({"instance": endpoint.node, "port": port});
+                for (name, text) in [("ipAddress", &endpoint.ip), ("ipv6Address", &endpoint.ipv6)] {
+                    if !text.is_empty() {
+                        sent[name] = json!(text);
+                    }
+                }
+                sent
+            })
+            .collect();
+        let insert = json!({"name": "web", "networkEndpointType": "GCE_VM_IP_PORT",
+                            "subnetwork": "regions/z/subnetworks/s1"});
+        let behind = json!({"project": "p", "zone": "z-a", "neg": "web", "insert": insert, "add": add});
+        self.admin("POST", "/behind", behind).await;
+    }
+}
+
+fn backend(
+    server: &SimulatedCompute,
+    store: Arc<dyn OperationStore>,
+    fence: Fence,
+) -> (Compute, mpsc::Receiver<Ended>) {
+    Compute::new(
+        settings(server),
+        Credentials::fixed("secret-token").unwrap(),
+        store,
+        fence,
+    )
+    .unwrap()
+}
+
+fn settings(server: &SimulatedCompute) -> Settings {
+    Settings {
+        endpoint: format!("http://{}", server.local_addr()),
+        requests_per_second: 1_000,
+        poll_min_ms: 5,
+        poll_max_ms: 50,
+        retry_pause_ms: 1,
+        ..Settings::new("p")
+    }
+}
+
+fn web() -> NegRef {
+    NegRef {
+        name: "web".to_owned(),
+        zone: "z-a".to_owned(),
+    }
+}
+
+fn id(number: u128) -> RequestId {
+    RequestId(Uuid::from_u128(number))
+}
+
+/// The endpoint of this number, of one stack.
+fn endpoint(number: u16) -> Endpoint {
+    let [high, low] = number.to_be_bytes();
+    Endpoint {
+        ip: format!("10.0.{high}.{low}"),
+        ipv6: String::new(),
+        port: "80".to_owned(),
+        node: format!("vm-{}", number % 5),
+    }
+}

@@ -1,0 +1,152 @@
+//! How operations are watched to their end.
+
+use super::*;
+use crate::neg::compute::OperationsFile;
+
+#[tokio::test]
+async fn the_end_of_an_operation_is_told() {
+    let config = ServerConfig {
+        operation_ms: 50,
+        ..ServerConfig::default()
+    };
+    let mut world = World::new(config).await;
+    world.given(&[]).await;
+    let attaching = world.api().attach(&web(), &[endpoint(1)], id(1)).await.unwrap();
+    let told = |operation, failure: Option<&str>| Ended {
+        instance: "default/web".to_owned(),
+        operation,
+        failure: failure.map(ToOwned::to_owned),
+    };
+    assert_eq!(world.ended().await, told(attaching, None));
+    assert_eq!(world.api().list_endpoints(&web()).await, Ok(vec![endpoint(1)]));
+
+    world
+        .fault(json!({"fail_operations": 1, "code": "C", "message": "m"}))
+        .await;
+    let failing = world.api().detach(&web(), &[endpoint(1)], id(2)).await.unwrap();
+    assert_eq!(world.ended().await, told(failing, Some("C: m")));
+    assert_eq!(world.api().list_endpoints(&web()).await, Ok(vec![endpoint(1)]));
+
+    let missing = world.api().detach(&web(), &[endpoint(2)], id(3)).await.unwrap();
+    let failure = world.ended().await.failure.unwrap();
+    assert!(
+        failure.starts_with("RESOURCE_NOT_FOUND: The network endpoint"),
+        "{failure}"
+    );
+    assert_eq!(world.compute.under_way().len(), 3, "{missing}");
+    for operation in [attaching, failing, missing] {
+        world.compute.told("default/web", operation).await.unwrap();
+    }
+    assert_eq!(world.compute.under_way(), []);
+}
+
+#[tokio::test]
+async fn errors_of_looking_end_nothing() {
+    let config = ServerConfig {
+        operation_ms: 200,
+        wait_ms: 20,
+        ..ServerConfig::default()
+    };
+    let mut world = World::new(config).await;
+    world.given(&[]).await;
+    for fault in [
+        json!({"path": "*/operations/*", "status": 503, "times": 2}),
+        json!({"path": "*/operations/*", "close": "after", "times": 1}),
+        json!({"path": "*/operations/*", "status": 429, "times": 1}),
+        json!({"path": "*/operations/*", "status": 200 + 201, "times": 2}),
+        json!({"path": "*/operations/*", "status": 502, "body": "<html>", "times": 1}),
+    ] {
+        world.fault(fault).await;
+    }
+    world.api().attach(&web(), &[endpoint(1)], id(1)).await.unwrap();
+    assert_eq!(world.ended().await.failure, None);
+    assert_eq!(world.admin("GET", "/faults", Value::Null).await, json!([]));
+}
+
+#[tokio::test]
+async fn an_operation_that_is_not_known_any_more_has_failed() {
+    let mut world = World::new(ServerConfig::default()).await;
+    world.given(&[]).await;
+    // Nobody gets to see it.
+    world
+        .fault(json!({"path": "*/operations/*", "status": 503, "times": 1}))
+        .await;
+    world.fault(json!({"path": "*/operations/*", "status": 404})).await;
+    world.api().attach(&web(), &[endpoint(1)], id(1)).await.unwrap();
+    assert_eq!(world.ended().await.failure.as_deref(), Some("operation not found"));
+}
+
+#[tokio::test]
+async fn an_operation_that_takes_too_long_has_failed() {
+    let config = ServerConfig {
+        operation_ms: 600_000,
+        wait_ms: 1,
+        ..ServerConfig::default()
+    };
+    let world = World::new(config).await;
+    world.given(&[]).await;
+    let short = Settings {
+        operation_timeout_ms: 50,
+        ..settings(&world.server)
+    };
+    let store = Arc::new(OperationsInMemory::default());
+    let (compute, mut ends) = Compute::new(short, Credentials::fixed("t").unwrap(), store, Fence::open()).unwrap();
+    compute.of("i").attach(&web(), &[endpoint(1)], id(1)).await.unwrap();
+    let ended = tokio::time::timeout(HANG, ends.recv()).await.unwrap().unwrap();
+    assert_eq!(ended.failure.as_deref(), Some("timed out"));
+}
+
+#[tokio::test]
+async fn a_host_that_restarts_goes_on_looking_and_tells_ends_until_they_are_taken_in() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("neg/operations.redb");
+    let open = || Arc::new(OperationsFile::open(&path).unwrap());
+    let config = ServerConfig {
+        operation_ms: 200,
+        wait_ms: 1,
+        ..ServerConfig::default()
+    };
+    let world = World::with(config, open(), Fence::open()).await;
+    world.given(&[]).await;
+    let operation = world.api().attach(&web(), &[endpoint(1)], id(1)).await.unwrap();
+
+    // Stopped before the end, without a word; the tasks let go of the file at their next step.
+    let restart = async |world: World| {
+        let World { server, compute, ends } = world;
+        drop((compute, ends));
+        let store = loop {
+            match OperationsFile::open(&path) {
+                Ok(store) => break Arc::new(store),
+                Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+            }
+        };
+        let (compute, ends) = backend(&server, store, Fence::open());
+        World { server, compute, ends }
+    };
+    let mut world = restart(world).await;
+    let ended = world.ended().await;
+    assert_eq!((ended.operation, ended.failure), (operation, None));
+
+    // Stopped before it was taken in, and Compute Engine forgets meanwhile.
+    world.admin("DELETE", "/operations", Value::Null).await;
+    let mut world = restart(world).await;
+    assert_eq!(world.ended().await.failure, None);
+    world.compute.told("default/web", operation).await.unwrap();
+    let world = restart(world).await;
+    assert_eq!(world.compute.under_way(), []);
+}
+
+#[tokio::test]
+async fn looks_go_on_where_this_host_may_not_act_any_more() {
+    let config = ServerConfig {
+        operation_ms: 100,
+        ..ServerConfig::default()
+    };
+    let fence = Fence::open();
+    let mut world = World::with(config, Arc::new(OperationsInMemory::default()), fence.clone()).await;
+    world.given(&[]).await;
+    let operation = world.api().attach(&web(), &[endpoint(1)], id(1)).await.unwrap();
+    fence.close();
+    let ended = world.ended().await;
+    assert_eq!((ended.operation, ended.failure), (operation, None));
+}

@@ -1,0 +1,363 @@
+//! What the API's JSON means, and what is sent to it.
+//!
+//! Pure. Shares nothing with the simulated server.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use serde_json::{Map, Value, json};
+
+use super::settings::Settings;
+use crate::neg::{Endpoint, Error, NegRef};
+
+/// An error text from the API is cut after so many characters: it is for people.
+const MESSAGE_CHARS_MAX: usize = 2_000;
+
+/// The body of an attachment or detachment.
+///
+/// # Errors
+/// A port that is none: the API takes numbers alone.
+pub(super) fn endpoints_body(endpoints: &[Endpoint]) -> Result<Value, Error> {
+    let sent: Result<Vec<_>, _> = endpoints.iter().map(sent).collect();
+    Ok(json!({"networkEndpoints": sent?}))
+}
+
+fn sent(endpoint: &Endpoint) -> Result<Value, Error> {
+    let mut fields = Map::new();
+    let texts = [
+        ("instance", &endpoint.node),
+        ("ipAddress", &endpoint.ip),
+        ("ipv6Address", &endpoint.ipv6),
+    ];
+    for (name, text) in texts {
+        if !text.is_empty() {
+            fields.insert(name.to_owned(), json!(text));
+        }
+    }
+    if !endpoint.port.is_empty() {
+        let port: Option<u16> = endpoint.port.parse().ok().filter(|port| *port > 0);
+        let port = port.ok_or_else(|| {
+            let text = format!(
+                "port {:?} is not a number from 1 to 65535, nothing was sent",
+                endpoint.port
+            );
+            Error::Refused((400, text))
+        })?;
+        fields.insert("port".to_owned(), json!(port));
+    }
+    Ok(Value::Object(fields))
+}
+
+/// One page of endpoints, canonical, and the token of the next.
+///
+/// # Errors
+/// What is not as it should be.
+pub(super) fn page(answer: &Value) -> Result<(Vec<Endpoint>, Option<String>), String> {
+    let items = match answer.get("items") {
+        None => &[][..],
+        Some(Value::Array(items)) => items,
+        Some(_) => return Err("`items` is not a list".to_owned()),
+    };
+    if !answer.is_object() {
+        return Err("the answer is not an object".to_owned());
+    }
+    let endpoints: Result<_, _> = items.iter().map(|item| received(item.get("networkEndpoint"))).collect();
+    let token = match answer.get("nextPageToken") {
+        None => None,
+        Some(Value::String(token)) => Some(token.clone()).filter(|token| !token.is_empty()),
+        Some(_) => return Err("`nextPageToken` is not text".to_owned()),
+    };
+    Ok((endpoints?, token))
+}
+
+fn received(endpoint: Option<&Value>) -> Result<Endpoint, String> {
+    let fields = endpoint.and_then(Value::as_object);
+    let fields = fields.ok_or("an item has no `networkEndpoint`")?;
+    let text = |name: &str| match fields.get(name) {
+        None => Ok(""),
+        Some(Value::String(text)) => Ok(text.as_str()),
+        Some(_) => Err(format!("`{name}` of an endpoint is not text")),
+    };
+    let port = match fields.get("port") {
+        None => 0,
+        Some(port) => port
+            .as_u64()
+            .filter(|port| *port <= 65_535)
+            .ok_or_else(|| format!("`port` of an endpoint is {port}, which is no port"))?,
+    };
+    Ok(Endpoint {
+        ip: canonical::<Ipv4Addr>(text("ipAddress")?),
+        ipv6: canonical::<Ipv6Addr>(text("ipv6Address")?),
+        port: if port == 0 { String::new() } else { port.to_string() },
+        node: text("instance")?.rsplit('/').next().unwrap_or_default().to_owned(),
+    })
+}
+
+/// An address in its one spelling; what is none stays as it is.
+fn canonical<T: std::str::FromStr + ToString>(text: &str) -> String {
+    text.parse::<T>()
+        .map_or_else(|_| text.to_owned(), |address| address.to_string())
+}
+
+/// The body that makes a NEG.
+pub(super) fn neg_body(settings: &Settings, neg: &NegRef, subnet: &str) -> Value {
+    let mut body = json!({
+        "name": neg.name,
+        "networkEndpointType": settings.endpoint_type.name(),
+        "subnetwork": settings.subnetwork(&neg.zone, subnet),
+    });
+    if let (Some(network), Some(fields)) = (settings.network_path(), body.as_object_mut()) {
+        fields.insert("network".to_owned(), json!(network));
+    }
+    body
+}
+
+/// Whether a NEG that is there is the one that is asked for.
+///
+/// # Errors
+/// `refused` where it has another subnet, network or type.
+pub(super) fn compare(settings: &Settings, neg: &NegRef, subnet: &str, there: &Value) -> Result<(), Error> {
+    let text = |name: &str| there.get(name).and_then(Value::as_str).unwrap_or_default();
+    let subnetwork = settings.subnetwork(&neg.zone, subnet);
+    differs(neg, "subnet", path_of(text("subnetwork")), &subnetwork)?;
+    if let Some(network) = settings.network_path() {
+        differs(neg, "network", path_of(text("network")), &network)?;
+    }
+    differs(neg, "type", text("networkEndpointType"), settings.endpoint_type.name())
+}
+
+fn differs(neg: &NegRef, what: &str, there: &str, wanted: &str) -> Result<(), Error> {
+    if there == wanted {
+        return Ok(());
+    }
+    let last = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+    // The names alone, as people say them, where they tell the two apart.
+    let (mut is, mut wanted_is) = (last(there), last(wanted));
+    if is == wanted_is {
+        (is, wanted_is) = (there.to_owned(), wanted.to_owned());
+    }
+    if is.is_empty() {
+        "none".clone_into(&mut is);
+    }
+    let text = format!("NEG {} in {} has {what} {is}, not {wanted_is}", neg.name, neg.zone);
+    Err(Error::Refused((409, text)))
+}
+
+/// A URL from `projects/` on: what is before it differs by how one asks.
+fn path_of(url: &str) -> &str {
+    url.find("projects/").and_then(|start| url.get(start..)).unwrap_or(url)
+}
+
+/// An operation as an answer tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Operation {
+    pub(super) id: u64,
+    pub(super) is_done: bool,
+    pub(super) failure: Option<OperationFailure>,
+}
+
+/// Why an operation failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct OperationFailure {
+    /// None where the answer says none.
+    pub(super) http_status: Option<u16>,
+    /// `CODE: MESSAGE` of the first error.
+    pub(super) text: String,
+}
+
+/// # Errors
+/// What is not as it should be.
+pub(super) fn operation(answer: &Value) -> Result<Operation, String> {
+    let id = answer.get("id").and_then(Value::as_str).and_then(|id| id.parse().ok());
+    let id = id.ok_or("the answer is not an operation: it has no numeric `id`")?;
+    let is_done = match answer.get("status").and_then(Value::as_str) {
+        Some("DONE") => true,
+        Some("PENDING" | "RUNNING") => false,
+        _ => return Err("the operation's `status` is none of PENDING, RUNNING and DONE".to_owned()),
+    };
+    Ok(Operation {
+        id,
+        is_done,
+        failure: operation_failure(answer),
+    })
+}
+
+fn operation_failure(answer: &Value) -> Option<OperationFailure> {
+    let status = answer.get("httpErrorStatusCode").and_then(Value::as_u64);
+    let http_status = status.and_then(|status| u16::try_from(status).ok());
+    let error = answer.get("error")?;
+    let first = error.pointer("/errors/0");
+    let text = |name: &str| first.and_then(|first| first.get(name)).and_then(Value::as_str);
+    let usual = answer.get("httpErrorMessage").and_then(Value::as_str);
+    let code = text("code").unwrap_or("UNKNOWN");
+    let message = text("message").or(usual).unwrap_or("no reason was given");
+    Some(OperationFailure {
+        http_status,
+        text: cut(&format!("{code}: {message}")),
+    })
+}
+
+/// What an error's body says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Said {
+    pub(super) message: Option<String>,
+    reasons: Vec<String>,
+}
+
+impl Said {
+    /// An object with `error`, an array of one such object, or no JSON at all.
+    pub(super) fn read(body: &[u8]) -> Self {
+        let parsed: Value = serde_json::from_slice(body).unwrap_or_default();
+        let error = parsed.get("error").or_else(|| parsed.pointer("/0/error"));
+        let message = error.and_then(|error| error.get("message")).and_then(Value::as_str);
+        let errors = error.and_then(|error| error.get("errors")).and_then(Value::as_array);
+        let reason = |error: &Value| Some(error.get("reason")?.as_str()?.to_owned());
+        Self {
+            message: message.filter(|message| !message.is_empty()).map(cut),
+            reasons: errors.into_iter().flatten().filter_map(reason).collect(),
+        }
+    }
+
+    /// Whether it is about how often one may ask.
+    pub(super) fn is_rate_limit(&self) -> bool {
+        let is = |reason: &String| matches!(reason.as_str(), "rateLimitExceeded" | "userRateLimitExceeded");
+        self.reasons.iter().any(is)
+    }
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(MESSAGE_CHARS_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn neg() -> NegRef {
+        NegRef {
+            name: "n".to_owned(),
+            zone: "r1-b".to_owned(),
+        }
+    }
+
+    fn endpoint(ip: &str, ipv6: &str, port: &str, node: &str) -> Endpoint {
+        Endpoint {
+            ip: ip.to_owned(),
+            ipv6: ipv6.to_owned(),
+            port: port.to_owned(),
+            node: node.to_owned(),
+        }
+    }
+
+    #[test]
+    fn what_has_no_value_is_left_out_and_ports_are_numbers() {
+        let body = endpoints_body(&[endpoint("10.0.0.1", "", "80", "vm"), endpoint("", "::1", "", "")]).unwrap();
+        let expected = json!({"networkEndpoints": [
+            {"instance": "vm", "ipAddress": "10.0.0.1", "port": 80}, {"ipv6Address": "::1"}
+        ]});
+        assert_eq!(body, expected);
+        for port in ["0", "65536", "http", "-1"] {
+            let error = endpoints_body(&[endpoint("10.0.0.1", "", port, "")]).unwrap_err();
+            assert!(matches!(error, Error::Refused((400, text)) if text.contains(port)));
+        }
+    }
+
+    #[test]
+    fn what_comes_is_canonical() {
+        let answer = json!({"items": [
+            {"networkEndpoint": {"instance": "https://x/projects/p/zones/z/instances/vm", "ipv6Address": "2001:0DB8::0:1",
+                                 "port": 80, "annotations": {"a": "b"}}, "healths": []},
+            {"networkEndpoint": {"ipAddress": "10.0.0.1"}},
+        ], "nextPageToken": "t"});
+        let expected = vec![
+            endpoint("", "2001:db8::1", "80", "vm"),
+            endpoint("10.0.0.1", "", "", ""),
+        ];
+        assert_eq!(page(&answer), Ok((expected, Some("t".to_owned()))));
+        assert_eq!(page(&json!({"kind": "k"})), Ok((vec![], None)));
+        for bad in [
+            json!([]),
+            json!({"items": 1}),
+            json!({"items": [{}]}),
+            json!({"nextPageToken": 1}),
+            json!({"items": [{"networkEndpoint": {"port": "80"}}]}),
+        ] {
+            assert!(page(&bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_neg_is_compared_from_projects_on() {
+        let settings = Settings::new("p");
+        let there = |subnetwork: &str| json!({"subnetwork": subnetwork, "networkEndpointType": "GCE_VM_IP_PORT"});
+        let base = "https://www.googleapis.com/compute/v1/projects";
+        let same = there(&format!("{base}/p/regions/r1/subnetworks/s"));
+        assert_eq!(compare(&settings, &neg(), "s", &same), Ok(()));
+        for (there, text) in [
+            (
+                there(&format!("{base}/p/regions/r1/subnetworks/t")),
+                "NEG n in r1-b has subnet t, not s",
+            ),
+            (
+                there(&format!("{base}/q/regions/r1/subnetworks/s")),
+                "NEG n in r1-b has subnet projects/q/regions/r1/subnetworks/s, not projects/p/regions/r1/subnetworks/s",
+            ),
+            (json!({}), "NEG n in r1-b has subnet none, not s"),
+            (
+                json!({"subnetwork": "projects/p/regions/r1/subnetworks/s", "networkEndpointType": "GCE_VM_IP"}),
+                "NEG n in r1-b has type GCE_VM_IP, not GCE_VM_IP_PORT",
+            ),
+        ] {
+            assert_eq!(
+                compare(&settings, &neg(), "s", &there),
+                Err(Error::Refused((409, text.to_owned())))
+            );
+        }
+        let with_network = Settings {
+            network: Some("v".to_owned()),
+            ..settings
+        };
+        assert_eq!(
+            neg_body(&with_network, &neg(), "s")["network"],
+            "projects/p/global/networks/v"
+        );
+        let error = compare(&with_network, &neg(), "s", &same).unwrap_err();
+        assert_eq!(
+            error,
+            Error::Refused((409, "NEG n in r1-b has network none, not v".to_owned()))
+        );
+    }
+
+    #[test]
+    fn done_says_that_an_operation_ended_and_not_that_it_went_well() {
+        let ended = operation(&json!({"id": "7", "status": "DONE"})).unwrap();
+        assert_eq!((ended.id, ended.is_done, ended.failure), (7, true, None));
+        let failed = json!({"id": "18446744073709551615", "status": "DONE", "httpErrorStatusCode": 404,
+            "error": {"errors": [{"code": "C", "message": "m"}, {"code": "D", "message": "n"}]}});
+        let failed = operation(&failed).unwrap();
+        assert_eq!(failed.id, u64::MAX);
+        let failure = failed.failure.unwrap();
+        assert_eq!((failure.http_status, failure.text.as_str()), (Some(404), "C: m"));
+        let bare = operation(&json!({"id": "7", "status": "DONE", "error": {}, "httpErrorMessage": "BAD"})).unwrap();
+        assert_eq!(bare.failure.unwrap().text, "UNKNOWN: BAD");
+        for bad in [
+            json!({}),
+            json!({"id": 7, "status": "DONE"}),
+            json!({"id": "7", "status": "OK"}),
+        ] {
+            assert!(operation(&bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_error_is_an_object_an_array_of_one_or_no_json() {
+        let one = json!({"error": {"code": 403, "message": "m", "errors": [{"reason": "rateLimitExceeded"}]}});
+        for body in [one.clone(), json!([one])] {
+            let said = Said::read(body.to_string().as_bytes());
+            assert_eq!(said.message.as_deref(), Some("m"));
+            assert!(said.is_rate_limit());
+        }
+        let quota = json!({"error": {"message": "m", "errors": [{"reason": "quotaExceeded"}]}});
+        assert!(!Said::read(quota.to_string().as_bytes()).is_rate_limit());
+        assert_eq!(Said::read(b"<html>").message, None);
+    }
+}

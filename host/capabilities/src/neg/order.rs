@@ -1,0 +1,137 @@
+//! The one order of endpoints and NEGs, as the guest's specification names it.
+
+use std::cmp::Ordering;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use super::{Endpoint, NegRef};
+
+/// An address field: empty, then IPv4 by number, then IPv6 by number, then any other text. What is equal so far goes by
+/// its bytes.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Field {
+    Empty,
+    V4(Ipv4Addr),
+    V6(Ipv6Addr),
+    Other,
+}
+
+impl Field {
+    fn of(text: &str) -> Self {
+        if text.is_empty() {
+            Self::Empty
+        } else if let Ok(address) = text.parse() {
+            Self::V4(address)
+        } else if let Ok(address) = text.parse() {
+            Self::V6(address)
+        } else {
+            Self::Other
+        }
+    }
+}
+
+fn addresses(left: &str, right: &str) -> Ordering {
+    if left == right {
+        return Ordering::Equal;
+    }
+    Field::of(left)
+        .cmp(&Field::of(right))
+        .then_with(|| left.as_bytes().cmp(right.as_bytes()))
+}
+
+impl Eq for Endpoint {}
+
+/// By `ip`, `ipv6`, `port`, `node`: addresses by number, the rest as bytes.
+impl Ord for Endpoint {
+    fn cmp(&self, other: &Self) -> Ordering {
+        addresses(&self.ip, &other.ip)
+            .then_with(|| addresses(&self.ipv6, &other.ipv6))
+            .then_with(|| self.port.cmp(&other.port))
+            .then_with(|| self.node.cmp(&other.node))
+    }
+}
+
+impl PartialOrd for Endpoint {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Eq for NegRef {}
+
+/// By name, then zone.
+impl Ord for NegRef {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (&self.name, &self.zone).cmp(&(&other.name, &other.zone))
+    }
+}
+
+impl PartialOrd for NegRef {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn endpoint(ip: &str, ipv6: &str, port: &str, node: &str) -> Endpoint {
+        Endpoint {
+            ip: ip.to_owned(),
+            ipv6: ipv6.to_owned(),
+            port: port.to_owned(),
+            node: node.to_owned(),
+        }
+    }
+
+    #[test]
+    fn addresses_go_by_number_and_the_rest_by_bytes() {
+        let ascending = [
+            endpoint("", "", "", ""),
+            endpoint("", "fd00::9", "", ""),
+            endpoint("", "fd00::10", "", ""),
+            endpoint("9.0.0.1", "", "", ""),
+            endpoint("10.0.0.9", "", "443", "b"),
+            endpoint("10.0.0.9", "", "80", "a"),
+            endpoint("10.0.0.9", "", "80", "b"),
+            endpoint("10.0.0.9", "fd00::1", "1", "a"),
+            endpoint("10.0.0.10", "", "", ""),
+            endpoint("fd00::1", "", "", ""),
+            endpoint("10.0.0.010", "", "", ""),
+        ];
+        for pair in ascending.windows(2) {
+            assert!(pair[0] < pair[1], "{:?} before {:?}", pair[0], pair[1]);
+        }
+    }
+
+    fn endpoints() -> impl Strategy<Value = Endpoint> {
+        let address = || {
+            prop_oneof![
+                Just(String::new()),
+                "10\\.0\\.0\\.[0-9]{1,2}",
+                "fd00::[0-9a-f]{1,2}",
+                "FD00::[0-9A-F]",
+                "[a-z]"
+            ]
+        };
+        (address(), address(), "[0-9]{0,2}", "[ab]?").prop_map(|(ip, ipv6, port, node)| Endpoint {
+            ip,
+            ipv6,
+            port,
+            node,
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_an_order_and_equal_is_the_same_text(a in endpoints(), b in endpoints(), c in endpoints()) {
+            prop_assert_eq!(a.cmp(&b) == Ordering::Equal, a == b);
+            prop_assert_eq!(a.cmp(&b), b.cmp(&a).reverse());
+            if a <= b && b <= c {
+                prop_assert!(a <= c);
+            }
+        }
+    }
+}

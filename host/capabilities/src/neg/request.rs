@@ -1,0 +1,118 @@
+//! The request id of a question that changes something: derived, never drawn, so that nobody has to keep it.
+//!
+//! After a crash the interrupted call is run again on its recorded answers, with the time that it began at. It then asks
+//! the same question at the same place, and that is all that an id is made of.
+
+use std::fmt;
+
+use serde::Serialize;
+use uuid::Uuid;
+
+/// The namespace of these ids (RFC 9562, version 5), drawn once for trueup.
+const NAMESPACE: Uuid = Uuid::from_u128(0x5b1f_6a52_9c0e_4d5b_8f3a_7e21_c4d9_0b68);
+
+/// Names one request that changes something, and every repetition of it: made before the first attempt. Never the zero
+/// UUID where it was made by a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub Uuid);
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// When the running call began: the half of a question's place that the journal keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) enum Began {
+    /// An entry of the journal, at its time in milliseconds. The host gives no two of one instance the same.
+    Entry(u64),
+    /// `init`, `restore` or `snapshot`, by the host's clock: never run again from a recording.
+    Unrecorded(u64),
+}
+
+impl Default for Began {
+    fn default() -> Self {
+        Self::Unrecorded(0)
+    }
+}
+
+/// Where a question stands: no other question of any instance stands there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place<'a> {
+    /// The key of the instance.
+    pub(crate) instance: &'a str,
+    /// When its call began.
+    pub(crate) began: Began,
+    /// Which question of the call it is, from 1.
+    pub(crate) number: u32,
+}
+
+impl RequestId {
+    /// The id of the question `name` with these arguments at that place.
+    ///
+    /// # Errors
+    /// Where the arguments have no JSON form.
+    pub(crate) fn of<A: Serialize + ?Sized>(place: Place<'_>, name: &str, args: &A) -> serde_json::Result<Self> {
+        // A list as JSON: no two different lists of parts are the same text.
+        let parts = serde_json::to_vec(&(place.instance, place.began, place.number, name, args))?;
+        Ok(Self(Uuid::new_v5(&NAMESPACE, &parts)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn place() -> Place<'static> {
+        Place {
+            instance: "default/web:80",
+            began: Began::Entry(1_000),
+            number: 3,
+        }
+    }
+
+    fn of(place: Place<'_>, name: &str, args: serde_json::Value) -> RequestId {
+        RequestId::of(place, name, &args).unwrap()
+    }
+
+    #[test]
+    fn the_same_question_at_the_same_place_has_the_same_id_for_ever() {
+        let id = of(place(), "api.attach", json!({"endpoints": []}));
+        assert_eq!(id, of(place(), "api.attach", json!({"endpoints": []})));
+        // Spelled out: an id that another version of trueup makes must be this one, or an upgrade attaches twice.
+        assert_eq!(id.to_string(), "6deec634-42f9-502b-9ada-b1b0297894b6");
+        assert_eq!(id.0.get_version_num(), 5);
+    }
+
+    #[test]
+    fn whatever_differs_makes_another_id() {
+        let args = json!({"endpoints": []});
+        let mut ids = vec![
+            of(place(), "api.attach", args.clone()),
+            of(place(), "api.detach", args.clone()),
+            of(place(), "api.attach", json!({"endpoints": [1]})),
+        ];
+        let others = [
+            Place {
+                instance: "default/web:8",
+                ..place()
+            },
+            Place {
+                began: Began::Entry(1_001),
+                ..place()
+            },
+            Place {
+                began: Began::Unrecorded(1_000),
+                ..place()
+            },
+            Place { number: 4, ..place() },
+        ];
+        ids.extend(others.map(|place| of(place, "api.attach", args.clone())));
+        let different: std::collections::BTreeSet<_> = ids.iter().collect();
+        assert_eq!(different.len(), ids.len(), "{ids:?}");
+        assert!(ids.iter().all(|id| !id.0.is_nil()));
+    }
+}

@@ -1,0 +1,148 @@
+//! What a simulated Compute Engine is told when it starts, and what can be changed while it runs.
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::faults::Fault;
+
+/// How long `wait` blocks at most by default: about what the real one takes.
+const WAIT_MS_DEFAULT: u64 = 120_000;
+
+/// How a simulated Compute Engine behaves. Every setting has a default; an unknown one is an error.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ServerConfig {
+    /// The bearer token that requests must carry. Default: any.
+    pub token: Option<Token>,
+    /// How long an operation takes until it takes effect, in milliseconds; 0 is at once. Default: 0.
+    pub operation_ms: u64,
+    /// How long `wait` blocks at most, in milliseconds. Default: 120000.
+    pub wait_ms: u64,
+    /// How long every answer takes, after its effect, in milliseconds. Default: 0.
+    pub latency_ms: u64,
+    /// More requests in a second are refused. Default: no limit.
+    pub rate_limit_per_second: Option<NonZeroU32>,
+    /// With which status: 429, or 403. Default: 429.
+    pub rate_limit_status: u16,
+    /// Whether a refusal by the rate limit says in `Retry-After` when to come back. Default: true.
+    pub retry_after: bool,
+    /// An attachment that would leave a NEG with more endpoints is refused with `quotaExceeded`. Default: no limit.
+    pub endpoints_max: Option<u32>,
+    /// So many of a hundred operations fail, chosen by `seed` and the operation's number. Default: 0.
+    pub fail_operations_percent: u8,
+    /// What chance begins with. Default: 1.
+    pub seed: u64,
+    /// Finished operations are forgotten after so many milliseconds. Default: never.
+    pub keep_operations_ms: Option<u64>,
+    /// Whether IPv6 addresses in answers are spelt with every digit. Default: false.
+    pub ipv6_long: bool,
+    /// Where the state is kept, and read from at the next start. Default: nowhere.
+    pub state_file: Option<PathBuf>,
+    /// What is to go wrong. Of several that fit a request, the first with times left happens. Default: nothing.
+    pub faults: Vec<Fault>,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            token: None,
+            operation_ms: 0,
+            wait_ms: WAIT_MS_DEFAULT,
+            latency_ms: 0,
+            rate_limit_per_second: None,
+            rate_limit_status: 429,
+            retry_after: true,
+            endpoints_max: None,
+            fail_operations_percent: 0,
+            seed: 1,
+            keep_operations_ms: None,
+            ipv6_long: false,
+            state_file: None,
+            faults: Vec::new(),
+        }
+    }
+}
+
+impl ServerConfig {
+    /// The first thing wrong with the numbers.
+    pub(super) fn problem(&self) -> Option<String> {
+        if self.fail_operations_percent > 100 {
+            let was = self.fail_operations_percent;
+            return Some(format!("fail_operations_percent: was {was}, must be 0 to 100"));
+        }
+        if !matches!(self.rate_limit_status, 403 | 429) {
+            let was = self.rate_limit_status;
+            return Some(format!("rate_limit_status: was {was}, must be 403 or 429"));
+        }
+        None
+    }
+
+    /// With what is given of `changes`.
+    pub(super) fn changed(&self, changes: Changes) -> Result<Self, String> {
+        let mut config = self.clone();
+        config.operation_ms = changes.operation_ms.unwrap_or(config.operation_ms);
+        config.wait_ms = changes.wait_ms.unwrap_or(config.wait_ms);
+        config.latency_ms = changes.latency_ms.unwrap_or(config.latency_ms);
+        config.endpoints_max = changes.endpoints_max.or(config.endpoints_max);
+        config.fail_operations_percent = changes
+            .fail_operations_percent
+            .unwrap_or(config.fail_operations_percent);
+        config.ipv6_long = changes.ipv6_long.unwrap_or(config.ipv6_long);
+        match config.problem() {
+            Some(problem) => Err(problem),
+            None => Ok(config),
+        }
+    }
+}
+
+/// What can be changed while the server runs; what is left out stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Changes {
+    operation_ms: Option<u64>,
+    wait_ms: Option<u64>,
+    latency_ms: Option<u64>,
+    endpoints_max: Option<u32>,
+    fail_operations_percent: Option<u8>,
+    ipv6_long: Option<bool>,
+}
+
+impl From<&ServerConfig> for Changes {
+    fn from(config: &ServerConfig) -> Self {
+        Self {
+            operation_ms: Some(config.operation_ms),
+            wait_ms: Some(config.wait_ms),
+            latency_ms: Some(config.latency_ms),
+            endpoints_max: config.endpoints_max,
+            fail_operations_percent: Some(config.fail_operations_percent),
+            ipv6_long: Some(config.ipv6_long),
+        }
+    }
+}
+
+/// A token that does not show up where a configuration is printed.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct Token(String);
+
+impl Token {
+    /// Whether this is the token.
+    pub(super) fn is(&self, token: &[u8]) -> bool {
+        self.0.as_bytes() == token
+    }
+}
+
+impl<T: Into<String>> From<T> for Token {
+    fn from(text: T) -> Self {
+        Self(text.into())
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(..)")
+    }
+}

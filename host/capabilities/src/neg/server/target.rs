@@ -1,0 +1,166 @@
+//! Which resource a path names.
+//!
+//! Knows paths alone. What is before `projects/` is any prefix: `/compute/v1/` for most clients.
+
+use axum::http::Method;
+use percent_encoding::percent_decode_str;
+
+/// How URLs of resources begin in answers, wherever the server is.
+pub(super) const URL_PREFIX: &str = "https://www.googleapis.com/compute/v1/";
+
+/// A zone of a project.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Zone {
+    pub(super) project: String,
+    pub(super) zone: String,
+}
+
+impl Zone {
+    pub(super) fn path(&self) -> String {
+        format!("projects/{}/zones/{}", self.project, self.zone)
+    }
+
+    pub(super) fn neg_path(&self, name: &str) -> String {
+        format!("{}/networkEndpointGroups/{name}", self.path())
+    }
+
+    pub(super) fn operation_path(&self, name: &str) -> String {
+        format!("{}/operations/{name}", self.path())
+    }
+}
+
+/// What is asked of a zone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Ask {
+    ListNegs,
+    InsertNeg,
+    GetNeg(String),
+    ListEndpoints(String),
+    Attach(String),
+    Detach(String),
+    GetOperation(String),
+    Wait(String),
+}
+
+/// A request that the API has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    pub(super) zone: Zone,
+    pub(super) ask: Ask,
+}
+
+impl Target {
+    /// None where the API has no such method and path.
+    pub(super) fn parse(method: &Method, path: &str) -> Option<Self> {
+        let segments: Vec<&str> = path.split('/').collect();
+        // A prefix of an operator's own may hold the word too: the last one that is followed by zones counts.
+        let start = segments
+            .windows(3)
+            .rposition(|three| matches!(three, ["projects", _, "zones"]))?;
+        let names = segments.get(start + 1..)?;
+        let text = |segment: &str| {
+            let decoded = percent_decode_str(segment).decode_utf8().ok()?;
+            (!decoded.is_empty()).then(|| decoded.into_owned())
+        };
+        let [project, "zones", zone, rest @ ..] = names else {
+            return None;
+        };
+        let zone = Zone {
+            project: text(project)?,
+            zone: text(zone)?,
+        };
+        let ask = match (method.as_str(), rest) {
+            ("GET", ["networkEndpointGroups"]) => Ask::ListNegs,
+            ("POST", ["networkEndpointGroups"]) => Ask::InsertNeg,
+            ("GET", ["networkEndpointGroups", name]) => Ask::GetNeg(text(name)?),
+            ("POST", ["networkEndpointGroups", name, "listNetworkEndpoints"]) => Ask::ListEndpoints(text(name)?),
+            ("POST", ["networkEndpointGroups", name, "attachNetworkEndpoints"]) => Ask::Attach(text(name)?),
+            ("POST", ["networkEndpointGroups", name, "detachNetworkEndpoints"]) => Ask::Detach(text(name)?),
+            ("GET", ["operations", name]) => Ask::GetOperation(text(name)?),
+            ("POST", ["operations", name, "wait"]) => Ask::Wait(text(name)?),
+            _ => return None,
+        };
+        Some(Self { zone, ask })
+    }
+
+    /// What counters name it.
+    pub(super) fn label(&self) -> &'static str {
+        match self.ask {
+            Ask::ListNegs => "networkEndpointGroups.list",
+            Ask::InsertNeg => "networkEndpointGroups.insert",
+            Ask::GetNeg(_) => "networkEndpointGroups.get",
+            Ask::ListEndpoints(_) => "networkEndpointGroups.listNetworkEndpoints",
+            Ask::Attach(_) => "networkEndpointGroups.attachNetworkEndpoints",
+            Ask::Detach(_) => "networkEndpointGroups.detachNetworkEndpoints",
+            Ask::GetOperation(_) => "zoneOperations.get",
+            Ask::Wait(_) => "zoneOperations.wait",
+        }
+    }
+}
+
+/// The URL of a resource of which a client sent a URL, a path from `projects/` on, or (of `project`) what follows that;
+/// none where it is none of these.
+pub(super) fn full_url(project: &str, sent: &str) -> Option<String> {
+    let path = match sent.find("projects/") {
+        Some(start) => sent.get(start..)?.to_owned(),
+        None if sent.starts_with("regions/") || sent.starts_with("global/") => format!("projects/{project}/{sent}"),
+        None => return None,
+    };
+    let parts: Vec<&str> = path.split('/').collect();
+    let named = matches!(
+        parts.as_slice(),
+        [_, _, "regions", _, "subnetworks", _] | [_, _, "global", "networks", _]
+    );
+    (named && !parts.contains(&"")).then(|| format!("{URL_PREFIX}{path}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_known_whatever_its_prefix() {
+        for prefix in ["", "/compute/v1", "/behind/projects/compute/v1"] {
+            let path = format!("{prefix}/projects/p/zones/z/networkEndpointGroups/n%2D1/attachNetworkEndpoints");
+            let target = Target::parse(&Method::POST, &path).unwrap();
+            assert_eq!(target.zone.path(), "projects/p/zones/z");
+            assert_eq!(target.ask, Ask::Attach("n-1".to_owned()));
+        }
+    }
+
+    #[test]
+    fn what_the_api_has_not_is_nowhere() {
+        for (method, path) in [
+            (Method::GET, "/"),
+            (Method::GET, "/compute/v1/projects/p/zones/z"),
+            (Method::GET, "/compute/v1/projects/p/zones//networkEndpointGroups/n"),
+            (Method::DELETE, "/compute/v1/projects/p/zones/z/networkEndpointGroups/n"),
+            (Method::GET, "/compute/v1/projects/p/zones/z/operations/1/wait"),
+            (Method::GET, "/compute/v1/projects/p/regions/r/networkEndpointGroups/n"),
+        ] {
+            assert_eq!(Target::parse(&method, path), None, "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn urls_come_back_in_full() {
+        let full = "https://www.googleapis.com/compute/v1/projects/p/regions/r/subnetworks/s";
+        for sent in [
+            full,
+            "https://compute.googleapis.com/compute/v1/projects/p/regions/r/subnetworks/s",
+            "projects/p/regions/r/subnetworks/s",
+            "regions/r/subnetworks/s",
+        ] {
+            assert_eq!(full_url("p", sent).as_deref(), Some(full), "{sent}");
+        }
+        for sent in [
+            "",
+            "s",
+            "regions/r",
+            "projects/p/regions//subnetworks/s",
+            "projects/p/zones/z/subnetworks/s",
+        ] {
+            assert_eq!(full_url("p", sent), None, "{sent}");
+        }
+    }
+}

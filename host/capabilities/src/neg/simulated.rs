@@ -1,0 +1,213 @@
+//! NEGs in memory: what scenarios and tests run a guest against.
+//!
+//! An operation is started here and ended by whoever holds this; until then it changes nothing. Knows nothing of HTTP or
+//! of operations that end by themselves: that is the simulated server's job.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::{Api, Endpoint, Error, NegRef, RequestId};
+use crate::Answer;
+use crate::faults::Faults;
+
+/// The HTTP status of what stands against what is there.
+const CONFLICT: u16 = 409;
+
+/// One NEG as a scenario writes it and a dump shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Neg {
+    /// Unique in its zone.
+    pub name: String,
+    /// Where it is.
+    pub zone: String,
+    /// The subnet that its endpoints are of.
+    pub subnet: String,
+    /// In a dump: ascending, each once.
+    pub endpoints: Vec<Endpoint>,
+}
+
+impl Neg {
+    /// Its name and zone.
+    pub fn key(&self) -> NegRef {
+        NegRef {
+            name: self.name.clone(),
+            zone: self.zone.clone(),
+        }
+    }
+}
+
+/// NEGs in memory.
+///
+/// Request ids are not looked at: the clock of a scenario stands still, so that two calls may well begin at one time.
+#[derive(Debug, Default)]
+pub struct Simulated {
+    faults: Arc<Faults>,
+    store: Mutex<Store>,
+}
+
+#[derive(Debug, Default)]
+struct Store {
+    negs: BTreeMap<NegRef, Stored>,
+    /// Started and not ended, by number.
+    operations: BTreeMap<u64, Operation>,
+    /// The number of the newest one.
+    last: u64,
+}
+
+#[derive(Debug)]
+struct Stored {
+    subnet: String,
+    endpoints: BTreeSet<Endpoint>,
+}
+
+#[derive(Debug)]
+struct Operation {
+    attaches: bool,
+    neg: NegRef,
+    endpoints: Vec<Endpoint>,
+}
+
+impl Simulated {
+    /// An API without any NEG; `faults` answer first.
+    pub fn new(faults: Arc<Faults>) -> Self {
+        Self {
+            faults,
+            store: Mutex::default(),
+        }
+    }
+
+    /// Adds a NEG as it is, in place of the one of that name and zone.
+    pub fn put(&self, neg: Neg) {
+        let key = neg.key();
+        let stored = Stored {
+            subnet: neg.subnet,
+            endpoints: neg.endpoints.into_iter().collect(),
+        };
+        self.store().negs.insert(key, stored);
+    }
+
+    /// Every NEG as it is now, by name, then zone.
+    pub fn negs(&self) -> Vec<Neg> {
+        let neg = |(key, stored): (&NegRef, &Stored)| Neg {
+            name: key.name.clone(),
+            zone: key.zone.clone(),
+            subnet: stored.subnet.clone(),
+            endpoints: stored.endpoints.iter().cloned().collect(),
+        };
+        self.store().negs.iter().map(neg).collect()
+    }
+
+    /// Ends an operation: one that succeeded takes effect now. False where there is none of that number, or it has ended.
+    pub fn end(&self, operation: u64, succeeded: bool) -> bool {
+        let mut store = self.store();
+        let Some(ended) = store.operations.remove(&operation) else {
+            return false;
+        };
+        if let (true, Some(stored)) = (succeeded, store.negs.get_mut(&ended.neg)) {
+            ended.apply(&mut stored.endpoints);
+        }
+        true
+    }
+
+    fn store(&self) -> MutexGuard<'_, Store> {
+        // A panic while this is held is a defect that the caller hears of; the next one may still look.
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn make_sure(&self, neg: &NegRef, subnet: &str) -> Result<bool, Error> {
+        let mut store = self.store();
+        match store.negs.get(neg) {
+            Some(stored) if stored.subnet == subnet => Ok(false),
+            Some(_) => Err(Error::Refused((CONFLICT, "subnet differs".to_owned()))),
+            None => {
+                let stored = Stored {
+                    subnet: subnet.to_owned(),
+                    endpoints: BTreeSet::new(),
+                };
+                store.negs.insert(neg.clone(), stored);
+                Ok(true)
+            }
+        }
+    }
+
+    fn start(&self, attaches: bool, neg: &NegRef, endpoints: &[Endpoint]) -> Result<u64, Error> {
+        let call = if attaches { "api.attach" } else { "api.detach" };
+        let args = json!({ "neg": neg, "endpoints": endpoints });
+        if let Some(answer) = self.faults.whole(call, &args) {
+            return answer;
+        }
+        let mut store = self.store();
+        if !store.negs.contains_key(neg) {
+            return Err(Error::NotFound);
+        }
+        store.last += 1;
+        let operation = Operation {
+            attaches,
+            neg: neg.clone(),
+            endpoints: endpoints.to_vec(),
+        };
+        let number = store.last;
+        store.operations.insert(number, operation);
+        Ok(number)
+    }
+}
+
+impl Operation {
+    fn apply(self, endpoints: &mut BTreeSet<Endpoint>) {
+        for endpoint in self.endpoints {
+            if self.attaches {
+                endpoints.insert(endpoint);
+            } else {
+                endpoints.remove(&endpoint);
+            }
+        }
+    }
+}
+
+fn ready<'a, T: Send + 'a>(answer: T) -> Answer<'a, T> {
+    Box::pin(std::future::ready(answer))
+}
+
+impl Api for Simulated {
+    fn ensure<'a>(&'a self, neg: &'a NegRef, subnet: &'a str, _: RequestId) -> Answer<'a, Result<bool, Error>> {
+        let fault = self
+            .faults
+            .whole("api.ensure", &json!({ "neg": neg, "subnet": subnet }));
+        ready(fault.unwrap_or_else(|| self.make_sure(neg, subnet)))
+    }
+
+    fn list_endpoints<'a>(&'a self, neg: &'a NegRef) -> Answer<'a, Result<Vec<Endpoint>, Error>> {
+        let fault = self.faults.whole("api.list-endpoints", &json!({ "neg": neg }));
+        ready(fault.unwrap_or_else(|| {
+            let store = self.store();
+            let stored = store.negs.get(neg).ok_or(Error::NotFound)?;
+            Ok(stored.endpoints.iter().cloned().collect())
+        }))
+    }
+
+    fn attach<'a>(
+        &'a self,
+        neg: &'a NegRef,
+        endpoints: &'a [Endpoint],
+        _: RequestId,
+    ) -> Answer<'a, Result<u64, Error>> {
+        ready(self.start(true, neg, endpoints))
+    }
+
+    fn detach<'a>(
+        &'a self,
+        neg: &'a NegRef,
+        endpoints: &'a [Endpoint],
+        _: RequestId,
+    ) -> Answer<'a, Result<u64, Error>> {
+        ready(self.start(false, neg, endpoints))
+    }
+}
+
+#[cfg(test)]
+#[path = "simulated_tests.rs"]
+mod tests;

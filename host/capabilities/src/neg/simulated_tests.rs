@@ -1,0 +1,133 @@
+//! What the simulated API answers, and when what is changed.
+
+use serde_json::json;
+
+use super::*;
+use crate::faults::Fault;
+
+fn neg(name: &str, zone: &str) -> NegRef {
+    NegRef {
+        name: name.to_owned(),
+        zone: zone.to_owned(),
+    }
+}
+
+fn endpoint(ip: &str) -> Endpoint {
+    Endpoint {
+        ip: ip.to_owned(),
+        ipv6: String::new(),
+        port: "80".to_owned(),
+        node: "n1".to_owned(),
+    }
+}
+
+fn endpoints(ips: &[&str]) -> Vec<Endpoint> {
+    ips.iter().map(|ip| endpoint(ip)).collect()
+}
+
+fn id() -> RequestId {
+    RequestId(uuid::Uuid::from_u128(1))
+}
+
+fn now<T>(answer: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(answer)
+}
+
+/// An API with the NEG `web` in zone `z1`, and what its faults are added to.
+fn with_web(ips: &[&str]) -> (Simulated, Arc<Faults>) {
+    let faults = Arc::<Faults>::default();
+    let api = Simulated::new(Arc::clone(&faults));
+    api.put(Neg {
+        name: "web".to_owned(),
+        zone: "z1".to_owned(),
+        subnet: "s1".to_owned(),
+        endpoints: endpoints(ips),
+    });
+    (api, faults)
+}
+
+fn listed(api: &Simulated) -> Vec<String> {
+    let listed = now(api.list_endpoints(&neg("web", "z1"))).unwrap();
+    listed.into_iter().map(|endpoint| endpoint.ip).collect()
+}
+
+#[test]
+fn a_neg_is_made_once_and_only_with_its_subnet() {
+    let api = Simulated::default();
+    let web = neg("web", "z1");
+    assert_eq!(now(api.list_endpoints(&web)), Err(Error::NotFound));
+    assert_eq!(now(api.ensure(&web, "s1", id())), Ok(true));
+    assert_eq!(now(api.ensure(&web, "s1", id())), Ok(false));
+    let refused = Error::Refused((409, "subnet differs".to_owned()));
+    assert_eq!(now(api.ensure(&web, "s2", id())), Err(refused));
+    assert_eq!(
+        now(api.ensure(&neg("web", "z2"), "s2", id())),
+        Ok(true),
+        "a zone has its own"
+    );
+    assert_eq!(now(api.list_endpoints(&web)), Ok(Vec::new()));
+}
+
+#[test]
+fn an_operation_changes_nothing_until_it_ends() {
+    let (api, _) = with_web(&["10.0.0.10", "10.0.0.9"]);
+    let web = neg("web", "z1");
+    assert_eq!(now(api.attach(&web, &endpoints(&["10.0.0.1"]), id())), Ok(1));
+    assert_eq!(
+        now(api.detach(&web, &endpoints(&["10.0.0.9", "10.0.0.8"]), id())),
+        Ok(2)
+    );
+    assert_eq!(now(api.attach(&web, &endpoints(&["10.0.0.2"]), id())), Ok(3));
+    assert_eq!(listed(&api), ["10.0.0.9", "10.0.0.10"], "in order of number");
+    assert!(
+        api.end(2, true),
+        "in whatever order they end; what is not there is passed over"
+    );
+    assert_eq!(listed(&api), ["10.0.0.10"]);
+    assert!(api.end(3, false), "a failed one changes nothing");
+    assert!(api.end(1, true));
+    assert_eq!(listed(&api), ["10.0.0.1", "10.0.0.10"]);
+    assert!(!api.end(1, true) && !api.end(4, true), "ended, and never started");
+    assert_eq!(listed(&api), ["10.0.0.1", "10.0.0.10"]);
+}
+
+#[test]
+fn what_does_not_exist_takes_nothing_and_uses_up_no_number() {
+    let (api, faults) = with_web(&[]);
+    for start in [Api::attach, Api::detach] {
+        let missing = neg("web", "z2");
+        assert_eq!(
+            now(start(&api, &missing, &endpoints(&["10.0.0.1"]), id())),
+            Err(Error::NotFound)
+        );
+    }
+    let fault = |call: &str, answer| Fault {
+        call: call.to_owned(),
+        answer,
+        times: Some(1),
+        matching: Some(json!({"neg": {"zone": "z1"}})),
+    };
+    faults.add(fault("api.attach", json!({"Err": "Unauthorized"})));
+    faults.add(fault("api.ensure", json!({"Ok": true})));
+    faults.add(fault("api.list-endpoints", json!({"Err": {"RateLimited": 5}})));
+    let web = neg("web", "z1");
+    let attach = || now(api.attach(&web, &endpoints(&["10.0.0.1"]), id()));
+    assert_eq!(attach(), Err(Error::Unauthorized));
+    assert_eq!(attach(), Ok(1));
+    assert_eq!(now(api.ensure(&web, "s2", id())), Ok(true), "as the fault says");
+    assert_eq!(now(api.list_endpoints(&web)), Err(Error::RateLimited(Some(5))));
+    assert_eq!(faults.take_misfits(), [""; 0]);
+}
+
+#[test]
+fn a_dump_goes_by_name_then_zone() {
+    let (api, _) = with_web(&["10.0.0.9", "10.0.0.9"]);
+    for (name, zone) in [("web", "z0"), ("a", "z9")] {
+        now(api.ensure(&neg(name, zone), "s", id())).unwrap();
+    }
+    let dump = api.negs();
+    let keys: Vec<String> = dump.iter().map(|neg| format!("{}@{}", neg.name, neg.zone)).collect();
+    assert_eq!(keys, ["a@z9", "web@z0", "web@z1"]);
+    assert_eq!(dump.last().unwrap().endpoints, endpoints(&["10.0.0.9"]));
+}

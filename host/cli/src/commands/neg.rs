@@ -1,0 +1,57 @@
+//! `trueup neg`: what an operator does about NEGs while the host runs.
+
+use trueup_runtime::control::ErrorState;
+
+use super::guest::host::Host;
+use crate::exit::{Ending, Exit};
+use crate::output::{self, Output, printable};
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    ErrorState(Args),
+}
+
+/// Says of a key whether it is in its error state.
+///
+/// In it, a migration between stacks does not go on while many attachments are pending. It stays so, also when the host
+/// starts again, until it is set otherwise.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  trueup neg error-state shop/web/80 on\n  trueup neg error-state shop/web/80 off --config /etc/trueup"
+)]
+pub(crate) struct Args {
+    /// The key: namespace, Service and port, such as `shop/web/80`.
+    key: String,
+    /// Whether it is in its error state from here on.
+    state: State,
+    #[command(flatten)]
+    host: Host,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum State {
+    On,
+    Off,
+}
+
+pub(crate) fn exec(command: &Command, output: Output) -> Ending {
+    match command {
+        Command::ErrorState(args) => error_state(args, output),
+    }
+}
+
+fn error_state(args: &Args, output: Output) -> Ending {
+    let wish = ErrorState {
+        key: args.key.clone(),
+        on: args.state == State::On,
+    };
+    let set: ErrorState = args.host.post("/v1/negs/error-state", &wish)?;
+    match output {
+        Output::Json => output::json(&set)?,
+        Output::Text => {
+            let state = if set.on { "on" } else { "off" };
+            output::line(&format!("{:<24} error state {state}", printable(&set.key)))?;
+        }
+    }
+    Ok(Exit::Done)
+}

@@ -1,0 +1,88 @@
+//! `trueup sim compute`: a simulated Compute Engine.
+
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+
+use trueup_runtime::sim;
+
+use crate::exit::{Ending, Exit};
+
+/// Starts a simulated Compute Engine (zonal network endpoint groups and their operations) on loopback, and serves until
+/// it is stopped.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// Where to listen; port 0 takes a free one.
+    #[arg(long, default_value = "127.0.0.1:9481")]
+    listen: SocketAddr,
+    /// A TOML file with any of the keys of `[sim.compute]`; flags come before it.
+    #[arg(long)]
+    config: Option<PathBuf>,
+    /// The bearer token that it lets in. Default: any.
+    #[arg(long, env = "TRUEUP_COMPUTE_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+    /// How long an operation takes, in milliseconds. Default: 0.
+    #[arg(long)]
+    operation_ms: Option<u64>,
+    /// How long a request to wait for an operation blocks at most, in milliseconds. Default: 120000.
+    #[arg(long)]
+    wait_ms: Option<u64>,
+    /// How long each answer takes, in milliseconds.
+    #[arg(long)]
+    latency_ms: Option<u64>,
+    /// More requests in a second are refused.
+    #[arg(long)]
+    rate_limit_per_second: Option<NonZeroU32>,
+    /// An attachment that would leave a NEG with more endpoints is refused.
+    #[arg(long)]
+    endpoints_max: Option<u32>,
+    /// So many of a hundred operations fail.
+    #[arg(long)]
+    fail_operations_percent: Option<u8>,
+    /// What chance begins with. Default: 1.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Spells IPv6 addresses with every digit.
+    #[arg(long)]
+    ipv6_long: bool,
+    /// Something that is to go wrong, as JSON; may be given several times.
+    #[arg(long = "fault", value_name = "JSON")]
+    faults: Vec<String>,
+    /// Where its state is kept; without it, it is gone at the end.
+    #[arg(long)]
+    state_file: Option<PathBuf>,
+}
+
+const EXAMPLES: &str = r#"Examples:
+  trueup sim compute --listen 127.0.0.1:9481
+  trueup sim compute --listen 127.0.0.1:0 --operation-ms 500 --fail-operations-percent 30 --seed 7
+  trueup sim compute --fault '{"path": "*/attachNetworkEndpoints", "times": 1, "close": "after"}'
+
+The first line on stdout is the address: listening on http://ADDR
+Beside the API under /compute/v1/: GET and DELETE /operations (the ledger; forget the finished ones), GET /negs,
+GET and PUT /state, GET and DELETE /requests, GET, POST and DELETE /faults, GET and PATCH /settings, POST /behind."#;
+
+pub(crate) fn exec(args: Args) -> Ending {
+    let flags = sim::ComputeFlags {
+        token: args.token,
+        operation_ms: args.operation_ms,
+        wait_ms: args.wait_ms,
+        latency_ms: args.latency_ms,
+        rate_limit_per_second: args.rate_limit_per_second,
+        endpoints_max: args.endpoints_max,
+        fail_operations_percent: args.fail_operations_percent,
+        seed: args.seed,
+        ipv6_long: args.ipv6_long,
+        faults: args.faults,
+        state_file: args.state_file,
+    };
+    let config = sim::compute_config(args.config.as_deref(), flags)?;
+    crate::commands::block_on(async {
+        let compute = sim::start_compute(config, args.listen).await?;
+        super::say_address(compute.local_addr())?;
+        crate::commands::stopped().await;
+        compute.stop().await;
+        Ok(Exit::Done)
+    })?
+}

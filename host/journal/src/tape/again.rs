@@ -1,0 +1,73 @@
+//! Recorded answers that are given again while a call is recorded anew.
+//!
+//! As long as the guest asks what it asked before, it hears what it heard before; at the first question that is another one,
+//! or when there are no more, it is answered live, and so is whatever follows.
+
+use std::collections::VecDeque;
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::divergence::Asked;
+use crate::interrupted::{Answered, GivenAgain};
+
+/// Says of a question, by its name, that it is answered live whatever was recorded.
+pub type AskedAnew = fn(&str) -> bool;
+
+#[derive(Debug)]
+pub(super) struct Again {
+    answers: VecDeque<Answered>,
+    anew: AskedAnew,
+    came: GivenAgain,
+}
+
+impl Again {
+    pub(super) fn new(answers: Vec<Answered>, anew: AskedAnew) -> Self {
+        Self {
+            answers: answers.into_iter().filter(|answered| !anew(&answered.ask)).collect(),
+            anew,
+            came: GivenAgain::default(),
+        }
+    }
+
+    /// The recorded answer to this question; none: it is to be asked live.
+    pub(super) fn answer<R: DeserializeOwned>(&mut self, name: &str, args: &[u8]) -> Option<R> {
+        if (self.anew)(name) || self.came.differs.is_some() {
+            return None;
+        }
+        let next = self.answers.front()?;
+        let answer = if next.ask == name && same(next.args.get().as_bytes(), args) {
+            serde_json::from_str(next.answer.get()).ok()
+        } else {
+            None
+        };
+        if answer.is_some() {
+            self.answers.pop_front();
+            self.came.given += 1;
+        } else {
+            let recorded = Asked {
+                name: next.ask.clone(),
+                args: next.args.get().to_owned(),
+            };
+            let asked = Asked {
+                name: name.to_owned(),
+                args: String::from_utf8_lossy(args).into_owned(),
+            };
+            self.came.differs = Some((recorded, asked));
+        }
+        answer
+    }
+
+    pub(super) fn came(self) -> GivenAgain {
+        GivenAgain {
+            left: self.answers.len(),
+            ..self.came
+        }
+    }
+}
+
+/// Bytes first, since the same guest gives the same text; values where that differs.
+fn same(recorded: &[u8], asked: &[u8]) -> bool {
+    let value = |json| serde_json::from_slice::<Value>(json).ok();
+    recorded == asked || value(recorded).is_some_and(|recorded| value(asked) == Some(recorded))
+}

@@ -1,0 +1,302 @@
+//! `[backend.neg]` and `[sim.compute]`: at which Compute Engine NEGs are, how it is asked, and whether it is simulated.
+//!
+//! Never reads a token or a key: [`CredentialsAt`] says where one is.
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroU32;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+
+use trueup_capabilities::neg::compute::Settings;
+use trueup_capabilities::neg::server::ServerConfig;
+
+use super::lbaas::{TokenAt, base_url, reaches, read_token};
+use super::neg::RESOURCE;
+use super::section::{Place, Section, chosen, words};
+use crate::guests::neg::adapter::is_resource_name;
+
+/// What a backend sends that follows `[sim.compute]` and names no token: the simulation lets in any.
+pub const SIM_TOKEN: &str = "simulated";
+
+/// `[backend.neg]`: who is asked and acts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NegBackend {
+    /// `kind = "compute"`: a Compute Engine over HTTP.
+    Compute(ComputeBackend),
+    /// `kind = "simulated"`: one in this process, empty at every start.
+    Simulated,
+}
+
+/// `[backend.neg]` of the kind `compute`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ComputeBackend {
+    /// Its `endpoint` counts where [`ComputeBackend::settings`] says so.
+    settings: Settings,
+    /// No `url` was given, but there is a `[sim.compute]`.
+    at_sim: bool,
+    /// Where what proves the host is.
+    pub credentials: CredentialsAt,
+}
+
+impl ComputeBackend {
+    /// The settings, where `[sim.compute]` (if there is one) listens on `sim`: without a `url` of its own, the backend
+    /// speaks to that.
+    pub fn settings(&self, sim: Option<SocketAddr>) -> Settings {
+        let mut settings = self.settings.clone();
+        if let (true, Some(address)) = (self.at_sim, sim) {
+            settings.endpoint = format!("http://{address}/compute/v1");
+        }
+        settings
+    }
+}
+
+/// Where what proves the host to Compute Engine is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CredentialsAt {
+    /// `token_file` or `token_env`: a token, sent as it is.
+    Token(TokenAt),
+    /// `credentials_file`: the key of a service account.
+    KeyFile(PathBuf),
+    /// None is given: the key that `GOOGLE_APPLICATION_CREDENTIALS` names, else the metadata server.
+    Surroundings,
+    /// None is given, and the backend follows `[sim.compute]`: [`SIM_TOKEN`].
+    Simulated,
+}
+
+impl fmt::Display for CredentialsAt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Token(token) => token.fmt(f),
+            Self::KeyFile(path) => write!(f, "the key file `{}`", path.display()),
+            Self::Surroundings => f.write_str("GOOGLE_APPLICATION_CREDENTIALS, else the metadata server"),
+            Self::Simulated => f.write_str("none: [sim.compute] lets in any"),
+        }
+    }
+}
+
+/// `[sim.compute]`: a simulated Compute Engine that the host starts.
+#[derive(Debug, Clone)]
+pub struct ComputeSim {
+    /// Where it listens: loopback alone. Port 0 takes a free one. Default: `127.0.0.1:0`.
+    pub listen: SocketAddr,
+    /// Where the token is that it lets in. Default: where `[backend.neg]` has its; none: it lets in any.
+    pub token: Option<TokenAt>,
+    server: ServerConfig,
+}
+
+impl ComputeSim {
+    /// How it behaves, with the token that it lets in; none: any. Its seed is by default the host's.
+    pub fn server(&self, token: Option<String>) -> ServerConfig {
+        ServerConfig {
+            token: token.map(Into::into),
+            ..self.server.clone()
+        }
+    }
+}
+
+/// The backend, and its `url` where the file gives one.
+pub(super) fn read_backend(
+    mut section: Section<'_>,
+    folder: &Path,
+    sim: &Section<'_>,
+) -> Option<(NegBackend, Option<String>)> {
+    /// Up to a week: an operation that is that old is none any more.
+    const OPERATION_MS: RangeInclusive<u64> = 1..=604_800_000;
+    /// Up to an hour: who waits longer for one answer has mistaken the unit.
+    const TIMEOUT_MS: RangeInclusive<u64> = 1..=3_600_000;
+    /// A project may ask some dozens a second; a simulation may be asked more.
+    const REQUESTS_PER_SECOND: RangeInclusive<u32> = 1..=1_000;
+    /// More connections than this to one API would be an attack on it.
+    const CONCURRENT: RangeInclusive<u16> = 1..=1000;
+    const KINDS: [(&str, bool); 2] = [("compute", false), ("simulated", true)];
+
+    let kind = section.required("kind", format_args!("be {}", words(&KINDS)), |given| {
+        Some((chosen(given, &KINDS)?, given.place()))
+    });
+    let (project, network_project) = (
+        read_project(&mut section, "project"),
+        read_project(&mut section, "network_project"),
+    );
+    let network = section.value("network", RESOURCE, |given| {
+        given.text().filter(|text| is_resource_name(text)).map(str::to_owned)
+    });
+    let url = section
+        .given("url")
+        .and_then(|given| Some((base_url(&section, &given)?, given.place())));
+    let at_sim = url.is_none() && sim.is_present();
+    let credentials = read_credentials(&mut section, folder, at_sim);
+    let has_project = project.is_some() || section.has("project");
+    // A placeholder never leaves: what is missing is said.
+    let default = Settings::new(project.unwrap_or_default());
+    let poll_min_ms = section.whole("poll_min_ms", default.poll_min_ms, TIMEOUT_MS);
+    let poll_max_ms = section.whole("poll_max_ms", default.poll_max_ms.max(poll_min_ms), TIMEOUT_MS);
+    if poll_max_ms < poll_min_ms {
+        section.wrong_key(
+            "poll_max_ms",
+            format_args!("was {poll_max_ms}, must be at least `poll_min_ms`, {poll_min_ms}"),
+        );
+    }
+    let settings = Settings {
+        network,
+        network_project,
+        endpoint: url
+            .as_ref()
+            .map_or_else(|| default.endpoint.clone(), |(url, _)| url.clone()),
+        requests_per_second: section.whole("requests_per_second", default.requests_per_second, REQUESTS_PER_SECOND),
+        max_concurrent_requests: section.whole("concurrent", default.max_concurrent_requests, CONCURRENT),
+        operation_timeout_ms: section.whole("operation_timeout_ms", default.operation_timeout_ms, OPERATION_MS),
+        request_timeout_ms: section.whole("request_timeout_ms", default.request_timeout_ms, TIMEOUT_MS),
+        connect_timeout_ms: section.whole("connect_timeout_ms", default.connect_timeout_ms, TIMEOUT_MS),
+        wait_timeout_ms: section.whole("wait_timeout_ms", default.wait_timeout_ms, TIMEOUT_MS),
+        ensure_timeout_ms: section.whole("ensure_timeout_ms", default.ensure_timeout_ms, TIMEOUT_MS),
+        poll_min_ms,
+        poll_max_ms,
+        ..default
+    };
+    let backend = ComputeBackend {
+        settings,
+        at_sim,
+        credentials,
+    };
+    if let Some((true, Place::File)) = kind {
+        only_compute(&section, sim);
+    }
+    if matches!(kind, Some((false, _))) && !has_project {
+        section.missing("project", "must be the id of a project, such as `my-project`");
+    }
+    section.end();
+    let url = url.and_then(|(url, place)| (place == Place::File).then_some(url));
+    let backend = match kind? {
+        (true, _) => NegBackend::Simulated,
+        (false, _) => NegBackend::Compute(backend),
+    };
+    Some((backend, url))
+}
+
+fn read_project(section: &mut Section<'_>, key: &'static str) -> Option<String> {
+    section.value(key, "be the id of a project, such as `my-project`", |given| {
+        given.text().filter(|text| is_project(text)).map(str::to_owned)
+    })
+}
+
+/// Says what a simulation in this process has no use for. A variable that chooses it for once leaves the file as it is.
+fn only_compute(section: &Section<'_>, sim: &Section<'_>) {
+    for key in section.given_in_file().filter(|key| *key != "kind") {
+        section.wrong_key(key, "goes with `kind = \"compute\"` alone");
+    }
+    if sim.is_present() {
+        sim.wrong("[sim.compute] speaks HTTP, which goes with `backend.neg.kind = \"compute\"` alone");
+    }
+}
+
+/// Lower case letters, digits and `-`; older ones have the domain before: `example.com:my-project`.
+fn is_project(text: &str) -> bool {
+    let (domain, project) = text.rsplit_once(':').unwrap_or(("a", text));
+    is_resource_name(project) && domain.split('.').all(is_resource_name)
+}
+
+/// Where the credentials are. A token and a key given in one place: neither is the right one.
+fn read_credentials(section: &mut Section<'_>, folder: &Path, at_sim: bool) -> CredentialsAt {
+    let has_token_in_file = section.has("token_file") || section.has("token_env");
+    let key = section.placed("credentials_file", "be a path", |given| {
+        given.filled().map(|path| folder.join(path))
+    });
+    let token = read_token(section, folder);
+    match (token, key) {
+        (Some(token), Some((_, Place::File))) => {
+            if has_token_in_file {
+                section.wrong_key(
+                    "credentials_file",
+                    "goes without `token_file` and `token_env`: leave one of them out",
+                );
+            }
+            CredentialsAt::Token(token)
+        }
+        (_, Some((path, _))) => CredentialsAt::KeyFile(path),
+        (Some(token), None) => CredentialsAt::Token(token),
+        (None, None) if at_sim => CredentialsAt::Simulated,
+        (None, None) => CredentialsAt::Surroundings,
+    }
+}
+
+impl ComputeSim {
+    pub(super) fn read(
+        mut section: Section<'_>,
+        folder: &Path,
+        seed: u64,
+        backend: Option<&NegBackend>,
+        url: Option<&str>,
+    ) -> Self {
+        /// Up to ten minutes: the backend's own patience is shorter by default.
+        const PAUSE_MS: RangeInclusive<u64> = 0..=600_000;
+        /// Up to a day; afterwards a client that still asks has been away for longer than a restart takes.
+        const KEEP_MS: RangeInclusive<u64> = 0..=86_400_000;
+        /// Up to what a simulation on one machine can answer anyway.
+        const REQUESTS_PER_SECOND: RangeInclusive<u32> = 1..=1_000_000;
+        const PERCENT: RangeInclusive<u8> = 0..=100;
+
+        let must = "be a loopback address with a port, such as `127.0.0.1:9481`";
+        let listen = section.placed("listen", must, |given| {
+            let listen: SocketAddr = given.text()?.parse().ok()?;
+            listen.ip().is_loopback().then_some(listen)
+        });
+        if let (Some((listen, Place::File)), Some(url)) = (&listen, url)
+            && !reaches(origin(url), *listen)
+        {
+            section.wrong_key(
+                "listen",
+                format_args!(
+                    "was {listen}, must be where `backend.neg.url` is, {url}; or leave `url` out, and it follows"
+                ),
+            );
+        }
+        let token = read_token(&mut section, folder);
+        let default = ServerConfig::default();
+        let server = ServerConfig {
+            token: None,
+            operation_ms: section.whole("operation_ms", default.operation_ms, PAUSE_MS),
+            wait_ms: section.whole("wait_ms", default.wait_ms, PAUSE_MS),
+            latency_ms: section.whole("latency_ms", default.latency_ms, PAUSE_MS),
+            rate_limit_per_second: section
+                .optional_whole("rate_limit_per_second", REQUESTS_PER_SECOND)
+                .and_then(NonZeroU32::new),
+            rate_limit_status: section
+                .value("rate_limit_status", "be 429 or 403", |given| {
+                    given
+                        .whole()
+                        .and_then(|status| [403_u16, 429].into_iter().find(|known| u64::from(*known) == status))
+                })
+                .unwrap_or(default.rate_limit_status),
+            retry_after: section.truth("retry_after", default.retry_after),
+            endpoints_max: section.optional_whole("endpoints_max", 0..=u32::MAX),
+            fail_operations_percent: section.whole("fail_operations_percent", default.fail_operations_percent, PERCENT),
+            seed: section.whole("seed", seed, 0..=u64::MAX),
+            keep_operations_ms: section.optional_whole("keep_operations_ms", KEEP_MS),
+            ipv6_long: section.truth("ipv6_long", default.ipv6_long),
+            state_file: section.path("state_file").map(|path| folder.join(path)),
+            faults: section.items("faults").unwrap_or_default(),
+        };
+        section.end();
+        let token = token.or_else(|| match backend {
+            Some(NegBackend::Compute(ComputeBackend {
+                credentials: CredentialsAt::Token(token),
+                ..
+            })) => Some(token.clone()),
+            _ => None,
+        });
+        Self {
+            listen: listen.map_or(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), |(listen, _)| listen),
+            token,
+            server,
+        }
+    }
+}
+
+/// A URL without its path.
+fn origin(url: &str) -> &str {
+    let host = url.find("://").map_or(0, |scheme| scheme + 3);
+    let rest = url.get(host..).unwrap_or_default();
+    let end = rest.find('/').map_or(url.len(), |slash| host + slash);
+    url.get(..end).unwrap_or(url)
+}

@@ -1,0 +1,207 @@
+//! The world `trueup:neg/neg-syncer`: its bindings, and its exports by name.
+
+pub mod adapter;
+mod migrator;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use trueup_capabilities::neg::EndpointGroup;
+use trueup_engine::{Data, Engine, Guest, Instance};
+use wasmtime::Store;
+use wasmtime::component::InstancePre;
+
+use super::dispatch::{self, Answer, lifecycle};
+
+/// The name of this guest in configuration and state, whatever the component calls itself.
+pub const NAME: &str = "neg";
+
+/// Its world, as WIT names it.
+pub const WORLD: &str = "trueup:neg/neg-syncer@0.1.0";
+
+#[expect(missing_docs, reason = "generated from wit/, where the documentation stands")]
+mod bindings {
+    wasmtime::component::bindgen!({
+        path: ["../../wit/host", "../../wit/guest", "../../wit/neg"],
+        // The world without `migrator`: see there.
+        inline: "
+            package trueup:neg-syncer;
+            world syncer {
+                import trueup:host/log@0.1.0;
+                import trueup:host/clock@0.1.0;
+                import trueup:host/timers@0.1.0;
+                import trueup:host/metrics@0.1.0;
+                import trueup:neg/api@0.1.0;
+                export trueup:guest/lifecycle@0.1.0;
+                export trueup:guest/timer-events@0.1.0;
+                export trueup:neg/syncer@0.1.0;
+            }
+        ",
+        world: "trueup:neg-syncer/syncer",
+        with: {
+            "trueup:host": trueup_capabilities::bindings::host,
+            "trueup:neg/types": trueup_capabilities::bindings::neg::types,
+            "trueup:neg/api": trueup_capabilities::bindings::neg::api,
+        },
+        require_store_data_send: true,
+        exports: { default: async },
+        additional_derives: [Clone, PartialEq, serde::Serialize, serde::Deserialize],
+    });
+}
+
+pub use bindings::exports::trueup::neg::syncer::{Error, SyncReport};
+pub use migrator::{Filtered, Migrator};
+
+/// A guest of this world, linked.
+pub struct NegSyncerPre {
+    linked: InstancePre<Data>,
+    syncer: bindings::SyncerIndices,
+    migrator: migrator::Indices,
+}
+
+/// The exports of an instance.
+pub struct NegSyncer {
+    syncer: bindings::Syncer,
+    migrator: Migrator,
+}
+
+/// Links a guest of this world.
+///
+/// # Errors
+/// Where an import or export does not have the type that `wit/` gives it.
+pub fn link(engine: &Engine, guest: &Guest) -> wasmtime::Result<NegSyncerPre> {
+    let mut linker = trueup_engine::linker_for(engine, guest)?;
+    bindings::Syncer::add_to_linker::<_, wasmtime::component::HasSelf<_>>(&mut linker, |data: &mut Data| {
+        &mut data.host
+    })?;
+    let linked = linker.instantiate_pre(guest.component())?;
+    Ok(NegSyncerPre {
+        syncer: bindings::SyncerIndices::new(&linked)?,
+        migrator: migrator::Indices::new(guest.component())?,
+        linked,
+    })
+}
+
+impl NegSyncerPre {
+    /// An instance.
+    ///
+    /// # Errors
+    /// Where it traps at once, there is no room, or an export has another type than `wit/` gives it.
+    pub async fn instantiate_async(&self, store: &mut Store<Data>) -> wasmtime::Result<NegSyncer> {
+        let instance = self.linked.instantiate_async(&mut *store).await?;
+        Ok(NegSyncer {
+            syncer: self.syncer.load(&mut *store, &instance)?,
+            migrator: self.migrator.load(store, &instance)?,
+        })
+    }
+}
+
+impl NegSyncer {
+    /// The exports of `migrator`.
+    pub fn migrator(&self) -> &Migrator {
+        &self.migrator
+    }
+
+    /// The exports of `syncer`.
+    pub fn syncer(&self) -> &bindings::exports::trueup::neg::syncer::Guest {
+        self.syncer.trueup_neg_syncer()
+    }
+
+    /// The exports of `timer-events`.
+    pub fn timer_events(&self) -> &bindings::exports::trueup::guest::timer_events::Guest {
+        self.syncer.trueup_guest_timer_events()
+    }
+
+    /// The exports of `lifecycle`.
+    pub fn trueup_guest_lifecycle(&self) -> &bindings::exports::trueup::guest::lifecycle::Guest {
+        self.syncer.trueup_guest_lifecycle()
+    }
+}
+
+/// The arguments of `migrator.filter`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Filter {
+    /// What is to be attached.
+    pub add: Vec<EndpointGroup>,
+    /// What is to be detached.
+    pub remove: Vec<EndpointGroup>,
+    /// What is wanted and there already.
+    pub committed: Vec<EndpointGroup>,
+    /// Whether the service is in its error state.
+    pub in_error_state: bool,
+}
+
+/// The arguments of `migrator.continue`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Continue {
+    /// Why the detachment failed; none where it succeeded.
+    #[serde(default)]
+    pub detach_failure: Option<String>,
+}
+
+/// The arguments of `syncer.sync`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Sync {
+    /// All that is to be in the NEGs.
+    pub target: Vec<EndpointGroup>,
+}
+
+/// The arguments of `syncer.on-operation`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct OnOperation {
+    /// Its number.
+    pub operation: u64,
+    /// Why it failed; none where it succeeded.
+    #[serde(default)]
+    pub failure: Option<String>,
+}
+
+/// The arguments of `syncer.set-error-state`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct SetErrorState {
+    /// Whether the service is in it.
+    pub in_error_state: bool,
+}
+
+/// The arguments of `timer-events.on-timer`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct OnTimer {
+    /// The timer's id.
+    pub timer: u64,
+}
+
+/// Calls without arguments.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Nothing {}
+
+/// The exports by name: what each takes, of which interface it is, and how it is called.
+macro_rules! exports {
+    ($($name:literal: $args:ty => |$interface:ident, $store:ident, $a:ident| $call:expr;)*) => {
+        /// What a guest of this world can be called for, beside `lifecycle`.
+        pub const CALLS: &[&str] = &[$($name),*];
+
+        pub(super) async fn dispatch(instance: &mut Instance<NegSyncer>, call: &str, args: &RawValue) -> Answer {
+            match call {
+                $($name => {
+                    let $a = dispatch::args::<$args>(call, args)?;
+                    instance.enter();
+                    let ($store, bindings) = instance.parts();
+                    let $interface = bindings.$interface();
+                    let result = $call.await;
+                    dispatch::answer(instance, call, result)
+                })*
+                _ => lifecycle!(instance, call, args, CALLS),
+            }
+        }
+    };
+}
+
+exports! {
+    "migrator.continue": Continue => |migrator, s, a| migrator.call_continue(s, a.detach_failure.as_deref());
+    "migrator.filter": Filter => |migrator, s, a| migrator.call_filter(s, &a.add, &a.remove, &a.committed, a.in_error_state);
+    "migrator.is-paused": Nothing => |migrator, s, _a| migrator.call_is_paused(s);
+    "migrator.pause": Nothing => |migrator, s, _a| migrator.call_pause(s);
+    "syncer.on-operation": OnOperation => |syncer, s, a| syncer.call_on_operation(s, a.operation, a.failure.as_deref());
+    "syncer.set-error-state": SetErrorState => |syncer, s, a| syncer.call_set_error_state(s, a.in_error_state);
+    "syncer.sync": Sync => |syncer, s, a| syncer.call_sync(s, &a.target);
+    "timer-events.on-timer": OnTimer => |timer_events, s, a| timer_events.call_on_timer(s, a.timer);
+}

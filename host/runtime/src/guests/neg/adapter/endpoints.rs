@@ -1,0 +1,186 @@
+//! From the EndpointSlices of a Service to the endpoints of one of its ports: ready ones, both families of a pod in one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use k8s_openapi::api::discovery::v1::{Endpoint as Entry, EndpointSlice};
+use trueup_capabilities::neg::{Endpoint, EndpointGroup, Location};
+
+use super::node::Spot;
+
+/// What a target is made from.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Placed {
+    pub(super) target: Vec<EndpointGroup>,
+    /// Endpoints that are in no NEG.
+    pub(super) left_out: usize,
+}
+
+/// Which addresses are one pod's: those of one pod (or its like) on one Node at one port.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Owner<'a> {
+    node: &'a str,
+    port: u16,
+    who: Who<'a>,
+}
+
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Who<'a> {
+    Uid(&'a str),
+    /// Kind and name: slices and what they name are in one namespace.
+    Named(&'a str, &'a str),
+    Host(&'a str),
+    /// Nothing says whose it is: it stands for itself.
+    Address(IpAddr),
+}
+
+#[derive(Default)]
+struct Addresses {
+    v4: BTreeSet<Ipv4Addr>,
+    v6: BTreeSet<Ipv6Addr>,
+}
+
+/// The endpoints of the port that slices call `port_name` (empty: it has no name), at the place that `spot` says of their
+/// Node; none: left out.
+///
+/// An address that several slices have is one endpoint, and ready where one of them says so: while endpoints move from one
+/// slice to another, both may have it.
+pub(super) fn placed<'a>(
+    slices: impl Iterator<Item = &'a EndpointSlice>,
+    port_name: &str,
+    spot: impl Fn(&str) -> Option<Spot<'a>>,
+) -> Placed {
+    let mut owners: BTreeMap<Owner<'a>, Addresses> = BTreeMap::new();
+    let mut unplaceable: BTreeSet<(&str, u16)> = BTreeSet::new();
+    for slice in slices {
+        let Some(port) = port_of(slice, port_name) else {
+            continue;
+        };
+        for entry in ready(slice) {
+            let (Some(node), Some(address)) = (node_of(entry), address_of(slice, entry)) else {
+                unplaceable.insert((written(entry), port));
+                continue;
+            };
+            let who = who(entry).unwrap_or(Who::Address(address));
+            let addresses = owners.entry(Owner { node, port, who }).or_default();
+            match address {
+                IpAddr::V4(address) => addresses.v4.insert(address),
+                IpAddr::V6(address) => addresses.v6.insert(address),
+            };
+        }
+    }
+    let mut left_out = unplaceable.len();
+    let mut groups: BTreeMap<(&str, &str), BTreeSet<Endpoint>> = BTreeMap::new();
+    for (owner, addresses) in owners {
+        match spot(owner.node) {
+            Some(spot) => {
+                let group = groups.entry((spot.zone, spot.subnet)).or_default();
+                group.extend(addresses.paired(owner.port, spot.instance));
+            }
+            None => left_out += addresses.v4.len().max(addresses.v6.len()),
+        }
+    }
+    let group = |((zone, subnet), endpoints): ((&str, &str), BTreeSet<Endpoint>)| EndpointGroup {
+        location: Location {
+            zone: zone.to_owned(),
+            subnet: subnet.to_owned(),
+        },
+        endpoints: endpoints.into_iter().collect(),
+    };
+    Placed {
+        target: groups.into_iter().map(group).collect(),
+        left_out,
+    }
+}
+
+impl Addresses {
+    /// A pod has one address of a family; where there are more, the first goes with the first.
+    fn paired(&self, port: u16, instance: &str) -> impl Iterator<Item = Endpoint> {
+        let (mut v4, mut v6) = (self.v4.iter(), self.v6.iter());
+        let count = self.v4.len().max(self.v6.len());
+        (0..count).map(move |_| Endpoint {
+            ip: v4.next().map(Ipv4Addr::to_string).unwrap_or_default(),
+            ipv6: v6.next().map(Ipv6Addr::to_string).unwrap_or_default(),
+            port: port.to_string(),
+            node: instance.to_owned(),
+        })
+    }
+}
+
+/// What keeps an endpoint out of every NEG by itself, whatever its Node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Flaw {
+    NoNode,
+    NoAddress,
+}
+
+/// The ready endpoints of a slice that can be in no NEG, by flaw: the first address as it is written, and how many.
+pub(super) fn flaws(slice: &EndpointSlice) -> BTreeMap<Flaw, (&str, usize)> {
+    let mut flaws = BTreeMap::new();
+    for entry in ready(slice) {
+        let flaw = match (node_of(entry), address_of(slice, entry)) {
+            (_, None) => Flaw::NoAddress,
+            (None, _) => Flaw::NoNode,
+            _ => continue,
+        };
+        flaws.entry(flaw).or_insert((written(entry), 0)).1 += 1;
+    }
+    flaws
+}
+
+/// The Nodes that a slice's ready endpoints are on.
+pub(super) fn nodes(slice: &EndpointSlice) -> BTreeSet<&str> {
+    ready(slice).filter_map(node_of).collect()
+}
+
+/// Left out, it is ready: Kubernetes' own rule.
+fn ready(slice: &EndpointSlice) -> impl Iterator<Item = &Entry> {
+    let is_ready = |entry: &&Entry| entry.conditions.as_ref().and_then(|all| all.ready) != Some(false);
+    slice.endpoints.iter().filter(is_ready)
+}
+
+fn port_of(slice: &EndpointSlice, name: &str) -> Option<u16> {
+    let ports = slice.ports.as_deref().unwrap_or_default();
+    let is_named = |given: Option<&str>| given.unwrap_or_default() == name;
+    let is_tcp = |protocol: Option<&str>| matches!(protocol, None | Some("" | "TCP"));
+    let port = ports
+        .iter()
+        .find(|port| is_named(port.name.as_deref()) && is_tcp(port.protocol.as_deref()))?;
+    u16::try_from(port.port?).ok().filter(|number| *number > 0)
+}
+
+fn node_of(entry: &Entry) -> Option<&str> {
+    entry.node_name.as_deref().filter(|name| !name.is_empty())
+}
+
+fn who(entry: &Entry) -> Option<Who<'_>> {
+    let given = |text: &'_ Option<String>| text.as_deref().is_some_and(|text| !text.is_empty());
+    let target = entry.target_ref.as_ref();
+    if let Some(target) = target.filter(|target| given(&target.uid)) {
+        return target.uid.as_deref().map(Who::Uid);
+    }
+    if let Some(target) = target.filter(|target| given(&target.name)) {
+        let kind = target.kind.as_deref().unwrap_or_default();
+        return target.name.as_deref().map(|name| Who::Named(kind, name));
+    }
+    let hostname = entry.hostname.as_deref().filter(|name| !name.is_empty());
+    hostname.map(Who::Host)
+}
+
+/// Kubernetes promises that the addresses of one entry are interchangeable, and that who takes one takes the first. An
+/// address that the guest would refuse is none: one such would stop the whole Service.
+fn address_of(slice: &EndpointSlice, entry: &Entry) -> Option<IpAddr> {
+    let text = entry.addresses.first()?;
+    match slice.address_type.as_str() {
+        "IPv4" => text.parse().ok().map(IpAddr::V4),
+        "IPv6" => {
+            let address: Ipv6Addr = text.parse().ok()?;
+            address.to_ipv4_mapped().is_none().then_some(IpAddr::V6(address))
+        }
+        _ => None,
+    }
+}
+
+fn written(entry: &Entry) -> &str {
+    entry.addresses.first().map_or("", String::as_str)
+}

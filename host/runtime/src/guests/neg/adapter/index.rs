@@ -1,0 +1,262 @@
+//! The objects as far as NEGs are concerned, found by what belongs together: slices by Service, Services by Node.
+//!
+//! Keeps no Service and no Node, only what of them matters, and slices as the source shares them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+
+use super::annotation::{Asked, asked};
+use super::node::Facts;
+use super::{Key, SERVICE_LABEL, ServiceName, Settings, endpoints};
+use crate::sources::{Kind, Object, ObjectRef};
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Index {
+    /// Every Service, and what it asks for.
+    services: BTreeMap<ServiceName, Option<Asked>>,
+    /// By Service (there need be none), its slices by name.
+    slices: BTreeMap<ServiceName, BTreeMap<String, Arc<EndpointSlice>>>,
+    /// By namespace and name of a slice, its Service; none: it is of none.
+    service_of: BTreeMap<ServiceName, Option<ServiceName>>,
+    nodes: BTreeMap<String, Facts>,
+    /// By Node (there need be none), the Services with ready endpoints on it, and in how many slices.
+    on_node: BTreeMap<String, BTreeMap<ServiceName, usize>>,
+}
+
+/// What a change concerns.
+#[derive(Debug, Default)]
+pub(super) struct Touched {
+    /// Keys whose wish may be another one.
+    pub(super) keys: BTreeSet<Key>,
+    /// Services of which notes may be other ones.
+    pub(super) services: BTreeSet<ServiceName>,
+    /// Nodes of which notes may be other ones.
+    pub(super) nodes: BTreeSet<String>,
+}
+
+impl Touched {
+    pub(super) fn extend(&mut self, other: Self) {
+        self.keys.extend(other.keys);
+        self.services.extend(other.services);
+        self.nodes.extend(other.nodes);
+    }
+}
+
+fn name_of(reference: &ObjectRef) -> ServiceName {
+    ServiceName {
+        namespace: reference.namespace.clone(),
+        name: reference.name.clone(),
+    }
+}
+
+impl Index {
+    /// How many objects there are.
+    pub(super) fn len(&self) -> usize {
+        self.services.len() + self.service_of.len() + self.nodes.len()
+    }
+
+    pub(super) fn has(&self, reference: &ObjectRef) -> bool {
+        match reference.kind {
+            Kind::Service => self.services.contains_key(&name_of(reference)),
+            Kind::EndpointSlice => self.service_of.contains_key(&name_of(reference)),
+            Kind::Node => self.nodes.contains_key(&reference.name),
+            Kind::Pod => false,
+        }
+    }
+
+    /// An object is new, or another than it was.
+    pub(super) fn put(&mut self, reference: &ObjectRef, object: &Object, settings: &Settings) -> Touched {
+        match object {
+            Object::Service(service) => self.put_service(name_of(reference), service),
+            Object::EndpointSlice(slice) => self.put_slice(name_of(reference), slice),
+            Object::Node(node) => self.put_node(&reference.name, node, settings),
+            // Slices say all of a Pod that is asked here.
+            Object::Pod(_) => Touched::default(),
+        }
+    }
+
+    /// An object is gone.
+    pub(super) fn remove(&mut self, reference: &ObjectRef) -> Touched {
+        match reference.kind {
+            Kind::Service => {
+                let name = name_of(reference);
+                let was = self.services.remove(&name).flatten();
+                self.moved(&name, was.as_ref(), None)
+            }
+            Kind::EndpointSlice => self.take_slice(&name_of(reference)),
+            Kind::Node => match self.nodes.remove(&reference.name) {
+                Some(_) => self.on(&reference.name),
+                None => Touched::default(),
+            },
+            Kind::Pod => Touched::default(),
+        }
+    }
+
+    fn put_service(&mut self, name: ServiceName, service: &Service) -> Touched {
+        let now = asked(&name, service);
+        let was = self.services.insert(name.clone(), now.clone()).flatten();
+        self.moved(&name, was.as_ref(), now.as_ref())
+    }
+
+    /// A Service asks for something else than it did.
+    fn moved(&self, name: &ServiceName, was: Option<&Asked>, now: Option<&Asked>) -> Touched {
+        if was == now {
+            return Touched::default();
+        }
+        let ports = was.into_iter().chain(now).flat_map(Asked::ports);
+        Touched {
+            keys: ports.map(|port| name.key(port)).collect(),
+            services: [name.clone()].into(),
+            nodes: self
+                .slices(name)
+                .flat_map(endpoints::nodes)
+                .map(str::to_owned)
+                .collect(),
+        }
+    }
+
+    fn put_slice(&mut self, name: ServiceName, slice: &Arc<EndpointSlice>) -> Touched {
+        let mut touched = self.take_slice(&name);
+        let labels = slice.metadata.labels.as_ref();
+        let service = labels.and_then(|labels| labels.get(SERVICE_LABEL));
+        let service = service
+            .filter(|service| !service.is_empty())
+            .map(|service| ServiceName {
+                namespace: name.namespace.clone(),
+                name: service.clone(),
+            });
+        if let Some(service) = &service {
+            for node in endpoints::nodes(slice) {
+                let on_node = self.on_node.entry(node.to_owned()).or_default();
+                *on_node.entry(service.clone()).or_default() += 1;
+            }
+            let slices = self.slices.entry(service.clone()).or_default();
+            slices.insert(name.name.clone(), Arc::clone(slice));
+            touched.extend(self.of_slice(service, slice));
+        }
+        self.service_of.insert(name, service);
+        touched
+    }
+
+    fn take_slice(&mut self, name: &ServiceName) -> Touched {
+        let Some(Some(service)) = self.service_of.remove(name) else {
+            return Touched::default();
+        };
+        let Some(slices) = self.slices.get_mut(&service) else {
+            return Touched::default();
+        };
+        let slice = slices.remove(&name.name);
+        if slices.is_empty() {
+            self.slices.remove(&service);
+        }
+        let Some(slice) = slice else {
+            return Touched::default();
+        };
+        for node in endpoints::nodes(&slice) {
+            self.leave_node(node, &service);
+        }
+        self.of_slice(&service, &slice)
+    }
+
+    fn leave_node(&mut self, node: &str, service: &ServiceName) {
+        let Some(on_node) = self.on_node.get_mut(node) else {
+            return;
+        };
+        if let Some(slices) = on_node.get_mut(service) {
+            *slices -= 1;
+            if *slices == 0 {
+                on_node.remove(service);
+            }
+        }
+        if on_node.is_empty() {
+            self.on_node.remove(node);
+        }
+    }
+
+    fn of_slice(&self, service: &ServiceName, slice: &EndpointSlice) -> Touched {
+        Touched {
+            keys: self.keys_of(service).collect(),
+            services: [service.clone()].into(),
+            nodes: endpoints::nodes(slice).into_iter().map(str::to_owned).collect(),
+        }
+    }
+
+    fn put_node(&mut self, name: &str, node: &Node, settings: &Settings) -> Touched {
+        let facts = Facts::of(name, node, settings);
+        let was = self.nodes.insert(name.to_owned(), facts);
+        if was.as_ref() == self.nodes.get(name) {
+            return Touched::default();
+        }
+        self.on(name)
+    }
+
+    fn on(&self, node: &str) -> Touched {
+        Touched {
+            keys: self
+                .services_on(node)
+                .flat_map(|service| self.keys_of(service))
+                .collect(),
+            services: BTreeSet::new(),
+            nodes: [node.to_owned()].into(),
+        }
+    }
+
+    /// What a Service asks for; none: nothing, or there is no such Service.
+    pub(super) fn asked(&self, service: &ServiceName) -> Option<&Asked> {
+        self.services.get(service)?.as_ref()
+    }
+
+    /// The slices of a Service, by name.
+    pub(super) fn slices(&self, service: &ServiceName) -> impl Iterator<Item = &EndpointSlice> {
+        self.named_slices(service).map(|(_, slice)| slice)
+    }
+
+    pub(super) fn named_slices(&self, service: &ServiceName) -> impl Iterator<Item = (&str, &EndpointSlice)> {
+        let slices = self.slices.get(service).into_iter().flatten();
+        slices.map(|(name, slice)| (name.as_str(), slice.as_ref()))
+    }
+
+    pub(super) fn node(&self, name: &str) -> Option<&Facts> {
+        self.nodes.get(name)
+    }
+
+    pub(super) fn services_on(&self, node: &str) -> impl Iterator<Item = &ServiceName> {
+        self.on_node.get(node).into_iter().flat_map(BTreeMap::keys)
+    }
+
+    pub(super) fn is_on(&self, service: &ServiceName, node: &str) -> bool {
+        let on_node = self.on_node.get(node);
+        on_node.is_some_and(|services| services.contains_key(service))
+    }
+
+    pub(super) fn keys_of(&self, service: &ServiceName) -> impl Iterator<Item = Key> {
+        let ports = self.asked(service).into_iter().flat_map(Asked::ports);
+        ports.map(|port| service.key(port)).collect::<Vec<_>>().into_iter()
+    }
+
+    pub(super) fn keys(&self) -> impl Iterator<Item = Key> {
+        self.services.keys().flat_map(|service| self.keys_of(service))
+    }
+
+    pub(super) fn keys_in(&self, namespace: &str) -> impl Iterator<Item = Key> {
+        let first = ServiceName {
+            namespace: namespace.to_owned(),
+            name: String::new(),
+        };
+        let services = self.services.range(first..).map(|(service, _)| service);
+        let services = services.take_while(move |service| service.namespace == namespace);
+        services.flat_map(|service| self.keys_of(service))
+    }
+
+    /// Everything that may need a note.
+    pub(super) fn everything(&self) -> Touched {
+        Touched {
+            keys: BTreeSet::new(),
+            services: self.services.keys().cloned().collect(),
+            nodes: self.on_node.keys().cloned().collect(),
+        }
+    }
+}

@@ -1,0 +1,373 @@
+//! What should be in NEGs, for each key, as the source says it now.
+//!
+//! Fail-safe: before everything was read once nobody wishes for anything, and while something can't be read nothing is
+//! taken for gone that may only be hidden.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+use trueup_capabilities::neg::NegRef;
+
+use super::annotation::{Asked, Exposed};
+use super::claims::Claims;
+use super::endpoints::placed;
+use super::index::{Index, Touched};
+use super::names::{made_name, name_in_subnet};
+use super::node::Facts;
+use super::notes::Notes;
+use super::{Changed, Concern, Key, NEG_NAMES, Places, ServiceName, Settings, Wish, ZONES};
+use crate::config::Source;
+use crate::sources::{Change, Kind, ObjectRef};
+
+/// Everything that NEGs are made from, and what each key asks for.
+#[derive(Clone, Debug)]
+pub struct Targets {
+    settings: Settings,
+    index: Index,
+    places: Places,
+    claims: Claims,
+    /// By key, the names that it comes to: one for each subnet.
+    names: BTreeMap<Key, BTreeSet<String>>,
+    notes: Notes,
+    /// Objects that the source has no more, while it does not know everything: they stand.
+    held: BTreeSet<ObjectRef>,
+    /// Objects that are there and can't be read.
+    unreadable: Arc<BTreeSet<ObjectRef>>,
+    complete: bool,
+    /// A look was complete: from then on there are wishes.
+    was_complete: bool,
+    /// The source has held an object since this process began.
+    saw_any: bool,
+    /// The source is a cluster: the API server's word is final.
+    is_cluster: bool,
+    /// Outside of these nothing is seen; empty: everything is.
+    namespaces: BTreeSet<String>,
+}
+
+impl Targets {
+    /// Nothing is known yet.
+    pub fn new(settings: &Settings) -> Self {
+        let places = Places {
+            zones: settings.zones.iter().cloned().collect(),
+            subnets: settings.subnet.iter().cloned().collect(),
+        };
+        Self {
+            settings: settings.clone(),
+            index: Index::default(),
+            places,
+            claims: Claims::default(),
+            names: BTreeMap::new(),
+            notes: Notes::default(),
+            held: BTreeSet::new(),
+            unreadable: Arc::default(),
+            complete: false,
+            was_complete: false,
+            saw_any: false,
+            is_cluster: false,
+            namespaces: BTreeSet::new(),
+        }
+    }
+
+    /// The same for this source.
+    pub fn of(mut self, source: &Source) -> Self {
+        if let Source::Kubernetes(settings) = source {
+            self.is_cluster = true;
+            self.namespaces = settings.namespaces.iter().cloned().collect();
+        }
+        self
+    }
+
+    /// The same with what [`Targets::places`] were when the last process ended. Before anything is taken in.
+    pub fn with_places(mut self, places: Places) -> Self {
+        self.places.zones.extend(places.zones);
+        self.places.subnets.extend(places.subnets);
+        self
+    }
+
+    /// Where Nodes are, and were: to be kept, once [`Changed::more_places`] says so. The configuration's are among them.
+    pub fn places(&self) -> &Places {
+        &self.places
+    }
+
+    /// Takes in a look at the source. `has_keys`: there is something to lose.
+    ///
+    /// What goes while `complete` is false stands until it is true. A source without a single object, where there was
+    /// something to lose, is taken for one that is not there (a volume that is not mounted), not for a wish. Of a cluster
+    /// that is so for what a process sees first: there, what goes while somebody watches goes rightly.
+    pub fn take_in(&mut self, changes: &[Change], complete: bool, has_keys: bool) -> Changed {
+        let mut looked = Looked::default();
+        for change in changes {
+            let reference = &change.reference;
+            match &change.now {
+                Some(object) => {
+                    self.saw_any = true;
+                    self.held.remove(reference);
+                    let touched = self.index.put(reference, object, &self.settings);
+                    self.see_place(reference, &mut looked);
+                    looked.take(reference, touched);
+                }
+                None if self.index.has(reference) => _ = self.held.insert(reference.clone()),
+                None => {}
+            }
+        }
+        let is_empty = self.index.len() == self.held.len() && has_keys && !(self.is_cluster && self.saw_any);
+        let complete = complete && !is_empty;
+        let completed = complete && !self.complete;
+        self.complete = complete;
+        if complete {
+            for reference in std::mem::take(&mut self.held) {
+                let touched = self.index.remove(&reference);
+                looked.take(&reference, touched);
+            }
+        }
+        self.claim(&mut looked);
+        let notes = self.look_at_notes(looked.touched);
+        let mut affected = looked.keys;
+        if complete && !self.was_complete {
+            self.was_complete = true;
+            affected.extend(self.index.keys());
+        }
+        if !self.was_complete {
+            affected.clear();
+        }
+        Changed {
+            affected,
+            seen: looked.seen,
+            notes,
+            is_empty,
+            completed,
+            more_places: looked.more_places,
+        }
+    }
+
+    /// Takes in which objects are there and can't be read. Answers the keys for which that is another word; keys of
+    /// Services that were never read are not among them, and may be gone or not now ([`Targets::is_gone`]).
+    pub fn take_in_unreadable(&mut self, unreadable: &Arc<BTreeSet<ObjectRef>>) -> BTreeSet<Key> {
+        if Arc::ptr_eq(&self.unreadable, unreadable) {
+            return BTreeSet::new();
+        }
+        let before = std::mem::replace(&mut self.unreadable, Arc::clone(unreadable));
+        let mut keys = BTreeSet::new();
+        for reference in before.symmetric_difference(unreadable) {
+            match reference.kind {
+                Kind::Service => keys.extend(self.index.keys_of(&service_of(reference))),
+                Kind::EndpointSlice => keys.extend(self.index.keys_in(&reference.namespace)),
+                Kind::Node => {
+                    let services = self.index.services_on(&reference.name);
+                    keys.extend(services.flat_map(|service| self.index.keys_of(service)));
+                }
+                Kind::Pod => {}
+            }
+        }
+        keys
+    }
+
+    /// What a key asks for, or why that can't be said: then nothing changes, and one line says what to do. None: nobody
+    /// wishes for it, and where [`Targets::is_gone`] its NEGs shall be emptied.
+    pub fn wish(&self, key: &Key) -> Option<Result<Wish, String>> {
+        if !self.was_complete {
+            return None;
+        }
+        let service = key.service();
+        match self.index.asked(&service)? {
+            Asked::Broken(broken) => Some(Err(broken.text.clone())),
+            Asked::IngressAlone => None,
+            Asked::Exposed(ports) => {
+                let exposed = ports.get(&key.port)?;
+                Some(self.hidden(&service).map_or_else(|| self.made(key, exposed), Err))
+            }
+        }
+    }
+
+    /// Whether a key that nobody wishes for is gone: everything was read, and it would be seen if it were there.
+    pub fn is_gone(&self, key: &Key) -> bool {
+        let service = ObjectRef {
+            kind: Kind::Service,
+            namespace: key.namespace.clone(),
+            name: key.name.clone(),
+        };
+        let is_seen = self.namespaces.is_empty() || self.namespaces.contains(&key.namespace);
+        self.complete && is_seen && !self.unreadable.contains(&service) && self.wish(key).is_none()
+    }
+
+    /// Every key that is wished for, whether or not that can be.
+    pub fn keys(&self) -> BTreeSet<Key> {
+        let keys = self.index.keys();
+        keys.filter(|_| self.was_complete).collect()
+    }
+
+    /// Whether an object that is not there is gone.
+    pub fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    /// The key that a NEG's name belongs to; none: nobody wishes for it. Where a key goes whose NEGs are another's by now,
+    /// they are not to be emptied: the other one puts them right.
+    pub fn owner(&self, neg: &str) -> Option<&Key> {
+        self.claims.owner(neg)
+    }
+
+    /// The notes that hold, whether or not they were told.
+    pub fn notes(&self) -> impl Iterator<Item = &str> {
+        self.notes.standing()
+    }
+
+    /// A Node shows where NEGs may be. Where that is new, it concerns every key.
+    fn see_place(&mut self, reference: &ObjectRef, looked: &mut Looked) {
+        if reference.kind != Kind::Node {
+            return;
+        }
+        let Some(Facts { zone, subnet, .. }) = self.index.node(&reference.name) else {
+            return;
+        };
+        let mut is_new = false;
+        for (place, all) in [(zone, &mut self.places.zones), (subnet, &mut self.places.subnets)] {
+            is_new |= place.as_ref().is_some_and(|place| all.insert(place.clone()));
+        }
+        if is_new {
+            looked.more_places = true;
+            let keys = self.index.keys().collect();
+            let touched = Touched {
+                keys,
+                ..Touched::default()
+            };
+            looked.take(reference, touched);
+        }
+    }
+
+    /// Keys that changed may come to other names, and so may others lose or win theirs.
+    fn claim(&mut self, looked: &mut Looked) {
+        let mut concerned = BTreeSet::new();
+        for key in &looked.keys {
+            let now: BTreeSet<String> = match self.index.asked(&key.service()) {
+                Some(Asked::Exposed(ports)) => ports
+                    .get(&key.port)
+                    .map(|exposed| self.neg_names(key, exposed).map(|(_, name)| name).collect())
+                    .unwrap_or_default(),
+                _ => BTreeSet::new(),
+            };
+            let before = self.names.remove(key).unwrap_or_default();
+            concerned.extend(self.claims.change(key, &before, &now));
+            if !now.is_empty() {
+                self.names.insert(key.clone(), now);
+            }
+        }
+        looked.keys.extend(concerned);
+    }
+
+    fn look_at_notes(&mut self, touched: Touched) -> Vec<String> {
+        if self.was_complete {
+            self.notes.look(touched, &self.index, &self.settings)
+        } else if self.complete {
+            self.notes.look(self.index.everything(), &self.index, &self.settings)
+        } else {
+            // What is missing may be what was not read yet.
+            Vec::new()
+        }
+    }
+
+    /// By subnet, the name of the NEG.
+    fn neg_names(&self, key: &Key, exposed: &Exposed) -> impl Iterator<Item = (&str, String)> {
+        let made = || made_name(&self.settings.cluster, key);
+        let name = exposed.name.clone().unwrap_or_else(made);
+        self.places.subnets.iter().map(move |subnet| {
+            let is_default = self.settings.subnet.as_ref() == Some(subnet);
+            let name = if is_default {
+                name.clone()
+            } else {
+                name_in_subnet(&name, subnet)
+            };
+            (subnet.as_str(), name)
+        })
+    }
+
+    fn made(&self, key: &Key, exposed: &Exposed) -> Result<Wish, String> {
+        let names: BTreeMap<&str, String> = self.neg_names(key, exposed).collect();
+        for name in names.values() {
+            if let Some(owner) = self.owner(name).filter(|owner| *owner != key) {
+                return Err(format!(
+                    "service `{}`: port {}: NEG `{name}` is that of port {} of service `{}`: give it another name",
+                    key.service(),
+                    key.port,
+                    owner.port,
+                    owner.service(),
+                ));
+            }
+        }
+        let service = key.service();
+        let spot = |node: &str| self.index.node(node)?.spot();
+        let placed = placed(self.index.slices(&service), &exposed.port_name, spot);
+        let neg = |zone: &String, name: &String| NegRef {
+            name: name.clone(),
+            zone: zone.clone(),
+        };
+        let zones = &self.places.zones;
+        let mut negs: Vec<NegRef> = names
+            .values()
+            .flat_map(|name| zones.iter().map(move |zone| neg(zone, name)))
+            .collect();
+        negs.sort();
+        let names = names.into_iter().map(|(subnet, name)| (subnet.to_owned(), name.into()));
+        let settings = [
+            (NEG_NAMES.to_owned(), Value::Object(names.collect())),
+            (ZONES.to_owned(), json!(zones)),
+        ];
+        Ok(Wish {
+            settings: Map::from_iter(settings),
+            target: placed.target,
+            negs,
+            left_out: placed.left_out,
+        })
+    }
+
+    /// Why it is not known which endpoints a Service has: an object that can't be read, and never was. Left out, its
+    /// endpoints would be taken from the load balancer.
+    fn hidden(&self, service: &ServiceName) -> Option<String> {
+        let hides = |reference: &&ObjectRef| {
+            !self.index.has(reference)
+                && match reference.kind {
+                    Kind::EndpointSlice => reference.namespace == service.namespace,
+                    Kind::Node => self.index.is_on(service, &reference.name),
+                    Kind::Service | Kind::Pod => false,
+                }
+        };
+        let hidden = self.unreadable.iter().find(hides)?;
+        Some(format!(
+            "service `{service}`: {hidden} can't be read, so that it is not known which endpoints there are: repair it"
+        ))
+    }
+}
+
+fn service_of(reference: &ObjectRef) -> ServiceName {
+    ServiceName {
+        namespace: reference.namespace.clone(),
+        name: reference.name.clone(),
+    }
+}
+
+/// What was found out while changes were taken in.
+#[derive(Default)]
+struct Looked {
+    keys: BTreeSet<Key>,
+    touched: Touched,
+    seen: Vec<Concern>,
+    more_places: bool,
+}
+
+impl Looked {
+    fn take(&mut self, reference: &ObjectRef, touched: Touched) {
+        let asks_else = reference.kind == Kind::Service && !touched.services.is_empty();
+        if asks_else || !touched.keys.is_empty() {
+            self.keys.extend(touched.keys.iter().cloned());
+            match self.seen.last_mut() {
+                Some(last) if last.reference == *reference => last.keys.extend(touched.keys.iter().cloned()),
+                _ => self.seen.push(Concern {
+                    reference: reference.clone(),
+                    keys: touched.keys.clone(),
+                }),
+            }
+        }
+        self.touched.extend(touched);
+    }
+}

@@ -1,0 +1,59 @@
+//! What waits for one instance, until a job takes it: ends of operations, an error state that was set, and whether its NEGs
+//! are to be looked at.
+//!
+//! Pure. What a job did not come to goes back, and what came meanwhile is kept.
+
+use std::collections::BTreeMap;
+
+/// See the module.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Inbox {
+    /// Operations that ended, by number, and why they failed; none: they succeeded. They are told in this order.
+    pub(super) ends: BTreeMap<u64, Option<String>>,
+    /// An operator wants the error state set so; none: nobody does.
+    pub(super) error_state: Option<bool>,
+    /// Its NEGs are to be compared with the target.
+    pub(super) sync: bool,
+}
+
+impl Inbox {
+    /// What was taken and not used goes back. What came since is newer.
+    pub(super) fn put_back(&mut self, left: Self) {
+        for (operation, failure) in left.ends {
+            self.ends.entry(operation).or_insert(failure);
+        }
+        self.error_state = self.error_state.or(left.error_state);
+        self.sync |= left.sync;
+    }
+
+    /// Nothing waits.
+    pub(super) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_not_used_goes_back_and_what_is_newer_stays() {
+        let left = Inbox {
+            ends: [(1, None), (2, Some("old".to_owned()))].into(),
+            error_state: Some(true),
+            sync: true,
+        };
+        let mut inbox = Inbox {
+            ends: [(2, Some("new".to_owned()))].into(),
+            error_state: Some(false),
+            sync: false,
+        };
+        assert!(!inbox.is_empty());
+        inbox.put_back(left.clone());
+        assert_eq!(inbox.ends, [(1, None), (2, Some("new".to_owned()))].into());
+        assert_eq!((inbox.error_state, inbox.sync), (Some(false), true));
+        let mut empty = Inbox::default();
+        empty.put_back(left.clone());
+        assert_eq!(empty, left);
+    }
+}

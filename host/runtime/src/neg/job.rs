@@ -1,0 +1,563 @@
+//! What is done for one key: a call that a kill cut short is finished, ends of operations and timers are told, and its NEGs
+//! are compared with the target.
+//!
+//! ```text
+//! open (restore) -> finish what was interrupted -> ends -> timers -> error state -> sync -> what the state says
+//! ```
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Map, Value};
+use tracing::Instrument as _;
+use trueup_capabilities::Backends;
+use trueup_capabilities::fence::Fence;
+use trueup_capabilities::meter::Effects;
+use trueup_capabilities::neg::{self, EndpointGroup};
+use trueup_engine::CallError;
+use trueup_journal::{Interrupted, Journal, JournalError};
+
+use super::inbox::Inbox;
+use super::operations::{self, InFlight, NOT_FOUND, Noted, Operations, Started};
+use super::progress::State;
+use crate::decisions::Decided;
+use crate::guests::dispatch::{Answer, InvokeError};
+use crate::guests::neg::adapter::Key;
+use crate::guests::neg::{Error, OnOperation, OnTimer, SetErrorState, Sync, SyncReport};
+use crate::instance::Instance;
+use crate::run::active::Active;
+use crate::run::work::End;
+use crate::run::{Instances, OpenError, Reopened};
+
+/// So many timers one job tells at most: a guest that schedules one more in each must not hold a worker for ever. It has
+/// three.
+const TIMERS_PER_JOB_MAX: usize = 16;
+
+/// An instance, and what it was opened with.
+pub(super) struct Live {
+    pub(super) instance: Instance,
+    /// The version that was active then.
+    base: Arc<Instances>,
+    /// The same with the settings of this key.
+    version: Arc<Instances>,
+    /// What it has started and was not told the end of.
+    in_flight: InFlight,
+}
+
+impl Live {
+    /// When its first timer is due, in milliseconds since 1970; none: it has none.
+    pub(super) fn timer_ms(&self) -> Option<u64> {
+        self.instance.host().timers.next_due_ms()
+    }
+
+    /// Brings what was recorded to the disk, where the configuration says so and it is time.
+    pub(super) fn sync_if_due(&mut self) -> Result<(), JournalError> {
+        let host = self.instance.host_mut();
+        let now_ms = host.backends.clock.now_ms();
+        host.tape.journal_mut().map_or(Ok(()), |journal| journal.tick(now_ms))
+    }
+
+    /// Brings everything that was recorded to the disk: nobody will look after it any more.
+    pub(super) fn sync(&mut self) {
+        if let Some(Err(error)) = self.instance.host_mut().tape.journal_mut().map(Journal::sync_now) {
+            tracing::warn!("{error}");
+        }
+    }
+}
+
+/// What is to be done for one key.
+pub(super) struct Job {
+    /// Why, and what of it is kept.
+    pub(super) decided: Decided,
+    pub(super) key: Key,
+    /// What the adapter gives the guest, beside the configuration.
+    pub(super) settings: Map<String, Value>,
+    pub(super) target: Vec<EndpointGroup>,
+    /// Nobody wishes for it any more.
+    pub(super) is_gone: bool,
+    pub(super) inbox: Inbox,
+    /// From the key's last job, where it is still there.
+    pub(super) live: Option<Live>,
+    /// When its last call began, in milliseconds since 1970, as far as is known.
+    pub(super) last_at_ms: u64,
+    /// Of the epoch in which it begins.
+    pub(super) fence: Fence,
+    /// It is to end after the call that runs.
+    pub(super) ending: Arc<AtomicBool>,
+}
+
+/// What all jobs share.
+pub(super) struct Shared {
+    pub(super) active: Arc<Active>,
+    pub(super) operations: Arc<dyn Operations>,
+}
+
+/// What came of a job.
+pub(super) struct Done {
+    pub(super) key: Key,
+    pub(super) live: Option<Live>,
+    pub(super) end: End,
+    /// What it did not come to.
+    pub(super) inbox: Inbox,
+    pub(super) last_at_ms: u64,
+    pub(super) came: Came,
+}
+
+/// What a job found out and brought about.
+#[derive(Debug, Default)]
+pub(super) struct Came {
+    /// Endpoints in operations that it started.
+    pub(super) attaching: u64,
+    pub(super) detaching: u64,
+    /// Endpoints in operations whose success it told.
+    pub(super) attached: u64,
+    pub(super) detached: u64,
+    /// Operations whose failure it told, and whether one succeeded after the last of them.
+    pub(super) operation_failures: u32,
+    pub(super) operation_succeeded: bool,
+    /// It compared the NEGs with the target, and met no error.
+    pub(super) synced: bool,
+    /// The guest refused what it was asked, or met an error of the API: it goes on by itself, by its timers.
+    pub(super) error: Option<String>,
+    /// What the guest's state says now; none: it was not asked, or says it in other words.
+    pub(super) state: Option<State>,
+}
+
+/// Why a job went no further.
+enum Trouble {
+    Interrupted,
+    Failed(String),
+    Fault(String),
+}
+
+impl Trouble {
+    fn said(&self) -> &str {
+        match self {
+            Self::Interrupted => "the host stops",
+            Self::Failed(error) | Self::Fault(error) => error,
+        }
+    }
+}
+
+/// One job in work.
+struct Work<'a> {
+    shared: &'a Shared,
+    key: Key,
+    instance: String,
+    decided: Decided,
+    backends: Backends,
+    fence: Fence,
+    ending: Arc<AtomicBool>,
+    settings: Map<String, Value>,
+    live: Option<Live>,
+    last_at_ms: u64,
+    inbox: Inbox,
+    came: Came,
+}
+
+/// Does the job to its end.
+pub(super) async fn run(shared: Arc<Shared>, job: Job, backends: Backends) -> Done {
+    let Job {
+        decided,
+        key,
+        settings,
+        target,
+        is_gone,
+        inbox,
+        live,
+        last_at_ms,
+        fence,
+        ending,
+    } = job;
+    let mut work = Work {
+        shared: &shared,
+        instance: key.to_string(),
+        key,
+        decided,
+        backends,
+        fence,
+        ending,
+        settings,
+        live,
+        last_at_ms,
+        inbox,
+        came: Came::default(),
+    };
+    let end = match work.all(target, is_gone).await {
+        Ok(gone) => match work.came.error.clone() {
+            None => End::True { gone },
+            Some(error) => End::Failed {
+                error,
+                retry_after_ms: None,
+            },
+        },
+        Err(Trouble::Interrupted) => End::Interrupted,
+        Err(Trouble::Failed(error)) => End::Failed {
+            error,
+            retry_after_ms: None,
+        },
+        Err(Trouble::Fault(error)) => End::Fault { error },
+    };
+    let effects = Effects {
+        created: work.came.attaching,
+        destroyed: work.came.detaching,
+    };
+    work.decided.end(end.came(), effects, &[]);
+    Done {
+        key: work.key,
+        live: work.live,
+        end,
+        inbox: work.inbox,
+        last_at_ms: work.last_at_ms,
+        came: work.came,
+    }
+}
+
+impl Work<'_> {
+    /// True: nobody wishes for the key, and nothing of it is left.
+    async fn all(&mut self, target: Vec<EndpointGroup>, is_gone: bool) -> Result<bool, Trouble> {
+        let mut wanted = self.ready().await?;
+        wanted |= self.tell_ends().await?;
+        wanted |= self.tell_timers().await?;
+        if let Some(in_error_state) = self.inbox.error_state {
+            let () = self
+                .call("syncer.set-error-state", &SetErrorState { in_error_state })
+                .await?;
+            self.inbox.error_state = None;
+        }
+        let mut is_empty = false;
+        if wanted || self.inbox.sync {
+            let report = self.sync(target).await?;
+            self.inbox.sync = false;
+            is_empty = report.is_some_and(|report| report.attaching + report.detaching + report.in_flight == 0);
+        }
+        let state = self.state().await?;
+        let in_flight = self
+            .live
+            .as_ref()
+            .is_some_and(|live| !operations::of(&live.in_flight).is_empty());
+        let waits = self.live.as_ref().is_some_and(|live| live.timer_ms().is_some());
+        self.came.state = state;
+        Ok(is_gone && is_empty && !in_flight && !waits)
+    }
+
+    /// The instance, of the active version and with the settings of now. True where it begins: it is to be synced.
+    async fn ready(&mut self) -> Result<bool, Trouble> {
+        if self.ending.load(Ordering::SeqCst) {
+            return Err(Trouble::Interrupted);
+        }
+        let base = self.shared.active.instances();
+        let version = Arc::new(of_key(&base, &self.settings));
+        match self.live.take() {
+            Some(live) => self.brought_up_to_date(live, base, version).await.map(|()| false),
+            None => self.open(base, version).await.map(|()| true),
+        }
+    }
+
+    fn noted(&self, in_flight: &InFlight) -> Arc<dyn neg::Api> {
+        Arc::new(Noted {
+            api: self.shared.operations.api(&self.instance),
+            fence: self.fence.clone(),
+            in_flight: Arc::clone(in_flight),
+        })
+    }
+
+    /// The state moves where the version is another one, or the settings are. Where it is not taken, the instance stays as
+    /// it is, for when another version is active again.
+    async fn brought_up_to_date(
+        &mut self,
+        mut live: Live,
+        base: Arc<Instances>,
+        version: Arc<Instances>,
+    ) -> Result<(), Trouble> {
+        // That which it was opened with may be of an epoch that is past.
+        live.instance.host_mut().backends.neg = Some(self.noted(&live.in_flight));
+        if Arc::ptr_eq(&base, &live.base) && version.settings == live.version.settings {
+            self.live = Some(live);
+            return Ok(());
+        }
+        let Live {
+            instance,
+            base: old_base,
+            version: old_version,
+            in_flight,
+        } = live;
+        match version.take_over(&self.instance, instance, async || Ok(())).await {
+            Ok(instance) => {
+                self.live = Some(Live {
+                    instance,
+                    base,
+                    version,
+                    in_flight,
+                });
+                Ok(())
+            }
+            Err((left, error)) => {
+                self.live = left.map(|instance| Live {
+                    instance: *instance,
+                    base: old_base,
+                    version: old_version,
+                    in_flight,
+                });
+                Err(Trouble::Fault(error))
+            }
+        }
+    }
+
+    /// Opens it, finishes what a kill cut short, and finds out about operations that it has in flight and nobody knows.
+    async fn open(&mut self, base: Arc<Instances>, version: Arc<Instances>) -> Result<(), Trouble> {
+        let in_flight = InFlight::default();
+        let backends = Backends {
+            neg: Some(self.noted(&in_flight)),
+            ..self.backends.clone()
+        };
+        let opened = version.open_to_finish(&self.instance, backends).await;
+        let Reopened {
+            instance,
+            interrupted,
+            last_at_ms,
+        } = opened.map_err(not_opened)?;
+        self.last_at_ms = self.last_at_ms.max(last_at_ms);
+        self.live = Some(Live {
+            instance,
+            base,
+            version,
+            in_flight: Arc::clone(&in_flight),
+        });
+        if let Some(interrupted) = interrupted {
+            self.finish(interrupted).await?;
+        }
+        let known = self.state().await?.map(|state| state.in_flight).unwrap_or_default();
+        for (operation, started) in known {
+            operations::of(&in_flight).entry(operation).or_insert(started);
+            if !self.shared.operations.is_pending(&self.instance, operation) {
+                self.inbox
+                    .ends
+                    .entry(operation)
+                    .or_insert_with(|| Some(NOT_FOUND.to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Finishes the call inside which the recording ended. What it answers is of use only where it told the end of an
+    /// operation: an instance that begins is synced in any case.
+    async fn finish(&mut self, interrupted: Interrupted) -> Result<(), Trouble> {
+        let Some(mut live) = self.live.take() else {
+            return Ok(());
+        };
+        self.last_at_ms = self.last_at_ms.max(interrupted.at_ms);
+        let (call, args) = (interrupted.call.clone(), interrupted.args.clone());
+        let span = self.decided.begin(live.instance.host(), &call, false);
+        let counted = self.shared.active.calls.begin();
+        let version = Arc::clone(&live.version);
+        let finishing = version.finish(&self.instance, &mut live.instance, interrupted);
+        let answer = finishing.instrument(span).await;
+        counted.end(answer.is_ok());
+        let answered = self.answered(live, answer).await;
+        self.decided.end_call(answered.as_ref().err().map(Trouble::said));
+        answered?;
+        if let Ok(OnOperation { operation, failure }) = serde_json::from_str(args.get())
+            && call == ON_OPERATION
+        {
+            self.told(operation, failure.as_deref()).await;
+        }
+        Ok(())
+    }
+
+    async fn tell_ends(&mut self) -> Result<bool, Trouble> {
+        let mut wanted = false;
+        while let Some((&operation, failure)) = self.inbox.ends.first_key_value() {
+            let failure = failure.clone();
+            let args = OnOperation { operation, failure };
+            let answer: bool = self.call(ON_OPERATION, &args).await?;
+            wanted |= answer;
+            self.told(operation, args.failure.as_deref()).await;
+        }
+        Ok(wanted)
+    }
+
+    /// The guest was told of the end of an operation, and its recording says so.
+    async fn told(&mut self, operation: u64, failure: Option<&str>) {
+        self.inbox.ends.remove(&operation);
+        self.shared.operations.told(&self.instance, operation).await;
+        let started = self
+            .live
+            .as_ref()
+            .and_then(|live| operations::of(&live.in_flight).remove(&operation));
+        if let Some(failure) = failure {
+            tracing::warn!(instance = self.instance, operation, "an operation failed: {failure}");
+            self.came.operation_failures += 1;
+            self.came.operation_succeeded = false;
+            return;
+        }
+        self.came.operation_succeeded = true;
+        self.came.operation_failures = 0;
+        if let Some(Started { attaches, endpoints }) = started {
+            let count = if attaches {
+                &mut self.came.attached
+            } else {
+                &mut self.came.detached
+            };
+            *count += endpoints as u64;
+        }
+    }
+
+    async fn tell_timers(&mut self) -> Result<bool, Trouble> {
+        let mut wanted = false;
+        for _ in 0..TIMERS_PER_JOB_MAX {
+            if self.ending.load(Ordering::SeqCst) {
+                return Err(Trouble::Interrupted);
+            }
+            let due = self.live.as_mut().and_then(|live| {
+                let host = live.instance.host_mut();
+                let now_ms = host.backends.clock.now_ms();
+                host.timers.take_due(now_ms)
+            });
+            let Some((_, timer)) = due else { break };
+            let answer: bool = self.call("timer-events.on-timer", &OnTimer { timer }).await?;
+            wanted |= answer;
+        }
+        Ok(wanted)
+    }
+
+    /// None: it met an error, which is the guest's to try again.
+    async fn sync(&mut self, target: Vec<EndpointGroup>) -> Result<Option<SyncReport>, Trouble> {
+        let answer: Result<SyncReport, Error> = self.call("syncer.sync", &Sync { target }).await?;
+        match answer {
+            Ok(report) => {
+                self.came.attaching += u64::from(report.attaching);
+                self.came.detaching += u64::from(report.detaching);
+                self.came.synced = true;
+                Ok(Some(report))
+            }
+            Err(error) => {
+                self.came.error = Some(describe(&error));
+                Ok(None)
+            }
+        }
+    }
+
+    async fn state(&mut self) -> Result<Option<State>, Trouble> {
+        let Some(live) = &mut self.live else { return Ok(None) };
+        match live.instance.snapshot().await {
+            Ok(snapshot) => Ok(State::read(&snapshot)),
+            Err(error) => {
+                self.live = None;
+                Err(Trouble::Fault(with_causes(error)))
+            }
+        }
+    }
+
+    /// Calls the guest, and reads its answer. One decision, at a time that is later than that of any call before.
+    async fn call<R: DeserializeOwned>(&mut self, call: &str, args: &impl Serialize) -> Result<R, Trouble> {
+        if self.ending.load(Ordering::SeqCst) {
+            return Err(Trouble::Interrupted);
+        }
+        let unwritable = |error| Trouble::Failed(format!("arguments of `{call}`: {error}"));
+        let args = to_raw_value(args).map_err(unwritable)?;
+        let Some(mut live) = self.live.take() else {
+            return Err(Trouble::Failed(format!("`{call}`: its instance is gone")));
+        };
+        let now_ms = live.instance.host().backends.clock.now_ms();
+        self.last_at_ms = now_ms.max(self.last_at_ms.saturating_add(1));
+        let span = self.decided.begin(live.instance.host(), call, false);
+        let active = &self.shared.active;
+        let calling = active.call_at(self.last_at_ms, &self.instance, &mut live.instance, call, &args);
+        let answer = calling.instrument(span).await;
+        let answered = self.answered(live, answer).await;
+        let read = answered.and_then(|answer| {
+            serde_json::from_str(answer.get())
+                .map_err(|error| Trouble::Failed(format!("the answer of `{call}`: {error}")))
+        });
+        self.decided.end_call(read.as_ref().err().map(Trouble::said));
+        read
+    }
+
+    /// What a call came to. The instance goes on where it ended well, in a new segment where the old one is long.
+    async fn answered(&mut self, mut live: Live, answer: Answer) -> Result<Box<RawValue>, Trouble> {
+        self.decided.asked(live.instance.host().meter.used.imports);
+        let answer = answer.map_err(|error| match error {
+            InvokeError::Call(CallError::Tape(_)) => Trouble::Failed(with_causes(error)),
+            error => Trouble::Fault(with_causes(error)),
+        })?;
+        live.sync_if_due()
+            .map_err(|error| Trouble::Failed(with_causes(error)))?;
+        let Live {
+            instance,
+            base,
+            version,
+            in_flight,
+        } = live;
+        match version.rotate_if_long(instance).await {
+            Ok(instance) => {
+                self.live = Some(Live {
+                    instance,
+                    base,
+                    version,
+                    in_flight,
+                });
+                Ok(answer)
+            }
+            // It is opened anew, which says why it can't be where it can't.
+            Err(error) => Err(Trouble::Failed(format!(
+                "its recording can't go on: {}",
+                with_causes(error)
+            ))),
+        }
+    }
+}
+
+const ON_OPERATION: &str = "syncer.on-operation";
+
+/// A version with what the adapter gives the instance of one key, over what the configuration says.
+pub(super) fn of_key(base: &Instances, settings: &Map<String, Value>) -> Instances {
+    let mut merged = base.clone();
+    if let Value::Object(all) = &mut merged.settings {
+        all.extend(settings.clone());
+    } else {
+        merged.settings = Value::Object(settings.clone());
+    }
+    merged
+}
+
+fn not_opened(error: OpenError) -> Trouble {
+    if matches!(error, OpenError::Start(_)) {
+        return Trouble::Fault(with_causes(error));
+    }
+    let damaged = matches!(error, OpenError::Journal(JournalError::Read(_)));
+    let next = if damaged {
+        "; repair it, or move its folder away to go on without what it says"
+    } else {
+        ""
+    };
+    Trouble::Failed(with_causes(error) + next)
+}
+
+/// On one line: what was tried, and what the disk or the guest had against it.
+fn with_causes(error: impl Into<anyhow::Error>) -> String {
+    format!("{:#}", error.into())
+}
+
+/// An error of the guest, in an operator's words.
+pub(crate) fn describe(error: &Error) -> String {
+    match error {
+        Error::InvalidInput(text) => format!("invalid input: {text}"),
+        Error::Api(error) => match error {
+            neg::Error::NotFound => "Compute Engine does not know the NEG, or not any more".to_owned(),
+            neg::Error::RateLimited(Some(ms)) => {
+                format!("Compute Engine limits the rate of requests, for {ms} ms from now")
+            }
+            neg::Error::RateLimited(None) => "Compute Engine limits the rate of requests".to_owned(),
+            neg::Error::Unauthorized => {
+                "Compute Engine refuses the credentials: check those of [backend.neg]".to_owned()
+            }
+            neg::Error::Refused((status, text)) => format!("Compute Engine refuses it: {status} {text}"),
+            neg::Error::Unavailable(text) => format!("Compute Engine is not available: {text}"),
+            neg::Error::AccessDenied(text) => format!("access denied: {text}; see `grants` in [guests.neg]"),
+        },
+    }
+}

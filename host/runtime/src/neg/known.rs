@@ -1,0 +1,183 @@
+//! The keys that this host has worked on, with the zones and the names of NEGs that they had: by these, a Service that went
+//! away while the host was down is emptied. One file a key.
+//!
+//! ```text
+//! state_dir/keys/neg/<key>.json    a key, and the settings that the adapter gave it
+//! state_dir/neg/places.json        zones and subnets that Nodes were in
+//! ```
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::guests::neg::NAME;
+use crate::guests::neg::adapter::{Key, Places};
+use crate::run::files;
+
+/// What is known of one key, as its file has it.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Known {
+    key: String,
+    settings: Map<String, Value>,
+}
+
+/// All known keys, in memory and on disk.
+#[derive(Debug)]
+pub(super) struct KnownNegs {
+    folder: PathBuf,
+    places: PathBuf,
+    keys: BTreeMap<Key, Map<String, Value>>,
+}
+
+impl KnownNegs {
+    /// Reads the keys that a state folder has.
+    ///
+    /// # Errors
+    /// Where a file can't be read, with its name. Nothing is guessed: a key that is not known is never emptied.
+    pub(super) fn load(state_dir: &Path) -> io::Result<Self> {
+        let mut known = Self {
+            folder: state_dir.join("keys").join(NAME),
+            places: state_dir.join(NAME).join("places.json"),
+            keys: BTreeMap::new(),
+        };
+        let entries = match std::fs::read_dir(&known.folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(known),
+            Err(error) => return Err(named(&known.folder, &error)),
+        };
+        for entry in entries {
+            let file = entry.map_err(|error| named(&known.folder, &error))?.path();
+            if file.extension().is_none_or(|extension| extension != "json") {
+                continue;
+            }
+            let text = std::fs::read_to_string(&file).map_err(|error| named(&file, &error))?;
+            let damaged = |error: &dyn std::fmt::Display| {
+                let next = "repair it: it says which NEGs a Service has, should that go away";
+                named(&file, &format!("{error}; {next}"))
+            };
+            let read: Known = serde_json::from_str(&text).map_err(|error| damaged(&error))?;
+            let key = read.key.parse().map_err(|error: String| damaged(&error))?;
+            known.keys.insert(key, read.settings);
+        }
+        Ok(known)
+    }
+
+    /// Every key.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.keys.keys()
+    }
+
+    /// The settings that a key had last; none: it is not known.
+    pub(super) fn settings(&self, key: &Key) -> Option<&Map<String, Value>> {
+        self.keys.get(key)
+    }
+
+    /// Remembers, on disk before this returns, that a key may have something in these NEGs.
+    ///
+    /// # Errors
+    /// Where it can't be written; then nothing may be attached.
+    pub(super) fn remember(&mut self, key: &Key, settings: &Map<String, Value>) -> io::Result<()> {
+        if self.keys.get(key) == Some(settings) {
+            return Ok(());
+        }
+        let known = Known {
+            key: key.to_string(),
+            settings: settings.clone(),
+        };
+        files::replace_json(&self.file(key), &known)?;
+        self.keys.insert(key.clone(), known.settings);
+        Ok(())
+    }
+
+    /// Nothing of a key is in any NEG.
+    ///
+    /// # Errors
+    /// Where the file can't be removed; then it is looked for once more after the next start.
+    pub(super) fn forget(&mut self, key: &Key) -> io::Result<()> {
+        if self.keys.remove(key).is_none() {
+            return Ok(());
+        }
+        files::remove(&self.file(key))
+    }
+
+    fn file(&self, key: &Key) -> PathBuf {
+        let name = trueup_journal::path_component(&key.to_string());
+        self.folder.join(format!("{name}.json"))
+    }
+
+    /// Where Nodes were when the last process ended.
+    ///
+    /// # Errors
+    /// Where the file can't be read, with its name.
+    pub(super) fn places(&self) -> io::Result<Places> {
+        match std::fs::read(&self.places) {
+            Ok(text) => serde_json::from_slice(&text).map_err(|error| named(&self.places, &error)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Places::default()),
+            Err(error) => Err(named(&self.places, &error)),
+        }
+    }
+
+    /// Keeps where Nodes are and were.
+    ///
+    /// # Errors
+    /// Where it can't be written, with the file's name.
+    pub(super) fn keep_places(&self, places: &Places) -> io::Result<()> {
+        files::replace_json(&self.places, places)
+    }
+}
+
+fn named(path: &Path, error: &dyn std::fmt::Display) -> io::Error {
+    io::Error::other(format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn settings(zones: &Value) -> Map<String, Value> {
+        Map::from_iter([("zones".to_owned(), zones.clone())])
+    }
+
+    #[test]
+    fn what_a_key_had_is_there_after_a_restart_and_a_key_that_was_forgotten_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let [web, api] = ["shop/web/80", "shop/api/443"].map(|key| key.parse::<Key>().unwrap());
+        let mut known = KnownNegs::load(dir.path()).unwrap();
+        known.remember(&web, &settings(&json!(["a"]))).unwrap();
+        known.remember(&web, &settings(&json!(["a", "b"]))).unwrap();
+        known.remember(&api, &settings(&json!([]))).unwrap();
+        known.forget(&api).unwrap();
+        known.forget(&api).unwrap();
+        let places = Places {
+            zones: ["a".to_owned()].into(),
+            ..Places::default()
+        };
+        assert_eq!(known.places().unwrap(), Places::default());
+        known.keep_places(&places).unwrap();
+
+        let known = KnownNegs::load(dir.path()).unwrap();
+        assert_eq!(known.keys().collect::<Vec<_>>(), [&web]);
+        assert_eq!(known.settings(&web), Some(&settings(&json!(["a", "b"]))));
+        assert_eq!(known.places().unwrap(), places);
+    }
+
+    #[test]
+    fn a_damaged_file_is_named_not_skipped() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut known = KnownNegs::load(dir.path()).unwrap();
+        let key: Key = "shop/web/80".parse().unwrap();
+        known.remember(&key, &Map::new()).unwrap();
+        let file = known.file(&key);
+        for text in ["{", r#"{"key":"shop/web","settings":{}}"#] {
+            std::fs::write(&file, text).unwrap();
+            let error = KnownNegs::load(dir.path()).unwrap_err().to_string();
+            assert!(error.contains(".json") && error.contains("repair it"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,826 @@
+//! Runs NEGs as a controller: what changes, what ended and what is due is queued by key, and each key's instance is told.
+//!
+//! The loop alone decides what runs when, and it does no work itself: jobs run beside it, one key never twice at once. A
+//! guest's calls start operations that go on without it, so no call is ever cut, and what a kill cut is finished first.
+//!
+//! ```text
+//! source -> targets --+
+//! ends of operations -+-> inbox of the key -> controller -> job (job.rs) -> board, known keys
+//! timers -------------+                          ^            |
+//! error state --------+                          +--- done ---+
+//! ```
+
+mod aside;
+mod finish;
+mod idle;
+mod inbox;
+mod job;
+mod known;
+mod operations;
+mod progress;
+mod setup;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior};
+use trueup_capabilities::clock::{Clock as _, SystemClock};
+use trueup_capabilities::fence::Fence;
+use trueup_capabilities::meter::Effects;
+use trueup_capabilities::neg::EndpointGroup;
+use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSettings};
+
+pub use self::progress::Migration;
+pub(crate) use self::setup::NegSetup;
+
+use self::idle::Idle;
+use self::inbox::Inbox;
+use self::job::{Done, Job, Shared};
+use self::known::KnownNegs;
+use self::operations::Ended;
+use crate::board::Look;
+use crate::config::{Config, Neg};
+use crate::decisions::{Came, Cause, Decided, Input as Changed, Nodes, Pending, Seen};
+use crate::guests::neg::adapter::{Key, NEG_NAMES, Targets, Wish};
+use crate::run::active::Handover;
+use crate::run::input::{From, Input};
+use crate::run::leading::Acts;
+use crate::run::quarantine::{Quarantine, digest_of};
+use crate::run::troubles::Troubles;
+use crate::run::{Event, SetupError, nothing_there};
+use crate::sources::{Batch, Batches, ObjectRef, Objects};
+use crate::swap::Fallen;
+
+/// How often instances at rest are looked at for what is to be brought to the disk. Also how late a timer may be noticed
+/// after the machine's clock was set.
+const SYNC: Duration = Duration::from_secs(1);
+
+/// A call that asks a backend when the host is stopped may end in its own time, up to this long. What is cut then is finished
+/// by the next process.
+const STOP_GRACE: Duration = Duration::from_secs(20);
+
+/// What a run of NEGs came to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    /// Keys whose NEGs are as they should be.
+    pub succeeded: usize,
+    /// Keys that failed, and why.
+    pub failed: BTreeMap<String, String>,
+    /// Endpoints in attachments that ended well.
+    pub attached: u64,
+    /// Endpoints in detachments that ended well.
+    pub detached: u64,
+    /// Objects that could not be read, or were not used.
+    pub problems: Vec<String>,
+    /// Keys whose NEGs are kept though nothing names them, since what can't be read may.
+    pub held: Vec<String>,
+    /// Why it ended before its end; none: it did not.
+    pub cut_short: Option<String>,
+}
+
+impl Summary {
+    /// True where everything is as it should be and everything could be read.
+    pub fn is_true(&self) -> bool {
+        self.failed.is_empty() && self.problems.is_empty() && self.cut_short.is_none()
+    }
+}
+
+impl std::fmt::Display for Summary {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let keys = self.succeeded + self.failed.len();
+        let word = if keys == 1 { "neg" } else { "negs" };
+        write!(
+            f,
+            "{keys} {word}: {} true, {} failed; {} attached, {} detached",
+            self.succeeded,
+            self.failed.len(),
+            self.attached,
+            self.detached
+        )
+    }
+}
+
+/// Why the loop ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum LoopEnd {
+    NothingLeft,
+    Stopped,
+    SourceEnded,
+    /// Once, what was listed is of a term that has ended.
+    TermEnded,
+    /// The state folder is another cluster's; one line.
+    NotOurs(String),
+}
+
+/// A wish of an operator: that a key's error state be set so.
+pub(crate) struct SetErrorState {
+    pub(crate) key: String,
+    pub(crate) on: bool,
+    /// Whether it will be, or why not, in one line.
+    pub(crate) reply: oneshot::Sender<Result<(), String>>,
+}
+
+/// What connects the loop with whoever manages the guest.
+pub(crate) struct Managing {
+    pub(crate) quarantine: Arc<Quarantine>,
+    pub(crate) handovers: mpsc::Receiver<Handover>,
+    pub(crate) fall_back: mpsc::UnboundedSender<Fallen>,
+    pub(crate) acts: Acts,
+    /// None come where nobody listens.
+    pub(crate) error_states: mpsc::Receiver<SetErrorState>,
+    /// Another loop reads the same source: it says what is wrong with that.
+    pub(crate) source_is_told: bool,
+    /// It ends when nothing is left to do, and gives up keys that fail too often.
+    pub(crate) once: bool,
+}
+
+/// What a job is to bring about.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Wanted {
+    settings: Map<String, Value>,
+    target: Vec<EndpointGroup>,
+    is_gone: bool,
+}
+
+/// A job in work, as the loop sees it.
+struct Running {
+    ending: Arc<AtomicBool>,
+    /// Of the epoch in which it began.
+    fence: Fence,
+    wanted: Wanted,
+    /// Which of the versions since the start it began with: [`Negs::versions`].
+    version: u64,
+}
+
+/// What the loop knows of a key, whether or not its instance is there.
+#[derive(Debug, Default)]
+struct Entry {
+    inbox: Inbox,
+    /// The digest of the wish that was taken in last.
+    wish: Option<String>,
+    /// When the first timer of its instance is due, in milliseconds since 1970.
+    timer_ms: Option<u64>,
+    last_at_ms: u64,
+    /// Looks in a row that met an error, and operations in a row that failed.
+    sync_failures: u32,
+    operation_failures: u32,
+    /// Operations that it has in flight, as of its last job.
+    in_flight: usize,
+    /// Once, it failed too often: nothing more is tried.
+    given_up: bool,
+    standing: Option<Result<(), String>>,
+}
+
+/// The loop's state.
+pub(crate) struct Negs<'a, T> {
+    setup: &'a NegSetup,
+    shared: Arc<Shared>,
+    seed: u64,
+    workers: usize,
+    once: bool,
+    tell: T,
+    /// The queue's time counts from here: a clock that is set does not touch it.
+    started: Instant,
+    controller: Controller<Key>,
+    targets: Targets,
+    /// What the source holds, to tell what changed in it.
+    objects: Objects,
+    known: KnownNegs,
+    is_cluster: bool,
+    source_is_told: bool,
+    problems: Vec<String>,
+    /// Why such a key may be wished for all the same, in the words of the source.
+    hidden: &'static str,
+    /// Keys that nobody wishes for, while that may be for want of what can't be read.
+    held: BTreeSet<Key>,
+    jobs: JoinSet<Done>,
+    /// Whose job a task is, for one that ends without a result.
+    tasks: HashMap<tokio::task::Id, Key>,
+    running: BTreeMap<Key, Running>,
+    idle: Idle,
+    entries: BTreeMap<Key, Entry>,
+    /// When which key's timers are due.
+    alarms: BTreeSet<(u64, Key)>,
+    attached: u64,
+    detached: u64,
+    quarantine: Arc<Quarantine>,
+    troubles: Troubles<Key>,
+    pending: Pending<Key>,
+    /// What became active last; none since the start.
+    became_active: Option<Cause>,
+    handovers: mpsc::Receiver<Handover>,
+    /// So many became active since the start.
+    versions: u64,
+    acts: Acts,
+    fall_back: mpsc::UnboundedSender<Fallen>,
+    /// Answers when the last of these wishes was fulfilled, or was not; none: there is none.
+    falling_back: Option<oneshot::Receiver<()>>,
+    error_states: mpsc::Receiver<SetErrorState>,
+    ends: mpsc::Receiver<Ended>,
+}
+
+impl<'a, T: FnMut(Event)> Negs<'a, T> {
+    /// Ready to run. Takes the ends of operations from the setup: there is one loop for each.
+    ///
+    /// # Errors
+    /// Where the state folder can't be read.
+    pub(crate) fn new(
+        config: &Config,
+        neg: &Neg,
+        setup: &'a NegSetup,
+        ends: mpsc::Receiver<Ended>,
+        managing: Managing,
+        tell: T,
+    ) -> Result<Self, SetupError> {
+        let Managing {
+            quarantine,
+            handovers,
+            fall_back,
+            acts,
+            error_states,
+            source_is_told,
+            once,
+        } = managing;
+        let unreadable = |error| SetupError::Misused(format!("reading the known keys: {error}"));
+        let known = KnownNegs::load(&config.state_dir).map_err(unreadable)?;
+        let places = known.places().map_err(unreadable)?;
+        let run = &config.run;
+        let backoff = Backoff {
+            initial_ms: run.backoff_initial_ms,
+            max_ms: run.backoff_max_ms,
+            ..Backoff::default()
+        };
+        let shared = Shared {
+            active: Arc::clone(&setup.active),
+            operations: Arc::clone(&setup.operations),
+        };
+        Ok(Self {
+            setup,
+            shared: Arc::new(shared),
+            seed: config.seed,
+            workers: usize::try_from(run.workers).unwrap_or(usize::MAX),
+            once,
+            tell,
+            started: Instant::now(),
+            controller: Controller::new(
+                ControllerSettings {
+                    backoff,
+                    resync_ms: if once { 0 } else { run.resync_ms },
+                },
+                config.seed,
+            ),
+            targets: Targets::new(&neg.adapter).of(&neg.source).with_places(places),
+            objects: Objects::default(),
+            known,
+            is_cluster: neg.source.is_cluster(),
+            source_is_told,
+            problems: Vec::new(),
+            hidden: neg.source.hidden(),
+            held: BTreeSet::new(),
+            jobs: JoinSet::new(),
+            tasks: HashMap::new(),
+            running: BTreeMap::new(),
+            idle: Idle::default(),
+            entries: BTreeMap::new(),
+            alarms: BTreeSet::new(),
+            attached: 0,
+            detached: 0,
+            quarantine,
+            troubles: Troubles::new(neg.guest.failure.clone()),
+            pending: Pending::default(),
+            became_active: None,
+            handovers,
+            versions: 0,
+            acts,
+            fall_back,
+            falling_back: None,
+            error_states,
+            ends,
+        })
+    }
+
+    /// Brings what the source says true, to its end or until `stop`.
+    /// Nothing of the source is taken in before `belongs` says that the state folder is of this cluster.
+    pub(crate) async fn run<E: std::fmt::Display>(
+        mut self,
+        input: Input,
+        belongs: impl Future<Output = Result<(), E>>,
+        stop: impl Future<Output = ()>,
+    ) -> Summary {
+        let batches = match input.from {
+            From::Once(all) => {
+                self.take_in(all);
+                None
+            }
+            From::Watched(batches) => Some(batches),
+        };
+        let end = self.work(batches, belongs, stop).await;
+        self.summary(end)
+    }
+
+    /// Milliseconds since the start, however the machine's clock is set meanwhile.
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Runs until it is told to stop, or, once, until nothing is left to do.
+    async fn work<E: std::fmt::Display>(
+        &mut self,
+        mut batches: Option<Batches>,
+        belongs: impl Future<Output = Result<(), E>>,
+        stop: impl Future<Output = ()>,
+    ) -> LoopEnd {
+        let (mut belongs, mut is_ours) = (std::pin::pin!(belongs), false);
+        let mut stop = std::pin::pin!(stop);
+        let mut standing = self.acts.clone();
+        let term = self.acts.term();
+        let mut sync = tokio::time::interval(SYNC);
+        sync.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let beating = self.setup.board.begin_loop("negs");
+        let end = loop {
+            beating.beat();
+            if self.once && (term.is_none() || self.acts.term() != term) {
+                break LoopEnd::TermEnded;
+            }
+            self.take_due();
+            self.start_jobs();
+            if self.once && self.acts.may() && self.is_settled() && self.falling_back.is_none() {
+                break LoopEnd::NothingLeft;
+            }
+            let pause = self.pause();
+            tokio::select! {
+                biased;
+                () = &mut stop => break LoopEnd::Stopped,
+                () = standing.changed() => self.stand(),
+                Some(handover) = self.handovers.recv() => self.hand_over(handover),
+                Some(done) = self.jobs.join_next_with_id() => self.finish(done),
+                Some(ended) = self.ends.recv() => self.take_end(ended),
+                Some(wish) = self.error_states.recv() => self.set_error_state(wish),
+                () = answered(&mut self.falling_back) => self.falling_back = None,
+                ours = &mut belongs, if !is_ours => match ours {
+                    Ok(()) => is_ours = true,
+                    Err(why) => break LoopEnd::NotOurs(why.to_string()),
+                },
+                batch = next(&mut batches), if is_ours => match batch {
+                    Some(batch) => self.take_in(batch),
+                    None => break LoopEnd::SourceEnded,
+                },
+                () = tokio::time::sleep(pause) => {}
+                _ = sync.tick() => self.sync_idle(),
+            }
+        };
+        // It ends in its own time.
+        drop(beating);
+        self.drain().await;
+        end
+    }
+
+    /// Until a key's turn or a timer comes; the loop looks once in [`SYNC`] in any case.
+    fn pause(&self) -> Duration {
+        let turn = self.controller.next_due_ms().filter(|_| self.has_room());
+        let turn = turn.map(|due_ms| due_ms.saturating_sub(self.now_ms()));
+        let timer = self.alarms.first();
+        let timer = timer.map(|(due_ms, _)| due_ms.saturating_sub(SystemClock.now_ms()));
+        let next = turn.into_iter().chain(timer).min();
+        next.map_or(SYNC, Duration::from_millis)
+    }
+
+    /// Nothing runs or waits, nothing is in flight, and no timer is set, but for keys that were given up. Whatever came for a
+    /// key since has made it wait.
+    fn is_settled(&self) -> bool {
+        self.controller.is_idle()
+            && self.entries.values().all(|entry| {
+                // What is set aside or refused is looked at no more.
+                let is_left = matches!(entry.standing, Some(Err(_)));
+                entry.given_up || (entry.timer_ms.is_none() && (entry.in_flight == 0 || is_left))
+            })
+    }
+
+    /// Lets what runs come to an end, within limits; what is cut is finished by the next process.
+    async fn drain(&mut self) {
+        for running in self.running.values() {
+            running.ending.store(true, Ordering::SeqCst);
+        }
+        let until = Instant::now() + STOP_GRACE;
+        while let Ok(Some(done)) = tokio::time::timeout_at(until, self.jobs.join_next_with_id()).await {
+            self.finish(done);
+        }
+        if !self.jobs.is_empty() {
+            tracing::warn!(
+                "{} calls about NEGs did not end within {} s: the next process finishes them",
+                self.jobs.len(),
+                STOP_GRACE.as_secs()
+            );
+            self.acts.leave_behind();
+            self.jobs.shutdown().await;
+        }
+        self.idle.sync();
+    }
+
+    /// Takes in what the source says: objects, and what can't be read.
+    fn take_in(&mut self, batch: Batch) {
+        if !self.source_is_told {
+            for problem in &batch.new_problems {
+                (self.tell)(Event::Problem(problem.to_string()));
+            }
+        }
+        self.problems = batch.problems.iter().map(ToString::to_string).collect();
+        let mut inputs: BTreeMap<ObjectRef, Changed> = BTreeMap::new();
+        for change in &batch.changes {
+            let before = self.objects.apply(change);
+            inputs.insert(change.reference.clone(), Changed::of(change, before.as_ref()));
+        }
+        let has_keys = self.known.keys().next().is_some();
+        let unreadable = self.targets.take_in_unreadable(&batch.unreadable);
+        let mut changed = self.targets.take_in(&batch.changes, batch.complete, has_keys);
+        changed.affected.extend(unreadable);
+        if changed.is_empty {
+            let problem = nothing_there(self.is_cluster);
+            if !self.source_is_told {
+                (self.tell)(Event::Problem(problem.clone()));
+            }
+            self.problems.push(problem);
+        }
+        for note in &changed.notes {
+            tracing::warn!("{note}");
+        }
+        if changed.more_places
+            && let Err(error) = self.known.keep_places(self.targets.places())
+        {
+            tracing::warn!("zones and subnets are not remembered for the next start: {error}");
+        }
+        if changed.completed {
+            // What went away while the host was down, or while something could not be read.
+            changed.affected.extend(self.gone());
+        } else if !self.targets.is_complete() {
+            for key in self.missing() {
+                self.hold(key);
+            }
+        }
+        if !self.source_is_told {
+            self.setup.board.looked(Look {
+                objects: &self.objects.counts(),
+                changes: batch.changes.len(),
+                complete: self.targets.is_complete(),
+                problems: &self.problems,
+            });
+        }
+        let affected: BTreeSet<Key> = changed.affected.into_iter().filter(|key| self.is_news(key)).collect();
+        let seen = changed.seen.into_iter().filter_map(|concern| {
+            let input = inputs.get(&concern.reference)?.clone();
+            let keys = concern.keys.into_iter().collect();
+            Some(Seen { input, keys })
+        });
+        let seen = (seen.collect(), Nodes::default());
+        self.pending
+            .take_in(SystemClock.now_ms(), seen, &affected, self.targets.is_complete());
+        for key in affected {
+            self.entry(&key).inbox.sync = true;
+            self.changed(&key);
+        }
+    }
+
+    /// Whether a key asks for something else than it did, or did not ask for anything yet.
+    fn is_news(&mut self, key: &Key) -> bool {
+        let wish = match self.targets.wish(key) {
+            Some(Ok(Wish { settings, target, .. })) => digest_of(&(settings, target)),
+            Some(Err(error)) => error,
+            None => String::new(),
+        };
+        let entry = self.entry(key);
+        entry.wish.replace(wish.clone()) != Some(wish)
+    }
+
+    fn entry(&mut self, key: &Key) -> &mut Entry {
+        self.entries.entry(key.clone()).or_default()
+    }
+
+    /// There is something to do for a key.
+    fn changed(&mut self, key: &Key) {
+        self.setup.board.changed(&key.to_string());
+        if let Err(error) = self.controller.changed(key, self.now_ms()) {
+            tracing::error!(%key, "{error}");
+            self.setup.board.refused(&key.to_string(), &error.to_string());
+            self.entry(key).standing = Some(Err(error.to_string()));
+        }
+    }
+
+    /// Keys that may have something in NEGs, or are set aside, and that nobody wishes for.
+    fn missing(&self) -> Vec<Key> {
+        let set_aside = self.quarantine.all().into_iter();
+        let set_aside = set_aside.filter_map(|entry| entry.instance.parse().ok());
+        let keys: BTreeSet<Key> = self.known.keys().cloned().chain(set_aside).collect();
+        keys.into_iter()
+            .filter(|key| self.targets.wish(key).is_none())
+            .collect()
+    }
+
+    /// Those of which that is certain.
+    fn gone(&self) -> Vec<Key> {
+        let missing = self.missing().into_iter();
+        missing.filter(|key| self.targets.is_gone(key)).collect()
+    }
+
+    /// Nothing is taken for gone while what may hold it can't be read.
+    fn hold(&mut self, key: Key) {
+        self.setup.board.held(&key.to_string());
+        if self.held.insert(key.clone()) {
+            (self.tell)(Event::Held {
+                key: key.to_string(),
+                why: self.hidden,
+            });
+        }
+    }
+
+    /// An operation has ended: whoever started it is told. Of a key that is no more, nobody is.
+    fn take_end(&mut self, ended: Ended) {
+        let Ended {
+            instance,
+            operation,
+            failure,
+        } = ended;
+        let key = instance.parse::<Key>().ok().filter(|key| {
+            self.running.contains_key(key) || self.known.settings(key).is_some() || self.targets.wish(key).is_some()
+        });
+        let Some(key) = key else {
+            tracing::info!(instance, operation, "an operation of a key that is no more has ended");
+            let operations = Arc::clone(&self.setup.operations);
+            // Nobody waits for it: where the process ends first, it comes again.
+            tokio::spawn(async move { operations.told(&instance, operation).await });
+            return;
+        };
+        let cause = Cause::Operation {
+            operation,
+            failure: failure.clone(),
+        };
+        let entry = self.entry(&key);
+        entry.inbox.ends.insert(operation, failure);
+        if entry.given_up {
+            return;
+        }
+        self.pending.because(&key, SystemClock.now_ms(), cause);
+        self.changed(&key);
+    }
+
+    /// Timers that are due: their keys run, by now or when they are rebuilt.
+    fn take_due(&mut self) {
+        let now_ms = SystemClock.now_ms();
+        while let Some((due_ms, key)) = self.alarms.pop_first() {
+            if due_ms > now_ms {
+                self.alarms.insert((due_ms, key));
+                return;
+            }
+            self.pending.because(&key, now_ms, Cause::Timer);
+            self.changed(&key);
+        }
+    }
+
+    /// From here on, the first timer of a key's instance is due then.
+    fn set_alarm(&mut self, key: &Key, timer_ms: Option<u64>) {
+        let before = std::mem::replace(&mut self.entry(key).timer_ms, timer_ms);
+        if let Some(before) = before {
+            self.alarms.remove(&(before, key.clone()));
+        }
+        if let Some(timer_ms) = timer_ms {
+            self.alarms.insert((timer_ms, key.clone()));
+        }
+    }
+
+    fn set_error_state(&mut self, wish: SetErrorState) {
+        let SetErrorState { key: text, on, reply } = wish;
+        if !self.acts.may() {
+            let error = "this host does not act now: ask the one that leads".to_owned();
+            // Whoever asked may have gone.
+            let _ = reply.send(Err(error));
+            return;
+        }
+        let key = text.parse::<Key>().and_then(|key| {
+            let is_known = self.known.settings(&key).is_some() || self.targets.wish(&key).is_some();
+            is_known
+                .then_some(key)
+                .ok_or_else(|| format!("key `{text}`: no NEG is wished for it; `trueup status --keys` shows all keys"))
+        });
+        let answer = key.map(|key| {
+            let inbox = &mut self.entry(&key).inbox;
+            inbox.error_state = Some(on);
+            inbox.sync = true;
+            self.pending
+                .because(&key, SystemClock.now_ms(), Cause::ErrorState { on });
+            self.changed(&key);
+        });
+        // Whoever asked may have gone: it is set all the same.
+        let _ = reply.send(answer);
+    }
+
+    /// This host acts from here on, or others do. Whoever acted between may have left anything: every key is looked at.
+    fn stand(&mut self) {
+        if self.acts.term().is_none() {
+            return;
+        }
+        let mut keys = self.targets.keys();
+        if self.targets.is_complete() {
+            keys.extend(self.gone());
+        }
+        for key in keys {
+            self.entry(&key).inbox.sync = true;
+            self.pending.because(&key, SystemClock.now_ms(), Cause::Acts);
+            self.changed(&key);
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.acts.may() && self.jobs.len() < self.workers
+    }
+
+    fn start_jobs(&mut self) {
+        while self.has_room() {
+            let Some(key) = self.controller.take_ready(self.now_ms()) else {
+                return;
+            };
+            match self.targets.wish(&key) {
+                Some(Err(error)) => self.refuse(key, error),
+                Some(Ok(Wish { settings, target, .. })) => {
+                    let wanted = Wanted {
+                        settings,
+                        target,
+                        is_gone: false,
+                    };
+                    self.start_or_hold(key, wanted);
+                }
+                None if self.targets.is_gone(&key) => self.start_emptying(key),
+                None => {
+                    if self.known.settings(&key).is_some() {
+                        self.hold(key.clone());
+                    }
+                    self.rest(&key);
+                }
+            }
+        }
+    }
+
+    /// The key's turn was taken, and nothing is to be done in it.
+    fn rest(&mut self, key: &Key) {
+        // Timers that were due are told with the next job.
+        self.set_alarm(key, None);
+        self.controller.done(key, Outcome::Success, self.now_ms());
+    }
+
+    /// Nobody wishes for a key: what it has in its NEGs goes, but for those that are another key's by now.
+    fn start_emptying(&mut self, key: Key) {
+        let mut settings = self.known.settings(&key).cloned().unwrap_or_default();
+        let names = settings.get_mut(NEG_NAMES).and_then(Value::as_object_mut);
+        let is_left = names.is_some_and(|names| {
+            names.retain(|_, name| {
+                let owner = name.as_str().and_then(|name| self.targets.owner(name));
+                owner.is_none_or(|owner| *owner == key)
+            });
+            !names.is_empty()
+        });
+        if is_left {
+            let wanted = Wanted {
+                settings,
+                target: Vec::new(),
+                is_gone: true,
+            };
+            self.start_or_hold(key, wanted);
+            return;
+        }
+        self.quarantine.release(&key.to_string());
+        self.rest(&key);
+        self.forget(&key);
+    }
+
+    /// What should be can't be said: nothing changes until the input does.
+    fn refuse(&mut self, key: Key, error: String) {
+        // That was for another input.
+        self.quarantine.release(&key.to_string());
+        self.setup.board.refused(&key.to_string(), &error);
+        self.rest(&key);
+        let standing = Some(Err(error.clone()));
+        if self.entry(&key).standing != standing {
+            self.decided(&key)
+                .end(Came::Refused { error: error.clone() }, Effects::default(), &[]);
+            (self.tell)(Event::Failed {
+                key: key.to_string(),
+                error,
+                again_in_ms: None,
+            });
+        }
+        self.entry(&key).standing = standing;
+    }
+
+    /// A job of this key is about to begin: why.
+    fn decided(&mut self, key: &Key) -> Decided {
+        let status = self.controller.status(key);
+        let failures = status.map_or(0, |status| status.failures);
+        let error = self.entries.get(key).and_then(|entry| entry.standing.clone()?.err());
+        let otherwise = || match status.and_then(|status| status.last) {
+            None => Cause::Start,
+            Some(Outcome::Success) => Cause::Resync,
+            Some(Outcome::Interrupted) => Cause::Interrupted,
+            Some(Outcome::Failure | Outcome::RetryAfter(_)) => Cause::Retry {
+                failures,
+                error: error.unwrap_or_default(),
+            },
+        };
+        let why = self.pending.begin(key, SystemClock.now_ms(), otherwise);
+        let instances = self.shared.active.instances();
+        Decided::new(&instances.state_dir, instances.name, key.to_string(), why, failures)
+    }
+
+    fn start(&mut self, key: Key, wanted: Wanted) {
+        self.held.remove(&key);
+        // On disk before anything is attached: whatever happens next, it can be found again.
+        if !wanted.is_gone
+            && let Err(error) = self.known.remember(&key, &wanted.settings)
+        {
+            self.fail(&key, &error.to_string());
+            return;
+        }
+        let live = self.idle.take(&key);
+        let now_ms = SystemClock.now_ms();
+        let entry = self.entry(&key);
+        let mut inbox = std::mem::take(&mut entry.inbox);
+        if inbox.is_empty() && entry.timer_ms.is_none_or(|timer_ms| timer_ms > now_ms) {
+            // Nothing happened: it is looked at all the same.
+            inbox.sync = true;
+        }
+        let last_at_ms = entry.last_at_ms;
+        self.set_alarm(&key, None);
+        self.setup.board.began(&key.to_string());
+        let fence = self.acts.fence().of_this_epoch();
+        let ending = Arc::new(AtomicBool::new(false));
+        let decided = self.decided(&key);
+        let job = Job {
+            decided,
+            key: key.clone(),
+            settings: wanted.settings.clone(),
+            target: wanted.target.clone(),
+            is_gone: wanted.is_gone,
+            inbox,
+            live,
+            last_at_ms,
+            fence: fence.clone(),
+            ending: Arc::clone(&ending),
+        };
+        let running = Running {
+            ending,
+            fence,
+            wanted,
+            version: self.versions,
+        };
+        self.running.insert(key.clone(), running);
+        let backends = self.setup.backends(self.seed, &key.to_string());
+        let task = self.jobs.spawn(job::run(Arc::clone(&self.shared), job, backends));
+        self.tasks.insert(task.id(), key);
+    }
+
+    fn summary(&self, end: LoopEnd) -> Summary {
+        let standing = |entry: &Entry| entry.standing.clone();
+        let failed = self
+            .entries
+            .iter()
+            .filter_map(|(key, entry)| Some((key.to_string(), standing(entry)?.err()?)));
+        let succeeded = self
+            .entries
+            .values()
+            .filter(|entry| matches!(entry.standing, Some(Ok(()))));
+        Summary {
+            succeeded: succeeded.count(),
+            failed: failed.collect(),
+            attached: self.attached,
+            detached: self.detached,
+            problems: self.problems.clone(),
+            held: self.held.iter().map(ToString::to_string).collect(),
+            cut_short: match end {
+                LoopEnd::Stopped if self.once => Some("stopped before its end".to_owned()),
+                LoopEnd::SourceEnded => Some("the source can't be watched any more".to_owned()),
+                LoopEnd::TermEnded => Some("the lease could not be renewed: another host may act now".to_owned()),
+                LoopEnd::NotOurs(why) => Some(why),
+                LoopEnd::NothingLeft | LoopEnd::Stopped => None,
+            },
+        }
+    }
+}
+
+/// Answers when a wish was, in whichever way; never where there is none.
+async fn answered(wish: &mut Option<oneshot::Receiver<()>>) {
+    match wish {
+        // One whom nobody can answer any more is answered too.
+        Some(answer) => drop(answer.await),
+        None => std::future::pending().await,
+    }
+}
+
+async fn next(batches: &mut Option<Batches>) -> Option<Batch> {
+    match batches {
+        Some(batches) => batches.recv().await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,315 @@
+//! What a run of NEGs needs before it begins: the guest, and Compute Engine or what stands for it.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::mpsc;
+use trueup_capabilities::audit::Audit;
+use trueup_capabilities::faults::Faults;
+use trueup_capabilities::fence::Fence;
+use trueup_capabilities::grants::{Access, NEG};
+use trueup_capabilities::metrics::Registry as Metrics;
+use trueup_capabilities::neg::compute::{Compute, Credentials, OperationsFile};
+use trueup_capabilities::neg::server::SimulatedCompute;
+use trueup_capabilities::neg::simulated::Simulated;
+use trueup_capabilities::neg::{Api, Endpoint, Error, NegRef, RequestId};
+use trueup_capabilities::quota::Quotas;
+use trueup_capabilities::random::Seeded;
+use trueup_capabilities::{Answer, Backends};
+
+use super::operations::{Ended, Operations};
+use crate::board::Board;
+use crate::config::{ComputeSim, Config, CredentialsAt, Neg, NegBackend, SIM_TOKEN, TokenAt};
+use crate::guests::neg;
+use crate::run::active::Active;
+use crate::run::setup::{Version, read_token, stream_of};
+use crate::run::{Ground, SetupError};
+use crate::swap::Revisions;
+
+/// In the state folder's `neg`: operations whose end was not told, over restarts.
+const OPERATIONS_FILE: &str = "operations.redb";
+
+/// So many ends wait to be taken in by the loop, which takes them at once.
+const ENDS_WAITING_MAX: usize = 1_024;
+
+/// Everything that a run of NEGs works with.
+pub(crate) struct NegSetup {
+    /// The version of the guest that decides.
+    pub(crate) active: Arc<Active>,
+    /// Those that did.
+    pub(crate) revisions: Revisions,
+    /// What the configuration wishes for was refused: why.
+    pub(crate) problem: Option<String>,
+    /// Who starts operations.
+    pub(super) operations: Arc<dyn Operations>,
+    /// The simulated Compute Engine that was started for this run.
+    simulated: Option<SimulatedCompute>,
+    /// All metrics of this process.
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) board: Arc<Board>,
+    quotas: Arc<Quotas>,
+    audit: Option<Arc<Audit>>,
+}
+
+impl NegSetup {
+    /// Loads the guest, has it accept its settings, and connects to Compute Engine, which is started where it is simulated.
+    /// With it comes where ends of operations are told, for the one loop that takes them.
+    ///
+    /// # Errors
+    /// One line: what can't be used.
+    pub(crate) async fn new(
+        config: &Config,
+        neg: &Neg,
+        ground: &Ground,
+        fence: Fence,
+    ) -> Result<(Self, mpsc::Receiver<Ended>), SetupError> {
+        warn_of_missing_grants(neg);
+        let Version {
+            instances,
+            revisions,
+            problem,
+        } = ground.version(config, neg::NAME, neg::WORLD, &neg.guest).await?;
+        let simulated = match &neg.sim {
+            Some(sim) => Some(start_simulated(sim).await?),
+            None => None,
+        };
+        let (operations, ends) = connect(config, neg, simulated.as_ref(), fence)?;
+        let setup = Self {
+            active: Active::new(Arc::new(instances)),
+            revisions,
+            problem,
+            operations,
+            simulated,
+            metrics: Arc::clone(&ground.metrics),
+            board: Arc::clone(&ground.board),
+            quotas: Arc::default(),
+            audit: ground.audit.clone(),
+        };
+        Ok((setup, ends))
+    }
+
+    /// Whether it could be made, beside one that runs: the guest is to be had and passes, the backend's settings fit.
+    ///
+    /// # Errors
+    /// One line: what can't be used.
+    pub(crate) async fn check(config: &Config, neg: &Neg, ground: &Ground) -> Result<(), SetupError> {
+        let version = ground.version(config, neg::NAME, neg::WORLD, &neg.guest).await?;
+        version.check_wish()?;
+        if let NegBackend::Compute(backend) = &neg.backend {
+            credentials(&backend.credentials)?;
+        }
+        Ok(())
+    }
+
+    /// Ends what was started for this run.
+    pub(crate) async fn stop(self) {
+        // Looks at operations end with what looks.
+        drop(self.operations);
+        if let Some(simulated) = self.simulated {
+            simulated.stop().await;
+        }
+    }
+
+    /// What answers the instance of `key`, but for the API itself.
+    pub(super) fn backends(&self, seed: u64, key: &str) -> Backends {
+        Backends {
+            random: Arc::new(Seeded::new(seed, stream_of(key))),
+            metrics: Arc::clone(&self.metrics),
+            quotas: Arc::clone(&self.quotas),
+            audit: self.audit.clone(),
+            usage: Arc::clone(&self.active.usage),
+            ..Backends::default()
+        }
+    }
+}
+
+/// A guest without any grant for NEGs fails at each call: said once, at the start.
+fn warn_of_missing_grants(neg: &Neg) {
+    let grant = neg.guest.grants.grant(NEG);
+    let scopes = |access| {
+        grant.is_some_and(|grant| match access {
+            Access::Read => !grant.read.is_empty(),
+            Access::Write => !grant.write.is_empty(),
+        })
+    };
+    for access in [Access::Read, Access::Write] {
+        if !scopes(access) {
+            tracing::warn!(
+                "[guests.neg] has no grant to {access} any NEG (`neg = {{ {access} = [\"NAME@ZONE\"] }}`): its calls will be refused"
+            );
+        }
+    }
+}
+
+/// Who starts operations, and where their ends come from. Compute Engine hears nothing of this host while `fence` lets
+/// nothing through.
+fn connect(
+    config: &Config,
+    neg: &Neg,
+    simulated: Option<&SimulatedCompute>,
+    fence: Fence,
+) -> Result<(Arc<dyn Operations>, mpsc::Receiver<Ended>), SetupError> {
+    match &neg.backend {
+        NegBackend::Compute(backend) => {
+            let settings = backend.settings(simulated.map(SimulatedCompute::local_addr));
+            let credentials = credentials(&backend.credentials)?;
+            let file = config.state_dir.join(neg::NAME).join(OPERATIONS_FILE);
+            let store = Arc::new(OperationsFile::open(&file).map_err(SetupError::failed)?);
+            let (compute, ends) = Compute::new(settings, credentials, store, fence).map_err(SetupError::misused)?;
+            Ok((Arc::new(compute), ends))
+        }
+        NegBackend::Simulated => {
+            let (ended, ends) = mpsc::channel(ENDS_WAITING_MAX);
+            Ok((Arc::new(InProcess::new(ended)), ends))
+        }
+    }
+}
+
+fn credentials(at: &CredentialsAt) -> Result<Credentials, SetupError> {
+    match at {
+        CredentialsAt::Token(TokenAt::File(file)) => Ok(Credentials::token_file(file)),
+        CredentialsAt::Token(at @ TokenAt::Variable(_)) => {
+            let token = read_token(at, "the token of [backend.neg]")?;
+            Credentials::fixed(token.trim()).map_err(SetupError::misused)
+        }
+        CredentialsAt::KeyFile(file) => Credentials::credentials_file(file).map_err(SetupError::misused),
+        CredentialsAt::Surroundings => Credentials::find(None, None).map_err(SetupError::misused),
+        CredentialsAt::Simulated => Credentials::fixed(SIM_TOKEN).map_err(SetupError::misused),
+    }
+}
+
+async fn start_simulated(sim: &ComputeSim) -> Result<SimulatedCompute, SetupError> {
+    let token = match &sim.token {
+        Some(at) => Some(
+            read_token(at, "the simulated Compute Engine's token")?
+                .trim()
+                .to_owned(),
+        ),
+        None => None,
+    };
+    let server = SimulatedCompute::start(sim.server(token), sim.listen)
+        .await
+        .map_err(SetupError::failed)?;
+    tracing::info!("simulated Compute Engine listens on http://{}", server.local_addr());
+    Ok(server)
+}
+
+impl Operations for Compute {
+    fn api(&self, instance: &str) -> Arc<dyn Api> {
+        self.of_this_epoch().of(instance)
+    }
+
+    fn is_pending(&self, instance: &str, operation: u64) -> bool {
+        let mut under_way = self.under_way().into_iter();
+        under_way.any(|(of, number)| of == instance && number == operation)
+    }
+
+    fn told<'a>(&'a self, instance: &'a str, operation: u64) -> Answer<'a, ()> {
+        Box::pin(async move {
+            if let Err(error) = Self::told(self, instance, operation).await {
+                tracing::warn!(
+                    instance,
+                    operation,
+                    "its end is told again after the next start: {error}"
+                );
+            }
+        })
+    }
+}
+
+/// NEGs in this process, empty at every start, whose operations end as soon as they are started.
+struct InProcess {
+    negs: Arc<Simulated>,
+    /// Those whose end was not told: instance and number.
+    untold: Arc<Mutex<BTreeSet<(String, u64)>>>,
+    ended: mpsc::Sender<Ended>,
+}
+
+impl InProcess {
+    fn new(ended: mpsc::Sender<Ended>) -> Self {
+        Self {
+            negs: Arc::new(Simulated::new(Arc::new(Faults::default()))),
+            untold: Arc::default(),
+            ended,
+        }
+    }
+
+    fn untold(&self) -> MutexGuard<'_, BTreeSet<(String, u64)>> {
+        self.untold.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Operations for InProcess {
+    fn api(&self, instance: &str) -> Arc<dyn Api> {
+        Arc::new(OfInstance {
+            instance: instance.to_owned(),
+            negs: Arc::clone(&self.negs),
+            untold: Arc::clone(&self.untold),
+            ended: self.ended.clone(),
+        })
+    }
+
+    fn is_pending(&self, instance: &str, operation: u64) -> bool {
+        self.untold().contains(&(instance.to_owned(), operation))
+    }
+
+    fn told<'a>(&'a self, instance: &'a str, operation: u64) -> Answer<'a, ()> {
+        self.untold().remove(&(instance.to_owned(), operation));
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// The same, as one instance asks it.
+struct OfInstance {
+    instance: String,
+    negs: Arc<Simulated>,
+    untold: Arc<Mutex<BTreeSet<(String, u64)>>>,
+    ended: mpsc::Sender<Ended>,
+}
+
+impl OfInstance {
+    async fn end(&self, started: Result<u64, Error>) -> Result<u64, Error> {
+        let operation = started?;
+        self.untold
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert((self.instance.clone(), operation));
+        self.negs.end(operation, true);
+        // A loop that is gone is told nothing, and nothing of this outlives it.
+        let ended = Ended {
+            instance: self.instance.clone(),
+            operation,
+            failure: None,
+        };
+        let _ = self.ended.send(ended).await;
+        Ok(operation)
+    }
+}
+
+impl Api for OfInstance {
+    fn ensure<'a>(&'a self, neg: &'a NegRef, subnet: &'a str, request: RequestId) -> Answer<'a, Result<bool, Error>> {
+        self.negs.ensure(neg, subnet, request)
+    }
+
+    fn list_endpoints<'a>(&'a self, neg: &'a NegRef) -> Answer<'a, Result<Vec<Endpoint>, Error>> {
+        self.negs.list_endpoints(neg)
+    }
+
+    fn attach<'a>(
+        &'a self,
+        neg: &'a NegRef,
+        endpoints: &'a [Endpoint],
+        request: RequestId,
+    ) -> Answer<'a, Result<u64, Error>> {
+        Box::pin(async move { self.end(self.negs.attach(neg, endpoints, request).await).await })
+    }
+
+    fn detach<'a>(
+        &'a self,
+        neg: &'a NegRef,
+        endpoints: &'a [Endpoint],
+        request: RequestId,
+    ) -> Answer<'a, Result<u64, Error>> {
+        Box::pin(async move { self.end(self.negs.detach(neg, endpoints, request).await).await })
+    }
+}

@@ -1,0 +1,79 @@
+//! A simulated Compute Engine from a file and flags.
+
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+
+use trueup_capabilities::neg::server::{Fault, ServerConfig, SimulatedCompute};
+
+use crate::run::SetupError;
+
+/// What the command line says of a simulated Compute Engine; it comes before the file. What is none is as the file says,
+/// else the default.
+#[derive(Debug, Clone, Default)]
+pub struct ComputeFlags {
+    /// The bearer token that it lets in.
+    pub token: Option<String>,
+    /// How long an operation takes, in milliseconds.
+    pub operation_ms: Option<u64>,
+    /// How long `wait` blocks at most, in milliseconds.
+    pub wait_ms: Option<u64>,
+    /// How long each answer takes, in milliseconds.
+    pub latency_ms: Option<u64>,
+    /// More requests in a second are refused.
+    pub rate_limit_per_second: Option<NonZeroU32>,
+    /// So many endpoints a NEG may have.
+    pub endpoints_max: Option<u32>,
+    /// So many of a hundred operations fail.
+    pub fail_operations_percent: Option<u8>,
+    /// What chance begins with.
+    pub seed: Option<u64>,
+    /// Spells IPv6 addresses with every digit.
+    pub ipv6_long: bool,
+    /// What is to go wrong, each as JSON; after what the file says.
+    pub faults: Vec<String>,
+    /// Where its state is kept.
+    pub state_file: Option<PathBuf>,
+}
+
+/// The settings of a simulated Compute Engine: from the keys of `[sim.compute]` at the top of a TOML file, then from
+/// flags. A relative `state_file` in the file is relative to it.
+///
+/// # Errors
+/// One line: why the file or a fault can't be used.
+pub fn compute_config(file: Option<&Path>, flags: ComputeFlags) -> Result<ServerConfig, SetupError> {
+    let mut config = match file {
+        Some(file) => super::read::<ServerConfig>(file)?,
+        None => ServerConfig::default(),
+    };
+    if let Some(folder) = file.map(super::folder) {
+        config.state_file = config.state_file.map(|state_file| folder.join(state_file));
+    }
+    for text in &flags.faults {
+        let fault: Fault = serde_json::from_str(text).map_err(|error| {
+            SetupError::Misused(format!("--fault `{text}`: {}", crate::text::line(&error.to_string())))
+        })?;
+        config.faults.push(fault);
+    }
+    config.token = flags.token.map(Into::into).or(config.token);
+    config.operation_ms = flags.operation_ms.unwrap_or(config.operation_ms);
+    config.wait_ms = flags.wait_ms.unwrap_or(config.wait_ms);
+    config.latency_ms = flags.latency_ms.unwrap_or(config.latency_ms);
+    config.rate_limit_per_second = flags.rate_limit_per_second.or(config.rate_limit_per_second);
+    config.endpoints_max = flags.endpoints_max.or(config.endpoints_max);
+    config.fail_operations_percent = flags.fail_operations_percent.unwrap_or(config.fail_operations_percent);
+    config.seed = flags.seed.unwrap_or(config.seed);
+    config.ipv6_long |= flags.ipv6_long;
+    config.state_file = flags.state_file.or(config.state_file);
+    Ok(config)
+}
+
+/// Starts a simulated Compute Engine.
+///
+/// # Errors
+/// One line: why it can't listen, or its state can't be read.
+pub async fn start_compute(config: ServerConfig, listen: SocketAddr) -> Result<SimulatedCompute, SetupError> {
+    SimulatedCompute::start(config, listen)
+        .await
+        .map_err(SetupError::failed)
+}
