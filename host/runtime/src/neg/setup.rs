@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::mpsc;
 use trueup_capabilities::audit::Audit;
 use trueup_capabilities::faults::Faults;
+use trueup_capabilities::fence::Fence;
 use trueup_capabilities::grants::{Access, NEG};
 use trueup_capabilities::metrics::Registry as Metrics;
-use trueup_capabilities::fence::Fence;
 use trueup_capabilities::neg::compute::{Compute, Credentials, OperationsFile, Settings};
 use trueup_capabilities::neg::server::SimulatedCompute;
 use trueup_capabilities::neg::simulated::Simulated;
@@ -199,7 +199,11 @@ fn credentials(at: &CredentialsAt) -> Result<Credentials, SetupError> {
 
 async fn start_simulated(sim: &ComputeSim) -> Result<SimulatedCompute, SetupError> {
     let token = match &sim.token {
-        Some(at) => Some(read_token(at, "the simulated Compute Engine's token")?.trim().to_owned()),
+        Some(at) => Some(
+            read_token(at, "the simulated Compute Engine's token")?
+                .trim()
+                .to_owned(),
+        ),
         None => None,
     };
     let server = SimulatedCompute::start(sim.server(token), sim.listen)
@@ -222,7 +226,11 @@ impl Operations for Compute {
     fn told<'a>(&'a self, instance: &'a str, operation: u64) -> Answer<'a, ()> {
         Box::pin(async move {
             if let Err(error) = Self::told(self, instance, operation).await {
-                tracing::warn!(instance, operation, "its end is told again after the next start: {error}");
+                tracing::warn!(
+                    instance,
+                    operation,
+                    "its end is told again after the next start: {error}"
+                );
             }
         })
     }

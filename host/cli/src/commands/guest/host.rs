@@ -10,7 +10,7 @@ use crate::exit::{Failure, misused};
 
 /// The host that runs with a configuration.
 #[derive(Debug, clap::Args)]
-pub(super) struct Host {
+pub(in crate::commands) struct Host {
     /// The configuration of the host: a TOML file, or a folder with `trueup.toml`.
     #[arg(long, default_value = ".")]
     config: PathBuf,
@@ -20,22 +20,26 @@ pub(super) struct Host {
 }
 
 impl Host {
-    pub(super) fn state_dir(&self) -> Result<PathBuf, Failure> {
+    pub(in crate::commands) fn state_dir(&self) -> Result<PathBuf, Failure> {
         match &self.state_dir {
             Some(state_dir) => Ok(state_dir.clone()),
             None => Ok(crate::commands::run::read(&self.config, &[])?.state_dir),
         }
     }
 
-    pub(super) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+    pub(in crate::commands) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
         self.ask(async |client| client.get(path).await)
     }
 
-    pub(super) fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+    pub(in crate::commands) fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
         self.ask(async |client| client.delete(path).await)
     }
 
-    pub(super) fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, Failure> {
+    pub(in crate::commands) fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, Failure> {
         self.ask(async |client| client.post(path, body).await)
     }
 

@@ -1,7 +1,7 @@
 //! `trueup guest`: which guests there are, and what one can touch. One file a verb.
 
 mod history;
-pub(super) mod host;
+pub(in crate::commands) mod host;
 mod inspect;
 mod list;
 mod lock;
