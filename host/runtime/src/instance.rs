@@ -7,7 +7,6 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 use trueup_capabilities::Host;
-use trueup_capabilities::timers::Timers;
 use trueup_engine::{CallError, Engine};
 use trueup_journal::Ending;
 
@@ -71,8 +70,6 @@ impl Instance {
         start: Start<'_>,
     ) -> Result<Self, (Box<Host>, StartError)> {
         host.begin_unrecorded_call();
-        // Those of the instance before never fire; what still matters of them `restore` schedules anew.
-        host.timers = Timers::default();
         let running = program
             .instantiate(engine, host, start.cpu_max)
             .await

@@ -32,6 +32,7 @@ use wasmtime_wasi::sockets::{WasiSockets, WasiSocketsCtx, WasiSocketsCtxView};
 use crate::Host;
 use crate::host::ask_now;
 use crate::size::AnswerSize;
+use crate::timers::Timers;
 
 pub use lines::LINE_BYTES_MAX;
 pub use random::RANDOM_BYTES_PER_CALL_MAX;
@@ -233,9 +234,11 @@ fn too_many(error: ResourceTableError) -> wasmtime::Error {
 }
 
 impl Host {
-    /// An instance begins: what the last one had of WASI went with it.
+    /// An instance begins: what the last one had of WASI went with it, and so did its timers. Ids count from 1 again, as in
+    /// a replay of what is recorded from here on.
     pub fn begin_instance(&mut self) {
         self.wasi = Slot::default();
+        self.timers = Timers::default();
     }
 
     /// A call ended, however: what was printed without an end of line is a line too.

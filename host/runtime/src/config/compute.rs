@@ -8,15 +8,13 @@ use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
+use trueup_capabilities::neg::compute::Settings;
 use trueup_capabilities::neg::server::ServerConfig;
 
 use super::lbaas::{TokenAt, base_url, reaches, read_token};
 use super::neg::RESOURCE;
 use super::section::{Place, Section, chosen, words};
 use crate::guests::neg::adapter::is_resource_name;
-
-/// Where Compute Engine is, if not elsewhere.
-pub const COMPUTE_URL: &str = "https://compute.googleapis.com/compute/v1";
 
 /// What a backend sends that follows `[sim.compute]` and names no token: the simulation lets in any.
 pub const SIM_TOKEN: &str = "simulated";
@@ -33,47 +31,23 @@ pub enum NegBackend {
 /// `[backend.neg]` of the kind `compute`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ComputeBackend {
-    /// `project`: whose NEGs these are. Required.
-    pub project: String,
-    /// `network`: the VPC network of NEGs that are made, by name. Default: that of the subnet, and none is compared.
-    pub network: Option<String>,
-    /// `network_project`: whose network and subnets these are, where it is a Shared VPC. Default: `project`.
-    pub network_project: Option<String>,
-    /// Where requests go: read it through [`ComputeBackend::url`].
-    url: Option<String>,
+    /// Its `endpoint` counts where [`ComputeBackend::settings`] says so.
+    settings: Settings,
     /// No `url` was given, but there is a `[sim.compute]`.
     at_sim: bool,
     /// Where what proves the host is.
     pub credentials: CredentialsAt,
-    /// An operation that is not done after so long counts as failed. Default: an hour.
-    pub operation_timeout_ms: u64,
-    /// First pause between two looks at an operation. Default: 1000.
-    pub poll_min_ms: u64,
-    /// Each pause is twice the one before, up to this. Default: 10,000.
-    pub poll_max_ms: u64,
-    /// So many requests a second are begun at most. Default: 10.
-    pub requests_per_second: u32,
-    /// So many are under way at most. Default: 4.
-    pub concurrent: u16,
-    /// One request with its whole answer. Default: 30,000.
-    pub request_timeout_ms: u64,
-    /// Making a connection. Default: 10,000.
-    pub connect_timeout_ms: u64,
-    /// One request that waits for an operation; Compute Engine answers it after about two minutes. Default: 150,000.
-    pub wait_timeout_ms: u64,
-    /// So long a NEG that is made is waited for. Default: 120,000.
-    pub ensure_timeout_ms: u64,
 }
 
 impl ComputeBackend {
-    /// The base of every path, without a slash at its end, where `[sim.compute]` (if there is one) listens on `sim`: without
-    /// a `url` of its own, the backend speaks to that.
-    pub fn url(&self, sim: Option<SocketAddr>) -> String {
-        match (self.at_sim, sim, &self.url) {
-            (true, Some(address), _) => format!("http://{address}/compute/v1"),
-            (_, _, Some(url)) => url.clone(),
-            _ => COMPUTE_URL.to_owned(),
+    /// The settings, where `[sim.compute]` (if there is one) listens on `sim`: without a `url` of its own, the backend
+    /// speaks to that.
+    pub fn settings(&self, sim: Option<SocketAddr>) -> Settings {
+        let mut settings = self.settings.clone();
+        if let (true, Some(address)) = (self.at_sim, sim) {
+            settings.endpoint = format!("http://{address}/compute/v1");
         }
+        settings
     }
 }
 
@@ -152,32 +126,38 @@ pub(super) fn read_backend(
         .and_then(|given| Some((base_url(&section, &given)?, given.place())));
     let at_sim = url.is_none() && sim.is_present();
     let credentials = read_credentials(&mut section, folder, at_sim);
-    let poll_min_ms = section.whole("poll_min_ms", 1_000, TIMEOUT_MS);
-    let poll_max_ms = section.whole("poll_max_ms", 10_000.max(poll_min_ms), TIMEOUT_MS);
+    let has_project = project.is_some() || section.has("project");
+    // A placeholder never leaves: what is missing is said.
+    let default = Settings::new(project.unwrap_or_default());
+    let poll_min_ms = section.whole("poll_min_ms", default.poll_min_ms, TIMEOUT_MS);
+    let poll_max_ms = section.whole("poll_max_ms", default.poll_max_ms.max(poll_min_ms), TIMEOUT_MS);
     if poll_max_ms < poll_min_ms {
         section.wrong_key(
             "poll_max_ms",
             format_args!("was {poll_max_ms}, must be at least `poll_min_ms`, {poll_min_ms}"),
         );
     }
-    let has_project = project.is_some() || section.has("project");
-    let backend = ComputeBackend {
-        // A placeholder never leaves: what is missing is said.
-        project: project.unwrap_or_default(),
+    let settings = Settings {
         network,
         network_project,
-        at_sim,
-        credentials,
-        operation_timeout_ms: section.whole("operation_timeout_ms", 3_600_000, OPERATION_MS),
+        endpoint: url
+            .as_ref()
+            .map_or_else(|| default.endpoint.clone(), |(url, _)| url.clone()),
+        requests_per_second: section.whole("requests_per_second", default.requests_per_second, REQUESTS_PER_SECOND),
+        max_concurrent_requests: section.whole("concurrent", default.max_concurrent_requests, CONCURRENT),
+        operation_timeout_ms: section.whole("operation_timeout_ms", default.operation_timeout_ms, OPERATION_MS),
+        request_timeout_ms: section.whole("request_timeout_ms", default.request_timeout_ms, TIMEOUT_MS),
+        connect_timeout_ms: section.whole("connect_timeout_ms", default.connect_timeout_ms, TIMEOUT_MS),
+        wait_timeout_ms: section.whole("wait_timeout_ms", default.wait_timeout_ms, TIMEOUT_MS),
+        ensure_timeout_ms: section.whole("ensure_timeout_ms", default.ensure_timeout_ms, TIMEOUT_MS),
         poll_min_ms,
         poll_max_ms,
-        requests_per_second: section.whole("requests_per_second", 10, REQUESTS_PER_SECOND),
-        concurrent: section.whole("concurrent", 4, CONCURRENT),
-        request_timeout_ms: section.whole("request_timeout_ms", 30_000, TIMEOUT_MS),
-        connect_timeout_ms: section.whole("connect_timeout_ms", 10_000, TIMEOUT_MS),
-        wait_timeout_ms: section.whole("wait_timeout_ms", 150_000, TIMEOUT_MS),
-        ensure_timeout_ms: section.whole("ensure_timeout_ms", 120_000, TIMEOUT_MS),
-        url: url.as_ref().map(|(url, _)| url.clone()),
+        ..default
+    };
+    let backend = ComputeBackend {
+        settings,
+        at_sim,
+        credentials,
     };
     if let Some((true, Place::File)) = kind {
         only_compute(&section, sim);

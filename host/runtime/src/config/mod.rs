@@ -34,7 +34,7 @@ use trueup_capabilities::lbaas::anexia::TOKEN_ENV_DEFAULT;
 use trueup_journal::{Keep, Options, Sync};
 
 pub use self::admin::{Admin, AdminAt};
-pub use self::compute::{COMPUTE_URL, ComputeBackend, ComputeSim, CredentialsAt, NegBackend, SIM_TOKEN};
+pub use self::compute::{ComputeBackend, ComputeSim, CredentialsAt, NegBackend, SIM_TOKEN};
 pub use self::election::{Election, LEASE_NAME_DEFAULT};
 pub use self::guest::{FailurePolicy, Guest, GuestRef, OnFailure, Proof, Verify};
 pub use self::ipam::{CheckpointAt, EnisFrom, Ipam, SOCKET};

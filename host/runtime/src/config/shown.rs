@@ -161,23 +161,26 @@ fn backend(lbaas: &Lbaas) -> Value {
 fn compute(neg: &Neg) -> Value {
     match &neg.backend {
         NegBackend::Simulated => json!({ "kind": "simulated" }),
-        NegBackend::Compute(backend) => json!({
-            "kind": "compute",
-            "project": backend.project,
-            "network": backend.network,
-            "network_project": backend.network_project,
-            "url": backend.url(neg.sim.as_ref().map(|sim| sim.listen)),
-            "credentials": backend.credentials.to_string(),
-            "operation_timeout_ms": backend.operation_timeout_ms,
-            "poll_min_ms": backend.poll_min_ms,
-            "poll_max_ms": backend.poll_max_ms,
-            "requests_per_second": backend.requests_per_second,
-            "concurrent": backend.concurrent,
-            "request_timeout_ms": backend.request_timeout_ms,
-            "connect_timeout_ms": backend.connect_timeout_ms,
-            "wait_timeout_ms": backend.wait_timeout_ms,
-            "ensure_timeout_ms": backend.ensure_timeout_ms,
-        }),
+        NegBackend::Compute(backend) => {
+            let settings = backend.settings(neg.sim.as_ref().map(|sim| sim.listen));
+            json!({
+                "kind": "compute",
+                "project": settings.project,
+                "network": settings.network,
+                "network_project": settings.network_project,
+                "url": settings.endpoint,
+                "credentials": backend.credentials.to_string(),
+                "operation_timeout_ms": settings.operation_timeout_ms,
+                "poll_min_ms": settings.poll_min_ms,
+                "poll_max_ms": settings.poll_max_ms,
+                "requests_per_second": settings.requests_per_second,
+                "concurrent": settings.max_concurrent_requests,
+                "request_timeout_ms": settings.request_timeout_ms,
+                "connect_timeout_ms": settings.connect_timeout_ms,
+                "wait_timeout_ms": settings.wait_timeout_ms,
+                "ensure_timeout_ms": settings.ensure_timeout_ms,
+            })
+        }
     }
 }
 

@@ -24,6 +24,9 @@ pub struct World {
     pub calls: &'static [&'static str],
 }
 
+/// The import through which an instance asks to be woken.
+const TIMERS: &str = "trueup:host/timers@0.1.0";
+
 /// Every world that this build knows.
 pub const WORLDS: &[World] = &[
     World {
@@ -57,7 +60,7 @@ pub const WORLDS: &[World] = &[
             "trueup:host/clock@0.1.0",
             "trueup:host/log@0.1.0",
             "trueup:host/metrics@0.1.0",
-            "trueup:host/timers@0.1.0",
+            TIMERS,
             "trueup:neg/api@0.1.0",
             "trueup:neg/types@0.1.0",
         ],
@@ -181,6 +184,12 @@ impl Program {
             )
         })?;
         Ok(Self { guest, world, linked })
+    }
+
+    /// Whether an instance may schedule timers. Its `restore` schedules anew what waited, which is recorded: only the head
+    /// of a segment has a place for that.
+    pub(crate) fn has_timers(&self) -> bool {
+        self.guest.imports.iter().any(|import| import == TIMERS)
     }
 
     pub(crate) async fn instantiate(

@@ -388,7 +388,8 @@ impl Work<'_> {
             .live
             .as_ref()
             .and_then(|live| operations::of(&live.in_flight).remove(&operation));
-        if failure.is_some() {
+        if let Some(failure) = failure {
+            tracing::warn!(instance = self.instance, operation, "an operation failed: {failure}");
             self.came.operation_failures += 1;
             self.came.operation_succeeded = false;
             return;

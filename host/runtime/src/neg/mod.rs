@@ -391,13 +391,14 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
         next.map_or(SYNC, Duration::from_millis)
     }
 
-    /// Nothing runs or waits, nothing is in flight, and no timer is set, but for keys that were given up.
+    /// Nothing runs or waits, nothing is in flight, and no timer is set, but for keys that were given up. Whatever came for a
+    /// key since has made it wait.
     fn is_settled(&self) -> bool {
         self.controller.is_idle()
             && self.entries.values().all(|entry| {
-                let rests = entry.in_flight == 0 && entry.timer_ms.is_none() && entry.inbox.is_empty();
                 // What is set aside or refused is looked at no more.
-                rests || entry.given_up || matches!(entry.standing, Some(Err(_)) if entry.timer_ms.is_none())
+                let is_left = matches!(entry.standing, Some(Err(_)));
+                entry.given_up || (entry.timer_ms.is_none() && (entry.in_flight == 0 || is_left))
             })
     }
 
@@ -593,6 +594,12 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
 
     fn set_error_state(&mut self, wish: SetErrorState) {
         let SetErrorState { key: text, on, reply } = wish;
+        if !self.acts.may() {
+            let error = "this host does not act now: ask the one that leads".to_owned();
+            // Whoever asked may have gone.
+            let _ = reply.send(Err(error));
+            return;
+        }
         let key = text.parse::<Key>().and_then(|key| {
             let is_known = self.known.settings(&key).is_some() || self.targets.wish(&key).is_some();
             is_known
@@ -659,6 +666,8 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
 
     /// The key's turn was taken, and nothing is to be done in it.
     fn rest(&mut self, key: &Key) {
+        // Timers that were due are told with the next job.
+        self.set_alarm(key, None);
         self.controller.done(key, Outcome::Success, self.now_ms());
     }
 

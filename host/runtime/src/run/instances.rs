@@ -173,6 +173,7 @@ impl Instances {
         let mut journal = opened.journal;
         let newest = elsewhere.or(opened.newest);
         let can_go_on = !moved
+            && !self.program.has_timers()
             && newest
                 .as_ref()
                 .is_some_and(|segment| segment.can_go_on() && !asked_at_start(segment));

@@ -3,6 +3,24 @@
 use super::*;
 
 #[test]
+fn a_scope_of_negs_has_a_name_and_a_zone() {
+    let with = |scopes: &str| format!("use = \"builtin:lbaas@1\"\ngrants = {{ neg = {{ write = [{scopes}] }} }}");
+    refused_with(
+        "use = \"builtin:lbaas@1\"",
+        &with("\"web\""),
+        &[
+            "trueup.toml:6: guests.lbaas.grants.neg.write[0]: was \"web\", must be \"NAME@ZONE\" where `*` may end either, or \
+           \"*\" for everything",
+        ],
+    );
+    let text = LEAST.replace("use = \"builtin:lbaas@1\"", &with("\"web@z1\", \"t-*@*\""));
+    let config = load(&text, &[], &[]).unwrap();
+    let grants = &lbaas(&config).guest.grants;
+    assert!(grants.allow_neg(Access::Write, "web", "z1") && grants.allow_neg(Access::Write, "t-9", "z2"));
+    assert!(!grants.allow_neg(Access::Write, "web", "z2") && !grants.allow_neg(Access::Read, "web", "z1"));
+}
+
+#[test]
 fn quotas_stand_in_the_grant_that_they_limit() {
     let with = |grants: &str| {
         LEAST.replace(

@@ -1,5 +1,7 @@
 //! `[guests.neg]`, `[adapter.neg]`, `[backend.neg]` and `[sim.compute]`.
 
+use trueup_capabilities::neg::compute::Settings;
+
 use super::*;
 
 /// The least that does something about NEGs; the tests below change it.
@@ -52,18 +54,8 @@ fn negs_alone_need_no_more_than_this() {
     let adapter = json!({"cluster": "c1", "subnet": "default", "subnet_label": null, "zones": []});
     assert_eq!(json!(neg(&config).adapter), adapter);
     let backend = compute(&config);
-    assert_eq!((backend.project.as_str(), backend.network.as_deref()), ("p", None));
-    assert_eq!(backend.network_project, None);
-    assert_eq!((backend.wait_timeout_ms, backend.ensure_timeout_ms), (150_000, 120_000));
-    assert_eq!(backend.url(None), "https://compute.googleapis.com/compute/v1");
+    assert_eq!(backend.settings(None), Settings::new("p"));
     assert_eq!(backend.credentials, CredentialsAt::Surroundings);
-    assert_eq!(backend.operation_timeout_ms, 3_600_000);
-    assert_eq!((backend.requests_per_second, backend.concurrent), (10, 4));
-    assert_eq!((backend.poll_min_ms, backend.poll_max_ms), (1_000, 10_000));
-    assert_eq!(
-        (backend.request_timeout_ms, backend.connect_timeout_ms),
-        (30_000, 10_000)
-    );
     assert!(neg(&config).sim.is_none());
 }
 
@@ -125,21 +117,23 @@ status = 503
     assert_eq!(adapter.subnet_label.as_deref(), Some("example.com/subnet"));
     assert_eq!(adapter.zones, ["z1", "z2"]);
     let backend = compute(&config);
-    assert_eq!(backend.project, "example.com:p-1");
-    assert_eq!(backend.network.as_deref(), Some("n"));
-    assert_eq!(backend.network_project.as_deref(), Some("host-1"));
-    assert_eq!((backend.wait_timeout_ms, backend.ensure_timeout_ms), (8, 9));
+    let settings = backend.settings(None);
+    assert_eq!(settings.project, "example.com:p-1");
+    assert_eq!(settings.network.as_deref(), Some("n"));
+    assert_eq!(settings.network_project.as_deref(), Some("host-1"));
     let token = TokenAt::File(folder.join("token"));
     assert_eq!(backend.credentials, CredentialsAt::Token(token.clone()));
-    assert_eq!(
-        (backend.operation_timeout_ms, backend.poll_min_ms, backend.poll_max_ms),
-        (1, 2, 3)
-    );
-    assert_eq!((backend.requests_per_second, backend.concurrent), (4, 5));
-    assert_eq!((backend.request_timeout_ms, backend.connect_timeout_ms), (6, 7));
+    assert_eq!(settings.operation_timeout_ms, 1);
+    assert_eq!((settings.poll_min_ms, settings.poll_max_ms), (2, 3));
+    assert_eq!((settings.requests_per_second, settings.max_concurrent_requests), (4, 5));
+    assert_eq!((settings.request_timeout_ms, settings.connect_timeout_ms), (6, 7));
+    assert_eq!((settings.wait_timeout_ms, settings.ensure_timeout_ms), (8, 9));
     let sim = neg(&config).sim.as_ref().unwrap();
     assert_eq!(sim.listen, "127.0.0.1:9481".parse().unwrap());
-    assert_eq!(backend.url(Some(sim.listen)), "http://127.0.0.1:9481/prefix");
+    assert_eq!(
+        backend.settings(Some(sim.listen)).endpoint,
+        "http://127.0.0.1:9481/prefix"
+    );
     assert_eq!(sim.token, Some(token), "it lets in the backend's token");
     let server = sim.server(Some("secret".to_owned()));
     assert_eq!(server.token, Some("secret".into()));
@@ -162,11 +156,17 @@ fn a_backend_follows_the_simulated_compute_engine() {
     let backend = compute(&config);
     assert_eq!(backend.credentials, CredentialsAt::Simulated);
     let address = "127.0.0.1:1234".parse().unwrap();
-    assert_eq!(backend.url(Some(address)), "http://127.0.0.1:1234/compute/v1");
+    assert_eq!(
+        backend.settings(Some(address)).endpoint,
+        "http://127.0.0.1:1234/compute/v1"
+    );
 
     let elsewhere = [("TRUEUP_BACKEND_NEG_URL", "http://127.0.0.1:9/x")];
     let config = load(&format!("{NEGS}[sim.compute]\n"), &elsewhere, &[]).unwrap();
-    assert_eq!(compute(&config).url(Some(address)), "http://127.0.0.1:9/x");
+    assert_eq!(
+        compute(&config).settings(Some(address)).endpoint,
+        "http://127.0.0.1:9/x"
+    );
     let in_process = [("TRUEUP_BACKEND_NEG_KIND", "simulated")];
     let config = load(&format!("{NEGS}[sim.compute]\n"), &in_process, &[]).unwrap();
     assert_eq!(neg(&config).backend, NegBackend::Simulated);
@@ -365,7 +365,12 @@ fn the_example_of_negs_fits_together() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/neg");
     let config = Config::load_with(&folder, &BTreeMap::new(), &[]).unwrap();
     let sim = neg(&config).sim.as_ref().unwrap();
-    assert!(compute(&config).url(Some(sim.listen)).starts_with("http://127.0.0.1:"));
+    assert!(
+        compute(&config)
+            .settings(Some(sim.listen))
+            .endpoint
+            .starts_with("http://127.0.0.1:")
+    );
     let snapshot = sources::manifests::load(&folder.join("manifests")).unwrap();
     assert_eq!(snapshot.problems, []);
     let mut targets = crate::guests::neg::adapter::Targets::new(&neg(&config).adapter);

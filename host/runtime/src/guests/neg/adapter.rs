@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use trueup_capabilities::neg::{EndpointGroup, NegRef};
 
-use crate::sources::ObjectRef;
+use crate::sources::{Kind, ObjectRef};
 
 pub use annotation::ANNOTATION;
 pub use names::{is_resource_name, made_name, name_in_subnet};
@@ -162,9 +162,10 @@ pub struct Places {
 /// What a look at the source changed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changed {
-    /// Keys whose wish may be another one, those of which nobody wishes any more included.
+    /// Keys whose wish may be another one, those of which nobody wishes any more included. Of keys that are not named now:
+    /// [`Changed::affects`].
     pub affected: BTreeSet<Key>,
-    /// Which objects concern whom: those that concern nobody are left out.
+    /// Which objects concern whom: those that concern nobody are left out, but for Services that ask for something else.
     pub seen: Vec<Concern>,
     /// What an operator should know and was not told yet: a line each. One that went and comes again is told again.
     pub notes: Vec<String>,
@@ -174,6 +175,18 @@ pub struct Changed {
     pub completed: bool,
     /// [`Targets::places`] are more than before.
     pub more_places: bool,
+}
+
+impl Changed {
+    /// Whether the wish of `key` may be another one. Of a Service that asks for something else that holds for every key
+    /// that somebody knows of it, also one that it named long ago: while its annotation can't be used, no key of it is gone.
+    pub fn affects(&self, key: &Key) -> bool {
+        let is_its_service = |concern: &Concern| {
+            let ObjectRef { kind, namespace, name } = &concern.reference;
+            *kind == Kind::Service && *namespace == key.namespace && *name == key.name
+        };
+        self.affected.contains(key) || self.seen.iter().any(is_its_service)
+    }
 }
 
 /// An object that changed, and the keys that this concerns.

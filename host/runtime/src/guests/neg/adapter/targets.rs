@@ -357,7 +357,8 @@ struct Looked {
 
 impl Looked {
     fn take(&mut self, reference: &ObjectRef, touched: Touched) {
-        if !touched.keys.is_empty() {
+        let asks_else = reference.kind == Kind::Service && !touched.services.is_empty();
+        if asks_else || !touched.keys.is_empty() {
             self.keys.extend(touched.keys.iter().cloned());
             match self.seen.last_mut() {
                 Some(last) if last.reference == *reference => last.keys.extend(touched.keys.iter().cloned()),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::sources::{Change, Kind, Object};
+use crate::sources::{Change, Object};
 
 mod endpoints;
 mod fail_safe;
