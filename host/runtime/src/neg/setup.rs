@@ -1,7 +1,6 @@
 //! What a run of NEGs needs before it begins: the guest, and Compute Engine or what stands for it.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::mpsc;
@@ -10,7 +9,7 @@ use trueup_capabilities::faults::Faults;
 use trueup_capabilities::fence::Fence;
 use trueup_capabilities::grants::{Access, NEG};
 use trueup_capabilities::metrics::Registry as Metrics;
-use trueup_capabilities::neg::compute::{Compute, Credentials, OperationsFile, Settings};
+use trueup_capabilities::neg::compute::{Compute, Credentials, OperationsFile};
 use trueup_capabilities::neg::server::SimulatedCompute;
 use trueup_capabilities::neg::simulated::Simulated;
 use trueup_capabilities::neg::{Api, Endpoint, Error, NegRef, RequestId};
@@ -20,7 +19,7 @@ use trueup_capabilities::{Answer, Backends};
 
 use super::operations::{Ended, Operations};
 use crate::board::Board;
-use crate::config::{ComputeBackend, ComputeSim, Config, CredentialsAt, Neg, NegBackend, SIM_TOKEN, TokenAt};
+use crate::config::{ComputeSim, Config, CredentialsAt, Neg, NegBackend, SIM_TOKEN, TokenAt};
 use crate::guests::neg;
 use crate::run::active::Active;
 use crate::run::setup::{Version, read_token, stream_of};
@@ -152,7 +151,7 @@ fn connect(
 ) -> Result<(Arc<dyn Operations>, mpsc::Receiver<Ended>), SetupError> {
     match &neg.backend {
         NegBackend::Compute(backend) => {
-            let settings = settings(backend, simulated.map(SimulatedCompute::local_addr));
+            let settings = backend.settings(simulated.map(SimulatedCompute::local_addr));
             let credentials = credentials(&backend.credentials)?;
             let file = config.state_dir.join(neg::NAME).join(OPERATIONS_FILE);
             let store = Arc::new(OperationsFile::open(&file).map_err(SetupError::failed)?);
@@ -163,24 +162,6 @@ fn connect(
             let (ended, ends) = mpsc::channel(ENDS_WAITING_MAX);
             Ok((Arc::new(InProcess::new(ended)), ends))
         }
-    }
-}
-
-fn settings(backend: &ComputeBackend, simulated: Option<SocketAddr>) -> Settings {
-    Settings {
-        network_project: backend.network_project.clone(),
-        network: backend.network.clone(),
-        endpoint: backend.url(simulated),
-        requests_per_second: backend.requests_per_second,
-        max_concurrent_requests: backend.concurrent,
-        request_timeout_ms: backend.request_timeout_ms,
-        connect_timeout_ms: backend.connect_timeout_ms,
-        wait_timeout_ms: backend.wait_timeout_ms,
-        ensure_timeout_ms: backend.ensure_timeout_ms,
-        operation_timeout_ms: backend.operation_timeout_ms,
-        poll_min_ms: backend.poll_min_ms,
-        poll_max_ms: backend.poll_max_ms,
-        ..Settings::new(backend.project.clone())
     }
 }
 
