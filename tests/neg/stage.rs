@@ -124,18 +124,27 @@ impl Stage {
         format!("there: {:?}\nwanted: {:?}", is.map(counts), counts(shall))
     }
 
-    /// Whatever was done was within the rules; what is said of all, the host was told.
+    /// Whatever was done was within the rules, and of every operation the guest is told how it ended, where the host runs
+    /// in a moment.
     #[track_caller]
-    pub(crate) fn judge(&self) -> Judged {
-        let ledger = self.compute.operations();
-        let judged = judge(&ledger, Rules::new(self.cluster.pods(), self.wait_ms));
-        let told = self.told();
-        for change in self.compute.changes() {
+    pub(crate) fn judge(&mut self) -> Judged {
+        let judged = judge(
+            &self.compute.operations(),
+            Rules::new(self.cluster.pods(), self.wait_ms),
+        );
+        let changes = self.compute.changes();
+        let mut told = self.told();
+        if self.host.is_some() {
+            self.wait_until("the guest to be told of every end", |stage| {
+                told = stage.told();
+                changes.iter().all(|change| told.contains_key(&change.id))
+            });
+        }
+        for change in changes {
             let said = told
                 .get(&change.id)
                 .unwrap_or_else(|| panic!("nobody was told of {change:?}"));
-            let failed = BTreeSet::from([change.failure.is_some()]);
-            assert_eq!(*said, failed, "{change:?}");
+            assert_eq!(*said, BTreeSet::from([change.failure.is_some()]), "{change:?}");
         }
         judged
     }
