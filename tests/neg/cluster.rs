@@ -23,15 +23,6 @@ pub(crate) enum Stack {
     Dual,
 }
 
-impl Stack {
-    pub(crate) fn other(self) -> Self {
-        match self {
-            Self::Single => Self::Dual,
-            Self::Dual => Self::Single,
-        }
-    }
-}
-
 /// A Service with port 80, whose NEGs have its name.
 #[derive(Debug, Clone)]
 struct Service {
@@ -82,10 +73,6 @@ impl Cluster {
 
     pub(crate) fn remove(&mut self, name: &str) {
         self.services.remove(name).unwrap();
-    }
-
-    pub(crate) fn stack(&self) -> Stack {
-        self.services["web"].stack
     }
 
     pub(crate) fn set_stack(&mut self, stack: Stack) {

@@ -1,6 +1,7 @@
 //! A simulated Compute Engine in a process of its own, as the tests see it: what it was asked to do, and what it has.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -128,10 +129,38 @@ impl Compute {
         self.0.delete("/faults");
     }
 
+    /// Operations that are asked for from here on take so long.
+    pub(crate) fn operations_take(&self, ms: u64) {
+        self.set(&json!({"operation_ms": ms}));
+    }
+
+    /// Whatever is under way takes effect now. Only where nothing else is asked for meanwhile.
+    pub(crate) fn end_operations(&self) {
+        let now_ms = now_ms();
+        let mut state = self.0.get("/state");
+        let pending: Vec<u64> = state["pending"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|pending| pending[1].as_u64().unwrap())
+            .collect();
+        for id in &pending {
+            state["operations"][id.to_string()]["due_ms"] = now_ms.into();
+        }
+        state["pending"] = pending.iter().map(|id| json!([now_ms, id])).collect();
+        self.0.put("/state", &state);
+    }
+
     /// From here on, it behaves otherwise.
     pub(crate) fn set(&self, settings: &Value) {
         self.0.patch("/settings", settings);
     }
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn now_ms() -> u64 {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    u64::try_from(since_1970.as_millis()).unwrap()
 }
 
 fn contents(negs: Value) -> Contents {

@@ -10,7 +10,7 @@ use super::compute::{Does, Endpoint, Operation};
 
 /// The server's clock and the host's are two: one is read from the machine at its start and goes on evenly, the other is
 /// read from the machine each time.
-const CLOCKS_APART_MS: u64 = 10;
+pub(crate) const CLOCKS_APART_MS: u64 = 10;
 
 /// What is allowed.
 #[derive(Debug, Clone, Copy)]

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::cluster::Cluster;
-use super::compute::{Compute, Contents};
-use super::judge::{Judged, Rules, judge};
+use super::compute::{Compute, Contents, Does, now_ms};
+use super::judge::{CLOCKS_APART_MS, Judged, Rules, judge};
 use crate::support::{Site, Started, TOKEN, trueup};
 
 /// What takes longer hangs.
@@ -24,6 +24,9 @@ pub(crate) const OPERATION_MS: u64 = 50;
 /// The pause after a detachment: more than twice what an operation takes, so that attachments mostly end within it on a
 /// machine that does other things too.
 pub(crate) const WAIT_MS: u64 = 300;
+
+/// What takes so long does not end by itself.
+pub(crate) const HELD_MS: u64 = 600_000;
 
 pub(crate) struct Stage {
     pub(crate) compute: Compute,
@@ -110,6 +113,25 @@ impl Stage {
     #[track_caller]
     pub(crate) fn comes_true(&mut self) {
         self.wait_until("the NEGs to be as they should be", Self::is_true);
+    }
+
+    /// Waits for an operation of this kind that does not end by itself; answers its number.
+    #[track_caller]
+    pub(crate) fn in_flight(&mut self, does: Does) -> u64 {
+        self.compute.operations_take(HELD_MS);
+        let mut number = 0;
+        self.wait_until("an operation in flight", |stage| {
+            // One that came before has ended by then.
+            let before_ms = now_ms() - OPERATION_MS - CLOCKS_APART_MS;
+            let mut operations = stage.compute.operations().into_iter();
+            let found = operations.find(|operation| {
+                operation.does == does && operation.done_ms.is_none() && operation.received_ms < before_ms
+            });
+            number = found.as_ref().map_or(0, |operation| operation.id);
+            found.is_some()
+        });
+        self.compute.operations_take(OPERATION_MS);
+        number
     }
 
     /// What the NEGs hold and what they should, for the messages of assertions.
