@@ -26,6 +26,8 @@ use trueup_runtime::{Engine, EngineOptions, replay};
 mod misbehaving;
 #[path = "limits/program.rs"]
 mod program;
+#[expect(dead_code, reason = "each file of tests uses some of what they share")]
+mod support;
 
 /// Compiled once for all tests, and kept for the next run of them.
 static ENGINE: LazyLock<Engine> = LazyLock::new(|| {

@@ -1,11 +1,11 @@
 //! The same by the real program: two services, of which the guest leaves one in peace.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 
 use trueup_journal::{instance_dir, segment_files};
 
 use super::COMPONENT;
+use super::support::trueup;
 
 /// A configuration with two services, `calm` and `wild`, and the guest `misbehaving`.
 fn project(dir: &Path, guest: &str) -> PathBuf {
@@ -33,14 +33,6 @@ fn project(dir: &Path, guest: &str) -> PathBuf {
     file
 }
 
-fn trueup(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_trueup")).args(args).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
-}
-
 #[test]
 fn the_program_stops_a_wild_service_and_serves_the_calm_one() {
     for (guest, says, outcome) in [
@@ -57,9 +49,9 @@ fn the_program_stops_a_wild_service_and_serves_the_calm_one() {
     ] {
         let dir = tempfile::tempdir().unwrap();
         let config = project(dir.path(), guest);
-        let run = trueup(&["run", config.to_str().unwrap(), "--once"]);
-        let stdout = text(&run.stdout);
-        assert_eq!(run.status.code(), Some(1), "{stdout}{}", text(&run.stderr));
+        let run = trueup(["run", config.to_str().unwrap(), "--once"]);
+        let stdout = &run.stdout;
+        assert_eq!(run.code, Some(1), "{stdout}{}", run.stderr);
         let line = |key: &str| {
             stdout
                 .lines()
@@ -83,9 +75,9 @@ fn the_program_stops_a_wild_service_and_serves_the_calm_one() {
         assert_eq!(files.len(), 5, "each try is a call of a new instance");
         let wasm = dir.path().join("misbehaving.wasm");
         for file in files {
-            let replayed = trueup(&["replay", "--guest", wasm.to_str().unwrap(), file.path.to_str().unwrap()]);
-            assert_eq!(replayed.status.code(), Some(0), "{}", text(&replayed.stderr));
-            assert!(text(&replayed.stdout).contains(outcome), "{}", text(&replayed.stdout));
+            let replayed = trueup(["replay", "--guest", wasm.to_str().unwrap(), file.path.to_str().unwrap()]);
+            assert_eq!(replayed.code, Some(0), "{}", replayed.stderr);
+            assert!(replayed.stdout.contains(outcome), "{}", replayed.stdout);
         }
     }
 }
@@ -97,11 +89,12 @@ fn a_guest_whose_snapshot_is_too_large_is_refused_before_anything_runs() {
         dir.path(),
         "settings = { does = \"swell\", amount = 100000 }\nlimits = { answer_bytes = 1024 }",
     );
-    let run = trueup(&["run", config.to_str().unwrap(), "--once"]);
-    assert_eq!(run.status.code(), Some(2), "{}", text(&run.stdout));
+    let run = trueup(["run", config.to_str().unwrap(), "--once"]);
+    assert_eq!(run.code, Some(2), "{}", run.stdout);
     assert!(
-        text(&run.stderr).contains("guest `misbehaving@1` in `lifecycle.snapshot`: failed: its answer is 100002 bytes"),
+        run.stderr
+            .contains("guest `misbehaving@1` in `lifecycle.snapshot`: failed: its answer is 100002 bytes"),
         "{}",
-        text(&run.stderr)
+        run.stderr
     );
 }

@@ -82,7 +82,8 @@ impl Cluster {
         std::fs::write(folder.path().join("kubeconfig"), server.kubeconfig(ADMIN, "admin"))?;
         std::fs::write(folder.path().join("token"), "simulated")?;
         std::fs::write(folder.path().join("trueup.toml"), configuration(&engine.url()))?;
-        let config = Config::load(folder.path()).map_err(anyhow::Error::from)?;
+        // Variables of the tests are none of the host.
+        let config = Config::load_with(folder.path(), &BTreeMap::new(), &[]).map_err(anyhow::Error::from)?;
         let (tell, telling) = mpsc::channel();
         let (stop, stopped) = oneshot::channel();
         let mut made = Vec::new();

@@ -1,6 +1,6 @@
 //! What an operator configures: a TOML file, under environment variables, under flags.
 //!
-//! Everything is checked here and nowhere else: what comes out of [`Config::load`] has every default filled in, every
+//! Everything is checked here and nowhere else: what comes out of [`Config::load_with`] has every default filled in, every
 //! path resolved and every number in its range. Whether a folder, a token or a guest's file exists is found out by
 //! those who open it. Tokens are never read here, only where they are.
 //!
@@ -146,12 +146,8 @@ impl ConfigError {
 }
 
 impl Config {
-    /// Reads the configuration in `path` (a file, or a folder with `trueup.toml`) under this process's environment.
-    pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        Self::load_under(path, &[])
-    }
-
-    /// The same under this process's environment and the values of flags.
+    /// Reads the configuration in `path` (a file, or a folder with `trueup.toml`) under this process's environment and the
+    /// values of flags.
     ///
     /// # Errors
     /// As [`Config::load_with`].

@@ -136,7 +136,6 @@ pub struct Program {
     linked: Linked,
 }
 
-#[expect(clippy::large_enum_variant, reason = "one for each guest that is loaded")]
 enum Linked {
     Ipam(ipam::IpamDatastorePre<Data>),
     Lbaas(lbaas::LbaasReconcilerPre<Data>),

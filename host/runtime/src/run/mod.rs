@@ -208,7 +208,7 @@ pub async fn once(
     tell: impl FnMut(Event),
 ) -> Result<Ended, SetupError> {
     let mut leading = None;
-    let ended = run(config, registry, Extent::Once, &mut leading, stop, tell).await;
+    let ended = Box::pin(run(config, registry, Extent::Once, &mut leading, stop, tell)).await;
     resign(leading).await;
     ended
 }
@@ -247,7 +247,7 @@ pub async fn watch(
                 config = next_of(&mut reload, &current, registry, &tell) => next = Some(config),
             }
         };
-        let ended = run(&current, registry, Extent::UntilStopped, &mut leading, end, &tell).await;
+        let ended = Box::pin(run(&current, registry, Extent::UntilStopped, &mut leading, end, &tell)).await;
         let not_begun = match &ended {
             Err(error) | Ok(Ended { error: Some(error), .. }) => Some(error.to_string()),
             Ok(_) => None,
@@ -341,10 +341,10 @@ async fn run(
             let leading = lead(leading, config, client.clone()).await?;
             (acts, election) = (leading.acts(), leading.election());
             if let Some(lbaas) = &config.lbaas {
-                setup = Some(Setup::new(config, lbaas, &ground, acts.fence().clone()).await?);
+                setup = Some(Box::pin(Setup::new(config, lbaas, &ground, acts.fence().clone())).await?);
             }
             if let Some(neg) = &config.neg {
-                neg_setup = Some(NegSetup::new(config, neg, &ground, acts.fence().clone()).await?);
+                neg_setup = Some(Box::pin(NegSetup::new(config, neg, &ground, acts.fence().clone())).await?);
             }
             if let (Extent::Once, Some(client)) = (extent, &client) {
                 // What is wrong with the source is said before anything is taken.
@@ -446,18 +446,19 @@ async fn run(
     };
     let services = async {
         let (services, input) = services?;
-        let summary = services.run(input, belongs(), stopped()).await;
+        // In a place of its own: each of these is large, and one task runs them all.
+        let summary = Box::pin(services.run(input, belongs(), stopped())).await;
         end_all();
         Some(summary)
     };
     let negs = async {
         let (negs, input) = negs?;
-        let summary = negs.run(input, belongs(), stopped()).await;
+        let summary = Box::pin(negs.run(input, belongs(), stopped())).await;
         end_all();
         Some(summary)
     };
     let addresses = async {
-        let ended = pods?.run(stopped(), tell).await;
+        let ended = Box::pin(pods?.run(stopped(), tell)).await;
         end_all();
         Some(ended)
     };

@@ -234,7 +234,7 @@ async fn killed_after_any_line_it_makes_the_same_changes_under_the_same_ids_and_
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
     #[test]
     fn so_it_does_where_it_is_killed_again_while_it_finishes(at in any::<prop::sample::Index>(),

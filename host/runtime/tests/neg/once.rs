@@ -14,6 +14,9 @@ use crate::host::GUEST;
 /// Nothing in these tests takes so long; a test that hangs fails.
 const GUARD: Duration = Duration::from_secs(120);
 
+/// As much as the main thread of a process has, on which a host runs.
+const STACK_BYTES: usize = 8 << 20;
+
 /// The example, with operations that take a moment.
 fn site() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
@@ -63,8 +66,20 @@ fn keep(site: &Path, file: &str, documents: usize) -> String {
     text
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_manifests_say_is_attached_moved_between_stacks_and_taken_away() {
+#[test]
+fn what_manifests_say_is_attached_moved_between_stacks_and_taken_away() {
+    let run = || {
+        let threads = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        threads.block_on(attach_move_and_take_away());
+    };
+    let host = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(run);
+    host.unwrap().join().unwrap();
+}
+
+async fn attach_move_and_take_away() {
     let site = site();
     let dual = keep(site.path(), "web.yaml", 2);
     let (summary, events) = once(site.path()).await;

@@ -162,7 +162,7 @@ impl Credentials {
                 Token::new(&text).map_err(|problem| format!("the token in `{}` {problem}", path.display()))
             }
             Source::ServiceAccount(account) => self.exchanged(account).await,
-            Source::Library(make) => self.from_library(make).await,
+            Source::Library(make) => self.by_library(make).await,
         }
     }
 
@@ -180,7 +180,7 @@ impl Credentials {
         Ok(token)
     }
 
-    async fn from_library(&self, make: &MakeCredentials) -> Result<Token, String> {
+    async fn by_library(&self, make: &MakeCredentials) -> Result<Token, String> {
         let credentials = {
             let mut kept = self.kept.lock().await;
             match &kept.library {

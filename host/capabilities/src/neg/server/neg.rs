@@ -14,6 +14,9 @@ use super::time::timestamp;
 /// A NEG's name has at most so many characters (RFC 1035).
 const NAME_CHARS_MAX: usize = 63;
 
+/// Endpoints with their numbers, by what those that can clash have in common.
+type ByKey<'a> = BTreeMap<(&'a str, Option<u16>), Vec<(u64, &'a Endpoint)>>;
+
 /// What an insertion asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Wish {
@@ -197,7 +200,7 @@ impl Neg {
         Ok(())
     }
 
-    fn by_key(&self) -> BTreeMap<(&str, Option<u16>), Vec<(u64, &Endpoint)>> {
+    fn by_key(&self) -> ByKey<'_> {
         let mut by_key: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for (number, endpoint) in &self.endpoints {
             by_key.entry(endpoint.key()).or_default().push((*number, endpoint));

@@ -1,5 +1,4 @@
 //! What a client sees that is no client of ours: bodies and errors as they are on the wire.
-#![expect(clippy::unwrap_used, reason = "a test fails where it stands")]
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};

@@ -177,8 +177,14 @@ function gone(error) {
 // ---- decisions
 
 let dwell = 0;
+let choosing = null;
 /** Chooses the decision at a position of the list. */
-async function choose(position, options = {}) {
+function choose(position, options = {}) {
+  choosing = chooseRow(position, options);
+  return choosing;
+}
+
+async function chooseRow(position, options) {
   if (list.total === 0) return;
   const at = Math.max(0, Math.min(list.total - 1, position));
   list.selected = at;
@@ -230,7 +236,9 @@ const actions = () => ({ recording: state.recording, against: state.against, mar
 
 // ---- differences
 
-function mark() {
+async function mark() {
+  // What was chosen by the key before may still be on its way.
+  await choosing;
   if (state.n === null) return;
   if (state.marked !== null && state.marked !== state.n) { showDifference(state.marked, state.n); return; }
   state.marked = state.marked === state.n ? null : state.n;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, StatusCode};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use base64::Engine as _;
@@ -173,7 +173,7 @@ async fn a_service_accounts_key_is_exchanged_and_its_token_kept_until_it_is_refu
 async fn an_exchange_that_fails_says_why_without_the_statement() {
     let refuse = async || {
         let body = json!({"error": "invalid_grant", "error_description": "account not found"});
-        (axum::http::StatusCode::BAD_REQUEST, Json(body))
+        (StatusCode::BAD_REQUEST, Json(body))
     };
     let url = serve(Router::new().route("/token", post(refuse))).await;
     let folder = tempfile::tempdir().unwrap();

@@ -106,7 +106,7 @@ async fn a_host_that_restarts_goes_on_looking_and_tells_ends_until_they_are_take
         wait_ms: 1,
         ..ServerConfig::default()
     };
-    let mut world = World::with(config, open(), Fence::open()).await;
+    let world = World::with(config, open(), Fence::open()).await;
     world.given(&[]).await;
     let operation = world.api().attach(&web(), &[endpoint(1)], id(1)).await.unwrap();
 
