@@ -15,8 +15,8 @@ use crate::support::{Site, Started, TOKEN, trueup};
 /// What takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// Between two looks at the server, which shall not keep it busy.
-const LOOK: Duration = Duration::from_millis(10);
+/// Between two looks at the server: these are not to be what keeps the machine busy.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// How long operations take: what no setting changes.
 pub(crate) const OPERATION_MS: u64 = 50;
@@ -121,13 +121,16 @@ impl Stage {
         self.compute.operations_take(HELD_MS);
         let mut number = 0;
         self.wait_until("an operation in flight", |stage| {
-            // One that came before has ended by then.
+            // What came before, and takes no longer than usual, has ended by then.
             let before_ms = now_ms() - OPERATION_MS - CLOCKS_APART_MS;
-            let mut operations = stage.compute.operations().into_iter();
-            let found = operations.find(|operation| {
-                operation.does == does && operation.done_ms.is_none() && operation.received_ms < before_ms
-            });
-            number = found.as_ref().map_or(0, |operation| operation.id);
+            let mut held = stage.compute.operations();
+            held.retain(|operation| operation.done_ms.is_none() && operation.received_ms < before_ms);
+            let found = held.iter().find(|operation| operation.does == does);
+            number = found.map_or(0, |operation| operation.id);
+            // An attachment comes after the detachment's end, until which the host asks for nothing.
+            if does == Does::Attach && held.iter().any(|operation| operation.does == Does::Detach) {
+                stage.compute.end_operations();
+            }
             found.is_some()
         });
         self.compute.operations_take(OPERATION_MS);
