@@ -80,11 +80,10 @@ impl Interrupted {
         self
     }
 
-    /// The better of two accounts: of the call in the newest segment, and of the same call where it was run first. It may
-    /// have been killed again before it got as far as it had been. Where the two are different calls, the newer one.
-    #[must_use]
+    /// The better of two accounts of one call: in the newest segment, and where it was run first. It may have been killed
+    /// again before it got as far as it had been.
     fn or_longer(self, kept: Self) -> Self {
-        if self.is(&kept) && kept.answers.starts_with(&self.answers) {
+        if kept.answers.starts_with(&self.answers) {
             kept
         } else {
             self
@@ -94,17 +93,28 @@ impl Interrupted {
     /// The call that is to be run again before anything else, by what the journal's folder holds: its `newest` segment, and
     /// what was kept. None: none is. Answers to what is asked `anew` are left out: they are other ones in each run.
     ///
+    /// What was kept of a call that has ended since is forgotten.
+    ///
     /// # Errors
-    /// Where what was kept can't be read.
+    /// Where what was kept can't be read, or can't be removed.
     pub fn find(dir: &Path, newest: Option<&Segment>, anew: AskedAnew) -> Result<Option<Self>, JournalError> {
         let kept = Self::kept(dir)?;
         let found = newest.and_then(Segment::interrupted).map(|found| found.without(anew));
+        let has_ended = |kept: &Self| match &found {
+            Some(found) => !found.is(kept),
+            None => newest.and_then(Segment::last_call_at_ms) >= Some(kept.at_ms),
+        };
+        let kept = match kept {
+            // Nobody came to forget it; in a segment that begins after this one, nothing would say that it has ended.
+            Some(kept) if has_ended(&kept) => {
+                Self::forget(dir)?;
+                None
+            }
+            kept => kept,
+        };
         Ok(match (found, kept) {
             (Some(found), Some(kept)) => Some(found.or_longer(kept)),
-            (Some(found), None) => Some(found),
-            // It ended since, and nobody came to forget it.
-            (None, Some(kept)) if newest.and_then(Segment::last_call_at_ms) >= Some(kept.at_ms) => None,
-            (None, kept) => kept,
+            (found, kept) => found.or(kept),
         })
     }
 

@@ -31,7 +31,7 @@ pub(super) struct Recording {
     /// Where in the line the arguments of that question begin.
     args_at: usize,
     /// Answers that the next call, or the one in hand, is given again.
-    again: Option<Again>,
+    again: Option<Box<Again>>,
 }
 
 /// What a journal has taken since it was looked at last.
@@ -65,12 +65,12 @@ impl Recording {
 
     /// The next call is given these answers again.
     pub(super) fn give_again(&mut self, again: Again) {
-        self.again = Some(again);
+        self.again = Some(Box::new(again));
     }
 
     /// How far that got; from here on all is answered live.
     pub(super) fn given_again(&mut self) -> Option<Again> {
-        self.again.take()
+        self.again.take().map(|again| *again)
     }
 
     /// The answer to the question taken last that is given again; none: it is to be asked live.

@@ -256,9 +256,16 @@ fn what_was_kept_counts_until_the_call_has_ended_and_a_longer_account_of_it_firs
     assert_eq!(found(&super::segment(&[begin, &other])), Some(1), "it went another way");
     let ended = super::segment(&[begin, &first, r#"{"n":3,"trap":"it trapped"}"#]);
     assert_eq!(found(&ended), None, "it ended, and was not forgotten");
+    assert_eq!(
+        found(&super::segment(&[])),
+        None,
+        "from there on it is, whatever segment comes next"
+    );
+    find(Some(&long)).unwrap().keep(dir.path()).unwrap();
+    let later = super::segment(&[r#"{"n":1,"at_ms":6,"call":"syncer.sync","args":{}}"#]);
+    assert_eq!(found(&later), Some(0), "another call");
+    assert_eq!(found(&super::segment(&[])), None, "came after it had ended");
     Interrupted::forget(dir.path()).unwrap();
-    Interrupted::forget(dir.path()).unwrap();
-    assert_eq!(found(&super::segment(&[])), None);
     std::fs::write(dir.path().join("interrupted.json"), "{").unwrap();
     let error = Interrupted::find(dir.path(), None, anew).unwrap_err().to_string();
     assert!(
