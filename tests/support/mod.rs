@@ -459,16 +459,17 @@ pub(crate) fn described(objects: &[Object]) -> Vec<String> {
 /// The state of an object that could not be deployed.
 pub(crate) const FAILED: &str = "2";
 
-/// `trueup sim lbaas` in a process of its own, ended with this value.
-pub(crate) struct Engine {
+/// `trueup sim ...` in a process of its own, ended with this value.
+pub(crate) struct Simulation {
     child: Child,
     url: String,
 }
 
-impl Engine {
-    pub(crate) fn start(args: &[&str]) -> Self {
+impl Simulation {
+    /// `of` is what is simulated: `lbaas`.
+    pub(crate) fn start(of: &str, args: &[&str]) -> Self {
         let mut child = program()
-            .args(["sim", "lbaas", "--listen", "127.0.0.1:0", "--token", TOKEN])
+            .args(["sim", of, "--listen", "127.0.0.1:0", "--token", TOKEN])
             .args(args)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -493,56 +494,24 @@ impl Engine {
         &self.url
     }
 
-    /// All that was ever created and is still there, by kind and identifier; load balancers apart.
-    pub(crate) fn objects(&self) -> Vec<Object> {
-        serde_json::from_value(self.get("/state")["objects"].take()).unwrap()
-    }
-
-    /// The objects of one Service of the quickstart: `web.default`.
-    pub(crate) fn objects_of(&self, service: &str) -> Vec<Object> {
-        let suffix = format!(".{service}.quickstart");
-        self.objects()
-            .into_iter()
-            .filter(|object| object.name().ends_with(&suffix))
-            .collect()
-    }
-
-    /// How many requests of each kind came so far: `POST /api/LBaaS/v1/backend.json`.
-    pub(crate) fn requests(&self) -> BTreeMap<String, u64> {
-        serde_json::from_value(self.get("/requests")["requests"].take()).unwrap()
-    }
-
-    /// Those of them that are no reads.
-    pub(crate) fn writes(&self) -> BTreeMap<String, u64> {
-        self.requests()
-            .into_iter()
-            .filter(|(request, _)| !request.starts_with("GET "))
-            .collect()
-    }
-
-    /// Has something go wrong.
-    pub(crate) fn fault(&self, fault: &Value) {
-        self.answer(HTTP.client.post(self.address("/faults")).json(fault));
-    }
-
-    /// Nothing goes wrong any more.
-    pub(crate) fn clear_faults(&self) {
-        self.answer(HTTP.client.delete(self.address("/faults")));
-    }
-
-    /// Has the one object that this fits fail, as if it had been deployed badly. Only where nobody changes anything meanwhile.
-    pub(crate) fn fail_one(&self, fits: impl Fn(&Object) -> bool) {
-        let mut state = self.get("/state");
-        let objects = state["objects"].as_array_mut().unwrap().iter_mut();
-        let mut fitting = objects.filter(|object| fits(&serde_json::from_value((**object).clone()).unwrap()));
-        let object = fitting.next().unwrap();
-        assert!(fitting.next().is_none(), "more than one object fits");
-        object["state"] = FAILED.into();
-        self.answer(HTTP.client.put(self.address("/state")).json(&state));
-    }
-
-    fn get(&self, path: &str) -> Value {
+    pub(crate) fn get(&self, path: &str) -> Value {
         serde_json::from_slice(&self.answer(HTTP.client.get(self.address(path)))).unwrap()
+    }
+
+    pub(crate) fn put(&self, path: &str, body: &Value) {
+        self.answer(HTTP.client.put(self.address(path)).json(body));
+    }
+
+    pub(crate) fn post(&self, path: &str, body: &Value) {
+        self.answer(HTTP.client.post(self.address(path)).json(body));
+    }
+
+    pub(crate) fn patch(&self, path: &str, body: &Value) {
+        self.answer(HTTP.client.patch(self.address(path)).json(body));
+    }
+
+    pub(crate) fn delete(&self, path: &str) {
+        self.answer(HTTP.client.delete(self.address(path)));
     }
 
     fn address(&self, path: &str) -> String {
@@ -557,10 +526,71 @@ impl Engine {
     }
 }
 
-impl Drop for Engine {
+impl Drop for Simulation {
     fn drop(&mut self) {
         _ = self.child.kill();
         _ = self.child.wait();
+    }
+}
+
+/// A simulated Engine, ended with this value.
+pub(crate) struct Engine(Simulation);
+
+impl Engine {
+    pub(crate) fn start(args: &[&str]) -> Self {
+        Self(Simulation::start("lbaas", args))
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        self.0.url()
+    }
+
+    /// All that was ever created and is still there, by kind and identifier; load balancers apart.
+    pub(crate) fn objects(&self) -> Vec<Object> {
+        serde_json::from_value(self.0.get("/state")["objects"].take()).unwrap()
+    }
+
+    /// The objects of one Service of the quickstart: `web.default`.
+    pub(crate) fn objects_of(&self, service: &str) -> Vec<Object> {
+        let suffix = format!(".{service}.quickstart");
+        self.objects()
+            .into_iter()
+            .filter(|object| object.name().ends_with(&suffix))
+            .collect()
+    }
+
+    /// How many requests of each kind came so far: `POST /api/LBaaS/v1/backend.json`.
+    pub(crate) fn requests(&self) -> BTreeMap<String, u64> {
+        serde_json::from_value(self.0.get("/requests")["requests"].take()).unwrap()
+    }
+
+    /// Those of them that are no reads.
+    pub(crate) fn writes(&self) -> BTreeMap<String, u64> {
+        self.requests()
+            .into_iter()
+            .filter(|(request, _)| !request.starts_with("GET "))
+            .collect()
+    }
+
+    /// Has something go wrong.
+    pub(crate) fn fault(&self, fault: &Value) {
+        self.0.post("/faults", fault);
+    }
+
+    /// Nothing goes wrong any more.
+    pub(crate) fn clear_faults(&self) {
+        self.0.delete("/faults");
+    }
+
+    /// Has the one object that this fits fail, as if it had been deployed badly. Only where nobody changes anything meanwhile.
+    pub(crate) fn fail_one(&self, fits: impl Fn(&Object) -> bool) {
+        let mut state = self.0.get("/state");
+        let objects = state["objects"].as_array_mut().unwrap().iter_mut();
+        let mut fitting = objects.filter(|object| fits(&serde_json::from_value((**object).clone()).unwrap()));
+        let object = fitting.next().unwrap();
+        assert!(fitting.next().is_none(), "more than one object fits");
+        object["state"] = FAILED.into();
+        self.0.put("/state", &state);
     }
 }
 

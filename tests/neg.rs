@@ -1,0 +1,311 @@
+//! NEGs from end to end: manifests, the real binary, and a simulated Compute Engine in another process, over HTTP.
+//!
+//! What is judged is the server's ledger: each migration takes a tenth at most, one goes at a time, the next one keeps the
+//! pause, and nothing is asked for twice. So it is while nothing goes wrong, while the host is killed (`kill -9`) again and
+//! again, while operations fail, and while the guest is swapped.
+#![cfg(test)]
+
+#[path = "neg/cluster.rs"]
+mod cluster;
+#[path = "neg/compute.rs"]
+mod compute;
+#[path = "neg/judge.rs"]
+mod judge;
+#[path = "neg/judged.rs"]
+mod judged;
+#[path = "neg/killed.rs"]
+mod killed;
+#[path = "neg/refused.rs"]
+mod refused;
+#[path = "guests/renumbered.rs"]
+mod renumbered;
+#[path = "neg/stage.rs"]
+mod stage;
+#[expect(dead_code, reason = "each file of tests uses some of what they share")]
+mod support;
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use cluster::{Cluster, Stack};
+use compute::{Compute, Does};
+use stage::{OPERATION_MS, Stage, WAIT_MS, sections};
+use support::{Engine, Site};
+
+/// In each of three zones: 600 endpoints in all.
+const MANY: u8 = 200;
+
+/// Where it is not about many: six endpoints, of which one goes at a time.
+const FEW: u8 = 2;
+
+fn status(stage: &Stage) -> Value {
+    let status = ["status", "--output", "json", "--config"].map(std::ffi::OsStr::new);
+    let ran = support::trueup(status.into_iter().chain([stage.site.folder().as_os_str()]));
+    ran.exits(0).json()
+}
+
+#[test]
+fn six_hundred_endpoints_get_a_second_address_a_tenth_at_a_time_and_lose_it_again() {
+    let mut stage = Stage::new(Cluster::of(MANY, Stack::Single), Compute::start(OPERATION_MS, &[]));
+    stage.start();
+    stage.comes_true();
+    for stack in [Stack::Dual, Stack::Single] {
+        stage.change(|cluster| cluster.set_stack(stack));
+        stage.comes_true();
+    }
+    let judged = stage.judge();
+    // Three zones of 200, 60 at a time: four steps each, there and back.
+    assert_eq!((judged.starts, judged.failed, judged.repeats), (24, 0, 0), "{judged}");
+    let shown = status(&stage)["negs"].take();
+    let (pods, moved) = (stage.cluster.pods(), 2 * stage.cluster.pods());
+    assert_eq!(shown["attached"], pods + moved, "{shown}");
+    assert_eq!(shown["detached"], moved, "{shown}");
+    stage.terminate();
+    stage.replays(None);
+}
+
+#[test]
+fn operations_that_fail_are_repeated_and_the_move_comes_to_its_end() {
+    let compute = Compute::start(OPERATION_MS, &["--fail-operations-percent", "5", "--seed", "6"]);
+    let mut stage = Stage::new(Cluster::of(MANY, Stack::Single), compute);
+    stage.start();
+    stage.comes_true();
+    for stack in [Stack::Dual, Stack::Single] {
+        // Whomever chance spares: one of each is sure to fail.
+        for call in ["attach", "detach"] {
+            let path = format!("*/{call}NetworkEndpoints");
+            stage.compute.fault(&json!({"path": path, "fail_operations": 1}));
+        }
+        stage.change(|cluster| cluster.set_stack(stack));
+        stage.comes_true();
+    }
+    let judged = stage.judge();
+    assert!(judged.failed >= 4, "{judged}");
+    stage.terminate();
+    stage.replays(None);
+}
+
+/// The same guest under another number, in a file.
+fn renumbered(site: &Site) -> PathBuf {
+    let file = site.path("neg-1.1.wasm");
+    fs::write(&file, renumbered::renumbered("neg", "1", "1.1")).unwrap();
+    file
+}
+
+#[test]
+fn a_guest_that_is_swapped_half_way_goes_on_where_the_other_one_was() {
+    let mut stage = Stage::new(Cluster::of(MANY, Stack::Single), Compute::start(OPERATION_MS, &[]));
+    let other = renumbered(&stage.site);
+    stage.start();
+    stage.comes_true();
+    stage.change(|cluster| cluster.set_stack(Stack::Dual));
+    for (started, version) in [(3, other.to_str().unwrap()), (7, "neg@1")] {
+        stage.wait_until("some detachments", |stage| stage.compute.detachments().len() >= started);
+        // One that is under way until the next version is there.
+        stage.in_flight(Does::Detach);
+        stage.site.guest(&["swap", "neg", version]).exits(0);
+        stage.compute.end_operations();
+    }
+    stage.comes_true();
+
+    let judged = stage.judge();
+    assert_eq!((judged.starts, judged.failed, judged.repeats), (12, 0, 0), "{judged}");
+    let mut history = stage.site.history("neg");
+    let versions: Vec<Value> = history.iter_mut().map(|revision| revision["version"].take()).collect();
+    assert_eq!(versions, ["1", "1.1", "1"]);
+    stage.terminate();
+    let segments = stage.replays(Some(&other));
+    assert_eq!(segments.keys().collect::<Vec<_>>(), ["1", "1.1"]);
+}
+
+#[test]
+fn a_guest_that_is_swapped_while_a_move_waits_waits_on() {
+    // Long enough for a swap.
+    let wait_ms = 10_000;
+    let mut stage = Stage::waiting(
+        wait_ms,
+        Cluster::of(FEW, Stack::Single),
+        Compute::start(OPERATION_MS, &[]),
+    );
+    let other = renumbered(&stage.site);
+    stage.start();
+    stage.comes_true();
+    stage.change(|cluster| cluster.set_stack(Stack::Dual));
+    stage.wait_until("a move that waits", |stage| {
+        status(stage)["negs"]["migrations"][0]["paused_until_ms"].is_u64()
+    });
+    stage.site.guest(&["swap", "neg", other.to_str().unwrap()]).exits(0);
+    let started = stage.compute.detachments().len();
+    stage.wait_until("the next one", |stage| stage.compute.detachments().len() > started);
+    let judged = stage.judge();
+    assert_eq!((judged.failed, judged.repeats), (0, 0), "{judged}");
+    stage.terminate();
+    stage.replays(Some(&other));
+}
+
+#[test]
+fn the_negs_of_a_service_that_goes_are_emptied_and_it_is_forgotten() {
+    let mut cluster = Cluster::of(FEW, Stack::Dual);
+    cluster.add("api", FEW, Stack::Single);
+    let mut stage = Stage::new(cluster, Compute::start(OPERATION_MS, &[]));
+    stage.start();
+    stage.comes_true();
+    stage.wait_until("both keys", |stage| stage.known_keys().len() == 2);
+    stage.change(|cluster| cluster.remove("api"));
+    stage.comes_true();
+    stage.wait_until("`api` to be forgotten", |stage| stage.known_keys() == ["shop/web/80"]);
+
+    // While the host is down.
+    stage.kill();
+    stage.change(|cluster| cluster.remove("web"));
+    stage.start();
+    stage.comes_true();
+    stage.wait_until("`web` to be forgotten", |stage| stage.known_keys().is_empty());
+    let ledger = stage.compute.changes();
+    let of = |neg: &str, does: Does| {
+        let fits = ledger.iter().filter(|change| change.neg == neg && change.does == does);
+        fits.flat_map(|change| &change.endpoints).count()
+    };
+    for neg in ["web", "api"] {
+        assert_eq!((of(neg, Does::Attach), of(neg, Does::Detach)), (6, 6), "{neg}");
+    }
+
+    // It comes again, under the name that it had.
+    stage.change(|cluster| cluster.add("web", FEW, Stack::Single));
+    stage.comes_true();
+    stage.terminate();
+    stage.replays(None);
+}
+
+#[test]
+fn once_ends_when_a_move_has_come_to_its_end_and_nothing_is_in_flight() {
+    let mut stage = Stage::new(Cluster::of(FEW, Stack::Single), Compute::start(OPERATION_MS, &[]));
+    for (stack, line) in [
+        (Stack::Single, "1 neg: 1 true, 0 failed; 6 attached, 0 detached"),
+        (Stack::Single, "1 neg: 1 true, 0 failed; 0 attached, 0 detached"),
+        (Stack::Dual, "1 neg: 1 true, 0 failed; 6 attached, 6 detached"),
+        (Stack::Single, "1 neg: 1 true, 0 failed; 6 attached, 6 detached"),
+    ] {
+        stage.change(|cluster| cluster.set_stack(stack));
+        let ran = stage.site.run_once().exits(0);
+        assert_eq!(ran.last_line(), line, "{ran}");
+        assert!(stage.is_true(), "{ran}");
+    }
+    let judged = stage.judge();
+    // One at a time, there and back.
+    assert_eq!(judged.starts, 12, "{judged}");
+    stage.change(|cluster| cluster.remove("web"));
+    let ran = stage.site.run_once().exits(0);
+    assert!(ran.last_line().ends_with("0 attached, 6 detached"), "{ran}");
+    assert!(stage.is_true() && stage.known_keys().is_empty(), "{ran}");
+    stage.replays(None);
+}
+
+#[test]
+fn an_operation_that_ends_while_the_host_is_down_is_found_and_told() {
+    let mut stage = Stage::new(Cluster::of(FEW, Stack::Single), Compute::start(OPERATION_MS, &[]));
+    stage.start();
+    stage.comes_true();
+    stage.change(|cluster| cluster.set_stack(Stack::Dual));
+    // Asked to end, and killed; at a detachment and at an attachment.
+    for (kills, call) in [(false, Does::Detach), (true, Does::Attach), (true, Does::Detach)] {
+        let in_flight = stage.in_flight(call);
+        if kills {
+            stage.kill();
+        } else {
+            stage.terminate();
+        }
+        stage.compute.end_operations();
+        stage.start();
+        stage.wait_until("the guest to be told", |stage| {
+            let mut entries = stage.entries().into_iter();
+            entries.any(|entry| entry["call"] == "syncer.on-operation" && entry["args"]["operation"] == in_flight)
+        });
+    }
+    stage.comes_true();
+    let judged = stage.judge();
+    assert_eq!(judged.failed, 0, "{judged}");
+    stage.terminate();
+    stage.replays(None);
+}
+
+#[test]
+fn a_move_in_progress_shows_how_far_it_is_and_when_it_goes_on() {
+    // Long enough that somebody looks at it in time.
+    let wait_ms = 5_000;
+    let mut stage = Stage::waiting(
+        wait_ms,
+        Cluster::of(FEW, Stack::Single),
+        Compute::start(OPERATION_MS, &[]),
+    );
+    stage.start();
+    stage.comes_true();
+    stage.change(|cluster| cluster.set_stack(Stack::Dual));
+    let mut shown = json!(null);
+    stage.wait_until("a migration that waits", |stage| {
+        shown = status(stage)["negs"].take();
+        let migration = &shown["migrations"][0];
+        migration["paused_until_ms"].is_u64() && migration["migrating"] != 0
+    });
+    assert_eq!(shown["migration_count"], 1, "{shown}");
+    let migration = &shown["migrations"][0];
+    assert_eq!(
+        (&migration["key"], &migration["paused"]),
+        (&json!("shop/web/80"), &json!(true))
+    );
+    let (migrating, of) = (
+        migration["migrating"].as_u64().unwrap(),
+        migration["of"].as_u64().unwrap(),
+    );
+    assert!(migrating <= of && of <= 6, "{shown}");
+    let detached = stage.compute.detachments();
+    let first_ms = detached.iter().filter_map(|operation| operation.done_ms).min().unwrap();
+    assert!(
+        migration["paused_until_ms"].as_u64().unwrap() >= first_ms + wait_ms - judge::CLOCKS_APART_MS,
+        "{shown}"
+    );
+    stage.terminate();
+    stage.replays(None);
+}
+
+#[test]
+fn services_and_negs_are_brought_about_by_one_process() {
+    let engine = Engine::start(&[]);
+    let site = Site::against(&engine);
+    let compute = Compute::start(OPERATION_MS, &[]);
+    let config = fs::read_to_string(site.path("trueup.toml")).unwrap();
+    fs::write(site.path("trueup.toml"), config + &sections(&compute, WAIT_MS)).unwrap();
+    // One Service is both.
+    let mut cluster = Cluster::of(FEW, Stack::Single);
+    cluster.set_spec("web", json!({"type": "LoadBalancer"}));
+    cluster.write(&site);
+    let ran = site.run_once().exits(0);
+    assert!(
+        ran.stdout.contains("1 neg: 1 true, 0 failed; 6 attached, 0 detached"),
+        "{ran}"
+    );
+    assert!(ran.last_line().starts_with("4 services: 4 true, 0 failed; "), "{ran}");
+    let is_true = |cluster: &Cluster| compute.at_rest() == Some(cluster.contents());
+    assert!(is_true(&cluster), "{ran}");
+    assert!(!engine.objects_of("web.shop").is_empty(), "{ran}");
+
+    let mut host = site.start("run", &[]);
+    cluster.set_stack(Stack::Dual);
+    cluster.write(&site);
+    site.remove_manifest("dns.yaml");
+    support::wait_until("both to be as they should be", || {
+        assert!(host.ended().is_none(), "{}{}", host.stdout(), host.stderr());
+        is_true(&cluster) && engine.objects_of("dns.kube-system").is_empty()
+    });
+    judge::judge(&compute.operations(), judge::Rules::new(cluster.pods(), WAIT_MS));
+
+    // It is both no more.
+    cluster.remove("web");
+    cluster.write(&site);
+    support::wait_until("what is gone to go", || {
+        is_true(&cluster) && engine.objects_of("web.shop").is_empty()
+    });
+    host.terminate().0.exits(0);
+}

@@ -1,0 +1,129 @@
+//! The host is killed (`kill -9`) again and again, in the middle of calls too: each operation is asked for once.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+use serde_json::json;
+
+use super::MANY;
+use super::cluster::{Cluster, Stack};
+use super::compute::Compute;
+use super::stage::{HELD_MS, OPERATION_MS, Stage};
+
+/// So often the host is killed in its work. It is killed three times more when there is none.
+const KILLS: usize = 20;
+
+/// The seed, where the variable `NEG_TEST_SEED` does not give another.
+const SEED: u64 = 20_261_122;
+
+/// The calls within which the host is killed, and whether what is asked for has happened by then.
+const CUTS: [(&str, &str); 5] = [
+    ("listNetworkEndpoints", "after"),
+    ("attachNetworkEndpoints", "before"),
+    ("attachNetworkEndpoints", "after"),
+    ("detachNetworkEndpoints", "before"),
+    ("detachNetworkEndpoints", "after"),
+];
+
+/// Which kills hit what.
+#[derive(Debug, Default)]
+struct Kills {
+    /// Within each of [`CUTS`].
+    cut: [usize; CUTS.len()],
+    /// At any time.
+    anytime: usize,
+    /// Operations that were begun, and whose number nobody was told.
+    untold: BTreeSet<u64>,
+}
+
+impl Kills {
+    fn count(&self) -> usize {
+        self.cut.iter().sum::<usize>() + self.anytime
+    }
+}
+
+fn up_to(random: &mut ChaCha8Rng, ms: u64) -> Duration {
+    Duration::from_millis(random.random_range(0..=ms))
+}
+
+/// Kills the host inside a call, which is never answered.
+fn kill_within(stage: &mut Stage, cut: usize, random: &mut ChaCha8Rng, kills: &mut Kills) {
+    let (call, when) = CUTS[cut];
+    let path = format!("*/{call}");
+    stage
+        .compute
+        .fault(&json!({"path": path, "times": 1, "delay_ms": HELD_MS, "when": when}));
+    stage.start();
+    stage.wait_until("such a call", |stage| stage.compute.is_faultless() || stage.is_true());
+    std::thread::sleep(up_to(random, 100));
+    stage.kill();
+    if stage.compute.is_faultless() {
+        kills.cut[cut] += 1;
+        if when == "after" && call != "listNetworkEndpoints" {
+            let last = stage.compute.changes().pop().unwrap();
+            kills.untold.insert(last.id);
+        }
+    } else {
+        kills.anytime += 1;
+    }
+    stage.compute.clear_faults();
+}
+
+/// Kills the host at a moment of which nothing is known.
+fn kill_anytime(stage: &mut Stage, random: &mut ChaCha8Rng, kills: &mut Kills) {
+    let before = stage.compute.requests();
+    stage.start();
+    stage.wait_until("the first request", |stage| stage.compute.requests() > before);
+    std::thread::sleep(up_to(random, 500));
+    stage.kill();
+    kills.anytime += 1;
+}
+
+#[test]
+fn a_killed_host_goes_on_where_it_was_and_asks_for_nothing_twice() {
+    let seed = std::env::var("NEG_TEST_SEED").map_or(SEED, |seed| seed.parse().expect("NEG_TEST_SEED is a number"));
+    // Shown where the test fails.
+    println!("NEG_TEST_SEED={seed}");
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let mut stage = Stage::new(Cluster::of(MANY, Stack::Single), Compute::start(OPERATION_MS, &[]));
+    let mut kills = Kills::default();
+    // The NEGs' making and filling, the move there, and back; again, where a move was faster than the kills.
+    let enough = [KILLS / 5, KILLS * 3 / 5, KILLS];
+    for phase in 0.. {
+        if phase >= enough.len() && kills.count() >= KILLS {
+            break;
+        }
+        let enough = enough.get(phase).copied().unwrap_or(KILLS);
+        let stacks = [Stack::Single, Stack::Dual];
+        stage.change(|cluster| cluster.set_stack(stacks[phase % 2]));
+        while kills.count() < enough && !stage.is_true() {
+            match random.random_range(0..CUTS.len() + 1) {
+                cut if cut < CUTS.len() => kill_within(&mut stage, cut, &mut random, &mut kills),
+                _ => kill_anytime(&mut stage, &mut random, &mut kills),
+            }
+            // Operations may end meanwhile.
+            std::thread::sleep(up_to(&mut random, 200));
+        }
+        stage.start();
+        stage.comes_true();
+        stage.kill();
+    }
+    println!("{kills:?}");
+    // What was told last may be told to the next one alone.
+    stage.start();
+    let judged = stage.judge();
+    assert_eq!(judged.failed, 0, "{judged}");
+    // The test has seen what it is about.
+    assert!(kills.count() >= KILLS && kills.untold.len() >= 3, "{kills:?}");
+    for operation in stage.compute.changes() {
+        let asked_again = operation.repeats > 0;
+        assert!(
+            asked_again || !kills.untold.contains(&operation.id),
+            "its number was never asked for again: {operation:?}"
+        );
+    }
+    stage.terminate();
+    stage.replays(None);
+}
