@@ -71,7 +71,7 @@ pub fn difference(target: Set, current: Set, committed: &mut Committed) -> Diffe
             Ordering::Equal => {
                 target.next();
                 if let Some(entry) = current.next() {
-                    committed.count(&entry);
+                    committed.count(entry.view());
                 }
             }
         }

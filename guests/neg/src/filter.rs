@@ -9,7 +9,7 @@
 
 use crate::bindings::exports::trueup::neg::migrator::Filtered;
 use crate::bindings::trueup::neg::types::{EndpointGroup, Location};
-use crate::entry::{self, Entry, Finder, Groups, Mark, Set};
+use crate::entry::{self, Finder, Groups, Mark, Set, View};
 
 /// What is subtracted from a product before it is rounded up: 0.07 of 100 is 7, though the product in binary is slightly
 /// above it.
@@ -50,8 +50,7 @@ pub struct Committed {
 
 impl Committed {
     /// Counts one more.
-    pub fn count(&mut self, entry: &Entry) {
-        let view = entry.view();
+    pub fn count(&mut self, view: View<'_>) {
         self.all = self.all.saturating_add(1);
         let stack = match (view.has_ip(), view.has_ipv6()) {
             (true, true) => &mut self.dual,
@@ -62,14 +61,36 @@ impl Committed {
         *stack = stack.saturating_add(1);
     }
 
-    /// Counts all of several sets.
+    /// Counts sets as they are given to `filter`.
     #[must_use]
-    pub fn of(groups: &Groups) -> Self {
-        let mut committed = Self::default();
-        for entry in groups.values().flatten() {
-            committed.count(entry);
+    pub fn of(groups: Vec<EndpointGroup>) -> Self {
+        Self::of_ascending(&groups).unwrap_or_else(|| {
+            let mut committed = Self::default();
+            for entry in entry::united(groups).values().flatten() {
+                committed.count(entry.view());
+            }
+            committed
+        })
+    }
+
+    /// Counts what ascends, as a caller's sets mostly do: nothing comes twice then, and nothing need be kept. None for
+    /// what does not.
+    fn of_ascending(groups: &[EndpointGroup]) -> Option<Self> {
+        if !groups.is_sorted_by(|left, right| left.location < right.location) {
+            return None;
         }
-        committed
+        let mut committed = Self::default();
+        for group in groups {
+            let mut latest = None;
+            for view in group.endpoints.iter().map(View::of) {
+                if latest.is_some_and(|latest| latest >= view) {
+                    return None;
+                }
+                committed.count(view);
+                latest = Some(view);
+            }
+        }
+        Some(committed)
     }
 }
 
@@ -111,7 +132,7 @@ pub fn filter(
     remove: Vec<EndpointGroup>,
     committed: Vec<EndpointGroup>,
 ) -> Filtered {
-    let committed = Committed::of(&entry::united(committed));
+    let committed = Committed::of(committed);
     decide(fractions, facts, entry::united(add), entry::united(remove), committed).answer()
 }
 

@@ -41,7 +41,7 @@ impl Neg {
         in_error_state: bool,
     ) -> Filtered {
         let sets = (entry::united(add), entry::united(remove));
-        let committed = || Committed::of(&entry::united(committed));
+        let committed = || Committed::of(committed);
         let decision = self
             .migrator
             .filter(world, &self.settings, sets, committed, in_error_state);
