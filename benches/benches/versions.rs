@@ -4,8 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
-use trueup_benches::measure::{digits, show};
+use trueup_benches::measure::{digits, pss_kib, show};
 use trueup_benches::service::{Listed, Size};
 use trueup_benches::stage::{self, Stage};
 use trueup_benches::swaps::{Load, Seen, swap_under_load};
@@ -71,14 +70,6 @@ fn instances(count: u32) -> anyhow::Result<()> {
     );
     drop(instances);
     Ok(())
-}
-
-/// The proportional set size of this process, in KiB (proc(5), `smaps_rollup`).
-fn pss_kib() -> anyhow::Result<u64> {
-    let rollup = std::fs::read_to_string("/proc/self/smaps_rollup")?;
-    let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"));
-    let number = line.and_then(|line| line.split_whitespace().next());
-    Ok(number.context("/proc/self/smaps_rollup has no Pss")?.parse()?)
 }
 
 fn swaps(load: Load) -> anyhow::Result<()> {

@@ -1,12 +1,13 @@
 //! Benchmarks: what trueup costs, as ratios measured in one run.
 //!
-//! Here is what is measured, and how; `benches/ratios.rs`, `benches/pods.rs`, `benches/versions.rs` and
-//! `benches/kubernetes.rs` print the README's tables, `benches/figures.rs` the single figures with their spread.
+//! Here is what is measured, and how; `benches/ratios.rs`, `benches/pods.rs`, `benches/neg.rs`,
+//! `benches/versions.rs` and `benches/kubernetes.rs` print the README's tables, `benches/figures.rs` the single figures with their spread.
 //!
 //! ```text
 //! service (what is wanted, what is there) -> stage (guest, host, recording) -> ratios, figures
 //!                                            probe (the boundary alone)
 //!                                            http (against an Engine with latency)
+//! endpoints (sets of them, and a target) -> negs (guest, host), probe -> neg
 //! pods (addresses, guest, host, store), plugin (processes) -> pods
 //! swaps (a host under load), stage -> versions
 //! effects (of changes in a cluster) -> kubernetes
@@ -14,8 +15,10 @@
 #![forbid(unsafe_code)]
 
 pub mod effects;
+pub mod endpoints;
 pub mod http;
 pub mod measure;
+pub mod negs;
 pub mod plugin;
 pub mod pods;
 pub mod probe;

@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
+
 /// One thing to measure: does it once and says how long that took.
 pub type Side<'a> = &'a mut dyn FnMut() -> anyhow::Result<Duration>;
 
@@ -54,6 +56,17 @@ pub fn processor_time(name: &str) -> anyhow::Result<Duration> {
         }
     }
     Ok(ran)
+}
+
+/// The proportional set size of this process, in KiB (proc(5), `smaps_rollup`).
+///
+/// # Errors
+/// Where the kernel does not say it.
+pub fn pss_kib() -> anyhow::Result<u64> {
+    let rollup = std::fs::read_to_string("/proc/self/smaps_rollup")?;
+    let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"));
+    let number = line.and_then(|line| line.split_whitespace().next());
+    Ok(number.context("/proc/self/smaps_rollup has no Pss")?.parse()?)
 }
 
 /// How often `of` goes into `time`.

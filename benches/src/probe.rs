@@ -4,11 +4,12 @@ use anyhow::Context as _;
 use trueup_capabilities::Host;
 use trueup_engine::{Data, Engine, Instance};
 
+use crate::endpoints::Sets;
 use crate::stage::CPU_MAX;
 
 mod bindings {
     wasmtime::component::bindgen!({
-        path: ["../wit/host", "../wit/guest", "../wit/lbaas"],
+        path: ["../wit/host", "../wit/guest", "../wit/lbaas", "../wit/neg"],
         inline: "
             package trueup:benches;
             world probe {
@@ -17,12 +18,17 @@ mod bindings {
                 export empty: func();
                 export ask: func(times: u32) -> u64;
                 export listed: func(tag: string) -> u32;
+                use trueup:neg/types@0.1.0.{endpoint-group};
+                export taken: func(
+                    add: list<endpoint-group>, remove: list<endpoint-group>, committed: list<endpoint-group>, in-error-state: bool,
+                ) -> u32;
             }
         ",
         world: "trueup:benches/probe",
         with: {
             "trueup:host": trueup_capabilities::bindings::host,
             "trueup:lbaas": trueup_capabilities::bindings::lbaas,
+            "trueup:neg": trueup_capabilities::bindings::neg,
         },
         require_store_data_send: true,
         exports: { default: async },
@@ -89,5 +95,18 @@ impl Probe {
         let (store, bindings) = self.instance.parts();
         let result = bindings.call_listed(store, tag).await;
         Ok(self.instance.leave("listed", result)?)
+    }
+
+    /// Takes the arguments of `migrator.filter`, throws them away and says how many groups they held.
+    ///
+    /// # Errors
+    /// Where the call gave no result.
+    pub async fn taken(&mut self, sets: &Sets) -> anyhow::Result<u32> {
+        self.instance.host_mut().begin_unrecorded_call();
+        self.instance.enter();
+        let (store, bindings) = self.instance.parts();
+        let Sets { add, remove, committed } = sets;
+        let result = bindings.call_taken(store, add, remove, committed, false).await;
+        Ok(self.instance.leave("taken", result)?)
     }
 }

@@ -1,0 +1,310 @@
+//! Prints the README's table of NEGs: `cargo bench -p trueup-benches --bench neg`, or some of it: `... --bench neg -- filter
+//! sync`.
+//!
+//! Times are ratios, both sides measured in one run. Without `--bench`, as `cargo test` runs it, everything is done once and
+//! small: that it works is all that is seen then.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use trueup_benches::endpoints::{self, NativeSets, Sets, Stack, ZONES, native_groups, native_location};
+use trueup_benches::measure::{digits, pss_kib, quickest, ratio, show, timed};
+use trueup_benches::negs::{self, Filling, Native, Stage};
+use trueup_benches::probe::Probe;
+use trueup_guest_neg::filter::{Facts, filter};
+use trueup_guest_neg::settings::Settings;
+use trueup_runtime::guests::neg::Filtered;
+
+/// How much is measured.
+struct Effort {
+    /// Endpoints that migrate, each with how often it is measured.
+    filters: [(u32, usize); 3],
+    /// The one of them at which other sets are looked at too.
+    usual: (u32, usize),
+    /// Endpoints that are there already, and how often.
+    sync: (u32, usize),
+    instances: u32,
+}
+
+const FULL: Effort = Effort {
+    filters: [(1_000, 300), (10_000, 60), (100_000, 12)],
+    usual: (10_000, 60),
+    sync: (10_000, 60),
+    instances: 2_000,
+};
+
+const TRIAL: Effort = Effort {
+    filters: [(3, 0), (30, 0), (90, 0)],
+    usual: (30, 0),
+    sync: (30, 0),
+    instances: 5,
+};
+
+/// What the Go controller that the guest is modelled on takes for 10,000 endpoints on such a machine, at best.
+const ORIGINAL: &str = "24 ms";
+
+fn main() -> anyhow::Result<()> {
+    let is_bench = std::env::args().any(|arg| arg == "--bench");
+    let effort = if is_bench { FULL } else { TRIAL };
+    if !is_bench {
+        println!("A trial, to see that it works; these numbers mean nothing.\n");
+    }
+    let stage = Stage::new()?;
+    println!("| what | ratio | absolute | goal |");
+    println!("|---|---|---|---|");
+    let parts: [(&str, Part); 3] = [("filter", filters), ("sync", syncs), ("instances", instances)];
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    for (name, part) in parts {
+        if wanted.is_empty() || wanted.iter().any(|wanted| wanted == name) {
+            part(&stage, &effort)?;
+        }
+    }
+    Ok(())
+}
+
+/// Some rows of the table.
+type Part = fn(&Stage, &Effort) -> anyhow::Result<()>;
+
+fn row(what: &str, ratio: &str, absolute: &str, goal: &str) {
+    println!("| {what} | {ratio} | {absolute} | {goal} |");
+}
+
+fn times(ratio: f64) -> String {
+    format!("{}x", digits(ratio))
+}
+
+fn against(left: Duration, right: Duration) -> String {
+    format!("{} against {}", show(left), show(right))
+}
+
+/// `filter` of a migration to dual-stack: the guest through the boundary, and the same code natively.
+fn filters(stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
+    let mut grown = Vec::new();
+    for (count, rounds) in effort.filters {
+        let seen = measure(stage, &Sets::migration(count, count), rounds)?;
+        let what = format!(
+            "`filter` of {count} endpoints in {} zones that turn dual-stack, beside {count} committed, against native",
+            ZONES.len()
+        );
+        let is_usual = count == effort.usual.0;
+        let goal = if is_usual {
+            format!("3x, below {ORIGINAL}")
+        } else {
+            "3x".to_owned()
+        };
+        seen.row(&what, &goal);
+        let what = "— the boundary apart: the three sets, into a guest that ignores them, against a copy";
+        row(
+            what,
+            &times(ratio(seen.crossed, seen.copied)),
+            &against(seen.crossed, seen.copied),
+            "",
+        );
+        let decided = seen.guest.saturating_sub(seen.crossed);
+        let what = "— the decision: the rest, against native";
+        row(
+            what,
+            &times(ratio(decided, seen.native)),
+            &against(decided, seen.native),
+            "",
+        );
+        if is_usual {
+            others(stage, effort.usual)?;
+        }
+        grown.push((f64::from(count), seen.guest));
+    }
+    for pair in grown.windows(2) {
+        let [(few, quick), (many, slow)] = pair else { continue };
+        let expected = (many * many.log2()) / (few * few.log2());
+        row(
+            &format!("— {many} endpoints against {few}"),
+            &times(ratio(*slow, *quick)),
+            &against(*slow, *quick),
+            &format!("n log n: {}", times(expected)),
+        );
+    }
+    Ok(())
+}
+
+/// The same number of endpoints in other sets.
+fn others(stage: &Stage, (count, rounds): (u32, usize)) -> anyhow::Result<()> {
+    for (what, sets) in [
+        ("— with nothing committed", Sets::migration(count, 0)),
+        (
+            "— half of them on their way and half committed",
+            Sets::migration(count / 2, count / 2),
+        ),
+        (
+            "— as many committed, all written in no order",
+            Sets::migration(count, count).in_no_order(),
+        ),
+    ] {
+        measure(stage, &sets, rounds)?.row(what, "3x");
+    }
+    Ok(())
+}
+
+/// One size.
+struct Seen {
+    /// The call of the guest, its arguments and its answer across the boundary included.
+    guest: Duration,
+    /// The same decision of the same code, from owned arguments that were copied before.
+    native: Duration,
+    /// The arguments across the boundary and thrown away.
+    crossed: Duration,
+    /// The arguments copied natively.
+    copied: Duration,
+}
+
+impl Seen {
+    fn row(&self, what: &str, goal: &str) {
+        row(
+            what,
+            &times(ratio(self.guest, self.native)),
+            &against(self.guest, self.native),
+            goal,
+        );
+    }
+}
+
+fn measure(stage: &Stage, sets: &Sets, rounds: usize) -> anyhow::Result<Seen> {
+    let native_sets = sets.native();
+    let negs = negs::holding(&[]);
+    let mut instance = stage.runtime.block_on(stage.typed(negs.clone()))?;
+    let mut probe = stage
+        .runtime
+        .block_on(Probe::start(&stage.engine, negs::host(negs::backends(negs))))?;
+    check(
+        &stage.runtime.block_on(instance.filter(sets))?,
+        natively(native_sets.clone()),
+    )?;
+    let mut guest = || timed(|| stage.runtime.block_on(instance.filter(sets)));
+    let mut native = || {
+        let owned = native_sets.clone();
+        timed(|| Ok(natively(owned)))
+    };
+    let mut crossed = || timed(|| stage.runtime.block_on(probe.taken(sets)));
+    let mut copied = || {
+        timed(|| {
+            drop(black_box(native_sets.clone()));
+            Ok(())
+        })
+    };
+    let [guest, native, crossed, copied] = quickest(rounds, [&mut guest, &mut native, &mut crossed, &mut copied])?;
+    Ok(Seen {
+        guest,
+        native,
+        crossed,
+        copied,
+    })
+}
+
+fn natively(sets: NativeSets) -> trueup_guest_neg::bindings::exports::trueup::neg::migrator::Filtered {
+    let NativeSets { add, remove, committed } = sets;
+    filter(Settings::default().fractions, Facts::default(), add, remove, committed)
+}
+
+/// Both sides decide the same, and a migration starts.
+fn check(
+    guest: &Filtered,
+    native: trueup_guest_neg::bindings::exports::trueup::neg::migrator::Filtered,
+) -> anyhow::Result<()> {
+    ensure!(guest.detaching.is_some(), "no migration starts");
+    ensure!(
+        native_groups(&guest.add) == native.add
+            && native_groups(&guest.remove) == native.remove
+            && guest.detaching.as_ref().map(native_location) == native.detaching
+            && guest.migrating == native.migrating,
+        "the guest does not decide what native code decides"
+    );
+    Ok(())
+}
+
+/// `sync` where everything is there already.
+fn syncs(stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
+    let (count, rounds) = effort.sync;
+    let target = endpoints::groups(0, count, Stack::Dual);
+    let native_target = native_groups(&target);
+    let mut instance = stage.runtime.block_on(stage.typed(negs::holding(&target)))?;
+    let mut guest = || timed(|| stage.runtime.block_on(instance.sync(&target)));
+    let mut natively = Native::holding(&target)?;
+    let mut native = || {
+        let owned = native_target.clone();
+        timed(|| natively.sync(owned))
+    };
+    let [guest, native] = quickest(rounds, [&mut guest, &mut native])?;
+    let what = format!(
+        "`sync` with {count} endpoints in {} zones, all there already, the simulated NEGs behind it, against native and a \
+         copy of the lists",
+        ZONES.len()
+    );
+    row(&what, &times(ratio(guest, native)), &against(guest, native), "");
+    Ok(())
+}
+
+/// Memory of many instances in one host.
+fn instances(stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
+    let count = effort.instances;
+    let mut each = Vec::new();
+    for (endpoints_per_zone, is_recorded) in [(0, false), (10, false), (10, true)] {
+        each.push(many(stage, count, endpoints_per_zone, is_recorded)?);
+    }
+    let [empty, full, recorded] = each.as_slice() else {
+        return Ok(());
+    };
+    let zones = ZONES.len();
+    let kib = |kib: f64| format!("{} KiB", digits(kib));
+    let what = format!(
+        "{count} instances of `neg` in one host, each after syncs of {zones} NEGs without endpoints: memory (Pss) of each"
+    );
+    row(&what, "", &kib(empty.kib), "300 KiB");
+    let what = format!("— {zones} NEGs that it filled with 10 endpoints each: beyond that");
+    row(&what, "", &kib(full.kib - empty.kib), "");
+    let what = "— such an instance recorded, as a host has them";
+    row(what, "", &kib(recorded.kib), "300 KiB");
+    let what = "— starting and filling them one after another, not recorded";
+    row(what, "", &format!("{} each", show(full.time / count)), "");
+    Ok(())
+}
+
+/// What one of many instances takes.
+struct Each {
+    kib: f64,
+    /// Of all of them.
+    time: Duration,
+}
+
+fn many(stage: &Stage, count: u32, endpoints_per_zone: u32, is_recorded: bool) -> anyhow::Result<Each> {
+    let folder = tempfile::tempdir()?;
+    let recorded = stage.runtime.block_on(stage.recorded(folder.path()))?;
+    let mut filling = Filling::new(endpoints_per_zone)?;
+    let mut start = |number: u32| {
+        stage.runtime.block_on(async {
+            let mut instance = if is_recorded {
+                recorded
+                    .open(&format!("default/web-{number}/80"), negs::backends(filling.negs()))
+                    .await?
+            } else {
+                stage.instance(filling.negs()).await?
+            };
+            filling.fill(&mut instance).await?;
+            anyhow::Ok(instance)
+        })
+    };
+    // What the first instance brings about once is not counted for each.
+    drop(start(0)?);
+    let without = pss_kib()?;
+    let began = Instant::now();
+    let mut instances = Vec::new();
+    for number in 1..=count {
+        instances.push(start(number)?);
+    }
+    let time = began.elapsed();
+    let with = pss_kib()?;
+    drop(instances);
+    Ok(Each {
+        kib: f64::from(u32::try_from(with.saturating_sub(without))?) / f64::from(count),
+        time,
+    })
+}

@@ -1,0 +1,364 @@
+//! Where the benchmarks of NEGs run: the guest `neg` as it ships, with NEGs in memory behind it, called by typed exports or
+//! by names as a host does; and the same guest compiled natively, with a world that only lists.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, ensure};
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+use trueup_capabilities::clock::VirtualClock;
+use trueup_capabilities::faults::Faults;
+use trueup_capabilities::grants::Grants;
+use trueup_capabilities::log::NoLog;
+use trueup_capabilities::meter::Limits;
+use trueup_capabilities::neg::simulated::{Neg, Simulated};
+use trueup_capabilities::neg::{Api, EndpointGroup};
+use trueup_capabilities::random::Seeded;
+use trueup_capabilities::{Backends, Host, Identity};
+use trueup_engine::{Engine, Options};
+use trueup_guest_neg::bindings::exports::trueup::neg::syncer as native_syncer;
+use trueup_guest_neg::bindings::trueup::host::log::Level;
+use trueup_guest_neg::bindings::trueup::neg::{api as native_api, types as native_types};
+use trueup_guest_neg::neg::Neg as NativeNeg;
+use trueup_guest_neg::settings::Settings;
+use trueup_guest_neg::world::World;
+use trueup_journal::{Files, OPEN_FILES_MAX, Tape};
+use trueup_runtime::guests::neg::{Filtered, NegSyncer, NegSyncerPre, OnOperation, Sync, SyncReport};
+use trueup_runtime::guests::{Program, neg};
+use trueup_runtime::instance::{Instance, Start};
+use trueup_runtime::run::Instances;
+
+use crate::endpoints::{SUBNET, Sets, ZONES, groups, native_groups};
+use crate::stage::{CPU_MAX, NOW_MS};
+
+/// The NEGs' name, the same in each zone.
+const NAME: &str = "web";
+
+/// The engine and the linked guest.
+pub struct Stage {
+    /// Drives every call.
+    pub runtime: Runtime,
+    /// As a host has it.
+    pub engine: Engine,
+    program: Arc<Program>,
+    typed: NegSyncerPre,
+}
+
+impl Stage {
+    /// Compiles the guest; nothing is cached.
+    ///
+    /// # Errors
+    /// Where the guest does not run here.
+    pub fn new() -> anyhow::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()?;
+        let engine = Engine::new(&Options::default())?;
+        let builtin = trueup_guests_builtin::find("neg", "1").context("no guest `neg@1` is built in")?;
+        let guest = engine.load(builtin.bytes)?;
+        let typed = neg::link(&engine, &guest)?;
+        let program = Arc::new(Program::new(&engine, guest).map_err(anyhow::Error::msg)?);
+        Ok(Self {
+            runtime,
+            engine,
+            program,
+            typed,
+        })
+    }
+
+    /// An instance whose exports are called with Rust values, so that nothing but the component's boundary is between.
+    ///
+    /// # Errors
+    /// Why it did not start.
+    pub async fn typed(&self, api: Arc<dyn Api>) -> anyhow::Result<Typed> {
+        let started = trueup_engine::Instance::new(&self.engine, host(backends(api)), CPU_MAX, async |store| {
+            self.typed.instantiate_async(store).await
+        });
+        let mut instance = started.await.map_err(|(_, error)| error)?;
+        let config = settings().to_string();
+        instance.host_mut().begin_unrecorded_call();
+        instance.enter();
+        let (store, bindings) = instance.parts();
+        let lifecycle = bindings.trueup_guest_lifecycle();
+        let result = lifecycle.call_init(store, &config).await;
+        let init = instance.leave("lifecycle.init", result)?;
+        init.map_err(|error| anyhow::anyhow!("init: {error}"))?;
+        Ok(Typed { instance })
+    }
+
+    /// An instance that is called as a host does, and that nothing records.
+    ///
+    /// # Errors
+    /// Why it did not start.
+    pub async fn instance(&self, api: Arc<dyn Api>) -> anyhow::Result<Instance> {
+        let start = Start {
+            settings: &settings(),
+            snapshot: None,
+            cpu_max: CPU_MAX,
+        };
+        let started = Instance::start(&self.engine, &self.program, host(backends(api)), start).await;
+        started.map_err(|(_, error)| error.into())
+    }
+
+    /// What instances are opened with that are recorded in `folder`.
+    ///
+    /// # Errors
+    /// Where the guest does not start.
+    pub async fn recorded(&self, folder: &Path) -> anyhow::Result<Instances> {
+        let mut first = self.instance(holding(&[])).await?;
+        Ok(Instances {
+            name: neg::NAME,
+            engine: self.engine.clone(),
+            program: Arc::clone(&self.program),
+            recorded: Arc::new(|_| None),
+            settings: settings(),
+            grants: Grants::everything(),
+            limits: Limits::default(),
+            initial: first.snapshot().await?,
+            state_dir: folder.to_owned(),
+            record: true,
+            journal: trueup_journal::Options::default(),
+            files: Files::new(OPEN_FILES_MAX),
+        })
+    }
+}
+
+/// On a clock that stands still.
+#[must_use]
+pub fn backends(api: Arc<dyn Api>) -> Backends {
+    Backends {
+        clock: Arc::new(VirtualClock::new(NOW_MS)),
+        random: Arc::new(Seeded::new(1, 1)),
+        log: Arc::new(NoLog),
+        neg: Some(api),
+        ..Backends::default()
+    }
+}
+
+/// A host whose questions nothing records.
+#[must_use]
+pub fn host(backends: Backends) -> Host {
+    Host::new(
+        Identity::default(),
+        Tape::off(),
+        Grants::everything(),
+        backends,
+        Limits::default(),
+    )
+}
+
+fn settings() -> Value {
+    json!({ "neg_names": { SUBNET: NAME }, "zones": ZONES })
+}
+
+/// NEGs in memory that hold these.
+#[must_use]
+pub fn holding(groups: &[EndpointGroup]) -> Arc<Simulated> {
+    let simulated = Simulated::new(Arc::new(Faults::default()));
+    put(&simulated, groups);
+    Arc::new(simulated)
+}
+
+fn put(simulated: &Simulated, groups: &[EndpointGroup]) {
+    for EndpointGroup { location, endpoints } in groups {
+        simulated.put(Neg {
+            name: NAME.to_owned(),
+            zone: location.zone.clone(),
+            subnet: location.subnet.clone(),
+            endpoints: endpoints.clone(),
+        });
+    }
+}
+
+/// An instance of the guest with typed exports.
+pub struct Typed {
+    instance: trueup_engine::Instance<NegSyncer>,
+}
+
+impl Typed {
+    /// `migrator.filter`, not in the error state.
+    ///
+    /// # Errors
+    /// Where the call gave no result.
+    pub async fn filter(&mut self, sets: &Sets) -> anyhow::Result<Filtered> {
+        self.instance.host_mut().begin_unrecorded_call();
+        self.instance.enter();
+        let (store, bindings) = self.instance.parts();
+        let Sets { add, remove, committed } = sets;
+        let result = bindings
+            .migrator()
+            .call_filter(store, add, remove, committed, false)
+            .await;
+        Ok(self.instance.leave("migrator.filter", result)?)
+    }
+
+    /// `syncer.sync`
+    ///
+    /// # Errors
+    /// Where the call gave no result, or found anything to do.
+    pub async fn sync(&mut self, target: &[EndpointGroup]) -> anyhow::Result<()> {
+        self.instance.host_mut().begin_unrecorded_call();
+        self.instance.enter();
+        let (store, bindings) = self.instance.parts();
+        let result = bindings.syncer().call_sync(store, target).await;
+        let report = self.instance.leave("syncer.sync", result)?;
+        let report = report.map_err(|error| anyhow::anyhow!("sync: {error:?}"))?;
+        ensure!(report == NOTHING, "not there already: {report:?}");
+        Ok(())
+    }
+}
+
+/// Nothing was to be done.
+const NOTHING: SyncReport = SyncReport {
+    attaching: 0,
+    detaching: 0,
+    in_flight: 0,
+    migration: None,
+};
+
+/// The guest compiled natively, and a world that answers every listing with a copy of what it was made of.
+pub struct Native {
+    neg: NativeNeg,
+    world: Listed,
+}
+
+impl Native {
+    /// One for which these are in the NEGs.
+    ///
+    /// # Errors
+    /// Where the guest refuses the settings.
+    pub fn holding(groups: &[EndpointGroup]) -> anyhow::Result<Self> {
+        let settings = Settings::read(&settings().to_string()).map_err(anyhow::Error::msg)?;
+        let there = native_groups(groups).into_iter();
+        Ok(Self {
+            neg: NativeNeg::new(settings),
+            world: Listed(there.map(|group| (group.location.zone, group.endpoints)).collect()),
+        })
+    }
+
+    /// `syncer.sync`
+    ///
+    /// # Errors
+    /// Where it finds anything to do.
+    pub fn sync(&mut self, target: Vec<native_types::EndpointGroup>) -> anyhow::Result<()> {
+        let report = self.neg.sync(&mut self.world, target);
+        let report = report.map_err(|error: native_syncer::Error| anyhow::anyhow!("sync: {error:?}"))?;
+        ensure!(
+            (report.attaching, report.detaching, report.in_flight) == (0, 0, 0),
+            "not there already: {report:?}"
+        );
+        Ok(())
+    }
+}
+
+struct Listed(BTreeMap<String, Vec<native_types::Endpoint>>);
+
+impl World for Listed {
+    fn ensure(&mut self, _: &native_api::NegRef, _: &str) -> Result<bool, native_api::Error> {
+        Ok(false)
+    }
+
+    fn list_endpoints(&mut self, neg: &native_api::NegRef) -> Result<Vec<native_types::Endpoint>, native_api::Error> {
+        self.0.get(&neg.zone).cloned().ok_or(native_api::Error::NotFound)
+    }
+
+    fn attach(&mut self, _: &native_api::NegRef, _: &[native_types::Endpoint]) -> Result<u64, native_api::Error> {
+        Err(native_api::Error::Unauthorized)
+    }
+
+    fn detach(&mut self, _: &native_api::NegRef, _: &[native_types::Endpoint]) -> Result<u64, native_api::Error> {
+        Err(native_api::Error::Unauthorized)
+    }
+
+    fn now_ms(&mut self) -> u64 {
+        NOW_MS
+    }
+
+    fn schedule(&mut self, _: u64) -> u64 {
+        0
+    }
+
+    fn cancel(&mut self, _: u64) -> bool {
+        false
+    }
+
+    fn counter_add(&mut self, _: &str, _: &[(&str, &str)], _: u64) {}
+
+    fn gauge_set(&mut self, _: &str, _: &[(&str, &str)], _: f64) {}
+
+    fn histogram_observe(&mut self, _: &str, _: f64) {}
+
+    fn log(&mut self, _: Level, _: &str, _: &[(&str, &str)]) {}
+}
+
+/// Has instances reach a target from nothing, one after another, in NEGs that are emptied for each: what is in the NEGs is
+/// no instance's memory, and does not grow with their number.
+pub struct Filling {
+    negs: Arc<Simulated>,
+    empty: Vec<EndpointGroup>,
+    sync: Box<RawValue>,
+    endpoints_per_zone: u32,
+    /// The newest operation's number.
+    last: u64,
+}
+
+impl Filling {
+    /// So many endpoints in each zone.
+    ///
+    /// # Errors
+    /// None that could be: this has a JSON form.
+    pub fn new(endpoints_per_zone: u32) -> anyhow::Result<Self> {
+        let empty = groups(0, 0, crate::endpoints::Stack::Dual);
+        let count = endpoints_per_zone * u32::try_from(ZONES.len())?;
+        let target = groups(0, count, crate::endpoints::Stack::Dual);
+        Ok(Self {
+            negs: holding(&empty),
+            empty,
+            sync: to_raw_value(&Sync { target })?,
+            endpoints_per_zone,
+            last: 0,
+        })
+    }
+
+    /// The NEGs behind the instances.
+    #[must_use]
+    pub fn negs(&self) -> Arc<dyn Api> {
+        Arc::clone(&self.negs) as Arc<dyn Api>
+    }
+
+    /// Syncs, ends what that started, and syncs again.
+    ///
+    /// # Errors
+    /// Where there is more or less to do than the target has.
+    pub async fn fill(&mut self, instance: &mut Instance) -> anyhow::Result<()> {
+        put(&self.negs, &self.empty);
+        let zones = u32::try_from(ZONES.len())?;
+        let started = sync(instance, &self.sync).await?;
+        ensure!(started.attaching == self.endpoints_per_zone * zones, "{started:?}");
+        if started.attaching > 0 {
+            for _ in 0..zones {
+                self.last += 1;
+                ensure!(self.negs.end(self.last, true), "no operation {} was started", self.last);
+                let ended = OnOperation {
+                    operation: self.last,
+                    failure: None,
+                };
+                let answer = instance.call("syncer.on-operation", &to_raw_value(&ended)?).await?;
+                ensure!(answer.get() == "true", "the end of an operation: {}", answer.get());
+            }
+        }
+        let again = sync(instance, &self.sync).await?;
+        ensure!(again == NOTHING, "not there already: {again:?}");
+        Ok(())
+    }
+}
+
+async fn sync(instance: &mut Instance, args: &RawValue) -> anyhow::Result<SyncReport> {
+    let answer = instance.call("syncer.sync", args).await?;
+    let report: Result<SyncReport, Value> = serde_json::from_str(answer.get())?;
+    report.map_err(|error| anyhow::anyhow!("sync: {error}"))
+}
