@@ -121,9 +121,11 @@ fn a_neg_is_given_once() {
         )
     };
     assert_eq!(parse(&given("z2")).unwrap().remove(0).given.negs.len(), 2);
+    let error = parse(&given("z1")).unwrap_err();
+    assert_eq!(error.line, Some(8));
     assert_eq!(
-        parse(&given("z1")).unwrap_err().to_string(),
-        "8: `given.neg.negs`: NEG \"n\" in zone \"z1\" is there already, on line 7"
+        error.message,
+        "`given.neg.negs`: NEG \"n\" in zone \"z1\" is there already, on line 7"
     );
 }
 
