@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -69,6 +70,11 @@ impl KnownNegs {
     /// Every key.
     pub(super) fn keys(&self) -> impl Iterator<Item = &Key> {
         self.keys.keys()
+    }
+
+    /// Those within a range.
+    pub(super) fn range(&self, keys: RangeInclusive<Key>) -> impl Iterator<Item = &Key> {
+        self.keys.range(keys).map(|(key, _)| key)
     }
 
     /// The settings that a key had last; none: it is not known.

@@ -47,14 +47,14 @@ use self::operations::Ended;
 use crate::board::Look;
 use crate::config::{Config, Neg};
 use crate::decisions::{Came, Cause, Decided, Input as Changed, Nodes, Pending, Seen};
-use crate::guests::neg::adapter::{Key, NEG_NAMES, Targets, Wish};
+use crate::guests::neg::adapter::{Changed as Affected, Key, NEG_NAMES, Targets, Wish};
 use crate::run::active::Handover;
 use crate::run::input::{From, Input};
 use crate::run::leading::Acts;
 use crate::run::quarantine::{Quarantine, digest_of};
 use crate::run::troubles::Troubles;
 use crate::run::{Event, SetupError, nothing_there};
-use crate::sources::{Batch, Batches, ObjectRef, Objects};
+use crate::sources::{Batch, Batches, Kind, ObjectRef, Objects};
 use crate::swap::Fallen;
 
 /// How often instances at rest are looked at for what is to be brought to the disk. Also how late a timer may be noticed
@@ -440,6 +440,7 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
         let unreadable = self.targets.take_in_unreadable(&batch.unreadable);
         let mut changed = self.targets.take_in(&batch.changes, batch.complete, has_keys);
         changed.affected.extend(unreadable);
+        changed.affected.extend(self.known_and_affected(&changed));
         if changed.is_empty {
             let problem = nothing_there(self.is_cluster);
             if !self.source_is_told {
@@ -484,6 +485,27 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
             self.entry(&key).inbox.sync = true;
             self.changed(&key);
         }
+    }
+
+    /// Keys that are known here and that a look may not name: those of Services that ask for something else, and all once a
+    /// look is complete again. Only the keys of those Services are looked at.
+    fn known_and_affected(&self, changed: &Affected) -> BTreeSet<Key> {
+        if changed.completed {
+            return self.known.keys().chain(self.entries.keys()).cloned().collect();
+        }
+        let services = changed.seen.iter().map(|concern| &concern.reference);
+        let services = services.filter(|reference| reference.kind == Kind::Service);
+        let keys = services.flat_map(|ObjectRef { namespace, name, .. }| {
+            let at = |port| Key {
+                namespace: namespace.clone(),
+                name: name.clone(),
+                port,
+            };
+            let ports = at(0)..=at(u16::MAX);
+            let known = self.known.range(ports.clone());
+            known.chain(self.entries.range(ports).map(|(key, _)| key))
+        });
+        keys.cloned().collect()
     }
 
     /// Whether a key asks for something else than it did, or did not ask for anything yet.

@@ -51,8 +51,8 @@ steps:
     assert_eq!(
         negs,
         [
-            "Neg { name: \"web\", zone: \"z1\", subnet: \"s1\", endpoints: [Endpoint {ip: \"10.0.0.1\", ipv6: \"\", \
-             port: \"80\", node: \"n1\"}] }"
+            "Neg { name: \"web\", zone: \"z1\", subnet: \"s1\", endpoints: [Endpoint { ip: \"10.0.0.1\", ipv6: \"\", \
+             port: \"80\", node: \"n1\" }] }"
         ]
     );
     let actions: Vec<&Action> = scenario.steps.iter().map(|step| &step.action).collect();
@@ -109,6 +109,24 @@ steps:
     ];
     assert_eq!(actions, expected.iter().collect::<Vec<_>>());
     assert_eq!(scenario.steps[2].line, 18);
+}
+
+#[test]
+fn a_neg_is_given_once() {
+    let given = |zone: &str| {
+        format!(
+            "name: a\nguest: neg\nsteps: []\ngiven:\n  neg:\n    negs:\n\
+             \x20   - {{name: n, zone: z1, subnet: s, endpoints: []}}\n\
+             \x20   - {{name: n, zone: {zone}, subnet: t, endpoints: []}}\n"
+        )
+    };
+    assert_eq!(parse(&given("z2")).unwrap().remove(0).given.negs.len(), 2);
+    let error = parse(&given("z1")).unwrap_err();
+    assert_eq!(error.line, Some(8));
+    assert_eq!(
+        error.message,
+        "`given.neg.negs`: NEG \"n\" in zone \"z1\" is there already, on line 7"
+    );
 }
 
 #[test]

@@ -277,7 +277,7 @@ fn a_fault_that_can_not_answer_fails_the_scenario() {
     );
     fails(
         "steps: [{fault: {call: api.crate, error: NotFound}}]",
-        "`api.crate` is no import that this build simulates; these are api.create, ",
+        "`api.crate` is no import that this build simulates; these are api.attach, ",
     );
 }
 

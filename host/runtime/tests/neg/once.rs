@@ -1,6 +1,7 @@
 //! A run that ends by itself brings the NEGs of a simulated Compute Engine to what the manifests say: over HTTP, in one
 //! process.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -45,7 +46,7 @@ fn site() -> tempfile::TempDir {
 }
 
 async fn once(site: &Path) -> (Summary, Vec<Event>) {
-    let config = Config::load(site).unwrap();
+    let config = Config::load_with(site, &BTreeMap::new(), &[]).unwrap();
     let registry = Registry::new(vec![Builtin {
         name: "neg",
         version: "1",

@@ -59,6 +59,8 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
             .await
             .with_context(|| format!("can't listen on `{listen}`"))?;
         let url = format!("http://{}/", listener.local_addr().context("asking for the address")?);
+        // Whoever reads the address may stop it at once.
+        let stop = crate::commands::listen_for_stop();
         match output {
             Output::Text => output::line(&url)?,
             Output::Json => output::line(&serde_json::json!({ "url": url }).to_string())?,
@@ -68,7 +70,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
         }
         tokio::select! {
             // Whoever looks on holds a connection for as long as they look; a stop does not wait for that.
-            () = crate::commands::stopped() => Ok(Exit::Done),
+            () = stop => Ok(Exit::Done),
             served = page::serve(listener, source) => {
                 served.context("serving the page")?;
                 Ok(Exit::Done)

@@ -180,12 +180,13 @@ pub struct Changed {
 impl Changed {
     /// Whether the wish of `key` may be another one. Of a Service that asks for something else that holds for every key
     /// that somebody knows of it, also one that it named long ago: while its annotation can't be used, no key of it is gone.
+    /// And once a look is complete again, it holds for every key there is: what is missing is gone.
     pub fn affects(&self, key: &Key) -> bool {
         let is_its_service = |concern: &Concern| {
             let ObjectRef { kind, namespace, name } = &concern.reference;
             *kind == Kind::Service && *namespace == key.namespace && *name == key.name
         };
-        self.affected.contains(key) || self.seen.iter().any(is_its_service)
+        self.completed || self.affected.contains(key) || self.seen.iter().any(is_its_service)
     }
 }
 

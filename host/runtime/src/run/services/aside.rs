@@ -64,12 +64,13 @@ impl<T: FnMut(Event)> Services<'_, T> {
             instance,
             failures,
         };
-        self.tell_set_aside(&entry);
-        self.setup.board.set_aside(&entry.instance, &error, failures);
-        self.wish_to_fall_back(&entry);
-        if let Err(error) = self.quarantine.set_aside(&about, entry) {
+        // Whoever is told finds it so.
+        if let Err(error) = self.quarantine.set_aside(&about, entry.clone()) {
             tracing::warn!(%key, "it is set aside until the next start alone: {error}");
         }
+        self.setup.board.set_aside(&entry.instance, &error, failures);
+        self.tell_set_aside(&entry);
+        self.wish_to_fall_back(&entry);
         self.standing.insert(key, Err(error));
     }
 
