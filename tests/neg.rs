@@ -100,14 +100,22 @@ fn a_guest_that_is_swapped_half_way_goes_on_where_the_other_one_was() {
     let other = renumbered(&stage.site);
     stage.start();
     stage.comes_true();
+    stage.hold();
     stage.change(|cluster| cluster.set_stack(Stack::Dual));
-    for (started, version) in [(3, other.to_str().unwrap()), (7, "neg@1")] {
-        stage.wait_until("some detachments", |stage| stage.compute.detachments().len() >= started);
-        // One that is under way until the next version is there.
+    for step in 1..=7 {
+        // One that is under way until the next version is there; mostly the attachment after the one before is, too.
         stage.in_flight(Does::Detach);
-        stage.site.guest(&["swap", "neg", version]).exits(0);
+        let version = match step {
+            3 => other.to_str(),
+            6 => Some("neg@1"),
+            _ => None,
+        };
+        if let Some(version) = version {
+            stage.site.guest(&["swap", "neg", version]).exits(0);
+        }
         stage.compute.end_operations();
     }
+    stage.let_go();
     stage.comes_true();
 
     let judged = stage.judge();
@@ -121,9 +129,9 @@ fn a_guest_that_is_swapped_half_way_goes_on_where_the_other_one_was() {
 }
 
 #[test]
-fn a_guest_that_is_swapped_while_a_move_waits_waits_on() {
-    // Long enough for a swap.
-    let wait_ms = 10_000;
+fn a_move_that_waits_shows_how_far_it_is_and_waits_on_after_a_swap_and_a_kill() {
+    // Longer than all of this takes.
+    let wait_ms = 600_000;
     let mut stage = Stage::waiting(
         wait_ms,
         Cluster::of(FEW, Stack::Single),
@@ -133,16 +141,38 @@ fn a_guest_that_is_swapped_while_a_move_waits_waits_on() {
     stage.start();
     stage.comes_true();
     stage.change(|cluster| cluster.set_stack(Stack::Dual));
-    stage.wait_until("a move that waits", |stage| {
-        status(stage)["negs"]["migrations"][0]["paused_until_ms"].is_u64()
+    let mut shown = Value::Null;
+    let mut waits = |stage: &mut Stage| {
+        stage.wait_until("a move that waits", |stage| {
+            shown = status(stage)["negs"].take();
+            let migration = &shown["migrations"][0];
+            // The attachment has ended, too.
+            migration["paused_until_ms"].is_u64() && migration["of"] == 6
+        });
+        shown.take()
+    };
+    let shown = waits(&mut stage);
+    let started = stage.compute.detachments();
+    let ended_ms = started[0].done_ms.unwrap();
+    let until_ms = shown["migrations"][0]["paused_until_ms"].as_u64().unwrap();
+    assert!(until_ms + judge::CLOCKS_APART_MS >= ended_ms + wait_ms, "{shown}");
+    let migration = json!({
+        "key": "shop/web/80", "migrating": 5, "of": 6, "detaching_at": [], "paused": true, "paused_until_ms": until_ms,
     });
+    assert_eq!(
+        (&shown["migrations"], &shown["migration_count"]),
+        (&json!([migration]), &json!(1))
+    );
+
     stage.site.guest(&["swap", "neg", other.to_str().unwrap()]).exits(0);
-    let started = stage.compute.detachments().len();
-    stage.wait_until("the next one", |stage| stage.compute.detachments().len() > started);
-    let judged = stage.judge();
-    assert_eq!((judged.failed, judged.repeats), (0, 0), "{judged}");
+    stage.kill();
+    stage.start();
+    assert_eq!(waits(&mut stage)["migrations"], json!([migration]));
+    assert_eq!(stage.compute.detachments().len(), 1);
+    stage.judge();
     stage.terminate();
-    stage.replays(Some(&other));
+    let segments = stage.replays(Some(&other));
+    assert_eq!(segments.keys().collect::<Vec<_>>(), ["1", "1.1"]);
 }
 
 #[test]
@@ -208,6 +238,7 @@ fn an_operation_that_ends_while_the_host_is_down_is_found_and_told() {
     let mut stage = Stage::new(Cluster::of(FEW, Stack::Single), Compute::start(OPERATION_MS, &[]));
     stage.start();
     stage.comes_true();
+    stage.hold();
     stage.change(|cluster| cluster.set_stack(Stack::Dual));
     // Asked to end, and killed; at a detachment and at an attachment.
     for (kills, call) in [(false, Does::Detach), (true, Does::Attach), (true, Does::Detach)] {
@@ -224,48 +255,10 @@ fn an_operation_that_ends_while_the_host_is_down_is_found_and_told() {
             entries.any(|entry| entry["call"] == "syncer.on-operation" && entry["args"]["operation"] == in_flight)
         });
     }
+    stage.let_go();
     stage.comes_true();
     let judged = stage.judge();
     assert_eq!(judged.failed, 0, "{judged}");
-    stage.terminate();
-    stage.replays(None);
-}
-
-#[test]
-fn a_move_in_progress_shows_how_far_it_is_and_when_it_goes_on() {
-    // Long enough that somebody looks at it in time.
-    let wait_ms = 5_000;
-    let mut stage = Stage::waiting(
-        wait_ms,
-        Cluster::of(FEW, Stack::Single),
-        Compute::start(OPERATION_MS, &[]),
-    );
-    stage.start();
-    stage.comes_true();
-    stage.change(|cluster| cluster.set_stack(Stack::Dual));
-    let mut shown = json!(null);
-    stage.wait_until("a migration that waits", |stage| {
-        shown = status(stage)["negs"].take();
-        let migration = &shown["migrations"][0];
-        migration["paused_until_ms"].is_u64() && migration["migrating"] != 0
-    });
-    assert_eq!(shown["migration_count"], 1, "{shown}");
-    let migration = &shown["migrations"][0];
-    assert_eq!(
-        (&migration["key"], &migration["paused"]),
-        (&json!("shop/web/80"), &json!(true))
-    );
-    let (migrating, of) = (
-        migration["migrating"].as_u64().unwrap(),
-        migration["of"].as_u64().unwrap(),
-    );
-    assert!(migrating <= of && of <= 6, "{shown}");
-    let detached = stage.compute.detachments();
-    let first_ms = detached.iter().filter_map(|operation| operation.done_ms).min().unwrap();
-    assert!(
-        migration["paused_until_ms"].as_u64().unwrap() >= first_ms + wait_ms - judge::CLOCKS_APART_MS,
-        "{shown}"
-    );
     stage.terminate();
     stage.replays(None);
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::cluster::Cluster;
-use super::compute::{Compute, Contents, Does, now_ms};
+use super::compute::{Compute, Contents, Does, Operation, now_ms};
 use super::judge::{CLOCKS_APART_MS, Judged, Rules, judge};
 use crate::support::{Site, Started, TOKEN, trueup};
 
@@ -115,26 +115,43 @@ impl Stage {
         self.wait_until("the NEGs to be as they should be", Self::is_true);
     }
 
-    /// Waits for an operation of this kind that does not end by itself; answers its number.
+    /// From here on, no operation ends by itself.
+    pub(crate) fn hold(&self) {
+        self.compute.operations_take(HELD_MS);
+    }
+
+    /// Waits for an operation of this kind, where none ends by itself; answers its number.
     #[track_caller]
     pub(crate) fn in_flight(&mut self, does: Does) -> u64 {
-        self.compute.operations_take(HELD_MS);
         let mut number = 0;
         self.wait_until("an operation in flight", |stage| {
-            // What came before, and takes no longer than usual, has ended by then.
-            let before_ms = now_ms() - OPERATION_MS - CLOCKS_APART_MS;
-            let mut held = stage.compute.operations();
-            held.retain(|operation| operation.done_ms.is_none() && operation.received_ms < before_ms);
+            let held = stage.held();
             let found = held.iter().find(|operation| operation.does == does);
             number = found.map_or(0, |operation| operation.id);
-            // An attachment comes after the detachment's end, until which the host asks for nothing.
-            if does == Does::Attach && held.iter().any(|operation| operation.does == Does::Detach) {
+            // The attachment comes after the detachment's end, until which the host asks for nothing.
+            if found.is_none() && held.iter().any(|operation| operation.does == Does::Detach) {
                 stage.compute.end_operations();
             }
             found.is_some()
         });
-        self.compute.operations_take(OPERATION_MS);
         number
+    }
+
+    /// Operations that do not end by themselves: what came before they were held has ended when these are seen.
+    fn held(&self) -> Vec<Operation> {
+        let before_ms = now_ms() - OPERATION_MS - CLOCKS_APART_MS;
+        let mut held = self.compute.operations();
+        held.retain(|operation| operation.done_ms.is_none() && operation.received_ms < before_ms);
+        held
+    }
+
+    /// What is held ends, and from here on all do. There must be a detachment to come: while that is in flight, the host asks
+    /// for nothing.
+    #[track_caller]
+    pub(crate) fn let_go(&mut self) {
+        self.in_flight(Does::Detach);
+        self.compute.operations_take(OPERATION_MS);
+        self.compute.end_operations();
     }
 
     /// What the NEGs hold and what they should, for the messages of assertions.
