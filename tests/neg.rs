@@ -40,10 +40,14 @@ const MANY: u8 = 200;
 /// Where it is not about many: six endpoints, of which one goes at a time.
 const FEW: u8 = 2;
 
-fn status(stage: &Stage) -> Value {
+/// What the host says of NEGs; null while it has not opened its socket.
+fn shown(stage: &Stage) -> Value {
     let status = ["status", "--output", "json", "--config"].map(std::ffi::OsStr::new);
     let ran = support::trueup(status.into_iter().chain([stage.site.folder().as_os_str()]));
-    ran.exits(0).json()
+    if ran.stderr.contains("no host runs") {
+        return Value::Null;
+    }
+    ran.exits(0).json()["negs"].take()
 }
 
 #[test]
@@ -58,7 +62,7 @@ fn six_hundred_endpoints_get_a_second_address_a_tenth_at_a_time_and_lose_it_agai
     let judged = stage.judge();
     // Three zones of 200, 60 at a time: four steps each, there and back.
     assert_eq!((judged.starts, judged.failed, judged.repeats), (24, 0, 0), "{judged}");
-    let shown = status(&stage)["negs"].take();
+    let shown = shown(&stage);
     let (pods, moved) = (stage.cluster.pods(), 2 * stage.cluster.pods());
     assert_eq!(shown["attached"], pods + moved, "{shown}");
     assert_eq!(shown["detached"], moved, "{shown}");
@@ -141,15 +145,15 @@ fn a_move_that_waits_shows_how_far_it_is_and_waits_on_after_a_swap_and_a_kill() 
     stage.start();
     stage.comes_true();
     stage.change(|cluster| cluster.set_stack(Stack::Dual));
-    let mut shown = Value::Null;
-    let mut waits = |stage: &mut Stage| {
+    let waits = |stage: &mut Stage| {
+        let mut negs = Value::Null;
         stage.wait_until("a move that waits", |stage| {
-            shown = status(stage)["negs"].take();
-            let migration = &shown["migrations"][0];
+            negs = shown(stage);
+            let migration = &negs["migrations"][0];
             // The attachment has ended, too.
             migration["paused_until_ms"].is_u64() && migration["of"] == 6
         });
-        shown.take()
+        negs
     };
     let shown = waits(&mut stage);
     let started = stage.compute.detachments();

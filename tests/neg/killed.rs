@@ -88,7 +88,7 @@ fn a_killed_host_goes_on_where_it_was_and_asks_for_nothing_twice() {
     println!("NEG_TEST_SEED={seed}");
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut stage = Stage::new(Cluster::of(MANY, Stack::Single), Compute::start(OPERATION_MS, &[]));
-    let mut kills = Kills::default();
+    let (mut kills, mut deck) = (Kills::default(), Vec::new());
     // The NEGs' making and filling, the move there, and back; again, where a move was faster than the kills.
     let enough = [KILLS / 5, KILLS * 3 / 5, KILLS];
     for phase in 0.. {
@@ -99,7 +99,11 @@ fn a_killed_host_goes_on_where_it_was_and_asks_for_nothing_twice() {
         let stacks = [Stack::Single, Stack::Dual];
         stage.change(|cluster| cluster.set_stack(stacks[phase % 2]));
         while kills.count() < enough && !stage.is_true() {
-            match random.random_range(0..CUTS.len() + 1) {
+            // In any order, each as often as the others.
+            if deck.is_empty() {
+                deck.extend(0..=CUTS.len());
+            }
+            match deck.swap_remove(random.random_range(0..deck.len())) {
                 cut if cut < CUTS.len() => kill_within(&mut stage, cut, &mut random, &mut kills),
                 _ => kill_anytime(&mut stage, &mut random, &mut kills),
             }
@@ -116,7 +120,11 @@ fn a_killed_host_goes_on_where_it_was_and_asks_for_nothing_twice() {
     let judged = stage.judge();
     assert_eq!(judged.failed, 0, "{judged}");
     // The test has seen what it is about.
-    assert!(kills.count() >= KILLS && kills.untold.len() >= 3, "{kills:?}");
+    let cuts_hit = kills.cut.iter().all(|count| *count > 0);
+    assert!(
+        kills.count() >= KILLS && cuts_hit && kills.untold.len() >= 3,
+        "{kills:?}"
+    );
     for operation in stage.compute.changes() {
         let asked_again = operation.repeats > 0;
         assert!(
