@@ -17,16 +17,18 @@ use trueup_capabilities::log::NoLog;
 use trueup_capabilities::{Backends, Host};
 use trueup_journal::{Event, Tape};
 
-use crate::config::Config;
+use crate::config::{Config, Lbaas};
 use crate::guests::lbaas::adapter::{self, Key};
 use crate::guests::lbaas::{self, Desired, Error as Reconciliation, Report};
 use crate::instance::{Instance, Start};
+use crate::neg::plan::NegPlan;
 use crate::registry::Registry;
 use crate::run::granted;
 use crate::run::input;
 use crate::run::wishes::Wishes;
 use crate::run::work::describe;
 use crate::run::{Ground, KnownKeys, Setup, SetupError, nothing_there};
+use crate::sources::Batch;
 
 /// What a run would do for one key.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -70,8 +72,14 @@ pub enum Action {
 /// What a run would do.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Plan {
-    /// By key.
+    /// Services, by key.
     pub keys: Vec<KeyPlan>,
+    /// NEGs, by key.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub negs: Vec<NegPlan>,
+    /// What an operator should know of the source, and what changes nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// Manifests that can't be read, or are not used.
     pub problems: Vec<String>,
     /// Keys whose objects a run would keep though no manifest names them, since one that can't be read may.
@@ -112,9 +120,14 @@ impl Plan {
         self.keys.iter().filter(|key| key.error.is_some()).count()
     }
 
+    /// How many keys of NEGs would not become true.
+    pub fn negs_failed(&self) -> usize {
+        self.negs.iter().filter(|key| key.error.is_some()).count()
+    }
+
     /// True where a run would write something.
     pub fn has_changes(&self) -> bool {
-        self.keys.iter().any(|key| !key.writes.is_empty())
+        self.keys.iter().any(|key| !key.writes.is_empty()) || self.negs.iter().any(NegPlan::has_changes)
     }
 
     fn count(&self, action: Action) -> usize {
@@ -132,25 +145,48 @@ impl Plan {
 /// # Errors
 /// Where nothing could be begun.
 pub async fn plan(config: &Config, registry: &Registry, orphans: bool) -> Result<Plan, SetupError> {
-    let Some(lbaas) = &config.lbaas else {
+    let Some(source) = config.source() else {
         return Err(SetupError::Misused(format!(
-            "{}: nothing to plan: it names no load balancers, and pod addresses are given when pods ask",
+            "{}: nothing to plan: it names no load balancers and no NEGs, and pod addresses are given when pods ask",
             config.file.display()
         )));
     };
-    let (all, _) = input::all(&lbaas.source).await?;
+    let (all, _) = input::all(source).await?;
     let ground = Ground::new(config, registry)?;
-    let setup = Setup::new(config, lbaas, &ground, Fence::open()).await?;
+    let mut plan = Plan {
+        problems: all.problems.iter().map(ToString::to_string).collect(),
+        ..Plan::default()
+    };
+    if let Some(lbaas) = &config.lbaas {
+        plan_services(&mut plan, config, lbaas, &ground, &all, orphans).await?;
+    }
+    if let Some(neg) = &config.neg {
+        let negs = Box::pin(crate::neg::plan::plan(config, neg, &ground, &all)).await?;
+        plan.negs = negs.keys;
+        plan.notes = negs.notes;
+        plan.held.extend(negs.held);
+        // Said once, whoever misses something.
+        plan.problems
+            .extend(negs.problem.filter(|problem| !plan.problems.contains(problem)));
+    }
+    Ok(plan)
+}
+
+async fn plan_services(
+    plan: &mut Plan,
+    config: &Config,
+    lbaas: &Lbaas,
+    ground: &Ground,
+    all: &Batch,
+    orphans: bool,
+) -> Result<(), SetupError> {
+    let setup = Setup::new(config, lbaas, ground, Fence::open()).await?;
     let wishes = Wishes::new(lbaas.adapter.clone(), &config.state_dir).map_err(SetupError::misused)?;
     let mut wishes = wishes.of(&lbaas.source);
     let known = KnownKeys::load(&config.state_dir.join("keys").join(lbaas::NAME)).map_err(SetupError::misused)?;
 
     wishes.take_in_unreadable(&all.unreadable);
     let looked = wishes.take_in(&all.changes, all.complete, known.keys().next().is_some());
-    let mut plan = Plan {
-        problems: all.problems.iter().map(ToString::to_string).collect(),
-        ..Plan::default()
-    };
     if looked.is_empty {
         plan.problems.push(nothing_there(wishes.is_cluster()));
     }
@@ -190,7 +226,7 @@ pub async fn plan(config: &Config, registry: &Registry, orphans: bool) -> Result
     if let Some(engine) = setup.simulated_engine {
         engine.stop().await;
     }
-    Ok(plan)
+    Ok(())
 }
 
 /// What a run would call for: what is left under old UIDs goes, then what should be, then what is left elsewhere.

@@ -10,6 +10,7 @@
 mod binding;
 pub mod compute;
 mod order;
+pub mod planned;
 mod request;
 pub mod server;
 pub mod simulated;
@@ -49,4 +50,13 @@ pub trait Api: Send + Sync {
         endpoints: &'a [Endpoint],
         request: RequestId,
     ) -> Answer<'a, Result<u64, Error>>;
+}
+
+/// The half of the API that changes nothing: what a plan is filled from.
+pub trait Reads: Send + Sync {
+    /// [`Api::ensure`] without making anything: true where the NEG is there with this subnet, false where there is none.
+    /// Fails as `ensure` does where it is another one.
+    fn is_there<'a>(&'a self, neg: &'a NegRef, subnet: &'a str) -> Answer<'a, Result<bool, Error>>;
+    /// As [`Api::list_endpoints`].
+    fn endpoints<'a>(&'a self, neg: &'a NegRef) -> Answer<'a, Result<Vec<Endpoint>, Error>>;
 }

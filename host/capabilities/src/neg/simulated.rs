@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Api, Endpoint, Error, NegRef, RequestId};
+use super::{Api, Endpoint, Error, NegRef, Reads, RequestId};
 use crate::Answer;
 use crate::faults::Faults;
 
@@ -64,11 +64,12 @@ struct Stored {
     endpoints: BTreeSet<Endpoint>,
 }
 
+/// An operation that was started.
 #[derive(Debug)]
-struct Operation {
-    attaches: bool,
-    neg: NegRef,
-    endpoints: Vec<Endpoint>,
+pub(super) struct Operation {
+    pub(super) attaches: bool,
+    pub(super) neg: NegRef,
+    pub(super) endpoints: Vec<Endpoint>,
 }
 
 impl Simulated {
@@ -113,25 +114,57 @@ impl Simulated {
         true
     }
 
+    /// An operation of this number is under way already. New ones get numbers above it.
+    pub(super) fn resume(&self, number: u64, operation: Operation) {
+        let mut store = self.store();
+        store.last = store.last.max(number);
+        store.operations.insert(number, operation);
+    }
+
+    /// The NEG of an operation that is under way.
+    pub(super) fn neg_of(&self, number: u64) -> Option<NegRef> {
+        let store = self.store();
+        store.operations.get(&number).map(|operation| operation.neg.clone())
+    }
+
+    /// A NEG's subnet is known from here on.
+    pub(super) fn set_subnet(&self, neg: &NegRef, subnet: &str) {
+        if let Some(stored) = self.store().negs.get_mut(neg) {
+            subnet.clone_into(&mut stored.subnet);
+        }
+    }
+
+    /// Whether there is such a NEG, with this subnet.
+    fn has(&self, neg: &NegRef, subnet: &str) -> Result<bool, Error> {
+        match self.store().negs.get(neg) {
+            Some(stored) if stored.subnet == subnet => Ok(true),
+            Some(_) => Err(Error::Refused((CONFLICT, "subnet differs".to_owned()))),
+            None => Ok(false),
+        }
+    }
+
+    /// Every endpoint of a NEG.
+    pub(super) fn listed(&self, neg: &NegRef) -> Result<Vec<Endpoint>, Error> {
+        let store = self.store();
+        let stored = store.negs.get(neg).ok_or(Error::NotFound)?;
+        Ok(stored.endpoints.iter().cloned().collect())
+    }
+
     fn store(&self) -> MutexGuard<'_, Store> {
         // A panic while this is held is a defect that the caller hears of; the next one may still look.
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn make_sure(&self, neg: &NegRef, subnet: &str) -> Result<bool, Error> {
-        let mut store = self.store();
-        match store.negs.get(neg) {
-            Some(stored) if stored.subnet == subnet => Ok(false),
-            Some(_) => Err(Error::Refused((CONFLICT, "subnet differs".to_owned()))),
-            None => {
-                let stored = Stored {
-                    subnet: subnet.to_owned(),
-                    endpoints: BTreeSet::new(),
-                };
-                store.negs.insert(neg.clone(), stored);
-                Ok(true)
-            }
+        if self.has(neg, subnet)? {
+            return Ok(false);
         }
+        let stored = Stored {
+            subnet: subnet.to_owned(),
+            endpoints: BTreeSet::new(),
+        };
+        self.store().negs.insert(neg.clone(), stored);
+        Ok(true)
     }
 
     fn start(&self, attaches: bool, neg: &NegRef, endpoints: &[Endpoint]) -> Result<u64, Error> {
@@ -182,11 +215,7 @@ impl Api for Simulated {
 
     fn list_endpoints<'a>(&'a self, neg: &'a NegRef) -> Answer<'a, Result<Vec<Endpoint>, Error>> {
         let fault = self.faults.whole("api.list-endpoints", &json!({ "neg": neg }));
-        ready(fault.unwrap_or_else(|| {
-            let store = self.store();
-            let stored = store.negs.get(neg).ok_or(Error::NotFound)?;
-            Ok(stored.endpoints.iter().cloned().collect())
-        }))
+        ready(fault.unwrap_or_else(|| self.listed(neg)))
     }
 
     fn attach<'a>(
@@ -205,6 +234,16 @@ impl Api for Simulated {
         _: RequestId,
     ) -> Answer<'a, Result<u64, Error>> {
         ready(self.start(false, neg, endpoints))
+    }
+}
+
+impl Reads for Simulated {
+    fn is_there<'a>(&'a self, neg: &'a NegRef, subnet: &'a str) -> Answer<'a, Result<bool, Error>> {
+        ready(self.has(neg, subnet))
+    }
+
+    fn endpoints<'a>(&'a self, neg: &'a NegRef) -> Answer<'a, Result<Vec<Endpoint>, Error>> {
+        self.list_endpoints(neg)
     }
 }
 

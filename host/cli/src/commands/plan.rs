@@ -1,8 +1,10 @@
 //! `trueup plan`: what a run would do now.
 
+mod negs;
+
 use std::path::PathBuf;
 
-use trueup_runtime::config::Source;
+use trueup_runtime::config::{Config, Source};
 use trueup_runtime::plan::{self, Action, KeyPlan, Plan, Write};
 use trueup_runtime::run::StateLock;
 
@@ -11,8 +13,9 @@ use crate::output::{self, Output};
 
 /// Shows what a run would do now, and changes nothing.
 ///
-/// The guest's real decision runs to its end in a simulation that is filled from real reads. Exits 3 where there are
-/// changes, 1 where something would fail.
+/// The guest's real decision runs to its end in a simulation that is filled from real reads, and in a time of its own: of
+/// NEGs, with the pauses of a migration and what would be done after each. Exits 3 where there are changes, 1 where
+/// something would fail.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  trueup plan examples/quickstart\n  trueup plan /etc/trueup --output json\n  trueup plan /etc/trueup --orphans"
@@ -27,8 +30,10 @@ pub(crate) struct Args {
 
 pub(crate) fn exec(args: Args, output: Output) -> Ending {
     let config = super::run::read(&args.config, &[])?;
-    // A simulated Engine of its own writes to the same file as that of a host that runs.
-    let _lock = if config.lbaas.as_ref().is_some_and(|lbaas| lbaas.sim.is_some()) {
+    // A simulated Engine, or Compute Engine, of its own writes to the same file as that of a host that runs.
+    let has_own = config.lbaas.as_ref().is_some_and(|lbaas| lbaas.sim.is_some())
+        || config.neg.as_ref().is_some_and(|neg| neg.sim.is_some());
+    let _lock = if has_own {
         Some(StateLock::take(&config.state_dir)?)
     } else {
         None
@@ -37,21 +42,22 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     match output {
         Output::Json => output::json(&plan)?,
         Output::Text => {
-            let source = config.lbaas.as_ref().map(|lbaas| &lbaas.source);
-            show(&plan, source.map_or("", Source::hidden), args.orphans)?;
+            show(&config, &plan, args.orphans)?;
         }
     }
-    Ok(if plan.failed() > 0 || !plan.problems.is_empty() {
-        Exit::Failed
-    } else if plan.has_changes() {
-        Exit::Differs
-    } else {
-        Exit::Done
-    })
+    Ok(
+        if plan.failed() > 0 || plan.negs_failed() > 0 || !plan.problems.is_empty() {
+            Exit::Failed
+        } else if plan.has_changes() {
+            Exit::Differs
+        } else {
+            Exit::Done
+        },
+    )
 }
 
-fn show(plan: &Plan, hidden: &str, orphans: bool) -> anyhow::Result<()> {
-    for problem in &plan.problems {
+fn show(config: &Config, plan: &Plan, orphans: bool) -> anyhow::Result<()> {
+    for problem in plan.problems.iter().chain(&plan.notes) {
         eprintln!("warning: {problem}");
     }
     for key in &plan.keys {
@@ -60,6 +66,12 @@ fn show(plan: &Plan, hidden: &str, orphans: bool) -> anyhow::Result<()> {
             output::line(&format!("  {}", line(write)))?;
         }
     }
+    for key in &plan.negs {
+        for line in negs::lines(key) {
+            output::line(&line)?;
+        }
+    }
+    let hidden = config.source().map_or("", Source::hidden);
     for key in &plan.held {
         output::line(&format!("{key}  held: its objects are kept while {hidden}"))?;
     }
@@ -74,6 +86,12 @@ fn show(plan: &Plan, hidden: &str, orphans: bool) -> anyhow::Result<()> {
                 orphan.kind, orphan.name, orphan.identifier
             ))?;
         }
+    }
+    if config.neg.is_some() {
+        output::line(&negs::summary(&plan.negs))?;
+    }
+    if config.lbaas.is_none() {
+        return Ok(());
     }
     let word = if plan.keys.len() == 1 { "service" } else { "services" };
     let reset = if plan.reset() > 0 {

@@ -17,8 +17,10 @@ mod inbox;
 mod job;
 mod known;
 mod operations;
+pub mod plan;
 mod progress;
 mod setup;
+pub mod shown;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;

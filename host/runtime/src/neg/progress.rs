@@ -11,6 +11,9 @@ use trueup_capabilities::metrics::Registry;
 
 use super::operations::Started;
 
+/// The guest's count of endpoints that are still to change their stack.
+pub(super) const MIGRATION_ENDPOINTS: &str = "trueup_neg_migration_endpoints";
+
 /// Where a migration is at.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Migration {
@@ -87,7 +90,7 @@ impl State {
 
     /// Where its migration is at, with what the guest counts of it; none: none is in progress.
     pub(super) fn migration(&self, metrics: &Registry, instance: &str) -> Option<Migration> {
-        let migrating = counted(metrics, instance, "trueup_neg_migration_endpoints");
+        let migrating = counted(metrics, instance, MIGRATION_ENDPOINTS);
         if migrating == 0 && !self.paused {
             return None;
         }
@@ -109,7 +112,7 @@ impl State {
 }
 
 /// A number that a guest keeps as a gauge.
-fn counted(metrics: &Registry, instance: &str, series: &str) -> u64 {
+pub(super) fn counted(metrics: &Registry, instance: &str, series: &str) -> u64 {
     let value = metrics.gauge_of(instance, series).unwrap_or_default();
     #[expect(
         clippy::cast_possible_truncation,

@@ -9,10 +9,10 @@ use trueup_capabilities::faults::Faults;
 use trueup_capabilities::fence::Fence;
 use trueup_capabilities::grants::{Access, NEG};
 use trueup_capabilities::metrics::Registry as Metrics;
-use trueup_capabilities::neg::compute::{Compute, Credentials, OperationsFile};
+use trueup_capabilities::neg::compute::{Compute, Credentials, OperationsFile, OperationsInMemory};
 use trueup_capabilities::neg::server::SimulatedCompute;
 use trueup_capabilities::neg::simulated::Simulated;
-use trueup_capabilities::neg::{Api, Endpoint, Error, NegRef, RequestId};
+use trueup_capabilities::neg::{Api, Endpoint, Error, NegRef, Reads, RequestId};
 use trueup_capabilities::quota::Quotas;
 use trueup_capabilities::random::Seeded;
 use trueup_capabilities::{Answer, Backends};
@@ -23,7 +23,7 @@ use crate::config::{ComputeSim, Config, CredentialsAt, Neg, NegBackend, SIM_TOKE
 use crate::guests::neg;
 use crate::run::active::Active;
 use crate::run::setup::{Version, read_token, stream_of};
-use crate::run::{Ground, SetupError};
+use crate::run::{Ground, Instances, SetupError};
 use crate::swap::Revisions;
 
 /// In the state folder's `neg`: operations whose end was not told, over restarts.
@@ -119,6 +119,57 @@ impl NegSetup {
             audit: self.audit.clone(),
             usage: Arc::clone(&self.active.usage),
             ..Backends::default()
+        }
+    }
+}
+
+/// What a plan of NEGs works with: the guest, and Compute Engine for whoever only looks.
+pub(super) struct Looking {
+    /// The version of the guest that decides.
+    pub(super) instances: Instances,
+    /// The NEGs as they are.
+    pub(super) reads: Arc<dyn Reads>,
+    pub(super) quotas: Arc<Quotas>,
+    simulated: Option<SimulatedCompute>,
+}
+
+impl Looking {
+    /// Loads the guest, has it accept its settings, and connects to Compute Engine, which is started where it is simulated.
+    /// The operations of a host that runs are its own: they are not touched.
+    ///
+    /// # Errors
+    /// One line: what can't be used.
+    pub(super) async fn new(config: &Config, neg: &Neg, ground: &Ground) -> Result<Self, SetupError> {
+        warn_of_missing_grants(neg);
+        let version = ground.version(config, neg::NAME, neg::WORLD, &neg.guest).await?;
+        let simulated = match &neg.sim {
+            Some(sim) => Some(start_simulated(sim).await?),
+            None => None,
+        };
+        let reads: Arc<dyn Reads> = match &neg.backend {
+            NegBackend::Compute(backend) => {
+                let settings = backend.settings(simulated.as_ref().map(SimulatedCompute::local_addr));
+                let credentials = credentials(&backend.credentials)?;
+                let store = Arc::new(OperationsInMemory::default());
+                let connected = Compute::new(settings, credentials, store, Fence::open());
+                // None is started, so that none ends.
+                let (compute, _) = connected.map_err(SetupError::misused)?;
+                compute.reads()
+            }
+            NegBackend::Simulated => Arc::new(Simulated::default()),
+        };
+        Ok(Self {
+            instances: version.instances,
+            reads,
+            quotas: Arc::default(),
+            simulated,
+        })
+    }
+
+    /// Ends what was started for this plan.
+    pub(super) async fn stop(self) {
+        if let Some(simulated) = self.simulated {
+            simulated.stop().await;
         }
     }
 }

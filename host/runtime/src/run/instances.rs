@@ -17,7 +17,7 @@ use trueup_capabilities::{Backends, Host, Identity};
 use trueup_engine::{CallError, Engine};
 use trueup_journal::{
     Ending, Event, Files, GivenAgain, Header, Interrupted, Journal, JournalError, Keep, Opened, Options, ReadError,
-    Segment, Tape, TapeError, segment_files,
+    Segment, Tape, TapeError, segment_files, segment_numbers, segment_path,
 };
 
 use crate::guests::Program;
@@ -57,6 +57,11 @@ pub struct Reopened {
 
 /// A version that takes over may so long sleep in `init` and `restore`: whoever waits for the instance waits with it.
 const START_MAX: Duration = Duration::from_secs(30);
+
+/// A recording that another process writes is looked at so often before it is taken for one that can't be read, with such a
+/// pause: a segment's header is written in far less.
+const STATE_TRIES: u32 = 3;
+const STATE_PAUSE: Duration = Duration::from_millis(50);
 
 /// What all instances of one version of a guest have in common.
 #[derive(Clone)]
@@ -382,6 +387,32 @@ impl Instances {
             },
         )
         .await
+    }
+
+    /// The state that an instance of `key` would go on from now, as a snapshot: read alone, also while another process writes.
+    /// A call that runs meanwhile, or was cut, is not in it. None: nothing is recorded, it would begin with its settings.
+    ///
+    /// # Errors
+    /// One line: why its recording can't be read.
+    pub async fn state_now(&self, key: &str) -> Result<Option<String>, String> {
+        let folder = self.folder(self.record != self.state_moves(key), key);
+        for tries_left in (0..STATE_TRIES).rev() {
+            let numbers = match segment_numbers(&folder) {
+                Ok(numbers) => numbers,
+                Err(_) if !folder.exists() => return Ok(None),
+                Err(error) => return Err(with_causes(error)),
+            };
+            let Some(newest) = numbers.last() else {
+                return Ok(None);
+            };
+            match Segment::read(&segment_path(&folder, *newest)) {
+                Ok(segment) => return Ok(Some(self.recover(key, segment).await)),
+                // It may have been removed, or is being begun, this moment.
+                Err(_) if tries_left > 0 => tokio::time::sleep(STATE_PAUSE).await,
+                Err(error) => return Err(with_causes(error)),
+            }
+        }
+        Ok(None)
     }
 
     /// The state after the recorded calls that succeeded. Where this guest decides differently than the recorded one

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::Compute;
@@ -11,7 +10,7 @@ use super::watch::{now_ms, operation_of};
 use super::wire::{self, OperationFailure};
 use crate::Answer;
 use crate::fence::Fence;
-use crate::neg::{Api, Endpoint, Error, NegRef, RequestId};
+use crate::neg::{Api, Endpoint, Error, NegRef, Reads, RequestId};
 
 /// After so many pages a list is given up: a NEG has not so many endpoints.
 const PAGES_MAX: u32 = 2_000;
@@ -35,21 +34,7 @@ impl Api for Instance {
     }
 
     fn list_endpoints<'a>(&'a self, neg: &'a NegRef) -> Answer<'a, Result<Vec<Endpoint>, Error>> {
-        Box::pin(async move {
-            let mut endpoints = match self.list(neg).await {
-                // It may have waited too long between two pages; once is enough to find out.
-                Err(Unlisted::TokenRefused(_)) => self.list(neg).await,
-                listed => listed,
-            }
-            .map_err(|unlisted| match unlisted {
-                Unlisted::Failed(error) => error,
-                Unlisted::TokenRefused(text) => Error::Unavailable(text),
-            })?;
-            endpoints.sort();
-            // What moved between two pages while they were read.
-            endpoints.dedup();
-            Ok(endpoints)
-        })
+        Box::pin(self.listed(neg))
     }
 
     fn attach<'a>(
@@ -71,20 +56,53 @@ impl Api for Instance {
     }
 }
 
+impl Reads for Instance {
+    fn is_there<'a>(&'a self, neg: &'a NegRef, subnet: &'a str) -> Answer<'a, Result<bool, Error>> {
+        Box::pin(async move { self.found(&self.fence(), neg, subnet).await })
+    }
+
+    fn endpoints<'a>(&'a self, neg: &'a NegRef) -> Answer<'a, Result<Vec<Endpoint>, Error>> {
+        Box::pin(self.listed(neg))
+    }
+}
+
 impl Instance {
     /// Of the epoch in which a call begins: what it still has to send after that is not sent.
     fn fence(&self) -> Fence {
         self.compute.fence.of_this_epoch()
     }
 
+    async fn listed(&self, neg: &NegRef) -> Result<Vec<Endpoint>, Error> {
+        let mut endpoints = match self.list(neg).await {
+            // It may have waited too long between two pages; once is enough to find out.
+            Err(Unlisted::TokenRefused(_)) => self.list(neg).await,
+            listed => listed,
+        }
+        .map_err(|unlisted| match unlisted {
+            Unlisted::Failed(error) => error,
+            Unlisted::TokenRefused(text) => Error::Unavailable(text),
+        })?;
+        endpoints.sort();
+        // What moved between two pages while they were read.
+        endpoints.dedup();
+        Ok(endpoints)
+    }
+
+    /// Whether the NEG is there and the one that is asked for; false: there is none.
+    async fn found(&self, fence: &Fence, neg: &NegRef, subnet: &str) -> Result<bool, Error> {
+        let watch = &self.compute.shared.watch;
+        let get = watch.paths.get_neg(neg)?;
+        match watch.requests.ask(fence, &get).await {
+            Ok(there) => wire::compare(&watch.settings, neg, subnet, &there).map(|()| true),
+            Err(Error::NotFound) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     async fn ensured(&self, neg: &NegRef, subnet: &str, id: RequestId) -> Result<bool, Error> {
         let (fence, watch) = (self.fence(), &self.compute.shared.watch);
-        let get = watch.paths.get_neg(neg)?;
-        let compare = |there: &Value| wire::compare(&watch.settings, neg, subnet, there);
-        match watch.requests.ask(&fence, &get).await {
-            Ok(there) => return compare(&there).map(|()| false),
-            Err(Error::NotFound) => {}
-            Err(error) => return Err(error),
+        if self.found(&fence, neg, subnet).await? {
+            return Ok(false);
         }
         let insert = watch
             .paths
@@ -107,11 +125,10 @@ impl Instance {
             Err(error) => return Err(error),
         };
         // Somebody else's may be another one.
-        match watch.requests.ask(&fence, &get).await {
-            Ok(there) => compare(&there).map(|()| false),
+        match self.found(&fence, neg, subnet).await? {
+            true => Ok(false),
             // Their insertion is still under way.
-            Err(Error::NotFound) => Err(Error::Unavailable(was_faster)),
-            Err(error) => Err(error),
+            false => Err(Error::Unavailable(was_faster)),
         }
     }
 

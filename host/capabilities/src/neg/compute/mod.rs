@@ -38,7 +38,7 @@ use self::request::Requests;
 pub use self::settings::{ENDPOINT_DEFAULT, EndpointType, Settings, SettingsError};
 pub use self::watch::Ended;
 use self::watch::{Tasks, Watch, lock};
-use super::{Api, NegRef};
+use super::{Api, NegRef, Reads};
 use crate::fence::Fence;
 
 /// So many ends wait to be taken in; further operations are looked at until there is room.
@@ -117,6 +117,14 @@ impl Compute {
         Arc::new(Instance {
             compute: self.clone(),
             name: instance.to_owned(),
+        })
+    }
+
+    /// The NEGs for whoever only looks.
+    pub fn reads(&self) -> Arc<dyn Reads> {
+        Arc::new(Instance {
+            compute: self.clone(),
+            name: String::new(),
         })
     }
 

@@ -1,0 +1,335 @@
+//! What a run would do with NEGs: of each key its steps to the end, with the pauses between them.
+//!
+//! The guest's real decisions are made, from where its recorded state is now, against a simulation that is filled from real
+//! reads. Nothing is written: not to Compute Engine, and not to the state folder.
+
+mod course;
+mod story;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+use trueup_capabilities::clock::{Clock as _, SystemClock, VirtualClock};
+use trueup_capabilities::log::NoLog;
+use trueup_capabilities::metrics::Registry as Metrics;
+use trueup_capabilities::neg::planned::{Planned, UnderWay};
+use trueup_capabilities::neg::{Endpoint, EndpointGroup};
+use trueup_capabilities::random::Seeded;
+use trueup_capabilities::{Backends, Host};
+use trueup_journal::Tape;
+
+use self::course::Course;
+use self::story::Story;
+use super::job::of_key;
+use super::known::KnownNegs;
+use super::progress::MIGRATION_ENDPOINTS;
+use super::setup::Looking;
+use crate::config::{Config, Neg};
+use crate::guests::neg::adapter::{Key, NEG_NAMES, Targets, Wish};
+use crate::instance::{Instance, Start};
+use crate::run::setup::stream_of;
+use crate::run::{Ground, Instances, SetupError, nothing_there};
+use crate::sources::Batch;
+
+/// What a run would do for one key.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct NegPlan {
+    /// `namespace/name/port`.
+    pub key: String,
+    /// Nobody wishes for it any more: its NEGs would be emptied.
+    pub gone: bool,
+    /// Operations that are under way now, by number. They are taken to end well.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub under_way: Vec<OperationNow>,
+    /// What would be done, in order.
+    pub steps: Vec<Step>,
+    /// Endpoints that would come.
+    pub attached: usize,
+    /// Endpoints that would go.
+    pub detached: usize,
+    /// Endpoints that would be taken out, and put back with one address more or less.
+    pub moved: usize,
+    /// So long the guest waits in all before the last step. What operations take comes on top.
+    pub waits_ms: u64,
+    /// Endpoints that change their address families and have no step here, since the plan was cut.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unplanned: Option<u64>,
+    /// Endpoints that are ready and in no NEG, because of their Node or address.
+    pub left_out: usize,
+    /// Why not all of it would become true; none: all would.
+    pub error: Option<String>,
+}
+
+/// An operation that is under way in earnest.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct OperationNow {
+    /// Its number.
+    pub operation: u64,
+    /// `attach` or `detach`.
+    pub action: Action,
+    /// The NEG's name.
+    pub neg: String,
+    /// And its zone.
+    pub zone: String,
+    /// The endpoints.
+    pub endpoints: Vec<Endpoint>,
+}
+
+/// One thing that would be done.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Step {
+    /// When, counted from now, if operations took no time: what the guest waits by itself.
+    pub after_ms: u64,
+    /// What.
+    pub action: Action,
+    /// The NEG's name.
+    pub neg: String,
+    /// And its zone.
+    pub zone: String,
+    /// Of a NEG that is made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subnet: Option<String>,
+    /// Those that are attached or detached.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub endpoints: Vec<Endpoint>,
+    /// So many of them are taken out to be put back, or put back, with one address more or less.
+    pub moved: usize,
+}
+
+/// What would be done to a NEG.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Action {
+    /// It would be made.
+    Create,
+    /// Endpoints would be attached.
+    Attach,
+    /// Endpoints would be detached.
+    Detach,
+}
+
+impl NegPlan {
+    /// Whether something would be changed.
+    pub fn has_changes(&self) -> bool {
+        !self.steps.is_empty()
+    }
+
+    fn count(&mut self) {
+        let endpoints = |action, steps: &[Step]| -> (usize, usize) {
+            let of = steps.iter().filter(|step| step.action == action);
+            of.fold((0, 0), |(all, moved), step| {
+                (all + step.endpoints.len(), moved + step.moved)
+            })
+        };
+        let (attached, back) = endpoints(Action::Attach, &self.steps);
+        let (detached, out) = endpoints(Action::Detach, &self.steps);
+        self.attached = attached - back;
+        self.detached = detached - out;
+        // Those that are out already, too.
+        self.moved = back;
+        self.waits_ms = self.steps.last().map_or(0, |step| step.after_ms);
+    }
+}
+
+/// What a run would do with NEGs.
+#[derive(Debug, Default)]
+pub(crate) struct NegPlans {
+    pub(crate) keys: Vec<NegPlan>,
+    /// Keys whose NEGs are kept though nothing names them, since what can't be read may.
+    pub(crate) held: Vec<String>,
+    /// What an operator should know of the source.
+    pub(crate) notes: Vec<String>,
+    /// The source holds nothing, and there is something to lose.
+    pub(crate) problem: Option<String>,
+}
+
+/// What is wished for one key.
+struct Wanted {
+    settings: Map<String, Value>,
+    target: Vec<EndpointGroup>,
+    is_gone: bool,
+    left_out: usize,
+}
+
+/// Plans all keys of what the source holds.
+///
+/// # Errors
+/// Where nothing could be begun.
+pub(crate) async fn plan(config: &Config, neg: &Neg, ground: &Ground, all: &Batch) -> Result<NegPlans, SetupError> {
+    let unreadable = |error| SetupError::Misused(format!("reading the known keys: {error}"));
+    let known = KnownNegs::load(&config.state_dir).map_err(unreadable)?;
+    let places = known.places().map_err(unreadable)?;
+    let looking = Looking::new(config, neg, ground).await?;
+    let mut targets = Targets::new(&neg.adapter).of(&neg.source).with_places(places);
+    targets.take_in_unreadable(&all.unreadable);
+    let looked = targets.take_in(&all.changes, all.complete, known.keys().next().is_some());
+    let mut plans = NegPlans {
+        notes: looked.notes,
+        problem: looked.is_empty.then(|| nothing_there(neg.source.is_cluster())),
+        ..NegPlans::default()
+    };
+    let mut keys: BTreeSet<Key> = targets.keys();
+    keys.extend(known.keys().cloned());
+    for key in keys {
+        let wanted = match targets.wish(&key) {
+            Some(Ok(wish)) => Ok(Wanted::of(wish)),
+            Some(Err(error)) => Err(error),
+            None if targets.is_gone(&key) => match emptying(&key, &known, &targets) {
+                Some(wanted) => Ok(wanted),
+                None => continue,
+            },
+            None => {
+                plans.held.push(key.to_string());
+                continue;
+            }
+        };
+        let planned = match wanted {
+            Ok(wanted) => plan_key(&looking, config.seed, &key, wanted).await,
+            Err(error) => NegPlan {
+                error: Some(error),
+                ..NegPlan::default()
+            },
+        };
+        plans.keys.push(NegPlan {
+            key: key.to_string(),
+            ..planned
+        });
+    }
+    looking.stop().await;
+    Ok(plans)
+}
+
+impl Wanted {
+    fn of(wish: Wish) -> Self {
+        let Wish {
+            settings,
+            target,
+            left_out,
+            ..
+        } = wish;
+        Self {
+            settings,
+            target,
+            is_gone: false,
+            left_out,
+        }
+    }
+}
+
+/// Nobody wishes for a key: what it has in its NEGs goes, but for those that are another key's by now. None: it has none.
+fn emptying(key: &Key, known: &KnownNegs, targets: &Targets) -> Option<Wanted> {
+    let mut settings = known.settings(key)?.clone();
+    let names = settings.get_mut(NEG_NAMES).and_then(Value::as_object_mut)?;
+    names.retain(|_, name| {
+        let owner = name.as_str().and_then(|name| targets.owner(name));
+        owner.is_none_or(|owner| owner == key)
+    });
+    (!names.is_empty()).then_some(Wanted {
+        settings,
+        target: Vec::new(),
+        is_gone: true,
+        left_out: 0,
+    })
+}
+
+/// The grants are the real ones: what a run would be refused, a plan is too.
+async fn plan_key(looking: &Looking, seed: u64, key: &Key, wanted: Wanted) -> NegPlan {
+    let Wanted {
+        settings,
+        target,
+        is_gone,
+        left_out,
+    } = wanted;
+    let mut plan = NegPlan {
+        gone: is_gone,
+        left_out,
+        ..NegPlan::default()
+    };
+    let instances = of_key(&looking.instances, &settings);
+    let instance = key.to_string();
+    let snapshot = match instances.state_now(&instance).await {
+        Ok(snapshot) => snapshot,
+        Err(error) => {
+            plan.error = Some(error);
+            return plan;
+        }
+    };
+    let under_way = snapshot
+        .as_deref()
+        .map(|snapshot| story::under_way(snapshot, &instances.settings))
+        .unwrap_or_default();
+    plan.under_way = now_under_way(&under_way);
+    let metrics = Arc::new(Metrics::default());
+    let began_ms = SystemClock.now_ms();
+    let clock = Arc::new(VirtualClock::new(began_ms));
+    let planned = Arc::new(Planned::new(Arc::clone(&looking.reads), &under_way));
+    let backends = Backends {
+        clock: Arc::<VirtualClock>::clone(&clock),
+        random: Arc::new(Seeded::new(seed, stream_of(&instance))),
+        log: Arc::new(NoLog),
+        metrics: Arc::clone(&metrics),
+        neg: Some(Arc::<Planned>::clone(&planned)),
+        quotas: Arc::clone(&looking.quotas),
+        ..Backends::default()
+    };
+    let started = match start(&instances, &instance, backends, snapshot.as_deref()).await {
+        Ok(started) => started,
+        Err(error) => {
+            plan.error = Some(error);
+            return plan;
+        }
+    };
+    let mut course = Course {
+        instance: started,
+        planned,
+        clock,
+        began_ms,
+        target,
+        story: Story::beginning_with(&under_way),
+        calls: 0,
+    };
+    let ended = course.run().await;
+    plan.steps = course.story.steps;
+    plan.error = ended.error;
+    plan.unplanned = ended
+        .is_cut
+        .then(|| super::progress::counted(&metrics, &instance, MIGRATION_ENDPOINTS));
+    plan.count();
+    plan
+}
+
+async fn start(
+    instances: &Instances,
+    key: &str,
+    backends: Backends,
+    snapshot: Option<&str>,
+) -> Result<Instance, String> {
+    let host = Host::new(
+        instances.identity(key),
+        Tape::memory(),
+        instances.grants.clone(),
+        backends,
+        instances.limits,
+    );
+    let start = Start {
+        settings: &instances.settings,
+        snapshot,
+        cpu_max: Duration::from_millis(instances.limits.cpu_ms),
+    };
+    let started = Instance::start(&instances.engine, &instances.program, host, start).await;
+    started.map_err(|(_, error)| format!("{:#}", anyhow::Error::from(error)))
+}
+
+fn now_under_way(under_way: &BTreeMap<u64, UnderWay>) -> Vec<OperationNow> {
+    let each = under_way.iter().map(|(operation, of)| OperationNow {
+        operation: *operation,
+        action: if of.attaches { Action::Attach } else { Action::Detach },
+        neg: of.neg.name.clone(),
+        zone: of.neg.zone.clone(),
+        endpoints: of.endpoints.clone(),
+    });
+    each.collect()
+}
