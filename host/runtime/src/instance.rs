@@ -21,6 +21,7 @@ pub const REPLAY_GUARD: Duration = Duration::from_secs(120);
 pub struct Instance {
     running: Running,
     program: Arc<Program>,
+    settings: Value,
 }
 
 /// Why an instance did not start; the host goes on to the next try.
@@ -77,6 +78,7 @@ impl Instance {
         let mut instance = Self {
             running,
             program: Arc::clone(program),
+            settings: start.settings.clone(),
         };
         match instance.give(start).await {
             Ok(()) => Ok(instance),
@@ -126,6 +128,11 @@ impl Instance {
     /// The guest that this is an instance of.
     pub fn program(&self) -> &Arc<Program> {
         &self.program
+    }
+
+    /// What it was given in `lifecycle.init`.
+    pub fn settings(&self) -> &Value {
+        &self.settings
     }
 
     /// Calls an export, on the tape: `interface.function`, and its arguments as an object by parameter name.

@@ -107,6 +107,7 @@ impl Stage {
             key: key.to_owned(),
             digest,
             state,
+            settings: None,
             entries: made.entries,
             took: made.took,
         });
@@ -468,6 +469,7 @@ async fn calls_of_another_version_than_the_active_one_are_not_compared() {
         key: "k".to_owned(),
         digest: COUNTING_2.guest.digest,
         state: Some("0".to_owned()),
+        settings: None,
         entries: made.entries,
         took: made.took,
     });
@@ -589,6 +591,7 @@ async fn what_was_not_seen_whole_is_skipped_until_the_state_is_told() {
             key: "k".to_owned(),
             digest: COUNTING.guest.digest,
             state: None,
+            settings: None,
             entries: if entries == 0 { Vec::new() } else { made.entries },
             took: Duration::ZERO,
         });

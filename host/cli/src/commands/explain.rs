@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use trueup_runtime::decisions::{
     self, Action, CallTold, Came, Cause, ExplainError, Explained, Explanation, Field, Fields, Happened, Input, Made,
-    Origin, Record, TimedCause, Told, Wanted, Write,
+    Operation, Origin, Record, TimedCause, Told, Wanted, Write,
 };
+use trueup_runtime::guests::{lbaas, neg};
 
 use crate::exit::{Ending, Exit, Failure, misused};
 use crate::output::{self, Output, printable};
@@ -18,10 +19,11 @@ use crate::output::{self, Output, printable};
 /// Reads the state folder alone: of a host that runs, of one that ended, or a copy of it.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  trueup explain default/web --config examples/quickstart\n  trueup explain default/web --last 5\n  trueup explain default/web --decision 57 --state-dir /backup/.trueup --output json\n  trueup explain 10.0.0.3 --guest ipam --config /etc/trueup"
+    after_help = "Examples:\n  trueup explain default/web --config examples/quickstart\n  trueup explain default/web --last 5\n  trueup explain default/web --decision 57 --state-dir /backup/.trueup --output json\n  trueup explain shop/web/80 --last 3\n  trueup explain 10.0.0.3 --guest ipam --config /etc/trueup"
 )]
 pub(crate) struct Args {
-    /// A Service, `NAMESPACE/NAME`. With `--guest ipam`: the node's instance, a container's id, or an address.
+    /// A Service, `NAMESPACE/NAME`, or a port of one that has NEGs, `NAMESPACE/NAME/PORT`. With `--guest ipam`: the node's
+    /// instance, a container's id, or an address.
     key: String,
     /// The configuration of the host: a TOML file, or a folder with `trueup.toml`.
     #[arg(long, value_name = "CONFIG", default_value = ".")]
@@ -29,9 +31,9 @@ pub(crate) struct Args {
     /// The state folder itself, wherever it is; then no configuration is read.
     #[arg(long, value_name = "FOLDER")]
     state_dir: Option<PathBuf>,
-    /// Whose decisions: `lbaas` or `ipam`.
-    #[arg(long, value_name = "NAME", default_value = "lbaas")]
-    guest: String,
+    /// Whose decisions: `lbaas`, `neg` or `ipam`. Left out: `neg` for a key with a port, else `lbaas`.
+    #[arg(long, value_name = "NAME")]
+    guest: Option<String>,
     /// Only the job of this decision: the number in its id.
     #[arg(long, value_name = "N", conflicts_with = "last")]
     decision: Option<u64>,
@@ -55,7 +57,8 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
         last: usize::from(args.last),
         decision: args.decision,
     };
-    let explained = decisions::explain(&state_dir, &args.guest, &args.key, wanted)?;
+    let guest = args.guest.as_deref().unwrap_or_else(|| guest_of(&args.key));
+    let explained = decisions::explain(&state_dir, guest, &args.key, wanted)?;
     match output {
         Output::Json => output::json(&explained)?,
         Output::Text => {
@@ -67,13 +70,22 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     Ok(Exit::Done)
 }
 
+/// Who decides about a key, by how it looks.
+fn guest_of(key: &str) -> &'static str {
+    if key.parse::<neg::adapter::Key>().is_ok() {
+        neg::NAME
+    } else {
+        lbaas::NAME
+    }
+}
+
 fn text(of: &Explanation) -> Vec<String> {
     let mut lines = Vec::new();
     for (at, job) in of.jobs.iter().enumerate() {
         if at > 0 {
             lines.push(String::new());
         }
-        lines.extend(job_text(job));
+        lines.extend(job_text(job, &of.guest));
     }
     if let Some(held) = &of.set_aside {
         let since = output::time(held.at_ms);
@@ -89,7 +101,7 @@ fn text(of: &Explanation) -> Vec<String> {
 }
 
 /// One job: when and by whom, why, what should be, what was called, what came of it.
-fn job_text(of: &Explained) -> Vec<String> {
+fn job_text(of: &Explained, guest: &str) -> Vec<String> {
     let job = &of.job;
     let by = job.decisions.last().map_or_else(String::new, |made| {
         format!(
@@ -120,7 +132,7 @@ fn job_text(of: &Explained) -> Vec<String> {
         said = wish.map(|wish| &wish.fields);
         lines.extend(call_text(made, call, is_new));
     }
-    lines.push(format!("  {}", came(of)));
+    lines.push(format!("  {}", came(of, guest)));
     let recordings: BTreeSet<&Path> = of
         .calls
         .iter()
@@ -308,22 +320,49 @@ fn told_text(told: &Told, wish_is_new: bool) -> Vec<String> {
 /// `+ server   node-1.http.web.default.c1  192.0.2.11:30081 in http.web.default.c1`.
 fn write_text(write: &Write) -> String {
     let sign = match write.action {
-        Action::Create => '+',
+        Action::Create | Action::Attach => '+',
         Action::Reset => '~',
-        Action::Destroy => '-',
+        Action::Destroy | Action::Detach => '-',
         Action::Store => '>',
     };
+    let kind = match write.action {
+        Action::Attach => "attach",
+        Action::Detach => "detach",
+        _ => &write.kind,
+    };
+    let ended = write.operation.as_ref().map(operation).unwrap_or_default();
     let error = write.error.as_ref().map(|error| format!("  not done: {error}"));
-    let line = format!("{sign} {:<8} {}  {}", write.kind, write.name, write.details);
-    printable(&format!("{}{}", line.trim_end(), error.unwrap_or_default()))
+    let line = format!("{sign} {kind:<8} {}  {}", write.name, write.details);
+    printable(&format!("{}{ended}{}", line.trim_end(), error.unwrap_or_default()))
 }
 
-fn came(of: &Explained) -> String {
+/// `; operation 7 ended well, told in #9 at 12:00:00`.
+fn operation(of: &Operation) -> String {
+    let number = of.number;
+    match &of.ended {
+        None => format!("; operation {number}: its end was not told yet"),
+        Some(end) => {
+            let how = end
+                .failure
+                .as_ref()
+                .map_or_else(|| "ended well".to_owned(), |why| format!("failed: {why}"));
+            format!(
+                "; operation {number} {how}, told in #{} at {}",
+                end.n,
+                output::time(end.at_ms)
+            )
+        }
+    }
+}
+
+fn came(of: &Explained, guest: &str) -> String {
     let effects = &of.job.effects;
-    let did = if (effects.created, effects.destroyed) == (0, 0) {
-        "nothing was created or destroyed".to_owned()
-    } else {
-        format!("{} created, {} destroyed", effects.created, effects.destroyed)
+    let did = match (effects.created, effects.destroyed, guest == neg::NAME) {
+        (0, 0, true) => "no endpoint was to be attached or detached".to_owned(),
+        // What is begun here ends later.
+        (attached, detached, true) => format!("{attached} endpoints to be attached, {detached} to be detached"),
+        (0, 0, false) => "nothing was created or destroyed".to_owned(),
+        (created, destroyed, false) => format!("{created} created, {destroyed} destroyed"),
     };
     match &of.job.came {
         // Of pod addresses nothing is created: what was written is said above.

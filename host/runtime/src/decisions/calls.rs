@@ -14,12 +14,16 @@ use trueup_capabilities::lbaas::{Error, Kind, Object, ObjectRef, Spec};
 use trueup_journal::{Ask, Call, Ending, Entry, Event, Segment, segment_numbers, segment_path};
 
 use super::fields::{Fields, VALUE_CHARS_MAX, differing};
+use super::negs::{self, Ends, Operation};
 
 /// So many writes of one decision are listed; the others are counted. More than fit on a few screens nobody reads.
 pub const WRITES_MAX: usize = 200;
 
 /// So many older segments are looked into for the decision before: each is about a thousand entries.
 const SEGMENTS_BACK_MAX: usize = 8;
+
+/// So many later segments are looked into for the ends of operations: most end within seconds.
+const SEGMENTS_AHEAD_MAX: usize = 8;
 
 /// What a decision asked and wrote.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -58,7 +62,7 @@ pub struct Write {
     pub n: u64,
     /// What was done.
     pub action: Action,
-    /// `backend`, `server`, `record`.
+    /// `backend`, `server`, `record`, `neg`.
     pub kind: String,
     /// Its name, or its identifier where the name is not in the recording; empty where it has neither.
     pub name: String,
@@ -67,6 +71,9 @@ pub struct Write {
     /// Why it was not done; none: it was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// Of endpoints of a NEG: what was begun with it, which ends later. None: it was done when it was answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operation: Option<Operation>,
 }
 
 /// What was done to an object.
@@ -81,6 +88,10 @@ pub enum Action {
     Destroy,
     /// It was stored.
     Store,
+    /// Endpoints of it were to be attached.
+    Attach,
+    /// Endpoints of it were to be detached.
+    Detach,
 }
 
 /// The recordings of one instance.
@@ -140,13 +151,28 @@ impl Recordings {
                 .map(|first| segment_path(&folder, *first))
                 .collect();
             let wish = self.wish(call, n, before);
-            return Ok(told(path, &entries, wish));
+            let ends = self.ends(&folder, numbers.iter().skip(at.saturating_sub(1)), n);
+            return Ok(told(path, &entries, wish, &ends));
         }
         Err(gone.to_owned())
     }
 
+    /// How operations ended that were begun in entry `n` or later, by the segments from that one on.
+    fn ends<'a>(&mut self, folder: &Path, numbers: impl Iterator<Item = &'a u64>, n: u64) -> Ends {
+        let mut ends = Ends::default();
+        for first in numbers.take(1 + SEGMENTS_AHEAD_MAX) {
+            if let Some(segment) = self.segment(&segment_path(folder, *first)) {
+                negs::take_in_ends(&mut ends, segment, n);
+            }
+        }
+        ends
+    }
+
     /// How a call differs from the one before it that was about the same.
     fn wish(&mut self, call: &Call, n: u64, segments: Vec<PathBuf>) -> Option<Wish> {
+        if !negs::says_what_should_be(&call.name) {
+            return None;
+        }
         let now: Value = serde_json::from_str(call.args.get()).ok()?;
         let now = now.get("desired").cloned().unwrap_or(now);
         let uid = now.get("service_uid").cloned();
@@ -162,9 +188,10 @@ impl Recordings {
                 };
                 let was = was.get("desired").cloned().unwrap_or(was);
                 if was.get("service_uid").cloned() == uid {
+                    let fields = negs::target_difference(&call.name, &was, &now);
                     return Some(Wish {
                         against: entry.n,
-                        fields: differing(&was, &now, &|_| false),
+                        fields: fields.unwrap_or_else(|| differing(&was, &now, &|_| false)),
                     });
                 }
             }
@@ -235,7 +262,7 @@ fn in_call(n: u64) -> impl FnMut(&&Entry) -> bool {
     }
 }
 
-fn told(file: PathBuf, entries: &[Entry], wish: Option<Wish>) -> Told {
+fn told(file: PathBuf, entries: &[Entry], wish: Option<Wish>, ends: &Ends) -> Told {
     let mut told = Told {
         file,
         wish,
@@ -251,7 +278,7 @@ fn told(file: PathBuf, entries: &[Entry], wish: Option<Wish>) -> Told {
             Event::Ask(ask) => {
                 *told.asked.entry(ask.name.clone()).or_default() += 1;
                 seen.take_in(ask);
-                for write in writes(entry.n, ask, &seen) {
+                for write in writes(entry.n, ask, &seen, ends) {
                     if told.writes.len() < WRITES_MAX {
                         told.writes.push(write);
                     } else {
@@ -343,7 +370,7 @@ fn parsed<T: serde::de::DeserializeOwned>(text: &RawValue) -> Option<T> {
 }
 
 /// What a question wrote; nothing where it is a read.
-fn writes(n: u64, ask: &Ask, seen: &Objects) -> Vec<Write> {
+fn writes(n: u64, ask: &Ask, seen: &Objects, ends: &Ends) -> Vec<Write> {
     let args: Value = serde_json::from_str(ask.args.get()).unwrap_or_default();
     let of = |name: &str| args.get(name).cloned().unwrap_or_default();
     match ask.name.as_str() {
@@ -357,6 +384,7 @@ fn writes(n: u64, ask: &Ask, seen: &Objects) -> Vec<Write> {
                 name: spec.name().to_owned(),
                 details: seen.details(spec),
                 error,
+                operation: None,
             });
             each.collect()
         }
@@ -379,6 +407,7 @@ fn writes(n: u64, ask: &Ask, seen: &Objects) -> Vec<Write> {
                     .map(|spec| seen.details(spec))
                     .unwrap_or_default(),
                 error,
+                operation: None,
             });
             each.collect()
         }
@@ -400,9 +429,10 @@ fn writes(n: u64, ask: &Ask, seen: &Objects) -> Vec<Write> {
                 name: String::new(),
                 details: cut(text.as_str().unwrap_or_default()),
                 error,
+                operation: None,
             }]
         }
-        _ => Vec::new(),
+        _ => negs::write(n, ask, ends).into_iter().collect(),
     }
 }
 

@@ -84,7 +84,7 @@ impl Fields {
         found
     }
 
-    fn push(&mut self, field: Field) {
+    pub(super) fn push(&mut self, field: Field) {
         if self.fields.len() < FIELDS_MAX {
             self.fields.push(field);
         } else {

@@ -1,8 +1,11 @@
-//! Endpoints as people read them.
+//! Endpoints and errors of NEGs as people read them.
 
 use std::fmt::Write as _;
 
-use trueup_capabilities::neg::Endpoint;
+use trueup_capabilities::neg::{Endpoint, Error};
+
+use super::job::describe;
+use crate::guests::neg::Error as GuestError;
 
 /// So many endpoints of one operation are named in a line; the others are counted, and JSON has all.
 pub const ENDPOINTS_NAMED_MAX: usize = 5;
@@ -42,6 +45,11 @@ pub fn are_twins(one: &Endpoint, other: &Endpoint) -> bool {
     let shares_one =
         (single.ip == dual.ip && single.ipv6.is_empty()) || (single.ipv6 == dual.ipv6 && single.ip.is_empty());
     is_dual(dual) && shares_one && dual.port == single.port && dual.node == single.node
+}
+
+/// An error of the API, in an operator's words.
+pub(crate) fn in_words(error: &Error) -> String {
+    describe(&GuestError::Api(error.clone()))
 }
 
 #[cfg(test)]

@@ -112,6 +112,7 @@ impl Active {
                 }
             },
         };
+        let settings = state.is_some().then(|| instance.settings().clone());
         let begun = Instant::now();
         instance.host_mut().tape.keep_entries(true);
         let answer = instance.call_at(at_ms, call, args).await;
@@ -122,6 +123,7 @@ impl Active {
             key: key.to_owned(),
             digest,
             state,
+            settings,
             entries,
             took: begun.elapsed(),
         });

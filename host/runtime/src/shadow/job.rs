@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 use trueup_journal::{Entry, Event};
 
 use super::Observed;
@@ -24,7 +24,7 @@ pub(super) struct Begin {
     pub(super) snapshot: String,
     /// What `init` and `restore` asked; none where nobody saw it.
     pub(super) start: Option<Vec<Entry>>,
-    /// What the active instance was begun with, by its recording's header; none where nobody saw that.
+    /// What the active instance was begun with; none where nobody knows that.
     pub(super) settings: Option<Box<RawValue>>,
 }
 
@@ -63,15 +63,17 @@ pub(super) fn split(observed: Observed) -> Option<Vec<Job>> {
     let Observed {
         key,
         state,
+        settings,
         entries,
         took,
         digest: _,
     } = observed;
+    let settings = settings.and_then(|settings| to_raw_value(&settings).ok());
     let mut jobs = Vec::new();
     let mut begin = state.map(|snapshot| Begin {
         snapshot,
         start: None,
-        settings: None,
+        settings,
     });
     let mut call = Vec::new();
     for entry in entries {
@@ -134,6 +136,7 @@ mod tests {
             key: "k".into(),
             digest: trueup_engine::Digest::of(b"g"),
             state: state.map(str::to_owned),
+            settings: None,
             entries: entries(lines),
             took: Duration::ZERO,
         });

@@ -92,6 +92,9 @@ pub struct Observed {
     pub digest: Digest,
     /// The active instance's snapshot before these entries, where [`Shadow::interest`] asked for it.
     pub state: Option<String>,
+    /// What the active instance was given in `init`, where its state is told: an adapter may give each key settings of its
+    /// own. None: it is not known, and taken for what is configured.
+    pub settings: Option<Value>,
     /// From `Tape::take_entries`. Empty where the tap gave up a call that was too long: it counts as skipped.
     pub entries: Vec<Entry>,
     /// How long the active guest took in wall-clock time: the candidate gets [`CPU_MORE_MAX`] more, up to its `cpu_ms`.

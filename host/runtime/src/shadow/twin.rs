@@ -7,7 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::value::to_raw_value;
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Map, Value};
 use trueup_capabilities::log::NoLog;
 use trueup_engine::Engine;
 use trueup_journal::{Entry, Event, Header, Outcome, Segment};
@@ -37,6 +38,20 @@ pub(super) struct Versions {
     for_active: Header,
     /// Both are configured alike, so the candidate gets what the active instance was really begun with.
     same_settings: bool,
+}
+
+/// The candidate's settings, with what the active instance has and nobody configured: an adapter gave that to this key.
+fn with_own(candidate: &Value, active: &Value, begun: &RawValue) -> Option<Box<RawValue>> {
+    let (Value::Object(candidate), Value::Object(active)) = (candidate, active) else {
+        return None;
+    };
+    let mut settings = candidate.clone();
+    let begun: Map<String, Value> = serde_json::from_str(begun.get()).ok()?;
+    let own = begun
+        .into_iter()
+        .filter(|(name, _)| !active.contains_key(name) && !candidate.contains_key(name));
+    settings.extend(own);
+    to_raw_value(&settings).ok()
 }
 
 /// The candidate's instance of one key.
@@ -176,7 +191,14 @@ impl Twin {
 
     /// Everything from the last known state on: with it the candidate does again what it did.
     pub(super) fn recording_for_candidate(&self, versions: &Versions) -> Result<Segment, trueup_journal::ReadError> {
-        self.recording(self.header(&versions.for_candidate, versions.same_settings))
+        let mut header = self.header(&versions.for_candidate, versions.same_settings);
+        if !versions.same_settings
+            && let Some(begun) = &self.begin.settings
+            && let Some(settings) = with_own(&versions.candidate.settings, &versions.active.settings, begun)
+        {
+            header.settings = settings;
+        }
+        self.recording(header)
     }
 
     /// The header of a recording from here on; with the settings that the active instance was begun with, where they are
@@ -262,5 +284,20 @@ impl From<&Outcome> for Judged {
             n: outcome.diverged_at(),
             what: outcome.one_line(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_an_adapter_gave_a_key_is_the_candidates_too_and_what_is_configured_is_its_own() {
+        let begun = to_raw_value(&json!({"wait": 1, "old": 2, "neg_names": {"s": "web"}})).unwrap();
+        let settings = with_own(&json!({"wait": 9, "more": 3}), &json!({"wait": 1, "old": 2}), &begun).unwrap();
+        let settings: Value = serde_json::from_str(settings.get()).unwrap();
+        assert_eq!(settings, json!({"wait": 9, "more": 3, "neg_names": {"s": "web"}}));
     }
 }

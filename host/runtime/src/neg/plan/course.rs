@@ -18,6 +18,7 @@ use super::story::Story;
 use crate::guests::neg::{Error, OnOperation, OnTimer, Sync, SyncReport};
 use crate::instance::Instance;
 use crate::neg::job::describe;
+use crate::neg::shown;
 
 /// So many calls of the guest one key takes at most. A move of 10,000 endpoints in steps of a hundredth takes some hundred;
 /// a guest that never comes to an end must not keep a plan from its own.
@@ -92,7 +93,10 @@ impl Course {
         let mut wanted = false;
         let mut is_told = false;
         while let Some((operation, _)) = self.story.in_flight.pop_first() {
-            self.planned.end(operation).await.map_err(|error| in_words(&error))?;
+            self.planned
+                .end(operation)
+                .await
+                .map_err(|error| shown::in_words(&error))?;
             let args = OnOperation {
                 operation,
                 failure: None,
@@ -139,8 +143,4 @@ impl Course {
         let answer = answer.map_err(|error| format!("{:#}", anyhow::Error::from(error)))?;
         serde_json::from_str(answer.get()).map_err(|error| format!("the answer of `{call}`: {error}"))
     }
-}
-
-fn in_words(error: &ApiError) -> String {
-    describe(&Error::Api(error.clone()))
 }
