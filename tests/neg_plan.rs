@@ -8,11 +8,25 @@ mod cluster;
 #[path = "neg/compute.rs"]
 #[expect(dead_code, reason = "each file of tests uses some of what they share")]
 mod compute;
-#[path = "neg/judge.rs"]
+#[path = "neg_plan/explain.rs"]
+mod explain;
+#[path = "guests/forgetful.rs"]
 #[expect(dead_code, reason = "each file of tests uses some of what they share")]
+mod forgetful;
+#[path = "neg/judge.rs"]
 mod judge;
+#[path = "guests/misbehaving.rs"]
+#[expect(
+    dead_code,
+    reason = "here guests are built by `forgetful`, with features of their own"
+)]
+mod misbehaving;
 #[path = "neg_plan/plan.rs"]
 mod plan;
+#[path = "guests/renumbered.rs"]
+mod renumbered;
+#[path = "neg_plan/shadow.rs"]
+mod shadow;
 #[path = "neg/stage.rs"]
 #[expect(dead_code, reason = "each file of tests uses some of what they share")]
 mod stage;

@@ -43,7 +43,7 @@ impl Default for Settings {
             migration_wait_ms: 60_000,
             previous_detach_threshold_ms: 300_000,
             fractions: Fractions {
-                migrating: 0.1,
+                migrating: if cfg!(feature = "moves-a-half") { 0.5 } else { 0.1 },
                 pending_attachment: 0.5,
             },
             neg_names: BTreeMap::new(),

@@ -8,18 +8,42 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Default)]
 pub struct Timers {
     last: u64,
+    /// Ids that are given again, with the time at which each is due.
+    again: BTreeSet<(u64, u64)>,
     due: BTreeSet<(u64, u64)>,
     by_id: BTreeMap<u64, u64>,
 }
 
 impl Timers {
+    /// Timers of an instance that begins where another one is: those that wait there (when each is due, and its id) are about to
+    /// be scheduled anew, and get their ids again, each the nearest.
+    pub fn again(waiting: &[(u64, u64)]) -> Self {
+        Self {
+            last: waiting.iter().map(|(_, timer)| *timer).max().unwrap_or_default(),
+            again: waiting.iter().copied().collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Those that wait: when each is due, and its id.
+    pub fn waiting(&self) -> Vec<(u64, u64)> {
+        self.due.iter().copied().collect()
+    }
+
     /// Schedules a timer for `now_ms + delay_ms` and answers its id.
     pub fn schedule(&mut self, now_ms: u64, delay_ms: u64) -> u64 {
-        self.last += 1;
         let due_ms = now_ms.saturating_add(delay_ms);
-        self.due.insert((due_ms, self.last));
-        self.by_id.insert(self.last, due_ms);
-        self.last
+        let nearest = self.again.iter().min_by_key(|(due, _)| due.abs_diff(due_ms)).copied();
+        let timer = if let Some(again) = nearest {
+            self.again.remove(&again);
+            again.1
+        } else {
+            self.last += 1;
+            self.last
+        };
+        self.due.insert((due_ms, timer));
+        self.by_id.insert(timer, due_ms);
+        timer
     }
 
     /// False where the timer has fired already or never existed.
@@ -56,6 +80,19 @@ impl Timers {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_scheduled_anew_beside_another_instance_has_the_ids_that_it_has_there() {
+        let mut there = Timers::default();
+        let ids = [90, 50, 70].map(|delay_ms| there.schedule(1_000, delay_ms));
+        assert!(there.cancel(ids[1]));
+        assert_eq!(there.waiting(), [(1_070, 3), (1_090, 1)]);
+        let mut here = Timers::again(&there.waiting());
+        assert!(here.is_empty());
+        // A millisecond off, as two looks at a clock are; and one whose time has passed.
+        assert_eq!([here.schedule(1_080, 11), here.schedule(1_080, 0)], [1, 3]);
+        assert_eq!(here.schedule(1_080, 5), 4, "a new one");
+    }
 
     #[test]
     fn timers_fire_in_order_of_time_then_id_and_once() {

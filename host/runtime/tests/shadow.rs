@@ -108,6 +108,7 @@ impl Stage {
             digest,
             state,
             settings: None,
+            timers: Vec::new(),
             entries: made.entries,
             took: made.took,
         });
@@ -470,6 +471,7 @@ async fn calls_of_another_version_than_the_active_one_are_not_compared() {
         digest: COUNTING_2.guest.digest,
         state: Some("0".to_owned()),
         settings: None,
+        timers: Vec::new(),
         entries: made.entries,
         took: made.took,
     });
@@ -592,6 +594,7 @@ async fn what_was_not_seen_whole_is_skipped_until_the_state_is_told() {
             digest: COUNTING.guest.digest,
             state: None,
             settings: None,
+            timers: Vec::new(),
             entries: if entries == 0 { Vec::new() } else { made.entries },
             took: Duration::ZERO,
         });

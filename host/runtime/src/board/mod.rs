@@ -29,8 +29,8 @@ pub use self::calls::Calls;
 pub use self::histogram::{BOUNDS, Histogram};
 pub use self::keys::{Decided, Finished, GONE_MAX, KeyState, Outcome, RECENT_MAX};
 pub use self::loops::{BEAT_MAX, Beating, Late};
-pub(crate) use self::negs::NegAt;
-pub use self::negs::{MigrationShown, NegsShown};
+pub use self::negs::{MigrationShown, NegsShown, OperationShown};
+pub(crate) use self::negs::{NegAt, OperationAt};
 pub use self::shown::{
     Counts, Effects, GuestShown, HostShown, KeyShown, KeysShown, MemoryShown, PodsShown, QueueShown, ShadowShown,
     SourceShown, StandingShown, Status, Times, Total,
@@ -265,7 +265,8 @@ impl Board {
 
     /// What a job found out about the NEGs of a key.
     pub(crate) fn neg(&self, key: &str, at: NegAt) {
-        self.inner().negs.at(key, at);
+        let now_ms = self.now_ms();
+        self.inner().negs.at(now_ms, key, at);
     }
 
     /// Nothing of a key is in any NEG.

@@ -9,19 +9,32 @@ use crate::neg::Migration;
 /// So many migrations are shown; beyond these, a number says more than a list.
 const MIGRATIONS_SHOWN_MAX: usize = 100;
 
+/// So many operations in flight are shown, those that are longest.
+const OPERATIONS_SHOWN_MAX: usize = 100;
+
 /// What a job found out about the NEGs of its key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct NegAt {
-    /// Operations in flight.
-    pub(crate) operations: usize,
-    /// Endpoints in them.
-    pub(crate) endpoints: usize,
+    /// Operations in flight, by number.
+    pub(crate) in_flight: Vec<OperationAt>,
     /// Endpoints in attachments that ended well since the job before.
     pub(crate) attached: u64,
     /// The same of detachments.
     pub(crate) detached: u64,
     /// A migration in progress; none: there is none.
     pub(crate) migration: Option<Migration>,
+}
+
+/// An operation in flight.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OperationAt {
+    pub(crate) operation: u64,
+    /// Whether it attaches; else it detaches.
+    pub(crate) attaches: bool,
+    /// How many endpoints.
+    pub(crate) endpoints: usize,
+    /// Zone and subnet, such as `zone-a/default`.
+    pub(crate) at: String,
 }
 
 /// NEGs at a glance.
@@ -39,6 +52,26 @@ pub struct NegsShown {
     pub migrations: Vec<MigrationShown>,
     /// How many of these there are.
     pub migration_count: usize,
+    /// Operations in flight, those that are longest; the first 100.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub in_flight: Vec<OperationShown>,
+}
+
+/// An operation that was started and of whose end the guest was not told.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OperationShown {
+    /// `namespace/name/port`.
+    pub key: String,
+    /// Its number at Compute Engine.
+    pub operation: u64,
+    /// `attach` or `detach`.
+    pub action: String,
+    /// Zone and subnet, such as `zone-a/default`.
+    pub at: String,
+    /// How many endpoints.
+    pub endpoints: usize,
+    /// Since when it is known to this process, in milliseconds since 1970.
+    pub since_ms: u64,
 }
 
 /// A migration in progress.
@@ -51,24 +84,44 @@ pub struct MigrationShown {
     pub migration: Migration,
 }
 
+/// What is kept of one key.
+#[derive(Debug)]
+struct Kept {
+    /// With the time at which it was seen first.
+    in_flight: Vec<(OperationAt, u64)>,
+    migration: Option<Migration>,
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Negs {
     /// Keys with something in flight or to show.
-    by_key: BTreeMap<String, NegAt>,
+    by_key: BTreeMap<String, Kept>,
     attached: u64,
     detached: u64,
 }
 
 impl Negs {
-    pub(super) fn at(&mut self, key: &str, at: NegAt) {
+    pub(super) fn at(&mut self, now_ms: u64, key: &str, at: NegAt) {
         self.attached = self.attached.saturating_add(at.attached);
         self.detached = self.detached.saturating_add(at.detached);
-        if at.operations == 0 && at.migration.is_none() {
-            self.by_key.remove(key);
-        } else {
-            self.by_key.insert(key.to_owned(), at);
+        let before = self.by_key.remove(key);
+        if at.in_flight.is_empty() && at.migration.is_none() {
+            return;
         }
+        let since = |operation: u64| {
+            let mut known = before.iter().flat_map(|kept| &kept.in_flight);
+            known.find_map(|(it, since_ms)| (it.operation == operation).then_some(*since_ms))
+        };
+        let in_flight = at.in_flight.into_iter().map(|operation| {
+            let since_ms = since(operation.operation).unwrap_or(now_ms);
+            (operation, since_ms)
+        });
+        let kept = Kept {
+            in_flight: in_flight.collect(),
+            migration: at.migration,
+        };
+        self.by_key.insert(key.to_owned(), kept);
     }
 
     pub(super) fn forget(&mut self, key: &str) {
@@ -82,14 +135,34 @@ impl Negs {
                 migration: at.migration.clone()?,
             })
         });
+        let mut in_flight: Vec<OperationShown> = self.in_flight().collect();
+        let endpoints = in_flight.iter().map(|operation| operation.endpoints).sum();
+        let operations = in_flight.len();
+        // In order of keys and numbers where they are as long.
+        in_flight.sort_by_key(|operation| operation.since_ms);
+        in_flight.truncate(OPERATIONS_SHOWN_MAX);
         NegsShown {
-            operations: self.by_key.values().map(|at| at.operations).sum(),
-            endpoints: self.by_key.values().map(|at| at.endpoints).sum(),
+            operations,
+            endpoints,
             attached: self.attached,
             detached: self.detached,
             migration_count: self.by_key.values().filter(|at| at.migration.is_some()).count(),
             migrations: migrations.take(MIGRATIONS_SHOWN_MAX).collect(),
+            in_flight,
         }
+    }
+
+    fn in_flight(&self) -> impl Iterator<Item = OperationShown> {
+        self.by_key.iter().flat_map(|(key, kept)| {
+            kept.in_flight.iter().map(|(operation, since_ms)| OperationShown {
+                key: key.clone(),
+                operation: operation.operation,
+                action: if operation.attaches { "attach" } else { "detach" }.to_owned(),
+                at: operation.at.clone(),
+                endpoints: operation.endpoints,
+                since_ms: *since_ms,
+            })
+        })
     }
 }
 
@@ -100,9 +173,14 @@ mod tests {
     #[test]
     fn what_rests_takes_no_room_and_what_migrates_is_shown() {
         let mut negs = Negs::default();
-        let migrating = NegAt {
-            operations: 1,
+        let operation = |operation| OperationAt {
+            operation,
+            attaches: false,
             endpoints: 60,
+            at: "a/s".to_owned(),
+        };
+        let migrating = NegAt {
+            in_flight: vec![operation(7)],
             attached: 5,
             migration: Some(Migration {
                 migrating: 540,
@@ -111,8 +189,9 @@ mod tests {
             }),
             ..NegAt::default()
         };
-        negs.at("shop/web/80", migrating.clone());
+        negs.at(10, "shop/web/80", migrating.clone());
         negs.at(
+            11,
             "shop/api/443",
             NegAt {
                 attached: 7,
@@ -126,8 +205,21 @@ mod tests {
             (1, 540)
         );
         assert_eq!(shown.migrations[0].key, "shop/web/80");
-        negs.at("shop/web/80", NegAt::default());
-        negs.at("shop/x/1", migrating);
+        let more = NegAt {
+            in_flight: vec![operation(7), operation(8)],
+            ..NegAt::default()
+        };
+        negs.at(12, "shop/web/80", more);
+        let since: Vec<(u64, u64)> = negs
+            .show()
+            .in_flight
+            .iter()
+            .map(|it| (it.operation, it.since_ms))
+            .collect();
+        assert_eq!(since, [(7, 10), (8, 12)]);
+        assert_eq!(negs.show().endpoints, 120);
+        negs.at(13, "shop/web/80", NegAt::default());
+        negs.at(14, "shop/x/1", migrating);
         negs.forget("shop/x/1");
         assert_eq!((negs.show().migration_count, negs.show().attached), (0, 17));
         assert!(negs.by_key.is_empty());

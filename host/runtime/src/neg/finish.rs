@@ -7,7 +7,7 @@ use trueup_controller::Outcome;
 use super::inbox::Inbox;
 use super::job::{self, Came, Done};
 use super::{Negs, Running};
-use crate::board::{self, Finished, NegAt};
+use crate::board::{self, Finished, NegAt, OperationAt};
 use crate::guests::neg::adapter::Key;
 use crate::run::quarantine;
 use crate::run::troubles::TooMuch;
@@ -211,9 +211,14 @@ impl<T: FnMut(Event)> Negs<'_, T> {
     fn show(&self, key: &Key, came: &Came) {
         let Some(state) = &came.state else { return };
         let instance = key.to_string();
+        let in_flight = state.in_flight.iter().map(|(operation, started)| OperationAt {
+            operation: *operation,
+            attaches: started.attaches,
+            endpoints: started.endpoints,
+            at: state.in_flight_at.get(operation).cloned().unwrap_or_default(),
+        });
         let at = NegAt {
-            operations: state.in_flight.len(),
-            endpoints: state.in_flight.values().map(|started| started.endpoints).sum(),
+            in_flight: in_flight.collect(),
             attached: came.attached,
             detached: came.detached,
             migration: state.migration(&self.setup.metrics, &instance),

@@ -34,6 +34,8 @@ pub struct Migration {
 pub(super) struct State {
     /// Operations in flight, by number.
     pub(super) in_flight: BTreeMap<u64, Started>,
+    /// The same: their zones and subnets, such as `zone-a/default`.
+    pub(super) in_flight_at: BTreeMap<u64, String>,
     detaching_at: BTreeSet<String>,
     paused: bool,
     wait_ends_ms: Option<u64>,
@@ -74,11 +76,11 @@ impl State {
             ..Self::default()
         };
         for operation in snapshot.operations {
+            let at = format!("{}/{}", operation.zone, operation.subnet);
             if operation.migration {
-                state
-                    .detaching_at
-                    .insert(format!("{}/{}", operation.zone, operation.subnet));
+                state.detaching_at.insert(at.clone());
             }
+            state.in_flight_at.insert(operation.operation, at);
             let started = Started {
                 attaches: operation.does == "attach",
                 endpoints: operation.endpoints.len(),
@@ -156,6 +158,7 @@ mod tests {
         };
         assert_eq!(state.in_flight.get(&7), Some(&detaching));
         assert_eq!(state.in_flight.len(), 2);
+        assert_eq!(state.in_flight_at[&9], "b/s");
 
         let metrics = Registry::default();
         gauge(&metrics, INSTANCE, "trueup_neg_migration_endpoints", None, 40.0);

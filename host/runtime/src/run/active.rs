@@ -13,7 +13,7 @@ use super::instances::Instances;
 use crate::board::Calls;
 use crate::guests::dispatch::Answer;
 use crate::instance::Instance;
-use crate::shadow::{Interest, Observed, Shadow};
+use crate::shadow::{self, Interest, Observed, Shadow};
 
 /// The active version of one guest, and its shadow.
 pub(crate) struct Active {
@@ -85,14 +85,14 @@ impl Active {
         call: &str,
         args: &RawValue,
     ) -> Answer {
-        let Some(shadow) = self.shadow() else {
+        let Some(observer) = self.shadow() else {
             return instance.call_at(at_ms, call, args).await;
         };
         let digest = instance.program().guest.digest;
-        let state = match shadow.interest(key, &digest) {
+        let state = match observer.interest(key, &digest) {
             Interest::Nothing => {
                 let answer = instance.call_at(at_ms, call, args).await;
-                shadow.pass_over(key);
+                observer.pass_over(key);
                 return answer;
             }
             Interest::Call => None,
@@ -104,26 +104,30 @@ impl Active {
                         instance = key,
                         "no snapshot for the candidate in shadow, which sees no more of this instance: {error}"
                     );
-                    shadow.has_no_state(key);
+                    observer.has_no_state(key);
                     // Where the instance is no more, this says so.
                     let answer = instance.call_at(at_ms, call, args).await;
-                    shadow.pass_over(key);
+                    observer.pass_over(key);
                     return answer;
                 }
             },
         };
         let settings = state.is_some().then(|| instance.settings().clone());
+        let mut timers = instance.host().timers.waiting();
+        // It was taken to be told, and waits in the state.
+        timers.extend(shadow::fired(call, args).map(|timer| (at_ms, timer)));
         let begun = Instant::now();
         instance.host_mut().tape.keep_entries(true);
         let answer = instance.call_at(at_ms, call, args).await;
         let tape = &mut instance.host_mut().tape;
         let entries = tape.take_entries();
         tape.keep_entries(false);
-        shadow.observe(Observed {
+        observer.observe(Observed {
             key: key.to_owned(),
             digest,
             state,
             settings,
+            timers,
             entries,
             took: begun.elapsed(),
         });

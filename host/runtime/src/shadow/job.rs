@@ -24,8 +24,12 @@ pub(super) struct Begin {
     pub(super) snapshot: String,
     /// What `init` and `restore` asked; none where nobody saw it.
     pub(super) start: Option<Vec<Entry>>,
+    /// That was asked with this state; else it was with an earlier one.
+    pub(super) is_seen: bool,
     /// What the active instance was begun with; none where nobody knows that.
     pub(super) settings: Option<Box<RawValue>>,
+    /// Timers that wait there, where its beginning was not seen: when each is due, and its id.
+    pub(super) timers: Vec<(u64, u64)>,
 }
 
 impl Job {
@@ -64,6 +68,7 @@ pub(super) fn split(observed: Observed) -> Option<Vec<Job>> {
         key,
         state,
         settings,
+        timers,
         entries,
         took,
         digest: _,
@@ -73,7 +78,9 @@ pub(super) fn split(observed: Observed) -> Option<Vec<Job>> {
     let mut begin = state.map(|snapshot| Begin {
         snapshot,
         start: None,
+        is_seen: false,
         settings,
+        timers,
     });
     let mut call = Vec::new();
     for entry in entries {
@@ -82,7 +89,9 @@ pub(super) fn split(observed: Observed) -> Option<Vec<Job>> {
                 begin = Some(Begin {
                     snapshot: header.snapshot.clone()?,
                     start: Some(Vec::new()),
+                    is_seen: true,
                     settings: Some(header.settings.clone()),
+                    timers: Vec::new(),
                 });
             }
             Event::Call(_) if call.is_empty() => call.push(entry),
@@ -137,6 +146,7 @@ mod tests {
             digest: trueup_engine::Digest::of(b"g"),
             state: state.map(str::to_owned),
             settings: None,
+            timers: Vec::new(),
             entries: entries(lines),
             took: Duration::ZERO,
         });

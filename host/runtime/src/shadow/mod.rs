@@ -14,6 +14,7 @@
 //! difference it goes on from where the active guest is: that state is had by repeating the active guest's calls, here,
 //! so that no later call goes uncompared, and the active guest is not asked for more snapshots.
 
+mod begun;
 mod job;
 mod kept;
 mod rate;
@@ -38,6 +39,7 @@ pub use self::status::{Difference, LAST_MAX, Status, Verdict};
 pub use self::twin::{CPU_MORE_MAX, HISTORY_BYTES_MAX};
 pub use self::worker::KEYS_MAX;
 
+pub(crate) use self::begun::fired;
 use self::job::Job;
 use self::rate::Rate;
 use crate::guests::Program;
@@ -95,6 +97,9 @@ pub struct Observed {
     /// What the active instance was given in `init`, where its state is told: an adapter may give each key settings of its
     /// own. None: it is not known, and taken for what is configured.
     pub settings: Option<Value>,
+    /// The timers that waited before these entries, where its state is told: when each is due, and its id. One that these
+    /// entries tell of is among them.
+    pub timers: Vec<(u64, u64)>,
     /// From `Tape::take_entries`. Empty where the tap gave up a call that was too long: it counts as skipped.
     pub entries: Vec<Entry>,
     /// How long the active guest took in wall-clock time: the candidate gets [`CPU_MORE_MAX`] more, up to its `cpu_ms`.

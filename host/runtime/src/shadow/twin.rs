@@ -14,7 +14,7 @@ use trueup_engine::Engine;
 use trueup_journal::{Entry, Event, Header, Outcome, Segment};
 
 use super::job::{Begin, bytes_of};
-use super::{Verdict, Version};
+use super::{Verdict, Version, begun};
 use crate::instance::Instance;
 use crate::replay::{self, Cpu, Options, ReplayError};
 
@@ -140,8 +140,24 @@ impl Twin {
         Judged::from(&outcome)
     }
 
+    /// A guest with timers schedules them anew when it begins: what it asks then, where it was not seen to begin here.
+    async fn see_start(&mut self, versions: &Versions) {
+        let Some(Event::Call(call)) = self.calls.first().map(|entry| &entry.event) else {
+            return;
+        };
+        if self.begin.is_seen || !versions.active.program.has_timers() {
+            return;
+        }
+        let header = self.header(&versions.for_active, true);
+        if let Some(asked) = begun::asked(versions, &header, call.at_ms, &self.begin.timers).await {
+            self.begin.start = Some(asked);
+            self.begin.is_seen = true;
+        }
+    }
+
     /// Begins the candidate's instance from the active one's state, with the recorded calls before it.
-    async fn start(&self, versions: &Versions) -> Result<Instance, Judged> {
+    async fn start(&mut self, versions: &Versions) -> Result<Instance, Judged> {
+        self.see_start(versions).await;
         let segment = self
             .recording_for_candidate(versions)
             .map_err(|error| Judged::Not(error.to_string()))?;
@@ -234,7 +250,15 @@ impl Twin {
         let segment = self
             .recording(self.header(&versions.for_active, true))
             .map_err(|error| error.to_string())?;
-        self.begin.snapshot = replay::state_after(&versions.engine, &versions.active.program, segment).await?;
+        let snapshot = replay::state_after(&versions.engine, &versions.active.program, segment).await?;
+        let begun_ms = self.calls.iter().find_map(|entry| match &entry.event {
+            Event::Call(call) => Some(call.at_ms),
+            _ => None,
+        });
+        let entries = self.begin.start.iter().flatten().chain(&self.calls).cloned();
+        self.begin.timers = begun::waiting(begun_ms.unwrap_or_default(), entries);
+        self.begin.is_seen = false;
+        self.begin.snapshot = snapshot;
         self.calls = Vec::new();
         self.bytes = 0;
         Ok(())

@@ -2,9 +2,13 @@
 
 use std::fmt::Write as _;
 
-use trueup_runtime::board::{GuestShown, KeyShown, KeyState, MigrationShown, Status};
+use trueup_runtime::board::{GuestShown, KeyShown, KeyState, MigrationShown, OperationShown, Status};
+use trueup_runtime::neg::Migration;
 
 use crate::output::{self, printable, table};
+
+/// So many operations in flight have a line, those that are longest.
+const IN_FLIGHT_MAX: usize = 10;
 
 /// The whole of it; `keys`: all keys, in place of those in trouble.
 pub(super) fn lines(status: &Status, keys: Option<&[KeyShown]>) -> Vec<String> {
@@ -44,7 +48,7 @@ pub(super) fn lines(status: &Status, keys: Option<&[KeyShown]>) -> Vec<String> {
     let shown = keys.unwrap_or(&status.in_trouble);
     if !shown.is_empty() {
         lines.push(String::new());
-        lines.extend(key_table(shown, status.host.now_ms));
+        lines.extend(key_table(shown, status));
         let more = status.in_trouble_count.saturating_sub(shown.len());
         if keys.is_none() && more > 0 {
             lines.push(format!("and {more} more: `trueup status --keys`"));
@@ -129,27 +133,68 @@ fn negs(status: &Status) -> Vec<String> {
         negs.detached
     )];
     for MigrationShown { key, migration } in &negs.migrations {
-        let mut text = format!("{} of {} endpoints to move", migration.migrating, migration.of);
-        if !migration.detaching_at.is_empty() {
-            let places: Vec<String> = migration.detaching_at.iter().map(|place| printable(place)).collect();
-            // Writing to a String can't fail.
-            let _ = write!(text, ", detaching at {}", places.join(", "));
-        }
-        match migration.paused_until_ms {
-            Some(until_ms) => {
-                let left = passed(until_ms.saturating_sub(status.host.now_ms));
-                let _ = write!(text, ", goes on in {left}");
-            }
-            None if migration.paused => text.push_str(", goes on when that has ended"),
-            None => {}
-        }
+        let text = migration_text(migration, status.host.now_ms);
         lines.push(format!("migrates  {}: {text}", printable(key)));
     }
     let more = negs.migration_count.saturating_sub(negs.migrations.len());
     if more > 0 {
         lines.push(format!("and {more} more that migrate"));
     }
+    for operation in negs.in_flight.iter().take(IN_FLIGHT_MAX) {
+        lines.push(format!(
+            "in flight {}: {}",
+            printable(&operation.key),
+            operation_text(operation, status.host.now_ms)
+        ));
+    }
+    let more = negs.operations.saturating_sub(IN_FLIGHT_MAX);
+    if more > 0 {
+        lines.push(format!("and {more} more operations"));
+    }
     lines
+}
+
+/// What is going on in the NEGs of one key, a line each.
+pub(in crate::commands) fn negs_of(key: &KeyShown, status: &Status) -> Vec<String> {
+    let (now_ms, negs) = (status.host.now_ms, status.negs.iter());
+    let migrations = negs.clone().flat_map(|negs| &negs.migrations);
+    let migrations = migrations.filter(|shown| shown.key == key.key);
+    let in_flight = negs.flat_map(|negs| &negs.in_flight);
+    let in_flight = in_flight.filter(|operation| operation.key == key.key);
+    let migrates = migrations.map(|shown| format!("migrates  {}", migration_text(&shown.migration, now_ms)));
+    let flies = in_flight.map(|operation| format!("in flight {}", operation_text(operation, now_ms)));
+    migrates.chain(flies).collect()
+}
+
+/// `operation 7 detaches 60 endpoints at zone-a/default, for 12 s`.
+fn operation_text(of: &OperationShown, now_ms: u64) -> String {
+    format!(
+        "operation {} {}es {} at {}, for {}",
+        of.operation,
+        of.action,
+        counted(of.endpoints as u64, "endpoint", "endpoints"),
+        printable(&of.at),
+        passed(now_ms.saturating_sub(of.since_ms))
+    )
+}
+
+/// `540 of 600 endpoints to move, goes on in 42 s`.
+fn migration_text(of: &Migration, now_ms: u64) -> String {
+    let mut text = format!("{} of {} endpoints to move", of.migrating, of.of);
+    if !of.detaching_at.is_empty() {
+        let places: Vec<String> = of.detaching_at.iter().map(|place| printable(place)).collect();
+        // Writing to a String can't fail.
+        let _ = write!(text, ", detaching at {}", places.join(", "));
+    }
+    match of.paused_until_ms {
+        Some(until_ms) => {
+            let left = passed(until_ms.saturating_sub(now_ms));
+            let _ = write!(text, ", goes on in {left}");
+        }
+        None if of.paused => text.push_str(", goes on when that has ended"),
+        None => {}
+    }
+    text
 }
 
 fn pods(status: &Status) -> Option<String> {
@@ -213,17 +258,17 @@ fn guests(guests: &[GuestShown]) -> Vec<String> {
     table(&rows)
 }
 
-fn key_table(keys: &[KeyShown], now_ms: u64) -> Vec<String> {
+fn key_table(keys: &[KeyShown], status: &Status) -> Vec<String> {
     let head = ["KEY", "STATE", "SINCE", "FAILURES", "NEXT TRY", "WHAT"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for key in keys {
         rows.push(vec![
             printable(&key.key),
             key.state.name().replace('-', " "),
-            since(key.since_ms, now_ms),
+            since(key.since_ms, status.host.now_ms),
             key.failures.to_string(),
             next_try(key),
-            what(key),
+            what(key, status),
         ]);
     }
     table(&rows)
@@ -239,12 +284,15 @@ pub(in crate::commands) fn next_try(key: &KeyShown) -> String {
     }
 }
 
-/// Its error, or what is in service.
-pub(in crate::commands) fn what(key: &KeyShown) -> String {
-    match (&key.error, key.in_service.as_slice()) {
-        (Some(error), _) => printable(error),
-        (None, []) => "-".to_owned(),
-        (None, serving) => format!("in service: {}", printable(&serving.join(", "))),
+/// Its error, how far its migration is, or what is in service.
+pub(in crate::commands) fn what(key: &KeyShown, status: &Status) -> String {
+    let migrations = status.negs.iter().flat_map(|negs| &negs.migrations);
+    let migration = migrations.into_iter().find(|shown| shown.key == key.key);
+    match (&key.error, migration, key.in_service.as_slice()) {
+        (Some(error), ..) => printable(error),
+        (None, Some(shown), _) => migration_text(&shown.migration, status.host.now_ms),
+        (None, None, []) => "-".to_owned(),
+        (None, None, serving) => format!("in service: {}", printable(&serving.join(", "))),
     }
 }
 
@@ -304,6 +352,40 @@ mod tests {
         assert_eq!(
             [0, 9_999, 10_000, 119_999, 120_000, 7_200_000, 864_000_000].map(passed),
             ["0.0 s", "9.9 s", "10 s", "119 s", "2 min", "2 h", "10 d"]
+        );
+    }
+
+    #[test]
+    fn a_migration_says_how_far_it_is_and_what_it_waits_for() {
+        let mut migration = Migration {
+            migrating: 540,
+            of: 600,
+            ..Migration::default()
+        };
+        assert_eq!(migration_text(&migration, 1_000), "540 of 600 endpoints to move");
+        migration.paused = true;
+        migration.detaching_at.insert("a/s".to_owned());
+        assert_eq!(
+            migration_text(&migration, 1_000),
+            "540 of 600 endpoints to move, detaching at a/s, goes on when that has ended"
+        );
+        migration.detaching_at.clear();
+        migration.paused_until_ms = Some(43_000);
+        assert_eq!(
+            migration_text(&migration, 1_000),
+            "540 of 600 endpoints to move, goes on in 42 s"
+        );
+        let operation = OperationShown {
+            operation: 7,
+            action: "detach".to_owned(),
+            at: "a/s".to_owned(),
+            endpoints: 60,
+            since_ms: 1_000,
+            ..OperationShown::default()
+        };
+        assert_eq!(
+            operation_text(&operation, 13_000),
+            "operation 7 detaches 60 endpoints at a/s, for 12 s"
         );
     }
 }

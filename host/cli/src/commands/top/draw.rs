@@ -6,10 +6,10 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, LineGauge, Paragraph, Row, Table, TableState, Wrap};
-use trueup_runtime::board::{KeyShown, KeyState};
+use trueup_runtime::board::{KeyShown, KeyState, Status};
 
 use super::app::{App, View};
-use crate::commands::status::{bytes, next_try, passed, since, what};
+use crate::commands::status::{bytes, negs_of, next_try, passed, since, what};
 use crate::output::{self, printable};
 
 /// So many guests have a line: there are two worlds that run.
@@ -170,7 +170,7 @@ fn keys(frame: &mut Frame<'_>, app: &mut App, area: Rect) {
                 key.next_try_in_ms
                     .map_or_else(|| "-".to_owned(), |ms| format!("in {}", passed(ms))),
             ),
-            Cell::new(what(key)),
+            Cell::new(what(key, &app.data.status)),
         ])
     });
     let widths = [
@@ -207,11 +207,12 @@ fn details(frame: &mut Frame<'_>, app: &App, area: Rect) {
         frame.render_widget(Paragraph::new("\nThis key is known no more."), area);
         return;
     };
-    let paragraph = Paragraph::new(detail_lines(key, app.data.status.host.now_ms)).wrap(Wrap { trim: false });
+    let paragraph = Paragraph::new(detail_lines(key, &app.data.status)).wrap(Wrap { trim: false });
     frame.render_widget(paragraph, area);
 }
 
-fn detail_lines(key: &KeyShown, now_ms: u64) -> Vec<Line<'static>> {
+fn detail_lines(key: &KeyShown, status: &Status) -> Vec<Line<'static>> {
+    let now_ms = status.host.now_ms;
     let mut lines = vec![
         Line::default(),
         Line::styled(printable(&key.key), Style::new().add_modifier(Modifier::BOLD)),
@@ -228,9 +229,12 @@ fn detail_lines(key: &KeyShown, now_ms: u64) -> Vec<Line<'static>> {
             key.created, key.destroyed
         )),
         Line::from(format!("serves    {}", printable(&key.in_service.join(", ")))),
+    ];
+    lines.extend(negs_of(key, status).into_iter().map(Line::from));
+    lines.extend([
         Line::default(),
         Line::from(format!("{} decisions; the last:", key.decisions)),
-    ];
+    ]);
     lines.extend(key.recent.iter().map(|recent| {
         Line::from(format!(
             "{}  {:<11} took {:<8} {} created, {} destroyed",

@@ -1,0 +1,141 @@
+//! What an instance asks while it begins where the active one is now, and what answers it: nobody saw that, where the active
+//! one did not begin there.
+//!
+//! A guest with timers schedules anew in `restore` what waited, and the calls that follow name timers by their ids. So the
+//! active guest is begun here once more, with the ids that its instance has.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use trueup_capabilities::clock::VirtualClock;
+use trueup_capabilities::grants::Grants;
+use trueup_capabilities::log::NoLog;
+use trueup_capabilities::timers::Timers;
+use trueup_capabilities::{Backends, Host, Identity};
+use trueup_journal::{Ask, Entry, Event, Header, Tape};
+
+use super::twin::Versions;
+use crate::instance::{Instance, REPLAY_GUARD, Start};
+
+/// The call by which a timer that fires is told.
+const ON_TIMER: &str = "timer-events.on-timer";
+
+/// The id of the timer that a call tells of; none: it is another call.
+pub(crate) fn fired(call: &str, args: &RawValue) -> Option<u64> {
+    #[derive(Deserialize)]
+    struct OnTimer {
+        timer: u64,
+    }
+    if call != ON_TIMER {
+        return None;
+    }
+    let OnTimer { timer } = serde_json::from_str(args.get()).ok()?;
+    Some(timer)
+}
+
+/// What the active guest asks while it begins with this header at this time, while these timers wait (when each is due, and
+/// its id). None: it asks more than can be answered here, or does not begin.
+pub(super) async fn asked(
+    versions: &Versions,
+    header: &Header,
+    now_ms: u64,
+    timers: &[(u64, u64)],
+) -> Option<Vec<Entry>> {
+    let settings: Value = serde_json::from_str(header.settings.get()).ok()?;
+    let identity = Identity {
+        guest: header.guest.clone(),
+        version: header.version.clone(),
+        digest: header.digest.clone(),
+        instance: "shadow".to_owned(),
+    };
+    let backends = Backends {
+        clock: Arc::new(VirtualClock::new(now_ms)),
+        log: Arc::new(NoLog),
+        ..Backends::default()
+    };
+    let limits = versions.active.limits;
+    let mut host = Host::new(identity, Tape::memory(), Grants::default(), backends, limits);
+    host.timers = Timers::again(timers);
+    let start = Start {
+        settings: &settings,
+        snapshot: header.snapshot.as_deref(),
+        cpu_max: REPLAY_GUARD,
+    };
+    let begun = Instance::start(&versions.engine, &versions.active.program, host, start).await;
+    let entries = begun.ok()?.host_mut().tape.take_entries();
+    let is_time = |entry: &Entry| match &entry.event {
+        Event::Ask(ask) => ask.name.starts_with("timers.") || ask.name.starts_with("clock."),
+        _ => false,
+    };
+    entries.iter().all(is_time).then_some(entries)
+}
+
+/// The timers that wait after these entries, which begin with an instance's: when each is due, and its id.
+pub(super) fn waiting(begun_ms: u64, entries: impl IntoIterator<Item = Entry>) -> Vec<(u64, u64)> {
+    #[derive(Deserialize)]
+    struct Schedule {
+        delay_ms: u64,
+    }
+    #[derive(Deserialize)]
+    struct Cancel {
+        timer: u64,
+    }
+    let (mut now_ms, mut due) = (begun_ms, BTreeMap::new());
+    for entry in entries {
+        let Ask { name, args, answer } = match entry.event {
+            Event::Call(call) => {
+                now_ms = call.at_ms;
+                if let Some(timer) = fired(&call.name, &call.args) {
+                    due.remove(&timer);
+                }
+                continue;
+            }
+            Event::Ask(ask) => ask,
+            _ => continue,
+        };
+        let number = answer.and_then(|answer| answer.get().parse::<u64>().ok());
+        match (name.as_str(), number) {
+            ("clock.now-ms", Some(now)) => now_ms = now,
+            ("timers.schedule", Some(timer)) => {
+                if let Ok(Schedule { delay_ms }) = serde_json::from_str(args.get()) {
+                    due.insert(timer, now_ms.saturating_add(delay_ms));
+                }
+            }
+            ("timers.cancel", _) => {
+                if let Ok(Cancel { timer }) = serde_json::from_str(args.get()) {
+                    due.remove(&timer);
+                }
+            }
+            _ => {}
+        }
+    }
+    due.into_iter().map(|(timer, due_ms)| (due_ms, timer)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timers_that_wait_are_those_that_were_scheduled_and_neither_fired_nor_cancelled() {
+        let lines = [
+            r#"{"n":1,"ask":"timers.schedule","args":{"delay_ms":5},"answer":1}"#,
+            r#"{"n":2,"at_ms":100,"call":"syncer.sync","args":{}}"#,
+            r#"{"n":3,"ask":"timers.schedule","args":{"delay_ms":20},"answer":2}"#,
+            r#"{"n":4,"ask":"clock.now-ms","args":{},"answer":103}"#,
+            r#"{"n":5,"ask":"timers.schedule","args":{"delay_ms":20},"answer":3}"#,
+            r#"{"n":6,"ask":"timers.schedule","args":{"delay_ms":20},"answer":4}"#,
+            r#"{"n":7,"ask":"timers.cancel","args":{"timer":4},"answer":true}"#,
+            r#"{"n":8,"result":null}"#,
+            r#"{"n":9,"at_ms":120,"call":"timer-events.on-timer","args":{"timer":2}}"#,
+            r#"{"n":10,"result":true}"#,
+        ];
+        let entries = lines.map(|line| Entry::parse(line).unwrap());
+        assert_eq!(waiting(50, entries), [(55, 1), (123, 3)]);
+        let args = RawValue::from_string(r#"{"timer":7}"#.to_owned()).unwrap();
+        assert_eq!((fired(ON_TIMER, &args), fired("syncer.sync", &args)), (Some(7), None));
+    }
+}
