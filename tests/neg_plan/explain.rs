@@ -116,14 +116,8 @@ fn a_move_that_hangs_shows_on_what_and_one_that_waits_until_when() {
     assert!(row.ends_with(hangs.trim()), "{status}");
     let shown = asked(&stage, "status", &["--output", "json"]).exits(0).json()["negs"]["in_flight"][0].take();
     let fields = ["key", "operation", "action", "at", "endpoints"].map(|field| shown[field].clone());
-    let expected = [
-        "shop/web/80".into(),
-        operation.into(),
-        "detach".into(),
-        "europe-west3-a/default".into(),
-        1.into(),
-    ];
-    assert_eq!(fields, expected, "{shown}");
+    let expected = json!(["shop/web/80", operation, "detach", "europe-west3-a/default", 1]);
+    assert_eq!(json!(fields), expected, "{shown}");
 
     stage.compute.end_operations();
     stage.in_flight(Does::Attach);
