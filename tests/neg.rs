@@ -40,11 +40,15 @@ const MANY: u8 = 200;
 /// Where it is not about many: six endpoints, of which one goes at a time.
 const FEW: u8 = 2;
 
-/// What the host says of NEGs; null while it has not opened its socket.
+/// What the host says of NEGs; null while it has not opened its socket, or has not looked at its source.
 fn shown(stage: &Stage) -> Value {
     let status = ["status", "--output", "json", "--config"].map(std::ffi::OsStr::new);
     let ran = support::trueup(status.into_iter().chain([stage.site.folder().as_os_str()]));
-    if ran.stderr.contains("no host runs") {
+    let is_early = ["no host runs", "it was not looked at yet"];
+    if is_early
+        .iter()
+        .any(|text| ran.stdout.contains(text) || ran.stderr.contains(text))
+    {
         return Value::Null;
     }
     ran.exits(0).json()["negs"].take()

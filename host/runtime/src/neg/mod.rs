@@ -65,6 +65,11 @@ const SYNC: Duration = Duration::from_secs(1);
 /// by the next process.
 const STOP_GRACE: Duration = Duration::from_secs(20);
 
+/// A cluster says in several changes, one right after another, what is one: the two EndpointSlices of a pod with two
+/// addresses. From the first of them on so long is waited for the others: whoever is attached with one address must be taken
+/// out again to get the second.
+const GATHER_MS: u64 = 1_000;
+
 /// What a run of NEGs came to.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
@@ -172,6 +177,8 @@ struct Entry {
     operation_failures: u32,
     /// Operations that it has in flight, as of its last job.
     in_flight: usize,
+    /// Its wish has changed, and may change more: it is looked at when the loop's clock says so. None: it does not gather.
+    gathers_until_ms: Option<u64>,
     /// Once, it failed too often: nothing more is tried.
     given_up: bool,
     standing: Option<Result<(), String>>,
@@ -207,6 +214,8 @@ pub(crate) struct Negs<'a, T> {
     entries: BTreeMap<Key, Entry>,
     /// When which key's timers are due.
     alarms: BTreeSet<(u64, Key)>,
+    /// Until when, by the loop's clock, changes of which key are gathered.
+    gathering: BTreeSet<(u64, Key)>,
     attached: u64,
     detached: u64,
     quarantine: Arc<Quarantine>,
@@ -289,6 +298,7 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
             idle: Idle::default(),
             entries: BTreeMap::new(),
             alarms: BTreeSet::new(),
+            gathering: BTreeSet::new(),
             attached: 0,
             detached: 0,
             quarantine,
@@ -349,6 +359,7 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
                 break LoopEnd::TermEnded;
             }
             self.take_due();
+            self.take_gathered();
             self.start_jobs();
             if self.once && self.acts.may() && self.is_settled() && self.falling_back.is_none() {
                 break LoopEnd::NothingLeft;
@@ -387,7 +398,9 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
         let turn = turn.map(|due_ms| due_ms.saturating_sub(self.now_ms()));
         let timer = self.alarms.first();
         let timer = timer.map(|(due_ms, _)| due_ms.saturating_sub(SystemClock.now_ms()));
-        let next = turn.into_iter().chain(timer).min();
+        let gathered = self.gathering.first();
+        let gathered = gathered.map(|(until_ms, _)| until_ms.saturating_sub(self.now_ms()));
+        let next = turn.into_iter().chain(timer).chain(gathered).min();
         next.map_or(SYNC, Duration::from_millis)
     }
 
@@ -481,8 +494,38 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
         let seen = (seen.collect(), Nodes::default());
         self.pending
             .take_in(SystemClock.now_ms(), seen, &affected, self.targets.is_complete());
+        let gathers = self.is_cluster && !self.once && !changed.completed;
         for key in affected {
-            self.entry(&key).inbox.sync = true;
+            if gathers {
+                self.gather(key);
+            } else {
+                self.entry(&key).inbox.sync = true;
+                self.changed(&key);
+            }
+        }
+    }
+
+    /// What a key asks for has changed, and more of the same change may follow.
+    fn gather(&mut self, key: Key) {
+        let until_ms = self.now_ms().saturating_add(GATHER_MS);
+        let entry = self.entry(&key);
+        if entry.gathers_until_ms.is_none() {
+            entry.gathers_until_ms = Some(until_ms);
+            self.setup.board.changed(&key.to_string());
+            self.gathering.insert((until_ms, key));
+        }
+    }
+
+    /// Keys that have gathered for long enough.
+    fn take_gathered(&mut self) {
+        let now_ms = self.now_ms();
+        while self.gathering.first().is_some_and(|(until_ms, _)| *until_ms <= now_ms) {
+            let Some((_, key)) = self.gathering.pop_first() else {
+                return;
+            };
+            let entry = self.entry(&key);
+            entry.gathers_until_ms = None;
+            entry.inbox.sync = true;
             self.changed(&key);
         }
     }
@@ -523,8 +566,11 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
         self.entries.entry(key.clone()).or_default()
     }
 
-    /// There is something to do for a key.
+    /// There is something to do for a key: now, or with what it gathers.
     fn changed(&mut self, key: &Key) {
+        if self.entry(key).gathers_until_ms.is_some() {
+            return;
+        }
         self.setup.board.changed(&key.to_string());
         if let Err(error) = self.controller.changed(key, self.now_ms()) {
             tracing::error!(%key, "{error}");
