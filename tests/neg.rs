@@ -5,6 +5,8 @@
 //! again, while operations fail, and while the guest is swapped.
 #![cfg(test)]
 
+#[expect(dead_code, reason = "each file of tests uses some of what it offers")]
+mod api_server;
 #[path = "neg/cluster.rs"]
 mod cluster;
 #[path = "neg/compute.rs"]
@@ -15,6 +17,8 @@ mod judge;
 mod judged;
 #[path = "neg/killed.rs"]
 mod killed;
+#[path = "neg/kubernetes.rs"]
+mod kubernetes;
 #[path = "neg/refused.rs"]
 mod refused;
 #[path = "guests/renumbered.rs"]

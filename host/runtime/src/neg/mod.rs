@@ -19,6 +19,7 @@ mod known;
 mod operations;
 mod progress;
 mod setup;
+mod turn;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -44,6 +45,7 @@ use self::inbox::Inbox;
 use self::job::{Done, Job, Shared};
 use self::known::KnownNegs;
 use self::operations::Ended;
+use self::turn::LastTurn;
 use crate::board::Look;
 use crate::config::{Config, Neg};
 use crate::decisions::{Came, Cause, Decided, Input as Changed, Nodes, Pending, Seen};
@@ -199,6 +201,9 @@ pub(crate) struct Negs<'a, T> {
     /// What the source holds, to tell what changed in it.
     objects: Objects,
     known: KnownNegs,
+    last_turn: LastTurn,
+    /// Calls that began before are not finished: others have acted since. In milliseconds since 1970; 0: nobody has.
+    finishes_from_ms: u64,
     is_cluster: bool,
     source_is_told: bool,
     problems: Vec<String>,
@@ -287,6 +292,8 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
             targets: Targets::new(&neg.adapter).of(&neg.source).with_places(places),
             objects: Objects::default(),
             known,
+            last_turn: LastTurn::new(&config.state_dir),
+            finishes_from_ms: 0,
             is_cluster: neg.source.is_cluster(),
             source_is_told,
             problems: Vec::new(),
@@ -353,6 +360,7 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
         let mut sync = tokio::time::interval(SYNC);
         sync.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let beating = self.setup.board.begin_loop("negs");
+        self.begin_turn();
         let end = loop {
             beating.beat();
             if self.once && (term.is_none() || self.acts.term() != term) {
@@ -691,6 +699,7 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
         if self.acts.term().is_none() {
             return;
         }
+        self.begin_turn();
         let mut keys = self.targets.keys();
         if self.targets.is_complete() {
             keys.extend(self.gone());
@@ -699,6 +708,16 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
             self.entry(&key).inbox.sync = true;
             self.pending.because(&key, SystemClock.now_ms(), Cause::Acts);
             self.changed(&key);
+        }
+    }
+
+    /// Where this host acts: what it had begun before is not finished if others have acted since.
+    fn begin_turn(&mut self) {
+        let transitions = self.acts.term().and_then(|term| term.transitions);
+        if let Some(transitions) = transitions
+            && self.last_turn.begin(transitions)
+        {
+            self.finishes_from_ms = SystemClock.now_ms();
         }
     }
 
@@ -834,6 +853,7 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
             inbox,
             live,
             last_at_ms,
+            finishes_from_ms: self.finishes_from_ms,
             fence: fence.clone(),
             ending: Arc::clone(&ending),
         };
