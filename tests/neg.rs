@@ -222,6 +222,43 @@ fn the_negs_of_a_service_that_goes_are_emptied_and_it_is_forgotten() {
 }
 
 #[test]
+fn an_operator_sets_the_error_state_of_a_key_and_it_outlives_a_kill() {
+    let mut stage = Stage::new(Cluster::of(FEW, Stack::Single), Compute::start(OPERATION_MS, &[]));
+    stage.start();
+    stage.comes_true();
+    let set = |stage: &Stage, key: &str, state: &str| {
+        let mut command = support::program();
+        command.args(["neg", "error-state", key, state, "--config"]);
+        support::ran(command.arg(stage.site.folder()))
+    };
+    let is_told = |stage: &Stage, on: bool| {
+        let mut entries = stage.entries().into_iter();
+        entries.any(|entry| entry["call"] == "syncer.set-error-state" && entry["args"]["in_error_state"] == on)
+    };
+    let ran = set(&stage, "shop/web/81", "on");
+    assert!(ran.code != Some(0) && ran.stdout.is_empty(), "{ran}");
+    assert!(ran.stderr.contains("no NEG is wished for it"), "{ran}");
+    set(&stage, "shop/web/80", "on").exits(0);
+    stage.wait_until("the guest to be told", |stage| is_told(stage, true));
+    stage.kill();
+    stage.start();
+    stage.comes_true();
+    // A segment that begins after the kill has it in the state that it goes on from.
+    let was_kept = |stage: &Stage, on: bool| {
+        let headers = stage.entries().into_iter().filter_map(|mut entry| {
+            let snapshot: Value = serde_json::from_str(entry["header"]["snapshot"].take().as_str()?).ok()?;
+            snapshot["in_error_state"].as_bool()
+        });
+        headers.last() == Some(on)
+    };
+    stage.wait_until("the state after the kill", |stage| was_kept(stage, true));
+    set(&stage, "shop/web/80", "off").exits(0);
+    stage.wait_until("the guest to be told otherwise", |stage| is_told(stage, false));
+    stage.terminate();
+    stage.replays(None);
+}
+
+#[test]
 fn once_ends_when_a_move_has_come_to_its_end_and_nothing_is_in_flight() {
     let mut stage = Stage::new(Cluster::of(FEW, Stack::Single), Compute::start(OPERATION_MS, &[]));
     for (stack, line) in [
