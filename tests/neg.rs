@@ -5,6 +5,8 @@
 //! again, while operations fail, and while the guest is swapped.
 #![cfg(test)]
 
+#[expect(dead_code, reason = "each file of tests uses some of what it offers")]
+mod api_server;
 #[path = "neg/cluster.rs"]
 mod cluster;
 #[path = "neg/compute.rs"]
@@ -15,6 +17,8 @@ mod judge;
 mod judged;
 #[path = "neg/killed.rs"]
 mod killed;
+#[path = "neg/kubernetes.rs"]
+mod kubernetes;
 #[path = "neg/refused.rs"]
 mod refused;
 #[path = "guests/renumbered.rs"]
@@ -40,11 +44,15 @@ const MANY: u8 = 200;
 /// Where it is not about many: six endpoints, of which one goes at a time.
 const FEW: u8 = 2;
 
-/// What the host says of NEGs; null while it has not opened its socket.
+/// What the host says of NEGs; null while it has not opened its socket, or has not looked at its source.
 fn shown(stage: &Stage) -> Value {
     let status = ["status", "--output", "json", "--config"].map(std::ffi::OsStr::new);
     let ran = support::trueup(status.into_iter().chain([stage.site.folder().as_os_str()]));
-    if ran.stderr.contains("no host runs") {
+    let is_early = ["no host runs", "it was not looked at yet"];
+    if is_early
+        .iter()
+        .any(|text| ran.stdout.contains(text) || ran.stderr.contains(text))
+    {
         return Value::Null;
     }
     ran.exits(0).json()["negs"].take()
@@ -209,6 +217,43 @@ fn the_negs_of_a_service_that_goes_are_emptied_and_it_is_forgotten() {
     // It comes again, under the name that it had.
     stage.change(|cluster| cluster.add("web", FEW, Stack::Single));
     stage.comes_true();
+    stage.terminate();
+    stage.replays(None);
+}
+
+#[test]
+fn an_operator_sets_the_error_state_of_a_key_and_it_outlives_a_kill() {
+    let mut stage = Stage::new(Cluster::of(FEW, Stack::Single), Compute::start(OPERATION_MS, &[]));
+    stage.start();
+    stage.comes_true();
+    let set = |stage: &Stage, key: &str, state: &str| {
+        let mut command = support::program();
+        command.args(["neg", "error-state", key, state, "--config"]);
+        support::ran(command.arg(stage.site.folder()))
+    };
+    let is_told = |stage: &Stage, on: bool| {
+        let mut entries = stage.entries().into_iter();
+        entries.any(|entry| entry["call"] == "syncer.set-error-state" && entry["args"]["in_error_state"] == on)
+    };
+    let ran = set(&stage, "shop/web/81", "on");
+    assert!(ran.code != Some(0) && ran.stdout.is_empty(), "{ran}");
+    assert!(ran.stderr.contains("no NEG is wished for it"), "{ran}");
+    set(&stage, "shop/web/80", "on").exits(0);
+    stage.wait_until("the guest to be told", |stage| is_told(stage, true));
+    stage.kill();
+    stage.start();
+    stage.comes_true();
+    // A segment that begins after the kill has it in the state that it goes on from.
+    let was_kept = |stage: &Stage, on: bool| {
+        let headers = stage.entries().into_iter().filter_map(|mut entry| {
+            let snapshot: Value = serde_json::from_str(entry["header"]["snapshot"].take().as_str()?).ok()?;
+            snapshot["in_error_state"].as_bool()
+        });
+        headers.last() == Some(on)
+    };
+    stage.wait_until("the state after the kill", |stage| was_kept(stage, true));
+    set(&stage, "shop/web/80", "off").exits(0);
+    stage.wait_until("the guest to be told otherwise", |stage| is_told(stage, false));
     stage.terminate();
     stage.replays(None);
 }

@@ -87,14 +87,19 @@ impl Cluster {
         self.services.values().map(pods).sum()
     }
 
-    /// Makes the manifests say this.
-    pub(crate) fn write(&self, site: &Site) {
+    /// All of it. The slices of one Service follow one another, by pods and then by family.
+    pub(crate) fn objects(&self) -> Vec<Value> {
         let mut objects: Vec<Value> = ZONES.iter().enumerate().map(|(zone, name)| node(zone, name)).collect();
         for (name, service) in &self.services {
             objects.push(service.object(name));
             objects.extend(service.slices(name));
         }
-        let documents: Vec<String> = objects.iter().map(Value::to_string).collect();
+        objects
+    }
+
+    /// Makes the manifests say this.
+    pub(crate) fn write(&self, site: &Site) {
+        let documents: Vec<String> = self.objects().iter().map(Value::to_string).collect();
         site.put_manifest("negs.yaml", &documents.join("\n---\n"));
     }
 

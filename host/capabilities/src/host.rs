@@ -9,7 +9,7 @@ use std::time::Instant;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
-use tracing::Instrument as _;
+use tracing::{Instrument as _, Span};
 use trueup_journal::{Journal, Refusal, Tape, TapeError};
 
 use crate::audit::Audit;
@@ -259,8 +259,8 @@ where
     let entered = Instant::now();
     let span = trace::question(name, args);
     let asking = tape.call(name, args, async || sized(question().await, name, limit));
-    let answer = asking.instrument(span.clone()).await;
-    trace::answered(&span, &answer);
+    let answer = asking.instrument(span.clone().unwrap_or_else(Span::none)).await;
+    trace::answered(span.as_ref(), &answer);
     meter.used.waited += entered.elapsed();
     answer.map_err(|stop| Stop::from(stop).into())
 }
@@ -283,8 +283,11 @@ where
     // Answering takes no time, recording may: the disk is waited for where every line is synced.
     let entered = Instant::now();
     let span = trace::question(name, args);
-    let answer = span.in_scope(|| tape.ask_now(name, args, || sized(question(), name, limit)));
-    trace::answered(&span, &answer);
+    let answer = {
+        let _in_span = span.as_ref().map(Span::enter);
+        tape.ask_now(name, args, || sized(question(), name, limit))
+    };
+    trace::answered(span.as_ref(), &answer);
     meter.used.waited += entered.elapsed();
     answer.map_err(|stop| Stop::from(stop).into())
 }

@@ -45,7 +45,7 @@ fn error_state(args: &Args, output: Output) -> Ending {
         key: args.key.clone(),
         on: args.state == State::On,
     };
-    let set: ErrorState = args.host.post("/v1/negs/error-state", &wish)?;
+    let set: ErrorState = args.host.post("negs/error-state", &wish)?;
     match output {
         Output::Json => output::json(&set)?,
         Output::Text => {

@@ -29,10 +29,8 @@ pub(super) fn routes() -> Router<Arc<Reads>> {
     Router::new()
         .route("/v1/status", get(status_now))
         .route("/v1/keys", get(keys))
-        .route("/v1/keys/{key}", get(key_as_one))
-        .route("/v1/keys/{namespace}/{name}", get(key))
-        .route("/v1/explain/{key}", get(explain_as_one))
-        .route("/v1/explain/{namespace}/{name}", get(explain))
+        .route("/v1/keys/{*key}", get(key))
+        .route("/v1/explain/{*key}", get(explain))
         .route("/v1/guests", get(guests))
         .route("/v1/guests/{guest}/history", get(history))
         .route("/v1/guests/{guest}/shadow", get(shadow))
@@ -109,12 +107,8 @@ async fn keys(State(reads): Shared, asked: Asked) -> Result<Response, Response> 
     Ok(Json(keys).into_response())
 }
 
-async fn key(reads: Shared, Of((namespace, name)): Of<(String, String)>) -> Response {
-    key_as_one(reads, Of(format!("{namespace}/{name}"))).await
-}
-
-/// The same, where the `/` in it is escaped: `default%2Fweb`.
-async fn key_as_one(State(reads): Shared, Of(key): Of<String>) -> Response {
+/// A `/` in a key may be escaped: `default%2Fweb`.
+async fn key(State(reads): Shared, Of(key): Of<String>) -> Response {
     match reads.board.key(&key) {
         Some(shown) => Json(shown).into_response(),
         None => failed(StatusCode::NOT_FOUND, format!("no key `{key}` is known to this host")),
@@ -144,15 +138,6 @@ impl Default for Why {
 }
 
 async fn explain(
-    reads: Shared,
-    Of((namespace, name)): Of<(String, String)>,
-    asked: Result<Query<Why>, QueryRejection>,
-) -> Result<Response, Response> {
-    explain_as_one(reads, Of(format!("{namespace}/{name}")), asked).await
-}
-
-/// The same for an instance without a namespace, or where the `/` is escaped.
-async fn explain_as_one(
     State(reads): Shared,
     Of(key): Of<String>,
     asked: Result<Query<Why>, QueryRejection>,

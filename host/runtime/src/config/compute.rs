@@ -23,7 +23,7 @@ pub const SIM_TOKEN: &str = "simulated";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NegBackend {
     /// `kind = "compute"`: a Compute Engine over HTTP.
-    Compute(ComputeBackend),
+    Compute(Box<ComputeBackend>),
     /// `kind = "simulated"`: one in this process, empty at every start.
     Simulated,
 }
@@ -169,7 +169,7 @@ pub(super) fn read_backend(
     let url = url.and_then(|(url, place)| (place == Place::File).then_some(url));
     let backend = match kind? {
         (true, _) => NegBackend::Simulated,
-        (false, _) => NegBackend::Compute(backend),
+        (false, _) => NegBackend::Compute(Box::new(backend)),
     };
     Some((backend, url))
 }
@@ -279,10 +279,10 @@ impl ComputeSim {
         };
         section.end();
         let token = token.or_else(|| match backend {
-            Some(NegBackend::Compute(ComputeBackend {
-                credentials: CredentialsAt::Token(token),
-                ..
-            })) => Some(token.clone()),
+            Some(NegBackend::Compute(backend)) => match &backend.credentials {
+                CredentialsAt::Token(token) => Some(token.clone()),
+                _ => None,
+            },
             _ => None,
         });
         Self {

@@ -58,12 +58,13 @@ impl<T: FnMut(Event)> Negs<'_, T> {
             failures,
         };
         self.set_alarm(&key, None);
-        self.tell_set_aside(&entry);
-        self.setup.board.set_aside(&entry.instance, &error, failures);
-        self.wish_to_fall_back(&entry);
-        if let Err(error) = self.quarantine.set_aside(&about, entry) {
+        // Whoever is told finds it so.
+        if let Err(error) = self.quarantine.set_aside(&about, entry.clone()) {
             tracing::warn!(%key, "it is set aside until the next start alone: {error}");
         }
+        self.setup.board.set_aside(&entry.instance, &error, failures);
+        self.tell_set_aside(&entry);
+        self.wish_to_fall_back(&entry);
         self.entry(&key).standing = Some(Err(error));
     }
 

@@ -234,6 +234,9 @@ impl<T: FnMut(Event)> Negs<'_, T> {
         }
         let instance = key.to_string();
         self.set_alarm(key, None);
+        if let Some(until_ms) = self.entry(key).gathers_until_ms.take() {
+            self.gathering.remove(&(until_ms, key.clone()));
+        }
         self.controller.forget(key);
         self.pending.forget(key);
         if self.once {

@@ -83,6 +83,8 @@ pub(super) struct Job {
     pub(super) live: Option<Live>,
     /// When its last call began, in milliseconds since 1970, as far as is known.
     pub(super) last_at_ms: u64,
+    /// A call that a kill cut short is finished where it began then or later, in milliseconds since 1970.
+    pub(super) finishes_from_ms: u64,
     /// Of the epoch in which it begins.
     pub(super) fence: Fence,
     /// It is to end after the call that runs.
@@ -154,6 +156,7 @@ struct Work<'a> {
     settings: Map<String, Value>,
     live: Option<Live>,
     last_at_ms: u64,
+    finishes_from_ms: u64,
     inbox: Inbox,
     came: Came,
 }
@@ -169,6 +172,7 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, backends: Backends) -> Do
         inbox,
         live,
         last_at_ms,
+        finishes_from_ms,
         fence,
         ending,
     } = job;
@@ -183,6 +187,7 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, backends: Backends) -> Do
         settings,
         live,
         last_at_ms,
+        finishes_from_ms,
         inbox,
         came: Came::default(),
     };
@@ -327,8 +332,22 @@ impl Work<'_> {
             version,
             in_flight: Arc::clone(&in_flight),
         });
-        if let Some(interrupted) = interrupted {
-            self.finish(interrupted).await?;
+        match interrupted {
+            Some(interrupted) if interrupted.at_ms >= self.finishes_from_ms => self.finish(interrupted).await?,
+            Some(interrupted) => {
+                // What it had still to change may be wrong by now: its NEGs are looked at in any case.
+                let call = &interrupted.call;
+                tracing::info!(
+                    instance = self.instance,
+                    "`{call}`, inside which the host was stopped, is not finished: others have acted since"
+                );
+                self.shared
+                    .active
+                    .instances()
+                    .give_up_interrupted(&self.instance)
+                    .map_err(|error| Trouble::Failed(with_causes(error)))?;
+            }
+            None => {}
         }
         let known = self.state().await?.map(|state| state.in_flight).unwrap_or_default();
         for (operation, started) in known {

@@ -21,6 +21,7 @@ pub mod plan;
 mod progress;
 mod setup;
 pub mod shown;
+mod turn;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -46,6 +47,7 @@ use self::inbox::Inbox;
 use self::job::{Done, Job, Shared};
 use self::known::KnownNegs;
 use self::operations::Ended;
+use self::turn::LastTurn;
 use crate::board::Look;
 use crate::config::{Config, Neg};
 use crate::decisions::{Came, Cause, Decided, Input as Changed, Nodes, Pending, Seen};
@@ -66,6 +68,11 @@ const SYNC: Duration = Duration::from_secs(1);
 /// A call that asks a backend when the host is stopped may end in its own time, up to this long. What is cut then is finished
 /// by the next process.
 const STOP_GRACE: Duration = Duration::from_secs(20);
+
+/// A cluster says in several changes, one right after another, what is one: the two EndpointSlices of a pod with two
+/// addresses. From the first of them on so long is waited for the others: whoever is attached with one address must be taken
+/// out again to get the second.
+const GATHER_MS: u64 = 1_000;
 
 /// What a run of NEGs came to.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -174,6 +181,8 @@ struct Entry {
     operation_failures: u32,
     /// Operations that it has in flight, as of its last job.
     in_flight: usize,
+    /// Its wish has changed, and may change more: it is looked at when the loop's clock says so. None: it does not gather.
+    gathers_until_ms: Option<u64>,
     /// Once, it failed too often: nothing more is tried.
     given_up: bool,
     standing: Option<Result<(), String>>,
@@ -194,6 +203,9 @@ pub(crate) struct Negs<'a, T> {
     /// What the source holds, to tell what changed in it.
     objects: Objects,
     known: KnownNegs,
+    last_turn: LastTurn,
+    /// Calls that began before are not finished: others have acted since. In milliseconds since 1970; 0: nobody has.
+    finishes_from_ms: u64,
     is_cluster: bool,
     source_is_told: bool,
     problems: Vec<String>,
@@ -209,6 +221,8 @@ pub(crate) struct Negs<'a, T> {
     entries: BTreeMap<Key, Entry>,
     /// When which key's timers are due.
     alarms: BTreeSet<(u64, Key)>,
+    /// Until when, by the loop's clock, changes of which key are gathered.
+    gathering: BTreeSet<(u64, Key)>,
     attached: u64,
     detached: u64,
     quarantine: Arc<Quarantine>,
@@ -280,6 +294,8 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
             targets: Targets::new(&neg.adapter).of(&neg.source).with_places(places),
             objects: Objects::default(),
             known,
+            last_turn: LastTurn::new(&config.state_dir),
+            finishes_from_ms: 0,
             is_cluster: neg.source.is_cluster(),
             source_is_told,
             problems: Vec::new(),
@@ -291,6 +307,7 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
             idle: Idle::default(),
             entries: BTreeMap::new(),
             alarms: BTreeSet::new(),
+            gathering: BTreeSet::new(),
             attached: 0,
             detached: 0,
             quarantine,
@@ -345,12 +362,14 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
         let mut sync = tokio::time::interval(SYNC);
         sync.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let beating = self.setup.board.begin_loop("negs");
+        self.begin_turn();
         let end = loop {
             beating.beat();
             if self.once && (term.is_none() || self.acts.term() != term) {
                 break LoopEnd::TermEnded;
             }
             self.take_due();
+            self.take_gathered();
             self.start_jobs();
             if self.once && self.acts.may() && self.is_settled() && self.falling_back.is_none() {
                 break LoopEnd::NothingLeft;
@@ -389,7 +408,9 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
         let turn = turn.map(|due_ms| due_ms.saturating_sub(self.now_ms()));
         let timer = self.alarms.first();
         let timer = timer.map(|(due_ms, _)| due_ms.saturating_sub(SystemClock.now_ms()));
-        let next = turn.into_iter().chain(timer).min();
+        let gathered = self.gathering.first();
+        let gathered = gathered.map(|(until_ms, _)| until_ms.saturating_sub(self.now_ms()));
+        let next = turn.into_iter().chain(timer).chain(gathered).min();
         next.map_or(SYNC, Duration::from_millis)
     }
 
@@ -483,8 +504,38 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
         let seen = (seen.collect(), Nodes::default());
         self.pending
             .take_in(SystemClock.now_ms(), seen, &affected, self.targets.is_complete());
+        let gathers = self.is_cluster && !self.once && !changed.completed;
         for key in affected {
-            self.entry(&key).inbox.sync = true;
+            if gathers {
+                self.gather(key);
+            } else {
+                self.entry(&key).inbox.sync = true;
+                self.changed(&key);
+            }
+        }
+    }
+
+    /// What a key asks for has changed, and more of the same change may follow.
+    fn gather(&mut self, key: Key) {
+        let until_ms = self.now_ms().saturating_add(GATHER_MS);
+        let entry = self.entry(&key);
+        if entry.gathers_until_ms.is_none() {
+            entry.gathers_until_ms = Some(until_ms);
+            self.setup.board.changed(&key.to_string());
+            self.gathering.insert((until_ms, key));
+        }
+    }
+
+    /// Keys that have gathered for long enough.
+    fn take_gathered(&mut self) {
+        let now_ms = self.now_ms();
+        while self.gathering.first().is_some_and(|(until_ms, _)| *until_ms <= now_ms) {
+            let Some((_, key)) = self.gathering.pop_first() else {
+                return;
+            };
+            let entry = self.entry(&key);
+            entry.gathers_until_ms = None;
+            entry.inbox.sync = true;
             self.changed(&key);
         }
     }
@@ -525,8 +576,11 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
         self.entries.entry(key.clone()).or_default()
     }
 
-    /// There is something to do for a key.
+    /// There is something to do for a key: now, or with what it gathers.
     fn changed(&mut self, key: &Key) {
+        if self.entry(key).gathers_until_ms.is_some() {
+            return;
+        }
         self.setup.board.changed(&key.to_string());
         if let Err(error) = self.controller.changed(key, self.now_ms()) {
             tracing::error!(%key, "{error}");
@@ -647,6 +701,7 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
         if self.acts.term().is_none() {
             return;
         }
+        self.begin_turn();
         let mut keys = self.targets.keys();
         if self.targets.is_complete() {
             keys.extend(self.gone());
@@ -655,6 +710,16 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
             self.entry(&key).inbox.sync = true;
             self.pending.because(&key, SystemClock.now_ms(), Cause::Acts);
             self.changed(&key);
+        }
+    }
+
+    /// Where this host acts: what it had begun before is not finished if others have acted since.
+    fn begin_turn(&mut self) {
+        let transitions = self.acts.term().and_then(|term| term.transitions);
+        if let Some(transitions) = transitions
+            && self.last_turn.begin(transitions)
+        {
+            self.finishes_from_ms = SystemClock.now_ms();
         }
     }
 
@@ -790,6 +855,7 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
             inbox,
             live,
             last_at_ms,
+            finishes_from_ms: self.finishes_from_ms,
             fence: fence.clone(),
             ending: Arc::clone(&ending),
         };

@@ -247,6 +247,14 @@ impl Instances {
         answer
     }
 
+    /// The call inside which the recording ended is not to be run again.
+    ///
+    /// # Errors
+    /// Where that can't be kept: then it is found again by the next start.
+    pub fn give_up_interrupted(&self, key: &str) -> Result<(), JournalError> {
+        Interrupted::forget(&self.recording(key))
+    }
+
     fn tell_finished(&self, key: &str, call: &str, again: &GivenAgain) {
         let guest = &self.program.guest;
         let GivenAgain { given, left, differs } = again;

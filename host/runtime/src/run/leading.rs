@@ -55,12 +55,20 @@ impl BegunWith {
     }
 }
 
+/// A term in which this host acts. Another one means that others may have acted between.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Term {
+    /// Which it is of those that this process acted in.
+    number: u64,
+    /// How often the Lease had gone from one holder to another by then; none: this host is alone.
+    pub(crate) transitions: Option<i32>,
+}
+
 /// Whether this host acts, as it changes.
 #[derive(Clone)]
 pub(crate) struct Acts {
-    /// Which term this is of those that it acted in; none: another host acts, or nobody. Another number means that others may
-    /// have acted between.
-    term: watch::Receiver<Option<u64>>,
+    /// None: another host acts, or nobody.
+    term: watch::Receiver<Option<Term>>,
     fence: Fence,
     /// Calls of this host were left behind when it had to end: nobody knows what they still do.
     left_behind: Arc<AtomicBool>,
@@ -73,7 +81,7 @@ impl Acts {
     }
 
     /// Which term this host acts in, whatever is let through at this moment; none: in none.
-    pub(crate) fn term(&self) -> Option<u64> {
+    pub(crate) fn term(&self) -> Option<Term> {
         *self.term.borrow()
     }
 
@@ -109,7 +117,11 @@ impl Leading {
     pub(crate) fn alone() -> Self {
         let acts = Acts {
             // Without a sender there is never news.
-            term: watch::Sender::new(Some(0)).subscribe(),
+            term: watch::Sender::new(Some(Term {
+                number: 0,
+                transitions: None,
+            }))
+            .subscribe(),
             fence: Fence::open(),
             left_behind: Arc::default(),
         };
@@ -145,7 +157,13 @@ impl Leading {
         let (told, mut standing) = watch::channel(campaign.standing());
         let term_of = {
             let campaign = Arc::clone(&campaign);
-            move |standing: &Standing| standing.is_leading().then(|| campaign.status().terms)
+            move |standing: &Standing| {
+                let status = standing.is_leading().then(|| campaign.status())?;
+                Some(Term {
+                    number: status.terms,
+                    transitions: Some(status.transitions),
+                })
+            }
         };
         let (acting, term) = watch::channel(term_of(&standing.borrow()));
         let (begin, begun) = oneshot::channel::<()>();

@@ -50,7 +50,7 @@ fn what_goes_while_something_is_hidden_stands_until_it_is_known() {
     let more = slice("web-2", "IPv4", json!([on("n1", "b", "10.0.0.2")]));
     assert_eq!(all.take_in(&[is(more)], false, true).affected, [web.clone()].into());
     assert_eq!(target(&wish(&all, &web)).len(), 2);
-    all.take_in(&[of_service.clone()], false, true);
+    all.take_in(std::slice::from_ref(of_service), false, true);
     assert!(!all.is_gone(&web) && all.wish(&web).is_some());
     // One of them is back.
     let changed = all.take_in(&[is(objects()[0].clone()), is(objects()[1].clone())], true, true);

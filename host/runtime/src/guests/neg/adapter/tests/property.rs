@@ -76,14 +76,15 @@ fn batches() -> impl Strategy<Value = Vec<(Vec<(Object, bool)>, bool)>> {
     prop::collection::vec((changes, prop::bool::weighted(0.7)), 1..12)
 }
 
-/// Everything that somebody can ask.
-fn answers(
-    targets: &Targets,
-) -> (
+/// What is wished for each key, which keys there are, and what is noted.
+type Answers = (
     BTreeMap<Key, Option<Result<Wish, String>>>,
     BTreeSet<Key>,
     BTreeSet<String>,
-) {
+);
+
+/// Everything that somebody can ask.
+fn answers(targets: &Targets) -> Answers {
     let services = ["a", "b", "c"].into_iter();
     let keys = services.flat_map(|name| [80, 81, 443].map(|port| key(name, port)));
     let wishes = keys.map(|key| (key.clone(), targets.wish(&key))).collect();
