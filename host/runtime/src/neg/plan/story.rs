@@ -22,9 +22,15 @@ pub(super) struct Story {
     pub(super) steps: Vec<Step>,
     /// Operations that were started and have not ended, in order of their numbers.
     pub(super) in_flight: BTreeMap<u64, UnderWay>,
-    /// What was detached and not attached again: by NEG, port and node. With the step that did it; none: it is under way.
-    detached: BTreeMap<(NegRef, String, String), Vec<(Endpoint, Option<usize>)>>,
+    /// What was detached and not attached again, by its place.
+    detached: BTreeMap<Place, Vec<Out>>,
 }
+
+/// NEG, port and node.
+type Place = (NegRef, String, String);
+
+/// An endpoint that was detached, and the step that did it; none: it is under way.
+type Out = (Endpoint, Option<usize>);
 
 /// What an operation is started with.
 #[derive(serde::Deserialize)]
