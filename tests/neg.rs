@@ -245,11 +245,11 @@ fn an_operator_sets_the_error_state_of_a_key_and_it_outlives_a_kill() {
     stage.comes_true();
     // A segment that begins after the kill has it in the state that it goes on from.
     let was_kept = |stage: &Stage, on: bool| {
-        let headers = stage.entries().into_iter().filter_map(|mut entry| {
+        let mut headers = stage.entries().into_iter().filter_map(|mut entry| {
             let snapshot: Value = serde_json::from_str(entry["header"]["snapshot"].take().as_str()?).ok()?;
             snapshot["in_error_state"].as_bool()
         });
-        headers.last() == Some(on)
+        headers.next_back() == Some(on)
     };
     stage.wait_until("the state after the kill", |stage| was_kept(stage, true));
     set(&stage, "shop/web/80", "off").exits(0);
