@@ -1,10 +1,11 @@
-//! Small pure helpers that several guests need: addresses, settings, values as JSON text, and texts
-//! compared fast.
+//! Small pure helpers that several guests need: addresses and networks, settings, values as JSON text, and
+//! texts compared fast.
 //!
 //! Pure: no imports, no state, no clock. What only one guest needs stays with that guest.
 #![forbid(unsafe_code)]
 
 pub mod address;
+pub mod network;
 pub mod settings;
 pub mod text;
 pub mod words;
