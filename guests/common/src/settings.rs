@@ -10,12 +10,14 @@ use serde_json::Value;
 use crate::text;
 
 /// What a setting may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub enum Allowed {
     /// A whole number from the first to the second, both included.
     Whole(u64, u64),
     /// One of these texts.
     Word(&'static [&'static str]),
+    /// A text that the function takes; the words for it end the sentence `must be `.
+    Text(&'static str, fn(&str) -> bool),
 }
 
 impl Allowed {
@@ -23,6 +25,7 @@ impl Allowed {
         match self {
             Self::Whole(low, high) => value.as_u64().is_some_and(|number| (low..=high).contains(&number)),
             Self::Word(words) => value.as_str().is_some_and(|word| words.contains(&word)),
+            Self::Text(_, takes) => value.as_str().is_some_and(takes),
         }
     }
 
@@ -35,6 +38,7 @@ impl Allowed {
                 .map(|word| text::quoted(word))
                 .collect::<Vec<_>>()
                 .join(" or "),
+            Self::Text(words, _) => words.to_owned(),
         }
     }
 }
@@ -55,6 +59,12 @@ impl Given {
     pub fn word(&self, name: &str) -> Option<&str> {
         self.0.get(name)?.as_str()
     }
+}
+
+/// The error where a setting that must be given is not.
+#[must_use]
+pub fn missing(name: &str, must_be: Allowed) -> String {
+    format!("{name}: was not set, must be {}", must_be.words())
 }
 
 /// Reads `config` against the table of all settings there are.
@@ -91,11 +101,14 @@ fn no_object(was: &str) -> String {
 mod tests {
     use super::*;
 
+    const FILLED: Allowed = Allowed::Text("a text that is not empty", |text| !text.is_empty());
+
     fn read(config: &str) -> Result<Given, String> {
         super::read(
             config,
             &BTreeMap::from([
                 ("mode", Allowed::Word(&["fast", "safe"])),
+                ("name", FILLED),
                 ("steps", Allowed::Whole(1, 10)),
             ]),
         )
@@ -105,6 +118,7 @@ mod tests {
     fn what_is_given_can_be_asked_for() {
         let given = read(r#"{"steps": 10, "mode": "safe"}"#).unwrap();
         assert_eq!((given.whole("steps"), given.word("mode")), (Some(10), Some("safe")));
+        assert_eq!(read(r#"{"name": "a"}"#).unwrap().word("name"), Some("a"));
         let given = read("{}").unwrap();
         assert_eq!((given.whole("steps"), given.word("mode")), (None, None));
     }
@@ -132,13 +146,27 @@ mod tests {
                 r#"{"mode": {"a": [1]}}"#,
                 r#"mode: was {"a":[1]}, must be "fast" or "safe""#,
             ),
+            (r#"{"name": ""}"#, r#"name: was "", must be a text that is not empty"#),
+            (r#"{"name": 7}"#, "name: was 7, must be a text that is not empty"),
             (
                 r#"{"step": 1}"#,
-                "step: was 1, must not be set: the settings are mode, steps",
+                "step: was 1, must not be set: the settings are mode, name, steps",
             ),
         ] {
             assert_eq!(read(config), Err(error.to_owned()), "{config}");
         }
+    }
+
+    #[test]
+    fn what_is_missing_is_named_with_what_it_must_be() {
+        assert_eq!(
+            missing("name", FILLED),
+            "name: was not set, must be a text that is not empty"
+        );
+        assert_eq!(
+            missing("steps", Allowed::Whole(1, 10)),
+            "steps: was not set, must be a whole number from 1 to 10"
+        );
     }
 
     #[test]
