@@ -1,0 +1,3 @@
+//! Whole calls against a simulated database, by rule, and what holds for any sequence of them.
+
+mod scenarios;
