@@ -72,7 +72,27 @@ impl Transcript {
         self.metrics.insert(name.to_owned(), value);
     }
 
-    fn add_fault(&mut self, fault: &Value) {
+    /// What was asked since the last time.
+    pub fn take_calls(&mut self) -> Vec<Value> {
+        std::mem::take(&mut self.calls)
+    }
+
+    /// None where the series was never touched.
+    #[must_use]
+    pub fn metric(&self, name: &str) -> Option<f64> {
+        self.metrics.get(name).copied()
+    }
+
+    /// All imports answer as they should again.
+    pub fn clear_faults(&mut self) {
+        self.faults.clear();
+    }
+
+    /// Lets an import fail: a `fault` step as scenarios write it.
+    ///
+    /// # Panics
+    /// Where it is no such step.
+    pub fn add_fault(&mut self, fault: &Value) {
         let answer = fault.get("answer").cloned();
         self.faults.push(Fault {
             call: text_of(fault, "call"),
@@ -167,20 +187,20 @@ fn run_step<S: Subject>(place: &str, subject: &mut S, config: &str, step: &Value
             "expect_state",
         ],
     );
-    subject.transcript().calls.clear();
+    subject.transcript().take_calls();
     if let Some(export) = step.get("call").and_then(Value::as_str) {
         let answer = subject.call(export, step.get("args").cloned().unwrap_or_else(|| json!({})));
         if let Some(expected) = step.get("expect") {
             assert_eq!(&answer, expected, "{place}: {export}");
         }
         if let Some(expected) = step.get("expect_calls") {
-            let calls = Value::Array(std::mem::take(&mut subject.transcript().calls));
+            let calls = Value::Array(subject.transcript().take_calls());
             assert_eq!(&calls, expected, "{place}: calls of {export}");
         }
     } else if let Some(fault) = step.get("fault") {
         subject.transcript().add_fault(fault);
     } else if step.get("clear_faults").is_some() {
-        subject.transcript().faults.clear();
+        subject.transcript().clear_faults();
     } else if let Some(restart) = step.get("restart") {
         subject.restart(
             config,
@@ -204,7 +224,7 @@ fn check_state<S: Subject>(place: &str, subject: &mut S, part: &str, expected: &
         return;
     }
     for (name, number) in expected.as_object().expect("metrics are an object") {
-        let shown = subject.transcript().metrics.get(name).copied();
+        let shown = subject.transcript().metric(name);
         assert_eq!(shown, number.as_f64(), "{place}: {name}");
     }
 }
