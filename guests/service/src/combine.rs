@@ -29,6 +29,8 @@ struct Spot {
 /// `service` has no backends yet.
 #[must_use]
 pub fn combine(service: &ContivService, endpoints: &Endpoints, redirects: &Redirects, wiring: &Wiring) -> Combined {
+    #[cfg(test)]
+    counting::count();
     // The ports ascend by name.
     let mut found: Vec<Vec<(Spot, u16)>> = vec![Vec::new(); service.ports.len()];
     let mut local_backends = Vec::new();
@@ -82,4 +84,23 @@ fn ordered(mut found: Vec<(Spot, u16)>) -> Vec<Backend> {
         host_network: spot.place.is_host_network,
     };
     found.into_iter().map(backend).collect()
+}
+
+/// Counts how many services were combined: what a test of the cost looks at.
+#[cfg(test)]
+pub(crate) mod counting {
+    use std::cell::Cell;
+
+    thread_local! {
+        static COMBINED: Cell<usize> = const { Cell::new(0) };
+    }
+
+    pub(super) fn count() {
+        COMBINED.set(COMBINED.get() + 1);
+    }
+
+    /// Since the last time.
+    pub(crate) fn take() -> usize {
+        COMBINED.replace(0)
+    }
 }
