@@ -93,6 +93,12 @@ fn bits(address: Address) -> u8 {
     if address.is_v4() { V4_BITS } else { V6_BITS }
 }
 
+/// What stands before a `/`, if there is one: the address of an address with network, read by nobody yet.
+#[must_use]
+pub fn without_prefix_len(text: &str) -> &str {
+    text.split_once('/').map_or(text, |(address, _)| address)
+}
+
 /// `0` is a length; `00`, `08`, `+8` and the empty text are none.
 fn prefix_len(digits: &str) -> Option<u8> {
     let is_plain = matches!(digits.as_bytes(), [b'0'] | [b'1'..=b'9', ..]);
@@ -162,6 +168,19 @@ mod tests {
             "x/24",
         ] {
             assert_eq!(spelled(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_stands_before_the_prefix_length() {
+        for (given, expected) in [
+            ("10.0.0.1/24", "10.0.0.1"),
+            ("10.0.0.1", "10.0.0.1"),
+            ("x/y/z", "x"),
+            ("/", ""),
+            ("", ""),
+        ] {
+            assert_eq!(without_prefix_len(given), expected);
         }
     }
 

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use trueup_guest_common::address::Address;
+use trueup_guest_common::network;
 
 use crate::bindings::exports::trueup::service::processor::{CustomIpAllocation, LocalPod};
 use crate::bindings::trueup::kube::types::{Endpoints as KubeEndpoints, ObjectId, Service as KubeService};
@@ -114,7 +115,7 @@ pub fn pod(world: &mut impl World, pod: LocalPod) -> (Id, Pod) {
 /// Warns where the interface that services are redirected to has no address.
 pub fn check_allocation(world: &mut impl World, allocation: &CustomIpAllocation) {
     if let Some(endpoint) = pods::service_endpoint(&allocation.interfaces) {
-        let text = pods::without_prefix_len(&endpoint.ip);
+        let text = network::without_prefix_len(&endpoint.ip);
         address(world, "the address of a service endpoint", &of(&allocation.pod), text);
     }
 }
@@ -123,7 +124,10 @@ pub fn check_allocation(world: &mut impl World, allocation: &CustomIpAllocation)
 pub fn node_ips(world: &mut impl World, nodes: &[Node]) -> BTreeSet<Address> {
     let mut ips = BTreeSet::new();
     for node in nodes {
-        let data_plane = node.vpp_ip_addresses.iter().map(|text| pods::without_prefix_len(text));
+        let data_plane = node
+            .vpp_ip_addresses
+            .iter()
+            .map(|text| network::without_prefix_len(text));
         let texts = data_plane.chain(node.mgmt_ip_addresses.iter().map(String::as_str));
         ips.extend(texts.filter_map(|text| address(world, "the address of a node", &[("node", &node.name)], text)));
     }

@@ -3,6 +3,7 @@
 //! Pure.
 
 use trueup_guest_common::address::Address;
+use trueup_guest_common::network;
 
 use crate::bindings::exports::trueup::service::processor::CustomInterface;
 use crate::id::Id;
@@ -57,11 +58,5 @@ fn interface_name(interface: &CustomInterface) -> Option<&str> {
 }
 
 fn target(endpoint: &CustomInterface) -> Option<Address> {
-    Address::parse(without_prefix_len(&endpoint.ip))
-}
-
-/// The text up to a `/`, if there is one.
-#[must_use]
-pub fn without_prefix_len(text: &str) -> &str {
-    text.split_once('/').map_or(text, |(address, _)| address)
+    Address::parse(network::without_prefix_len(&endpoint.ip))
 }

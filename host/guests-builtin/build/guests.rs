@@ -54,6 +54,20 @@ pub(crate) const SOURCES: &[Source] = &[
         features: &[],
         world: "trueup:neg/neg-syncer@0.1.0",
     },
+    Source {
+        name: "nodesync",
+        version: "1",
+        package: "trueup-guest-nodesync",
+        features: &[],
+        world: "trueup:nodesync/node-syncer@0.1.0",
+    },
+    Source {
+        name: "service",
+        version: "1",
+        package: "trueup-guest-service",
+        features: &[],
+        world: "trueup:service/service-processor@0.1.0",
+    },
 ];
 
 /// Compiles `source` from the workspace at `root`, with its own target folder, and answers the component's bytes.
