@@ -1,5 +1,7 @@
 //! Every scenario of `tests/scenarios/nftables`, natively: the part of the format that they use.
 
+#![expect(clippy::disallowed_methods, reason = "scenarios are files")]
+
 use std::path::Path;
 
 use serde::Deserialize;
