@@ -18,6 +18,10 @@ pub enum Allowed {
     Word(&'static [&'static str]),
     /// A text that the function takes; the words for it end the sentence `must be `.
     Text(&'static str, fn(&str) -> bool),
+    /// `true` or `false`.
+    Truth,
+    /// Any value that the function takes, a list for example; the words for it end the sentence `must be `.
+    Value(&'static str, fn(&Value) -> bool),
 }
 
 impl Allowed {
@@ -26,6 +30,8 @@ impl Allowed {
             Self::Whole(low, high) => value.as_u64().is_some_and(|number| (low..=high).contains(&number)),
             Self::Word(words) => value.as_str().is_some_and(|word| words.contains(&word)),
             Self::Text(_, takes) => value.as_str().is_some_and(takes),
+            Self::Truth => value.is_boolean(),
+            Self::Value(_, takes) => takes(value),
         }
     }
 
@@ -38,7 +44,8 @@ impl Allowed {
                 .map(|word| text::quoted(word))
                 .collect::<Vec<_>>()
                 .join(" or "),
-            Self::Text(words, _) => words.to_owned(),
+            Self::Text(words, _) | Self::Value(words, _) => words.to_owned(),
+            Self::Truth => "true or false".to_owned(),
         }
     }
 }
@@ -58,6 +65,18 @@ impl Given {
     #[must_use]
     pub fn word(&self, name: &str) -> Option<&str> {
         self.0.get(name)?.as_str()
+    }
+
+    /// None where the setting was not given, or is neither true nor false.
+    #[must_use]
+    pub fn truth(&self, name: &str) -> Option<bool> {
+        self.0.get(name)?.as_bool()
+    }
+
+    /// None where the setting was not given.
+    #[must_use]
+    pub fn value(&self, name: &str) -> Option<&Value> {
+        self.0.get(name)
     }
 }
 
@@ -110,6 +129,8 @@ mod tests {
                 ("mode", Allowed::Word(&["fast", "safe"])),
                 ("name", FILLED),
                 ("steps", Allowed::Whole(1, 10)),
+                ("strict", Allowed::Truth),
+                ("zones", Allowed::Value("a list", Value::is_array)),
             ]),
         )
     }
@@ -119,6 +140,9 @@ mod tests {
         let given = read(r#"{"steps": 10, "mode": "safe"}"#).unwrap();
         assert_eq!((given.whole("steps"), given.word("mode")), (Some(10), Some("safe")));
         assert_eq!(read(r#"{"name": "a"}"#).unwrap().word("name"), Some("a"));
+        let given = read(r#"{"strict": false, "zones": [1]}"#).unwrap();
+        assert_eq!(given.truth("strict"), Some(false));
+        assert_eq!(given.value("zones"), Some(&serde_json::json!([1])));
         let given = read("{}").unwrap();
         assert_eq!((given.whole("steps"), given.word("mode")), (None, None));
     }
@@ -150,8 +174,10 @@ mod tests {
             (r#"{"name": 7}"#, "name: was 7, must be a text that is not empty"),
             (
                 r#"{"step": 1}"#,
-                "step: was 1, must not be set: the settings are mode, name, steps",
+                "step: was 1, must not be set: the settings are mode, name, steps, strict, zones",
             ),
+            (r#"{"strict": 0}"#, "strict: was 0, must be true or false"),
+            (r#"{"zones": {}}"#, "zones: was {}, must be a list"),
         ] {
             assert_eq!(read(config), Err(error.to_owned()), "{config}");
         }
