@@ -24,6 +24,12 @@ impl Address {
         self.0.is_ipv4()
     }
 
+    /// As the standard library has it; an IPv4-mapped IPv6 address never comes out.
+    #[must_use]
+    pub fn ip(self) -> IpAddr {
+        self.0
+    }
+
     /// `0.0.0.0` or `::`.
     #[must_use]
     pub fn is_unspecified(self) -> bool {

@@ -1,10 +1,14 @@
-//! Small pure helpers that several guests need: addresses, settings, values as JSON text, and texts
-//! compared fast.
+//! Small pure helpers that several guests need: addresses and networks, settings, values as JSON text, and
+//! texts compared fast.
 //!
-//! Pure: no imports, no state, no clock. What only one guest needs stays with that guest.
+//! Pure: no imports, no state, no clock. What only one guest needs stays with that guest. `scenarios` is for tests: no
+//! guest that ships is built with it.
 #![forbid(unsafe_code)]
 
 pub mod address;
+pub mod network;
+#[cfg(feature = "scenarios")]
+pub mod scenarios;
 pub mod settings;
 pub mod text;
 pub mod words;

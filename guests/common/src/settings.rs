@@ -10,12 +10,18 @@ use serde_json::Value;
 use crate::text;
 
 /// What a setting may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub enum Allowed {
     /// A whole number from the first to the second, both included.
     Whole(u64, u64),
     /// One of these texts.
     Word(&'static [&'static str]),
+    /// A text that the function takes; the words for it end the sentence `must be `.
+    Text(&'static str, fn(&str) -> bool),
+    /// `true` or `false`.
+    Truth,
+    /// Any value that the function takes, a list for example; the words for it end the sentence `must be `.
+    Value(&'static str, fn(&Value) -> bool),
 }
 
 impl Allowed {
@@ -23,6 +29,9 @@ impl Allowed {
         match self {
             Self::Whole(low, high) => value.as_u64().is_some_and(|number| (low..=high).contains(&number)),
             Self::Word(words) => value.as_str().is_some_and(|word| words.contains(&word)),
+            Self::Text(_, takes) => value.as_str().is_some_and(takes),
+            Self::Truth => value.is_boolean(),
+            Self::Value(_, takes) => takes(value),
         }
     }
 
@@ -35,6 +44,8 @@ impl Allowed {
                 .map(|word| text::quoted(word))
                 .collect::<Vec<_>>()
                 .join(" or "),
+            Self::Text(words, _) | Self::Value(words, _) => words.to_owned(),
+            Self::Truth => "true or false".to_owned(),
         }
     }
 }
@@ -55,6 +66,24 @@ impl Given {
     pub fn word(&self, name: &str) -> Option<&str> {
         self.0.get(name)?.as_str()
     }
+
+    /// None where the setting was not given, or is neither true nor false.
+    #[must_use]
+    pub fn truth(&self, name: &str) -> Option<bool> {
+        self.0.get(name)?.as_bool()
+    }
+
+    /// None where the setting was not given.
+    #[must_use]
+    pub fn value(&self, name: &str) -> Option<&Value> {
+        self.0.get(name)
+    }
+}
+
+/// The error where a setting that must be given is not.
+#[must_use]
+pub fn missing(name: &str, must_be: Allowed) -> String {
+    format!("{name}: was not set, must be {}", must_be.words())
 }
 
 /// Reads `config` against the table of all settings there are.
@@ -91,12 +120,17 @@ fn no_object(was: &str) -> String {
 mod tests {
     use super::*;
 
+    const FILLED: Allowed = Allowed::Text("a text that is not empty", |text| !text.is_empty());
+
     fn read(config: &str) -> Result<Given, String> {
         super::read(
             config,
             &BTreeMap::from([
                 ("mode", Allowed::Word(&["fast", "safe"])),
+                ("name", FILLED),
                 ("steps", Allowed::Whole(1, 10)),
+                ("strict", Allowed::Truth),
+                ("zones", Allowed::Value("a list", Value::is_array)),
             ]),
         )
     }
@@ -105,6 +139,10 @@ mod tests {
     fn what_is_given_can_be_asked_for() {
         let given = read(r#"{"steps": 10, "mode": "safe"}"#).unwrap();
         assert_eq!((given.whole("steps"), given.word("mode")), (Some(10), Some("safe")));
+        assert_eq!(read(r#"{"name": "a"}"#).unwrap().word("name"), Some("a"));
+        let given = read(r#"{"strict": false, "zones": [1]}"#).unwrap();
+        assert_eq!(given.truth("strict"), Some(false));
+        assert_eq!(given.value("zones"), Some(&serde_json::json!([1])));
         let given = read("{}").unwrap();
         assert_eq!((given.whole("steps"), given.word("mode")), (None, None));
     }
@@ -132,13 +170,29 @@ mod tests {
                 r#"{"mode": {"a": [1]}}"#,
                 r#"mode: was {"a":[1]}, must be "fast" or "safe""#,
             ),
+            (r#"{"name": ""}"#, r#"name: was "", must be a text that is not empty"#),
+            (r#"{"name": 7}"#, "name: was 7, must be a text that is not empty"),
             (
                 r#"{"step": 1}"#,
-                "step: was 1, must not be set: the settings are mode, steps",
+                "step: was 1, must not be set: the settings are mode, name, steps, strict, zones",
             ),
+            (r#"{"strict": 0}"#, "strict: was 0, must be true or false"),
+            (r#"{"zones": {}}"#, "zones: was {}, must be a list"),
         ] {
             assert_eq!(read(config), Err(error.to_owned()), "{config}");
         }
+    }
+
+    #[test]
+    fn what_is_missing_is_named_with_what_it_must_be() {
+        assert_eq!(
+            missing("name", FILLED),
+            "name: was not set, must be a text that is not empty"
+        );
+        assert_eq!(
+            missing("steps", Allowed::Whole(1, 10)),
+            "steps: was not set, must be a whole number from 1 to 10"
+        );
     }
 
     #[test]

@@ -48,11 +48,39 @@ pub(crate) const SOURCES: &[Source] = &[
         world: "trueup:lbaas/lbaas-reconciler@0.1.0",
     },
     Source {
+        name: "nat44",
+        version: "1",
+        package: "trueup-guest-nat44",
+        features: &[],
+        world: "trueup:service/etcd-renderer@0.1.0",
+    },
+    Source {
         name: "neg",
         version: "1",
         package: "trueup-guest-neg",
         features: &[],
         world: "trueup:neg/neg-syncer@0.1.0",
+    },
+    Source {
+        name: "nftables",
+        version: "1",
+        package: "trueup-guest-nftables",
+        features: &[],
+        world: "trueup:service/nftables-renderer@0.1.0",
+    },
+    Source {
+        name: "nodesync",
+        version: "1",
+        package: "trueup-guest-nodesync",
+        features: &[],
+        world: "trueup:nodesync/node-syncer@0.1.0",
+    },
+    Source {
+        name: "service",
+        version: "1",
+        package: "trueup-guest-service",
+        features: &[],
+        world: "trueup:service/service-processor@0.1.0",
     },
 ];
 

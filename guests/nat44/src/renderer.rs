@@ -1,0 +1,225 @@
+//! The exported functions: what was told, and what the database has of it.
+//!
+//! A change costs what the services have that it is about; only a resync looks at all.
+
+use trueup_guest_common::address::Address;
+
+use crate::bindings::trueup::host::log::Level;
+use crate::bindings::trueup::kube::types::ObjectId;
+use crate::bindings::trueup::service::types::{ContivService, ResyncEvent};
+use crate::cache::Cache;
+use crate::dnat;
+use crate::global;
+use crate::keys::{Keys, label};
+use crate::settings::Settings;
+use crate::snapshot;
+use crate::values::json;
+use crate::world::{World, words};
+use crate::writes::Writes;
+
+/// What is kept from call to call, whatever became of writes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// IPv4 alone, in the order told.
+    pub node_ips: Vec<Address>,
+    /// In the order told.
+    pub frontends: Vec<String>,
+    /// In the order told.
+    pub backends: Vec<String>,
+    /// What the database holds.
+    pub cache: Cache,
+}
+
+/// The renderer of one instance.
+#[derive(Clone, Debug)]
+pub struct Renderer {
+    settings: Settings,
+    keys: Keys,
+    kept: Kept,
+}
+
+impl Renderer {
+    /// Nothing was told yet, and nothing is known of the database.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            keys: Keys::new(&settings.agent_label),
+            settings,
+            kept: Kept::default(),
+        }
+    }
+
+    /// `renderer.resync`: the database is listed, and what differs is written.
+    ///
+    /// # Errors
+    /// As the database answers.
+    pub fn resync(&mut self, world: &mut impl World, event: ResyncEvent) -> Result<(), String> {
+        let nothing = ResyncEvent {
+            node_ips: Vec::new(),
+            services: Vec::new(),
+            frontend_ifs: Vec::new(),
+            backend_ifs: Vec::new(),
+        };
+        let event = if self.settings.snat_only { nothing } else { event };
+        self.keep_node_ips(world, &event.node_ips);
+        self.kept.frontends = event.frontend_ifs;
+        self.kept.backends = event.backend_ifs;
+        let listing = world.list_prefix(&self.keys.prefix).map_err(|error| {
+            self.kept.cache = Cache::default();
+            words(&error)
+        })?;
+        let global = self.keys.global();
+        let own = listing.into_iter().map(|entry| (entry.key, entry.value));
+        let own = own.filter(|(key, _)| self.keys.is_dnat(key) || *key == global);
+        self.kept.cache = Cache::listed(own);
+
+        let mut writes = Writes::default();
+        let there = self.kept.cache.keys.keys();
+        writes
+            .deletes
+            .extend(there.filter(|key| self.keys.is_dnat(key)).cloned());
+        // Of an id given twice the last counts.
+        for service in &event.services {
+            self.put_dnat(world, &mut writes, service);
+        }
+        let identities = json(&global::identities(&self.settings));
+        writes.puts.insert(self.keys.identities(), identities);
+        self.put_global(&mut writes);
+        writes.store(world, &mut self.kept.cache)
+    }
+
+    /// `renderer.add-service`
+    ///
+    /// # Errors
+    /// As the database answers.
+    pub fn add_service(&mut self, world: &mut impl World, service: &ContivService) -> Result<(), String> {
+        self.write(world, |renderer, world, writes| {
+            renderer.put_dnat(world, writes, service)
+        })
+    }
+
+    /// `renderer.update-service`: of the old one only its id matters, since the cache knows what it was.
+    ///
+    /// # Errors
+    /// As the database answers.
+    pub fn update_service(
+        &mut self,
+        world: &mut impl World,
+        old: &ObjectId,
+        new: &ContivService,
+    ) -> Result<(), String> {
+        self.write(world, |renderer, world, writes| {
+            // Deleted only where it is not what is put.
+            writes.deletes.insert(renderer.keys.dnat(old));
+            renderer.put_dnat(world, writes, new);
+        })
+    }
+
+    /// `renderer.delete-service`
+    ///
+    /// # Errors
+    /// As the database answers.
+    pub fn delete_service(&mut self, world: &mut impl World, service: &ObjectId) -> Result<(), String> {
+        self.write(world, |renderer, _, writes| {
+            writes.deletes.insert(renderer.keys.dnat(service));
+        })
+    }
+
+    /// `renderer.update-node-port-services`
+    ///
+    /// # Errors
+    /// As the database answers; the addresses are kept.
+    pub fn update_node_port_services(
+        &mut self,
+        world: &mut impl World,
+        node_ips: &[String],
+        services: &[ContivService],
+    ) -> Result<(), String> {
+        self.write(world, |renderer, world, writes| {
+            renderer.keep_node_ips(world, node_ips);
+            for service in services {
+                renderer.put_dnat(world, writes, service);
+            }
+        })
+    }
+
+    /// `renderer.update-local-frontend-ifs`
+    ///
+    /// # Errors
+    /// As the database answers; the set is kept.
+    pub fn update_local_frontend_ifs(&mut self, world: &mut impl World, new: Vec<String>) -> Result<(), String> {
+        self.write(world, |renderer, _, writes| {
+            renderer.kept.frontends = new;
+            renderer.put_global(writes);
+        })
+    }
+
+    /// `renderer.update-local-backend-ifs`
+    ///
+    /// # Errors
+    /// As the database answers; the set is kept.
+    pub fn update_local_backend_ifs(&mut self, world: &mut impl World, new: Vec<String>) -> Result<(), String> {
+        self.write(world, |renderer, _, writes| {
+            renderer.kept.backends = new;
+            renderer.put_global(writes);
+        })
+    }
+
+    /// Writes what the function asks for, unless another renderer does services.
+    fn write<W: World>(
+        &mut self,
+        world: &mut W,
+        ask: impl FnOnce(&mut Self, &mut W, &mut Writes),
+    ) -> Result<(), String> {
+        if self.settings.snat_only {
+            return Ok(());
+        }
+        let mut writes = Writes::default();
+        ask(self, world, &mut writes);
+        writes.store(world, &mut self.kept.cache)
+    }
+
+    fn put_dnat(&self, world: &mut impl World, writes: &mut Writes, service: &ContivService) {
+        let (dnat, no_addresses) = dnat::of_service(&self.settings, &self.kept.node_ips, service);
+        warn(world, &no_addresses, &label(&service.id));
+        writes.puts.insert(self.keys.dnat(&service.id), json(&dnat));
+    }
+
+    fn put_global(&self, writes: &mut Writes) {
+        let global = global::global(&self.settings, &self.kept.frontends, &self.kept.backends);
+        writes.puts.insert(self.keys.global(), json(&global));
+    }
+
+    fn keep_node_ips(&mut self, world: &mut impl World, node_ips: &[String]) {
+        let mut no_addresses = Vec::new();
+        self.kept.node_ips = dnat::v4(node_ips, &mut no_addresses);
+        warn(world, &no_addresses, "nodes");
+    }
+
+    /// `lifecycle.snapshot`
+    #[must_use]
+    pub fn snapshot(&self) -> String {
+        snapshot::write(&self.keys.prefix, &self.kept)
+    }
+
+    /// `lifecycle.restore`
+    ///
+    /// # Errors
+    /// Why the text can't be read; everything stays as it was.
+    pub fn restore(&mut self, text: &str) -> Result<(), String> {
+        let (prefix, mut kept) = snapshot::read(text)?;
+        if prefix != self.keys.prefix {
+            // Another agent's keys say nothing of this one's.
+            kept.cache = Cache::default();
+        }
+        self.kept = kept;
+        Ok(())
+    }
+}
+
+fn warn(world: &mut impl World, no_addresses: &[String], place: &str) {
+    for text in no_addresses {
+        let fields = [("of", place), ("address", text)];
+        world.log(Level::Warn, "left out what is no address", &fields);
+    }
+}

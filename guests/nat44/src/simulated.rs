@@ -1,0 +1,121 @@
+//! A database in memory, with faults and a transcript: what native tests call against.
+//!
+//! Refuses what etcd refuses; the guest asks for nothing of the kind, so that fails the test where it stands.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crate::bindings::trueup::etcd::kv::{Error, KeyValue, Operation};
+use crate::bindings::trueup::host::log::Level;
+use crate::world::World;
+
+/// What the next call of that name answers.
+#[derive(Clone, Debug)]
+pub(crate) struct Fault {
+    pub(crate) call: &'static str,
+    pub(crate) answer: Result<bool, Error>,
+    /// The commit was stored, and only its answer got lost.
+    pub(crate) is_stored: bool,
+}
+
+/// The guest's world.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Simulation {
+    pub(crate) etcd: BTreeMap<String, String>,
+    /// The first of a call's faults is its next answer.
+    pub(crate) faults: VecDeque<Fault>,
+    /// Calls as a journal has them, faulted ones too.
+    pub(crate) asked: Vec<Asked>,
+    pub(crate) metrics: BTreeMap<String, u64>,
+    pub(crate) lines: Vec<String>,
+}
+
+/// One call.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Asked {
+    ListPrefix(String),
+    Commit(Vec<Operation>),
+}
+
+impl Simulation {
+    /// Lets the next call of this name fail, and do nothing.
+    pub(crate) fn fail(&mut self, call: &'static str, error: Error) {
+        let answer = Err(error);
+        self.faults.push_back(Fault {
+            call,
+            answer,
+            is_stored: false,
+        });
+    }
+
+    /// What was asked since the last time.
+    pub(crate) fn take_asked(&mut self) -> Vec<Asked> {
+        std::mem::take(&mut self.asked)
+    }
+
+    fn fault(&mut self, call: &str) -> Option<Fault> {
+        let index = self.faults.iter().position(|fault| fault.call == call)?;
+        self.faults.remove(index)
+    }
+
+    fn store(&mut self, operations: &[Operation]) {
+        for operation in operations {
+            match operation {
+                Operation::Put((key, value)) => drop(self.etcd.insert(key.clone(), value.clone())),
+                Operation::Delete(key) => drop(self.etcd.remove(key)),
+            }
+        }
+    }
+}
+
+/// Checks what etcd would refuse.
+fn check(operations: &[Operation]) {
+    assert!((1..=128).contains(&operations.len()), "{} operations", operations.len());
+    let mut bytes = 0;
+    let mut keys = BTreeSet::new();
+    for operation in operations {
+        let (key, value) = match operation {
+            Operation::Put((key, value)) => (key, value.as_str()),
+            Operation::Delete(key) => (key, ""),
+        };
+        assert!(!key.is_empty() && keys.insert(key), "{key} is there twice");
+        bytes += key.len() + value.len();
+    }
+    assert!(bytes <= 1 << 20 || operations.len() == 1, "{bytes} bytes");
+}
+
+impl World for Simulation {
+    fn list_prefix(&mut self, prefix: &str) -> Result<Vec<KeyValue>, Error> {
+        self.asked.push(Asked::ListPrefix(prefix.to_owned()));
+        if let Some(fault) = self.fault("kv.list-prefix") {
+            return Err(fault.answer.unwrap_err());
+        }
+        let entry = |(key, value): (&String, &String)| KeyValue {
+            key: key.clone(),
+            value: value.clone(),
+            create_revision: 1,
+            mod_revision: 1,
+            version: 1,
+        };
+        let found = self.etcd.iter().filter(|(key, _)| key.starts_with(prefix));
+        Ok(found.map(entry).collect())
+    }
+
+    fn commit(&mut self, operations: &[Operation]) -> Result<bool, Error> {
+        check(operations);
+        self.asked.push(Asked::Commit(operations.to_vec()));
+        let fault = self.fault("kv.commit");
+        if fault.as_ref().is_none_or(|fault| fault.is_stored) {
+            self.store(operations);
+        }
+        fault.map_or(Ok(true), |fault| fault.answer)
+    }
+
+    fn counter_add(&mut self, name: &str, delta: u64) {
+        *self.metrics.entry(name.to_owned()).or_default() += delta;
+    }
+
+    fn log(&mut self, _: Level, message: &str, fields: &[(&str, &str)]) {
+        let fields: Vec<String> = fields.iter().map(|(key, value)| format!(" {key}={value}")).collect();
+        self.lines.push(format!("{message}{}", fields.concat()));
+    }
+}

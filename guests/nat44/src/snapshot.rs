@@ -1,0 +1,81 @@
+//! The whole state as text, for the next build of this guest. Settings are no part of it, but for the prefix of the keys.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use trueup_guest_common::address::Address;
+use trueup_guest_common::text;
+
+use crate::cache::Cache;
+use crate::renderer::Kept;
+
+/// The version of the text. One that keeps something else counts it up.
+const VERSION: u64 = 1;
+
+/// The text, written or read.
+#[derive(Serialize, Deserialize)]
+struct Snapshot {
+    version: u64,
+    prefix: String,
+    node_ips: Vec<String>,
+    frontends: Vec<String>,
+    backends: Vec<String>,
+    is_complete: bool,
+    /// Key and value; null: unknown.
+    keys: Vec<(String, Option<String>)>,
+}
+
+/// The text for `lifecycle.snapshot`.
+#[must_use]
+pub fn write(prefix: &str, kept: &Kept) -> String {
+    let keys = kept.cache.keys.iter();
+    let snapshot = Snapshot {
+        version: VERSION,
+        prefix: prefix.to_owned(),
+        node_ips: kept.node_ips.iter().map(Address::to_string).collect(),
+        frontends: kept.frontends.clone(),
+        backends: kept.backends.clone(),
+        is_complete: kept.cache.is_complete,
+        keys: keys.map(|(key, value)| (key.clone(), value.clone())).collect(),
+    };
+    // Texts, numbers and lists of them: there is nothing in it that JSON has not.
+    serde_json::to_string(&snapshot).unwrap_or_default()
+}
+
+/// Reads what [`write()`] wrote: the prefix of the keys, and what was kept.
+///
+/// # Errors
+/// Which version wrote the text, or what is wrong with it.
+pub fn read(snapshot: &str) -> Result<(String, Kept), String> {
+    #[derive(Deserialize)]
+    struct Version {
+        version: Value,
+    }
+    // serde would take a list for an object, too.
+    let is_object = snapshot.trim_start().starts_with('{');
+    let Some(Version { version }) = serde_json::from_str(snapshot).ok().filter(|_| is_object) else {
+        return Err(format!(
+            "snapshot: has no version, may be a snapshot of version {VERSION}"
+        ));
+    };
+    if version.as_u64() != Some(VERSION) {
+        let version = text::json(&version);
+        return Err(format!(
+            "snapshot: was written by version {version}, may be version {VERSION}"
+        ));
+    }
+    let wrong = |what: String| format!("snapshot: {what}, may be what a snapshot of version {VERSION} holds");
+    let snapshot: Snapshot = serde_json::from_str(snapshot).map_err(|error| wrong(error.to_string()))?;
+    let node_ips = snapshot.node_ips.iter().map(|text| Address::parse(text));
+    let kept = Kept {
+        node_ips: node_ips
+            .collect::<Option<_>>()
+            .ok_or_else(|| wrong("`node_ips` has what is no address".to_owned()))?,
+        frontends: snapshot.frontends,
+        backends: snapshot.backends,
+        cache: Cache {
+            keys: snapshot.keys.into_iter().collect(),
+            is_complete: snapshot.is_complete,
+        },
+    };
+    Ok((snapshot.prefix, kept))
+}

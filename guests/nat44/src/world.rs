@@ -1,0 +1,37 @@
+//! Everything that a call may ask, as one argument: the database, the log and metrics.
+//!
+//! `lib.rs` implements it by the component's imports, the tests by a simulation.
+
+use crate::bindings::trueup::etcd::kv::{Error, KeyValue, Operation};
+use crate::bindings::trueup::host::log::Level;
+
+/// The guest's imports; each does what the function of that name in `wit/` does.
+pub trait World {
+    /// `kv.list-prefix`
+    ///
+    /// # Errors
+    /// As the database answers.
+    fn list_prefix(&mut self, prefix: &str) -> Result<Vec<KeyValue>, Error>;
+    /// `kv.commit`, without compares
+    ///
+    /// # Errors
+    /// As the database answers: whether it was stored is not known.
+    fn commit(&mut self, operations: &[Operation]) -> Result<bool, Error>;
+
+    /// `metrics.counter-add`, without labels
+    fn counter_add(&mut self, name: &str, delta: u64);
+    /// `log.emit`
+    fn log(&mut self, level: Level, message: &str, fields: &[(&str, &str)]);
+}
+
+/// The database's error as answers have it.
+#[must_use]
+pub fn words(error: &Error) -> String {
+    match error {
+        Error::Unavailable(text) => format!("unavailable: {text}"),
+        Error::AccessDenied(text) => format!("access denied: {text}"),
+        Error::NotText(key) => format!("not text: {key}"),
+        Error::TooManyOperations(limit) => format!("too many operations: {limit}"),
+        Error::Invalid(text) => format!("invalid: {text}"),
+    }
+}

@@ -1,0 +1,83 @@
+//! What is to be written, without what the database has, in transactions that it takes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::bindings::trueup::etcd::kv::Operation;
+use crate::cache::Cache;
+use crate::metrics;
+use crate::world::{World, words};
+
+/// etcd takes no more operations in one transaction (its `--max-txn-ops`).
+const OPERATIONS_MAX: usize = 128;
+
+/// Keys and values of one transaction, in bytes. etcd takes requests of 1.5 MiB (its `--max-request-bytes`), and there is
+/// a little more in one than keys and values.
+const BYTES_MAX: usize = 1 << 20;
+
+/// Deletions and puts by key.
+#[derive(Clone, Debug, Default)]
+pub struct Writes {
+    /// A key that is put is not deleted.
+    pub deletes: BTreeSet<String>,
+    /// Values by key.
+    pub puts: BTreeMap<String, String>,
+}
+
+impl Writes {
+    /// Writes what the cache does not have, deletions first, until it is all stored or a transaction fails.
+    ///
+    /// # Errors
+    /// Why that transaction failed. Its keys are unknown now; what was stored before stays.
+    pub fn store(self, world: &mut impl World, cache: &mut Cache) -> Result<(), String> {
+        for batch in self.batches(cache) {
+            let answer = match world.commit(&batch) {
+                Ok(true) => Ok(()),
+                // There was nothing to compare, so this can't be. Whatever it means, it was not stored.
+                Ok(false) => Err("unavailable: a commit without compares was not stored".to_owned()),
+                Err(error) => Err(words(&error)),
+            };
+            if let Err(error) = answer {
+                for operation in batch {
+                    let (Operation::Put((key, _)) | Operation::Delete(key)) = operation;
+                    cache.lost(key);
+                }
+                return Err(error);
+            }
+            world.counter_add(metrics::WRITES, u64::try_from(batch.len()).unwrap_or(u64::MAX));
+            for operation in batch {
+                match operation {
+                    Operation::Put((key, value)) => cache.put(key, value),
+                    Operation::Delete(key) => cache.deleted(&key),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn batches(mut self, cache: &Cache) -> Vec<Vec<Operation>> {
+        self.deletes
+            .retain(|key| !cache.lacks(key) && !self.puts.contains_key(key));
+        self.puts.retain(|key, value| !cache.has(key, value));
+        let deletes = self.deletes.into_iter().map(Operation::Delete);
+        let puts = self.puts.into_iter().map(Operation::Put);
+        let (mut batches, mut bytes): (Vec<Vec<Operation>>, usize) = (Vec::new(), 0);
+        for operation in deletes.chain(puts) {
+            let size = match &operation {
+                Operation::Put((key, value)) => key.len() + value.len(),
+                Operation::Delete(key) => key.len(),
+            };
+            match batches.last_mut() {
+                Some(batch) if batch.len() < OPERATIONS_MAX && bytes + size <= BYTES_MAX => {
+                    batch.push(operation);
+                    bytes += size;
+                }
+                // One that is too large alone is tried alone: the database says what it thinks of it.
+                _ => {
+                    batches.push(vec![operation]);
+                    bytes = size;
+                }
+            }
+        }
+        batches
+    }
+}

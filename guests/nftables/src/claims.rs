@@ -1,0 +1,66 @@
+//! Who has a key that several services claim: the first by id. The next one gets it when that one goes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use crate::bindings::trueup::kube::types::ObjectId;
+use crate::ruleset::{Content, Key, Verdict};
+
+/// Every claim of every acknowledged service, in one family's table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Claims {
+    /// In order of key, then of id. One map for all: most keys have one claim, and a map for each would be mostly room.
+    by_key: BTreeMap<(Key, Rc<ObjectId>), Verdict>,
+    /// No id is less.
+    least: Rc<ObjectId>,
+}
+
+impl Default for Claims {
+    fn default() -> Self {
+        let least = ObjectId {
+            namespace: String::new(),
+            name: String::new(),
+        };
+        Self {
+            by_key: BTreeMap::new(),
+            least: Rc::new(least),
+        }
+    }
+}
+
+impl Claims {
+    /// Adds those of a service that has none here.
+    pub fn add(&mut self, id: &ObjectId, claims: &BTreeMap<Key, Verdict>) {
+        let id = Rc::new(id.clone());
+        for (key, verdict) in claims {
+            self.by_key.insert((*key, Rc::clone(&id)), verdict.clone());
+        }
+    }
+
+    /// Removes those of a service.
+    pub fn remove(&mut self, id: &ObjectId, claims: &BTreeMap<Key, Verdict>) {
+        let id = Rc::new(id.clone());
+        for key in claims.keys() {
+            self.by_key.remove(&(*key, Rc::clone(&id)));
+        }
+    }
+
+    /// Who has the key, if none of these services counts.
+    #[must_use]
+    pub fn holder(&self, key: Key, except: &BTreeSet<&ObjectId>) -> Option<(&ObjectId, &Verdict)> {
+        let from = (key, Rc::clone(&self.least));
+        let claims = self.by_key.range(from..).take_while(|((of, _), _)| *of == key);
+        let mut others = claims.filter(|((_, id), _)| !except.contains(&**id));
+        others.next().map(|((_, id), verdict)| (&**id, verdict))
+    }
+
+    /// Puts every key that anybody claims into the map that has it.
+    pub fn put_into(&self, content: &mut Content) {
+        let mut last = None;
+        for ((key, _), verdict) in &self.by_key {
+            if last.replace(*key) != Some(*key) {
+                content.add(*key, verdict.clone());
+            }
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! The guest nftables: services in the Linux kernel, as maps and chains of this node's packet filter.
+//!
+//! A connection to a service's address is looked up in a map, goes through the chains of that service and leaves for one
+//! of its endpoints; established flows stay where they are. There is no original of this renderer: the shape follows
+//! what kube-proxy's nftables mode showed to work, and the specification says all of it.
+//!
+//! Here are the bindings, the exports and the imports; nothing is decided here. `facts`, `names`, `render`, `ruleset`,
+//! `step` and `change` are pure; `schema`, `base` and `transaction` are the text that nft reads; `claims` and `renderer`
+//! keep the books and ask a [`World`]; `snapshot` is their text.
+//!
+//! ```text
+//! service -> facts -> render -> chains, claims -+
+//!            acknowledged services, all claims -+-> step -> change -> transaction -> nftables.apply
+//! ```
+#![cfg_attr(not(target_family = "wasm"), forbid(unsafe_code))]
+
+use std::cell::RefCell;
+
+use crate::bindings::exports::trueup::guest::lifecycle;
+use crate::bindings::exports::trueup::service::renderer as exported;
+use crate::bindings::trueup::host::{log, metrics as meter};
+use crate::bindings::trueup::service::nftables;
+use crate::bindings::trueup::service::types::{ContivService, ResyncEvent};
+use crate::renderer::Renderer;
+use crate::settings::Settings;
+use crate::world::World;
+
+pub mod base;
+pub mod change;
+pub mod claims;
+pub mod facts;
+pub mod metrics;
+pub mod names;
+pub mod render;
+pub mod renderer;
+pub mod ruleset;
+pub mod schema;
+pub mod settings;
+#[cfg(test)]
+mod simulated;
+pub mod snapshot;
+pub mod step;
+#[cfg(test)]
+mod tests;
+pub mod transaction;
+pub mod world;
+
+/// The contract's types and functions, generated from `wit/`.
+#[expect(
+    missing_docs,
+    reason = "a case or parameter whose name says it all has no text in `wit/`"
+)]
+pub mod bindings {
+    wit_bindgen::generate!({
+        path: [
+            "../../wit/host",
+            "../../wit/guest",
+            "../../wit/kube",
+            "../../wit/etcd",
+            "../../wit/nodesync",
+            "../../wit/service",
+        ],
+        world: "trueup:service/nftables-renderer",
+        // With serde, since a snapshot holds services as they were given.
+        additional_derives: [Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize],
+        generate_all,
+    });
+}
+
+thread_local! {
+    /// What this instance knows. A component has one thread.
+    static RENDERER: RefCell<Renderer> = RefCell::new(Renderer::new(Settings::default()));
+}
+
+/// Asks the instance, or changes it.
+fn with<T>(call: impl FnOnce(&mut Renderer) -> T) -> T {
+    RENDERER.with_borrow_mut(call)
+}
+
+/// The exports.
+struct Exports;
+
+impl lifecycle::Guest for Exports {
+    fn init(config: String) -> Result<(), String> {
+        let settings = Settings::read(&config)?;
+        with(|renderer| *renderer = Renderer::new(settings));
+        Ok(())
+    }
+
+    fn snapshot() -> String {
+        with(|renderer| renderer.snapshot())
+    }
+
+    fn restore(snapshot: String) -> Result<(), String> {
+        with(|renderer| renderer.restore(&mut Imports, &snapshot))
+    }
+}
+
+impl exported::Guest for Exports {
+    fn add_service(service: ContivService) -> Result<(), String> {
+        with(|renderer| renderer.add_service(&mut Imports, service))
+    }
+
+    fn update_service(old: ContivService, new: ContivService) -> Result<(), String> {
+        with(|renderer| renderer.update_service(&mut Imports, old.id, new))
+    }
+
+    fn delete_service(service: ContivService) -> Result<(), String> {
+        with(|renderer| renderer.delete_service(&mut Imports, service.id))
+    }
+
+    /// Node ports hold for every local address, whatever nodes there are.
+    fn update_node_port_services(_: Vec<String>, _: Vec<ContivService>) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Rules hold on every interface.
+    fn update_local_frontend_ifs(_: Vec<String>, _: Vec<String>) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Rules hold on every interface.
+    fn update_local_backend_ifs(_: Vec<String>, _: Vec<String>) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn resync(event: ResyncEvent) -> Result<(), String> {
+        with(|renderer| renderer.resync(&mut Imports, event.services))
+    }
+}
+
+/// The component's imports.
+struct Imports;
+
+impl World for Imports {
+    fn apply(&mut self, ruleset: &str) -> Result<(), String> {
+        nftables::apply(ruleset)
+    }
+
+    fn counter_add(&mut self, name: &str, delta: u64) {
+        meter::counter_add(name, &[], delta);
+    }
+
+    fn log(&mut self, level: log::Level, message: &str, fields: &[(&str, &str)]) {
+        let field = |&(key, value): &(&str, &str)| log::Field {
+            key: key.to_owned(),
+            value: value.to_owned(),
+        };
+        log::emit(level, message, &fields.iter().map(field).collect::<Vec<_>>());
+    }
+}
+
+#[cfg(target_family = "wasm")]
+bindings::export!(Exports with_types_in bindings);

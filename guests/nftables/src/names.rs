@@ -1,0 +1,111 @@
+//! How the chains of a service port are called: `svc/default/web/http`.
+//!
+//! Pure. Different service ports have different names, whatever their names hold.
+
+use std::fmt::Write as _;
+
+use trueup_guest_common::address::Address;
+
+use crate::bindings::trueup::kube::types::ObjectId;
+
+/// A service port as chain names have it, and as people read it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortName {
+    /// `<namespace>/<name>/<port name>`, each escaped.
+    escaped: String,
+    /// The same, plain.
+    pub plain: String,
+}
+
+impl PortName {
+    /// Of the service's port with this name.
+    #[must_use]
+    pub fn new(id: &ObjectId, port: &str) -> Self {
+        let ObjectId { namespace, name } = id;
+        let mut escaped = String::with_capacity(namespace.len() + name.len() + port.len() + 2);
+        push_escaped(&mut escaped, namespace);
+        escaped.push('/');
+        push_escaped(&mut escaped, name);
+        escaped.push('/');
+        push_escaped(&mut escaped, port);
+        Self {
+            escaped,
+            plain: format!("{namespace}/{name}/{port}"),
+        }
+    }
+
+    /// The chain to one of all endpoints.
+    #[must_use]
+    pub fn all(&self) -> String {
+        format!("svc/{}", self.escaped)
+    }
+
+    /// The chain of external addresses and node ports.
+    #[must_use]
+    pub fn external(&self) -> String {
+        format!("ext/{}", self.escaped)
+    }
+
+    /// The chain to one endpoint.
+    #[must_use]
+    pub fn endpoint(&self, address: Address, port: u16) -> String {
+        // nft takes no `:` in a name.
+        let address = address.to_string().replace(':', ".");
+        format!("ep/{}/{address}/{port}", self.escaped)
+    }
+}
+
+/// Writes every byte other than letters, digits, `-` and `.` as `_` and two hex digits.
+fn push_escaped(out: &mut String, part: &str) {
+    for &byte in part.as_bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.') {
+            out.push(char::from(byte));
+        } else {
+            // Writing into a String can't fail.
+            let _ = write!(out, "_{byte:02x}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn name(namespace: &str, name: &str, port: &str) -> PortName {
+        let id = ObjectId {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        };
+        PortName::new(&id, port)
+    }
+
+    #[test]
+    fn three_parts_and_an_endpoint() {
+        let web = name("default", "web-1", "http");
+        assert_eq!(web.all(), "svc/default/web-1/http");
+        assert_eq!(web.external(), "ext/default/web-1/http");
+        let endpoint = |text: &str| web.endpoint(Address::parse(text).unwrap(), 80);
+        assert_eq!(endpoint("10.0.0.1"), "ep/default/web-1/http/10.0.0.1/80");
+        assert_eq!(endpoint("fd00::1"), "ep/default/web-1/http/fd00..1/80");
+        assert_eq!(name("a", "b", "").all(), "svc/a/b/");
+    }
+
+    #[test]
+    fn what_a_name_may_not_hold_is_escaped_and_the_plain_name_stays() {
+        let odd = name("a_b", "c/d", "ü:E.1");
+        assert_eq!(odd.all(), "svc/a_5fb/c_2fd/_c3_bc_3aE.1");
+        assert_eq!(odd.plain, "a_b/c/d/ü:E.1");
+    }
+
+    proptest! {
+        #[test]
+        fn different_ports_have_different_names(
+            one in prop::array::uniform3("[a_/\u{e4}2f]{0,4}"),
+            other in prop::array::uniform3("[a_/\u{e4}2f]{0,4}"),
+        ) {
+            let all = |[namespace, service, port]: &[String; 3]| name(namespace, service, port).all();
+            prop_assert_eq!(all(&one) == all(&other), one == other);
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! What one service needs of one family's table: its chains, and the keys that it claims.
+//!
+//! Pure. Knows nothing of other services: who of several has a key is decided in `claims`.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use trueup_guest_common::address::Address;
+
+use crate::bindings::trueup::service::types::TrafficPolicy;
+use crate::facts::{Endpoint, Facts, Port};
+use crate::ruleset::{Balance, Chain, Chains, Choice, Family, Key, Verdict};
+
+/// A service's part of a table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    /// By name.
+    pub chains: Chains,
+    /// Every key that the service would have, were it alone.
+    pub claims: BTreeMap<Key, Verdict>,
+}
+
+impl Part {
+    /// Of this service, in this family.
+    #[must_use]
+    pub fn of(facts: &Facts, family: Family) -> Self {
+        let mut part = Self::default();
+        let ports: Vec<(&Port, Vec<Endpoint>)> =
+            facts.ports.iter().map(|port| (port, endpoints(port, family))).collect();
+        // Where a service claims one key twice, a port with endpoints comes before one without.
+        for (port, endpoints) in ports.iter().filter(|(_, endpoints)| !endpoints.is_empty()) {
+            part.add_port(facts, family, port, endpoints);
+        }
+        for (port, _) in ports.iter().filter(|(_, endpoints)| endpoints.is_empty()) {
+            let keys = Keys::of(facts, family, port);
+            for key in keys.cluster.into_iter().chain(keys.external) {
+                part.claims.entry(key).or_insert(Verdict::Reject);
+            }
+        }
+        part
+    }
+
+    fn add_port(&mut self, facts: &Facts, family: Family, port: &Port, endpoints: &[Endpoint]) {
+        let keys = Keys::of(facts, family, port);
+        if keys.cluster.is_empty() && keys.external.is_empty() {
+            return;
+        }
+        let all: Rc<str> = port.name.all().into();
+        let comment: Rc<str> = port.name.plain.as_str().into();
+        let to: Vec<(Rc<str>, bool)> = endpoints
+            .iter()
+            .map(|&one| (self.add_endpoint(port, one), one.is_local))
+            .collect();
+        self.chains.insert(
+            Rc::clone(&all),
+            Chain::All {
+                comment: Rc::clone(&comment),
+                balance: balance(facts.choice, to.iter()),
+            },
+        );
+        for key in keys.cluster {
+            self.claims
+                .entry(key)
+                .or_insert_with(|| Verdict::Chain(Rc::clone(&all)));
+        }
+        if keys.external.is_empty() {
+            return;
+        }
+        let external: Rc<str> = port.name.external().into();
+        let chain = match facts.policy {
+            TrafficPolicy::ClusterWide => Chain::ClusterWide { comment, all },
+            TrafficPolicy::NodeLocal => Chain::NodeLocal {
+                comment,
+                all,
+                local: balance(facts.choice, to.iter().filter(|(_, is_local)| *is_local)),
+            },
+        };
+        self.chains.insert(Rc::clone(&external), chain);
+        for key in keys.external {
+            self.claims
+                .entry(key)
+                .or_insert_with(|| Verdict::Chain(Rc::clone(&external)));
+        }
+    }
+
+    /// The chain's name.
+    fn add_endpoint(&mut self, port: &Port, endpoint: Endpoint) -> Rc<str> {
+        let name: Rc<str> = port.name.endpoint(endpoint.address, endpoint.port).into();
+        let chain = Chain::Endpoint {
+            protocol: port.protocol,
+            address: endpoint.address,
+            port: endpoint.port,
+        };
+        self.chains.insert(Rc::clone(&name), chain);
+        name
+    }
+}
+
+fn endpoints(port: &Port, family: Family) -> Vec<Endpoint> {
+    let endpoints = port.endpoints.iter().copied();
+    endpoints.filter(|endpoint| family.has(endpoint.address)).collect()
+}
+
+fn balance<'n>(choice: Choice, to: impl Iterator<Item = &'n (Rc<str>, bool)>) -> Balance {
+    Balance::new(choice, to.map(|(name, _)| Rc::clone(name)).collect())
+}
+
+/// The keys of a service port, in order: which is one key twice is told nowhere.
+struct Keys {
+    cluster: Vec<Key>,
+    /// External addresses, then the node port.
+    external: Vec<Key>,
+}
+
+impl Keys {
+    fn of(facts: &Facts, family: Family, port: &Port) -> Self {
+        let key = |address: Option<Address>, number: u16| Key {
+            address,
+            protocol: port.protocol,
+            port: number,
+        };
+        let keys = |addresses: &[Address]| -> Vec<Key> {
+            let addresses = addresses
+                .iter()
+                .filter(|address| family.has(**address) && port.port != 0);
+            addresses.map(|&address| key(Some(address), port.port)).collect()
+        };
+        let mut external = keys(&facts.external_ips);
+        if port.node_port != 0 {
+            external.push(key(None, port.node_port));
+        }
+        Self {
+            cluster: keys(&facts.cluster_ips),
+            external,
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! The exported functions: what the packet filter has acknowledged, and each change to it as one transaction.
+//!
+//! A change costs what the services have that it is about, not what all have: see `step`.
+
+use std::collections::BTreeMap;
+
+use crate::bindings::trueup::host::log::Level;
+use crate::bindings::trueup::kube::types::ObjectId;
+use crate::bindings::trueup::service::types::ContivService;
+use crate::change::Change;
+use crate::claims::Claims;
+use crate::facts::Facts;
+use crate::metrics;
+use crate::render::Part;
+use crate::ruleset::{Content, Family};
+use crate::settings::Settings;
+use crate::snapshot::{self, Snapshot};
+use crate::step::Step;
+use crate::transaction;
+use crate::world::World;
+
+/// Services by id.
+pub type Services = BTreeMap<ObjectId, ContivService>;
+
+/// What services shall become; none: gone.
+type Wishes = BTreeMap<ObjectId, Option<ContivService>>;
+
+/// What the packet filter holds.
+#[derive(Clone, Debug, PartialEq)]
+struct Acknowledged {
+    services: Services,
+    /// For each family of the settings, in their order.
+    claims: Vec<(Family, Claims)>,
+}
+
+/// The renderer of one instance.
+#[derive(Clone, Debug)]
+pub struct Renderer {
+    settings: Settings,
+    /// None before the first resync that the packet filter took.
+    acknowledged: Option<Acknowledged>,
+}
+
+impl Renderer {
+    /// Nothing was rendered yet.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            acknowledged: None,
+        }
+    }
+
+    /// `renderer.resync`: the tables anew, whatever is there.
+    ///
+    /// # Errors
+    /// As the packet filter answers; everything stays as it was.
+    pub fn resync(&mut self, world: &mut impl World, services: Vec<ContivService>) -> Result<(), String> {
+        // Of an id given twice the last counts.
+        let services: Services = services.into_iter().map(|one| (one.id.clone(), one)).collect();
+        let tables = tables(&self.settings, &services, |id, facts| warn(world, id, facts));
+        let nothing = Content::default();
+        let part = |(family, _, content)| transaction::Part {
+            family,
+            with_base: true,
+            change: Change::between(&nothing, content),
+        };
+        let parts: Vec<_> = tables
+            .iter()
+            .map(|(family, claims, content)| part((*family, claims, content)))
+            .collect();
+        apply(world, &self.settings, &parts)?;
+        let claims = tables.into_iter().map(|(family, claims, _)| (family, claims)).collect();
+        self.acknowledged = Some(Acknowledged { services, claims });
+        Ok(())
+    }
+
+    /// `renderer.add-service`: one that is there is replaced.
+    ///
+    /// # Errors
+    /// As the packet filter answers, or that there was no resync; nothing changes.
+    pub fn add_service(&mut self, world: &mut impl World, service: ContivService) -> Result<(), String> {
+        self.change(world, Wishes::from([(service.id.clone(), Some(service))]))
+    }
+
+    /// `renderer.update-service`: of the old one only its id matters, since what it was is known.
+    ///
+    /// # Errors
+    /// As [`Renderer::add_service`].
+    pub fn update_service(&mut self, world: &mut impl World, old: ObjectId, new: ContivService) -> Result<(), String> {
+        let mut wishes = Wishes::from([(old, None)]);
+        wishes.insert(new.id.clone(), Some(new));
+        self.change(world, wishes)
+    }
+
+    /// `renderer.delete-service`: one that is not there needs nothing.
+    ///
+    /// # Errors
+    /// As [`Renderer::add_service`].
+    pub fn delete_service(&mut self, world: &mut impl World, service: ObjectId) -> Result<(), String> {
+        self.change(world, Wishes::from([(service, None)]))
+    }
+
+    fn change(&mut self, world: &mut impl World, wishes: Wishes) -> Result<(), String> {
+        let Some(acknowledged) = &mut self.acknowledged else {
+            return Err("no resync yet".to_owned());
+        };
+        let old = |id| Some((id, Facts::read(acknowledged.services.get(id)?)));
+        let before: Vec<(&ObjectId, Facts)> = wishes.keys().filter_map(old).collect();
+        let new = |(id, service): (_, &Option<ContivService>)| Some((id, Facts::read(service.as_ref()?)));
+        let after: Vec<(&ObjectId, Facts)> = wishes.iter().filter_map(new).collect();
+        for (id, facts) in &after {
+            warn(world, id, facts);
+        }
+        let of_family = |(family, claims): &(Family, Claims)| Step::new(*family, claims, &before, &after);
+        let steps: Vec<Step<'_>> = acknowledged.claims.iter().map(of_family).collect();
+        apply(world, &self.settings, &steps.iter().map(Step::part).collect::<Vec<_>>())?;
+        for ((_, claims), step) in acknowledged.claims.iter_mut().zip(&steps) {
+            step.take_effect(claims);
+        }
+        for (id, service) in wishes {
+            match service {
+                Some(service) => acknowledged.services.insert(id, service),
+                None => acknowledged.services.remove(&id),
+            };
+        }
+        Ok(())
+    }
+
+    /// `lifecycle.snapshot`
+    #[must_use]
+    pub fn snapshot(&self) -> String {
+        let services = self.acknowledged.as_ref().map(|acknowledged| &acknowledged.services);
+        snapshot::write(&self.settings, services)
+    }
+
+    /// `lifecycle.restore`
+    ///
+    /// # Errors
+    /// Why the text can't be read; everything stays as it was.
+    pub fn restore(&mut self, world: &mut impl World, text: &str) -> Result<(), String> {
+        let Snapshot { settings, services } = snapshot::read(text)?;
+        if services.is_some() && settings != self.settings.as_text() {
+            // The tables are what other settings say. Until they are made anew nothing can be changed in them.
+            let message = "the snapshot was taken under other settings: a resync is needed";
+            world.log(Level::Warn, message, &[("settings", &settings)]);
+            self.acknowledged = None;
+            return Ok(());
+        }
+        self.acknowledged = services.map(|services| {
+            let tables = tables(&self.settings, &services, |_, _| {});
+            let claims = tables.into_iter().map(|(family, claims, _)| (family, claims)).collect();
+            Acknowledged { services, claims }
+        });
+        Ok(())
+    }
+}
+
+/// What the tables hold for these services, and who claims what in them. Each service is shown once.
+fn tables(
+    settings: &Settings,
+    services: &Services,
+    mut show: impl FnMut(&ObjectId, &Facts),
+) -> Vec<(Family, Claims, Content)> {
+    let of_family = |family: &Family| (*family, Claims::default(), Content::default());
+    let mut tables: Vec<(Family, Claims, Content)> = settings.families.iter().map(of_family).collect();
+    for (id, service) in services {
+        let facts = Facts::read(service);
+        show(id, &facts);
+        for (family, claims, content) in &mut tables {
+            let part = Part::of(&facts, *family);
+            claims.add(id, &part.claims);
+            content.chains.extend(part.chains);
+        }
+    }
+    for (_, claims, content) in &mut tables {
+        claims.put_into(content);
+    }
+    tables
+}
+
+/// Asks the packet filter, unless there is nothing to do.
+fn apply(world: &mut impl World, settings: &Settings, parts: &[transaction::Part<'_>]) -> Result<(), String> {
+    let Some(text) = transaction::text(settings, parts) else {
+        return Ok(());
+    };
+    world.apply(&text)?;
+    world.counter_add(metrics::TRANSACTIONS, 1);
+    Ok(())
+}
+
+fn warn(world: &mut impl World, id: &ObjectId, facts: &Facts) {
+    for text in &facts.no_addresses {
+        let service = format!("{}/{}", id.namespace, id.name);
+        let fields = [("service", service.as_str()), ("address", text)];
+        world.log(Level::Warn, "left out what is no address", &fields);
+    }
+}

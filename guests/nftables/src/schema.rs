@@ -1,0 +1,335 @@
+//! The part of nft's JSON schema (libnftables-json(5)) that this guest writes, members in the order in which it writes
+//! them.
+//!
+//! Pure data with serde; knows nothing of services. All forms were tried with nft 1.0.6.
+
+use std::borrow::Cow;
+
+use serde::{Serialize, Serializer};
+use trueup_guest_common::address::Address;
+
+use crate::ruleset::{Family, Key, Protocol, Verdict};
+
+/// One thing to do. What it is done to is written around each object.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Command<'t> {
+    /// The first of all.
+    Metainfo {
+        /// nft 1.0.6 knows 1.
+        json_schema_version: u8,
+    },
+    /// It may be there: then this is a test that it is the same.
+    Add(Object<'t>),
+    /// Everything in it goes.
+    Flush(Object<'t>),
+    /// It must be there, and nothing may refer to it.
+    Delete(Object<'t>),
+}
+
+/// The table that something is in.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Table<'t> {
+    /// Tables of two families may have one name.
+    pub family: Family,
+    /// Its name.
+    pub table: &'t str,
+}
+
+/// What a command is about.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "the fields are those of the schema")]
+pub enum Object<'t> {
+    Table {
+        family: Family,
+        name: &'t str,
+    },
+    Set {
+        #[serde(flatten)]
+        of: Table<'t>,
+        name: &'static str,
+        #[serde(rename = "type")]
+        kind: &'static str,
+        flags: [&'static str; 1],
+    },
+    Map {
+        #[serde(flatten)]
+        of: Table<'t>,
+        name: &'static str,
+        #[serde(rename = "type")]
+        kind: &'t [&'static str],
+        map: &'static str,
+    },
+    Chain {
+        #[serde(flatten)]
+        of: Table<'t>,
+        name: &'t str,
+        #[serde(flatten)]
+        base: Option<BaseChain>,
+    },
+    Rule {
+        #[serde(flatten)]
+        of: Table<'t>,
+        chain: &'t str,
+        expr: &'t [Statement<'t>],
+        #[serde(skip_serializing_if = "Option::is_none")]
+        comment: Option<&'t str>,
+    },
+    Element {
+        #[serde(flatten)]
+        of: Table<'t>,
+        name: &'static str,
+        elem: Elements<'t>,
+    },
+}
+
+/// Where the kernel enters a chain.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[expect(missing_docs, reason = "the fields are those of the schema")]
+pub struct BaseChain {
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    pub hook: &'static str,
+    pub prio: i32,
+    pub policy: &'static str,
+}
+
+/// One step of a rule.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "the fields are those of the schema")]
+pub enum Statement<'t> {
+    Match {
+        op: &'static str,
+        left: Expression<'t>,
+        right: Expression<'t>,
+    },
+    Mangle {
+        key: Expression<'t>,
+        value: Expression<'t>,
+    },
+    Dnat {
+        addr: Expression<'t>,
+        port: u16,
+    },
+    Masquerade {
+        flags: &'static str,
+    },
+    Jump {
+        target: &'t str,
+    },
+    Goto {
+        target: &'t str,
+    },
+    Vmap {
+        key: Expression<'t>,
+        data: Expression<'t>,
+    },
+    Reject(Option<Rejection>),
+    Drop(()),
+}
+
+/// How a packet is rejected where not by the ICMP error.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Rejection {
+    /// As the schema has it.
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+}
+
+/// A value, or what is read from a packet.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "the fields are those of the schema")]
+pub enum Expression<'t> {
+    Payload {
+        protocol: Header,
+        field: &'static str,
+    },
+    Meta {
+        key: &'static str,
+    },
+    Ct {
+        key: &'static str,
+    },
+    Fib {
+        result: &'static str,
+        flags: [&'static str; 1],
+    },
+    Numgen {
+        mode: &'static str,
+        #[serde(rename = "mod")]
+        modulus: usize,
+        offset: u32,
+    },
+    Jhash {
+        #[serde(rename = "mod")]
+        modulus: usize,
+        expr: Box<Expression<'t>>,
+        seed: u32,
+        offset: u32,
+    },
+    Concat(Vec<Expression<'t>>),
+    Set(Vec<(usize, Statement<'t>)>),
+    Prefix {
+        addr: String,
+        len: u8,
+    },
+    #[serde(rename = "&")]
+    And((Box<Expression<'t>>, u32)),
+    #[serde(rename = "|")]
+    Or((Box<Expression<'t>>, u32)),
+    #[serde(rename = "^")]
+    Xor((Box<Expression<'t>>, u32)),
+    #[serde(untagged)]
+    Text(Cow<'t, str>),
+    #[serde(untagged)]
+    Number(u32),
+}
+
+/// A packet's header.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(untagged)]
+pub enum Header {
+    /// The network header of the table's family.
+    Network(Family),
+    /// `th`: the transport header, of whichever protocol.
+    Transport(&'static str),
+}
+
+impl<'t> Expression<'t> {
+    /// A constant.
+    #[must_use]
+    pub const fn word(text: &'t str) -> Self {
+        Self::Text(Cow::Borrowed(text))
+    }
+
+    /// A constant.
+    #[must_use]
+    pub fn address(address: Address) -> Self {
+        Self::Text(Cow::Owned(address.to_string()))
+    }
+
+    /// The packet's source address.
+    #[must_use]
+    pub fn saddr(family: Family) -> Self {
+        Self::Payload {
+            protocol: Header::Network(family),
+            field: "saddr",
+        }
+    }
+
+    /// The packet's destination address.
+    #[must_use]
+    pub fn daddr(family: Family) -> Self {
+        Self::Payload {
+            protocol: Header::Network(family),
+            field: "daddr",
+        }
+    }
+
+    /// The packet's destination port.
+    #[must_use]
+    pub fn dport() -> Self {
+        Self::Payload {
+            protocol: Header::Transport("th"),
+            field: "dport",
+        }
+    }
+
+    /// The packet's transport protocol.
+    #[must_use]
+    pub fn l4proto() -> Self {
+        Self::Meta { key: "l4proto" }
+    }
+
+    /// The packet's mark.
+    #[must_use]
+    pub fn mark() -> Self {
+        Self::Meta { key: "mark" }
+    }
+}
+
+impl<'t> Statement<'t> {
+    /// Goes on where the two are the same.
+    #[must_use]
+    pub fn is(left: Expression<'t>, right: Expression<'t>) -> Self {
+        Self::Match { op: "==", left, right }
+    }
+
+    /// Sets this bit of the packet's mark.
+    #[must_use]
+    pub fn set_mark(bit: u32) -> Self {
+        Self::Mangle {
+            key: Expression::mark(),
+            value: Expression::Or((Box::new(Expression::mark()), bit)),
+        }
+    }
+
+    /// Where a packet goes that was found.
+    #[must_use]
+    pub fn of(verdict: &'t Verdict) -> Self {
+        let target = match verdict {
+            Verdict::Chain(name) => name,
+            Verdict::Reject => REJECT_CHAIN,
+        };
+        Self::Goto { target }
+    }
+}
+
+/// The chain for packets to service ports without endpoints.
+pub const REJECT_CHAIN: &str = "reject-it";
+
+/// What is put into a set or map, or taken out.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub enum Elements<'t> {
+    /// Of a set.
+    Networks(Vec<Expression<'t>>),
+    /// Of a map.
+    Verdicts(Verdicts<'t>),
+}
+
+/// Written one by one: a resync has hundreds of thousands.
+#[derive(Debug)]
+pub struct Verdicts<'t>(pub &'t [(Key, &'t Verdict)]);
+
+impl Serialize for Verdicts<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(
+            self.0
+                .iter()
+                .map(|(key, verdict)| (Concat(key), Statement::of(verdict))),
+        )
+    }
+}
+
+/// A key as nft reads it.
+struct Concat<'k>(&'k Key);
+
+impl Serialize for Concat<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        #[serde(rename_all = "lowercase")]
+        enum Form {
+            Concat(Parts),
+        }
+        #[derive(Serialize)]
+        #[serde(untagged)]
+        enum Parts {
+            Address(String, Protocol, u16),
+            Port(Protocol, u16),
+        }
+        let &Key {
+            address,
+            protocol,
+            port,
+        } = self.0;
+        let parts = match address {
+            Some(address) => Parts::Address(address.to_string(), protocol, port),
+            None => Parts::Port(protocol, port),
+        };
+        Form::Concat(parts).serialize(serializer)
+    }
+}

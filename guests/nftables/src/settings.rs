@@ -1,0 +1,214 @@
+//! What an operator may set, and what holds where nothing is set.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use trueup_guest_common::network::Network;
+use trueup_guest_common::settings::{self, Allowed};
+
+use crate::ruleset::Family;
+
+/// The guest's settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Not empty.
+    pub table_name: String,
+    /// At least one, in order.
+    pub families: Vec<Family>,
+    /// Of either family, without host bits.
+    pod_subnets: Vec<Network>,
+    /// One bit.
+    pub masquerade_mark: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            table_name: "trueup".to_owned(),
+            families: vec![Family::Ip, Family::Ip6],
+            pod_subnets: Vec::new(),
+            // The bit that kube-proxy takes too.
+            masquerade_mark: 0x4000,
+        }
+    }
+}
+
+const TABLE_NAME: &str = "table_name";
+const FAMILIES: &str = "families";
+const POD_SUBNETS: &str = "pod_subnets";
+const MARK: &str = "masquerade_mark";
+
+impl Settings {
+    /// Reads the JSON object that `lifecycle.init` takes.
+    ///
+    /// # Errors
+    /// The first wrong setting by name.
+    pub fn read(config: &str) -> Result<Self, String> {
+        let allowed = BTreeMap::from([
+            (
+                TABLE_NAME,
+                Allowed::Text("a text that is not empty", |text| !text.is_empty()),
+            ),
+            (
+                FAMILIES,
+                Allowed::Value(r#"["ip"], ["ip6"] or ["ip","ip6"]"#, |value| families(value).is_some()),
+            ),
+            (
+                POD_SUBNETS,
+                Allowed::Value("a list of addresses with prefix length", |value| {
+                    subnets(value).is_some()
+                }),
+            ),
+            (
+                MARK,
+                Allowed::Value("one bit: a power of two from 1 to 2147483648", |value| {
+                    mark(value).is_some()
+                }),
+            ),
+        ]);
+        let given = settings::read(config, &allowed)?;
+        let default = Self::default();
+        Ok(Self {
+            table_name: given.word(TABLE_NAME).map_or(default.table_name, str::to_owned),
+            families: given.value(FAMILIES).and_then(families).unwrap_or(default.families),
+            pod_subnets: given.value(POD_SUBNETS).and_then(subnets).unwrap_or_default(),
+            masquerade_mark: given.value(MARK).and_then(mark).unwrap_or(default.masquerade_mark),
+        })
+    }
+
+    /// The family's pod subnets, ascending, without those inside another.
+    pub fn pod_networks(&self, family: Family) -> impl Iterator<Item = Network> {
+        let of_family = self
+            .pod_subnets
+            .iter()
+            .copied()
+            .filter(move |one| family.has(one.address()));
+        let mut networks: Vec<Network> = of_family.collect();
+        // What contains another begins no later, and where both begin at one address it has the shorter prefix.
+        networks.sort_unstable();
+        networks.dedup_by(|inner, outer| outer.contains(inner.address()));
+        networks.into_iter()
+    }
+
+    /// The same text for the same settings.
+    #[must_use]
+    pub fn as_text(&self) -> String {
+        #[derive(Serialize)]
+        struct Members<'s> {
+            table_name: &'s str,
+            families: &'s [Family],
+            pod_subnets: Vec<String>,
+            masquerade_mark: u32,
+        }
+        let members = Members {
+            table_name: &self.table_name,
+            families: &self.families,
+            pod_subnets: self.pod_subnets.iter().map(Network::to_string).collect(),
+            masquerade_mark: self.masquerade_mark,
+        };
+        // Texts, numbers and lists of them: there is nothing in it that JSON has not.
+        serde_json::to_string(&members).unwrap_or_default()
+    }
+}
+
+fn families(value: &Value) -> Option<Vec<Family>> {
+    let choices = [vec![Family::Ip], vec![Family::Ip6], vec![Family::Ip, Family::Ip6]];
+    choices.into_iter().find(|choice| json!(choice) == *value)
+}
+
+fn subnets(value: &Value) -> Option<Vec<Network>> {
+    let texts = value.as_array()?.iter();
+    texts
+        .map(|text| Some(Network::parse(text.as_str()?)?.without_host_bits()))
+        .collect()
+}
+
+fn mark(value: &Value) -> Option<u32> {
+    u32::try_from(value.as_u64()?)
+        .ok()
+        .filter(|mark| mark.is_power_of_two())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_set_is_the_default() {
+        assert_eq!(Settings::read("{}"), Ok(Settings::default()));
+        assert_eq!(Settings::default().masquerade_mark, 16384);
+    }
+
+    #[test]
+    fn everything_can_be_set() {
+        let config = r#"{"table_name": "t", "families": ["ip6"], "pod_subnets": ["10.1.2.3/16"], "masquerade_mark": 2147483648}"#;
+        let expected = Settings {
+            table_name: "t".to_owned(),
+            families: vec![Family::Ip6],
+            pod_subnets: vec![Network::parse("10.1.0.0/16").unwrap()],
+            masquerade_mark: 1 << 31,
+        };
+        assert_eq!(Settings::read(config), Ok(expected));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_with_its_value() {
+        let families = r#"must be ["ip"], ["ip6"] or ["ip","ip6"]"#;
+        let mark = "must be one bit: a power of two from 1 to 2147483648";
+        let subnets = "must be a list of addresses with prefix length";
+        for (config, error) in [
+            ("[]", "config: was [], must be a JSON object".to_owned()),
+            (
+                r#"{"mark": 1}"#,
+                "mark: was 1, must not be set: the settings are families, masquerade_mark, pod_subnets, table_name"
+                    .to_owned(),
+            ),
+            (
+                r#"{"table_name": ""}"#,
+                r#"table_name: was "", must be a text that is not empty"#.to_owned(),
+            ),
+            (r#"{"families": []}"#, format!("families: was [], {families}")),
+            (
+                r#"{"families": ["ip6", "ip"]}"#,
+                format!(r#"families: was ["ip6","ip"], {families}"#),
+            ),
+            (r#"{"families": "ip"}"#, format!(r#"families: was "ip", {families}"#)),
+            (
+                r#"{"pod_subnets": ["10.1.0.0"]}"#,
+                format!(r#"pod_subnets: was ["10.1.0.0"], {subnets}"#),
+            ),
+            (
+                r#"{"pod_subnets": "10.1.0.0/16"}"#,
+                format!(r#"pod_subnets: was "10.1.0.0/16", {subnets}"#),
+            ),
+            (r#"{"masquerade_mark": 3}"#, format!("masquerade_mark: was 3, {mark}")),
+            (r#"{"masquerade_mark": 0}"#, format!("masquerade_mark: was 0, {mark}")),
+            (
+                r#"{"masquerade_mark": 4294967296}"#,
+                format!("masquerade_mark: was 4294967296, {mark}"),
+            ),
+            (
+                r#"{"masquerade_mark": 1.0}"#,
+                format!("masquerade_mark: was 1.0, {mark}"),
+            ),
+        ] {
+            assert_eq!(Settings::read(config), Err(error), "{config}");
+        }
+    }
+
+    #[test]
+    fn a_subnet_inside_another_goes_without_saying() {
+        let settings = Settings::read(
+            r#"{"pod_subnets": ["10.2.0.0/24", "fd00::/16", "10.1.3.0/24", "10.1.0.0/16", "10.1.0.0/24", "10.2.0.0/24",
+                "9.0.0.0/8", "fd00::/64", "10.2.1.0/24"]}"#,
+        );
+        let settings = settings.unwrap();
+        let networks = |family| -> Vec<String> { settings.pod_networks(family).map(|one| one.to_string()).collect() };
+        assert_eq!(
+            networks(Family::Ip),
+            ["9.0.0.0/8", "10.1.0.0/16", "10.2.0.0/24", "10.2.1.0/24"]
+        );
+        assert_eq!(networks(Family::Ip6), ["fd00::/16"]);
+    }
+}

@@ -1,0 +1,173 @@
+//! nft's tables in memory, with faults and a transcript: what native tests call against.
+//!
+//! Stricter than the kernel: whatever a transaction does that it need not do, or that the kernel would refuse, fails the
+//! test where it stands.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde_json::Value;
+
+use crate::bindings::trueup::host::log::Level;
+use crate::world::World;
+
+/// Tables by family and name.
+pub(crate) type Tables = BTreeMap<(String, String), Table>;
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Table {
+    /// By name: the chain as it was added, and its rules in order.
+    pub(crate) chains: BTreeMap<String, (Value, Vec<Value>)>,
+    /// Sets and maps by name: as they were added, and what is in them, by key.
+    pub(crate) sets: BTreeMap<String, (Value, BTreeMap<String, Value>)>,
+}
+
+/// The guest's world.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Simulation {
+    pub(crate) tables: Tables,
+    /// The next answers, each an error.
+    pub(crate) faults: VecDeque<String>,
+    /// The transactions, also those that a fault refused.
+    pub(crate) asked: Vec<String>,
+    pub(crate) metrics: BTreeMap<String, u64>,
+    pub(crate) lines: Vec<String>,
+}
+
+impl World for Simulation {
+    fn apply(&mut self, ruleset: &str) -> Result<(), String> {
+        self.asked.push(ruleset.to_owned());
+        match self.faults.pop_front() {
+            Some(error) => Err(error),
+            None => {
+                apply(&mut self.tables, ruleset);
+                Ok(())
+            }
+        }
+    }
+
+    fn counter_add(&mut self, name: &str, delta: u64) {
+        *self.metrics.entry(name.to_owned()).or_default() += delta;
+    }
+
+    fn log(&mut self, _: Level, message: &str, fields: &[(&str, &str)]) {
+        let fields: Vec<String> = fields.iter().map(|(key, value)| format!(" {key}={value}")).collect();
+        self.lines.push(format!("{message}{}", fields.concat()));
+    }
+}
+
+impl Simulation {
+    /// The transactions since the last time.
+    pub(crate) fn take_asked(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.asked)
+    }
+}
+
+/// Runs one transaction.
+pub(crate) fn apply(tables: &mut Tables, ruleset: &str) {
+    let before = tables.clone();
+    let ruleset: Value = serde_json::from_str(ruleset).unwrap();
+    let (metainfo, commands) = ruleset["nftables"].as_array().unwrap().split_first().unwrap();
+    assert_eq!(metainfo.to_string(), r#"{"metainfo":{"json_schema_version":1}}"#);
+    assert!(!commands.is_empty(), "a transaction with nothing to do");
+    let mut flushed = Vec::new();
+    for command in commands {
+        run(tables, command, &mut flushed);
+    }
+    for (place, name) in flushed {
+        let rules = |tables: &Tables| Some(tables.get(&place)?.chains.get(&name)?.1.clone());
+        let (old, new) = (rules(&before), rules(tables));
+        assert_ne!(old, new, "`{name}` was flushed and is as before");
+    }
+}
+
+fn run(tables: &mut Tables, command: &Value, flushed: &mut Vec<((String, String), String)>) {
+    let (verb, object) = one(command);
+    let (kind, content) = one(object);
+    let text = |member: &str| content[member].as_str().unwrap().to_owned();
+    if kind == "table" {
+        let place = (text("family"), text("name"));
+        match verb {
+            "add" => drop(tables.entry(place).or_default()),
+            _ => drop(tables.remove(&place).unwrap()),
+        }
+        return;
+    }
+    let place = (text("family"), text("table"));
+    let table = tables.get_mut(&place).unwrap();
+    match (verb, kind) {
+        ("add", "set" | "map") => {
+            let old = table.sets.insert(text("name"), (content.clone(), BTreeMap::new()));
+            assert_eq!(old, None, "{command}");
+        }
+        ("add", "chain") => {
+            let old = table.chains.insert(text("name"), (content.clone(), Vec::new()));
+            assert_eq!(old, None, "{command}");
+        }
+        ("flush", "chain") => {
+            let (_, rules) = table.chains.get_mut(&text("name")).unwrap();
+            assert!(!rules.is_empty(), "{command}");
+            rules.clear();
+            flushed.push((place, text("name")));
+        }
+        ("delete", "chain") => {
+            let (_, rules) = table.chains.remove(&text("name")).unwrap();
+            assert!(rules.is_empty(), "{command}");
+            table.check_references();
+        }
+        ("add", "rule") => {
+            let (_, rules) = table.chains.get_mut(&text("chain")).unwrap();
+            rules.push(content.clone());
+            table.check_references();
+        }
+        ("add" | "delete", "element") => {
+            let (_, elements) = table.sets.get_mut(&text("name")).unwrap();
+            for element in content["elem"].as_array().unwrap() {
+                let key = element.get(0).unwrap_or(element).to_string();
+                match verb {
+                    "add" => assert_eq!(elements.insert(key, element.clone()), None, "{command}"),
+                    _ => assert_eq!(elements.remove(&key).as_ref(), Some(element), "{command}"),
+                }
+            }
+            table.check_references();
+        }
+        _ => panic!("{command}"),
+    }
+}
+
+/// The name and the value of an object's only member.
+fn one(object: &Value) -> (&str, &Value) {
+    let members = object.as_object().unwrap();
+    assert_eq!(members.len(), 1, "{object}");
+    let (name, value) = members.iter().next().unwrap();
+    (name, value)
+}
+
+impl Table {
+    /// Whatever rules and elements lead to is there.
+    fn check_references(&self) {
+        let rules = self.chains.values().flat_map(|(_, rules)| rules);
+        let elements = self.sets.values().flat_map(|(_, elements)| elements.values());
+        for value in rules.chain(elements) {
+            self.check(value);
+        }
+    }
+
+    fn check(&self, value: &Value) {
+        match value {
+            Value::Object(members) => {
+                if let Some(target) = members.get("target") {
+                    let target = target.as_str().unwrap();
+                    assert!(self.chains.contains_key(target), "no chain `{target}`");
+                }
+                members.values().for_each(|value| self.check(value));
+            }
+            Value::Array(values) => values.iter().for_each(|value| self.check(value)),
+            Value::String(text) => {
+                if let Some(set) = text.strip_prefix('@') {
+                    assert!(self.sets.contains_key(set), "no set `{set}`");
+                }
+            }
+            _ => {}
+        }
+    }
+}

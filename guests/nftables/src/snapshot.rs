@@ -1,0 +1,78 @@
+//! The whole state as text, for the next build of this guest: the acknowledged services, and the settings that they were
+//! rendered under.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use trueup_guest_common::text;
+
+use crate::bindings::trueup::service::types::ContivService;
+use crate::renderer::Services;
+use crate::settings::Settings;
+
+/// The version of the text. One that keeps something else counts it up.
+const VERSION: u64 = 1;
+
+/// The text, read.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// As [`Settings::as_text`] has them.
+    pub settings: String,
+    /// None: there was no resync yet.
+    pub services: Option<Services>,
+}
+
+#[derive(Serialize)]
+struct Written<'s> {
+    version: u64,
+    settings: String,
+    services: Option<Vec<&'s ContivService>>,
+}
+
+#[derive(Deserialize)]
+struct Read {
+    settings: String,
+    services: Option<Vec<ContivService>>,
+}
+
+/// The text for `lifecycle.snapshot`.
+#[must_use]
+pub fn write(settings: &Settings, services: Option<&Services>) -> String {
+    let snapshot = Written {
+        version: VERSION,
+        settings: settings.as_text(),
+        services: services.map(|services| services.values().collect()),
+    };
+    // Texts, numbers and lists of them: there is nothing in it that JSON has not.
+    serde_json::to_string(&snapshot).unwrap_or_default()
+}
+
+/// Reads what [`write()`] wrote.
+///
+/// # Errors
+/// Which version wrote the text, or what is wrong with it.
+pub fn read(snapshot: &str) -> Result<Snapshot, String> {
+    #[derive(Deserialize)]
+    struct Version {
+        version: Value,
+    }
+    // serde would take a list for an object, too.
+    let is_object = snapshot.trim_start().starts_with('{');
+    let Some(Version { version }) = serde_json::from_str(snapshot).ok().filter(|_| is_object) else {
+        return Err(format!(
+            "snapshot: has no version, may be a snapshot of version {VERSION}"
+        ));
+    };
+    if version.as_u64() != Some(VERSION) {
+        let version = text::json(&version);
+        return Err(format!(
+            "snapshot: was written by version {version}, may be version {VERSION}"
+        ));
+    }
+    let Read { settings, services } = serde_json::from_str(snapshot)
+        .map_err(|error| format!("snapshot: {error}, may be what a snapshot of version {VERSION} holds"))?;
+    let by_id = |services: Vec<ContivService>| services.into_iter().map(|one| (one.id.clone(), one)).collect();
+    Ok(Snapshot {
+        settings,
+        services: services.map(by_id),
+    })
+}

@@ -1,0 +1,99 @@
+//! One family's part of a change to some services: what was and shall be of these alone, and of the keys that they claim.
+//!
+//! Pure. Rules of a service are its own; a key may be another's, before or after.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::bindings::trueup::kube::types::ObjectId;
+use crate::change::Change;
+use crate::claims::Claims;
+use crate::facts::Facts;
+use crate::render::Part;
+use crate::ruleset::{Content, Family, Key, Verdict};
+use crate::transaction;
+
+/// Claims of some services.
+type OfServices<'i> = Vec<(&'i ObjectId, BTreeMap<Key, Verdict>)>;
+
+/// The part.
+#[derive(Debug)]
+pub struct Step<'i> {
+    family: Family,
+    claimed: OfServices<'i>,
+    claiming: OfServices<'i>,
+    before: Content,
+    after: Content,
+}
+
+impl<'i> Step<'i> {
+    /// Services that were in `before` and are not in `after` go. `claims` has those of all services as they are now.
+    #[must_use]
+    pub fn new(
+        family: Family,
+        claims: &Claims,
+        before: &[(&'i ObjectId, Facts)],
+        after: &[(&'i ObjectId, Facts)],
+    ) -> Self {
+        let mut step = Self {
+            family,
+            claimed: Vec::new(),
+            claiming: Vec::new(),
+            before: Content::default(),
+            after: Content::default(),
+        };
+        for (id, facts) in before {
+            let part = Part::of(facts, family);
+            step.before.chains.extend(part.chains);
+            step.claimed.push((id, part.claims));
+        }
+        for (id, facts) in after {
+            let part = Part::of(facts, family);
+            step.after.chains.extend(part.chains);
+            step.claiming.push((id, part.claims));
+        }
+        step.look_up(claims);
+        step
+    }
+
+    /// Finds who has each key, and who will have it.
+    fn look_up(&mut self, claims: &Claims) {
+        let both = self.claimed.iter().chain(&self.claiming);
+        let keys: BTreeSet<Key> = both.flat_map(|(_, claims)| claims.keys().copied()).collect();
+        let changing: BTreeSet<&ObjectId> = self.claimed.iter().map(|(id, _)| *id).collect();
+        for key in keys {
+            if let Some((_, verdict)) = claims.holder(key, &BTreeSet::new()) {
+                self.before.add(key, verdict.clone());
+            }
+            let own = self
+                .claiming
+                .iter()
+                .filter_map(|(id, claims)| Some((*id, claims.get(&key)?)));
+            let first = own
+                .chain(claims.holder(key, &changing))
+                .min_by(|one, other| one.0.cmp(other.0));
+            if let Some((_, verdict)) = first {
+                self.after.add(key, verdict.clone());
+            }
+        }
+    }
+
+    /// What to do.
+    #[must_use]
+    pub fn part(&self) -> transaction::Part<'_> {
+        transaction::Part {
+            family: self.family,
+            with_base: false,
+            change: Change::between(&self.before, &self.after),
+        }
+    }
+
+    /// It was done.
+    pub fn take_effect(&self, claims: &mut Claims) {
+        for (id, claimed) in &self.claimed {
+            claims.remove(id, claimed);
+        }
+        for (id, claiming) in &self.claiming {
+            claims.add(id, claiming);
+        }
+    }
+}

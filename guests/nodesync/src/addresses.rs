@@ -1,0 +1,33 @@
+//! Lists of addresses with network as sets: without duplicates, in order, whatever their spelling.
+
+use std::collections::BTreeSet;
+
+use trueup_guest_common::network::Network;
+
+use crate::world::World;
+
+/// Addresses of one node on the data plane.
+pub type Addresses = BTreeSet<Network>;
+
+/// What parses; a warning for each that does not. `node` is whose they are.
+pub fn read(world: &mut impl World, node: &str, texts: &[String]) -> Addresses {
+    let mut addresses = Addresses::new();
+    for text in texts {
+        match Network::parse(text) {
+            Some(address) => {
+                addresses.insert(address);
+            }
+            None => world.warn(
+                "an address with network does not parse and is left out",
+                &[("node", node), ("address", text)],
+            ),
+        }
+    }
+    addresses
+}
+
+/// IPv4 before IPv6, by number, then by prefix length.
+#[must_use]
+pub fn write(addresses: &Addresses) -> Vec<String> {
+    addresses.iter().map(Network::to_string).collect()
+}

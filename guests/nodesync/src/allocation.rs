@@ -1,0 +1,127 @@
+//! How this node comes by its number, and how its record comes back.
+//!
+//! Who stores a key first has it: `put-if-not-exists` decides among nodes that try at once, and nothing else does.
+
+use std::collections::BTreeSet;
+
+use crate::addresses::{self, Addresses};
+use crate::bindings::exports::trueup::nodesync::node_sync::Error;
+use crate::bindings::trueup::etcd::kv;
+use crate::record::{self, Stored};
+use crate::settings::Settings;
+use crate::world::{self, World};
+
+/// The database's error as the answer of a call.
+pub fn database(error: &kv::Error) -> Error {
+    Error::Database(world::words(error))
+}
+
+/// Stores this node's record under the smallest free number, and answers it.
+///
+/// # Errors
+/// `database`, or `attempts-exhausted` where another node was faster each time.
+pub fn allocate(world: &mut impl World, settings: &Settings, addresses: &Addresses) -> Result<u32, Error> {
+    for _ in 0..settings.allocation_attempts {
+        let id = first_free(&ids_in_use(world, settings)?)?;
+        if put_if_not_exists(world, settings, id, addresses)? {
+            return Ok(id);
+        }
+    }
+    Err(Error::AttemptsExhausted(settings.allocation_attempts))
+}
+
+fn ids_in_use(world: &mut impl World, settings: &Settings) -> Result<BTreeSet<u32>, Error> {
+    let keys = world
+        .list_keys(&record::prefix(&settings.key_prefix))
+        .map_err(|error| database(&error))?;
+    let mut ids = BTreeSet::new();
+    for key in &keys {
+        match record::id(&settings.key_prefix, key) {
+            Some(id) => {
+                ids.insert(id);
+            }
+            None => world.warn("a key among the node ids is none and is ignored", &[("key", key)]),
+        }
+    }
+    Ok(ids)
+}
+
+fn first_free(in_use: &BTreeSet<u32>) -> Result<u32, Error> {
+    // No listing holds four thousand million keys; where one did, the database would be what is wrong.
+    let none = || Error::Database("too many operations: no id is free".to_owned());
+    (1..=u32::MAX).find(|id| !in_use.contains(id)).ok_or_else(none)
+}
+
+fn put_if_not_exists(
+    world: &mut impl World,
+    settings: &Settings,
+    id: u32,
+    addresses: &Addresses,
+) -> Result<bool, Error> {
+    let value = record::write(id, &settings.node_name, addresses);
+    let stored = world.put_if_not_exists(&record::key(&settings.key_prefix, id), &value);
+    stored.map_err(|error| database(&error))
+}
+
+/// Stores this node's record again, which went away under it. The addresses that the database holds of this node now:
+/// these, or what somebody else stored in its name meanwhile.
+///
+/// # Errors
+/// `id-taken` where another node's record, or none at all, is under this node's number; `database`.
+pub fn put_back(
+    world: &mut impl World,
+    settings: &Settings,
+    id: u32,
+    addresses: &Addresses,
+) -> Result<Addresses, Error> {
+    if put_if_not_exists(world, settings, id, addresses)? {
+        let number = id.to_string();
+        world.warn(
+            "the record of this node was gone and is stored again",
+            &[("id", &number)],
+        );
+        return Ok(addresses.clone());
+    }
+    let found = world
+        .get(&record::key(&settings.key_prefix, id))
+        .map_err(|error| database(&error))?;
+    let Some(found) = found else {
+        return Err(Error::Database("record of this node comes and goes".to_owned()));
+    };
+    match Stored::read(&found.value) {
+        Some(stored) if stored.name == settings.node_name => {
+            Ok(addresses::read(world, &settings.node_name, &stored.into_addresses()))
+        }
+        Some(stored) => Err(Error::IdTaken(stored.name)),
+        None => Err(Error::IdTaken(String::new())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_smallest_positive_number_not_in_use() {
+        for (in_use, expected) in [
+            (&[][..], 1),
+            (&[1], 2),
+            (&[2], 1),
+            (&[1, 2, 4], 3),
+            (&[1, 3, 4, 4_294_967_295], 2),
+            (&[4_294_967_295], 1),
+        ] {
+            let in_use = in_use.iter().copied().collect();
+            assert_eq!(first_free(&in_use), Ok(expected), "{in_use:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn all_below_it_are_in_use(in_use in prop::collection::btree_set(1..40_u32, 0..40)) {
+            let free = first_free(&in_use).unwrap();
+            prop_assert!(!in_use.contains(&free) && (1..free).all(|id| in_use.contains(&id)));
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! What Kubernetes tells of a node.
+
+use std::collections::BTreeSet;
+
+use trueup_guest_common::address::Address;
+use trueup_guest_common::network::Network;
+
+use crate::bindings::trueup::kube::types::{Node, NodeAddressType};
+use crate::world::World;
+
+/// A node's management addresses and its pods' network.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Kube {
+    /// Those of the types `internal-ip` and `external-ip`.
+    pub addresses: BTreeSet<Address>,
+    /// Without host bits; none where Kubernetes tells none.
+    pub pod_cidr: Option<Network>,
+}
+
+impl Kube {
+    /// What parses; a warning for each that does not.
+    pub fn read(world: &mut impl World, node: &Node) -> Self {
+        let mut addresses = BTreeSet::new();
+        let counts = |of: NodeAddressType| matches!(of, NodeAddressType::InternalIp | NodeAddressType::ExternalIp);
+        for told in node.addresses.iter().filter(|told| counts(told.address_type)) {
+            match Address::parse(&told.address) {
+                Some(address) => {
+                    addresses.insert(address);
+                }
+                None => world.warn(
+                    "a node's address in Kubernetes does not parse and is left out",
+                    &[("node", &node.name), ("address", &told.address)],
+                ),
+            }
+        }
+        let pod_cidr = Network::parse(&node.pod_cidr).map(Network::without_host_bits);
+        if pod_cidr.is_none() && !node.pod_cidr.is_empty() {
+            world.warn(
+                "a node's pod CIDR does not parse and is taken for none",
+                &[("node", &node.name), ("pod_cidr", &node.pod_cidr)],
+            );
+        }
+        Self { addresses, pod_cidr }
+    }
+}

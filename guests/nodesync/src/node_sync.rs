@@ -1,0 +1,393 @@
+//! One instance: this node's number, its view of the others, and what it wants the others to see of itself.
+//!
+//! Each public function is one that the world exports. What is decided is decided before anything changes: an error
+//! leaves the view as it was.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use trueup_guest_common::network::Network;
+
+use crate::addresses::{self, Addresses};
+use crate::allocation;
+use crate::bindings::exports::trueup::nodesync::node_sync::{Change, ClusterState, Error, VppNode};
+use crate::bindings::trueup::kube::types::Node as KubeNode;
+use crate::bindings::trueup::nodesync::types::{IpVersion, Node, NodeUpdate};
+use crate::kube::Kube;
+use crate::record;
+use crate::settings::Settings;
+use crate::snapshot::{self, Snapshot};
+use crate::view::{Record, View};
+use crate::world::{self, World};
+
+/// Nodes with an id.
+const NODES: &str = "nodesync_nodes";
+/// Writes of this node's addresses that failed.
+const PUBLISH_FAILURES: &str = "nodesync_publish_failures_total";
+
+/// The addresses that the database holds of this node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stored {
+    /// As last known.
+    pub addresses: Addresses,
+    /// False after a write failed: the database may have taken it all the same.
+    pub is_known: bool,
+}
+
+impl Stored {
+    /// What the database holds for sure.
+    #[must_use]
+    pub fn known(addresses: Addresses) -> Self {
+        Self {
+            addresses,
+            is_known: true,
+        }
+    }
+
+    fn is(&self, addresses: &Addresses) -> bool {
+        self.is_known && self.addresses == *addresses
+    }
+}
+
+/// All that an instance knows.
+#[derive(Clone, Debug, Default)]
+pub struct NodeSync {
+    settings: Settings,
+    /// 0 before the first successful resync; never changes after it.
+    id: u32,
+    view: View,
+    /// What `publish-node-ips` asked for; none while nothing was published.
+    wanted: Option<Addresses>,
+    stored: Stored,
+}
+
+impl NodeSync {
+    /// A new instance, which knows nothing.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            ..Self::default()
+        }
+    }
+
+    /// `node-sync.resync`
+    ///
+    /// # Errors
+    /// `database`, `attempts-exhausted` or `id-taken`; nothing has changed then.
+    pub fn resync(&mut self, world: &mut impl World, state: ClusterState) -> Result<(), Error> {
+        let mut records = read_records(world, state.vpp_nodes);
+        let own_ids = self.own_ids(world, &records);
+        let (id, stored) = self.own_record(world, &records, &own_ids)?;
+        records.retain(|&other, record| other != id && record.name != self.settings.node_name);
+        self.view = View::default();
+        for (id, record) in records {
+            self.view.put_record(id, record);
+        }
+        for node in state.kube_nodes {
+            self.put_kube(world, node);
+        }
+        self.id = id;
+        self.stored = Stored::known(stored);
+        if self.wanted.as_ref().is_some_and(|wanted| !self.stored.is(wanted)) {
+            self.write(world);
+        }
+        self.show_nodes(world);
+        Ok(())
+    }
+
+    /// The ids of the records that bear this node's name.
+    fn own_ids(&self, world: &mut impl World, records: &BTreeMap<u32, Record>) -> Vec<u32> {
+        let own = records
+            .iter()
+            .filter(|(_, record)| record.name == self.settings.node_name);
+        let ids: Vec<u32> = own.map(|(&id, _)| id).collect();
+        if ids.len() > 1 {
+            let list = ids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+            world.warn("several records bear the name of this node", &[("ids", &list)]);
+        }
+        ids
+    }
+
+    /// This node's id, and the addresses that the database holds of it.
+    fn own_record(
+        &self,
+        world: &mut impl World,
+        records: &BTreeMap<u32, Record>,
+        own_ids: &[u32],
+    ) -> Result<(u32, Addresses), Error> {
+        let id = if self.id == 0 {
+            own_ids.first().copied()
+        } else {
+            Some(self.id)
+        };
+        let Some(id) = id else {
+            let addresses = self.wanted.clone().unwrap_or_default();
+            return Ok((allocation::allocate(world, &self.settings, &addresses)?, addresses));
+        };
+        match records.get(&id) {
+            None => Ok((
+                id,
+                allocation::put_back(world, &self.settings, id, self.own_addresses())?,
+            )),
+            Some(record) if record.name != self.settings.node_name => Err(Error::IdTaken(record.name.clone())),
+            Some(record) => Ok((id, record.addresses.clone())),
+        }
+    }
+
+    /// `node-sync.update`
+    ///
+    /// # Errors
+    /// `not-synced`, `id-taken`, or `database` where the record of this node could not be put back.
+    pub fn update(&mut self, world: &mut impl World, change: Change) -> Result<Vec<NodeUpdate>, Error> {
+        if self.id == 0 {
+            return Err(Error::NotSynced);
+        }
+        let updates = match change {
+            Change::KubeNodePut(node) => {
+                let name = node.name.clone();
+                self.telling(&[&name], |this| this.put_kube(world, node))
+            }
+            Change::KubeNodeDeleted(name) => self.telling(&[&name], |this| this.view.remove_kube(&name)),
+            Change::VppNodePut(node) => self.put_record(world, node)?,
+            Change::VppNodeDeleted(id) if id == self.id => {
+                self.put_back(world)?;
+                Vec::new()
+            }
+            Change::VppNodeDeleted(id) => self.remove_record(id),
+        };
+        self.show_nodes(world);
+        Ok(updates)
+    }
+
+    /// Makes a change that touches the nodes of these names alone; answers those that differ before and after.
+    fn telling(&mut self, names: &[&str], change: impl FnOnce(&mut Self)) -> Vec<NodeUpdate> {
+        let names: BTreeSet<&str> = names.iter().copied().collect();
+        let before: Vec<Option<Node>> = names.iter().map(|name| self.node(name)).collect();
+        change(self);
+        let updates = names.iter().zip(before).map(|(name, prev)| NodeUpdate {
+            node_name: (*name).to_owned(),
+            prev,
+            new: self.node(name),
+        });
+        updates.filter(|update| update.prev != update.new).collect()
+    }
+
+    fn put_kube(&mut self, world: &mut impl World, node: KubeNode) {
+        if node.name.is_empty() {
+            world.warn("a node in Kubernetes has no name and is ignored", &[]);
+            return;
+        }
+        let kube = Kube::read(world, &node);
+        self.view.put_kube(node.name, kube);
+    }
+
+    fn put_record(&mut self, world: &mut impl World, node: VppNode) -> Result<Vec<NodeUpdate>, Error> {
+        let Some((id, record)) = read_record(world, node) else {
+            return Ok(Vec::new());
+        };
+        let is_own = record.name == self.settings.node_name;
+        if id == self.id && !is_own {
+            return Err(Error::IdTaken(record.name));
+        }
+        if id == self.id {
+            self.stored = Stored::known(record.addresses);
+            return Ok(Vec::new());
+        }
+        if is_own {
+            let number = id.to_string();
+            world.warn(
+                "another record bears the name of this node and is ignored",
+                &[("id", &number)],
+            );
+            return Ok(self.remove_record(id));
+        }
+        let old = self.view.record(id).map(|old| old.name.clone());
+        let new = record.name.clone();
+        Ok(self.telling(&[old.as_ref().unwrap_or(&new), &new], |this| {
+            this.view.put_record(id, record);
+        }))
+    }
+
+    fn remove_record(&mut self, id: u32) -> Vec<NodeUpdate> {
+        let Some(name) = self.view.record(id).map(|old| old.name.clone()) else {
+            return Vec::new();
+        };
+        self.telling(&[&name], |this| {
+            this.view.remove_record(id);
+        })
+    }
+
+    fn put_back(&mut self, world: &mut impl World) -> Result<(), Error> {
+        let result = allocation::put_back(world, &self.settings, self.id, self.own_addresses());
+        match result {
+            Ok(addresses) => {
+                self.stored = Stored::known(addresses);
+                Ok(())
+            }
+            Err(error) => {
+                // The record is gone, or was stored without an answer: the next publish must not trust what it knows.
+                // Another's record is no such doubt, and must not be written over.
+                if matches!(error, Error::Database(_)) {
+                    self.stored.is_known = false;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// `node-sync.get-node-id`
+    #[must_use]
+    pub fn node_id(&self) -> u32 {
+        self.id
+    }
+
+    /// `node-sync.get-all-nodes`
+    #[must_use]
+    pub fn all_nodes(&self) -> Vec<Node> {
+        if self.id == 0 {
+            return Vec::new();
+        }
+        let names: BTreeSet<&str> = self.view.names().chain([self.settings.node_name.as_str()]).collect();
+        names.into_iter().filter_map(|name| self.node(name)).collect()
+    }
+
+    /// A node as it is told; none where it has no id.
+    fn node(&self, name: &str) -> Option<Node> {
+        if name == self.settings.node_name {
+            return Some(self.view.tell(self.id, name, self.own_addresses()));
+        }
+        self.view.node(name)
+    }
+
+    fn own_addresses(&self) -> &Addresses {
+        self.wanted.as_ref().unwrap_or(&self.stored.addresses)
+    }
+
+    /// `node-sync.publish-node-ips`
+    ///
+    /// # Errors
+    /// `not-synced`, or `invalid-address` with the first that does not parse or is of the other family.
+    pub fn publish_node_ips(
+        &mut self,
+        world: &mut impl World,
+        addresses: &[String],
+        version: IpVersion,
+    ) -> Result<bool, Error> {
+        if self.id == 0 {
+            return Err(Error::NotSynced);
+        }
+        let is_v4 = version == IpVersion::Ipv4;
+        let mut wanted: Addresses = self
+            .own_addresses()
+            .iter()
+            .copied()
+            .filter(|other| other.is_v4() != is_v4)
+            .collect();
+        for text in addresses {
+            let address = Network::parse(text).filter(|address| address.is_v4() == is_v4);
+            wanted.insert(address.ok_or_else(|| Error::InvalidAddress(text.clone()))?);
+        }
+        let is_stored = self.stored.is(&wanted);
+        self.wanted = Some(wanted);
+        Ok(!is_stored && self.write(world))
+    }
+
+    /// Writes this node's record as it is told. False where that failed: a warning, and the next call tries again.
+    fn write(&mut self, world: &mut impl World) -> bool {
+        let key = record::key(&self.settings.key_prefix, self.id);
+        let addresses = self.own_addresses().clone();
+        let value = record::write(self.id, &self.settings.node_name, &addresses);
+        match world.put(&key, &value) {
+            Ok(_) => {
+                self.stored = Stored::known(addresses);
+                true
+            }
+            Err(error) => {
+                world.counter_add(PUBLISH_FAILURES, 1);
+                let error = world::words(&error);
+                world.warn(
+                    "the addresses of this node are not stored; the next publish or resync tries again",
+                    &[("key", &key), ("error", &error)],
+                );
+                self.stored.is_known = false;
+                false
+            }
+        }
+    }
+
+    fn show_nodes(&self, world: &mut impl World) {
+        // More than u32::MAX nodes have no ids.
+        let others = u32::try_from(self.view.node_count()).unwrap_or(u32::MAX);
+        world.gauge_set(NODES, f64::from(others) + 1.0);
+    }
+
+    /// `lifecycle.snapshot`
+    #[must_use]
+    pub fn snapshot(&self) -> String {
+        snapshot::write(&Snapshot {
+            node_name: self.settings.node_name.clone(),
+            id: self.id,
+            view: self.view.clone(),
+            wanted: self.wanted.clone(),
+            stored: self.stored.clone(),
+        })
+    }
+
+    /// `lifecycle.restore`
+    ///
+    /// # Errors
+    /// Why the text is no snapshot of this node; nothing has changed then.
+    pub fn restore(&mut self, world: &mut impl World, snapshot: &str) -> Result<(), String> {
+        let snapshot = snapshot::read(snapshot)?;
+        if snapshot.node_name != self.settings.node_name {
+            return Err(format!(
+                "snapshot: is of node `{}`, may be of node `{}`, whose id it would take",
+                snapshot.node_name, self.settings.node_name
+            ));
+        }
+        self.id = snapshot.id;
+        self.view = snapshot.view;
+        self.wanted = snapshot.wanted;
+        self.stored = snapshot.stored;
+        if self.id != 0 {
+            self.show_nodes(world);
+        }
+        Ok(())
+    }
+}
+
+/// The records by id: of two with one id the first by name counts.
+fn read_records(world: &mut impl World, mut nodes: Vec<VppNode>) -> BTreeMap<u32, Record> {
+    nodes.sort_by(|left, right| (left.id, &left.name).cmp(&(right.id, &right.name)));
+    let mut records = BTreeMap::new();
+    for node in nodes {
+        let Some((id, record)) = read_record(world, node) else {
+            continue;
+        };
+        if records.contains_key(&id) {
+            let number = id.to_string();
+            world.warn(
+                "two records have one id: the second name is ignored",
+                &[("id", &number), ("node", &record.name)],
+            );
+        } else {
+            records.insert(id, record);
+        }
+    }
+    records
+}
+
+/// None where the record can be nobody's.
+fn read_record(world: &mut impl World, node: VppNode) -> Option<(u32, Record)> {
+    if node.id == 0 || node.name.is_empty() {
+        let number = node.id.to_string();
+        world.warn(
+            "a record without id or name is ignored",
+            &[("id", &number), ("node", &node.name)],
+        );
+        return None;
+    }
+    let addresses = addresses::read(world, &node.name, &node.ip_addresses);
+    let name = node.name;
+    Some((node.id, Record { name, addresses }))
+}

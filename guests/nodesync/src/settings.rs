@@ -1,0 +1,122 @@
+//! What an operator may set, and what holds where nothing is set.
+
+use std::collections::BTreeMap;
+
+use trueup_guest_common::settings::{self, Allowed};
+
+/// The guest's settings. Their names are those in JSON.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// This node's name, as in Kubernetes. Not empty once settings are read.
+    pub node_name: String,
+    /// What all keys begin with. Ends in `/`.
+    pub key_prefix: String,
+    /// How often a number is tried before the caller hears of it, 1 or more.
+    pub allocation_attempts: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            node_name: String::new(),
+            key_prefix: "/vnf-agent/contiv-ksr/".to_owned(),
+            // What the original comes to: it compares with 10 after it has counted the attempt.
+            allocation_attempts: 11,
+        }
+    }
+}
+
+const ATTEMPTS: &str = "allocation_attempts";
+const KEY_PREFIX: &str = "key_prefix";
+const NODE_NAME: &str = "node_name";
+
+const NAME_IS: Allowed = Allowed::Text("a text that is not empty", |text| !text.is_empty());
+const PREFIX_IS: Allowed = Allowed::Text("a text that ends in \"/\"", |text| text.ends_with('/'));
+
+impl Settings {
+    /// Reads the JSON object that `lifecycle.init` takes.
+    ///
+    /// # Errors
+    /// The first setting by name that is unknown or wrong, else `node_name` where it is missing.
+    pub fn read(config: &str) -> Result<Self, String> {
+        let table = BTreeMap::from([
+            (ATTEMPTS, Allowed::Whole(1, 1000)),
+            (KEY_PREFIX, PREFIX_IS),
+            (NODE_NAME, NAME_IS),
+        ]);
+        let given = settings::read(config, &table)?;
+        let default = Self::default();
+        let node_name = given
+            .word(NODE_NAME)
+            .ok_or_else(|| settings::missing(NODE_NAME, NAME_IS))?;
+        let attempts = given.whole(ATTEMPTS).and_then(|number| u32::try_from(number).ok());
+        Ok(Self {
+            node_name: node_name.to_owned(),
+            key_prefix: given.word(KEY_PREFIX).map_or(default.key_prefix, str::to_owned),
+            allocation_attempts: attempts.unwrap_or(default.allocation_attempts),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_name_must_be_set() {
+        let settings = Settings::read(r#"{"node_name": "a"}"#).unwrap();
+        assert_eq!(settings.node_name, "a");
+        assert_eq!(settings.key_prefix, "/vnf-agent/contiv-ksr/");
+        assert_eq!(settings.allocation_attempts, 11);
+    }
+
+    #[test]
+    fn everything_can_be_set() {
+        let settings =
+            Settings::read(r#"{"node_name": "ä b", "key_prefix": "/", "allocation_attempts": 1000}"#).unwrap();
+        let expected = Settings {
+            node_name: "ä b".to_owned(),
+            key_prefix: "/".to_owned(),
+            allocation_attempts: 1000,
+        };
+        assert_eq!(settings, expected);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (config, error) in [
+            ("{}", "node_name: was not set, must be a text that is not empty"),
+            (
+                r#"{"node_name": ""}"#,
+                r#"node_name: was "", must be a text that is not empty"#,
+            ),
+            (
+                r#"{"node_name": null}"#,
+                "node_name: was null, must be a text that is not empty",
+            ),
+            (
+                r#"{"node_name": "a", "key_prefix": ""}"#,
+                r#"key_prefix: was "", must be a text that ends in "/""#,
+            ),
+            (
+                r#"{"node_name": "a", "key_prefix": "/x"}"#,
+                r#"key_prefix: was "/x", must be a text that ends in "/""#,
+            ),
+            (
+                r#"{"node_name": "a", "allocation_attempts": 0}"#,
+                "allocation_attempts: was 0, must be a whole number from 1 to 1000",
+            ),
+            (
+                r#"{"node_name": "a", "allocation_attempts": 1001}"#,
+                "allocation_attempts: was 1001, must be a whole number from 1 to 1000",
+            ),
+            (
+                r#"{"node_name": "a", "colour": 1}"#,
+                "colour: was 1, must not be set: the settings are allocation_attempts, key_prefix, node_name",
+            ),
+            ("[]", "config: was [], must be a JSON object"),
+        ] {
+            assert_eq!(Settings::read(config), Err(error.to_owned()), "{config}");
+        }
+    }
+}

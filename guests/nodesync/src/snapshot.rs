@@ -1,0 +1,140 @@
+//! The whole of an instance as text, for the next build of this guest.
+//!
+//! Settings are no part of it but the node's name: an id taken over by another node would be two nodes' id.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use trueup_guest_common::address::Address;
+use trueup_guest_common::network::Network;
+use trueup_guest_common::text;
+
+use crate::addresses::{self, Addresses};
+use crate::kube::Kube;
+use crate::node_sync::Stored;
+use crate::view::{Record, View};
+
+/// The layout of the text.
+const VERSION: u64 = 1;
+
+/// What is carried from one instance to the next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Whose id it is.
+    pub node_name: String,
+    /// 0 before the first successful resync.
+    pub id: u32,
+    /// The other nodes.
+    pub view: View,
+    /// What was published; none where nothing was.
+    pub wanted: Option<Addresses>,
+    /// What the database holds of this node.
+    pub stored: Stored,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Text {
+    version: u64,
+    node_name: String,
+    id: u32,
+    /// id, name, addresses
+    records: Vec<(u32, String, Vec<String>)>,
+    /// name, management addresses, pod CIDR
+    kube: Vec<(String, Vec<String>, Option<String>)>,
+    wanted: Option<Vec<String>>,
+    stored: Vec<String>,
+    stored_is_known: bool,
+}
+
+/// The text for `lifecycle.snapshot`.
+#[must_use]
+pub fn write(snapshot: &Snapshot) -> String {
+    let record = |(id, record): (u32, &Record)| (id, record.name.clone(), addresses::write(&record.addresses));
+    let kube = |(name, kube): (&str, &Kube)| {
+        let addresses = kube.addresses.iter().map(Address::to_string).collect();
+        (
+            name.to_owned(),
+            addresses,
+            kube.pod_cidr.as_ref().map(Network::to_string),
+        )
+    };
+    let text = Text {
+        version: VERSION,
+        node_name: snapshot.node_name.clone(),
+        id: snapshot.id,
+        records: snapshot.view.records().map(record).collect(),
+        kube: snapshot.view.kube().map(kube).collect(),
+        wanted: snapshot.wanted.as_ref().map(addresses::write),
+        stored: addresses::write(&snapshot.stored.addresses),
+        stored_is_known: snapshot.stored.is_known,
+    };
+    // Texts, numbers and lists of them: there is nothing in it that JSON has not.
+    serde_json::to_string(&text).unwrap_or_default()
+}
+
+/// Reads what [`write()`] wrote.
+///
+/// # Errors
+/// Which version wrote the text, or what is wrong with it.
+pub fn read(snapshot: &str) -> Result<Snapshot, String> {
+    let version = serde_json::from_str(snapshot)
+        .ok()
+        .and_then(|value: Value| value.get("version").cloned());
+    let Some(version) = version else {
+        return Err(format!(
+            "snapshot: has no version, may be a snapshot of version {VERSION}"
+        ));
+    };
+    if version.as_u64() != Some(VERSION) {
+        let version = text::json(&version);
+        return Err(format!(
+            "snapshot: was written by version {version}, may be version {VERSION}"
+        ));
+    }
+    let wrong = |what: String| format!("snapshot: {what}, may be what a snapshot of version {VERSION} holds");
+    let text: Text = serde_json::from_str(snapshot).map_err(|error| wrong(error.to_string()))?;
+    text.read()
+        .map_err(|address| wrong(format!("{} is no address", text::quoted(&address))))
+}
+
+impl Text {
+    /// The error is the first address that is none.
+    fn read(self) -> Result<Snapshot, String> {
+        let mut view = View::default();
+        for (id, name, addresses) in self.records {
+            let addresses = networks(addresses)?;
+            view.put_record(id, Record { name, addresses });
+        }
+        for (name, addresses, pod_cidr) in self.kube {
+            let addresses: Result<BTreeSet<Address>, String> = addresses.into_iter().map(address).collect();
+            let kube = Kube {
+                addresses: addresses?,
+                pod_cidr: pod_cidr.map(network).transpose()?,
+            };
+            view.put_kube(name, kube);
+        }
+        Ok(Snapshot {
+            node_name: self.node_name,
+            id: self.id,
+            view,
+            wanted: self.wanted.map(networks).transpose()?,
+            stored: Stored {
+                addresses: networks(self.stored)?,
+                is_known: self.stored_is_known,
+            },
+        })
+    }
+}
+
+fn address(text: String) -> Result<Address, String> {
+    Address::parse(&text).ok_or(text)
+}
+
+fn network(text: String) -> Result<Network, String> {
+    Network::parse(&text).ok_or(text)
+}
+
+fn networks(texts: Vec<String>) -> Result<Addresses, String> {
+    texts.into_iter().map(network).collect()
+}

@@ -1,0 +1,219 @@
+//! Many nodes start at once against one database, in any interleaving of their questions: each gets its own number.
+//!
+//! A node waits between two of its questions by being run again from its start with the answers so far: as in a replay,
+//! the first question that has no answer yet is the one that it waits for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+use crate::bindings::exports::trueup::nodesync::node_sync::{ClusterState, Error, VppNode};
+use crate::bindings::trueup::etcd::kv::{self, KeyValue};
+use crate::bindings::trueup::host::log::Level;
+use crate::node_sync::NodeSync;
+use crate::record::{self, Stored};
+use crate::settings::Settings;
+use crate::world::World;
+
+const PREFIX: &str = "/vnf-agent/contiv-ksr/";
+/// How many schedules are tried here; `PROPTEST_CASES` asks for more.
+const CASES: u32 = 64;
+/// As many nodes as the largest test of the whole system starts.
+const NODES_MAX: usize = 50;
+
+type Store = BTreeMap<String, String>;
+
+#[derive(Clone, Debug)]
+enum Question {
+    Keys(String),
+    Create(String, String),
+}
+
+#[derive(Clone, Debug)]
+enum Answer {
+    Keys(Vec<String>),
+    Created(Result<bool, kv::Error>),
+}
+
+/// Answers from what was answered before; the next question waits.
+#[derive(Default)]
+struct Tape {
+    answers: std::vec::IntoIter<Answer>,
+    next: Option<Question>,
+}
+
+impl Tape {
+    fn wait<T>(&mut self, question: Question) -> Result<T, kv::Error> {
+        self.next = Some(question);
+        Err(kv::Error::Unavailable("not answered yet".to_owned()))
+    }
+}
+
+impl World for Tape {
+    fn list_keys(&mut self, prefix: &str) -> Result<Vec<String>, kv::Error> {
+        match self.answers.next() {
+            Some(Answer::Keys(keys)) => Ok(keys),
+            Some(answer) => panic!("{answer:?} to a listing"),
+            None => self.wait(Question::Keys(prefix.to_owned())),
+        }
+    }
+
+    fn put_if_not_exists(&mut self, key: &str, value: &str) -> Result<bool, kv::Error> {
+        match self.answers.next() {
+            Some(Answer::Created(created)) => created,
+            Some(answer) => panic!("{answer:?} to a creation"),
+            None => self.wait(Question::Create(key.to_owned(), value.to_owned())),
+        }
+    }
+
+    fn get(&mut self, key: &str) -> Result<Option<KeyValue>, kv::Error> {
+        panic!("a node that allocates reads {key}")
+    }
+
+    fn put(&mut self, key: &str, _: &str) -> Result<u64, kv::Error> {
+        panic!("a node that allocates writes {key}")
+    }
+
+    fn counter_add(&mut self, _: &str, _: u64) {}
+    fn gauge_set(&mut self, _: &str, _: f64) {}
+    fn log(&mut self, _: Level, _: &str, _: &[(&str, &str)]) {}
+}
+
+/// A host with its guest, somewhere in a resync.
+struct Host {
+    name: String,
+    attempts: u32,
+    listing: ClusterState,
+    answers: Vec<Answer>,
+    id: u32,
+}
+
+impl Host {
+    fn new(index: usize, attempts: u32) -> Self {
+        Self {
+            name: format!("node-{index}"),
+            attempts,
+            listing: listing(&Store::new()),
+            answers: Vec::new(),
+            id: 0,
+        }
+    }
+
+    /// Asks one question of the database, or ends the resync. With `is_lost` the database does what it is asked and
+    /// nobody hears of it.
+    fn step(&mut self, store: &mut Store, is_lost: bool) -> Result<(), TestCaseError> {
+        let settings = format!(
+            r#"{{"node_name": "{}", "allocation_attempts": {}}}"#,
+            self.name, self.attempts
+        );
+        let mut node_sync = NodeSync::new(Settings::read(&settings).unwrap());
+        let mut tape = Tape {
+            answers: self.answers.clone().into_iter(),
+            next: None,
+        };
+        let result = node_sync.resync(&mut tape, self.listing.clone());
+        if let Some(question) = tape.next {
+            self.answers.push(ask(store, question, is_lost));
+            return Ok(());
+        }
+        match result {
+            Ok(()) => {
+                self.id = node_sync.node_id();
+                prop_assert!(self.id != 0);
+            }
+            Err(error) => {
+                let is_expected = match &error {
+                    Error::AttemptsExhausted(attempts) => *attempts == self.attempts,
+                    Error::Database(text) => text == "unavailable: lost",
+                    _ => false,
+                };
+                prop_assert!(is_expected, "{:?}", error);
+                prop_assert_eq!(node_sync.node_id(), 0);
+                // As the host does: again, with a fresh listing.
+                self.answers.clear();
+                self.listing = listing(store);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn ask(store: &mut Store, question: Question, is_lost: bool) -> Answer {
+    match question {
+        Question::Keys(prefix) => Answer::Keys(store.keys().filter(|key| key.starts_with(&prefix)).cloned().collect()),
+        Question::Create(key, value) => {
+            let is_new = !store.contains_key(&key);
+            store.entry(key).or_insert(value);
+            Answer::Created(if is_lost {
+                Err(kv::Error::Unavailable("lost".to_owned()))
+            } else {
+                Ok(is_new)
+            })
+        }
+    }
+}
+
+fn listing(store: &Store) -> ClusterState {
+    let node = |(key, value): (&String, &String)| VppNode {
+        id: record::id(PREFIX, key).unwrap(),
+        name: Stored::read(value).unwrap().name,
+        ip_addresses: Vec::new(),
+    };
+    ClusterState {
+        vpp_nodes: store.iter().map(node).collect(),
+        kube_nodes: Vec::new(),
+    }
+}
+
+/// Runs until every node has its number; `schedule` says whose turn it is and whether an answer is lost.
+fn run(count: usize, attempts: u32, schedule: &[(Index, bool)]) -> Result<(), TestCaseError> {
+    let mut store = Store::new();
+    let mut hosts: Vec<Host> = (0..count).map(|index| Host::new(index, attempts)).collect();
+    for (turn, is_lost) in schedule {
+        let waiting: Vec<usize> = (0..count).filter(|&index| hosts[index].id == 0).collect();
+        if waiting.is_empty() {
+            break;
+        }
+        hosts[waiting[turn.index(waiting.len())]].step(&mut store, *is_lost)?;
+    }
+    // The rest goes on in lockstep, which is the worst that can happen to them: all ask before anybody is answered.
+    while hosts.iter().any(|host| host.id == 0) {
+        for host in hosts.iter_mut().filter(|host| host.id == 0) {
+            host.step(&mut store, false)?;
+        }
+    }
+    let ids: BTreeSet<u32> = hosts.iter().map(|host| host.id).collect();
+    let expected: BTreeSet<u32> = (1..=u32::try_from(count).unwrap()).collect();
+    prop_assert_eq!(ids, expected);
+    prop_assert_eq!(store.len(), count);
+    for host in &hosts {
+        let stored = Stored::read(&store[&record::key(PREFIX, host.id)]).unwrap();
+        prop_assert_eq!(&stored.name, &host.name, "the record under the number is this node's");
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: ProptestConfig::default().cases.max(CASES),
+        failure_persistence: None,
+        max_shrink_iters: 2000,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn each_of_many_nodes_gets_its_own_number_from_1_to_n(
+        count in 1..=8_usize, attempts in 1..=11_u32,
+        schedule in prop::collection::vec((any::<Index>(), prop::bool::weighted(0.1)), 0..120),
+    ) {
+        run(count, attempts, &schedule)?;
+    }
+}
+
+#[test]
+fn fifty_nodes_that_all_ask_before_anybody_is_answered() {
+    for attempts in [1, 11, 1000] {
+        run(NODES_MAX, attempts, &[]).unwrap();
+    }
+}

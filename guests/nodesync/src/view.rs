@@ -1,0 +1,108 @@
+//! What is known of the other nodes: their records by id, and what Kubernetes tells by name.
+//!
+//! Pure. A node is what its record and Kubernetes say together; of several records with one name the one with the
+//! lowest id counts, on all nodes alike.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::addresses::{self, Addresses};
+use crate::bindings::trueup::nodesync::types::Node;
+use crate::kube::Kube;
+
+/// What the record of another node says; its id is its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Not empty.
+    pub name: String,
+    /// On the data plane.
+    pub addresses: Addresses,
+}
+
+/// The view of the cluster, without this node's own record.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct View {
+    records: BTreeMap<u32, Record>,
+    /// The ids of the records by their name; none is empty.
+    ids: BTreeMap<String, BTreeSet<u32>>,
+    kube: BTreeMap<String, Kube>,
+}
+
+impl View {
+    /// Sets or replaces the record of an id; answers the one that was there.
+    pub fn put_record(&mut self, id: u32, record: Record) -> Option<Record> {
+        let old = self.remove_record(id);
+        self.ids.entry(record.name.clone()).or_default().insert(id);
+        self.records.insert(id, record);
+        old
+    }
+
+    /// Drops the record of an id; answers it.
+    pub fn remove_record(&mut self, id: u32) -> Option<Record> {
+        let old = self.records.remove(&id)?;
+        if let Some(ids) = self.ids.get_mut(&old.name) {
+            ids.remove(&id);
+            if ids.is_empty() {
+                self.ids.remove(&old.name);
+            }
+        }
+        Some(old)
+    }
+
+    /// Sets or replaces what Kubernetes tells of a node.
+    pub fn put_kube(&mut self, name: String, kube: Kube) {
+        self.kube.insert(name, kube);
+    }
+
+    /// Kubernetes knows the node no more.
+    pub fn remove_kube(&mut self, name: &str) {
+        self.kube.remove(name);
+    }
+
+    /// The record of an id.
+    #[must_use]
+    pub fn record(&self, id: u32) -> Option<&Record> {
+        self.records.get(&id)
+    }
+
+    /// The records, by id.
+    pub fn records(&self) -> impl Iterator<Item = (u32, &Record)> {
+        self.records.iter().map(|(&id, record)| (id, record))
+    }
+
+    /// What Kubernetes tells, by name.
+    pub fn kube(&self) -> impl Iterator<Item = (&str, &Kube)> {
+        self.kube.iter().map(|(name, kube)| (name.as_str(), kube))
+    }
+
+    /// The names of the nodes that have an id, ascending.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.ids.keys().map(String::as_str)
+    }
+
+    /// How many nodes have an id.
+    #[must_use]
+    pub fn node_count(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Another node as it is told; none where it has no id.
+    #[must_use]
+    pub fn node(&self, name: &str) -> Option<Node> {
+        let id = *self.ids.get(name)?.first()?;
+        let record = self.records.get(&id)?;
+        Some(self.tell(id, name, &record.addresses))
+    }
+
+    /// The node of that name with this id and these addresses, and with what Kubernetes tells.
+    #[must_use]
+    pub fn tell(&self, id: u32, name: &str, addresses: &Addresses) -> Node {
+        let kube = self.kube.get(name).cloned().unwrap_or_default();
+        Node {
+            id,
+            name: name.to_owned(),
+            vpp_ip_addresses: addresses::write(addresses),
+            mgmt_ip_addresses: kube.addresses.iter().map(ToString::to_string).collect(),
+            pod_cidr: kube.pod_cidr.map_or_else(String::new, |network| network.to_string()),
+        }
+    }
+}

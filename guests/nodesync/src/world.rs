@@ -1,0 +1,55 @@
+//! Everything that a call may ask, as one argument: the database, the log and metrics.
+//!
+//! `lib.rs` implements it by the component's imports, the tests by a simulation.
+
+use crate::bindings::trueup::etcd::kv::{Error, KeyValue};
+use crate::bindings::trueup::host::log::Level;
+
+/// The guest's imports; each does what the function of that name in `wit/` does.
+pub trait World {
+    /// `kv.get`
+    ///
+    /// # Errors
+    /// As the database answers.
+    fn get(&mut self, key: &str) -> Result<Option<KeyValue>, Error>;
+    /// `kv.list-keys`
+    ///
+    /// # Errors
+    /// As the database answers.
+    fn list_keys(&mut self, prefix: &str) -> Result<Vec<String>, Error>;
+    /// `kv.put`
+    ///
+    /// # Errors
+    /// As the database answers; whether it stored the value is not known then.
+    fn put(&mut self, key: &str, value: &str) -> Result<u64, Error>;
+    /// `kv.put-if-not-exists`
+    ///
+    /// # Errors
+    /// As the database answers; whether it stored the value is not known then.
+    fn put_if_not_exists(&mut self, key: &str, value: &str) -> Result<bool, Error>;
+
+    /// `metrics.counter-add`, without labels
+    fn counter_add(&mut self, name: &str, delta: u64);
+    /// `metrics.gauge-set`, without labels
+    fn gauge_set(&mut self, name: &str, value: f64);
+    /// `log.emit`
+    fn log(&mut self, level: Level, message: &str, fields: &[(&str, &str)]);
+
+    /// A warning of what was left out, or done although it is odd.
+    fn warn(&mut self, message: &str, fields: &[(&str, &str)]) {
+        self.log(Level::Warn, message, fields);
+    }
+}
+
+/// The database's error as the contract's `database` has it.
+#[must_use]
+pub fn words(error: &Error) -> String {
+    match error {
+        Error::Unavailable(text) => format!("unavailable: {text}"),
+        Error::AccessDenied(text) => format!("access denied: {text}"),
+        Error::NotText(text) => format!("not text: {text}"),
+        Error::TooManyOperations(limit) => format!("too many operations: {limit}"),
+        // The specification has no words for it: this guest makes no transaction, and its keys are never empty.
+        Error::Invalid(text) => format!("invalid: {text}"),
+    }
+}

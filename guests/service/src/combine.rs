@@ -1,0 +1,106 @@
+//! Combines a service with its endpoints into what a renderer needs.
+//!
+//! Pure.
+
+use trueup_guest_common::address::Address;
+
+use crate::bindings::trueup::service::types::{Backend, ContivService, PortBackends};
+use crate::id::Id;
+use crate::inputs::Endpoints;
+use crate::redirects::Redirects;
+use crate::wiring::{Place, Wiring};
+
+/// A contiv-service, and which pods of this node it names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Combined {
+    /// As renderers take it.
+    pub service: ContivService,
+    /// The pods behind its addresses on this node, ascending, whether or not a port matches.
+    pub local_backends: Vec<Id>,
+}
+
+/// An endpoint's address as it is reached.
+#[derive(Clone, Copy)]
+struct Spot {
+    address: Address,
+    place: Place,
+}
+
+/// `service` has no backends yet.
+#[must_use]
+pub fn combine(service: &ContivService, endpoints: &Endpoints, redirects: &Redirects, wiring: &Wiring) -> Combined {
+    #[cfg(test)]
+    counting::count();
+    // The ports ascend by name.
+    let mut found: Vec<Vec<(Spot, u16)>> = vec![Vec::new(); service.ports.len()];
+    let mut local_backends = Vec::new();
+    for subset in &endpoints.subsets {
+        let spots = subset.addresses.iter().map(|(listed, _)| {
+            let address = redirects.target(*listed);
+            let place = wiring.place(address);
+            Spot { address, place }
+        });
+        let spots: Vec<Spot> = spots.collect();
+        let local = subset
+            .addresses
+            .iter()
+            .zip(&spots)
+            .filter(|(_, spot)| spot.place.is_local);
+        local_backends.extend(local.filter_map(|((_, pod), _)| pod.clone()));
+        for (name, number) in &subset.ports {
+            // Protocols are not compared, on purpose: names say which port is meant.
+            let index = service.ports.binary_search_by(|port| port.name.as_str().cmp(name));
+            if let Some(found) = index.ok().and_then(|index| found.get_mut(index)) {
+                found.extend(spots.iter().map(|&spot| (spot, *number)));
+            }
+        }
+    }
+    local_backends.sort();
+    local_backends.dedup();
+    let names = service.ports.iter().map(|port| port.name.clone());
+    let backends = names.zip(found).map(|(port_name, found)| PortBackends {
+        port_name,
+        backends: ordered(found),
+    });
+    let service = ContivService {
+        backends: backends.collect(),
+        ..service.clone()
+    };
+    Combined {
+        service,
+        local_backends,
+    }
+}
+
+/// Each address and port once, in order.
+fn ordered(mut found: Vec<(Spot, u16)>) -> Vec<Backend> {
+    let key = |(spot, port): &(Spot, u16)| (spot.address, *port);
+    found.sort_by_key(key);
+    found.dedup_by_key(|backend| key(backend));
+    let backend = |(spot, port): (Spot, u16)| Backend {
+        ip: spot.address.to_string(),
+        port,
+        local: spot.place.is_local,
+        host_network: spot.place.is_host_network,
+    };
+    found.into_iter().map(backend).collect()
+}
+
+/// Counts how many services were combined: what a test of the cost looks at.
+#[cfg(test)]
+pub(crate) mod counting {
+    use std::cell::Cell;
+
+    thread_local! {
+        static COMBINED: Cell<usize> = const { Cell::new(0) };
+    }
+
+    pub(super) fn count() {
+        COMBINED.set(COMBINED.get() + 1);
+    }
+
+    /// Since the last time.
+    pub(crate) fn take() -> usize {
+        COMBINED.replace(0)
+    }
+}

@@ -1,0 +1,135 @@
+//! Parses what comes in, once: what an event says becomes what is kept, and what does not parse is left out with a
+//! warning that names it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use trueup_guest_common::address::Address;
+use trueup_guest_common::network;
+
+use crate::bindings::exports::trueup::service::processor::{CustomIpAllocation, LocalPod};
+use crate::bindings::trueup::kube::types::{Endpoints as KubeEndpoints, ObjectId, Service as KubeService};
+use crate::bindings::trueup::nodesync::types::Node;
+use crate::bindings::trueup::service::types::{ContivService, ServicePort, TrafficPolicy};
+use crate::id::Id;
+use crate::inputs::{Endpoints, Pod, Subset};
+use crate::pods;
+use crate::world::World;
+
+/// The address, or a warning that says what it was meant to be.
+pub fn address(world: &mut impl World, what: &str, of: &[(&str, &str)], text: &str) -> Option<Address> {
+    let address = Address::parse(text);
+    if address.is_none() {
+        let mut fields = of.to_vec();
+        fields.push(("address", text));
+        world.warn(&format!("{what} does not parse and is left out"), &fields);
+    }
+    address
+}
+
+fn of(id: &ObjectId) -> [(&str, &str); 2] {
+    [("namespace", &id.namespace), ("name", &id.name)]
+}
+
+/// The service with everything but its backends. None for an `ExternalName`: nothing is rendered for it, whatever its
+/// endpoints are.
+pub fn service(world: &mut impl World, service: KubeService) -> Option<ContivService> {
+    if service.service_type == "ExternalName" {
+        return None;
+    }
+    let cluster_ip = Some(&service.cluster_ip).filter(|ip| !ip.is_empty() && *ip != "None");
+    let ingress_ips = (service.service_type == "LoadBalancer").then_some(&service.lb_ingress_ips);
+    let external_ips = service.external_ips.iter().chain(ingress_ips.into_iter().flatten());
+    let is_node_local = service.external_traffic_policy == "Local";
+    let has_affinity = service.session_affinity == "ClientIP";
+    let traffic_policy = if is_node_local {
+        TrafficPolicy::NodeLocal
+    } else {
+        TrafficPolicy::ClusterWide
+    };
+    // Of two ports with one name the last counts.
+    let ports = service.ports.into_iter().map(|port| (port.name.clone(), port));
+    let ports: BTreeMap<String, _> = ports.collect();
+    Some(ContivService {
+        traffic_policy,
+        session_affinity_timeout_s: if has_affinity {
+            service.session_affinity_timeout_s
+        } else {
+            0
+        },
+        cluster_ips: canonical(world, "a cluster IP", &service.id, cluster_ip.into_iter()),
+        external_ips: canonical(world, "an external IP", &service.id, external_ips),
+        ports: ports
+            .into_values()
+            .map(|port| ServicePort {
+                name: port.name,
+                protocol: port.protocol,
+                port: port.port,
+                node_port: port.node_port,
+            })
+            .collect(),
+        backends: Vec::new(),
+        id: service.id,
+    })
+}
+
+/// A set in order, each address in its one spelling.
+fn canonical<'t>(
+    world: &mut impl World,
+    what: &str,
+    id: &ObjectId,
+    texts: impl Iterator<Item = &'t String>,
+) -> Vec<String> {
+    let set: BTreeSet<Address> = texts.filter_map(|text| address(world, what, &of(id), text)).collect();
+    set.iter().map(Address::to_string).collect()
+}
+
+/// Endpoints with the addresses that parse.
+pub fn endpoints(world: &mut impl World, endpoints: KubeEndpoints) -> (Id, Endpoints) {
+    let id = Id::from(endpoints.id);
+    let mut subsets = Vec::with_capacity(endpoints.subsets.len());
+    for subset in endpoints.subsets {
+        let mut addresses = Vec::with_capacity(subset.addresses.len());
+        for listed in subset.addresses {
+            if let Some(address) = address(world, "the address of an endpoint", &of(id.object()), &listed.ip) {
+                addresses.push((address, listed.target_pod.map(Id::from)));
+            }
+        }
+        subsets.push(Subset {
+            addresses,
+            ports: subset.ports.into_iter().map(|port| (port.name, port.port)).collect(),
+        });
+    }
+    (id, Endpoints { subsets })
+}
+
+/// A pod; one that has no address yet is no mistake.
+pub fn pod(world: &mut impl World, pod: LocalPod) -> (Id, Pod) {
+    let has_text = !pod.ip.is_empty();
+    let address = has_text
+        .then(|| address(world, "the address of a pod", &of(&pod.id), &pod.ip))
+        .flatten();
+    let interface = pod.interface_name.filter(|name| !name.is_empty());
+    (Id::from(pod.id), Pod { address, interface })
+}
+
+/// Warns where the interface that services are redirected to has no address.
+pub fn check_allocation(world: &mut impl World, allocation: &CustomIpAllocation) {
+    if let Some(endpoint) = pods::service_endpoint(&allocation.interfaces) {
+        let text = network::without_prefix_len(&endpoint.ip);
+        address(world, "the address of a service endpoint", &of(&allocation.pod), text);
+    }
+}
+
+/// The addresses of all nodes, on the data plane and for management.
+pub fn node_ips(world: &mut impl World, nodes: &[Node]) -> BTreeSet<Address> {
+    let mut ips = BTreeSet::new();
+    for node in nodes {
+        let data_plane = node
+            .vpp_ip_addresses
+            .iter()
+            .map(|text| network::without_prefix_len(text));
+        let texts = data_plane.chain(node.mgmt_ip_addresses.iter().map(String::as_str));
+        ips.extend(texts.filter_map(|text| address(world, "the address of a node", &[("node", &node.name)], text)));
+    }
+    ips
+}

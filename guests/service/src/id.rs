@@ -1,0 +1,76 @@
+//! The id of a Kubernetes object, kept once and shared by the indexes that name it.
+
+use std::cmp::Ordering;
+use std::rc::Rc;
+
+use trueup_guest_common::words;
+
+use crate::bindings::trueup::kube::types::ObjectId;
+
+/// Ordered by namespace, then name, by their bytes.
+#[derive(Clone, Debug)]
+pub struct Id(Rc<ObjectId>);
+
+impl Id {
+    /// The least of all ids: nothing in Kubernetes has it.
+    #[must_use]
+    pub fn least() -> Self {
+        Self::from(ObjectId {
+            namespace: String::new(),
+            name: String::new(),
+        })
+    }
+
+    /// As the contract has it.
+    #[must_use]
+    pub fn object(&self) -> &ObjectId {
+        &self.0
+    }
+}
+
+impl From<ObjectId> for Id {
+    fn from(id: ObjectId) -> Self {
+        Self(Rc::new(id))
+    }
+}
+
+impl Ord for Id {
+    fn cmp(&self, other: &Self) -> Ordering {
+        #[cfg(test)]
+        counting::count();
+        words::compare(&self.0.namespace, &other.0.namespace).then_with(|| words::compare(&self.0.name, &other.0.name))
+    }
+}
+
+impl PartialOrd for Id {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Id {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Id {}
+
+/// Counts how often ids were compared: what a test of the cost looks at, as every index goes by ids.
+#[cfg(test)]
+pub(crate) mod counting {
+    use std::cell::Cell;
+
+    thread_local! {
+        static COMPARISONS: Cell<u64> = const { Cell::new(0) };
+    }
+
+    pub(super) fn count() {
+        COMPARISONS.set(COMPARISONS.get() + 1);
+    }
+
+    /// Since the last time.
+    pub(crate) fn take() -> u64 {
+        COMPARISONS.replace(0)
+    }
+}

@@ -1,0 +1,129 @@
+//! What is known, parsed: everything that the renderers' configuration follows from.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use trueup_guest_common::address::Address;
+
+use crate::bindings::exports::trueup::service::processor::{CustomInterface, State};
+use crate::bindings::trueup::service::types::ContivService;
+use crate::door;
+use crate::id::Id;
+use crate::wiring::Wiring;
+use crate::world::World;
+
+/// A pod of this node, or of another.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pod {
+    /// None where it has none, or none that parses.
+    pub address: Option<Address>,
+    /// None where it uses the host's network.
+    pub interface: Option<String>,
+}
+
+/// Where a service's backends are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Endpoints {
+    /// As given.
+    pub subsets: Vec<Subset>,
+}
+
+/// Addresses that share their ports.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Subset {
+    /// With the pod behind each, where one is named.
+    pub addresses: Vec<(Address, Option<Id>)>,
+    /// Name and number.
+    pub ports: Vec<(String, u16)>,
+}
+
+impl Endpoints {
+    /// All addresses, of all subsets.
+    pub fn addresses(&self) -> impl Iterator<Item = Address> {
+        self.subsets
+            .iter()
+            .flat_map(|subset| &subset.addresses)
+            .map(|(address, _)| *address)
+    }
+}
+
+/// The inputs.
+#[derive(Clone, Debug)]
+pub struct Inputs {
+    /// This node's.
+    pub wiring: Wiring,
+    /// The addresses of all nodes.
+    pub node_ips: BTreeSet<Address>,
+    /// Pods of this node.
+    pub local_pods: BTreeMap<Id, Pod>,
+    /// Pods of other nodes.
+    pub remote_pods: BTreeMap<Id, Pod>,
+    /// By the id of their service.
+    pub endpoints: BTreeMap<Id, Endpoints>,
+    /// Without backends, and without those of type `ExternalName`.
+    pub services: BTreeMap<Id, ContivService>,
+    /// Extra interfaces, by their pod.
+    pub allocations: BTreeMap<Id, Vec<CustomInterface>>,
+}
+
+impl Inputs {
+    /// All that a resync names; of an id given twice the last counts, with a warning.
+    pub fn read(world: &mut impl World, state: State) -> Self {
+        let mut inputs = Self {
+            wiring: Wiring::read(world, state.context),
+            node_ips: door::node_ips(world, &state.nodes),
+            local_pods: BTreeMap::new(),
+            remote_pods: BTreeMap::new(),
+            endpoints: BTreeMap::new(),
+            services: BTreeMap::new(),
+            allocations: BTreeMap::new(),
+        };
+        for pod in state.local_pods {
+            let (id, pod) = door::pod(world, pod);
+            put(world, "local pods", &mut inputs.local_pods, id, pod);
+        }
+        for pod in state.remote_pods {
+            let (id, pod) = door::pod(world, pod);
+            put(world, "remote pods", &mut inputs.remote_pods, id, pod);
+        }
+        for endpoints in state.endpoints {
+            let (id, endpoints) = door::endpoints(world, endpoints);
+            put(world, "endpoints", &mut inputs.endpoints, id, endpoints);
+        }
+        let mut services = BTreeMap::new();
+        for service in state.services {
+            let id = Id::from(service.id.clone());
+            let service = door::service(world, service);
+            put(world, "services", &mut services, id, service);
+        }
+        let rendered = services.into_iter().filter_map(|(id, service)| Some((id, service?)));
+        inputs.services = rendered.collect();
+        for allocation in state.ip_allocations {
+            door::check_allocation(world, &allocation);
+            let id = Id::from(allocation.pod);
+            put(
+                world,
+                "ip allocations",
+                &mut inputs.allocations,
+                id,
+                allocation.interfaces,
+            );
+        }
+        inputs
+    }
+
+    /// The local pod of that id, else the remote one.
+    #[must_use]
+    pub fn pod(&self, id: &Id) -> Option<&Pod> {
+        self.local_pods.get(id).or_else(|| self.remote_pods.get(id))
+    }
+}
+
+fn put<T>(world: &mut impl World, what: &str, map: &mut BTreeMap<Id, T>, id: Id, value: T) {
+    if map.insert(id.clone(), value).is_some() {
+        let object = id.object();
+        world.warn(
+            "an id is given twice: the last counts",
+            &[("in", what), ("namespace", &object.namespace), ("name", &object.name)],
+        );
+    }
+}

@@ -1,0 +1,127 @@
+//! A set of interfaces with how often each is used, and what of it the renderers have not taken yet.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The set. A change costs what it touches, however large the set is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Interfaces {
+    /// How often each is used, never 0.
+    uses: BTreeMap<String, usize>,
+    /// Those that are used and not acknowledged, or acknowledged and not used.
+    differing: BTreeSet<String>,
+}
+
+impl Interfaces {
+    /// One more uses it.
+    pub fn hold(&mut self, name: &str) {
+        match self.uses.get_mut(name) {
+            Some(uses) => *uses = uses.saturating_add(1),
+            None => {
+                self.uses.insert(name.to_owned(), 1);
+                self.turn(name);
+            }
+        }
+    }
+
+    /// One less uses it.
+    pub fn release(&mut self, name: &str) {
+        match self.uses.get_mut(name) {
+            Some(uses) if *uses > 1 => *uses -= 1,
+            Some(_) => {
+                self.uses.remove(name);
+                self.turn(name);
+            }
+            None => {}
+        }
+    }
+
+    /// Its use has begun or ended.
+    fn turn(&mut self, name: &str) {
+        if !self.differing.remove(name) {
+            self.differing.insert(name.to_owned());
+        }
+    }
+
+    /// True where the renderers should have another set than they have.
+    #[must_use]
+    pub fn differ(&self) -> bool {
+        !self.differing.is_empty()
+    }
+
+    /// What the renderers should have, ascending.
+    #[must_use]
+    pub fn wanted(&self) -> Vec<String> {
+        self.uses.keys().cloned().collect()
+    }
+
+    /// What the renderers have, ascending.
+    #[must_use]
+    pub fn acknowledged(&self) -> Vec<String> {
+        let wanted: BTreeSet<&String> = self.uses.keys().collect();
+        let differing: BTreeSet<&String> = self.differing.iter().collect();
+        (&wanted ^ &differing).into_iter().cloned().collect()
+    }
+
+    /// The renderers have what they should.
+    pub fn acknowledge(&mut self) {
+        self.differing.clear();
+    }
+
+    /// The renderers have exactly these.
+    pub fn set_acknowledged(&mut self, names: &BTreeSet<String>) {
+        let wanted: BTreeSet<String> = self.uses.keys().cloned().collect();
+        self.differing = &wanted ^ names;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Hold(u8),
+        Release(usize),
+        Acknowledge,
+        SetAcknowledged(BTreeSet<u8>),
+    }
+
+    fn a_step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => (0..5_u8).prop_map(Step::Hold),
+            3 => (0..9_usize).prop_map(Step::Release),
+            1 => Just(Step::Acknowledge),
+            1 => prop::collection::btree_set(0..5_u8, 0..4).prop_map(Step::SetAcknowledged),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_what_a_list_of_uses_and_a_copy_are(steps in prop::collection::vec(a_step(), 0..60)) {
+            let (mut interfaces, mut uses, mut copy) = (Interfaces::default(), Vec::new(), BTreeSet::new());
+            for step in steps {
+                match step {
+                    Step::Hold(name) => {
+                        uses.push(name.to_string());
+                        interfaces.hold(&name.to_string());
+                    }
+                    Step::Release(index) if index < uses.len() => interfaces.release(&uses.swap_remove(index)),
+                    Step::Release(_) => interfaces.release("nobody uses it"),
+                    Step::Acknowledge => {
+                        copy = uses.iter().cloned().collect();
+                        interfaces.acknowledge();
+                    }
+                    Step::SetAcknowledged(names) => {
+                        copy = names.iter().map(u8::to_string).collect();
+                        interfaces.set_acknowledged(&copy);
+                    }
+                }
+                let wanted: BTreeSet<String> = uses.iter().cloned().collect();
+                prop_assert_eq!(interfaces.differ(), wanted != copy);
+                prop_assert_eq!(interfaces.wanted(), wanted.into_iter().collect::<Vec<_>>());
+                prop_assert_eq!(interfaces.acknowledged(), copy.iter().cloned().collect::<Vec<_>>());
+            }
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! One instance: takes what happens, and has the renderers called for what follows from it.
+//!
+//! Each public function is one that the world exports.
+
+use std::collections::BTreeSet;
+
+use crate::bindings::exports::trueup::service::processor::{Event, State};
+use crate::bindings::trueup::kube::types::{Endpoints as KubeEndpoints, ObjectId};
+use crate::door;
+use crate::id::Id;
+use crate::inputs::Inputs;
+use crate::rendering::{Order, Rendering};
+use crate::settings::Settings;
+use crate::snapshot;
+use crate::view::View;
+use crate::world::{Rendered, World};
+
+/// Contiv-services.
+const SERVICES: &str = "service_services";
+
+/// What is known since the first resync.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// What was told.
+    pub inputs: Inputs,
+    /// What follows from it.
+    pub view: View,
+    /// What the renderers have of it.
+    pub rendering: Rendering,
+}
+
+/// All that an instance knows.
+#[derive(Clone, Debug, Default)]
+pub struct Processor {
+    settings: Settings,
+    /// None before the first resync.
+    known: Option<Known>,
+    /// The gauge as this instance sent it last.
+    shown: Option<usize>,
+}
+
+impl Processor {
+    /// A new instance, which knows nothing.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            ..Self::default()
+        }
+    }
+
+    /// `processor.resync`
+    ///
+    /// # Errors
+    /// What a renderer answered; the inputs are kept, and the next event hands over everything again.
+    pub fn resync(&mut self, world: &mut impl World, state: State) -> Rendered {
+        // What was known goes before what is new comes: both at once would be the peak of the memory.
+        self.known = None;
+        let inputs = Inputs::read(world, state);
+        let view = View::new(&inputs, &self.settings.default_pod_network);
+        let known = self.known.insert(Known {
+            inputs,
+            view,
+            rendering: Rendering::default(),
+        });
+        let result = known.rendering.resync(world, &known.inputs, &mut known.view);
+        self.show(world);
+        result
+    }
+
+    /// `processor.update`
+    ///
+    /// # Errors
+    /// `no resync yet`, or the first error of a renderer: what it refused is tried again with the next event.
+    pub fn update(&mut self, world: &mut impl World, event: Event) -> Rendered {
+        let Some(known) = &mut self.known else {
+            return Err("no resync yet".to_owned());
+        };
+        let order = match &event {
+            Event::PodDeleted(_) => Order::FrontendsLast,
+            _ => Order::FrontendsFirst,
+        };
+        let touched = known.take(world, event);
+        let result = known
+            .rendering
+            .follow(world, &known.inputs, &mut known.view, touched, order);
+        self.show(world);
+        result
+    }
+
+    /// `processor.revert`
+    pub fn revert(&mut self, world: &mut impl World, pod: ObjectId) {
+        if self.known.is_some() {
+            // The renderers' errors are in the log, and what they refused stays to be done.
+            let _ = self.update(world, Event::PodDeleted(pod));
+        }
+    }
+
+    fn show(&mut self, world: &mut impl World) {
+        let count = self.known.as_ref().map(|known| known.view.service_count());
+        if let Some(count) = count
+            && self.shown != Some(count)
+        {
+            self.shown = Some(count);
+            // More than u32::MAX services don't fit a 32-bit memory.
+            world.gauge_set(SERVICES, f64::from(u32::try_from(count).unwrap_or(u32::MAX)));
+        }
+    }
+
+    /// `lifecycle.snapshot`
+    #[must_use]
+    pub fn snapshot(&self) -> String {
+        snapshot::write(self.known.as_ref())
+    }
+
+    /// `lifecycle.restore`
+    ///
+    /// # Errors
+    /// Why the text is no snapshot of this guest; nothing has changed then.
+    pub fn restore(&mut self, world: &mut impl World, snapshot: &str) -> Result<(), String> {
+        self.known = snapshot::read(world, snapshot, &self.settings.default_pod_network)?;
+        self.shown = None;
+        self.show(world);
+        Ok(())
+    }
+}
+
+impl Known {
+    /// Changes the inputs; answers the services to combine anew.
+    fn take(&mut self, world: &mut impl World, event: Event) -> BTreeSet<Id> {
+        match event {
+            Event::ServicePut(service) => {
+                let id = Id::from(service.id.clone());
+                match door::service(world, service) {
+                    Some(service) => self.inputs.services.insert(id.clone(), service),
+                    None => self.inputs.services.remove(&id),
+                };
+                BTreeSet::from([id])
+            }
+            Event::ServiceDeleted(id) => {
+                let id = Id::from(id);
+                self.inputs.services.remove(&id);
+                BTreeSet::from([id])
+            }
+            Event::EndpointsPut(endpoints) => self.put_endpoints(world, endpoints),
+            Event::EndpointsDeleted(id) => {
+                let id = Id::from(id);
+                let old = self.inputs.endpoints.remove(&id);
+                self.view.list(&id, old.as_ref(), None);
+                BTreeSet::from([id])
+            }
+            Event::IpAllocationPut(allocation) => {
+                door::check_allocation(world, &allocation);
+                let id = Id::from(allocation.pod);
+                self.inputs.allocations.insert(id.clone(), allocation.interfaces);
+                self.view.touch_pod(&self.inputs, &id)
+            }
+            Event::PodAdded(pod) => {
+                let (id, pod) = door::pod(world, pod);
+                self.inputs.local_pods.insert(id.clone(), pod);
+                self.view.touch_pod(&self.inputs, &id)
+            }
+            Event::RemotePodPut(pod) => {
+                let (id, pod) = door::pod(world, pod);
+                self.inputs.remote_pods.insert(id.clone(), pod);
+                self.view.touch_pod(&self.inputs, &id)
+            }
+            Event::PodDeleted(id) => {
+                let id = Id::from(id);
+                self.inputs.local_pods.remove(&id);
+                self.forget_pod(&id)
+            }
+            Event::RemotePodDeleted(id) => {
+                let id = Id::from(id);
+                self.inputs.remote_pods.remove(&id);
+                self.forget_pod(&id)
+            }
+            Event::Nodes(nodes) => {
+                self.inputs.node_ips = door::node_ips(world, &nodes);
+                self.rendering.compare_node_ips(&self.inputs);
+                BTreeSet::new()
+            }
+        }
+    }
+
+    fn put_endpoints(&mut self, world: &mut impl World, endpoints: KubeEndpoints) -> BTreeSet<Id> {
+        let (id, new) = door::endpoints(world, endpoints);
+        let old = self.inputs.endpoints.insert(id.clone(), new);
+        self.view.list(&id, old.as_ref(), self.inputs.endpoints.get(&id));
+        BTreeSet::from([id])
+    }
+
+    /// A pod's allocation goes with it, unless another pod has that id.
+    fn forget_pod(&mut self, id: &Id) -> BTreeSet<Id> {
+        if self.inputs.pod(id).is_none() {
+            self.inputs.allocations.remove(id);
+        }
+        self.view.touch_pod(&self.inputs, id)
+    }
+}

@@ -1,0 +1,70 @@
+//! What an operator may set, and what holds where nothing is set.
+
+use std::collections::BTreeMap;
+
+use trueup_guest_common::settings::{self, Allowed};
+
+/// The guest's settings. Their names are those in JSON.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The network of pods that counts as none named. Not empty.
+    pub default_pod_network: String,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            default_pod_network: "default".to_owned(),
+        }
+    }
+}
+
+const NETWORK: &str = "default_pod_network";
+
+impl Settings {
+    /// Reads the JSON object that `lifecycle.init` takes.
+    ///
+    /// # Errors
+    /// The first setting by name that is unknown or wrong.
+    pub fn read(config: &str) -> Result<Self, String> {
+        let is = Allowed::Text("a text that is not empty", |text| !text.is_empty());
+        let given = settings::read(config, &BTreeMap::from([(NETWORK, is)]))?;
+        let network = given.word(NETWORK).map(str::to_owned);
+        Ok(Self {
+            default_pod_network: network.unwrap_or(Self::default().default_pod_network),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_set_is_the_default() {
+        assert_eq!(Settings::read("{}").unwrap().default_pod_network, "default");
+    }
+
+    #[test]
+    fn what_is_set_holds_and_what_is_wrong_is_named() {
+        let network = |config: &str| Settings::read(config).map(|settings| settings.default_pod_network);
+        assert_eq!(network(r#"{"default_pod_network": "pods"}"#), Ok("pods".to_owned()));
+        for (config, error) in [
+            (
+                r#"{"default_pod_network": ""}"#,
+                r#"default_pod_network: was "", must be a text that is not empty"#,
+            ),
+            (
+                r#"{"default_pod_network": ["a"]}"#,
+                r#"default_pod_network: was ["a"], must be a text that is not empty"#,
+            ),
+            (
+                r#"{"colour": "red"}"#,
+                r#"colour: was "red", must not be set: the settings are default_pod_network"#,
+            ),
+            ("1", "config: was 1, must be a JSON object"),
+        ] {
+            assert_eq!(network(config), Err(error.to_owned()), "{config}");
+        }
+    }
+}

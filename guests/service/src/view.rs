@@ -1,0 +1,180 @@
+//! What follows from the inputs, other than the services themselves, with the indexes that say what an event touches.
+//!
+//! Pure. Everything here can be derived from the inputs anew; it is kept so that an event costs what it touches, however
+//! many other services there are.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use trueup_guest_common::address::Address;
+
+use crate::bindings::trueup::service::types::ContivService;
+use crate::combine::{Combined, combine};
+use crate::id::Id;
+use crate::inputs::{Endpoints, Inputs};
+use crate::interfaces::Interfaces;
+use crate::pods::{self, Share};
+use crate::redirects::Redirects;
+
+/// The indexes, and both sets of interfaces.
+#[derive(Clone, Debug)]
+pub struct View {
+    default_pod_network: String,
+    /// Which endpoints list an address.
+    listed: BTreeSet<(Address, Id)>,
+    redirects: Redirects,
+    /// What each pod adds; those that add nothing are left out.
+    shares: BTreeMap<Id, Share>,
+    /// The pods of this node behind each contiv-service. It has every contiv-service there is.
+    local_backends: BTreeMap<Id, Vec<Id>>,
+    /// How many contiv-services name a pod of this node.
+    served: BTreeMap<Id, usize>,
+    /// Behind which clients sit.
+    pub frontends: Interfaces,
+    /// Behind which backends sit.
+    pub backends: Interfaces,
+}
+
+impl View {
+    /// The view of these inputs, as if every service were to come yet.
+    #[must_use]
+    pub fn new(inputs: &Inputs, default_pod_network: &str) -> Self {
+        let mut view = Self {
+            default_pod_network: default_pod_network.to_owned(),
+            listed: BTreeSet::new(),
+            redirects: Redirects::default(),
+            shares: BTreeMap::new(),
+            local_backends: BTreeMap::new(),
+            served: BTreeMap::new(),
+            frontends: Interfaces::default(),
+            backends: Interfaces::default(),
+        };
+        for name in inputs.wiring.frontends() {
+            view.frontends.hold(name);
+        }
+        for name in inputs.wiring.backends() {
+            view.backends.hold(name);
+        }
+        for id in inputs.local_pods.keys().chain(inputs.allocations.keys()) {
+            view.touch_pod(inputs, id);
+        }
+        let listed = inputs.endpoints.iter();
+        let listed = listed.flat_map(|(id, endpoints)| endpoints.addresses().map(|address| (address, id.clone())));
+        view.listed = listed.collect();
+        view
+    }
+
+    /// How many contiv-services there are.
+    #[must_use]
+    pub fn service_count(&self) -> usize {
+        self.local_backends.len()
+    }
+
+    /// The contiv-services, by id.
+    pub fn services(&self) -> impl Iterator<Item = &Id> {
+        self.local_backends.keys()
+    }
+
+    /// The endpoints of a service have changed from these to those.
+    pub fn list(&mut self, id: &Id, old: Option<&Endpoints>, new: Option<&Endpoints>) {
+        for address in old.iter().flat_map(|endpoints| endpoints.addresses()) {
+            self.listed.remove(&(address, id.clone()));
+        }
+        for address in new.iter().flat_map(|endpoints| endpoints.addresses()) {
+            self.listed.insert((address, id.clone()));
+        }
+    }
+
+    /// A pod or its extra interfaces have changed. The services whose backends are reached elsewhere now.
+    pub fn touch_pod(&mut self, inputs: &Inputs, id: &Id) -> BTreeSet<Id> {
+        let new = pods::share(inputs, &self.default_pod_network, id);
+        let old = self.shares.remove(id).unwrap_or_default();
+        for name in &new.frontends {
+            self.frontends.hold(name);
+        }
+        for name in &old.frontends {
+            self.frontends.release(name);
+        }
+        if self.served.contains_key(id) {
+            hold(&mut self.backends, &new);
+            release(&mut self.backends, &old);
+        }
+        let mut touched = BTreeSet::new();
+        if old.redirect != new.redirect {
+            if let Some((from, _)) = old.redirect
+                && self.redirects.remove(from, id)
+            {
+                touched.extend(self.listing(from));
+            }
+            if let Some((from, target)) = new.redirect
+                && self.redirects.add(from, id, target)
+            {
+                touched.extend(self.listing(from));
+            }
+        }
+        if new != Share::default() {
+            self.shares.insert(id.clone(), new);
+        }
+        touched
+    }
+
+    fn listing(&self, address: Address) -> impl Iterator<Item = Id> {
+        let from = self.listed.range((address, Id::least())..);
+        from.take_while(move |(listed, _)| *listed == address)
+            .map(|(_, id)| id.clone())
+    }
+
+    /// Combines a service anew; none where there is no contiv-service of that id.
+    pub fn combine(&mut self, inputs: &Inputs, id: &Id) -> Option<ContivService> {
+        let both = inputs.services.get(id).zip(inputs.endpoints.get(id));
+        let combined = both.map(|(service, endpoints)| combine(service, endpoints, &self.redirects, &inputs.wiring));
+        let (service, local_backends) = match combined {
+            Some(Combined {
+                service,
+                local_backends,
+            }) => (Some(service), Some(local_backends)),
+            None => (None, None),
+        };
+        self.serve(id, local_backends);
+        service
+    }
+
+    /// The service names these pods from now on; none: there is no such service.
+    fn serve(&mut self, id: &Id, pods: Option<Vec<Id>>) {
+        let old = match pods {
+            Some(pods) => self.local_backends.insert(id.clone(), pods),
+            None => self.local_backends.remove(id),
+        };
+        for pod in self.local_backends.get(id).into_iter().flatten() {
+            let count = self.served.entry(pod.clone()).or_default();
+            *count = count.saturating_add(1);
+            if *count == 1
+                && let Some(share) = self.shares.get(pod)
+            {
+                hold(&mut self.backends, share);
+            }
+        }
+        for pod in &old.unwrap_or_default() {
+            match self.served.get_mut(pod) {
+                Some(count) if *count > 1 => *count -= 1,
+                _ => {
+                    self.served.remove(pod);
+                    if let Some(share) = self.shares.get(pod) {
+                        release(&mut self.backends, share);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn hold(backends: &mut Interfaces, share: &Share) {
+    if let Some(name) = &share.backend {
+        backends.hold(name);
+    }
+}
+
+fn release(backends: &mut Interfaces, share: &Share) {
+    if let Some(name) = &share.backend {
+        backends.release(name);
+    }
+}

@@ -1,0 +1,98 @@
+//! How this node is wired: which addresses are near, and which interfaces serve whatever pods there are.
+
+use std::collections::BTreeSet;
+
+use trueup_guest_common::address::Address;
+use trueup_guest_common::network::Network;
+
+use crate::bindings::exports::trueup::service::processor::NodeContext;
+use crate::door;
+use crate::world::World;
+
+/// Where an address is, as seen from this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// On this node.
+    pub is_local: bool,
+    /// In no pod's network.
+    pub is_host_network: bool,
+}
+
+/// The node's context, its addresses parsed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wiring {
+    context: NodeContext,
+    /// `node-ip` and `host-ips`
+    own: BTreeSet<Address>,
+    /// None contains nothing.
+    this_node: Option<Network>,
+    /// None contains nothing.
+    all_nodes: Option<Network>,
+}
+
+impl Wiring {
+    /// A warning for each text that is not empty and does not parse.
+    pub fn read(world: &mut impl World, context: NodeContext) -> Self {
+        let filled = |text: &&String| !text.is_empty();
+        let texts = context.host_ips.iter().chain(Some(&context.node_ip).filter(filled));
+        let own = texts
+            .filter_map(|text| door::address(world, "an address of this node", &[], text))
+            .collect();
+        let mut network = |text: &String| {
+            let network = Network::parse(text);
+            if network.is_none() && !text.is_empty() {
+                world.warn("a pod subnet does not parse and contains nothing", &[("subnet", text)]);
+            }
+            network
+        };
+        Self {
+            own,
+            this_node: network(&context.pod_subnet_this_node),
+            all_nodes: network(&context.pod_subnet_all_nodes),
+            context,
+        }
+    }
+
+    /// As the contract has it.
+    #[must_use]
+    pub fn context(&self) -> &NodeContext {
+        &self.context
+    }
+
+    /// Where a backend with this address is.
+    #[must_use]
+    pub fn place(&self, address: Address) -> Place {
+        let is_in = |network: Option<Network>| network.is_some_and(|network| network.contains(address));
+        let is_host_network = !is_in(self.all_nodes);
+        Place {
+            is_local: is_in(self.this_node) || (is_host_network && self.own.contains(&address)),
+            is_host_network,
+        }
+    }
+
+    /// Interfaces behind which clients sit, other than those of pods. What is empty does not exist.
+    pub fn frontends(&self) -> impl Iterator<Item = &str> {
+        let context = &self.context;
+        let names = [
+            &context.vxlan_bvi_interface,
+            &context.main_interface,
+            &context.host_interconnect_interface,
+        ];
+        filled(names.into_iter().chain(&context.other_interfaces))
+    }
+
+    /// Interfaces behind which backends sit, other than those of pods. What is empty does not exist.
+    pub fn backends(&self) -> impl Iterator<Item = &str> {
+        let context = &self.context;
+        let overlay = if context.vxlan_bvi_interface.is_empty() {
+            &context.main_interface
+        } else {
+            &context.vxlan_bvi_interface
+        };
+        filled([overlay, &context.host_interconnect_interface].into_iter())
+    }
+}
+
+fn filled<'n>(names: impl Iterator<Item = &'n String>) -> impl Iterator<Item = &'n str> {
+    names.map(String::as_str).filter(|name| !name.is_empty())
+}
