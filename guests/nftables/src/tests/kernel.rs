@@ -84,7 +84,7 @@ fn many() -> Vec<ContivService> {
     let mut long = service(&"n".repeat(63), "fd96::6", "2001:db8::6");
     long.id.namespace = "s".repeat(63);
     let address = "fd10:1111:2222:3333:4444:5555:6666:7777#65535";
-    let long = with_port(long, &"p".repeat(15), 65535, 32767, address);
+    let long = with_port(long, &"p".repeat(63), 65535, 32767, address);
     vec![plain, sticky, local, sctp, empty, long]
 }
 
@@ -141,6 +141,15 @@ fn the_kernel_takes_every_transaction_and_holds_what_a_resync_makes() {
         );
         renderer.update_service(&mut world, id("plain"), changed).unwrap();
     }
+    // A key changes its target within its map, and changes it back.
+    let rival = many().remove(3);
+    assert_eq!(rival.id.name, "sctp");
+    let rival = ContivService {
+        id: id("rival"),
+        ..rival
+    };
+    renderer.add_service(&mut world, rival).unwrap();
+    renderer.delete_service(&mut world, id("rival")).unwrap();
     renderer.delete_service(&mut world, id("local")).unwrap();
     renderer.delete_service(&mut world, id("empty")).unwrap();
     let moved = with_port(service("moved", "10.96.0.2", ""), "dns", 53, 0, "10.1.1.3#53");
@@ -148,7 +157,7 @@ fn the_kernel_takes_every_transaction_and_holds_what_a_resync_makes() {
         .update_service(&mut world, id("sticky"), moved.clone())
         .unwrap();
     let events = world.take_asked();
-    assert_eq!(events.len(), 14);
+    assert_eq!(events.len(), 16);
 
     let mut left: Vec<ContivService> = many()
         .into_iter()
