@@ -1,17 +1,18 @@
 //! What stands between a client and its etcd, and can be bad at it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 
 /// Passes bytes on, both ways, as long as it is told nothing else.
-pub struct Proxy {
+pub(crate) struct Proxy {
     port: u16,
     shared: Arc<Shared>,
-    accepting: tokio::task::JoinHandle<()>,
+    accepting: JoinHandle<()>,
 }
 
 #[derive(Default)]
@@ -22,12 +23,12 @@ struct Shared {
     hangs: AtomicBool,
     swallowed: Notify,
     connections: AtomicU64,
-    /// Moves when all connections end.
-    cuts: watch::Sender<u64>,
+    /// Those there are, and some that have ended.
+    passing: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Proxy {
-    pub async fn to(address: String) -> Self {
+    pub(crate) async fn to(address: String) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let shared = Arc::<Shared>::default();
@@ -36,7 +37,8 @@ impl Proxy {
             async move {
                 while let Ok((client, _)) = listener.accept().await {
                     shared.connections.fetch_add(1, Ordering::SeqCst);
-                    tokio::spawn(pass(client, address.clone(), Arc::clone(&shared)));
+                    let passing = tokio::spawn(pass(client, address.clone(), Arc::clone(&shared)));
+                    shared.passing.lock().unwrap().push(passing);
                 }
             }
         });
@@ -47,32 +49,40 @@ impl Proxy {
         }
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 
-    /// Ends every connection there is. New ones are taken.
-    pub fn cut(&self) {
-        self.shared.cuts.send_modify(|cuts| *cuts += 1);
+    /// Ends every connection there is, and waits until they have. New ones are taken.
+    pub(crate) async fn cut(&self) {
+        for passing in self.abort() {
+            let _ = passing.await;
+        }
+    }
+
+    fn abort(&self) -> Vec<JoinHandle<()>> {
+        let passing = std::mem::take(&mut *self.shared.passing.lock().unwrap());
+        passing.iter().for_each(JoinHandle::abort);
+        passing
     }
 
     /// From now on answers are lost.
-    pub fn swallow(&self, swallows: bool) {
+    pub(crate) fn swallow(&self, swallows: bool) {
         self.shared.swallows.store(swallows, Ordering::SeqCst);
     }
 
     /// Waits until an answer was lost.
-    pub async fn swallowed(&self) {
+    pub(crate) async fn swallowed(&self) {
         self.shared.swallowed.notified().await;
     }
 
     /// From now on neither questions nor answers pass.
-    pub fn hang(&self, hangs: bool) {
+    pub(crate) fn hang(&self, hangs: bool) {
         self.shared.hangs.store(hangs, Ordering::SeqCst);
     }
 
     /// How many connections were made.
-    pub fn connections(&self) -> u64 {
+    pub(crate) fn connections(&self) -> u64 {
         self.shared.connections.load(Ordering::SeqCst)
     }
 }
@@ -80,12 +90,11 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.accepting.abort();
-        self.cut();
+        self.abort();
     }
 }
 
 async fn pass(client: TcpStream, address: String, shared: Arc<Shared>) {
-    let mut cuts = shared.cuts.subscribe();
     // An etcd that is down is a connection that ends.
     let Ok(server) = TcpStream::connect(address).await else {
         return;
@@ -93,7 +102,6 @@ async fn pass(client: TcpStream, address: String, shared: Arc<Shared>) {
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
     tokio::select! {
-        _ = cuts.changed() => {}
         () = copy(from_client, to_server, &shared, false) => {}
         () = copy(from_server, to_client, &shared, true) => {}
     }

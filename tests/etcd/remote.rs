@@ -216,7 +216,7 @@ async fn where_one_member_is_dead_or_hangs_the_next_one_answers() {
     proxies[0].hang(true);
     assert_eq!(api.get("/a").await.unwrap().unwrap().value, "1");
     assert_eq!(proxies[1].connections(), 1, "reading goes on elsewhere");
-    proxies[0].cut();
+    proxies[0].cut().await;
     assert_eq!(api.put("/a", "2").await, Ok(revision + 1));
     let told = tokio::time::timeout(PATIENCE, waiting).await.unwrap().unwrap();
     assert_eq!(told.unwrap().revision, revision + 1);

@@ -14,15 +14,15 @@ const START_MAX: Duration = Duration::from_secs(60);
 const STARTS_MAX: u32 = 5;
 
 /// Certificates for 127.0.0.1 and localhost, made for these tests; `README.md` beside them says how.
-pub fn certificate(name: &str) -> PathBuf {
+pub(crate) fn certificate(name: &str) -> PathBuf {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/etcd/certificates")).join(name)
 }
 
-pub fn pem(name: &str) -> Vec<u8> {
+pub(crate) fn pem(name: &str) -> Vec<u8> {
     std::fs::read(certificate(name)).unwrap()
 }
 
-pub struct Server {
+pub(crate) struct Server {
     folder: TempDir,
     port: u16,
     peer_port: u16,
@@ -31,12 +31,12 @@ pub struct Server {
 }
 
 impl Server {
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         Self::started(false).await
     }
 
     /// Shows `server.pem`, and wants a certificate that `ca.pem` signed.
-    pub async fn start_with_tls() -> Self {
+    pub(crate) async fn start_with_tls() -> Self {
         Self::started(true).await
     }
 
@@ -60,17 +60,17 @@ impl Server {
         panic!("etcd did not start in {STARTS_MAX} tries");
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         let scheme = if self.tls { "https" } else { "http" };
         format!("{scheme}://127.0.0.1:{}", self.port)
     }
 
-    pub fn address(&self) -> String {
+    pub(crate) fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
     /// Ends it as a service manager does.
-    pub fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         if let Some(mut child) = self.child.take() {
             let pid = Pid::from_child(&child);
             kill_process(pid, Signal::TERM).unwrap();
@@ -79,12 +79,12 @@ impl Server {
     }
 
     /// Starts it again with what it stored, on the same ports.
-    pub async fn start_again(&mut self) {
+    pub(crate) async fn start_again(&mut self) {
         assert!(self.try_start().await, "etcd did not start again");
     }
 
     /// Starts it again with nothing stored.
-    pub async fn start_empty(&mut self) {
+    pub(crate) async fn start_empty(&mut self) {
         std::fs::remove_dir_all(self.folder.path().join("data")).unwrap();
         self.start_again().await;
     }
@@ -161,7 +161,7 @@ impl Server {
     }
 
     /// A client that does what no guest may.
-    pub async fn client(&self) -> Client {
+    pub(crate) async fn client(&self) -> Client {
         Client::connect([self.url()], Some(self.options())).await.unwrap()
     }
 }

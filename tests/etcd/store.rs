@@ -11,8 +11,8 @@ use trueup_runtime::capabilities::etcd::{Api, Compare, Error, FIRST_REVISION, Op
 use crate::proxy::Proxy;
 use crate::server::Server;
 
-pub struct Store {
-    pub api: Arc<dyn Api>,
+pub(crate) struct Store {
+    pub(crate) api: Arc<dyn Api>,
     kind: Kind,
 }
 
@@ -27,7 +27,7 @@ enum Kind {
 }
 
 impl Store {
-    pub fn simulated() -> Self {
+    pub(crate) fn simulated() -> Self {
         let store = Simulated::default();
         Self {
             api: Arc::new(store.clone()),
@@ -35,7 +35,7 @@ impl Store {
         }
     }
 
-    pub fn embedded() -> Self {
+    pub(crate) fn embedded() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = Embedded::open(&folder.path().join("etcd.redb")).unwrap();
         Self {
@@ -44,7 +44,7 @@ impl Store {
         }
     }
 
-    pub async fn etcd() -> Self {
+    pub(crate) async fn etcd() -> Self {
         let server = Server::start().await;
         let proxy = Proxy::to(server.address()).await;
         Self {
@@ -54,7 +54,7 @@ impl Store {
     }
 
     /// Writes what need not be text, as another program does.
-    pub async fn put_bytes(&self, key: &[u8], value: &[u8]) {
+    pub(crate) async fn put_bytes(&self, key: &[u8], value: &[u8]) {
         match &self.kind {
             Kind::Simulated(store) => {
                 store.put_bytes(key, value);
@@ -69,7 +69,7 @@ impl Store {
     }
 
     /// Forgets what was before that revision.
-    pub async fn compact(&self, revision: u64) {
+    pub(crate) async fn compact(&self, revision: u64) {
         match &self.kind {
             Kind::Simulated(store) => store.compact(revision),
             Kind::Embedded(store, _) => store.compact(revision).await.unwrap(),
@@ -81,15 +81,15 @@ impl Store {
     }
 
     /// Ends every connection to the store; a store in this process has none.
-    pub fn cut(&self) {
+    pub(crate) async fn cut(&self) {
         if let Kind::Etcd(_, proxy) = &self.kind {
-            proxy.cut();
+            proxy.cut().await;
         }
     }
 
     /// Commits so that nobody hears the answer: lost on the way, or because whoever asked waits no more. What the guest is
     /// told, if it is told anything.
-    pub async fn commit_unheard(&self, compares: &[Compare], operations: &[Operation]) -> Option<Error> {
+    pub(crate) async fn commit_unheard(&self, compares: &[Compare], operations: &[Operation]) -> Option<Error> {
         let committing = self.api.commit(compares, operations);
         let Kind::Etcd(_, proxy) = &self.kind else {
             // Once is enough to have it begin; then it is dropped.
@@ -109,7 +109,7 @@ impl Store {
             while self.revision_behind_the_proxy().await == FIRST_REVISION {
                 tokio::task::yield_now().await;
             }
-            proxy.cut();
+            proxy.cut().await;
             proxy.swallow(false);
         };
         let (answer, ()) = tokio::join!(committing, lose);
@@ -123,15 +123,15 @@ impl Store {
     }
 
     /// The store's revision now.
-    pub async fn revision(&self) -> u64 {
+    pub(crate) async fn revision(&self) -> u64 {
         self.api.listing("no such key").await.unwrap().revision
     }
 }
 
-pub fn put(key: &str, value: &str) -> Operation {
+pub(crate) fn put(key: &str, value: &str) -> Operation {
     Operation::Put((key.to_owned(), value.to_owned()))
 }
 
-pub fn delete(key: &str) -> Operation {
+pub(crate) fn delete(key: &str) -> Operation {
     Operation::Delete(key.to_owned())
 }

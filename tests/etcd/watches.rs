@@ -37,7 +37,7 @@ fn told(changes: &Changes) -> (u64, Vec<String>) {
     (changes.revision, changes.events.iter().map(event).collect())
 }
 
-pub async fn a_watch_tells_each_revision_once_and_whole(store: Store) {
+pub(crate) async fn a_watch_tells_each_revision_once_and_whole(store: Store) {
     let api = &store.api;
     let first = FIRST_REVISION;
     api.put("/a/0", "before").await.unwrap();
@@ -82,14 +82,14 @@ pub async fn a_watch_tells_each_revision_once_and_whole(store: Store) {
     assert_eq!(revisions, (first + 1..=first + 5).collect::<Vec<_>>());
 }
 
-pub async fn a_watch_goes_on_after_a_cut(store: Store) {
+pub(crate) async fn a_watch_goes_on_after_a_cut(store: Store) {
     let api = &store.api;
     let mut revision = FIRST_REVISION;
     let mut watch = api.watch("/a/", revision);
     for round in 0..5 {
         revision = api.put("/a/before", &round.to_string()).await.unwrap();
         assert_eq!(next(&mut *watch).await.unwrap().revision, revision);
-        store.cut();
+        store.cut().await;
         // A write through the same cut: a change is not sent twice, so it may have to be asked for again by its caller.
         let before = store.revision().await;
         let deleted = api.commit(&[], &[delete("/a/before"), put("/a/after", "x")]).await;
@@ -115,7 +115,7 @@ pub async fn a_watch_goes_on_after_a_cut(store: Store) {
     assert_eq!(left.revision, next_revision);
 }
 
-pub async fn history_that_is_compacted_is_listed_again(store: Store) {
+pub(crate) async fn history_that_is_compacted_is_listed_again(store: Store) {
     let api = &store.api;
     let old = api.put("/a/1", "1").await.unwrap();
     let mut follow = Follow::new(Arc::clone(api), "/a/".to_owned());
@@ -157,7 +157,7 @@ pub async fn history_that_is_compacted_is_listed_again(store: Store) {
 /// So many changes a writer makes while another follows.
 const CHANGES: usize = 300;
 
-pub async fn nothing_is_missed_between_a_listing_and_its_watch(store: Store) {
+pub(crate) async fn nothing_is_missed_between_a_listing_and_its_watch(store: Store) {
     let api = Arc::clone(&store.api);
     let writing = tokio::spawn({
         let api = Arc::clone(&api);

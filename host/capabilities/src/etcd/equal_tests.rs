@@ -73,9 +73,9 @@ fn operations() -> impl Strategy<Value = Vec<Operation>> {
 
 fn steps() -> impl Strategy<Value = Step> {
     prop_oneof![
-        keys().prop_map(Step::Get),
-        prefixes().prop_map(Step::List),
-        prefixes().prop_map(Step::Keys),
+        1 => keys().prop_map(Step::Get),
+        1 => prefixes().prop_map(Step::List),
+        1 => prefixes().prop_map(Step::Keys),
         3 => (keys(), values()).prop_map(|(key, value)| Step::Put(key, value)),
         2 => (keys(), values()).prop_map(|(key, value)| Step::PutIfNotExists(key, value)),
         2 => keys().prop_map(Step::Delete),
