@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use serde_json::value::RawValue;
 use trueup_journal::Tape;
 
@@ -173,10 +173,14 @@ async fn questions_and_answers_are_on_the_tape_refusals_too() {
         .await
         .unwrap()
         .unwrap_err();
-    let entries = serde_json::to_value(host.tape.take_entries()).unwrap();
+    let entries = host.tape.take_entries();
+    let entries: Vec<Value> = entries
+        .iter()
+        .map(|entry| serde_json::from_str(&entry.to_line()).unwrap())
+        .collect();
     let denied = json!({"Err": {"AccessDenied": "no grant to write etcd's key `/a/2`"}});
     assert_eq!(
-        entries,
+        Value::from(entries),
         json!([
             {"n": 1, "at_ms": 1, "call": "node-sync.resync", "args": {}},
             {"n": 2, "ask": "kv.list-keys", "args": {"prefix": "/a/"}, "answer": {"Ok": ["/a/1"]}},
