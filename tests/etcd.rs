@@ -3,13 +3,6 @@
 //!
 //! Needs `etcd` (`apt-get install etcd-server`).
 #![cfg(test)]
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails where it stands"
-)]
 
 #[path = "etcd/alike.rs"]
 mod alike;

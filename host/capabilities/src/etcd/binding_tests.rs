@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use trueup_journal::Tape;
 
 use super::*;
