@@ -65,7 +65,7 @@ fn what_does_not_go_together_is_refused() {
             "[backend.etcd]\nkind = \"etcd\"\n",
             vec![at(
                 0,
-                "backend.etcd.endpoints: missing, must hold the members' client URLs",
+                "backend.etcd.endpoints: is missing, must hold the members' client URLs",
             )],
         ),
         (
