@@ -11,6 +11,7 @@ wasmtime::component::bindgen!({
         "../../wit/lbaas",
         "../../wit/checkpoint",
         "../../wit/cri",
+        "../../wit/etcd",
         "../../wit/neg",
     ],
     inline: "
@@ -25,6 +26,7 @@ wasmtime::component::bindgen!({
             import trueup:checkpoint/store@0.1.0;
             import trueup:cri/sandboxes@0.1.0;
             import trueup:neg/api@0.1.0;
+            import trueup:etcd/kv@0.1.0;
         }
     ",
     world: "trueup:capabilities/capabilities",
@@ -38,4 +40,4 @@ wasmtime::component::bindgen!({
     additional_derives: [Clone, PartialEq, serde::Serialize, serde::Deserialize],
 });
 
-pub use trueup::{checkpoint, cri, host, lbaas, neg};
+pub use trueup::{checkpoint, cri, etcd, host, lbaas, neg};

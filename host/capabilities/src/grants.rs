@@ -18,9 +18,13 @@ pub const SANDBOXES: &str = "sandboxes";
 /// The capability of network endpoint groups. Its scopes are [`neg_scope`]s, in which `*` may end the name and the zone.
 pub const NEG: &str = "neg";
 
+/// The capability of etcd's keys. Its scopes are prefixes of keys.
+pub const ETCD: &str = "etcd";
+
 /// What may be granted beyond log, clock, timers, random and metrics: `checkpoint` (its scope is [`OWN`]), `cri` (its
-/// scope is [`SANDBOXES`]), `lbaas`, scoped by load balancer identifiers, and [`NEG`], scoped by NEGs and zones.
-pub const CAPABILITIES: [&str; 4] = ["checkpoint", "cri", "lbaas", NEG];
+/// scope is [`SANDBOXES`]), [`ETCD`], scoped by prefixes of keys, `lbaas`, scoped by load balancer identifiers, and
+/// [`NEG`], scoped by NEGs and zones.
+pub const CAPABILITIES: [&str; 5] = ["checkpoint", "cri", ETCD, "lbaas", NEG];
 
 /// The scope of one NEG: `NAME@ZONE`. Neither a name nor a zone of Compute Engine has an `@`.
 pub fn neg_scope(name: &str, zone: &str) -> String {
@@ -38,6 +42,12 @@ pub fn is_neg_scope(text: &str) -> bool {
         || text
             .split_once('@')
             .is_some_and(|(name, zone)| is_part(name) && is_part(zone))
+}
+
+/// Whether a text is a scope of [`ETCD`]: `*`, or a prefix of keys. A `*` in a prefix would read as if it stood for
+/// something, and the empty one as if nothing was granted.
+pub fn is_etcd_scope(text: &str) -> bool {
+    text == EVERYTHING || (!text.is_empty() && !text.contains('*'))
 }
 
 /// Whether what is granted of a name or a zone holds this one.
@@ -152,6 +162,12 @@ impl Grants {
         self.scopes(NEG, access).is_some_and(|scopes| scopes.iter().any(holds))
     }
 
+    /// True where the key of this name, and all that begin with it, may be accessed in this way.
+    pub fn allow_etcd(&self, access: Access, key: &str) -> bool {
+        let holds = |prefix: &String| prefix == EVERYTHING || key.starts_with(prefix.as_str());
+        self.scopes(ETCD, access).is_some_and(|scopes| scopes.iter().any(holds))
+    }
+
     fn scopes(&self, capability: &str, access: Access) -> Option<&BTreeSet<String>> {
         let grant = self.grant(capability)?;
         Some(match access {
@@ -228,6 +244,34 @@ mod tests {
         assert!(!granted(&["a@z1@z2"], "a@z1", "z2"));
         assert!(Grants::everything().allow_neg(Access::Write, "web", "z1"));
         assert!(!Grants::default().allow_neg(Access::Read, "web", "z1"));
+    }
+
+    #[test]
+    fn keys_of_etcd_are_granted_by_prefix() {
+        let grant = Grant {
+            read: ["/a/".to_owned()].into(),
+            write: ["/a/b".to_owned(), EVERYTHING.to_owned()].into(),
+            ..Grant::default()
+        };
+        let grants = Grants::new([(ETCD.to_owned(), grant)].into());
+        for (key, read) in [
+            ("/a/", true),
+            ("/a/b", true),
+            ("/a", false),
+            ("", false),
+            ("/b/a/", false),
+        ] {
+            assert_eq!(grants.allow_etcd(Access::Read, key), read, "{key}");
+            assert!(grants.allow_etcd(Access::Write, key), "{key}");
+        }
+        assert!(!Grants::default().allow_etcd(Access::Read, "/a/"));
+        assert!(Grants::everything().allow_etcd(Access::Read, ""));
+        for scope in ["*", "/a/", "a"] {
+            assert!(is_etcd_scope(scope), "{scope}");
+        }
+        for scope in ["", "/a/*", "**"] {
+            assert!(!is_etcd_scope(scope), "{scope}");
+        }
     }
 
     #[test]

@@ -17,6 +17,7 @@ use crate::bindings::host::{clock, log, metrics, random, timers};
 use crate::checkpoint;
 use crate::clock::{Clock, SystemClock};
 use crate::cri;
+use crate::etcd;
 use crate::grants::Grants;
 use crate::guard::{Guard, Refused};
 use crate::lbaas;
@@ -64,6 +65,8 @@ pub struct Backends {
     /// Network endpoint groups, for this instance alone: operations that it starts are told to it. None where the
     /// configuration names no backend: every call answers `unavailable`.
     pub neg: Option<Arc<dyn neg::Api>>,
+    /// etcd, or a store in its place; none where the configuration names none: every call answers `unavailable`.
+    pub etcd: Option<Arc<dyn etcd::Api>>,
     /// How often guests asked: one for all instances of all guests of a host.
     pub quotas: Arc<Quotas>,
     /// Where refusals are written down; none: they are counted and logged alone.
@@ -84,6 +87,7 @@ impl Default for Backends {
             checkpoint: None,
             sandboxes: None,
             neg: None,
+            etcd: None,
             quotas: Arc::default(),
             audit: None,
             usage: Arc::default(),

@@ -14,6 +14,7 @@ pub mod bindings;
 pub mod checkpoint;
 pub mod clock;
 pub mod cri;
+pub mod etcd;
 pub mod faults;
 pub mod fence;
 pub mod grants;

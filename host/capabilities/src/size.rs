@@ -5,6 +5,7 @@
 
 use crate::checkpoint::{self, Saved};
 use crate::cri::Sandbox;
+use crate::etcd::{self, KeyValue};
 use crate::lbaas::{Error, Object, Spec, State};
 use crate::neg::{self, Endpoint};
 
@@ -107,5 +108,23 @@ impl AnswerSize for neg::Error {
 impl AnswerSize for Endpoint {
     fn bytes(&self) -> usize {
         size_of::<Self>() + self.ip.len() + self.ipv6.len() + self.port.len() + self.node.len()
+    }
+}
+
+impl AnswerSize for etcd::Error {
+    fn bytes(&self) -> usize {
+        size_of::<Self>()
+            + match self {
+                Self::TooManyOperations(_) => 0,
+                Self::Unavailable(text) | Self::AccessDenied(text) | Self::NotText(text) | Self::Invalid(text) => {
+                    text.len()
+                }
+            }
+    }
+}
+
+impl AnswerSize for KeyValue {
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.key.len() + self.value.len()
     }
 }

@@ -15,7 +15,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use trueup_capabilities::checkpoint;
-use trueup_capabilities::grants::{Access, Grant, NEG, OWN, SANDBOXES, is_neg_scope, neg_scope};
+use trueup_capabilities::etcd;
+use trueup_capabilities::grants::{
+    Access, ETCD, EVERYTHING, Grant, NEG, OWN, SANDBOXES, is_etcd_scope, is_neg_scope, neg_scope,
+};
 use trueup_capabilities::lbaas::{Error, Object, ObjectRef, Parent, Spec, parent, referred};
 use trueup_capabilities::neg::{self, NegRef};
 use trueup_journal::{Ask, Entry, Event, ReadError, Segment, Torn};
@@ -217,6 +220,10 @@ impl Inference {
             }
             "api.list-endpoints" => self.neg(at, Access::Read, &ask.args, answer),
             "api.ensure" | "api.attach" | "api.detach" => self.neg(at, Access::Write, &ask.args, answer),
+            "kv.get" | "kv.list-prefix" | "kv.list-keys" => self.etcd(at, Access::Read, &ask.args, answer),
+            "kv.put" | "kv.put-if-not-exists" | "kv.delete" | "kv.commit" => {
+                self.etcd(at, Access::Write, &ask.args, answer);
+            }
             // Log, clock, timers, randomness and metrics need no grant.
             _ => {}
         }
@@ -309,6 +316,38 @@ impl Inference {
         // No configuration takes any other, and no NEG has such a name.
         if let Some(scope) = scope.filter(|scope| is_neg_scope(scope)) {
             self.grant(NEG, access, &scope);
+        }
+    }
+
+    /// What was asked for by name is granted by name, and a prefix as the prefix that it is.
+    fn etcd(&mut self, at: &At<'_>, access: Access, args: &RawValue, answer: Option<&RawValue>) {
+        #[derive(Default, serde::Deserialize)]
+        #[serde(default)]
+        struct Args {
+            key: Option<String>,
+            prefix: Option<String>,
+            compares: Vec<etcd::Compare>,
+            operations: Vec<etcd::Operation>,
+        }
+        let answer = answer.and_then(parsed::<Result<serde::de::IgnoredAny, etcd::Error>>);
+        if let Some(Err(etcd::Error::AccessDenied(what))) = answer {
+            return self.refuse(at, &what);
+        }
+        let args = parsed::<Args>(args).unwrap_or_default();
+        let asked = args
+            .key
+            .iter()
+            .chain(&args.prefix)
+            .map(|scope| (access, scope.as_str()));
+        let compared = args.compares.iter().map(|compare| (Access::Read, compare.key()));
+        let changed = args.operations.iter().map(|operation| (access, operation.key()));
+        for (access, scope) in asked.chain(compared).chain(changed) {
+            match scope {
+                // No other scope holds the prefix of all keys.
+                "" if args.prefix.is_some() => self.grant(ETCD, access, EVERYTHING),
+                scope if is_etcd_scope(scope) => self.grant(ETCD, access, scope),
+                _ => {}
+            }
         }
     }
 

@@ -297,3 +297,32 @@ fn a_folder_without_recordings_is_said() {
     let error = recordings(&[folder.path().to_owned()]).unwrap_err();
     assert_eq!(error, format!("no recordings in `{}`", folder.path().display()));
 }
+
+#[test]
+fn keys_of_etcd_are_granted_as_they_were_asked() {
+    let refused = json!({"Err": {"AccessDenied": "no grant to write etcd's key `/b/1`"}});
+    let commit = json!({"compares": [{"Absent": "/c/1"}], "operations": [{"Put": ["/c/1", "x"]}, {"Delete": "/c/2"}]});
+    let inferred = inferred(
+        "nodesync",
+        &[
+            json!({"at_ms": 0, "call": "node-sync.resync", "args": {}}),
+            ask("kv.list-keys", &json!({"prefix": "/ids/"}), &json!({"Ok": []})),
+            ask(
+                "kv.put-if-not-exists",
+                &json!({"key": "/ids/1", "value": "x"}),
+                &json!({"Ok": true}),
+            ),
+            ask("kv.put", &json!({"key": "/b/1", "value": "x"}), &refused),
+            ask("kv.commit", &commit, &json!({"Ok": false})),
+            ask(
+                "kv.get",
+                &json!({"key": ""}),
+                &json!({"Err": {"Invalid": "the key is empty"}}),
+            ),
+            end(),
+        ],
+    );
+    let text = inferred.to_toml();
+    let grants = "grants = { etcd = { read = [\"/c/1\", \"/ids/\"], write = [\"/c/1\", \"/c/2\", \"/ids/1\"] } }\n";
+    assert!(text.contains(grants), "{text}");
+}

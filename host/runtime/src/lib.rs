@@ -13,6 +13,7 @@ pub mod config;
 pub mod control;
 pub mod decisions;
 pub mod election;
+pub mod etcd;
 pub mod gate;
 pub mod guests;
 pub mod infer;

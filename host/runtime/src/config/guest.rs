@@ -8,7 +8,9 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use trueup_capabilities::grants::{CAPABILITIES, EVERYTHING, Grant, Grants, NEG, OWN, SANDBOXES, is_neg_scope};
+use trueup_capabilities::grants::{
+    CAPABILITIES, ETCD, EVERYTHING, Grant, Grants, NEG, OWN, SANDBOXES, is_etcd_scope, is_neg_scope,
+};
 use trueup_capabilities::meter::Limits;
 
 use super::section::Section;
@@ -339,12 +341,14 @@ fn read_scopes(section: &mut Section<'_>, capability: &str, key: &'static str) -
         None if capability == NEG => {
             format!("be \"NAME@ZONE\" where `*` may end either, or \"{EVERYTHING}\" for everything")
         }
+        None if capability == ETCD => format!("be a prefix of keys, without `*`, or \"{EVERYTHING}\" for everything"),
         None => format!("be a name, or \"{EVERYTHING}\" for everything"),
     };
     let name = |text: &str| {
         let fits = match only {
             Some(only) => text == only || text == EVERYTHING,
             None if capability == NEG => is_neg_scope(text),
+            None if capability == ETCD => is_etcd_scope(text),
             None => !text.is_empty(),
         };
         fits.then(|| text.to_owned())

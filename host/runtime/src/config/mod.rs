@@ -12,6 +12,7 @@ mod admin;
 mod compute;
 mod document;
 mod election;
+mod etcd;
 mod guest;
 mod ipam;
 mod kubernetes;
@@ -36,6 +37,7 @@ use trueup_journal::{Keep, Options, Sync};
 pub use self::admin::{Admin, AdminAt};
 pub use self::compute::{ComputeBackend, ComputeSim, CredentialsAt, NegBackend, SIM_TOKEN};
 pub use self::election::{Election, LEASE_NAME_DEFAULT};
+pub use self::etcd::{EtcdBackend, EtcdCluster};
 pub use self::guest::{FailurePolicy, Guest, GuestRef, OnFailure, Proof, Verify};
 pub use self::ipam::{CheckpointAt, EnisFrom, Ipam, SOCKET};
 pub use self::lbaas::{AnexiaBackend, Lbaas, LbaasBackend, LbaasSim, TokenAt};
@@ -75,6 +77,8 @@ pub struct Config {
     pub ipam: Option<Ipam>,
     /// Network endpoint groups at Compute Engine; none: this host has none to do with. Its source is that of `lbaas`.
     pub neg: Option<Neg>,
+    /// What keeps what guests store in etcd. Default: the host's own store.
+    pub etcd: EtcdBackend,
     /// How calls are recorded.
     pub journal: Recording,
     /// How keys are worked on.
@@ -188,7 +192,7 @@ impl Config {
         let folder = file.parent().unwrap_or(Path::new(""));
         let state_dir = folder.join(root.path("state_dir").unwrap_or_else(|| PathBuf::from(".trueup")));
         let seed = root.whole("seed", 1, 0..=u64::MAX);
-        let (source, for_lbaas, for_ipam, for_neg) = sections(&mut root);
+        let (source, for_lbaas, for_ipam, for_neg, for_etcd) = sections(&mut root);
         let (has_lbaas, has_ipam) = (for_lbaas.is_any_present(), for_ipam.is_any_present());
         let has_neg = for_neg.is_any_present();
         let has_source = source.is_present();
@@ -208,6 +212,7 @@ impl Config {
         let lbaas = Lbaas::read(document, (has_source, source.clone()), for_lbaas, folder, seed);
         let neg = Neg::read(document, (has_source, source), for_neg, folder, seed);
         let ipam = Ipam::read(document, for_ipam, folder, &state_dir);
+        let etcd = EtcdBackend::read(for_etcd, folder, &state_dir);
         let journal = Recording::read(root.section("journal"));
         let run = Run::read(root.section("run"));
         let admin = Admin::read(root.section("admin"), folder);
@@ -220,6 +225,7 @@ impl Config {
             lbaas: if has_lbaas { Some(lbaas?) } else { None },
             ipam: if has_ipam { Some(ipam?) } else { None },
             neg: if has_neg { Some(neg?) } else { None },
+            etcd,
             journal,
             run,
             admin,
@@ -230,7 +236,15 @@ impl Config {
 }
 
 /// The sections that belong together, out of the tables that they stand in.
-fn sections<'d>(root: &mut Section<'d>) -> (Section<'d>, lbaas::Sections<'d>, ipam::Sections<'d>, neg::Sections<'d>) {
+fn sections<'d>(
+    root: &mut Section<'d>,
+) -> (
+    Section<'d>,
+    lbaas::Sections<'d>,
+    ipam::Sections<'d>,
+    neg::Sections<'d>,
+    Section<'d>,
+) {
     let mut guests = root.section("guests");
     let mut adapters = root.section("adapter");
     let mut backends = root.section("backend");
@@ -253,11 +267,12 @@ fn sections<'d>(root: &mut Section<'d>) -> (Section<'d>, lbaas::Sections<'d>, ip
         backend: backends.section("neg"),
         sim: sims.section("compute"),
     };
+    let for_etcd = backends.section("etcd");
     guests.end_as("guest", "; a guest is named as its adapter");
     for parent in [adapters, backends, sims] {
         parent.end();
     }
-    (root.section("source"), for_lbaas, for_ipam, for_neg)
+    (root.section("source"), for_lbaas, for_ipam, for_neg, for_etcd)
 }
 
 /// The kinds of objects without which nothing can be said, and what is made from each.

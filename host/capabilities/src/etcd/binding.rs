@@ -1,0 +1,173 @@
+//! What a guest's `kv` calls go through: the tape, then quota and grant, then the store.
+//!
+//! A grant of `etcd` is a list of prefixes. Whoever may read a prefix may read every key that begins with it, and list
+//! every prefix that does; a transaction needs to read what it compares and to write what it changes.
+
+use serde::Serialize;
+
+use super::{Api, Compare, Error, KeyValue, Operation};
+use crate::bindings::etcd::kv;
+use crate::grants::{Access, ETCD};
+use crate::guard::Guard;
+use crate::host::{Host, ask};
+
+#[derive(Serialize)]
+struct OfKey<'a> {
+    key: &'a str,
+}
+
+#[derive(Serialize)]
+struct OfPrefix<'a> {
+    prefix: &'a str,
+}
+
+#[derive(Serialize)]
+struct OfEntry<'a> {
+    key: &'a str,
+    value: &'a str,
+}
+
+#[derive(Serialize)]
+struct Commit<'a> {
+    compares: &'a [Compare],
+    operations: &'a [Operation],
+}
+
+/// What a question touches.
+#[derive(Clone, Copy)]
+enum Touched<'a> {
+    Key(&'a str),
+    /// Every key that begins with it.
+    Prefix(&'a str),
+}
+
+impl<'a> Touched<'a> {
+    /// A grant that holds this text holds everything that is touched.
+    fn scope(self) -> &'a str {
+        match self {
+            Self::Key(text) | Self::Prefix(text) => text,
+        }
+    }
+}
+
+impl std::fmt::Display for Touched<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Key(key) => write!(f, "key `{key}`"),
+            Self::Prefix(prefix) => write!(f, "prefix `{prefix}`"),
+        }
+    }
+}
+
+impl<'a> Guard<'a> {
+    /// The store, where all of this may be done.
+    fn kv(&mut self, call: &str, touched: &[(Access, Touched<'_>)]) -> Result<&'a dyn Api, Error> {
+        self.count(call, ETCD, 1).map_err(Error::AccessDenied)?;
+        if touched.is_empty() && !self.grants.allow_some(ETCD, Access::Write) {
+            let text = "no grant to write to etcd".to_owned();
+            return Err(Error::AccessDenied(self.refuse(call, "", text, 1)));
+        }
+        for &(access, what) in touched {
+            if !self.grants.allow_etcd(access, what.scope()) {
+                let text = format!("no grant to {access} etcd's {what}");
+                return Err(Error::AccessDenied(self.refuse(call, what.scope(), text, 1)));
+            }
+        }
+        let api = self.backends.etcd.as_deref();
+        api.ok_or_else(|| Error::Unavailable("this host has no store for etcd; configure `[backend.etcd]`".to_owned()))
+    }
+}
+
+/// What a transaction touches, in its order.
+fn touched<'a>(compares: &'a [Compare], operations: &'a [Operation]) -> Vec<(Access, Touched<'a>)> {
+    let read = compares
+        .iter()
+        .map(|compare| (Access::Read, Touched::Key(compare.key())));
+    let written = operations
+        .iter()
+        .map(|operation| (Access::Write, Touched::Key(operation.key())));
+    read.chain(written).collect()
+}
+
+impl kv::Host for Host {
+    async fn get(&mut self, key: String) -> wasmtime::Result<Result<Option<KeyValue>, Error>> {
+        let (tape, meter, mut guard) = self.apart();
+        let call = "kv.get";
+        ask(tape, meter, call, &OfKey { key: &key }, async || {
+            let api = guard.kv(call, &[(Access::Read, Touched::Key(&key))])?;
+            api.get(&key).await
+        })
+        .await
+    }
+
+    async fn list_prefix(&mut self, prefix: String) -> wasmtime::Result<Result<Vec<KeyValue>, Error>> {
+        let (tape, meter, mut guard) = self.apart();
+        let call = "kv.list-prefix";
+        ask(tape, meter, call, &OfPrefix { prefix: &prefix }, async || {
+            let api = guard.kv(call, &[(Access::Read, Touched::Prefix(&prefix))])?;
+            api.list_prefix(&prefix).await
+        })
+        .await
+    }
+
+    async fn list_keys(&mut self, prefix: String) -> wasmtime::Result<Result<Vec<String>, Error>> {
+        let (tape, meter, mut guard) = self.apart();
+        let call = "kv.list-keys";
+        ask(tape, meter, call, &OfPrefix { prefix: &prefix }, async || {
+            let api = guard.kv(call, &[(Access::Read, Touched::Prefix(&prefix))])?;
+            api.list_keys(&prefix).await
+        })
+        .await
+    }
+
+    async fn put(&mut self, key: String, value: String) -> wasmtime::Result<Result<u64, Error>> {
+        let (tape, meter, mut guard) = self.apart();
+        let call = "kv.put";
+        let (key, value) = (&*key, &*value);
+        ask(tape, meter, call, &OfEntry { key, value }, async || {
+            let api = guard.kv(call, &[(Access::Write, Touched::Key(key))])?;
+            api.put(key, value).await
+        })
+        .await
+    }
+
+    async fn put_if_not_exists(&mut self, key: String, value: String) -> wasmtime::Result<Result<bool, Error>> {
+        let (tape, meter, mut guard) = self.apart();
+        let call = "kv.put-if-not-exists";
+        let (key, value) = (&*key, &*value);
+        ask(tape, meter, call, &OfEntry { key, value }, async || {
+            let api = guard.kv(call, &[(Access::Write, Touched::Key(key))])?;
+            api.put_if_not_exists(key, value).await
+        })
+        .await
+    }
+
+    async fn delete(&mut self, key: String) -> wasmtime::Result<Result<bool, Error>> {
+        let (tape, meter, mut guard) = self.apart();
+        let call = "kv.delete";
+        ask(tape, meter, call, &OfKey { key: &key }, async || {
+            let api = guard.kv(call, &[(Access::Write, Touched::Key(&key))])?;
+            api.delete(&key).await
+        })
+        .await
+    }
+
+    async fn commit(
+        &mut self,
+        compares: Vec<Compare>,
+        operations: Vec<Operation>,
+    ) -> wasmtime::Result<Result<bool, Error>> {
+        let (tape, meter, mut guard) = self.apart();
+        let call = "kv.commit";
+        let (compares, operations) = (&*compares, &*operations);
+        ask(tape, meter, call, &Commit { compares, operations }, async || {
+            let api = guard.kv(call, &touched(compares, operations))?;
+            api.commit(compares, operations).await
+        })
+        .await
+    }
+}
+
+#[cfg(test)]
+#[path = "binding_tests.rs"]
+mod tests;

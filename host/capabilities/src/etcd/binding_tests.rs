@@ -1,0 +1,190 @@
+//! What reaches a store, what a guest is told where nothing does, and what its tape has of it.
+
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use trueup_journal::Tape;
+
+use super::*;
+use crate::bindings::etcd::kv::Host as _;
+use crate::etcd::simulated::Simulated;
+use crate::grants::{Grant, Grants};
+use crate::meter::Limits;
+use crate::{Backends, Identity};
+
+fn grants(read: &[&str], write: &[&str]) -> Grants {
+    let scopes = |prefixes: &[&str]| prefixes.iter().map(|prefix| (*prefix).to_owned()).collect();
+    let grant = Grant {
+        read: scopes(read),
+        write: scopes(write),
+        ..Grant::default()
+    };
+    Grants::new([(ETCD.to_owned(), grant)].into())
+}
+
+fn host(grants: Grants) -> (Host, Simulated) {
+    let entries = [("/a/1", "one"), ("/b/1", "two")].map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let store = Simulated::new(Arc::default(), entries.into());
+    let api: Arc<dyn Api> = Arc::new(store.clone());
+    let identity = Identity {
+        guest: "nodesync".to_owned(),
+        ..Identity::default()
+    };
+    let backends = Backends {
+        etcd: Some(api),
+        ..Backends::default()
+    };
+    (
+        Host::new(identity, Tape::memory(), grants, backends, Limits::default()),
+        store,
+    )
+}
+
+fn denied<T>(what: &str) -> Result<T, Error> {
+    Err(Error::AccessDenied(what.to_owned()))
+}
+
+fn put(key: &str) -> Operation {
+    Operation::Put((key.to_owned(), "x".to_owned()))
+}
+
+#[tokio::test]
+async fn keys_and_prefixes_outside_the_granted_ones_are_refused_and_nothing_is_asked() {
+    let (mut host, store) = host(grants(&["/a/"], &["/a/", "/c/"]));
+    assert_eq!(host.get("/a/1".into()).await.unwrap().unwrap().unwrap().value, "one");
+    assert_eq!(host.list_keys("/a/".into()).await.unwrap(), Ok(vec!["/a/1".to_owned()]));
+    assert_eq!(
+        host.get("/b/1".into()).await.unwrap(),
+        denied("no grant to read etcd's key `/b/1`")
+    );
+    assert_eq!(
+        host.list_keys("/".into()).await.unwrap(),
+        denied("no grant to read etcd's prefix `/`")
+    );
+    assert_eq!(
+        host.list_prefix("/a".into()).await.unwrap(),
+        denied("no grant to read etcd's prefix `/a`")
+    );
+    let write = "no grant to write etcd's key `/b/1`";
+    assert_eq!(host.put("/b/1".into(), "x".into()).await.unwrap(), denied(write));
+    assert_eq!(
+        host.put_if_not_exists("/b/1".into(), "x".into()).await.unwrap(),
+        denied(write)
+    );
+    assert_eq!(host.delete("/b/1".into()).await.unwrap(), denied(write));
+    let mixed = vec![put("/a/2"), Operation::Delete("/b/1".to_owned())];
+    assert_eq!(host.commit(vec![], mixed).await.unwrap(), denied(write));
+    let compare = vec![Compare::Absent("/c/1".to_owned())];
+    assert_eq!(
+        host.commit(compare, vec![put("/c/1")]).await.unwrap(),
+        denied("no grant to read etcd's key `/c/1`"),
+        "what is compared is read"
+    );
+    assert_eq!(host.commit(vec![], vec![put("/c/1")]).await.unwrap(), Ok(true));
+    assert_eq!(
+        store.entries().into_keys().collect::<Vec<_>>(),
+        ["/a/1", "/b/1", "/c/1"]
+    );
+    let counted = |call: &str| {
+        let series = format!("trueup_access_denied_total{{call=\"{call}\",guest=\"nodesync\"}}");
+        host.backends.metrics.number(&series)
+    };
+    assert_eq!(["kv.put", "kv.commit"].map(counted), [Some(1.0), Some(2.0)]);
+}
+
+#[tokio::test]
+async fn a_guest_without_a_grant_is_refused_even_nothing() {
+    let (mut host, _) = host(Grants::default());
+    assert_eq!(
+        host.commit(vec![], vec![]).await.unwrap(),
+        denied("no grant to write to etcd")
+    );
+    assert_eq!(
+        host.list_keys(String::new()).await.unwrap(),
+        denied("no grant to read etcd's prefix ``")
+    );
+}
+
+#[tokio::test]
+async fn questions_above_the_quota_are_refused() {
+    let grant = Grant {
+        read: ["*".to_owned()].into(),
+        calls_per_minute: Some(1),
+        ..Grant::default()
+    };
+    let (mut host, _) = host(Grants::new([(ETCD.to_owned(), grant)].into()));
+    assert!(host.get("/a/1".into()).await.unwrap().is_ok());
+    assert_eq!(
+        host.get("/a/1".into()).await.unwrap(),
+        denied("`etcd` was asked once within a minute, the limit `calls_per_minute`")
+    );
+}
+
+#[tokio::test]
+async fn without_a_store_it_is_unavailable() {
+    let (mut host, _) = host(Grants::everything());
+    host.backends.etcd = None;
+    let text = "this host has no store for etcd; configure `[backend.etcd]`";
+    assert_eq!(
+        host.get("/a/1".into()).await.unwrap(),
+        Err(Error::Unavailable(text.to_owned()))
+    );
+}
+
+#[test]
+fn arguments_and_answers_are_written_as_scenarios_have_them() {
+    let compares = [
+        Compare::Absent("/k".to_owned()),
+        Compare::ModRevision(("/k".to_owned(), 7)),
+    ];
+    let operations = [put("/k"), Operation::Delete("/l".to_owned())];
+    let args = Commit {
+        compares: &compares,
+        operations: &operations,
+    };
+    assert_eq!(
+        serde_json::to_value(args).unwrap(),
+        json!({
+            "compares": [{"Absent": "/k"}, {"ModRevision": ["/k", 7]}],
+            "operations": [{"Put": ["/k", "x"]}, {"Delete": "/l"}],
+        })
+    );
+    let errors: [Result<bool, Error>; 3] = [
+        Err(Error::Unavailable("no leader".to_owned())),
+        Err(Error::TooManyOperations(128)),
+        Err(Error::NotText("/k".to_owned())),
+    ];
+    assert_eq!(
+        serde_json::to_value(errors).unwrap(),
+        json!([
+            {"Err": {"Unavailable": "no leader"}}, {"Err": {"TooManyOperations": 128}}, {"Err": {"NotText": "/k"}},
+        ])
+    );
+}
+
+#[tokio::test]
+async fn questions_and_answers_are_on_the_tape_refusals_too() {
+    let (mut host, _) = host(grants(&["/a/"], &[]));
+    let nothing = RawValue::from_string("{}".to_owned()).unwrap();
+    host.begin_call(1, "node-sync.resync", &nothing).unwrap();
+    host.list_keys("/a/".into()).await.unwrap().unwrap();
+    host.put_if_not_exists("/a/2".into(), "x".into())
+        .await
+        .unwrap()
+        .unwrap_err();
+    let entries = host.tape.take_entries();
+    let entries: Vec<Value> = entries
+        .iter()
+        .map(|entry| serde_json::from_str(&entry.to_line()).unwrap())
+        .collect();
+    let denied = json!({"Err": {"AccessDenied": "no grant to write etcd's key `/a/2`"}});
+    assert_eq!(
+        Value::from(entries),
+        json!([
+            {"n": 1, "at_ms": 1, "call": "node-sync.resync", "args": {}},
+            {"n": 2, "ask": "kv.list-keys", "args": {"prefix": "/a/"}, "answer": {"Ok": ["/a/1"]}},
+            {"n": 3, "ask": "kv.put-if-not-exists", "args": {"key": "/a/2", "value": "x"}, "answer": denied},
+        ])
+    );
+}

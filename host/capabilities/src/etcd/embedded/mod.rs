@@ -1,0 +1,296 @@
+//! The host's own store: etcd's semantics in one file (redb), for where no etcd is configured.
+//!
+//! One transaction of the file for each change, on the disk before it is answered: what was answered survives a crash of
+//! process and machine, and what was not is there whole or not at all. One process has the file at a time.
+//!
+//! ```text
+//! tables: keys -> what is stored · history -> what each revision changed · state -> revision, compacted, sizes
+//! ```
+
+mod tables;
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use redb::backends::FileBackend;
+use rustix::fs::OFlags;
+use tokio::sync::watch;
+
+use self::tables::Applied;
+use super::history::{Cursor, HISTORY_BYTES_MAX, HISTORY_REVISIONS_MAX, History, Look};
+use super::{Api, Compare, Error, KeyValue, Listing, Operation, Stored, Watch, WatchEnd, rules};
+use crate::Answer;
+
+/// So many bytes of its file the store keeps in memory: some thousand services, which are read at a resync alone.
+const CACHE_BYTES: usize = 16 << 20;
+
+/// What is stored may be as secret as what it configures.
+const FILE_MODE: u32 = 0o600;
+
+/// How much history is kept. Tests keep less.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keep {
+    /// So many revisions.
+    pub revisions: u64,
+    /// So many bytes of keys and values in them.
+    pub bytes: u64,
+}
+
+impl Default for Keep {
+    fn default() -> Self {
+        Self {
+            revisions: HISTORY_REVISIONS_MAX,
+            bytes: HISTORY_BYTES_MAX,
+        }
+    }
+}
+
+/// A store in a file. Clones are the same store.
+#[derive(Debug, Clone)]
+pub struct Embedded {
+    base: Arc<Base>,
+}
+
+#[derive(Debug)]
+struct Base {
+    path: PathBuf,
+    database: redb::Database,
+    keep: Keep,
+    /// Moves with the revision.
+    revisions: watch::Sender<u64>,
+}
+
+/// Why a store could not be opened. One line.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process has it.
+    #[error("etcd store `{}`: in use by another process; stop that one first, or choose another path", path.display())]
+    Locked {
+        /// Its file.
+        path: PathBuf,
+    },
+    /// Its folder or its file can't be made, opened or read.
+    #[error("etcd store `{}`: {text}", path.display())]
+    Failed {
+        /// Its file.
+        path: PathBuf,
+        /// What went wrong, and what to do where something can be done.
+        text: String,
+    },
+}
+
+impl Embedded {
+    /// Opens the store, made where there is none, with its folder. After a crash the file is repaired first: what was
+    /// answered is there.
+    ///
+    /// # Errors
+    /// Where another process has it, or it can't be made or read.
+    pub fn open(path: &Path) -> Result<Self, OpenError> {
+        Self::open_keeping(path, Keep::default())
+    }
+
+    /// [`Embedded::open`] with another length of history.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_keeping(path: &Path, keep: Keep) -> Result<Self, OpenError> {
+        let failed = |text: String| OpenError::Failed {
+            path: path.to_owned(),
+            text,
+        };
+        let database = match open_file(path) {
+            Ok(database) => database,
+            Err(redb::Error::DatabaseAlreadyOpen) => return Err(OpenError::Locked { path: path.to_owned() }),
+            Err(error) => return Err(failed(told(&error))),
+        };
+        let revision = tables::revision(&database).map_err(|error| failed(told(&error)))?;
+        let base = Base {
+            path: path.to_owned(),
+            database,
+            keep,
+            revisions: watch::Sender::new(revision),
+        };
+        Ok(Self { base: Arc::new(base) })
+    }
+
+    /// Stores a value as another program may, text or not; answers the revision.
+    ///
+    /// # Errors
+    /// Where the file can't be written.
+    pub async fn put_bytes(&self, key: &[u8], value: &[u8]) -> Result<u64, Error> {
+        let (key, value) = (key.to_vec(), value.to_vec());
+        let changes = vec![tables::Change::Put(key, value)];
+        let applied = self.apply(Vec::new(), changes).await?;
+        Ok(applied.revision)
+    }
+
+    /// Forgets the changes up to `revision`, as an operator of etcd does with `compact`; at most those that there are.
+    ///
+    /// # Errors
+    /// Where the file can't be written.
+    pub async fn compact(&self, revision: u64) -> Result<(), Error> {
+        self.blocking(move |base| tables::compact(&base.database, revision))
+            .await
+    }
+
+    async fn apply(&self, compares: Vec<Compare>, changes: Vec<tables::Change>) -> Result<Applied, Error> {
+        self.blocking(move |base| {
+            let applied = tables::apply(&base.database, base.keep, &compares, &changes)?;
+            if applied.changed {
+                // Writers may come here in another order than they wrote in.
+                base.revisions.send_if_modified(|revision| {
+                    let is_newer = applied.revision > *revision;
+                    *revision = applied.revision.max(*revision);
+                    is_newer
+                });
+            }
+            Ok(applied)
+        })
+        .await
+    }
+
+    async fn commit_checked(&self, compares: &[Compare], operations: &[Operation]) -> Result<Applied, Error> {
+        rules::check(compares, operations)?;
+        let changes = operations.iter().map(tables::Change::of).collect();
+        self.apply(compares.to_vec(), changes).await
+    }
+
+    async fn listed(&self, prefix: &str) -> Result<Listing, Error> {
+        let prefix = prefix.to_owned();
+        self.blocking(move |base| tables::listing(&base.database, prefix.as_bytes()))
+            .await
+    }
+
+    /// Runs what waits for the disk where it holds up nobody. It runs to its end also where nobody waits for it any more.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Base) -> Result<T, redb::Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let base = Arc::clone(&self.base);
+        let path = self.base.path.clone();
+        let failed = |text: &str| Error::Unavailable(format!("etcd store `{}`: {text}", path.display()));
+        match tokio::task::spawn_blocking(move || guarded(|| work(&base))).await {
+            Ok(Ok(done)) => Ok(done),
+            Ok(Err(error)) => Err(failed(&told(&error))),
+            Err(error) => Err(failed(&format!("it was stopped: {error}"))),
+        }
+    }
+}
+
+/// The database may panic on a file that was changed behind its back.
+fn guarded<T>(work: impl FnOnce() -> Result<T, redb::Error>) -> Result<T, redb::Error> {
+    let damaged = |_| redb::Error::Corrupted("the database could not make sense of it".to_owned());
+    catch_unwind(AssertUnwindSafe(work)).map_err(damaged).flatten()
+}
+
+fn open_file(path: &Path) -> Result<redb::Database, redb::Error> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    std::fs::create_dir_all(folder)?;
+    guarded(|| {
+        let mut builder = redb::Builder::new();
+        // Damage is found when the store is opened, not in the middle of a write.
+        builder.set_cache_size(CACHE_BYTES).set_check_integrity_on_open(true);
+        let database = builder.create_with_backend(FileBackend::new(own_file(path)?)?)?;
+        tables::prepare(&database)?;
+        // The file's name survives a crash too.
+        File::open(folder)?.sync_all()?;
+        Ok(database)
+    })
+}
+
+/// The store's file, for this user alone where it is made now, and never another file by a link.
+fn own_file(path: &Path) -> std::io::Result<File> {
+    #[expect(clippy::cast_possible_wrap, reason = "open(2) takes its flags as an int")]
+    let no_link = OFlags::NOFOLLOW.bits() as i32;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    options.mode(FILE_MODE).custom_flags(no_link).open(path)
+}
+
+fn told(error: &redb::Error) -> String {
+    match error {
+        redb::Error::Corrupted(damage) => format!("{damage}; it is left as it is: move it away"),
+        other => other.to_string(),
+    }
+}
+
+/// What the database answers where it is asked for a history.
+struct OwnHistory(Embedded);
+
+impl History for OwnHistory {
+    fn look<'a>(&'a self, prefix: &'a [u8], after: u64) -> Answer<'a, Result<Look, WatchEnd>> {
+        let prefix = prefix.to_vec();
+        Box::pin(async move {
+            let looked = self
+                .0
+                .blocking(move |base| tables::look(&base.database, &prefix, after));
+            match looked.await {
+                Ok(Some(look)) => Ok(look),
+                Ok(None) => Err(WatchEnd::Compacted { after }),
+                Err(Error::Unavailable(text)) => Err(WatchEnd::Failed(text)),
+                Err(other) => Err(WatchEnd::Failed(other.kind().to_owned())),
+            }
+        })
+    }
+}
+
+impl Api for Embedded {
+    fn get<'a>(&'a self, key: &'a str) -> Answer<'a, Result<Option<KeyValue>, Error>> {
+        Box::pin(async move {
+            rules::check_key(key)?;
+            let key = key.to_owned();
+            let stored = self.blocking(move |base| tables::get(&base.database, key.as_bytes()));
+            stored.await?.map(Stored::into_text).transpose()
+        })
+    }
+
+    fn list_prefix<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Vec<KeyValue>, Error>> {
+        Box::pin(async move { self.listed(prefix).await?.into_texts() })
+    }
+
+    fn list_keys<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Vec<String>, Error>> {
+        Box::pin(async move { self.listed(prefix).await?.into_keys() })
+    }
+
+    fn put<'a>(&'a self, key: &'a str, value: &'a str) -> Answer<'a, Result<u64, Error>> {
+        Box::pin(async move {
+            let put = [Operation::Put((key.to_owned(), value.to_owned()))];
+            Ok(self.commit_checked(&[], &put).await?.revision)
+        })
+    }
+
+    fn put_if_not_exists<'a>(&'a self, key: &'a str, value: &'a str) -> Answer<'a, Result<bool, Error>> {
+        Box::pin(async move {
+            let put = [Operation::Put((key.to_owned(), value.to_owned()))];
+            let absent = [Compare::Absent(key.to_owned())];
+            Ok(self.commit_checked(&absent, &put).await?.held)
+        })
+    }
+
+    fn delete<'a>(&'a self, key: &'a str) -> Answer<'a, Result<bool, Error>> {
+        Box::pin(async move {
+            let delete = [Operation::Delete(key.to_owned())];
+            Ok(self.commit_checked(&[], &delete).await?.changed)
+        })
+    }
+
+    fn commit<'a>(&'a self, compares: &'a [Compare], operations: &'a [Operation]) -> Answer<'a, Result<bool, Error>> {
+        Box::pin(async move { Ok(self.commit_checked(compares, operations).await?.held) })
+    }
+
+    fn listing<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Listing, Error>> {
+        Box::pin(self.listed(prefix))
+    }
+
+    fn watch(&self, prefix: &str, after: u64) -> Box<dyn Watch> {
+        let revisions = self.base.revisions.subscribe();
+        Box::new(Cursor::new(OwnHistory(self.clone()), prefix, after, revisions))
+    }
+}
+
+#[cfg(test)]
+mod tests;

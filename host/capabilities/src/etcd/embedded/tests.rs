@@ -1,0 +1,103 @@
+//! What is particular to the file: that it is still there, that nobody shares it, and that it does not grow for ever.
+
+use super::*;
+use crate::etcd::{FIRST_REVISION, Follow, Followed};
+
+fn text(entries: &[KeyValue]) -> Vec<(&str, &str)> {
+    entries
+        .iter()
+        .map(|entry| (entry.key.as_str(), entry.value.as_str()))
+        .collect()
+}
+
+#[tokio::test]
+async fn what_was_answered_is_there_after_the_file_was_closed_or_copied_in_the_middle() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state/etcd.redb");
+    let copy = folder.path().join("copy.redb");
+    {
+        let store = Embedded::open(&path).unwrap();
+        assert_eq!(store.put("/a", "1").await, Ok(FIRST_REVISION + 1));
+        assert_eq!(store.put("/b", "2").await, Ok(FIRST_REVISION + 2));
+        assert_eq!(store.delete("/a").await, Ok(true));
+        // As a crash of the machine leaves it: nothing was closed.
+        std::fs::copy(&path, &copy).unwrap();
+        assert_eq!(store.put("/c", "3").await, Ok(FIRST_REVISION + 4));
+    }
+    let crashed = Embedded::open(&copy).unwrap();
+    assert_eq!(text(&crashed.list_prefix("/").await.unwrap()), [("/b", "2")]);
+    assert_eq!(crashed.put("/d", "4").await, Ok(FIRST_REVISION + 4));
+
+    let store = Embedded::open(&path).unwrap();
+    let listed = store.list_prefix("/").await.unwrap();
+    assert_eq!(text(&listed), [("/b", "2"), ("/c", "3")]);
+    assert_eq!((listed[1].create_revision, listed[1].version), (FIRST_REVISION + 4, 1));
+    // History is there too: a watch goes on over a restart.
+    let mut watch = store.watch("/", FIRST_REVISION + 2);
+    let told: Vec<u64> = [watch.next().await, watch.next().await]
+        .map(|told| told.unwrap().revision)
+        .into();
+    assert_eq!(told, [FIRST_REVISION + 3, FIRST_REVISION + 4]);
+}
+
+#[tokio::test]
+async fn one_process_has_the_file_and_a_damaged_one_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("etcd.redb");
+    let store = Embedded::open(&path).unwrap();
+    let error = Embedded::open(&path).unwrap_err().to_string();
+    assert!(
+        error.ends_with("in use by another process; stop that one first, or choose another path"),
+        "{error}"
+    );
+    drop(store);
+    std::fs::write(&path, "no database").unwrap();
+    let error = Embedded::open(&path).unwrap_err().to_string();
+    assert!(error.starts_with("etcd store `") && !error.contains('\n'), "{error}");
+    assert_eq!(std::fs::read(&path).unwrap(), b"no database");
+}
+
+#[tokio::test]
+async fn history_goes_by_number_and_by_size_and_the_newest_revision_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let keep = Keep {
+        revisions: 3,
+        bytes: 100,
+    };
+    let store = Embedded::open_keeping(&folder.path().join("etcd.redb"), keep).unwrap();
+    let mut behind = store.watch("/", FIRST_REVISION);
+    let small = "x".repeat(10);
+    let mut newest = FIRST_REVISION;
+    for _ in 0..5 {
+        newest = store.put("/a", &small).await.unwrap();
+    }
+    let after = FIRST_REVISION;
+    assert_eq!(behind.next().await, Err(WatchEnd::Compacted { after }));
+    let told = store.watch("/", newest - 3).next().await.unwrap();
+    assert_eq!(told.revision, newest - 2, "three are kept");
+    let large = store.put("/b", &"x".repeat(200)).await.unwrap();
+    let before = large - 2;
+    assert_eq!(
+        store.watch("/", before).next().await,
+        Err(WatchEnd::Compacted { after: before })
+    );
+    assert_eq!(store.watch("/", large - 1).next().await.unwrap().revision, large);
+}
+
+#[tokio::test]
+async fn a_watch_that_waits_hears_of_a_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Embedded::open(&folder.path().join("etcd.redb")).unwrap();
+    let mut follow = Follow::new(Arc::new(store.clone()), "/a/".to_owned());
+    let Ok(Followed::Listed(listing)) = follow.next().await else {
+        panic!("a listing is first");
+    };
+    assert_eq!(listing.entries, []);
+    let waiting = tokio::spawn(async move { follow.next().await });
+    store.put("/elsewhere", "1").await.unwrap();
+    let revision = store.put("/a/1", "1").await.unwrap();
+    let Followed::Changed(changes) = waiting.await.unwrap().unwrap() else {
+        panic!("a change comes");
+    };
+    assert_eq!((changes.revision, changes.events.len()), (revision, 1));
+}

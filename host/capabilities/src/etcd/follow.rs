@@ -1,0 +1,102 @@
+//! A listing and what changes after it, for as long as anybody asks.
+//!
+//! Knows no time: a listing that fails is the caller's to repeat, after as long as it thinks right.
+//!
+//! ```text
+//! next -> Listed -> Changed -> Changed -> (history gone) -> Listed -> ...
+//! ```
+
+use std::sync::Arc;
+
+use super::{Api, Changes, Error, Listing, Watch, WatchEnd};
+
+/// Follows everything under one prefix.
+pub struct Follow {
+    api: Arc<dyn Api>,
+    prefix: String,
+    /// None: a listing is what comes next.
+    watch: Option<Box<dyn Watch>>,
+}
+
+/// What came next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Followed {
+    /// Everything under the prefix, in place of all that was told before.
+    Listed(Listing),
+    /// What changed since.
+    Changed(Changes),
+}
+
+impl Follow {
+    /// Follows what is under `prefix`, beginning with a listing.
+    pub fn new(api: Arc<dyn Api>, prefix: String) -> Self {
+        Self {
+            api,
+            prefix,
+            watch: None,
+        }
+    }
+
+    /// Has a listing come next, whatever was told before.
+    pub fn list_again(&mut self) {
+        self.watch = None;
+    }
+
+    /// Waits for what comes next. May be dropped and called again: nothing is lost.
+    ///
+    /// # Errors
+    /// Where the listing fails, or the store allows no watch: the next call lists again.
+    pub async fn next(&mut self) -> Result<Followed, Error> {
+        if let Some(watch) = &mut self.watch {
+            let ended = match watch.next().await {
+                Ok(changes) => return Ok(Followed::Changed(changes)),
+                Err(ended) => ended,
+            };
+            self.watch = None;
+            match ended {
+                // Told already that what changed is lost; what is there now is not.
+                WatchEnd::Compacted { .. } => {}
+                WatchEnd::Denied(text) => return Err(Error::AccessDenied(text)),
+                WatchEnd::Failed(text) => return Err(Error::Unavailable(text)),
+            }
+        }
+        let listing = self.api.listing(&self.prefix).await?;
+        self.watch = Some(self.api.watch(&self.prefix, listing.revision));
+        Ok(Followed::Listed(listing))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::simulated::Simulated;
+    use super::*;
+
+    fn names(listing: &Listing) -> Vec<&[u8]> {
+        listing.entries.iter().map(|stored| stored.key.as_slice()).collect()
+    }
+
+    #[tokio::test]
+    async fn a_listing_then_each_revision_and_a_listing_again_where_history_is_gone() {
+        let store = Simulated::default();
+        store.put_bytes(b"/a/1", b"x");
+        let mut follow = Follow::new(Arc::new(store.clone()), "/a/".to_owned());
+        let Followed::Listed(listing) = follow.next().await.unwrap() else {
+            panic!("a listing is first");
+        };
+        assert_eq!((listing.revision, names(&listing)), (2, vec![b"/a/1".as_slice()]));
+        store.put_bytes(b"/b", b"elsewhere");
+        store.put_bytes(b"/a/2", b"y");
+        let Followed::Changed(changes) = follow.next().await.unwrap() else {
+            panic!("then a change");
+        };
+        assert_eq!(changes.revision, 4);
+        let revision = store.put_bytes(b"/a/3", b"z");
+        store.compact(revision);
+        let Followed::Listed(listing) = follow.next().await.unwrap() else {
+            panic!("the change is gone");
+        };
+        assert_eq!((listing.revision, listing.entries.len()), (5, 3));
+        follow.list_again();
+        assert_eq!(follow.next().await.unwrap(), Followed::Listed(listing));
+    }
+}

@@ -1,0 +1,71 @@
+//! How a store that keeps its own history is watched: a place in the history, and somebody who says when it grew.
+
+use tokio::sync::watch;
+
+use super::{Changes, Watch, WatchEnd};
+use crate::Answer;
+
+/// So many revisions back a watch can begin: one that falls behind further lists again. etcd keeps all until somebody
+/// compacts it; what watches these stores runs in the same process, and is behind only for moments.
+pub const HISTORY_REVISIONS_MAX: u64 = 10_000;
+
+/// So many bytes of history are kept: some 40 transactions of the largest size.
+pub const HISTORY_BYTES_MAX: u64 = 64 << 20;
+
+/// What a look into the history finds.
+pub(super) enum Look {
+    /// The first revision that changed something.
+    Changes(Changes),
+    /// Nothing up to this revision.
+    NothingUpTo(u64),
+}
+
+/// The history of a store.
+pub(super) trait History: Send + Sync {
+    /// The first change under the prefix in a revision above `after`.
+    fn look<'a>(&'a self, prefix: &'a [u8], after: u64) -> Answer<'a, Result<Look, WatchEnd>>;
+}
+
+/// A watch of one's own history.
+pub(super) struct Cursor<H> {
+    history: H,
+    prefix: Vec<u8>,
+    after: u64,
+    /// Has the store's revision; moves whenever that does.
+    revisions: watch::Receiver<u64>,
+}
+
+impl<H: History> Cursor<H> {
+    pub(super) fn new(history: H, prefix: &str, after: u64, revisions: watch::Receiver<u64>) -> Self {
+        Self {
+            history,
+            prefix: prefix.as_bytes().to_vec(),
+            after,
+            revisions,
+        }
+    }
+
+    async fn advance(&mut self) -> Result<Changes, WatchEnd> {
+        loop {
+            // Before the look: what comes after it wakes the wait below.
+            self.revisions.borrow_and_update();
+            match self.history.look(&self.prefix, self.after).await? {
+                Look::Changes(changes) => {
+                    self.after = changes.revision;
+                    return Ok(changes);
+                }
+                // So that changes elsewhere do not leave this watch behind.
+                Look::NothingUpTo(revision) => self.after = self.after.max(revision),
+            }
+            if self.revisions.changed().await.is_err() {
+                return Err(WatchEnd::Failed("the store is closed".to_owned()));
+            }
+        }
+    }
+}
+
+impl<H: History> Watch for Cursor<H> {
+    fn next(&mut self) -> Answer<'_, Result<Changes, WatchEnd>> {
+        Box::pin(self.advance())
+    }
+}

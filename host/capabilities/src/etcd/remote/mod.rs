@@ -1,0 +1,141 @@
+//! A real etcd, through the `etcd-client` crate.
+//!
+//! One member is asked at a time; the next one where it fails. What only reads is asked again until the question's time is
+//! up. A change is asked again only where it surely was not made: otherwise the answer is `unavailable`, and says so.
+//!
+//! ```text
+//! question -> connection (members, pauses, deadline) -> etcd
+//! watch    -> connection -> stream; a stream that breaks is taken up again after the last revision told
+//! ```
+
+mod connection;
+mod failure;
+mod pages;
+mod settings;
+mod watch;
+
+use std::sync::Arc;
+
+use etcd_client::{Client, CompareOp, Txn, TxnOp};
+
+use self::connection::Connection;
+use self::pages::Wanted;
+pub use self::settings::{REQUEST_TIMEOUT, Settings, Tls};
+use super::{Api, Compare, Error, KeyValue, Listing, Operation, Stored, Watch};
+use crate::Answer;
+
+/// An etcd cluster. Nothing is asked of it before the first question. Clones share the connection.
+#[derive(Debug, Clone)]
+pub struct Etcd {
+    connection: Arc<Connection>,
+}
+
+impl Etcd {
+    /// The cluster that is reached so.
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            connection: Connection::new(settings),
+        }
+    }
+
+    async fn transaction(&self, txn: Txn) -> Result<bool, Error> {
+        let ask = |mut client: Client| {
+            let txn = txn.clone();
+            async move { client.txn(txn).await }
+        };
+        Ok(self.connection.write(ask).await?.succeeded())
+    }
+}
+
+/// etcd counts in signed numbers, and never below zero.
+fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or_default()
+}
+
+fn stored(found: etcd_client::KeyValue) -> Stored {
+    let (create_revision, mod_revision) = (unsigned(found.create_revision()), unsigned(found.mod_revision()));
+    let version = unsigned(found.version());
+    let (key, value) = found.into_key_value();
+    Stored {
+        key,
+        value,
+        create_revision,
+        mod_revision,
+        version,
+    }
+}
+
+fn compare(compare: &Compare) -> etcd_client::Compare {
+    use etcd_client::Compare as Theirs;
+    match compare {
+        Compare::Absent(key) => Theirs::version(key.as_bytes(), CompareOp::Equal, 0),
+        Compare::Exists(key) => Theirs::version(key.as_bytes(), CompareOp::Greater, 0),
+        Compare::ModRevision((key, revision)) => {
+            // A revision that etcd never reaches is one that no key has, nor a key that is not there.
+            let revision = i64::try_from(*revision).unwrap_or(-1);
+            Theirs::mod_revision(key.as_bytes(), CompareOp::Equal, revision)
+        }
+        Compare::Value((key, value)) => Theirs::value(key.as_bytes(), CompareOp::Equal, value.as_bytes()),
+    }
+}
+
+fn operation(operation: &Operation) -> TxnOp {
+    match operation {
+        Operation::Put((key, value)) => TxnOp::put(key.as_bytes(), value.as_bytes(), None),
+        Operation::Delete(key) => TxnOp::delete(key.as_bytes(), None),
+    }
+}
+
+impl Api for Etcd {
+    fn get<'a>(&'a self, key: &'a str) -> Answer<'a, Result<Option<KeyValue>, Error>> {
+        Box::pin(async move {
+            let ask = |mut client: Client| async move { client.get(key, None).await };
+            let mut answer = self.connection.read(ask).await.map_err(|failed| failed.of_read())?;
+            let found = answer.take_kvs().into_iter().next().map(stored);
+            found.map(Stored::into_text).transpose()
+        })
+    }
+
+    fn list_prefix<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Vec<KeyValue>, Error>> {
+        Box::pin(async move { pages::list(&self.connection, prefix, Wanted::All).await?.into_texts() })
+    }
+
+    fn list_keys<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Vec<String>, Error>> {
+        Box::pin(async move { pages::list(&self.connection, prefix, Wanted::Keys).await?.into_keys() })
+    }
+
+    fn put<'a>(&'a self, key: &'a str, value: &'a str) -> Answer<'a, Result<u64, Error>> {
+        Box::pin(async move {
+            let ask = |mut client: Client| async move { client.put(key, value, None).await };
+            let answer = self.connection.write(ask).await?;
+            Ok(answer.header().map_or(0, |header| unsigned(header.revision())))
+        })
+    }
+
+    fn put_if_not_exists<'a>(&'a self, key: &'a str, value: &'a str) -> Answer<'a, Result<bool, Error>> {
+        let absent = [compare(&Compare::Absent(key.to_owned()))];
+        let put = [TxnOp::put(key, value, None)];
+        Box::pin(self.transaction(Txn::new().when(absent).and_then(put)))
+    }
+
+    fn delete<'a>(&'a self, key: &'a str) -> Answer<'a, Result<bool, Error>> {
+        Box::pin(async move {
+            let ask = |mut client: Client| async move { client.delete(key, None).await };
+            Ok(self.connection.write(ask).await?.deleted() > 0)
+        })
+    }
+
+    fn commit<'a>(&'a self, compares: &'a [Compare], operations: &'a [Operation]) -> Answer<'a, Result<bool, Error>> {
+        let compares: Vec<etcd_client::Compare> = compares.iter().map(compare).collect();
+        let operations: Vec<TxnOp> = operations.iter().map(operation).collect();
+        Box::pin(self.transaction(Txn::new().when(compares).and_then(operations)))
+    }
+
+    fn listing<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Listing, Error>> {
+        Box::pin(pages::list(&self.connection, prefix, Wanted::All))
+    }
+
+    fn watch(&self, prefix: &str, after: u64) -> Box<dyn Watch> {
+        Box::new(watch::Stream::new(Arc::clone(&self.connection), prefix, after))
+    }
+}

@@ -1,0 +1,154 @@
+//! A listing in pages, all of the revision that the first one was of.
+
+use etcd_client::{Client, GetOptions, GetResponse};
+
+use super::connection::Connection;
+use super::failure::Failure;
+use super::{stored, unsigned};
+use crate::etcd::{Error, Listing};
+
+/// So many keys are asked for at once, at first: of a service's configuration, some kilobytes each, that is a message of a
+/// few MiB.
+const PAGE_KEYS: i64 = 1_000;
+
+/// A longer message is not read; its page is then asked for in halves, down to the largest value that etcd takes. Four
+/// times what gRPC reads where nobody says.
+const MESSAGE_BYTES_MAX: usize = 16 << 20;
+
+/// A longer listing is no answer: a guest is given a quarter of it at most.
+const LISTING_BYTES_MAX: usize = 256 << 20;
+
+/// So often a listing begins again because its revision was compacted in the middle. Operators compact every few minutes.
+const BEGINNINGS_MAX: u32 = 3;
+
+/// What is asked of each key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// Its name alone.
+    Keys,
+    /// Everything.
+    All,
+}
+
+/// Everything under a prefix.
+pub(super) async fn list(connection: &Connection, prefix: &str, wanted: Wanted) -> Result<Listing, Error> {
+    let mut beginnings = 1;
+    loop {
+        match list_once(connection, prefix.as_bytes(), wanted).await {
+            Err(Refused::Compacted) if beginnings < BEGINNINGS_MAX => beginnings += 1,
+            Err(Refused::Compacted) => {
+                let text = format!("etcd was compacted in the middle of {BEGINNINGS_MAX} listings of `{prefix}`");
+                return Err(Error::Unavailable(text));
+            }
+            Err(Refused::Told(error)) => return Err(error),
+            Ok(listing) => return Ok(listing),
+        }
+    }
+}
+
+enum Refused {
+    Compacted,
+    Told(Error),
+}
+
+async fn list_once(connection: &Connection, prefix: &[u8], wanted: Wanted) -> Result<Listing, Refused> {
+    let mut listing = Listing::default();
+    let mut bytes = 0;
+    let mut limit = PAGE_KEYS;
+    loop {
+        let mut page = match page(connection, prefix, &listing, wanted, limit).await? {
+            Some(page) => page,
+            None => {
+                limit /= 2;
+                continue;
+            }
+        };
+        if listing.revision == 0 {
+            listing.revision = page.header().map_or(0, |header| unsigned(header.revision()));
+        }
+        let entries: Vec<_> = page.take_kvs().into_iter().map(stored).collect();
+        bytes += entries.iter().map(crate::etcd::Stored::bytes).sum::<usize>();
+        if bytes > LISTING_BYTES_MAX {
+            let prefix = String::from_utf8_lossy(prefix);
+            let text = format!("what is under `{prefix}` has more than {LISTING_BYTES_MAX} bytes; list less at once");
+            return Err(Refused::Told(Error::Unavailable(text)));
+        }
+        // An empty page that says that there is more would be asked for for ever.
+        let is_last = !page.more() || entries.is_empty();
+        listing.entries.extend(entries);
+        if is_last {
+            return Ok(listing);
+        }
+    }
+}
+
+/// The page after what is listed; none where it is too long and can be shorter.
+async fn page(
+    connection: &Connection,
+    prefix: &[u8],
+    listed: &Listing,
+    wanted: Wanted,
+    limit: i64,
+) -> Result<Option<GetResponse>, Refused> {
+    let from = listed
+        .entries
+        .last()
+        .map_or_else(|| first(prefix), |last| after(&last.key));
+    let mut options = GetOptions::new().with_range(end(prefix)).with_limit(limit);
+    options = options.with_revision(i64::try_from(listed.revision).unwrap_or_default());
+    if wanted == Wanted::Keys {
+        options = options.with_keys_only();
+    }
+    let ask = |client: Client| {
+        let (from, options) = (from.clone(), options.clone());
+        async move {
+            let mut kv = client.kv_client().max_decoding_message_size(MESSAGE_BYTES_MAX);
+            kv.get(from, Some(options)).await
+        }
+    };
+    match connection.read(ask).await {
+        Ok(page) => Ok(Some(page)),
+        Err(failed) => match failed.failure {
+            Failure::Compacted => Err(Refused::Compacted),
+            Failure::TooLong if limit > 1 => Ok(None),
+            _ => Err(Refused::Told(failed.of_read())),
+        },
+    }
+}
+
+/// The first key that a prefix may have. etcd has no empty one.
+pub(super) fn first(prefix: &[u8]) -> Vec<u8> {
+    if prefix.is_empty() { vec![0] } else { prefix.to_vec() }
+}
+
+/// The first key after this one.
+fn after(key: &[u8]) -> Vec<u8> {
+    [key, &[0]].concat()
+}
+
+/// The first key that has the prefix no more and comes after those that have; `\0` for none.
+fn end(prefix: &[u8]) -> Vec<u8> {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.pop() {
+        if let Some(next) = last.checked_add(1) {
+            end.push(next);
+            return end;
+        }
+    }
+    vec![0]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_ends_where_its_last_byte_is_one_more() {
+        assert_eq!(end(b"/a/"), b"/a0");
+        assert_eq!(end(b"a\xff\xff"), b"b");
+        assert_eq!(end(b"\xff"), b"\0");
+        assert_eq!(end(b""), b"\0");
+        assert_eq!(first(b""), b"\0");
+        assert_eq!(after(b"/a/1"), b"/a/1\0");
+    }
+}

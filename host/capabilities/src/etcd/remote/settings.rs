@@ -1,0 +1,117 @@
+//! How an etcd is reached.
+
+use std::fmt;
+use std::time::Duration;
+
+use etcd_client::{Certificate, ConnectOptions, Identity, TlsOptions};
+
+/// How long making a connection may take, to one endpoint. Within a data center it takes milliseconds.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A connection in use is tried so often while nothing comes. etcd takes offence at less than 5 s
+/// (`--grpc-keepalive-min-time`).
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// It is given up where nothing comes for so long then.
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a question may take, with everything that is tried for it, where nobody says. etcd itself gives up after 7 s.
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// Everything that is needed to talk to an etcd cluster.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// The members' client URLs, `http://HOST:PORT` or `https://HOST:PORT`; tried in this order, the next one where one
+    /// fails. At least one.
+    pub endpoints: Vec<String>,
+    /// Name and password; none: without authentication, or with the certificate's name.
+    pub user: Option<(String, String)>,
+    /// How an `https` endpoint is trusted, and trusts us.
+    pub tls: Tls,
+    /// How long a question may take, with everything that is tried for it.
+    pub request_timeout: Duration,
+}
+
+/// Certificates, as PEM.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Tls {
+    /// Who signs the members' certificates; none: those whom the system trusts.
+    pub ca: Option<Vec<u8>>,
+    /// Our own certificate and its key; none: we show none.
+    pub own: Option<(Vec<u8>, Vec<u8>)>,
+    /// The name that the members' certificates must have; none: the endpoint's host.
+    pub server_name: Option<String>,
+}
+
+impl Settings {
+    /// These endpoints, and nothing else.
+    pub fn new(endpoints: Vec<String>) -> Self {
+        Self {
+            endpoints,
+            user: None,
+            tls: Tls::default(),
+            request_timeout: REQUEST_TIMEOUT,
+        }
+    }
+
+    /// For the client of one endpoint.
+    pub(super) fn options(&self, endpoint: &str) -> ConnectOptions {
+        let mut options = ConnectOptions::new()
+            .with_connect_timeout(CONNECT_TIMEOUT)
+            .with_keep_alive(KEEP_ALIVE_INTERVAL, KEEP_ALIVE_TIMEOUT)
+            // etcd takes offence at those, too.
+            .with_keep_alive_while_idle(false)
+            // A member that is cut off from the others says so, and another one is asked.
+            .with_require_leader(true)
+            .with_auto_token_refresh(true);
+        if let Some((name, password)) = &self.user {
+            options = options.with_user(name, password);
+        }
+        if endpoint.starts_with("https://") {
+            options = options.with_tls(self.tls.options());
+        }
+        options
+    }
+}
+
+impl Tls {
+    fn options(&self) -> TlsOptions {
+        let mut options = TlsOptions::new();
+        options = match &self.ca {
+            Some(pem) => options.ca_certificate(Certificate::from_pem(pem)),
+            None => options.with_native_roots(),
+        };
+        if let Some((certificate, key)) = &self.own {
+            options = options.identity(Identity::from_pem(certificate, key));
+        }
+        if let Some(name) = &self.server_name {
+            options = options.domain_name(name);
+        }
+        options
+    }
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // No password and no key in a log.
+        f.debug_struct("Settings")
+            .field("endpoints", &self.endpoints)
+            .field("user", &self.user.as_ref().map(|(name, _)| name))
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_not_shown() {
+        let settings = Settings {
+            user: Some(("trueup".to_owned(), "secret".to_owned())),
+            ..Settings::new(vec!["http://127.0.0.1:2379".to_owned()])
+        };
+        let shown = format!("{settings:?}");
+        assert!(shown.contains("trueup") && !shown.contains("secret"), "{shown}");
+    }
+}

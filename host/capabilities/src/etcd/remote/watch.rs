@@ -1,0 +1,209 @@
+//! A watch of etcd that goes on over cuts: it is taken up again after the last revision that was told.
+//!
+//! ```text
+//! begin: is what comes after the last revision still there? -> stream -> revisions -> (cut) -> begin, elsewhere
+//! ```
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use etcd_client::{Client, EventType, GetOptions, WatchOptions, WatchResponse, WatchStream};
+use tokio::time::{sleep, timeout_at};
+
+use super::connection::{Connection, Link};
+use super::failure::Failure;
+use super::pages::first;
+use super::{stored, unsigned};
+use crate::Answer;
+use crate::etcd::{Changes, Error, Event, Watch, WatchEnd};
+
+/// The pause before a broken stream is begun again, at first; it doubles each time.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+/// It gets no longer: what changes meanwhile waits for it.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// A longer message is not read, and the prefix listed again. etcd puts up to a thousand revisions into one for a watch
+/// that is behind.
+const MESSAGE_BYTES_MAX: usize = 64 << 20;
+
+/// One watch.
+pub(super) struct Stream {
+    connection: Arc<Connection>,
+    prefix: Vec<u8>,
+    /// Everything up to this revision was told, or is waiting in `heard`.
+    after: u64,
+    heard: VecDeque<Changes>,
+    open: Option<Open>,
+    pause: Duration,
+}
+
+struct Open {
+    link: Link,
+    stream: WatchStream,
+}
+
+/// Why there is no stream.
+enum Stopped {
+    /// It can be begun again.
+    Broken(String),
+    Ended(WatchEnd),
+}
+
+impl Stream {
+    pub(super) fn new(connection: Arc<Connection>, prefix: &str, after: u64) -> Self {
+        Self {
+            connection,
+            prefix: prefix.as_bytes().to_vec(),
+            after,
+            heard: VecDeque::new(),
+            open: None,
+            pause: PAUSE_MIN,
+        }
+    }
+
+    async fn advance(&mut self) -> Result<Changes, WatchEnd> {
+        loop {
+            if let Some(changes) = self.heard.pop_front() {
+                return Ok(changes);
+            }
+            match self.hear().await {
+                Ok(()) => {}
+                Err(Stopped::Ended(end)) => return Err(end),
+                Err(Stopped::Broken(text)) => self.broken(&text).await,
+            }
+        }
+    }
+
+    /// Waits for what etcd says next.
+    async fn hear(&mut self) -> Result<(), Stopped> {
+        let open = match &mut self.open {
+            Some(open) => open,
+            none => none.insert(begin(&self.connection, &self.prefix, self.after).await?),
+        };
+        let response = match open.stream.message().await {
+            Ok(Some(response)) => response,
+            Ok(None) => return Err(Stopped::Broken("the stream ended".to_owned())),
+            Err(error) => return Err(stopped(Failure::of(&error), self.after)),
+        };
+        self.pause = PAUSE_MIN;
+        if response.canceled() {
+            return Err(canceled(&response, self.after));
+        }
+        self.take(&response);
+        Ok(())
+    }
+
+    /// Keeps what was said, one revision after the other.
+    fn take(&mut self, response: &WatchResponse) {
+        for event in response.events() {
+            let Some(found) = event.kv() else { continue };
+            let revision = unsigned(found.mod_revision());
+            if revision <= self.after {
+                continue;
+            }
+            let event = match event.event_type() {
+                EventType::Put => Event::Put(stored(found.clone())),
+                EventType::Delete => Event::Deleted(found.key().to_vec()),
+            };
+            match self.heard.back_mut() {
+                Some(changes) if changes.revision == revision => changes.events.push(event),
+                _ => self.heard.push_back(Changes {
+                    revision,
+                    events: vec![event],
+                }),
+            }
+        }
+        if let Some(last) = self.heard.back() {
+            self.after = last.revision;
+        } else if !response.created() {
+            // Nothing here up to this revision, etcd says now and then: so a watch of what seldom changes is not left
+            // behind by compactions. The answer to its creation says where the store is, not where the watch is.
+            let revision = response.header().map_or(0, |header| unsigned(header.revision()));
+            self.after = self.after.max(revision);
+        }
+    }
+
+    /// Waits before the stream is begun again, at the next member.
+    async fn broken(&mut self, text: &str) {
+        if let Some(open) = self.open.take() {
+            self.connection.give_up(&open.link).await;
+        }
+        if self.pause == PAUSE_MIN {
+            let prefix = String::from_utf8_lossy(&self.prefix);
+            tracing::warn!(
+                "etcd: the watch of `{prefix}` is cut ({text}); it goes on after revision {}",
+                self.after
+            );
+        }
+        let pause = self.pause;
+        self.pause = (pause * 2).min(PAUSE_MAX);
+        sleep(pause).await;
+    }
+}
+
+/// Opens a stream of what comes after a revision.
+async fn begin(connection: &Connection, prefix: &[u8], after: u64) -> Result<Open, Stopped> {
+    check(connection, prefix, after).await?;
+    let until = connection.deadline();
+    let link = connection
+        .link(until)
+        .await
+        .map_err(|failed| stopped(failed.failure, after))?;
+    let options = WatchOptions::new()
+        .with_prefix()
+        .with_progress_notify()
+        .with_start_revision(i64::try_from(after.saturating_add(1)).unwrap_or(i64::MAX));
+    let mut client = link.client.watch_client().max_decoding_message_size(MESSAGE_BYTES_MAX);
+    let failure = match timeout_at(until, client.watch(prefix, Some(options))).await {
+        Ok(Ok(stream)) => return Ok(Open { link, stream }),
+        Ok(Err(error)) => Failure::of(&error),
+        Err(_) => Failure::Lost("no stream in time".to_owned()),
+    };
+    if failure.is_connection() {
+        connection.give_up(&link).await;
+    }
+    Err(stopped(failure, after))
+}
+
+/// Asks whether the store knows what was at that revision. etcd begins a watch at the very revision it was compacted at,
+/// and leaves out what was deleted in it; and one at a revision that a store made anew has not reached yet.
+async fn check(connection: &Connection, prefix: &[u8], after: u64) -> Result<(), Stopped> {
+    let options = GetOptions::new()
+        .with_prefix()
+        .with_count_only()
+        .with_revision(i64::try_from(after).unwrap_or(i64::MAX));
+    let prefix = first(prefix);
+    let ask = |mut client: Client| {
+        let (prefix, options) = (prefix.clone(), options.clone());
+        async move { client.get(prefix, Some(options)).await }
+    };
+    let known = connection.read(ask).await;
+    known.map(drop).map_err(|failed| stopped(failed.failure, after))
+}
+
+fn canceled(response: &WatchResponse, after: u64) -> Stopped {
+    let reason = response.cancel_reason();
+    if response.compact_revision() > 0 {
+        Stopped::Ended(WatchEnd::Compacted { after })
+    } else if reason.contains("permission denied") {
+        Stopped::Ended(WatchEnd::Denied(reason.to_owned()))
+    } else {
+        Stopped::Broken(format!("etcd ended it: {reason}"))
+    }
+}
+
+fn stopped(failure: Failure, after: u64) -> Stopped {
+    match failure {
+        Failure::NotSent(text) | Failure::Lost(text) => Stopped::Broken(text),
+        Failure::Compacted | Failure::TooLong => Stopped::Ended(WatchEnd::Compacted { after }),
+        Failure::Refused(Error::AccessDenied(text)) => Stopped::Ended(WatchEnd::Denied(text)),
+        Failure::Refused(error) => Stopped::Broken(format!("etcd refused it: {error:?}")),
+    }
+}
+
+impl Watch for Stream {
+    fn next(&mut self) -> Answer<'_, Result<Changes, WatchEnd>> {
+        Box::pin(self.advance())
+    }
+}

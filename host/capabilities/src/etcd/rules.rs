@@ -1,0 +1,184 @@
+//! What a store refuses, and when a compare holds: for the stores that decide it themselves.
+//!
+//! Pure, and as etcd 3.4 does it, in its order: too many, empty, twice, too large.
+
+use std::collections::BTreeMap;
+
+use super::{Compare, Error, Operation};
+
+/// So many operations, and as many compares, one transaction may hold: etcd's `--max-txn-ops` where nobody sets it.
+pub const OPERATIONS_MAX: usize = 128;
+
+/// So many bytes a request that changes something may have: etcd's `--max-request-bytes` where nobody sets it.
+pub const REQUEST_BYTES_MAX: usize = 1536 << 10;
+
+/// The bytes that etcd's encoding of a request adds at most: its number, who asks, and what kind it is.
+const REQUEST_OVERHEAD: usize = 64;
+/// The bytes that it adds for each operation and compare at most: four tags and lengths.
+const ELEMENT_OVERHEAD: usize = 32;
+
+/// What a compare looks at.
+pub(super) struct Found<'a> {
+    pub(super) mod_revision: u64,
+    pub(super) value: &'a [u8],
+}
+
+/// Refuses an empty key.
+pub(super) fn check_key(key: &str) -> Result<(), Error> {
+    if key.is_empty() {
+        return Err(Error::Invalid("the key is empty; name one".to_owned()));
+    }
+    Ok(())
+}
+
+/// Refuses a transaction that no store takes.
+pub(super) fn check(compares: &[Compare], operations: &[Operation]) -> Result<(), Error> {
+    if compares.len().max(operations.len()) > OPERATIONS_MAX {
+        return Err(Error::TooManyOperations(
+            u32::try_from(OPERATIONS_MAX).unwrap_or(u32::MAX),
+        ));
+    }
+    compares.iter().try_for_each(|compare| check_key(compare.key()))?;
+    operations.iter().try_for_each(|operation| check_key(operation.key()))?;
+    check_twice(operations)?;
+    check_size(compares, operations)
+}
+
+/// One key may be deleted twice, and changed otherwise once.
+fn check_twice(operations: &[Operation]) -> Result<(), Error> {
+    let mut puts: BTreeMap<&str, bool> = BTreeMap::new();
+    for operation in operations {
+        let is_put = matches!(operation, Operation::Put(_));
+        if let Some(before_is_put) = puts.insert(operation.key(), is_put)
+            && (is_put || before_is_put)
+        {
+            return Err(Error::Invalid(format!(
+                "`{}` is put twice, or put and deleted, in one transaction; use two",
+                operation.key()
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn check_size(compares: &[Compare], operations: &[Operation]) -> Result<(), Error> {
+    if operations.is_empty() {
+        // Changes nothing: etcd answers it without writing it down, and has no such limit then.
+        return Ok(());
+    }
+    let compares = compares.iter().map(|compare| match compare {
+        Compare::Value((key, value)) => key.len() + value.len(),
+        other => other.key().len(),
+    });
+    let operations = operations.iter().map(|operation| match operation {
+        Operation::Put((key, value)) => key.len() + value.len(),
+        Operation::Delete(key) => key.len(),
+    });
+    let elements = compares.chain(operations).map(|bytes| bytes + ELEMENT_OVERHEAD);
+    let bytes = REQUEST_OVERHEAD + elements.sum::<usize>();
+    if bytes > REQUEST_BYTES_MAX {
+        return Err(Error::Invalid(format!(
+            "the request has {bytes} bytes, above the store's limit of {REQUEST_BYTES_MAX}; split it"
+        )));
+    }
+    Ok(())
+}
+
+/// Whether a compare holds for what is stored under its key; none: nothing is.
+pub(super) fn holds(compare: &Compare, found: Option<Found<'_>>) -> bool {
+    match compare {
+        Compare::Absent(_) => found.is_none(),
+        Compare::Exists(_) => found.is_some(),
+        // A key that does not exist was changed at revision 0.
+        Compare::ModRevision((_, revision)) => found.map_or(0, |found| found.mod_revision) == *revision,
+        Compare::Value((_, value)) => found.is_some_and(|found| found.value == value.as_bytes()),
+    }
+}
+
+impl Compare {
+    /// The key that it looks at.
+    pub fn key(&self) -> &str {
+        match self {
+            Self::Absent(key) | Self::Exists(key) | Self::ModRevision((key, _)) | Self::Value((key, _)) => key,
+        }
+    }
+}
+
+impl Operation {
+    /// The key that it changes.
+    pub fn key(&self) -> &str {
+        match self {
+            Self::Put((key, _)) | Self::Delete(key) => key,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(key: &str) -> Operation {
+        Operation::Put((key.to_owned(), "v".to_owned()))
+    }
+
+    fn delete(key: &str) -> Operation {
+        Operation::Delete(key.to_owned())
+    }
+
+    fn refused(operations: &[Operation]) -> Option<&'static str> {
+        check(&[], operations).err().map(|error| error.kind())
+    }
+
+    #[test]
+    fn a_key_is_deleted_as_often_as_one_likes_and_otherwise_changed_once() {
+        assert_eq!(refused(&[put("a"), put("b"), delete("c"), delete("c")]), None);
+        assert_eq!(refused(&[put("a"), put("a")]), Some("invalid"));
+        assert_eq!(refused(&[put("a"), delete("a")]), Some("invalid"));
+        assert_eq!(refused(&[delete("a"), delete("a"), put("a")]), Some("invalid"));
+    }
+
+    #[test]
+    fn too_many_comes_before_everything_else() {
+        let many = vec![put(""); OPERATIONS_MAX + 1];
+        assert_eq!(check(&[], &many), Err(Error::TooManyOperations(128)));
+        assert_eq!(refused(&many[1..]), Some("invalid"));
+        let compares = vec![Compare::Exists("a".to_owned()); OPERATIONS_MAX + 1];
+        assert_eq!(check(&compares, &[]), Err(Error::TooManyOperations(128)));
+        assert_eq!(check(&compares[1..], &[put("a")]), Ok(()));
+    }
+
+    #[test]
+    fn the_size_counts_where_something_is_changed() {
+        let value = |bytes| "v".repeat(bytes);
+        let put = |bytes| Operation::Put(("k".to_owned(), value(bytes)));
+        assert_eq!(check(&[], &[put(REQUEST_BYTES_MAX - 1_000)]), Ok(()));
+        assert_eq!(refused(&[put(REQUEST_BYTES_MAX)]), Some("invalid"));
+        let compare = [Compare::Value(("k".to_owned(), value(REQUEST_BYTES_MAX)))];
+        assert_eq!(check(&compare, &[]), Ok(()));
+        assert!(check(&compare, &[put(1)]).is_err());
+    }
+
+    #[test]
+    fn a_key_that_is_not_there_was_changed_at_revision_0_and_has_no_value() {
+        let key = || "k".to_owned();
+        let found = || {
+            Some(Found {
+                mod_revision: 7,
+                value: b"v",
+            })
+        };
+        let cases = [
+            (Compare::Absent(key()), true, false),
+            (Compare::Exists(key()), false, true),
+            (Compare::ModRevision((key(), 0)), true, false),
+            (Compare::ModRevision((key(), 7)), false, true),
+            (Compare::ModRevision((key(), u64::MAX)), false, false),
+            (Compare::Value((key(), String::new())), false, false),
+            (Compare::Value((key(), "v".to_owned())), false, true),
+        ];
+        for (compare, absent, present) in cases {
+            assert_eq!(holds(&compare, None), absent, "{compare:?}");
+            assert_eq!(holds(&compare, found()), present, "{compare:?}");
+        }
+    }
+}

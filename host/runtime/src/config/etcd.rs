@@ -1,0 +1,158 @@
+//! `[backend.etcd]`: which store answers guests that ask for etcd. Without the section it is the host's own, a file.
+//!
+//! Never reads a password, a certificate or a key: it says in which file one is.
+
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use trueup_capabilities::etcd::remote::REQUEST_TIMEOUT;
+
+use super::section::{Place, Section, chosen, words};
+
+/// The host's own store, in the state folder.
+const FILE_NAME: &str = "etcd.redb";
+
+/// `[backend.etcd]`: who keeps what guests store under keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EtcdBackend {
+    /// `kind = "etcd"`: a cluster.
+    Etcd(EtcdCluster),
+    /// `kind = "embedded"`, and where there is no section: the host itself, in this file. Default: `etcd.redb` in the state
+    /// folder.
+    Embedded(PathBuf),
+    /// `kind = "simulated"`: memory, gone with the process.
+    Simulated,
+}
+
+/// `[backend.etcd]` of the kind `etcd`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EtcdCluster {
+    /// The members' client URLs, all of one scheme.
+    pub endpoints: Vec<String>,
+    /// `user` and `password_file`: the name, and where the password is, blanks around it not counted.
+    pub user: Option<(String, PathBuf)>,
+    /// `ca_file`: who signs the members' certificates. None: those whom the system trusts.
+    pub ca_file: Option<PathBuf>,
+    /// `cert_file` and `key_file`: our own certificate.
+    pub own: Option<(PathBuf, PathBuf)>,
+    /// `server_name`: what the members' certificates must be for. None: the endpoint's host.
+    pub server_name: Option<String>,
+    /// `request_timeout_ms`: how long a question may take. Default: 8 s.
+    pub request_timeout: Duration,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Etcd,
+    Embedded,
+    Simulated,
+}
+
+/// The keys of a cluster.
+const OF_CLUSTER: [&str; 9] = [
+    "endpoints",
+    "user",
+    "password_file",
+    "ca_file",
+    "cert_file",
+    "key_file",
+    "server_name",
+    "request_timeout_ms",
+    "password",
+];
+
+impl EtcdBackend {
+    /// What the section says; a placeholder where it has a problem.
+    pub(super) fn read(mut section: Section<'_>, folder: &Path, state_dir: &Path) -> Self {
+        const KINDS: [(&str, Kind); 3] = [
+            ("etcd", Kind::Etcd),
+            ("embedded", Kind::Embedded),
+            ("simulated", Kind::Simulated),
+        ];
+        let kind = section.placed("kind", format_args!("be {}", words(&KINDS)), |given| {
+            chosen(given, &KINDS)
+        });
+        let path = section.path("path").map(|path| folder.join(path));
+        // A variable that chooses another kind for once leaves the file as it is.
+        let (kind, place) = kind.unwrap_or((Kind::Embedded, Place::File));
+        if place == Place::File {
+            if kind != Kind::Embedded && section.has("path") {
+                section.wrong_key("path", "goes with `kind = \"embedded\"` alone");
+            }
+            if kind != Kind::Etcd {
+                for key in OF_CLUSTER.into_iter().filter(|key| section.has(key)) {
+                    section.wrong_key(key, "goes with `kind = \"etcd\"` alone");
+                }
+            }
+        }
+        let cluster = read_cluster(&mut section, folder, kind == Kind::Etcd);
+        section.end();
+        match kind {
+            Kind::Etcd => Self::Etcd(cluster),
+            Kind::Embedded => Self::Embedded(path.unwrap_or_else(|| state_dir.join(FILE_NAME))),
+            Kind::Simulated => Self::Simulated,
+        }
+    }
+}
+
+fn read_cluster(section: &mut Section<'_>, folder: &Path, is_wanted: bool) -> EtcdCluster {
+    /// Up to ten minutes: who waits longer for one answer has mistaken the unit.
+    const TIMEOUT_MS: RangeInclusive<u64> = 1..=600_000;
+    section.refuse(
+        "password",
+        "a password does not stand here: put it into a file, and the file's path into `password_file`",
+    );
+    let endpoint = |text: &str| is_endpoint(text).then(|| text.trim_end_matches('/').to_owned());
+    let must = "be `http://HOST:PORT` or `https://HOST:PORT`";
+    let endpoints = if is_wanted {
+        section.filled_list("endpoints", must, "the members' client URLs", endpoint)
+    } else {
+        section.list("endpoints", must, endpoint).unwrap_or_default()
+    };
+    let is_tls = endpoints.iter().any(|endpoint| endpoint.starts_with("https://"));
+    if is_tls && endpoints.iter().any(|endpoint| endpoint.starts_with("http://")) {
+        section.wrong_key("endpoints", "are with TLS or without, not both");
+    }
+    let mut file = |key| section.path(key).map(|path| folder.join(path));
+    let (ca_file, certificate, key) = (file("ca_file"), file("cert_file"), file("key_file"));
+    let password = file("password_file");
+    let text = |given: &super::section::Given<'_>| given.filled().map(str::to_owned);
+    let user = section.value("user", "be a name", text);
+    let server_name = section.value("server_name", "be a name", text);
+    for (one, other) in [
+        ("cert_file", "key_file"),
+        ("key_file", "cert_file"),
+        ("user", "password_file"),
+        ("password_file", "user"),
+    ] {
+        if section.has(one) && !section.has(other) {
+            section.wrong_key(one, format_args!("goes with `{other}`: add it"));
+        }
+    }
+    if is_wanted && !is_tls && !endpoints.is_empty() {
+        for key in ["ca_file", "cert_file", "key_file", "server_name"] {
+            if section.has(key) {
+                section.wrong_key(key, "goes with endpoints that begin with `https://`");
+            }
+        }
+    }
+    let default_ms = u64::try_from(REQUEST_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
+    EtcdCluster {
+        endpoints,
+        user: user.zip(password),
+        ca_file,
+        own: certificate.zip(key),
+        server_name,
+        request_timeout: Duration::from_millis(section.whole("request_timeout_ms", default_ms, TIMEOUT_MS)),
+    }
+}
+
+/// A URL with a port and nothing behind it.
+fn is_endpoint(text: &str) -> bool {
+    let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+    let Some((host, port)) = rest.and_then(|rest| rest.trim_end_matches('/').rsplit_once(':')) else {
+        return false;
+    };
+    !host.is_empty() && !host.contains(['/', '@', '?', '#', ' ']) && port.parse::<u16>().is_ok_and(|port| port > 0)
+}
