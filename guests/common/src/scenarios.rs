@@ -5,6 +5,7 @@
 #![expect(
     clippy::expect_used,
     clippy::panic,
+    clippy::disallowed_methods,
     reason = "part of tests alone: what is wrong fails where it stands"
 )]
 

@@ -3,6 +3,7 @@
 //! Each public function is one that the world exports. What is decided is decided before anything changes: an error
 //! leaves the view as it was.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use trueup_guest_common::network::Network;
@@ -364,14 +365,17 @@ fn read_records(world: &mut impl World, mut nodes: Vec<VppNode>) -> BTreeMap<u32
         let Some((id, record)) = read_record(world, node) else {
             continue;
         };
-        if records.contains_key(&id) {
-            let number = id.to_string();
-            world.warn(
-                "two records have one id: the second name is ignored",
-                &[("id", &number), ("node", &record.name)],
-            );
-        } else {
-            records.insert(id, record);
+        match records.entry(id) {
+            Entry::Vacant(free) => {
+                free.insert(record);
+            }
+            Entry::Occupied(_) => {
+                let number = id.to_string();
+                world.warn(
+                    "two records have one id: the second name is ignored",
+                    &[("id", &number), ("node", &record.name)],
+                );
+            }
         }
     }
     records

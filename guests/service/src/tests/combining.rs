@@ -1,28 +1,13 @@
 //! The function of the inputs, where the scenario files do not look.
 
-use super::{
-    allocation, calls, context, endpoints, id, instance, node, nothing, owned, pod, service, subset, synced, update,
-};
-use crate::bindings::exports::trueup::service::processor::{Event, State};
-use crate::bindings::trueup::kube::types::{Endpoints, Protocol, ServicePort};
-use crate::bindings::trueup::service::types::ContivService;
-use crate::processor::Processor;
-use crate::settings::Settings;
+use super::{allocation, context, endpoints, handed, id, nothing, owned, pod, service, subset, synced, update};
+use crate::bindings::exports::trueup::service::processor::{Event, NodeContext, State};
+use crate::bindings::trueup::kube::types::{EndpointSubset, Endpoints, Protocol, Service, ServicePort};
+use crate::bindings::trueup::service::types::{ContivService, TrafficPolicy};
 use crate::simulated::Simulation;
 
-/// What a resync with this hands over.
-fn handed(state: State) -> crate::bindings::trueup::service::types::ResyncEvent {
-    let mut world = Simulation::default();
-    instance().resync(&mut world, state).unwrap();
-    let calls = world.transcript.take_calls();
-    serde_json::from_value(calls[0]["args"]["event"].clone()).unwrap()
-}
-
 /// The one contiv-service of this service and these subsets, in the short form of [`backends`].
-fn combined(
-    service: crate::bindings::trueup::kube::types::Service,
-    subsets: Vec<super::EndpointSubset>,
-) -> ContivService {
+fn combined(service: Service, subsets: Vec<EndpointSubset>) -> ContivService {
     let endpoints = Endpoints {
         id: service.id.clone(),
         subsets,
@@ -99,7 +84,7 @@ fn a_backend_comes_once_in_order_of_number_from_all_subsets() {
 #[test]
 fn where_an_address_is_goes_by_subnets_and_then_by_the_nodes_own() {
     let listed = "10.1.1.3 10.1.2.3 192.168.16.1 172.30.1.1 172.30.1.2 fd00::3";
-    let place = |change: fn(&mut crate::bindings::exports::trueup::service::processor::NodeContext)| {
+    let place = |change: fn(&mut NodeContext)| {
         let mut context = context();
         change(&mut context);
         let state = State {
@@ -174,7 +159,7 @@ fn policy_and_affinity_go_by_the_exact_words() {
         web.session_affinity = affinity.to_owned();
         web.session_affinity_timeout_s = 7;
         let service = combined(web, vec![]);
-        let is_local = service.traffic_policy == crate::bindings::trueup::service::types::TrafficPolicy::NodeLocal;
+        let is_local = service.traffic_policy == TrafficPolicy::NodeLocal;
         assert_eq!(
             (is_local, service.session_affinity_timeout_s),
             expected,
@@ -297,196 +282,6 @@ fn a_redirected_address_may_become_local_and_its_pod_a_backend() {
             "update default/web",
             "backends [bvi tap tap-a] [bvi tap]",
             "frontends [GbE bvi tap tap-a] [GbE bvi tap]"
-        ]
-    );
-}
-
-#[test]
-fn which_interfaces_of_an_allocation_clients_sit_behind() {
-    let config = r#"{"default_pod_network": "pods"}"#;
-    let state = State {
-        local_pods: vec![pod("a", "10.1.1.3", "tap-a"), pod("host", "192.168.16.1", "")],
-        remote_pods: vec![pod("far", "10.1.2.3", "tap-far")],
-        ip_allocations: vec![
-            allocation(
-                "a",
-                &[
-                    "x1 pods 1.1.1.1",
-                    "x2 - 1.1.1.2",
-                    "x3 default 1.1.1.3",
-                    "- pods 1.1.1.4",
-                    "tap-a - -",
-                ],
-            ),
-            allocation("far", &["x4 pods 1.1.1.5"]),
-            allocation("host", &["x5 pods 1.1.1.6"]),
-            allocation("nobody", &["x6 pods 1.1.1.7"]),
-        ],
-        ..nothing()
-    };
-    let mut processor = Processor::new(Settings::read(config).unwrap());
-    let mut world = Simulation::default();
-    processor.resync(&mut world, state.clone()).unwrap();
-    let calls = world.transcript.take_calls();
-    assert_eq!(
-        calls[0]["args"]["event"]["frontend_ifs"],
-        serde_json::json!(["GbE", "bvi", "tap", "tap-a", "x1", "x2", "x5"])
-    );
-    assert_eq!(handed(state).frontend_ifs, ["GbE", "bvi", "tap", "tap-a", "x2", "x3"]);
-}
-
-#[test]
-fn an_interface_that_two_use_stays_until_both_are_gone() {
-    let mut world = Simulation::default();
-    let mut processor = synced(&mut world, nothing());
-    assert_eq!(
-        update(
-            &mut processor,
-            &mut world,
-            Event::PodAdded(pod("a", "10.1.1.3", "shared"))
-        ),
-        ["frontends [GbE bvi tap] [GbE bvi shared tap]"]
-    );
-    assert!(
-        update(
-            &mut processor,
-            &mut world,
-            Event::PodAdded(pod("b", "10.1.1.4", "shared"))
-        )
-        .is_empty()
-    );
-    // One that the node has itself stays whatever pods do.
-    assert!(update(&mut processor, &mut world, Event::PodAdded(pod("c", "10.1.1.5", "GbE"))).is_empty());
-    assert!(update(&mut processor, &mut world, Event::PodDeleted(id("c"))).is_empty());
-    assert!(update(&mut processor, &mut world, Event::PodDeleted(id("a"))).is_empty());
-    // A pod that is put again with another interface leaves the first.
-    assert_eq!(
-        update(&mut processor, &mut world, Event::PodAdded(pod("b", "10.1.1.4", "new"))),
-        ["frontends [GbE bvi shared tap] [GbE bvi new tap]"]
-    );
-}
-
-#[test]
-fn an_allocation_goes_with_the_last_pod_of_its_name() {
-    let mut world = Simulation::default();
-    let mut processor = synced(&mut world, nothing());
-    for event in [
-        Event::PodAdded(pod("a", "10.1.1.3", "tap-a")),
-        Event::RemotePodPut(pod("a", "10.1.2.3", "")),
-        Event::IpAllocationPut(allocation("a", &["x - 1.1.1.1"])),
-        Event::PodDeleted(id("a")),
-    ] {
-        processor.update(&mut world, event).unwrap();
-    }
-    world.transcript.take_calls();
-    // It is there yet, for the remote pod's sake; then it goes.
-    assert_eq!(
-        update(
-            &mut processor,
-            &mut world,
-            Event::PodAdded(pod("a", "10.1.1.3", "tap-a"))
-        ),
-        ["frontends [GbE bvi tap] [GbE bvi tap tap-a x]"]
-    );
-    assert!(update(&mut processor, &mut world, Event::RemotePodDeleted(id("a"))).is_empty());
-    processor.update(&mut world, Event::PodDeleted(id("a"))).unwrap();
-    calls(&mut world);
-    assert_eq!(
-        update(
-            &mut processor,
-            &mut world,
-            Event::PodAdded(pod("a", "10.1.1.3", "tap-a"))
-        ),
-        ["frontends [GbE bvi tap] [GbE bvi tap tap-a]"]
-    );
-    // One that came before its pod goes with a pod of that name that nobody knew, too.
-    processor
-        .update(&mut world, Event::IpAllocationPut(allocation("b", &["y - 1.1.1.1"])))
-        .unwrap();
-    processor.update(&mut world, Event::PodDeleted(id("b"))).unwrap();
-    assert_eq!(
-        update(
-            &mut processor,
-            &mut world,
-            Event::PodAdded(pod("b", "10.1.1.4", "tap-b"))
-        ),
-        ["frontends [GbE bvi tap tap-a] [GbE bvi tap tap-a tap-b]"]
-    );
-}
-
-#[test]
-fn node_ips_are_those_of_all_nodes_once_in_order() {
-    let mut world = Simulation::default();
-    let state = State {
-        services: vec![
-            service("np", "", "a:1:30001"),
-            service("plain", "", "a:1"),
-            service("alone", "", "a:1:2"),
-        ],
-        endpoints: vec![endpoints("np", "", ""), endpoints("plain", "", "")],
-        ..nothing()
-    };
-    let mut processor = synced(&mut world, state);
-    let nodes = vec![
-        node(
-            "b",
-            &["192.168.16.10/24", "fd00::1/64", "192.168.16.9"],
-            &["::ffff:172.30.1.1"],
-        ),
-        node("a", &["bad/24"], &["172.30.1.1", "192.168.16.9"]),
-    ];
-    assert_eq!(
-        update(&mut processor, &mut world, Event::Nodes(nodes.clone())),
-        ["nodes [172.30.1.1 192.168.16.9 192.168.16.10 fd00::1] [default/np]"]
-    );
-    let turned = nodes.into_iter().rev().collect();
-    assert!(update(&mut processor, &mut world, Event::Nodes(turned)).is_empty());
-    // Also where no service has a node port.
-    calls(&mut world);
-    processor.update(&mut world, Event::ServiceDeleted(id("np"))).unwrap();
-    calls(&mut world);
-    assert_eq!(
-        update(&mut processor, &mut world, Event::Nodes(vec![])),
-        ["nodes [] []"]
-    );
-}
-
-#[test]
-fn the_calls_of_one_event_come_in_this_order() {
-    let mut world = Simulation::default();
-    let mut processor = synced(
-        &mut world,
-        State {
-            services: vec![service("b", "", "p:1"), service("a", "", "p:1")],
-            endpoints: vec![
-                endpoints("a", "10.1.2.3@x 10.1.1.3@y", "p:1"),
-                endpoints("b", "10.1.2.3", "p:1"),
-            ],
-            ip_allocations: vec![allocation("y", &["*z - 10.1.1.4"])],
-            ..nothing()
-        },
-    );
-    assert_eq!(
-        update(
-            &mut processor,
-            &mut world,
-            Event::PodAdded(pod("y", "10.1.2.3", "tap-y"))
-        ),
-        [
-            "frontends [GbE bvi tap] [GbE bvi tap tap-y z]",
-            "update default/a",
-            "update default/b",
-            "backends [bvi tap] [bvi tap z]"
-        ]
-    );
-    processor.revert(&mut world, id("y"));
-    assert_eq!(
-        calls(&mut world),
-        [
-            "update default/a",
-            "update default/b",
-            "backends [bvi tap z] [bvi tap]",
-            "frontends [GbE bvi tap tap-y z] [GbE bvi tap]"
         ]
     );
 }

@@ -281,7 +281,7 @@ fn an_event() -> impl Strategy<Value = Event> {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Update(Event),
+    Update(Box<Event>),
     Revert(&'static str),
     Resync(Box<State>),
     /// A new instance takes the snapshot over.
@@ -290,7 +290,7 @@ enum Step {
 
 fn a_step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        30 => an_event().prop_map(Step::Update),
+        30 => an_event().prop_map(|event| Step::Update(Box::new(event))),
         2 => select(&PODS[..]).prop_map(Step::Revert),
         1 => a_state().prop_map(|state| Step::Resync(Box::new(state))),
         3 => Just(Step::Carry),
@@ -330,8 +330,8 @@ proptest! {
             models_world.calls.clear();
             match step {
                 Step::Update(event) => {
-                    let expected = model.update(&mut models_world, event.clone());
-                    prop_assert_eq!(processor.update(&mut world, event), expected);
+                    let expected = model.update(&mut models_world, (*event).clone());
+                    prop_assert_eq!(processor.update(&mut world, *event), expected);
                 }
                 Step::Revert(pod) => {
                     // Its errors are in the log alone.

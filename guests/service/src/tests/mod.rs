@@ -7,6 +7,7 @@ mod model;
 mod refusals;
 mod restarting;
 mod scenarios;
+mod telling;
 mod warnings;
 
 use crate::bindings::exports::trueup::service::processor::{
@@ -16,6 +17,7 @@ use crate::bindings::trueup::kube::types::{
     EndpointAddress, EndpointPort, EndpointSubset, Endpoints, ObjectId, Protocol, Service, ServicePort,
 };
 use crate::bindings::trueup::nodesync::types::Node;
+use crate::bindings::trueup::service::types::ResyncEvent;
 use crate::processor::Processor;
 use crate::settings::Settings;
 use crate::simulated::Simulation;
@@ -211,4 +213,12 @@ fn short(call: &serde_json::Value) -> String {
         "renderer.resync" => format!("resync {}", list(&args["event"]["services"])),
         other => panic!("no call {other}"),
     }
+}
+
+/// What a resync with this hands over.
+fn handed(state: State) -> ResyncEvent {
+    let mut world = Simulation::default();
+    instance().resync(&mut world, state).unwrap();
+    let calls = world.transcript.take_calls();
+    serde_json::from_value(calls[0]["args"]["event"].clone()).unwrap()
 }

@@ -137,7 +137,7 @@ impl Inputs {
 
     fn last_endpoint(&self, pod: &Name) -> Option<&CustomInterface> {
         let interfaces = self.allocations.get(pod)?.interfaces.iter();
-        interfaces.filter(|interface| interface.service_endpoint).last()
+        interfaces.rev().find(|interface| interface.service_endpoint)
     }
 
     fn redirected(&self, ip: IpAddr) -> IpAddr {
