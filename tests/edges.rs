@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::Value;
 
 /// Every edge that there is between the host's rooms. Benches may depend on anything.
-const EDGES: [(&str, &str); 14] = [
+const EDGES: [(&str, &str); 18] = [
     ("trueup", "trueup-runtime"),
     ("trueup", "trueup-journal"),
     ("trueup", "trueup-guests-builtin"),
@@ -24,7 +24,11 @@ const EDGES: [(&str, &str); 14] = [
     ("trueup-guest-ipam", "trueup-guest-common"),
     ("trueup-guest-lbaas", "trueup-guest-common"),
     ("trueup-guest-misbehaving", "trueup-guest-common"),
+    ("trueup-guest-nat44", "trueup-guest-common"),
     ("trueup-guest-neg", "trueup-guest-common"),
+    ("trueup-guest-nftables", "trueup-guest-common"),
+    ("trueup-guest-nodesync", "trueup-guest-common"),
+    ("trueup-guest-service", "trueup-guest-common"),
 ];
 
 /// The CNI plugin is started for every pod: a few milliseconds, a few MiB. It has no edge in the map either.
