@@ -486,6 +486,10 @@ async fn run(
         never = relay => match never {},
         never = managing => match never {},
     };
+    // What was said while the last loop ended.
+    while let Ok(event) = changed.try_recv() {
+        tell(Event::Guest(event));
+    }
     serving.shutdown().await;
     if let Some(admin) = admin {
         admin.stop().await;
