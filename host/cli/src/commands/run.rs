@@ -217,9 +217,13 @@ fn say(event: &Event) {
             gone: false,
             attaching,
             detaching,
-        } => output::line_if_read(&format!(
-            "{key:<24} true     {attaching} attaching, {detaching} detaching"
-        )),
+        } => {
+            // What is started has still to end: it is told when a look finds nothing left.
+            let word = if attaching + detaching == 0 { "true" } else { "started" };
+            output::line_if_read(&format!(
+                "{key:<24} {word:<8} {attaching} attaching, {detaching} detaching"
+            ));
+        }
         Event::True {
             key,
             gone: true,

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use trueup_capabilities::Identity;
 use trueup_capabilities::clock::{Clock as _, SystemClock};
 
@@ -14,6 +14,7 @@ use super::datastore::{Datastore, NoAnswer};
 use super::protocol::Command;
 use crate::config::FailurePolicy;
 use crate::guests::ipam::IpamKey;
+use crate::run::falling::Falling;
 use crate::run::quarantine::{Quarantine, SetAside};
 use crate::run::troubles::enough;
 use crate::swap::Fallen;
@@ -36,9 +37,7 @@ pub(crate) struct Failing {
 struct Watch {
     quarantine: Arc<Quarantine>,
     policy: FailurePolicy,
-    fall_back: mpsc::UnboundedSender<Fallen>,
-    /// The last wish for the version of the failure policy, until it is answered.
-    falling_back: Option<oneshot::Receiver<()>>,
+    falling: Falling,
 }
 
 impl Failing {
@@ -51,8 +50,7 @@ impl Failing {
             watch: Some(Watch {
                 quarantine,
                 policy,
-                fall_back,
-                falling_back: None,
+                falling: Falling::new(fall_back),
             }),
             failures: BTreeMap::new(),
         }
@@ -142,28 +140,12 @@ impl Watch {
             ..
         } = &entry;
         tracing::warn!("{instance}: set aside after {failures} failures in a row: {error}");
-        self.wish_to_fall_back(&entry);
-        if let Err(error) = self.quarantine.set_aside(about, entry) {
+        if let Err(error) = self.quarantine.set_aside(about, entry.clone()) {
             tracing::warn!("it is set aside until the next start alone: {error}");
         }
+        // Whatever becomes active finds it set aside, and releases it.
+        self.falling.wish(&entry);
         self.quarantine.keep_newest(SET_ASIDE_MAX);
-    }
-
-    /// One wish at a time: the others that fail meanwhile are released by the same version.
-    fn wish_to_fall_back(&mut self, entry: &SetAside) {
-        let is_under_way =
-            |answer: &mut oneshot::Receiver<()>| matches!(answer.try_recv(), Err(oneshot::error::TryRecvError::Empty));
-        if self.falling_back.as_mut().is_some_and(is_under_way) {
-            return;
-        }
-        let (answer, answered) = oneshot::channel();
-        let fallen = Fallen {
-            digest: entry.digest.clone(),
-            why: format!("{} failed {} times: {}", entry.instance, entry.failures, entry.error),
-            answer,
-        };
-        // Nobody takes it where the policy says otherwise.
-        self.falling_back = self.fall_back.send(fallen).is_ok().then_some(answered);
     }
 }
 

@@ -1,16 +1,13 @@
 //! Inputs that are set aside, and the versions of the guest that have them tried again.
 
-use tokio::sync::oneshot;
 use trueup_capabilities::clock::{Clock as _, SystemClock};
 
 use super::{Negs, Wanted, job};
-use crate::decisions::Cause;
 use crate::guests::neg::adapter::Key;
-use crate::run::active::Handover;
+use crate::run::Event;
+use crate::run::active::{Handover, became_active};
 use crate::run::quarantine::{self, SetAside};
 use crate::run::troubles::TooMuch;
-use crate::run::{Event, Instances};
-use crate::swap::Fallen;
 
 impl<T: FnMut(Event)> Negs<'_, T> {
     /// Starts a job, unless exactly this input is set aside.
@@ -35,64 +32,29 @@ impl<T: FnMut(Event)> Negs<'_, T> {
         self.rest(&key);
         let standing = Some(Err(held.error.clone()));
         if self.entry(&key).standing != standing {
-            self.tell_set_aside(&held);
+            (self.tell)(held.event());
             // The process that set it aside may have ended before another version was active.
-            self.wish_to_fall_back(&held);
+            self.falling.wish(&held);
             self.entry(&key).standing = standing;
         }
     }
 
     /// What is in its NEGs stays as it is, until the input or the guest changes.
     pub(super) fn set_aside(&mut self, key: Key, input: String, too_much: TooMuch) {
-        let TooMuch { error, failures } = too_much;
         let instances = self.shared.active.instances();
-        let instance = key.to_string();
-        let about = instances.identity(&instance);
-        let entry = SetAside {
-            journal: instances.recording(&instance),
-            digest: instances.program.guest.digest.to_string(),
-            input,
-            at_ms: SystemClock.now_ms(),
-            error: error.clone(),
-            instance,
-            failures,
-        };
+        let about = instances.identity(&key.to_string());
+        let entry = SetAside::new(&instances, key.to_string(), input, too_much);
         self.set_alarm(&key, None);
         // Whoever is told finds it so.
         if let Err(error) = self.quarantine.set_aside(&about, entry.clone()) {
             tracing::warn!(%key, "it is set aside until the next start alone: {error}");
         }
-        self.setup.board.set_aside(&entry.instance, &error, failures);
-        self.tell_set_aside(&entry);
-        self.wish_to_fall_back(&entry);
-        self.entry(&key).standing = Some(Err(error));
-    }
-
-    /// Where the failure policy says so, another version becomes active, which releases what is set aside. One wish at a
-    /// time: the others that fail meanwhile are released by the same version.
-    fn wish_to_fall_back(&mut self, entry: &SetAside) {
-        if self.falling_back.is_some() {
-            return;
-        }
-        let (answer, answered) = oneshot::channel();
-        let fallen = Fallen {
-            digest: entry.digest.clone(),
-            why: format!("{} failed {} times: {}", entry.instance, entry.failures, entry.error),
-            answer,
-        };
-        // Nobody takes it where the policy says otherwise.
-        if self.fall_back.send(fallen).is_ok() {
-            self.falling_back = Some(answered);
-        }
-    }
-
-    fn tell_set_aside(&mut self, entry: &SetAside) {
-        (self.tell)(Event::Quarantined {
-            key: entry.instance.clone(),
-            error: entry.error.clone(),
-            failures: entry.failures,
-            journal: entry.journal.clone(),
-        });
+        self.setup
+            .board
+            .set_aside(&entry.instance, &entry.error, entry.failures);
+        (self.tell)(entry.event());
+        self.falling.wish(&entry);
+        self.entry(&key).standing = Some(Err(entry.error));
     }
 
     /// Another version is active from here on: calls that run end on theirs, and each instance moves with its state at its
@@ -127,18 +89,5 @@ impl<T: FnMut(Event)> Negs<'_, T> {
         }
         // Whoever asked may have gone: it is active all the same.
         let _ = reply.send(committed);
-    }
-}
-
-/// Why keys run again when another version is active.
-fn became_active(before: &Instances, now: &Instances) -> Cause {
-    let named = |instances: &Instances| {
-        let guest = &instances.program.guest;
-        format!("{}@{}", guest.name, guest.version)
-    };
-    Cause::Version {
-        guest: named(now),
-        digest: now.program.guest.digest.to_string(),
-        before: named(before),
     }
 }

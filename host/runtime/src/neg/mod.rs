@@ -16,11 +16,13 @@ mod idle;
 mod inbox;
 mod job;
 mod known;
+mod looked;
 mod operations;
 pub mod plan;
 mod progress;
 mod setup;
 pub mod shown;
+mod summary;
 mod turn;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -41,24 +43,26 @@ use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSett
 
 pub use self::progress::Migration;
 pub(crate) use self::setup::NegSetup;
+pub use self::summary::Summary;
 
 use self::idle::Idle;
 use self::inbox::Inbox;
 use self::job::{Done, Job, Shared};
 use self::known::KnownNegs;
 use self::operations::Ended;
+use self::summary::LoopEnd;
 use self::turn::LastTurn;
-use crate::board::Look;
 use crate::config::{Config, Neg};
-use crate::decisions::{Came, Cause, Decided, Input as Changed, Nodes, Pending, Seen};
-use crate::guests::neg::adapter::{Changed as Affected, Key, NEG_NAMES, Targets, Wish};
+use crate::decisions::{Came, Cause, Decided, Pending};
+use crate::guests::neg::adapter::{Key, NEG_NAMES, Targets, Wish};
 use crate::run::active::Handover;
-use crate::run::input::{From, Input};
+use crate::run::falling::Falling;
+use crate::run::input::{From, Input, next};
 use crate::run::leading::Acts;
-use crate::run::quarantine::{Quarantine, digest_of};
+use crate::run::quarantine::Quarantine;
 use crate::run::troubles::Troubles;
-use crate::run::{Event, SetupError, nothing_there};
-use crate::sources::{Batch, Batches, Kind, ObjectRef, Objects};
+use crate::run::{Event, SetupError};
+use crate::sources::{Batches, Objects};
 use crate::swap::Fallen;
 
 /// How often instances at rest are looked at for what is to be brought to the disk. Also how late a timer may be noticed
@@ -68,64 +72,6 @@ const SYNC: Duration = Duration::from_secs(1);
 /// A call that asks a backend when the host is stopped may end in its own time, up to this long. What is cut then is finished
 /// by the next process.
 const STOP_GRACE: Duration = Duration::from_secs(20);
-
-/// A cluster says in several changes, one right after another, what is one: the two EndpointSlices of a pod with two
-/// addresses. From the first of them on so long is waited for the others: whoever is attached with one address must be taken
-/// out again to get the second.
-const GATHER_MS: u64 = 1_000;
-
-/// What a run of NEGs came to.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Summary {
-    /// Keys whose NEGs are as they should be.
-    pub succeeded: usize,
-    /// Keys that failed, and why.
-    pub failed: BTreeMap<String, String>,
-    /// Endpoints in attachments that ended well.
-    pub attached: u64,
-    /// Endpoints in detachments that ended well.
-    pub detached: u64,
-    /// Objects that could not be read, or were not used.
-    pub problems: Vec<String>,
-    /// Keys whose NEGs are kept though nothing names them, since what can't be read may.
-    pub held: Vec<String>,
-    /// Why it ended before its end; none: it did not.
-    pub cut_short: Option<String>,
-}
-
-impl Summary {
-    /// True where everything is as it should be and everything could be read.
-    pub fn is_true(&self) -> bool {
-        self.failed.is_empty() && self.problems.is_empty() && self.cut_short.is_none()
-    }
-}
-
-impl std::fmt::Display for Summary {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let keys = self.succeeded + self.failed.len();
-        let word = if keys == 1 { "neg" } else { "negs" };
-        write!(
-            f,
-            "{keys} {word}: {} true, {} failed; {} attached, {} detached",
-            self.succeeded,
-            self.failed.len(),
-            self.attached,
-            self.detached
-        )
-    }
-}
-
-/// Why the loop ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum LoopEnd {
-    NothingLeft,
-    Stopped,
-    SourceEnded,
-    /// Once, what was listed is of a term that has ended.
-    TermEnded,
-    /// The state folder is another cluster's; one line.
-    NotOurs(String),
-}
 
 /// A wish of an operator: that a key's error state be set so.
 pub(crate) struct SetErrorState {
@@ -234,9 +180,7 @@ pub(crate) struct Negs<'a, T> {
     /// So many became active since the start.
     versions: u64,
     acts: Acts,
-    fall_back: mpsc::UnboundedSender<Fallen>,
-    /// Answers when the last of these wishes was fulfilled, or was not; none: there is none.
-    falling_back: Option<oneshot::Receiver<()>>,
+    falling: Falling,
     error_states: mpsc::Receiver<SetErrorState>,
     ends: mpsc::Receiver<Ended>,
 }
@@ -317,8 +261,7 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
             handovers,
             versions: 0,
             acts,
-            fall_back,
-            falling_back: None,
+            falling: Falling::new(fall_back),
             error_states,
             ends,
         })
@@ -371,7 +314,7 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
             self.take_due();
             self.take_gathered();
             self.start_jobs();
-            if self.once && self.acts.may() && self.is_settled() && self.falling_back.is_none() {
+            if self.once && self.acts.may() && self.is_settled() && !self.falling.is_under_way() {
                 break LoopEnd::NothingLeft;
             }
             let pause = self.pause();
@@ -383,7 +326,7 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
                 Some(done) = self.jobs.join_next_with_id() => self.finish(done),
                 Some(ended) = self.ends.recv() => self.take_end(ended),
                 Some(wish) = self.error_states.recv() => self.set_error_state(wish),
-                () = answered(&mut self.falling_back) => self.falling_back = None,
+                () = self.falling.answered() => {}
                 ours = &mut belongs, if !is_ours => match ours {
                     Ok(()) => is_ours = true,
                     Err(why) => break LoopEnd::NotOurs(why.to_string()),
@@ -446,132 +389,6 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
         self.idle.sync();
     }
 
-    /// Takes in what the source says: objects, and what can't be read.
-    fn take_in(&mut self, batch: Batch) {
-        if !self.source_is_told {
-            for problem in &batch.new_problems {
-                (self.tell)(Event::Problem(problem.to_string()));
-            }
-        }
-        self.problems = batch.problems.iter().map(ToString::to_string).collect();
-        let mut inputs: BTreeMap<ObjectRef, Changed> = BTreeMap::new();
-        for change in &batch.changes {
-            let before = self.objects.apply(change);
-            inputs.insert(change.reference.clone(), Changed::of(change, before.as_ref()));
-        }
-        let has_keys = self.known.keys().next().is_some();
-        let unreadable = self.targets.take_in_unreadable(&batch.unreadable);
-        let mut changed = self.targets.take_in(&batch.changes, batch.complete, has_keys);
-        changed.affected.extend(unreadable);
-        changed.affected.extend(self.known_and_affected(&changed));
-        if changed.is_empty {
-            let problem = nothing_there(self.is_cluster);
-            if !self.source_is_told {
-                (self.tell)(Event::Problem(problem.clone()));
-            }
-            self.problems.push(problem);
-        }
-        for note in &changed.notes {
-            tracing::warn!("{note}");
-        }
-        if changed.more_places
-            && let Err(error) = self.known.keep_places(self.targets.places())
-        {
-            tracing::warn!("zones and subnets are not remembered for the next start: {error}");
-        }
-        if changed.completed {
-            // What went away while the host was down, or while something could not be read.
-            changed.affected.extend(self.gone());
-        } else if !self.targets.is_complete() {
-            for key in self.missing() {
-                self.hold(key);
-            }
-        }
-        if !self.source_is_told {
-            self.setup.board.looked(Look {
-                objects: &self.objects.counts(),
-                changes: batch.changes.len(),
-                complete: self.targets.is_complete(),
-                problems: &self.problems,
-            });
-        }
-        let affected: BTreeSet<Key> = changed.affected.into_iter().filter(|key| self.is_news(key)).collect();
-        let seen = changed.seen.into_iter().filter_map(|concern| {
-            let input = inputs.get(&concern.reference)?.clone();
-            let keys = concern.keys.into_iter().collect();
-            Some(Seen { input, keys })
-        });
-        let seen = (seen.collect(), Nodes::default());
-        self.pending
-            .take_in(SystemClock.now_ms(), seen, &affected, self.targets.is_complete());
-        let gathers = self.is_cluster && !self.once && !changed.completed;
-        for key in affected {
-            if gathers {
-                self.gather(key);
-            } else {
-                self.entry(&key).inbox.sync = true;
-                self.changed(&key);
-            }
-        }
-    }
-
-    /// What a key asks for has changed, and more of the same change may follow.
-    fn gather(&mut self, key: Key) {
-        let until_ms = self.now_ms().saturating_add(GATHER_MS);
-        let entry = self.entry(&key);
-        if entry.gathers_until_ms.is_none() {
-            entry.gathers_until_ms = Some(until_ms);
-            self.setup.board.changed(&key.to_string());
-            self.gathering.insert((until_ms, key));
-        }
-    }
-
-    /// Keys that have gathered for long enough.
-    fn take_gathered(&mut self) {
-        let now_ms = self.now_ms();
-        while self.gathering.first().is_some_and(|(until_ms, _)| *until_ms <= now_ms) {
-            let Some((_, key)) = self.gathering.pop_first() else {
-                return;
-            };
-            let entry = self.entry(&key);
-            entry.gathers_until_ms = None;
-            entry.inbox.sync = true;
-            self.changed(&key);
-        }
-    }
-
-    /// Keys that are known here and that a look may not name: those of Services that ask for something else, and all once a
-    /// look is complete again. Only the keys of those Services are looked at.
-    fn known_and_affected(&self, changed: &Affected) -> BTreeSet<Key> {
-        if changed.completed {
-            return self.known.keys().chain(self.entries.keys()).cloned().collect();
-        }
-        let services = changed.seen.iter().map(|concern| &concern.reference);
-        let services = services.filter(|reference| reference.kind == Kind::Service);
-        let keys = services.flat_map(|ObjectRef { namespace, name, .. }| {
-            let at = |port| Key {
-                namespace: namespace.clone(),
-                name: name.clone(),
-                port,
-            };
-            let ports = at(0)..=at(u16::MAX);
-            let known = self.known.range(ports.clone());
-            known.chain(self.entries.range(ports).map(|(key, _)| key))
-        });
-        keys.cloned().collect()
-    }
-
-    /// Whether a key asks for something else than it did, or did not ask for anything yet.
-    fn is_news(&mut self, key: &Key) -> bool {
-        let wish = match self.targets.wish(key) {
-            Some(Ok(Wish { settings, target, .. })) => digest_of(&(settings, target)),
-            Some(Err(error)) => error,
-            None => String::new(),
-        };
-        let entry = self.entry(key);
-        entry.wish.replace(wish.clone()) != Some(wish)
-    }
-
     fn entry(&mut self, key: &Key) -> &mut Entry {
         self.entries.entry(key.clone()).or_default()
     }
@@ -586,33 +403,6 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
             tracing::error!(%key, "{error}");
             self.setup.board.refused(&key.to_string(), &error.to_string());
             self.entry(key).standing = Some(Err(error.to_string()));
-        }
-    }
-
-    /// Keys that may have something in NEGs, or are set aside, and that nobody wishes for.
-    fn missing(&self) -> Vec<Key> {
-        let set_aside = self.quarantine.all().into_iter();
-        let set_aside = set_aside.filter_map(|entry| entry.instance.parse().ok());
-        let keys: BTreeSet<Key> = self.known.keys().cloned().chain(set_aside).collect();
-        keys.into_iter()
-            .filter(|key| self.targets.wish(key).is_none())
-            .collect()
-    }
-
-    /// Those of which that is certain.
-    fn gone(&self) -> Vec<Key> {
-        let missing = self.missing().into_iter();
-        missing.filter(|key| self.targets.is_gone(key)).collect()
-    }
-
-    /// Nothing is taken for gone while what may hold it can't be read.
-    fn hold(&mut self, key: Key) {
-        self.setup.board.held(&key.to_string());
-        if self.held.insert(key.clone()) {
-            (self.tell)(Event::Held {
-                key: key.to_string(),
-                why: self.hidden,
-            });
         }
     }
 
@@ -869,48 +659,5 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
         let backends = self.setup.backends(self.seed, &key.to_string());
         let task = self.jobs.spawn(job::run(Arc::clone(&self.shared), job, backends));
         self.tasks.insert(task.id(), key);
-    }
-
-    fn summary(&self, end: LoopEnd) -> Summary {
-        let standing = |entry: &Entry| entry.standing.clone();
-        let failed = self
-            .entries
-            .iter()
-            .filter_map(|(key, entry)| Some((key.to_string(), standing(entry)?.err()?)));
-        let succeeded = self
-            .entries
-            .values()
-            .filter(|entry| matches!(entry.standing, Some(Ok(()))));
-        Summary {
-            succeeded: succeeded.count(),
-            failed: failed.collect(),
-            attached: self.attached,
-            detached: self.detached,
-            problems: self.problems.clone(),
-            held: self.held.iter().map(ToString::to_string).collect(),
-            cut_short: match end {
-                LoopEnd::Stopped if self.once => Some("stopped before its end".to_owned()),
-                LoopEnd::SourceEnded => Some("the source can't be watched any more".to_owned()),
-                LoopEnd::TermEnded => Some("the lease could not be renewed: another host may act now".to_owned()),
-                LoopEnd::NotOurs(why) => Some(why),
-                LoopEnd::NothingLeft | LoopEnd::Stopped => None,
-            },
-        }
-    }
-}
-
-/// Answers when a wish was, in whichever way; never where there is none.
-async fn answered(wish: &mut Option<oneshot::Receiver<()>>) {
-    match wish {
-        // One whom nobody can answer any more is answered too.
-        Some(answer) => drop(answer.await),
-        None => std::future::pending().await,
-    }
-}
-
-async fn next(batches: &mut Option<Batches>) -> Option<Batch> {
-    match batches {
-        Some(batches) => batches.recv().await,
-        None => std::future::pending().await,
     }
 }

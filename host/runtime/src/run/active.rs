@@ -11,9 +11,23 @@ use trueup_capabilities::meter::Usage;
 
 use super::instances::Instances;
 use crate::board::Calls;
+use crate::decisions::Cause;
 use crate::guests::dispatch::Answer;
 use crate::instance::Instance;
 use crate::shadow::{self, Interest, Observed, Shadow};
+
+/// Why keys run again when another version is active.
+pub(crate) fn became_active(before: &Instances, now: &Instances) -> Cause {
+    let named = |instances: &Instances| {
+        let guest = &instances.program.guest;
+        format!("{}@{}", guest.name, guest.version)
+    };
+    Cause::Version {
+        guest: named(now),
+        digest: now.program.guest.digest.to_string(),
+        before: named(before),
+    }
+}
 
 /// The active version of one guest, and its shadow.
 pub(crate) struct Active {

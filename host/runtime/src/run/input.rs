@@ -155,3 +155,11 @@ fn chance() -> u64 {
     use std::hash::{BuildHasher as _, RandomState};
     RandomState::new().hash_one(std::process::id())
 }
+
+/// The next batch; never one where nothing is watched.
+pub(crate) async fn next(batches: &mut Option<Batches>) -> Option<Batch> {
+    match batches {
+        Some(batches) => batches.recv().await,
+        None => std::future::pending().await,
+    }
+}

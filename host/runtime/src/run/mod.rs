@@ -13,6 +13,7 @@
 pub(crate) mod active;
 mod cluster;
 mod cycles;
+pub(crate) mod falling;
 pub(crate) mod files;
 pub(crate) mod granted;
 pub(crate) mod input;

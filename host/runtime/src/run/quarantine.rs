@@ -16,9 +16,11 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use trueup_capabilities::Identity;
 use trueup_capabilities::audit::Audit;
+use trueup_capabilities::clock::{Clock as _, SystemClock};
 
-use super::files;
 use super::instances::Instances;
+use super::troubles::TooMuch;
+use super::{Event, files};
 use crate::decisions::Cause;
 
 /// An input that is set aside.
@@ -42,6 +44,30 @@ pub struct SetAside {
 }
 
 impl SetAside {
+    /// What a version of a guest failed in too often, from now on.
+    pub(crate) fn new(instances: &Instances, instance: String, input: String, too_much: TooMuch) -> Self {
+        let TooMuch { error, failures } = too_much;
+        Self {
+            journal: instances.recording(&instance),
+            digest: instances.program.guest.digest.to_string(),
+            input,
+            at_ms: SystemClock.now_ms(),
+            error,
+            instance,
+            failures,
+        }
+    }
+
+    /// As operators are told of it.
+    pub(crate) fn event(&self) -> Event {
+        Event::Quarantined {
+            key: self.instance.clone(),
+            error: self.error.clone(),
+            failures: self.failures,
+            journal: self.journal.clone(),
+        }
+    }
+
     /// Why a job runs that tries it again.
     pub(crate) fn cause(&self) -> Cause {
         Cause::Released {

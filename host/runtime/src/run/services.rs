@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 use trueup_capabilities::clock::{Clock as _, SystemClock};
@@ -26,7 +26,8 @@ use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSett
 
 use super::active::Handover;
 use super::cluster::NotOurs;
-use super::input::{From, Input};
+use super::falling::Falling;
+use super::input::{From, Input, next};
 use super::interrupt::Interrupt;
 use super::known::KnownKeys;
 use super::leading::Acts;
@@ -118,9 +119,7 @@ pub(super) struct Services<'a, T> {
     /// Whether this host acts: one that does not takes in what the source says, and begins no job.
     acts: Acts,
     /// Wishes for the version of the failure policy.
-    fall_back: mpsc::UnboundedSender<Fallen>,
-    /// Answers when the last of these wishes was fulfilled, or was not; none: there is none.
-    falling_back: Option<oneshot::Receiver<()>>,
+    falling: Falling,
 }
 
 /// What connects the loop with whoever manages the guest.
@@ -202,8 +201,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             handovers,
             versions: 0,
             acts,
-            fall_back,
-            falling_back: None,
+            falling: Falling::new(fall_back),
         })
     }
 
@@ -254,7 +252,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             }
             self.start_jobs();
             // What is set aside may be released by the version that is about to become active.
-            if self.once && self.acts.may() && self.controller.is_idle() && self.falling_back.is_none() {
+            if self.once && self.acts.may() && self.controller.is_idle() && !self.falling.is_under_way() {
                 break LoopEnd::NothingLeft;
             }
             let due_ms = self.controller.next_due_ms().filter(|_| self.has_room());
@@ -268,7 +266,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
                 () = standing.changed() => self.stand(),
                 Some(handover) = self.handovers.recv() => self.hand_over(handover),
                 Some(done) = self.jobs.join_next_with_id() => self.finish(done),
-                () = answered(&mut self.falling_back) => self.falling_back = None,
+                () = self.falling.answered() => {}
                 ours = &mut belongs, if !is_ours => match ours {
                     Ok(()) => is_ours = true,
                     Err(why) => break LoopEnd::NotOurs(why.to_string()),
@@ -600,20 +598,4 @@ fn key_of(text: impl AsRef<str>) -> Option<Key> {
         namespace: namespace.to_owned(),
         name: name.to_owned(),
     })
-}
-
-/// Answers when a wish was, in whichever way; never where there is none.
-async fn answered(wish: &mut Option<oneshot::Receiver<()>>) {
-    match wish {
-        // One whom nobody can answer any more is answered too.
-        Some(answer) => drop(answer.await),
-        None => std::future::pending().await,
-    }
-}
-
-async fn next(batches: &mut Option<Batches>) -> Option<Batch> {
-    match batches {
-        Some(batches) => batches.recv().await,
-        None => std::future::pending().await,
-    }
 }

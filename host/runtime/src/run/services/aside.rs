@@ -1,20 +1,16 @@
 //! Inputs that are set aside, and the versions of the guest that have them tried again.
 
-use tokio::sync::oneshot;
 use trueup_capabilities::clock::{Clock as _, SystemClock};
 use trueup_controller::Outcome;
 
 use super::super::Event;
-use super::super::active::Handover;
-use super::super::instances::Instances;
+use super::super::active::{Handover, became_active};
 use super::super::publish::News;
 use super::super::quarantine::{self, SetAside};
 use super::super::troubles::TooMuch;
 use super::{Services, key_of};
-use crate::decisions::Cause;
 use crate::guests::lbaas::Desired;
 use crate::guests::lbaas::adapter::Key;
-use crate::swap::Fallen;
 
 impl<T: FnMut(Event)> Services<'_, T> {
     /// Starts a job, unless exactly this input is set aside.
@@ -44,64 +40,33 @@ impl<T: FnMut(Event)> Services<'_, T> {
         if !is_told {
             self.tell_set_aside(&held);
             // The process that set it aside may have ended before another version was active.
-            self.wish_to_fall_back(&held);
+            self.falling.wish(&held);
             self.standing.insert(key, Err(held.error));
         }
     }
 
     /// What is applied stays as it is, until the input or the guest changes.
     pub(super) fn set_aside(&mut self, key: Key, input: String, too_much: TooMuch) {
-        let TooMuch { error, failures } = too_much;
         let instances = self.shared.active.instances();
-        let instance = key.to_string();
-        let about = instances.identity(&instance);
-        let entry = SetAside {
-            journal: instances.recording(&instance),
-            digest: instances.program.guest.digest.to_string(),
-            input,
-            at_ms: SystemClock.now_ms(),
-            error: error.clone(),
-            instance,
-            failures,
-        };
+        let about = instances.identity(&key.to_string());
+        let entry = SetAside::new(&instances, key.to_string(), input, too_much);
         // Whoever is told finds it so.
         if let Err(error) = self.quarantine.set_aside(&about, entry.clone()) {
             tracing::warn!(%key, "it is set aside until the next start alone: {error}");
         }
-        self.setup.board.set_aside(&entry.instance, &error, failures);
+        self.setup
+            .board
+            .set_aside(&entry.instance, &entry.error, entry.failures);
         self.tell_set_aside(&entry);
-        self.wish_to_fall_back(&entry);
-        self.standing.insert(key, Err(error));
-    }
-
-    /// Where the failure policy says so, another version becomes active, which releases what is set aside. One wish at a
-    /// time: the others that fail meanwhile are released by the same version.
-    pub(super) fn wish_to_fall_back(&mut self, entry: &SetAside) {
-        if self.falling_back.is_some() {
-            return;
-        }
-        let (answer, answered) = oneshot::channel();
-        let fallen = Fallen {
-            digest: entry.digest.clone(),
-            why: format!("{} failed {} times: {}", entry.instance, entry.failures, entry.error),
-            answer,
-        };
-        // Nobody takes it where the policy says otherwise.
-        if self.fall_back.send(fallen).is_ok() {
-            self.falling_back = Some(answered);
-        }
+        self.falling.wish(&entry);
+        self.standing.insert(key, Err(entry.error));
     }
 
     fn tell_set_aside(&mut self, entry: &SetAside) {
         if let Some(key) = key_of(&entry.instance) {
             self.shared.publish.say(&key, News::SetAside(&entry.error));
         }
-        (self.tell)(Event::Quarantined {
-            key: entry.instance.clone(),
-            error: entry.error.clone(),
-            failures: entry.failures,
-            journal: entry.journal.clone(),
-        });
+        (self.tell)(entry.event());
     }
 
     /// Another version is active from here on: calls that run end on theirs, those that sleep end now. What was set aside,
@@ -143,18 +108,5 @@ impl<T: FnMut(Event)> Services<'_, T> {
         }
         // Whoever asked may have gone: it is active all the same.
         let _ = reply.send(committed);
-    }
-}
-
-/// Why keys run again when another version is active.
-fn became_active(before: &Instances, now: &Instances) -> Cause {
-    let named = |instances: &Instances| {
-        let guest = &instances.program.guest;
-        format!("{}@{}", guest.name, guest.version)
-    };
-    Cause::Version {
-        guest: named(now),
-        digest: now.program.guest.digest.to_string(),
-        before: named(before),
     }
 }

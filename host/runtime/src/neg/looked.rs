@@ -1,0 +1,173 @@
+//! What the source says, and the keys that it changes: at once, or gathered where more of the same change may follow.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use trueup_capabilities::clock::{Clock as _, SystemClock};
+
+use super::Negs;
+use crate::board::Look;
+use crate::decisions::{Input as Changed, Nodes, Seen};
+use crate::guests::neg::adapter::{Changed as Affected, Key, Wish};
+use crate::run::quarantine::digest_of;
+use crate::run::{Event, nothing_there};
+use crate::sources::{Batch, Kind, ObjectRef};
+
+/// A cluster says in several changes, one right after another, what is one: the two EndpointSlices of a pod with two
+/// addresses. From the first of them on so long is waited for the others: whoever is attached with one address must be taken
+/// out again to get the second.
+const GATHER_MS: u64 = 1_000;
+
+impl<T: FnMut(Event)> Negs<'_, T> {
+    /// Takes in what the source says: objects, and what can't be read.
+    pub(super) fn take_in(&mut self, batch: Batch) {
+        if !self.source_is_told {
+            for problem in &batch.new_problems {
+                (self.tell)(Event::Problem(problem.to_string()));
+            }
+        }
+        self.problems = batch.problems.iter().map(ToString::to_string).collect();
+        let mut inputs: BTreeMap<ObjectRef, Changed> = BTreeMap::new();
+        for change in &batch.changes {
+            let before = self.objects.apply(change);
+            inputs.insert(change.reference.clone(), Changed::of(change, before.as_ref()));
+        }
+        let has_keys = self.known.keys().next().is_some();
+        let unreadable = self.targets.take_in_unreadable(&batch.unreadable);
+        let mut changed = self.targets.take_in(&batch.changes, batch.complete, has_keys);
+        changed.affected.extend(unreadable);
+        changed.affected.extend(self.known_and_affected(&changed));
+        if changed.is_empty {
+            let problem = nothing_there(self.is_cluster);
+            if !self.source_is_told {
+                (self.tell)(Event::Problem(problem.clone()));
+            }
+            self.problems.push(problem);
+        }
+        for note in &changed.notes {
+            tracing::warn!("{note}");
+        }
+        if changed.more_places
+            && let Err(error) = self.known.keep_places(self.targets.places())
+        {
+            tracing::warn!("zones and subnets are not remembered for the next start: {error}");
+        }
+        if changed.completed {
+            // What went away while the host was down, or while something could not be read.
+            changed.affected.extend(self.gone());
+        } else if !self.targets.is_complete() {
+            for key in self.missing() {
+                self.hold(key);
+            }
+        }
+        if !self.source_is_told {
+            self.setup.board.looked(Look {
+                objects: &self.objects.counts(),
+                changes: batch.changes.len(),
+                complete: self.targets.is_complete(),
+                problems: &self.problems,
+            });
+        }
+        let affected: BTreeSet<Key> = changed.affected.into_iter().filter(|key| self.is_news(key)).collect();
+        let seen = changed.seen.into_iter().filter_map(|concern| {
+            let input = inputs.get(&concern.reference)?.clone();
+            let keys = concern.keys.into_iter().collect();
+            Some(Seen { input, keys })
+        });
+        let seen = (seen.collect(), Nodes::default());
+        self.pending
+            .take_in(SystemClock.now_ms(), seen, &affected, self.targets.is_complete());
+        let gathers = self.is_cluster && !self.once && !changed.completed;
+        for key in affected {
+            if gathers {
+                self.gather(key);
+            } else {
+                self.entry(&key).inbox.sync = true;
+                self.changed(&key);
+            }
+        }
+    }
+
+    /// What a key asks for has changed, and more of the same change may follow.
+    fn gather(&mut self, key: Key) {
+        let until_ms = self.now_ms().saturating_add(GATHER_MS);
+        let entry = self.entry(&key);
+        if entry.gathers_until_ms.is_none() {
+            entry.gathers_until_ms = Some(until_ms);
+            self.setup.board.changed(&key.to_string());
+            self.gathering.insert((until_ms, key));
+        }
+    }
+
+    /// Keys that have gathered for long enough.
+    pub(super) fn take_gathered(&mut self) {
+        let now_ms = self.now_ms();
+        while self.gathering.first().is_some_and(|(until_ms, _)| *until_ms <= now_ms) {
+            let Some((_, key)) = self.gathering.pop_first() else {
+                return;
+            };
+            let entry = self.entry(&key);
+            entry.gathers_until_ms = None;
+            entry.inbox.sync = true;
+            self.changed(&key);
+        }
+    }
+
+    /// Keys that are known here and that a look may not name: those of Services that ask for something else, and all once a
+    /// look is complete again. Only the keys of those Services are looked at.
+    fn known_and_affected(&self, changed: &Affected) -> BTreeSet<Key> {
+        if changed.completed {
+            return self.known.keys().chain(self.entries.keys()).cloned().collect();
+        }
+        let services = changed.seen.iter().map(|concern| &concern.reference);
+        let services = services.filter(|reference| reference.kind == Kind::Service);
+        let keys = services.flat_map(|ObjectRef { namespace, name, .. }| {
+            let at = |port| Key {
+                namespace: namespace.clone(),
+                name: name.clone(),
+                port,
+            };
+            let ports = at(0)..=at(u16::MAX);
+            let known = self.known.range(ports.clone());
+            known.chain(self.entries.range(ports).map(|(key, _)| key))
+        });
+        keys.cloned().collect()
+    }
+
+    /// Whether a key asks for something else than it did, or did not ask for anything yet.
+    fn is_news(&mut self, key: &Key) -> bool {
+        let wish = match self.targets.wish(key) {
+            Some(Ok(Wish { settings, target, .. })) => digest_of(&(settings, target)),
+            Some(Err(error)) => error,
+            None => String::new(),
+        };
+        let entry = self.entry(key);
+        entry.wish.replace(wish.clone()) != Some(wish)
+    }
+
+    /// Keys that may have something in NEGs, or are set aside, and that nobody wishes for.
+    fn missing(&self) -> Vec<Key> {
+        let set_aside = self.quarantine.all().into_iter();
+        let set_aside = set_aside.filter_map(|entry| entry.instance.parse().ok());
+        let keys: BTreeSet<Key> = self.known.keys().cloned().chain(set_aside).collect();
+        keys.into_iter()
+            .filter(|key| self.targets.wish(key).is_none())
+            .collect()
+    }
+
+    /// Those of which that is certain.
+    pub(super) fn gone(&self) -> Vec<Key> {
+        let missing = self.missing().into_iter();
+        missing.filter(|key| self.targets.is_gone(key)).collect()
+    }
+
+    /// Nothing is taken for gone while what may hold it can't be read.
+    pub(super) fn hold(&mut self, key: Key) {
+        self.setup.board.held(&key.to_string());
+        if self.held.insert(key.clone()) {
+            (self.tell)(Event::Held {
+                key: key.to_string(),
+                why: self.hidden,
+            });
+        }
+    }
+}
