@@ -1,5 +1,7 @@
 //! The world `trueup:nodesync/node-syncer`: its bindings, and its exports by name.
 
+pub mod records;
+
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use trueup_engine::{Data, Engine, Guest, Instance};
