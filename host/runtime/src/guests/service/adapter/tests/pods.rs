@@ -86,7 +86,7 @@ fn a_pod_that_the_pattern_gives_no_interface_has_none_and_a_note() {
         "pod `shop/{long}`: no interface is known: by `tap-{{name}}` it would be `tap-{long}`, which has 64 bytes, and may have 63"
     );
     let told = cluster.take_in(&look([is(pod(&long, "10.1.1.1", json!({})))]));
-    assert_eq!(told.notes, [note.clone()]);
+    assert_eq!(told.notes, [note]);
     assert_eq!(cluster.local_pods(), [local(&long, "10.1.1.1", None)]);
     let shorter = Interfaces::Pattern(Pattern::parse("t-{name}").unwrap());
     let told = cluster.set_interfaces(shorter);
