@@ -105,3 +105,6 @@ macro_rules! exports {
 }
 
 use exports;
+
+/// The worlds of which a renderer must be one's.
+pub(crate) const WORLDS: &[&str] = &[etcd::WORLD, nftables::WORLD];
