@@ -18,6 +18,7 @@ mod ipam;
 mod kubernetes;
 mod lbaas;
 mod neg;
+mod nftables;
 mod section;
 mod shown;
 mod telemetry;
@@ -42,6 +43,7 @@ pub use self::guest::{FailurePolicy, Guest, GuestRef, OnFailure, Proof, Verify};
 pub use self::ipam::{CheckpointAt, EnisFrom, Ipam, SOCKET};
 pub use self::lbaas::{AnexiaBackend, Lbaas, LbaasBackend, LbaasSim, TokenAt};
 pub use self::neg::Neg;
+pub use self::nftables::{NftablesBackend, NftablesProgram};
 pub use self::telemetry::{LogFormat, Telemetry};
 
 use self::document::Document;
@@ -79,6 +81,8 @@ pub struct Config {
     pub neg: Option<Neg>,
     /// What keeps what guests store in etcd. Default: the host's own store.
     pub etcd: EtcdBackend,
+    /// Which packet filter guests program. Default: that of the host's own network.
+    pub nftables: NftablesBackend,
     /// How calls are recorded.
     pub journal: Recording,
     /// How keys are worked on.
@@ -192,7 +196,7 @@ impl Config {
         let folder = file.parent().unwrap_or(Path::new(""));
         let state_dir = folder.join(root.path("state_dir").unwrap_or_else(|| PathBuf::from(".trueup")));
         let seed = root.whole("seed", 1, 0..=u64::MAX);
-        let (source, for_lbaas, for_ipam, for_neg, for_etcd) = sections(&mut root);
+        let (source, for_lbaas, for_ipam, for_neg, for_etcd, for_nftables) = sections(&mut root);
         let (has_lbaas, has_ipam) = (for_lbaas.is_any_present(), for_ipam.is_any_present());
         let has_neg = for_neg.is_any_present();
         let has_source = source.is_present();
@@ -213,6 +217,7 @@ impl Config {
         let neg = Neg::read(document, (has_source, source), for_neg, folder, seed);
         let ipam = Ipam::read(document, for_ipam, folder, &state_dir);
         let etcd = EtcdBackend::read(for_etcd, folder, &state_dir);
+        let nftables = NftablesBackend::read(for_nftables, folder);
         let journal = Recording::read(root.section("journal"));
         let run = Run::read(root.section("run"));
         let admin = Admin::read(root.section("admin"), folder);
@@ -226,6 +231,7 @@ impl Config {
             ipam: if has_ipam { Some(ipam?) } else { None },
             neg: if has_neg { Some(neg?) } else { None },
             etcd,
+            nftables,
             journal,
             run,
             admin,
@@ -243,6 +249,7 @@ fn sections<'d>(
     lbaas::Sections<'d>,
     ipam::Sections<'d>,
     neg::Sections<'d>,
+    Section<'d>,
     Section<'d>,
 ) {
     let mut guests = root.section("guests");
@@ -268,11 +275,13 @@ fn sections<'d>(
         sim: sims.section("compute"),
     };
     let for_etcd = backends.section("etcd");
+    let for_nftables = backends.section("nftables");
     guests.end_as("guest", "; a guest is named as its adapter");
     for parent in [adapters, backends, sims] {
         parent.end();
     }
-    (root.section("source"), for_lbaas, for_ipam, for_neg, for_etcd)
+    let source = root.section("source");
+    (source, for_lbaas, for_ipam, for_neg, for_etcd, for_nftables)
 }
 
 /// The kinds of objects without which nothing can be said, and what is made from each.
