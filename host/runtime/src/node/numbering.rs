@@ -27,7 +27,8 @@ use crate::board::{self, Board, Finished};
 use crate::config::Address;
 use crate::guests::nodesync::records;
 use crate::guests::nodesync::{
-    Change, ClusterState, Error, IpVersion, KubeNode, Node, NodeUpdate, Nothing, PublishNodeIps, Resync, Update, VppNode,
+    Change, ClusterState, Error, IpVersion, KubeNode, Node, NodeUpdate, Nothing, PublishNodeIps, Resync, Update,
+    VppNode,
 };
 use crate::run::active::Handover;
 
@@ -59,7 +60,11 @@ pub(super) enum Standing {
     /// This node's number.
     Numbered(u32),
     /// Why it has none, or not any more what it should have; so often in a row.
-    Failed { error: String, failures: u32, is_over: bool },
+    Failed {
+        error: String,
+        failures: u32,
+        is_over: bool,
+    },
 }
 
 /// What the numbering is made of.
@@ -539,7 +544,9 @@ fn describe(error: &Error) -> String {
     match error {
         Error::Database(text) => format!("the store: {text}"),
         Error::AttemptsExhausted(attempts) => format!("others were faster in each of {attempts} attempts at a number"),
-        Error::InvalidAddress(text) => format!("`{text}` is no address with its network's prefix length, or of the other family"),
+        Error::InvalidAddress(text) => {
+            format!("`{text}` is no address with its network's prefix length, or of the other family")
+        }
         Error::IdTaken(name) => format!("its number belongs to `{name}`"),
         Error::NotSynced => "nothing was told to the guest yet".to_owned(),
     }

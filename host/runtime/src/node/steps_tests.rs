@@ -146,7 +146,12 @@ fn where_nobody_takes_a_call_it_is_refused() {
     let mut world = World::new(1);
     world.call(&resync(&[]), &[]).unwrap();
     world.call(&add("a", 1), &[0]).unwrap_err();
-    assert!(world.call(&add("a", 1), &[]).unwrap_err().contains("is told everything"));
+    assert!(
+        world
+            .call(&add("a", 1), &[])
+            .unwrap_err()
+            .contains("is told everything")
+    );
     world.retry(&[]);
     assert_eq!(world.call(&add("a", 1), &[]), Ok(()));
 }
