@@ -17,6 +17,7 @@ mod seat;
 mod serving;
 mod setup;
 mod steps;
+mod wiring;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +25,8 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::sync::{mpsc, watch};
 use trueup_controller::Backoff;
+
+pub use self::wiring::Wiring;
 
 pub(crate) use self::setup::{NodeSetup, Seated};
 
@@ -237,12 +240,16 @@ impl OnNode {
             seats.push((Seat::new(seated.active, &node.name, seated.backends), policy));
         }
         let rendering = Rendering::new(seats);
+        let wired = |processor| Wiring {
+            processor,
+            rendering: rendering.clone(),
+        };
         let processor = match (service, managing.service) {
             (Some(mut seated), Some(managing)) => {
                 seated.backends.renderers = Some(Arc::new(rendering.clone()));
                 let policy = seated.guest.failure.clone();
                 Some(serving::Processor {
-                    seat: Seat::new(seated.active, &node.name, seated.backends),
+                    wiring: wired(Seat::new(seated.active, &node.name, seated.backends)),
                     handovers: managing.handovers,
                     failing: Failing::new(managing.quarantine, policy, Falling::new(managing.fall_back)),
                 })

@@ -12,6 +12,7 @@ use super::failing::Failing;
 use super::numbering::Known;
 use super::rendering::Rendering;
 use super::seat::{NoAnswer, Seat};
+use super::wiring::Wiring;
 use super::{Event, SYNC, Summary};
 use crate::board::{self, Board, Finished, Look};
 use crate::guests::nodesync::Change;
@@ -24,7 +25,7 @@ use crate::sources::{Batch, Batches, Objects};
 
 /// Who combines Services with what is behind them.
 pub(super) struct Processor {
-    pub(super) seat: Seat,
+    pub(super) wiring: Wiring,
     pub(super) handovers: mpsc::Receiver<Handover>,
     pub(super) failing: Failing,
 }
@@ -129,7 +130,7 @@ impl Serving {
         let end = self.work(batches, belongs, stop, others, once).await;
         self.parts.rendering.sync().await;
         if let Some(processor) = &mut self.parts.processor {
-            processor.seat.sync();
+            processor.wiring.processor.sync();
         }
         self.summary(end).await
     }
@@ -173,7 +174,7 @@ impl Serving {
                 _ = sync.tick() => {
                     self.parts.rendering.rest().await;
                     if let Some(processor) = &mut self.parts.processor {
-                        processor.seat.rest();
+                        processor.wiring.processor.rest();
                     }
                 }
             }
@@ -286,7 +287,7 @@ impl Serving {
 
     async fn tell_event(&mut self, event: service::Event) {
         let Some(processor) = &self.parts.processor else { return };
-        let what = what_of(&processor.seat, &event);
+        let what = what_of(&processor.wiring.processor, &event);
         if let Some(what) = &what
             && self.set_aside.remove(what).is_some()
         {
@@ -322,10 +323,7 @@ impl Serving {
             _ => None,
         };
         let args = Update { event };
-        let answer = processor
-            .seat
-            .ask::<Result<(), String>>("processor.update", &args, by)
-            .await;
+        let answer = processor.wiring.ask("processor.update", &args, by).await;
         let suspect = what.map(|what| (what, args.event));
         self.came(answer, suspect).await
     }
@@ -388,10 +386,7 @@ impl Serving {
         let Some(processor) = &mut self.parts.processor else {
             return Outcome::Success;
         };
-        let answer = processor
-            .seat
-            .ask::<Result<(), String>>("processor.resync", &Resync { state }, by)
-            .await;
+        let answer = processor.wiring.ask("processor.resync", &Resync { state }, by).await;
         // Whatever renderers answered, the processor has its inputs.
         self.is_synced = answer.is_ok();
         self.came(answer, None).await
@@ -449,13 +444,13 @@ impl Serving {
         let Some(processor) = &mut self.parts.processor else {
             return;
         };
-        let instances = processor.seat.instances();
+        let instances = processor.wiring.processor.instances();
         let what = self
             .suspects
             .keys()
             .next()
             .cloned()
-            .unwrap_or_else(|| processor.seat.name());
+            .unwrap_or_else(|| processor.wiring.processor.name());
         let Some(entry) = processor.failing.failed(&instances, &what, error) else {
             return;
         };
@@ -568,7 +563,7 @@ impl Serving {
                 let Some(processor) = &mut self.parts.processor else {
                     return;
                 };
-                if processor.seat.hand_over(handover).await {
+                if processor.wiring.processor.hand_over(handover).await {
                     processor.failing.is_new();
                     self.set_aside.clear();
                     self.suspects.clear();
@@ -601,7 +596,7 @@ impl Serving {
             .controller
             .status(&Work::Service)
             .map_or(0, |status| status.failures);
-        let key = processor.seat.name();
+        let key = processor.wiring.processor.name();
         self.parts.board.finished(&key, finished(error.as_ref(), failures));
         self.error = error;
     }
@@ -637,7 +632,7 @@ impl Serving {
             }
         }
         if let (Some(processor), Some(error)) = (&self.parts.processor, self.error) {
-            summary.failed.push((processor.seat.name(), error));
+            summary.failed.push((processor.wiring.processor.name(), error));
         }
         summary.cut_short = match end {
             LoopEnd::NothingLeft | LoopEnd::Stopped => None,
