@@ -30,6 +30,7 @@ wasmtime::component::bindgen!({
             import trueup:cri/sandboxes@0.1.0;
             import trueup:neg/api@0.1.0;
             import trueup:etcd/kv@0.1.0;
+            import trueup:nodesync/types@0.1.0;
             import trueup:service/renderer@0.1.0;
             import trueup:service/nftables@0.1.0;
         }
@@ -45,4 +46,4 @@ wasmtime::component::bindgen!({
     additional_derives: [Clone, PartialEq, serde::Serialize, serde::Deserialize],
 });
 
-pub use trueup::{checkpoint, cri, etcd, host, kube, lbaas, neg, service};
+pub use trueup::{checkpoint, cri, etcd, host, kube, lbaas, neg, nodesync, service};

@@ -21,6 +21,7 @@ pub mod instance;
 pub mod ipam;
 pub mod neg;
 pub mod nftables;
+pub mod node;
 pub mod page;
 pub mod plan;
 pub mod registry;

@@ -3,7 +3,8 @@
 use trueup_journal::{By, Journal};
 
 use super::{Call, ContivService, ResyncEvent};
-use crate::bindings::service::renderer;
+use crate::bindings::service::{self, renderer};
+use crate::bindings::{kube, nodesync};
 use crate::host::{Host, ask};
 
 impl Host {
@@ -29,6 +30,12 @@ impl Host {
         .await
     }
 }
+
+impl kube::types::Host for Host {}
+
+impl nodesync::types::Host for Host {}
+
+impl service::types::Host for Host {}
 
 impl renderer::Host for Host {
     async fn add_service(&mut self, service: ContivService) -> wasmtime::Result<Result<(), String>> {
