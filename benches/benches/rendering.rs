@@ -316,7 +316,7 @@ fn kernel(stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
         let nft = Nft::new(Settings {
             program: PathBuf::from("nft"),
             namespace: Some(PathBuf::from("/run/netns").join(&namespace.0)),
-            timeout: TIMEOUT * 60,
+            timeout: TIMEOUT,
         });
         let transactions = Arc::new(Transactions::default());
         let (resync, pair) = stage.runtime.block_on(async {
