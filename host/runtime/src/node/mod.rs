@@ -26,12 +26,13 @@ use serde::Serialize;
 use tokio::sync::{mpsc, watch};
 use trueup_controller::Backoff;
 
+pub use self::numbering::{Numbering, Standing};
 pub use self::wiring::Wiring;
 
 pub(crate) use self::setup::{NodeSetup, Seated};
 
 use self::failing::Failing;
-use self::numbering::{CHANGES_WAITING_MAX, Numbering, Standing};
+use self::numbering::CHANGES_WAITING_MAX;
 use self::rendering::Rendering;
 use self::seat::Seat;
 use self::serving::Serving;
