@@ -14,6 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestCaseError;
 use serde_json::json;
 use trueup_runtime::capabilities::Backends;
@@ -215,6 +216,53 @@ async fn alone(case: &Case) -> Result<Vec<Vec<Question>>, TestCaseError> {
         .collect();
     prop_assert_eq!(told.iter().map(|told| (told.by, &told.call)).collect::<Vec<_>>(), asked);
     Ok(questions)
+}
+
+/// What one refused, and all are asked once more, is no reason to tell another everything; neither is that somebody looks who
+/// is out of step, or retries who is.
+#[test]
+fn a_retry_of_one_renderer_leaves_the_others_alone() {
+    use trueup_runtime::guests::service::Event;
+    RUNTIME.block_on(async {
+        let mut runner = proptest::test_runner::TestRunner::deterministic();
+        let case = case().new_tree(&mut runner).unwrap().current();
+        let case = Case {
+            settings: Settings {
+                snat_only: false,
+                ..case.settings
+            },
+            ..case
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let fates = Fates::new(&[Fate::Done, Fate::Refused]);
+        let mut node = Node::new(&case, folder.path(), [Fates::default(), fates]).await;
+        let mut state = case.state.clone();
+        (state.services, state.endpoints) = (Vec::new(), Vec::new());
+        assert_eq!(node.wired.resync(&state).await, Ok(()));
+        let (service, endpoints) = universe::web();
+        assert_eq!(node.wired.update(&Event::EndpointsPut(endpoints)).await, Ok(()));
+        let answer = node.wired.update(&Event::ServicePut(service)).await;
+        assert_eq!(answer, Err("renderer `nftables`: nft: no".to_owned()));
+        assert!(!node.wired.all_in_step().await);
+        assert!(node.wired.retry().await);
+        assert!(node.wired.all_in_step().await);
+        assert_eq!(node.wired.settle().await, Ok(()));
+        drop(node);
+        let names = |renderer| {
+            let told = told(folder.path(), renderer);
+            told.into_iter()
+                .map(|told| (told.call.name, told.by.is_some()))
+                .collect::<Vec<_>>()
+        };
+        let call = |name: &str, is_asked| (format!("renderer.{name}"), is_asked);
+        let refused = [call("resync", true), call("add-service", true)];
+        let again = [call("add-service", true)];
+        assert_eq!(names("steady"), [&refused[..], &again].concat());
+        assert_eq!(
+            names("nftables"),
+            [&refused[..], &[call("resync", false)], &again].concat()
+        );
+    });
 }
 
 /// See the module: what the recordings must say of the renderer that never refuses.

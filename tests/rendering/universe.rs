@@ -160,6 +160,44 @@ fn endpoints() -> impl Strategy<Value = Endpoints> {
     (service_id(), prop::collection::vec(subset, 0..3)).prop_map(|(id, subsets)| Endpoints { id, subsets })
 }
 
+/// A service that every renderer has something to do for, and what is behind it: in no pod that is known.
+pub(crate) fn web() -> (Service, Endpoints) {
+    let port = || "http".to_owned();
+    let service = Service {
+        id: id(("default", "web")),
+        service_type: "ClusterIP".to_owned(),
+        cluster_ip: "10.96.0.1".to_owned(),
+        external_ips: Vec::new(),
+        lb_ingress_ips: Vec::new(),
+        external_traffic_policy: "Cluster".to_owned(),
+        session_affinity: "None".to_owned(),
+        session_affinity_timeout_s: 0,
+        ports: vec![ServicePort {
+            name: port(),
+            protocol: Protocol::Tcp,
+            port: 80,
+            node_port: 0,
+        }],
+    };
+    let subset = EndpointSubset {
+        addresses: vec![EndpointAddress {
+            ip: "10.1.2.2".to_owned(),
+            node_name: "node-b".to_owned(),
+            target_pod: None,
+        }],
+        ports: vec![EndpointPort {
+            name: port(),
+            protocol: Protocol::Tcp,
+            port: 8080,
+        }],
+    };
+    let endpoints = Endpoints {
+        id: service.id.clone(),
+        subsets: vec![subset],
+    };
+    (service, endpoints)
+}
+
 fn pod() -> impl Strategy<Value = LocalPod> {
     let interface = prop::option::of(text(&["tap-1", "tap-2", "tap-\"ü", "main0", ""]));
     (pod_id(), text(IPS), interface).prop_map(|(id, ip, interface_name)| LocalPod { id, ip, interface_name })
