@@ -62,11 +62,14 @@ impl Rendering {
         })))
     }
 
-    /// The processor's own call ended: who is out of step from here on, by position.
-    pub(super) async fn settle(&self) -> Vec<usize> {
-        let mut inner = self.0.lock().await;
-        inner.steps.settle();
-        inner.steps.out_of_step()
+    /// The processor's own call ended. Once for each of its calls: what it did not ask for again counts from then on.
+    pub(super) async fn settle(&self) {
+        self.0.lock().await.steps.settle();
+    }
+
+    /// Who is to be told everything, by position.
+    pub(super) async fn out_of_step(&self) -> Vec<usize> {
+        self.0.lock().await.steps.out_of_step()
     }
 
     /// Tells a renderer that is out of step everything.

@@ -443,6 +443,8 @@ impl Serving {
         };
         let failed = error.is_some();
         self.show(error);
+        // Here alone: a retry is no call of the processor, which did not have its chance to ask again.
+        self.parts.rendering.settle().await;
         self.follow_renderers().await;
         if failed {
             self.wish_retry(Work::Service);
@@ -477,7 +479,7 @@ impl Serving {
 
     /// Who came out of step is told everything, at the latest when the queue says so.
     async fn follow_renderers(&mut self) {
-        let out = self.parts.rendering.settle().await;
+        let out = self.parts.rendering.out_of_step().await;
         for (renderer, instances, too_much) in self.parts.rendering.take_too_much().await {
             let what = format!("{}/{}", instances.name, self.parts.node);
             let Some((_, failing)) = self.parts.renderers.get_mut(renderer) else {

@@ -75,7 +75,7 @@ impl Wiring {
 
     /// Renderers that are to be told everything, by position.
     pub async fn out_of_step(&self) -> Vec<usize> {
-        self.rendering.settle().await
+        self.rendering.out_of_step().await
     }
 
     /// What the retry timer does: tells a renderer that is out of step everything.

@@ -1,0 +1,63 @@
+//! A service processor and its renderers as real guests, wired as on a node, against models of them: properties that hold
+//! after any sequence of events.
+//!
+//! ```text
+//! any events -> service (guest) -> renderers (guests) -> etcd, or a packet filter of the test's own
+//!     \-> model of service -> model of nat44 ------------^ the same
+//! ```
+//!
+//! `PROPTEST_CASES` sets the number of cases of each property. Needs `etcd` and `etcdctl`
+//! (`apt-get install etcd-server etcd-client`).
+#![cfg(test)]
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails where it stands"
+)]
+
+use proptest::test_runner::{Config, TestRunner};
+
+#[path = "rendering/addresses.rs"]
+mod addresses;
+#[path = "rendering/agreement.rs"]
+mod agreement;
+#[path = "rendering/inputs.rs"]
+mod inputs;
+#[path = "rendering/kernel.rs"]
+mod kernel;
+#[path = "rendering/nat.rs"]
+mod nat;
+#[path = "rendering/recorded.rs"]
+mod recorded;
+#[path = "rendering/refusals.rs"]
+mod refusals;
+#[path = "etcd/server.rs"]
+#[expect(dead_code, reason = "starts and ends here, and is not stopped in between")]
+mod server;
+#[path = "rendering/services.rs"]
+mod services;
+#[path = "rendering/stores.rs"]
+mod stores;
+#[path = "rendering/universe.rs"]
+mod universe;
+#[path = "rendering/wired.rs"]
+mod wired;
+
+/// While a failing case is made smaller, so many others are tried at most: each is a node of its own.
+const SHRINKS_MAX: u32 = 2_000;
+
+/// Runs so many cases, or `PROPTEST_CASES`.
+fn runner(cases: u32) -> TestRunner {
+    let config = Config {
+        // What failed is printed whole.
+        failure_persistence: None,
+        max_shrink_iters: SHRINKS_MAX,
+        ..Config::default()
+    };
+    TestRunner::new(match std::env::var_os("PROPTEST_CASES") {
+        Some(_) => config,
+        None => Config { cases, ..config },
+    })
+}

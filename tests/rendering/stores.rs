@@ -1,0 +1,116 @@
+//! What stands before a store or a packet filter and answers otherwise now and then.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use trueup_runtime::capabilities::Answer;
+use trueup_runtime::capabilities::etcd::{self, Compare, Error, KeyValue, Listing, Operation, Watch};
+use trueup_runtime::capabilities::nftables;
+
+/// What becomes of a question that changes something, or reads all of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Done,
+    /// Not done, and the answer says so.
+    Refused,
+    /// Done, and the answer is lost.
+    Lost,
+}
+
+/// The fates of the next questions, in order; then each is done. Clones are the same.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Fates(Arc<Mutex<VecDeque<Fate>>>);
+
+impl Fates {
+    pub(crate) fn new(fates: &[Fate]) -> Self {
+        Self(Arc::new(Mutex::new(fates.iter().copied().collect())))
+    }
+
+    fn next(&self) -> Fate {
+        self.0.lock().unwrap().pop_front().unwrap_or(Fate::Done)
+    }
+
+    /// From now on everything is done.
+    pub(crate) fn end(&self) {
+        self.0.lock().unwrap().clear();
+    }
+}
+
+/// A store, some of whose listings and commits fail.
+pub(crate) struct Store {
+    pub(crate) inner: Arc<dyn etcd::Api>,
+    pub(crate) fates: Fates,
+}
+
+impl etcd::Api for Store {
+    fn get<'a>(&'a self, key: &'a str) -> Answer<'a, Result<Option<KeyValue>, Error>> {
+        self.inner.get(key)
+    }
+
+    fn list_prefix<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Vec<KeyValue>, Error>> {
+        match self.fates.next() {
+            Fate::Done => self.inner.list_prefix(prefix),
+            Fate::Refused | Fate::Lost => Box::pin(async { Err(Error::Unavailable("no leader".to_owned())) }),
+        }
+    }
+
+    fn list_keys<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Vec<String>, Error>> {
+        self.inner.list_keys(prefix)
+    }
+
+    fn put<'a>(&'a self, key: &'a str, value: &'a str) -> Answer<'a, Result<u64, Error>> {
+        self.inner.put(key, value)
+    }
+
+    fn put_if_not_exists<'a>(&'a self, key: &'a str, value: &'a str) -> Answer<'a, Result<bool, Error>> {
+        self.inner.put_if_not_exists(key, value)
+    }
+
+    fn delete<'a>(&'a self, key: &'a str) -> Answer<'a, Result<bool, Error>> {
+        self.inner.delete(key)
+    }
+
+    fn commit<'a>(&'a self, compares: &'a [Compare], operations: &'a [Operation]) -> Answer<'a, Result<bool, Error>> {
+        let fate = self.fates.next();
+        Box::pin(async move {
+            if fate == Fate::Refused {
+                return Err(Error::Unavailable("no leader".to_owned()));
+            }
+            let answer = self.inner.commit(compares, operations).await;
+            if fate == Fate::Lost {
+                return Err(Error::Unavailable("the answer is lost".to_owned()));
+            }
+            answer
+        })
+    }
+
+    fn listing<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Listing, Error>> {
+        self.inner.listing(prefix)
+    }
+
+    fn watch(&self, prefix: &str, after: u64) -> Box<dyn Watch> {
+        self.inner.watch(prefix, after)
+    }
+}
+
+/// A packet filter, some of whose transactions fail.
+pub(crate) struct Filter<T> {
+    pub(crate) inner: T,
+    pub(crate) fates: Fates,
+}
+
+impl<T: nftables::Api> nftables::Api for Filter<T> {
+    fn apply<'a>(&'a self, ruleset: &'a str) -> Answer<'a, Result<(), String>> {
+        let fate = self.fates.next();
+        Box::pin(async move {
+            if fate == Fate::Refused {
+                return Err("nft: no".to_owned());
+            }
+            let answer = self.inner.apply(ruleset).await;
+            if fate == Fate::Lost {
+                return Err("nft: took too long, and it is not known what it did".to_owned());
+            }
+            answer
+        })
+    }
+}
