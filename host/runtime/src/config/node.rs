@@ -84,11 +84,15 @@ pub struct Address {
 }
 
 impl Address {
+    /// As `nodesync` reads it: no prefix length with a sign or a zero before it, and no IPv4 address in IPv6's form.
     fn parse(text: &str) -> Option<Self> {
         let (address, length) = text.split_once('/')?;
-        let (address, length): (IpAddr, u8) = (address.parse().ok()?, length.parse().ok()?);
+        let is_decimal =
+            length == "0" || (!length.starts_with('0') && length.bytes().all(|byte| byte.is_ascii_digit()));
+        let (address, length): (IpAddr, u8) = (address.parse().ok()?, length.parse().ok().filter(|_| is_decimal)?);
         let (version, most) = match address {
             IpAddr::V4(_) => (IpVersion::Ipv4, 32),
+            IpAddr::V6(address) if address.to_ipv4_mapped().is_some() => return None,
             IpAddr::V6(_) => (IpVersion::Ipv6, 128),
         };
         (length <= most).then(|| Self {
