@@ -10,7 +10,7 @@ use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSett
 
 use super::failing::Failing;
 use super::numbering::Known;
-use super::rendering::Rendering;
+use super::rendering::{RendererAt, Rendering};
 use super::seat::{NoAnswer, Seat};
 use super::wiring::Wiring;
 use super::{Event, SYNC, Summary};
@@ -59,6 +59,8 @@ enum Work {
     Service,
     /// A renderer that is out of step.
     Renderer(usize),
+    /// Everything is told again, though nothing changed.
+    Again,
 }
 
 /// See the module.
@@ -79,6 +81,8 @@ pub(super) struct Serving {
     problems: Vec<String>,
     error: Option<String>,
     out_of_step: Vec<bool>,
+    /// As the board has each renderer; none: it does not.
+    shown: Vec<Option<RendererAt>>,
 }
 
 /// Why the loop ended.
@@ -98,6 +102,7 @@ impl Serving {
         Self {
             controller: Controller::new(settings, parts.seed),
             out_of_step: vec![false; parts.renderers.len()],
+            shown: vec![None; parts.renderers.len()],
             parts,
             objects: Objects::default(),
             started: Instant::now(),
@@ -216,6 +221,14 @@ impl Serving {
             match work {
                 Work::Service => self.tell_service().await,
                 Work::Renderer(renderer) => self.retry(renderer).await,
+                Work::Again => {
+                    if self.is_synced {
+                        self.is_synced = false;
+                        self.wish(Work::Service);
+                    }
+                    let now_ms = self.now_ms();
+                    self.controller.done(&Work::Again, Outcome::Success, now_ms);
+                }
             }
         }
     }
@@ -240,6 +253,8 @@ impl Serving {
         }
         if !was_complete {
             self.wish(Work::Service);
+            // From now on it comes by itself.
+            self.wish(Work::Again);
         }
         for event in told.events {
             self.tell_event(event).await;
@@ -303,13 +318,9 @@ impl Serving {
         self.update(event, what).await;
     }
 
+    /// At once, unless it failed: then it waits for its pause.
     fn wish_resync(&mut self) {
-        // One that failed waits for its pause.
-        if self
-            .controller
-            .status(&Work::Service)
-            .is_none_or(|status| status.failures == 0)
-        {
+        if self.controller.status(&Work::Service).is_none() {
             self.wish(Work::Service);
         }
     }
@@ -344,6 +355,8 @@ impl Serving {
         let now_ms = self.now_ms();
         let due_ms = self.controller.done(&Work::Service, outcome, now_ms);
         if outcome == Outcome::Success {
+            // It rests until there is something to tell.
+            self.controller.forget(&Work::Service);
             let services = self.parts.rendering.services().await;
             let all = self.parts.rendering.standing().await;
             let in_step = all.into_iter().filter(|renderer| renderer.is_in_step);
@@ -432,7 +445,7 @@ impl Serving {
         self.show(error);
         self.follow_renderers().await;
         if failed {
-            self.wish_resync();
+            self.wish_retry(Work::Service);
             return Outcome::Failure;
         }
         Outcome::Success
@@ -486,14 +499,19 @@ impl Serving {
                 continue;
             };
             let was_out = std::mem::replace(was_out, is_out);
-            self.show_renderer(renderer, &at);
+            if let Some(shown) = self.shown.get_mut(renderer)
+                && shown.as_ref() != Some(&at)
+            {
+                *shown = Some(at.clone());
+                self.show_renderer(renderer, &at);
+            }
             match (was_out, is_out) {
                 (false, true) => {
                     _ = self.parts.events.send(Event::OutOfStep {
                         renderer: at.name,
                         error: at.error,
                     });
-                    self.wish_retry(renderer);
+                    self.wish_retry(Work::Renderer(renderer));
                 }
                 (true, false) if !at.is_set_aside => {
                     self.controller.forget(&Work::Renderer(renderer));
@@ -504,11 +522,9 @@ impl Serving {
         }
     }
 
-    /// It failed a moment ago: the first pause is as after any failure.
-    fn wish_retry(&mut self, renderer: usize) {
-        let work = Work::Renderer(renderer);
-        let runs = self.controller.status(&work).is_some_and(|status| status.running);
-        if runs {
+    /// It failed a moment ago: the first pause is as after any failure. What runs, or waits already, goes on as it is.
+    fn wish_retry(&mut self, work: Work) {
+        if self.controller.status(&work).is_some() {
             return;
         }
         self.wish(work);
@@ -601,7 +617,7 @@ impl Serving {
         self.error = error;
     }
 
-    fn show_renderer(&self, renderer: usize, at: &super::rendering::RendererAt) {
+    fn show_renderer(&self, renderer: usize, at: &RendererAt) {
         let failures = self
             .controller
             .status(&Work::Renderer(renderer))
