@@ -215,7 +215,10 @@ fn interfaces_of_pods_follow_a_pattern_or_a_file() {
         &["trueup.toml:11: adapter.service.pod_interfaces: goes without `pod_interfaces_file`: leave one of them out"],
     );
     for (pattern, cause) in [
-        ("", "must be text"),
+        (
+            "",
+            "was ``, must be a name of interfaces, such as `tap-{namespace}-{name}`",
+        ),
         (
             "tap-{pod}",
             "was `tap-{pod}`, may have `{namespace}`, `{name}` and `{uid}` in it, and nothing else in braces",
@@ -251,46 +254,155 @@ fn mistakes_about_a_node_are_named() {
         "name = \"\"\naddresses = [\"10.0.0.1\", \"10.0.0.1/33\", \"10.0.0.1/024\", \"::ffff:10.0.0.1/96\", \"10.0.0.1/24\", \
          \"10.0.0.1/24\"]\nnode_ip = \"10.0.0.1/24\"\nhost_ips = [\"10.0.0.01\"]\npod_subnet_this_node = \
          \"10.1.1.0\"\npod_subnet_all_nodes = 16\nmain_interface = 1\nother_interfaces = [\"\"]",
-        &["?"],
+        &[
+            "trueup.toml:9: adapter.node.name: was \"\", must be this node's name, as in Kubernetes",
+            "trueup.toml:10: adapter.node.addresses[0]: was \"10.0.0.1\", must be an address with its \
+             network's prefix length, such as `192.168.16.1/24`",
+            "trueup.toml:10: adapter.node.addresses[1]: was \"10.0.0.1/33\", must be an address with its \
+             network's prefix length, such as `192.168.16.1/24`",
+            "trueup.toml:10: adapter.node.addresses[2]: was \"10.0.0.1/024\", must be an address with its \
+             network's prefix length, such as `192.168.16.1/24`",
+            "trueup.toml:10: adapter.node.addresses[3]: was \"::ffff:10.0.0.1/96\", must be an address with \
+             its network's prefix length, such as `192.168.16.1/24`",
+            "trueup.toml:10: adapter.node.addresses[5]: was \"10.0.0.1/24\", must differ from addresses[4]",
+            "trueup.toml:11: adapter.node.node_ip: was \"10.0.0.1/24\", must be an address, such as \
+             `192.168.16.1`",
+            "trueup.toml:12: adapter.node.host_ips[0]: was \"10.0.0.01\", must be an address, such as \
+             `192.168.16.1`",
+            "trueup.toml:13: adapter.node.pod_subnet_this_node: was \"10.1.1.0\", must be a network, such as \
+             `10.1.0.0/16`",
+            "trueup.toml:14: adapter.node.pod_subnet_all_nodes: was 16, must be a network, such as \
+             `10.1.0.0/16`",
+            "trueup.toml:15: adapter.node.main_interface: was 1, must be the name of an interface",
+            "trueup.toml:16: adapter.node.other_interfaces[0]: was \"\", must be the name of an interface",
+        ],
     );
-    node_refused_with("", "rsync_ms = 60000\nresync_ms = 59999\n", &["?"]);
+    node_refused_with(
+        "",
+        "rsync_ms = 60000\nresync_ms = 59999\n",
+        &[
+            "trueup.toml:11: unknown key `rsync_ms` in [adapter.service]; did you mean `resync_ms`? (known: \
+             pod_interfaces, pod_interfaces_file, renderers, resync_ms)",
+            "trueup.toml:12: adapter.service.resync_ms: was 59999, must be a whole number from 60000 to \
+             604800000",
+        ],
+    );
 }
 
 #[test]
 fn renderers_that_can_not_be_meant_are_named() {
-    node_refused_with("", "renderers = []\n", &["?"]);
+    node_refused_with(
+        "",
+        "renderers = []\n",
+        &[
+            "trueup.toml:6: unknown guest `nftables` in [guests] (known: ipam, lbaas, neg, nodesync, \
+             service; a guest is named as its adapter, a renderer as `renderers` of [adapter.service] lists \
+             it)",
+            "trueup.toml:11: adapter.service.renderers: was [], must name a renderer; or leave it out",
+        ],
+    );
     node_refused_with(
         "",
         "renderers = [\"nftabels\", \"lbaas\", \"a/b\", \"nftables\", \"nftables\"]\n",
-        &["?"],
+        &[
+            "trueup.toml:11: adapter.service.renderers: names `nftabels`: add `[guests.nftabels]`",
+            "trueup.toml:11: adapter.service.renderers[1]: was \"lbaas\", must name a renderer's \
+             [guests.NAME]: none of ipam, lbaas, neg, nodesync, service, and NAME must be 1 to 63 letters, \
+             digits, `-`, `_` or `.`",
+            "trueup.toml:11: adapter.service.renderers[2]: was \"a/b\", must name a renderer's \
+             [guests.NAME]: none of ipam, lbaas, neg, nodesync, service, and NAME must be 1 to 63 letters, \
+             digits, `-`, `_` or `.`",
+            "trueup.toml:11: adapter.service.renderers[4]: was \"nftables\", must differ from renderers[1]",
+        ],
     );
-    node_refused_with("[guests.nftables]\nuse = \"builtin:nftables@1\"\n", "", &["?"]);
-    node_refused_with("use = \"builtin:nftables@1\"\n", "", &["?"]);
+    node_refused_with(
+        "[guests.nftables]\nuse = \"builtin:nftables@1\"\n",
+        "",
+        &[
+            "trueup.toml:4: [guests.service] needs a renderer: add `[guests.nftables]` with `use = \
+             \"builtin:nftables@1\"` and `grants = { nftables = { write = [\"ip trueup\", \"ip6 trueup\"] } \
+             }`",
+        ],
+    );
+    node_refused_with(
+        "use = \"builtin:nftables@1\"\n",
+        "",
+        &[
+            "trueup.toml:6: guests.nftables.use: is missing, must be `builtin:NAME@VERSION`, `file:PATH` or \
+             `oci:HOST/REPO:TAG`",
+        ],
+    );
 }
 
 #[test]
 fn the_name_of_the_node_stands_in_one_place() {
     let nodesync = "[guests.nodesync]\nuse = \"builtin:nodesync@1\"\nsettings = { node_name = \"node-b\" }\n";
-    node_refused_with("", nodesync, &["?"]);
+    node_refused_with(
+        "",
+        nodesync,
+        &["trueup.toml:13: guests.nodesync.settings.node_name: is `name` of [adapter.node]: leave it out"],
+    );
 }
 
 #[test]
 fn sections_of_a_node_that_do_not_fit_are_named_with_the_lines_to_add() {
-    refused("[adapter.service]\n", &["?"]);
-    refused("[guests.service]\nuse = \"builtin:service@1\"\n", &["?"]);
+    refused(
+        "[adapter.service]\n",
+        &[
+            "trueup.toml: [source] is missing: add `[source]` with `manifests = \"manifests\"`, a folder of \
+             Kubernetes YAML, or with `kubernetes = {}`, a cluster",
+            "trueup.toml:1: [adapter.service] needs a guest that decides: add `[guests.service]` with `use = \
+             \"builtin:service@1\"`",
+            "trueup.toml:1: [adapter.service] needs to know this node: add `[adapter.node]` with `name = \
+             \"node-a\"`",
+        ],
+    );
+    refused(
+        "[guests.service]\nuse = \"builtin:service@1\"\n",
+        &[
+            "trueup.toml: [source] is missing: add `[source]` with `manifests = \"manifests\"`, a folder of \
+             Kubernetes YAML, or with `kubernetes = {}`, a cluster",
+            "trueup.toml:1: [guests.service] needs a renderer: add `[guests.nftables]` with `use = \
+             \"builtin:nftables@1\"` and `grants = { nftables = { write = [\"ip trueup\", \"ip6 trueup\"] } \
+             }`",
+            "trueup.toml:1: [guests.service] needs to know this node: add `[adapter.node]` with `name = \
+             \"node-a\"`",
+        ],
+    );
     refused(
         "[source]\nmanifests = \"m\"\n[guests.nodesync]\nuse = \"builtin:nodesync@1\"\n",
-        &["?"],
+        &[
+            "trueup.toml:3: [guests.nodesync] needs to know this node: add `[adapter.node]` with `name = \
+             \"node-a\"`",
+        ],
     );
     refused(
         "[source]\nmanifests = \"m\"\n[adapter.node]\nname = \"node-a\"\n",
-        &["?"],
+        &[
+            "trueup.toml:3: [adapter.node] needs a guest: add `[guests.nodesync]` with `use = \
+             \"builtin:nodesync@1\"` and `grants = { etcd = { read = [\"/vnf-agent/contiv-ksr/\"], write = \
+             [\"/vnf-agent/contiv-ksr/\"] } }`, or `[guests.service]` with `use = \"builtin:service@1\"`",
+        ],
     );
     refused(
         "[source]\nmanifests = \"m\"\n[adapter.node]\nname = \"node-a\"\n[adapter.service]\n",
-        &["?"],
+        &[
+            "trueup.toml:5: [adapter.service] needs a guest that decides: add `[guests.service]` with `use = \
+             \"builtin:service@1\"`",
+        ],
     );
-    refused("[guests.nftables]\nuse = \"builtin:nftables@1\"\n", &["?"]);
+    // Which guests there may be depends on who asks for renderers.
+    let error = load("[guests.nftables]\nuse = \"builtin:nftables@1\"\n", &[], &[]).unwrap_err();
+    let lines: Vec<&str> = error.lines().collect();
+    assert!(lines[0].starts_with("trueup.toml: nothing to do: "), "{error}");
+    assert!(
+        lines[0].contains("for the number of a node, or its Services, add `[source]`"),
+        "{error}"
+    );
+    assert!(
+        lines[1].starts_with("trueup.toml:1: unknown guest `nftables` in [guests] (known: ipam, lbaas"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -304,13 +416,27 @@ fn in_a_cluster_slices_and_pods_are_needed_too() {
         settings.needed,
         [Kind::Service, Kind::Node, Kind::EndpointSlice, Kind::Pod]
     );
-    refused(&with("watch = [\"nodes\"]"), &["?"]);
+    refused(
+        &with("watch = [\"nodes\"]"),
+        &[
+            "trueup.toml:3: source.kubernetes.watch: must hold \"endpointslices\", which the Services of a \
+             node are made from",
+            "trueup.toml:3: source.kubernetes.watch: must hold \"pods\", which the Services of a node are \
+             made from",
+            "trueup.toml:3: source.kubernetes.watch: must hold \"services\", which the Services of a node \
+             are made from",
+        ],
+    );
 }
 
 #[test]
 fn a_host_of_a_node_waits_for_no_other() {
     let of_node = SERVES.replace("manifests = \"manifests\"", "kubernetes = {}");
     assert!(load(&of_node, &[], &[]).unwrap().election.is_none());
+    let error = load(&format!("{of_node}[election]\n"), &[], &[]).unwrap_err();
+    let said = "trueup.toml:11: election: is about load balancers and network endpoint groups: a host acts for its node whoever \
+                else runs";
+    assert_eq!(error, said);
     let of_negs = "[guests.neg]\nuse = \"builtin:neg@1\"\n[adapter.neg]\ncluster = \"c1\"\nsubnet = \"default\"\n[backend.neg]\n\
                    kind = \"simulated\"\n";
     let both = load(&format!("{of_node}{of_negs}"), &[], &[]).unwrap();
@@ -352,7 +478,7 @@ fn what_is_in_force_is_shown_without_secrets() {
     );
     assert_eq!(
         shown["backend"]["nftables"],
-        json!({"kind": "nft", "namespace": "node-a", "nft": "nft", "timeout_ms": 10_000})
+        json!({"kind": "nft", "namespace": "node-a", "nft": "nft", "timeout_ms": 300_000})
     );
     assert!(!shown.to_string().contains("a-secret"));
     let least = load(SERVES, &[], &[]).unwrap().shown();
@@ -380,6 +506,8 @@ fn the_example_of_services_fits_together() {
     }
     let snapshot = sources::manifests::load(&folder.join("manifests")).unwrap();
     assert_eq!(snapshot.problems, []);
-    let kinds: std::collections::BTreeSet<_> = snapshot.objects.keys().map(|reference| reference.kind).collect();
-    assert_eq!(kinds.len(), 4, "Services, slices, Pods and Nodes");
+    assert!(
+        snapshot.objects.counts().iter().all(|(_, count)| *count > 0),
+        "of each kind"
+    );
 }
