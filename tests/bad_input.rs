@@ -66,6 +66,8 @@ const CONFIGURATIONS: &[(&str, usize, &str)] = &[
     ("merge-conflict", 1, RUN),
     ("missing-keys", 3, RUN),
     ("missing-sections", 2, PLAN),
+    ("node-with-wrong-keys", 6, RUN),
+    ("node-without-a-renderer", 1, RUN),
     ("not-text", 1, RUN),
     ("not-toml", 1, RUN),
     ("oci-with-a-short-digest", 1, RUN),
@@ -73,6 +75,8 @@ const CONFIGURATIONS: &[(&str, usize, &str)] = &[
     ("oci-without-tag", 1, RUN),
     ("out-of-range", 7, RUN),
     ("path-without-kind", 1, RUN),
+    ("pod-interfaces-that-are-damaged", 1, RUN),
+    ("pod-interfaces-that-are-not-there", 1, RUN),
     ("self-test-that-is-not-there", 1, RUN),
     ("settings-the-guest-does-not-know", 1, RUN),
     ("settings-with-a-date", 1, RUN),
@@ -305,6 +309,7 @@ fn configurations() {
             "[[accept]]\nentry = \"api.create\"\nfeild = \"args\"\nwhy = \"in turn\"\n",
         );
         case.put("enis.json", "{\"enis\": [\n");
+        case.put("pod-interfaces.yaml", "shop/web-0: tap0\nweb-1: tap1\n");
         case.put("kubeconfig", KUBECONFIG);
     });
 }

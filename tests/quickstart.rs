@@ -478,3 +478,66 @@ fn a_run_that_waits_for_the_engine_ends_when_told_and_goes_on_later() {
         assert_eq!(engine.objects().len(), 4);
     }
 }
+
+#[test]
+fn the_example_of_services_renders_them_replays_and_follows_an_endpoint_that_is_not_ready() {
+    const SUM: &str = "1 node, 2 services: 2 renderers true, 0 failed";
+    let site = Site::services();
+    let first = site.run_once().exits(0);
+    let (last, mut lines) = (first.last_line(), first.stdout.lines().collect::<Vec<_>>());
+    assert_eq!(last, SUM, "{first}");
+    // Neither waits for the other.
+    lines.sort_unstable();
+    assert_eq!(
+        lines,
+        [
+            SUM,
+            "node-a                   numbered 1",
+            "node-a                   true     2 services rendered by nftables/node-a, nat44/node-a",
+        ],
+        "{first}"
+    );
+    let of = |guest: &str| site.state_dir().join("journals").join(guest).join("node-a");
+    let recordings = || {
+        let guests = ["nodesync", "service", "nftables", "nat44"];
+        guests
+            .iter()
+            .flat_map(|guest| files_under(&of(guest)))
+            .collect::<Vec<PathBuf>>()
+    };
+    let replayed = |files: &[PathBuf]| {
+        let files = files.iter().map(PathBuf::as_path);
+        trueup([std::path::Path::new("replay")].into_iter().chain(files)).exits(0)
+    };
+    assert_eq!(replayed(&recordings()).stdout.matches(": identical: ").count(), 4);
+
+    // The pod on the other node is not ready: what the kernel is told names the one that is left alone.
+    site.edit(
+        "manifests/web.yaml",
+        "{ addresses: [\"10.1.2.2\"], nodeName: node-b, conditions: { ready: true }",
+        "{ addresses: [\"10.1.2.2\"], nodeName: node-b, conditions: { ready: false }",
+    );
+    let second = site.run_once().exits(0);
+    assert_eq!(second.last_line(), SUM, "{second}");
+    assert!(!second.stdout.contains("numbered 2"), "it keeps its number: {second}");
+    let rulesets: Vec<String> = files_under(&of("nftables"))
+        .iter()
+        .flat_map(|file| {
+            fs::read_to_string(file)
+                .unwrap()
+                .lines()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        })
+        .filter(|line| line.contains("\"ask\":\"nftables.apply\""))
+        .collect();
+    let [before, after] = [rulesets.first().unwrap(), rulesets.last().unwrap()];
+    assert!(before.contains("10.1.2.2") && before.contains("10.1.1.2"), "{before}");
+    assert!(!after.contains("10.1.2.2") && after.contains("10.1.1.2"), "{after}");
+    assert!(
+        replayed(&recordings())
+            .stdout
+            .lines()
+            .all(|line| line.contains(": identical"))
+    );
+}

@@ -134,6 +134,11 @@ impl Site {
         Self::copy("ipam", &[""])
     }
 
+    /// The one with Services on a node, as it ships.
+    pub(crate) fn services() -> Self {
+        Self::copy("services", &["", "manifests"])
+    }
+
     fn copied() -> Self {
         let site = Self::copy("quickstart", &["", "manifests"]);
         fs::write(site.path("token"), TOKEN).unwrap();

@@ -279,7 +279,14 @@ impl super::Config {
         let lbaas = self.lbaas.as_ref().map(|lbaas| ("lbaas", &lbaas.guest));
         let ipam = self.ipam.as_ref().map(|ipam| ("ipam", &ipam.guest));
         let neg = self.neg.as_ref().map(|neg| ("neg", &neg.guest));
-        ipam.into_iter().chain(lbaas).chain(neg).collect()
+        let node = self.node.as_ref();
+        let nodesync = node.and_then(|node| Some(("nodesync", node.nodesync.as_ref()?)));
+        let service = node.and_then(|node| node.service.as_ref());
+        let processor = service.map(|service| ("service", &service.guest));
+        let renderers = service.into_iter().flat_map(|service| &service.renderers);
+        let renderers = renderers.map(|(name, guest)| (*name, guest));
+        let alone = [ipam, lbaas, neg, nodesync, processor].into_iter().flatten();
+        alone.chain(renderers).collect()
     }
 }
 

@@ -226,6 +226,15 @@ impl Config {
         // As whoever reads the source sees it: variables alone can name a cluster, too.
         let has_kubernetes = source.has("kubernetes") || document.has_outside("source.kubernetes");
         let election = Election::read(root.section("election"), has_kubernetes);
+        // The host of a node acts for it whoever else runs: of the hosts of a cluster's nodes none waits for another, and none
+        // may hold the lease of those who act for the cluster.
+        let is_acted_for = has_lbaas || has_neg;
+        if has_node && election.is_some() && !is_acted_for && root.has("election") {
+            let text =
+                "is about load balancers and network endpoint groups: a host acts for its node whoever else runs";
+            root.wrong_key("election", text);
+        }
+        let election = election.filter(|_| is_acted_for);
         let source = Source::read(source, folder, &needed(has_lbaas, has_neg, has_node));
         let lbaas = Lbaas::read(document, (has_source, source.clone()), for_lbaas, folder, seed);
         let neg = Neg::read(document, (has_source, source.clone()), for_neg, folder, seed);

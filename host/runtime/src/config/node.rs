@@ -87,9 +87,13 @@ impl Address {
     /// Reads `ADDRESS/LENGTH`; none: it is none.
     pub fn parse(text: &str) -> Option<Self> {
         let (address, length) = text.split_once('/')?;
-        let (address, length): (IpAddr, u8) = (address.parse().ok()?, length.parse().ok()?);
+        // As `nodesync` reads it: no sign or zero before the length, and no IPv4 address in IPv6's form.
+        let is_decimal =
+            length == "0" || (!length.starts_with('0') && length.bytes().all(|byte| byte.is_ascii_digit()));
+        let (address, length): (IpAddr, u8) = (address.parse().ok()?, length.parse().ok().filter(|_| is_decimal)?);
         let (version, most) = match address {
             IpAddr::V4(_) => (IpVersion::Ipv4, 32),
+            IpAddr::V6(address) if address.to_ipv4_mapped().is_some() => return None,
             IpAddr::V6(_) => (IpVersion::Ipv6, 128),
         };
         (length <= most).then(|| Self {
@@ -192,7 +196,10 @@ pub(super) struct Renderers<'d> {
 impl<'d> Renderers<'d> {
     /// Those that `renderers` of `[adapter.service]` lists, or all there are. None where there is no service processor.
     pub(super) fn find(guests: &mut Section<'d>, adapter: &mut Section<'d>, serves: bool) -> Self {
-        let must = format!("be the name of a renderer's [guests.NAME], which must {LABEL}");
+        let must = format!(
+            "name a renderer's [guests.NAME]: none of {}, and NAME must {LABEL}",
+            OTHERS.join(", ")
+        );
         let name = |text: &str| (is_label(text) && !OTHERS.contains(&text)).then(|| interned(text));
         let listed = adapter.list("renderers", &must, name);
         let names = match &listed {
@@ -261,9 +268,16 @@ fn read_interfaces(adapter: &mut Section<'_>, folder: &Path) -> Option<Interface
     let file = adapter.path("pod_interfaces_file").map(|path| folder.join(path));
     let pattern = match adapter.given("pod_interfaces") {
         Some(given) => {
-            let pattern = given.filled().ok_or_else(|| "must be text".to_owned());
-            let pattern = pattern.and_then(Pattern::parse);
-            Some(pattern.map_err(|why| adapter.wrong_value(&given, why)).ok()?)
+            let Some(text) = given.text() else {
+                adapter.wrong_value(&given, "must be text");
+                return None;
+            };
+            // It says itself what was given.
+            Some(
+                Pattern::parse(text)
+                    .map_err(|why| adapter.wrong_given(&given, why))
+                    .ok()?,
+            )
         }
         None => None,
     };

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use trueup_journal::{Keep, Sync};
 
 use super::{
-    AdminAt, CheckpointAt, Config, EnisFrom, Guest, Ipam, Lbaas, LbaasBackend, Neg, NegBackend, OnFailure, Source,
+    AdminAt, CheckpointAt, Config, EnisFrom, EtcdBackend, Guest, InterfacesFrom, Ipam, Lbaas, LbaasBackend, Neg,
+    NegBackend, NftablesBackend, OnFailure, OnService, Source, ThisNode,
 };
 
 impl Config {
@@ -101,6 +102,21 @@ impl Config {
                 let token = sim.token.as_ref().map(ToString::to_string);
                 put(["sim", "compute"], json!({ "listen": sim.listen, "token": token }));
             }
+        }
+        if let Some(node) = &self.node {
+            put(["adapter", "node"], this_node(node));
+            if let Some(nodesync) = &node.nodesync {
+                put(["guests", "nodesync"], guest(nodesync));
+            }
+            if let Some(service) = &node.service {
+                put(["guests", "service"], guest(&service.guest));
+                put(["adapter", "service"], on_service(service));
+                for (name, renderer) in &service.renderers {
+                    put(["guests", name], guest(renderer));
+                }
+            }
+            put(["backend", "etcd"], etcd(&self.etcd));
+            put(["backend", "nftables"], nftables(&self.nftables));
         }
         shown
     }
@@ -218,5 +234,67 @@ fn checkpoint(at: &CheckpointAt) -> Value {
             json!({ "kind": "json-file", "path": path, "keep_generations": keep_generations })
         }
         CheckpointAt::Simulated => json!({ "kind": "simulated" }),
+    }
+}
+
+fn this_node(node: &ThisNode) -> Value {
+    let context = &node.context;
+    let addresses: Vec<&str> = node.addresses.iter().map(|address| address.text.as_str()).collect();
+    json!({
+        "name": node.name,
+        "addresses": addresses,
+        "node_ip": context.node_ip,
+        "host_ips": context.host_ips,
+        "pod_subnet_this_node": context.pod_subnet_this_node,
+        "pod_subnet_all_nodes": context.pod_subnet_all_nodes,
+        "main_interface": context.main_interface,
+        "other_interfaces": context.other_interfaces,
+        "vxlan_bvi_interface": context.vxlan_bvi_interface,
+        "host_interconnect_interface": context.host_interconnect_interface,
+    })
+}
+
+fn on_service(service: &OnService) -> Value {
+    let renderers: Vec<&str> = service.renderers.iter().map(|(name, _)| *name).collect();
+    let (pattern, file) = match &service.interfaces {
+        InterfacesFrom::Nowhere => (None, None),
+        InterfacesFrom::Pattern(pattern) => (Some(pattern.to_string()), None),
+        InterfacesFrom::File(file) => (None, Some(file)),
+    };
+    json!({
+        "renderers": renderers,
+        "pod_interfaces": pattern,
+        "pod_interfaces_file": file,
+        "resync_ms": service.resync_ms,
+    })
+}
+
+fn etcd(backend: &EtcdBackend) -> Value {
+    match backend {
+        EtcdBackend::Embedded(path) => json!({ "kind": "embedded", "path": path }),
+        EtcdBackend::Simulated => json!({ "kind": "simulated" }),
+        EtcdBackend::Etcd(cluster) => json!({
+            "kind": "etcd",
+            "endpoints": cluster.endpoints,
+            "user": cluster.user.as_ref().map(|(user, _)| user),
+            "password_file": cluster.user.as_ref().map(|(_, file)| file),
+            "ca_file": cluster.ca_file,
+            "cert_file": cluster.own.as_ref().map(|(certificate, _)| certificate),
+            "key_file": cluster.own.as_ref().map(|(_, key)| key),
+            "server_name": cluster.server_name,
+            "request_timeout_ms": cluster.request_timeout.as_millis(),
+        }),
+    }
+}
+
+fn nftables(backend: &NftablesBackend) -> Value {
+    match backend {
+        NftablesBackend::Simulated => json!({ "kind": "simulated" }),
+        NftablesBackend::Nft(program) => json!({
+            "kind": "nft",
+            "namespace": program.namespace,
+            "nft": program.program,
+            "timeout_ms": program.timeout.as_millis(),
+        }),
     }
 }

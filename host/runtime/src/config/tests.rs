@@ -18,6 +18,7 @@ mod ipam;
 mod kubernetes;
 mod neg;
 mod nftables;
+mod node;
 mod telemetry;
 mod versions;
 
