@@ -87,7 +87,13 @@ impl Agent {
         command
             .args(["netns", "exec", name])
             .arg(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "agent::in_a_namespace", "--quiet", "--nocapture"])
+            .args([
+                "--ignored",
+                "--exact",
+                "agent::in_a_namespace",
+                "--quiet",
+                "--nocapture",
+            ])
             .env(NAME, name)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());

@@ -48,10 +48,12 @@ fn nothing_fails_while_endpoints_change_and_a_resync_makes_the_same_rules() {
     }
     let anew = listings(&cluster);
     let released = cluster.agents.release();
-    check_rules(&after_changes, &anew);
     assert_eq!(released.len(), clients.len());
     for (client, released) in &released {
         check(client, released, &clients[client], &cluster.ready);
+    }
+    for (of, listing) in &after_changes {
+        check_rules(&format!("{of:?}"), listing, &anew[of]);
     }
 }
 
@@ -96,18 +98,32 @@ fn change(cluster: &mut Cluster, number: usize) {
 fn listings(cluster: &Cluster) -> BTreeMap<(Node, &'static str), Listing> {
     let families = |node| ["ip", "ip6"].map(|family| (node, family));
     let all = NODES.into_iter().flat_map(families);
-    all.map(|(node, family)| ((node, family), Listing::of(&cluster.network, node, family))).collect()
+    all.map(|(node, family)| ((node, family), Listing::of(&cluster.network, node, family)))
+        .collect()
 }
 
 #[track_caller]
-fn check_rules(after_changes: &BTreeMap<(Node, &'static str), Listing>, anew: &BTreeMap<(Node, &'static str), Listing>) {
-    for (of, listing) in after_changes {
-        let lines = listing.lines();
-        let rules = lines.iter().filter(|line| line.starts_with("rule ")).count();
-        assert!(rules > 20, "{of:?}: {lines:#?}");
-        assert_ne!(listing.table_handle(), anew[of].table_handle());
-        assert_eq!(lines, anew[of].lines(), "{of:?}");
-    }
+fn check_rules(of: &str, after_changes: &Listing, anew: &Listing) {
+    assert_ne!(
+        after_changes.table_handle(),
+        anew.table_handle(),
+        "{of} was not made anew"
+    );
+    let (after_changes, anew) = (after_changes.lines(), anew.lines());
+    let rules = after_changes.iter().filter(|line| line.starts_with("rule ")).count();
+    assert!(rules > 20, "{of}: {after_changes:#?}");
+    let lacks = |these: &[String], those: &[String]| -> Vec<String> {
+        let lacking = these.iter().filter(|line| !those.contains(line));
+        lacking.cloned().collect()
+    };
+    let differences = (lacks(&after_changes, &anew), lacks(&anew, &after_changes));
+    assert_eq!(
+        differences,
+        (vec![], vec![]),
+        "{of}: only after the changes, and only anew"
+    );
+    // And in the same order.
+    assert_eq!(after_changes, anew, "{of}");
 }
 
 /// No connection of this client failed, and each went where it may.
@@ -121,7 +137,11 @@ fn check(client: &str, released: &Released, to: &[SocketAddr], ready: &Ready) {
     }
     for attempt in &released.churned {
         let service = SERVICES.into_iter().find(|service| service.is_at(attempt.to)).unwrap();
-        assert!(ready.allows(service, attempt), "{client}, {}: {attempt:?}", service.name);
+        assert!(
+            ready.allows(service, attempt),
+            "{client}, {}: {attempt:?}",
+            service.name
+        );
     }
     let reached = |to| released.churned.iter().any(|attempt| attempt.to == to);
     assert!(to.iter().copied().all(reached), "{client} did not come to each address");

@@ -7,9 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::agents::Agents;
 use super::cluster::Cluster;
 use super::dialing::{Attempt, Dial};
-use super::services::{
-    EMPTY, EXTERNAL, Endpoint, IPV6, LOCAL, NODE_PORT, PLAIN, SINGLE, STICKY, Service,
-};
+use super::services::{EMPTY, EXTERNAL, Endpoint, IPV6, LOCAL, NODE_PORT, PLAIN, SINGLE, STICKY, Service};
 use super::topology::{CLIENT, CLIENT_ADDRESS, NODES, Node, Pod, client_address, pods};
 
 /// New connections to each Service.
@@ -51,6 +49,11 @@ fn connections_reach_exactly_the_right_pods() {
     others_reach_what_is_local_from_inside(agents);
     a_single_endpoint_reaches_itself_and_sees_who_comes(agents);
     nobody_is_there_where_there_are_no_endpoints(agents);
+    // Somebody comes, and goes again.
+    cluster.set(EMPTY, pods()[0], Endpoint::Ready);
+    the_only_endpoint_is_reached_from_everywhere(&mut cluster.agents);
+    cluster.set(EMPTY, pods()[0], Endpoint::NotReady);
+    nobody_is_there_where_there_are_no_endpoints(&mut cluster.agents);
 }
 
 fn ready(pods: &[Pod]) -> Vec<(Pod, Endpoint)> {
@@ -162,7 +165,12 @@ fn check_shares(reached: &BTreeMap<String, u32>, pods: &[Pod]) {
 fn a_cluster_address_is_reached_from_pods_and_nodes(agents: &mut Agents, service: Service) {
     let clients = From::inside();
     let times = CONNECTIONS.div_ceil(u32::try_from(clients.len()).unwrap());
-    let one = |from| Try { from, to: service.cluster(), times, seen: As::Itself };
+    let one = |from| Try {
+        from,
+        to: service.cluster(),
+        times,
+        seen: As::Itself,
+    };
     let tries: Vec<Try> = clients.into_iter().map(one).collect();
     check_shares(&reached(agents, &tries), &pods());
 }
@@ -170,7 +178,12 @@ fn a_cluster_address_is_reached_from_pods_and_nodes(agents: &mut Agents, service
 #[track_caller]
 fn a_node_port_is_reached_at_each_node(agents: &mut Agents, service: Service) {
     // At whichever node it comes in, that node is who the pod sees: answers have to come back through it.
-    let at = |from, node, times| Try { from, to: service.node_port(node), times, seen: As::Node(node) };
+    let at = |from, node, times| Try {
+        from,
+        to: service.node_port(node),
+        times,
+        seen: As::Node(node),
+    };
     let tries = NODES.map(|node| at(From::Outside, node, CONNECTIONS / 3));
     check_shares(&reached(agents, &tries), &pods());
     let from_inside = |from| NODES.map(|node| at(from, node, 10));
@@ -180,12 +193,20 @@ fn a_node_port_is_reached_at_each_node(agents: &mut Agents, service: Service) {
 
 #[track_caller]
 fn an_external_address_is_reached_through_each_node(agents: &mut Agents) {
-    let at = |from, node, times| Try { from, to: EXTERNAL.external(node), times, seen: As::Node(node) };
+    let at = |from, node, times| Try {
+        from,
+        to: EXTERNAL.external(node),
+        times,
+        seen: As::Node(node),
+    };
     let tries = NODES.map(|node| at(From::Outside, node, CONNECTIONS / 3));
     check_shares(&reached(agents, &tries), &pods());
     // Inside, whoever it is sent to, the client's own node answers.
     let from_inside = |from: From| {
-        NODES.map(|node| Try { seen: As::Node(from.node()), ..at(from, node, 10) })
+        NODES.map(|node| Try {
+            seen: As::Node(from.node()),
+            ..at(from, node, 10)
+        })
     };
     let tries: Vec<Try> = From::inside().into_iter().flat_map(from_inside).collect();
     check_all_are_among(&reached(agents, &tries), &pods());
@@ -202,7 +223,10 @@ fn check_all_are_among(reached: &BTreeMap<String, u32>, pods: &[Pod]) {
 fn a_client_stays_with_its_pod(agents: &mut Agents) {
     let clients: Vec<IpAddr> = (1..=u16::try_from(CONNECTIONS).unwrap()).map(client_address).collect();
     let mut at = |node: Node, from: &[IpAddr]| -> Vec<String> {
-        let dial = Dial { from: from.to_vec(), ..Dial::to(STICKY.node_port(node), 1) };
+        let dial = Dial {
+            from: from.to_vec(),
+            ..Dial::to(STICKY.node_port(node), 1)
+        };
         let attempts = agents.dial(&[(CLIENT, dial)]).remove(0);
         let seen = attempts.into_iter().map(|attempt| attempt.result.unwrap());
         seen.map(|seen| {
@@ -222,7 +246,12 @@ fn a_client_stays_with_its_pod(agents: &mut Agents) {
         assert_eq!(at(node, &clients[..500]), chosen[..500]);
     }
     for from in From::inside() {
-        let try_it = Try { from, to: STICKY.cluster(), times: 50, seen: As::Itself };
+        let try_it = Try {
+            from,
+            to: STICKY.cluster(),
+            times: 50,
+            seen: As::Itself,
+        };
         let reached = reached(agents, &[try_it]);
         assert_eq!(reached.len(), 1, "{reached:?}");
     }
@@ -231,7 +260,12 @@ fn a_client_stays_with_its_pod(agents: &mut Agents) {
 #[track_caller]
 fn local_traffic_stays_at_its_node(agents: &mut Agents) {
     let [first, second, third] = NODES;
-    let outside = |to, times| Try { from: From::Outside, to, times, seen: As::Itself };
+    let outside = |to, times| Try {
+        from: From::Outside,
+        to,
+        times,
+        seen: As::Itself,
+    };
     for to in [LOCAL.node_port(first), LOCAL.external(first)] {
         check_shares(&reached(agents, &[outside(to, CONNECTIONS)]), &first.pods());
     }
@@ -239,7 +273,10 @@ fn local_traffic_stays_at_its_node(agents: &mut Agents) {
         check_all_are_among(&reached(agents, &[outside(to, 50)]), &second.pods()[..1]);
     }
     for to in [LOCAL.node_port(third), LOCAL.external(third)] {
-        let dial = Dial { patience_ms: Some(DROPPED_MS), ..Dial::to(to, 1) };
+        let dial = Dial {
+            patience_ms: Some(DROPPED_MS),
+            ..Dial::to(to, 1)
+        };
         assert_eq!(refusals(agents, &[(CLIENT.to_owned(), dial)]), [TIMED_OUT]);
     }
 }
@@ -250,7 +287,12 @@ fn others_reach_what_is_local_from_inside(agents: &mut Agents) {
     let mut tries = Vec::new();
     for from in From::inside() {
         let node = from.node();
-        let one = |to, seen| Try { from, to, times: 20, seen };
+        let one = |to, seen| Try {
+            from,
+            to,
+            times: 20,
+            seen,
+        };
         tries.push(one(LOCAL.cluster(), As::Itself));
         for to in [LOCAL.node_port(node), LOCAL.external(node)] {
             tries.push(one(to, As::Itself));
@@ -264,27 +306,46 @@ fn a_single_endpoint_reaches_itself_and_sees_who_comes(agents: &mut Agents) {
     let pod = pods()[0];
     // A cluster address is not masqueraded for who comes from outside either: the router sends it to the pod's node.
     for from in [From::Pod(pod), From::Node(pod.node), From::Outside] {
-        let try_it = Try { from, to: SINGLE.cluster(), times: 10, seen: As::Itself };
+        let try_it = Try {
+            from,
+            to: SINGLE.cluster(),
+            times: 10,
+            seen: As::Itself,
+        };
         check_all_are_among(&reached(agents, &[try_it]), &[pod]);
     }
 }
 
-#[track_caller]
-fn nobody_is_there_where_there_are_no_endpoints(agents: &mut Agents) {
-    let mut dials: Vec<(String, Dial)> = Vec::new();
+/// Every address of [`EMPTY`], with clients that may come there.
+fn addresses_of_empty() -> Vec<(From, SocketAddr)> {
+    let mut all = Vec::new();
     for from in From::inside() {
         let node = from.node();
-        for to in [EMPTY.cluster(), EMPTY.external(node), EMPTY.node_port(node)] {
-            dials.push((from.name(), Dial::to(to, 1)));
-        }
+        let addresses = [EMPTY.cluster(), EMPTY.external(node), EMPTY.node_port(node)];
+        all.extend(addresses.map(|to| (from, to)));
     }
     for node in NODES {
-        for to in [EMPTY.external(node), EMPTY.node_port(node)] {
-            dials.push((CLIENT.to_owned(), Dial::to(to, 1)));
-        }
+        let addresses = [EMPTY.external(node), EMPTY.node_port(node)];
+        all.extend(addresses.map(|to| (From::Outside, to)));
     }
-    let refusals = refusals(agents, &dials);
-    assert_eq!(refusals, vec![REFUSED; dials.len()]);
+    all
+}
+
+#[track_caller]
+fn nobody_is_there_where_there_are_no_endpoints(agents: &mut Agents) {
+    let addresses = addresses_of_empty().into_iter();
+    let dials: Vec<(String, Dial)> = addresses.map(|(from, to)| (from.name(), Dial::to(to, 1))).collect();
+    assert_eq!(refusals(agents, &dials), vec![REFUSED; dials.len()]);
+}
+
+#[track_caller]
+fn the_only_endpoint_is_reached_from_everywhere(agents: &mut Agents) {
+    let addresses = addresses_of_empty().into_iter();
+    let dials: Vec<(String, Dial)> = addresses.map(|(from, to)| (from.name(), Dial::to(to, 1))).collect();
+    let name = pods()[0].name();
+    for attempt in agents.dial(&dials).into_iter().flatten() {
+        assert_eq!(attempt.result.as_ref().map(|seen| &seen.pod), Ok(&name), "{attempt:?}");
+    }
 }
 
 /// Why each connection failed.

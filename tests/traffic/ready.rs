@@ -30,8 +30,9 @@ impl Ready {
     pub(crate) fn allows(&self, service: Service, attempt: &Attempt) -> bool {
         let Ok(seen) = &attempt.result else { return false };
         let spans = self.spans.get(&(service, seen.pod.clone()));
-        spans.into_iter().flatten().any(|(begins, ends)| {
-            *begins <= attempt.ended_us && ends.is_none_or(|ends| attempt.begun_us <= ends)
-        })
+        spans
+            .into_iter()
+            .flatten()
+            .any(|(begins, ends)| *begins <= attempt.ended_us && ends.is_none_or(|ends| attempt.begun_us <= ends))
     }
 }

@@ -64,7 +64,10 @@ impl Listing {
             lines.push((kind.clone(), order, content));
         }
         lines.sort_by(|one, other| (&one.0, &one.1).cmp(&(&other.0, &other.1)));
-        lines.into_iter().map(|(kind, _, content)| format!("{kind} {content}")).collect()
+        lines
+            .into_iter()
+            .map(|(kind, _, content)| format!("{kind} {content}"))
+            .collect()
     }
 }
 

@@ -15,7 +15,7 @@ const SERVICE_PORT: u16 = 80;
 const PORT_NAME: &str = "http";
 
 /// A Service. Its cluster address, its external ones and its node port go by its number.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Service {
     pub(crate) name: &'static str,
     number: u8,
