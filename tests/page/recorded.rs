@@ -73,6 +73,7 @@ pub(crate) fn of_calls(calls: &[(&str, &str, &str)]) -> Segment {
             at_ms: 1_795_261_727_000 + at * 1000,
             name: "reconciliation.reconcile".to_owned(),
             args: raw(args),
+            by: None,
         };
         let ask = Ask {
             name: "api.list-tagged".to_owned(),

@@ -13,6 +13,9 @@ wasmtime::component::bindgen!({
         "../../wit/cri",
         "../../wit/etcd",
         "../../wit/neg",
+        "../../wit/kube",
+        "../../wit/nodesync",
+        "../../wit/service",
     ],
     inline: "
         package trueup:capabilities;
@@ -27,6 +30,9 @@ wasmtime::component::bindgen!({
             import trueup:cri/sandboxes@0.1.0;
             import trueup:neg/api@0.1.0;
             import trueup:etcd/kv@0.1.0;
+            import trueup:nodesync/types@0.1.0;
+            import trueup:service/renderer@0.1.0;
+            import trueup:service/nftables@0.1.0;
         }
     ",
     world: "trueup:capabilities/capabilities",
@@ -40,4 +46,4 @@ wasmtime::component::bindgen!({
     additional_derives: [Clone, PartialEq, serde::Serialize, serde::Deserialize],
 });
 
-pub use trueup::{checkpoint, cri, etcd, host, lbaas, neg};
+pub use trueup::{checkpoint, cri, etcd, host, kube, lbaas, neg, nodesync, service};

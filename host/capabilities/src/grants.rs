@@ -21,10 +21,13 @@ pub const NEG: &str = "neg";
 /// The capability of etcd's keys. Its scopes are prefixes of keys.
 pub const ETCD: &str = "etcd";
 
+/// The capability of the kernel's packet filter. Its scopes are tables, as `FAMILY NAME`.
+pub const NFTABLES: &str = "nftables";
+
 /// What may be granted beyond log, clock, timers, random and metrics: `checkpoint` (its scope is [`OWN`]), `cri` (its
-/// scope is [`SANDBOXES`]), [`ETCD`], scoped by prefixes of keys, `lbaas`, scoped by load balancer identifiers, and
-/// [`NEG`], scoped by NEGs and zones.
-pub const CAPABILITIES: [&str; 5] = ["checkpoint", "cri", ETCD, "lbaas", NEG];
+/// scope is [`SANDBOXES`]), [`ETCD`], scoped by prefixes of keys, `lbaas`, scoped by load balancer identifiers,
+/// [`NEG`], scoped by NEGs and zones, and [`NFTABLES`], scoped by tables.
+pub const CAPABILITIES: [&str; 6] = ["checkpoint", "cri", ETCD, "lbaas", NEG, NFTABLES];
 
 /// The scope of one NEG: `NAME@ZONE`. Neither a name nor a zone of Compute Engine has an `@`.
 pub fn neg_scope(name: &str, zone: &str) -> String {

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use tracing::{Instrument as _, Span};
-use trueup_journal::{Journal, Refusal, Tape, TapeError};
+use trueup_journal::{By, Journal, Refusal, Tape, TapeError};
 
 use crate::audit::Audit;
 use crate::bindings::host::{clock, log, metrics, random, timers};
@@ -25,8 +25,10 @@ use crate::log::{Log, TracingLog};
 use crate::meter::{CHANGES_MAX, Change, Limits, Meter, Usage};
 use crate::metrics::{HOST, Line, Origin, Registry};
 use crate::neg;
+use crate::nftables;
 use crate::quota::{Blast, Quotas};
 use crate::random::{Random, Seeded};
+use crate::renderer;
 use crate::size::AnswerSize;
 use crate::timers::Timers;
 use crate::trace;
@@ -67,6 +69,10 @@ pub struct Backends {
     pub neg: Option<Arc<dyn neg::Api>>,
     /// etcd, or a store in its place; none where the configuration names none: every call answers `unavailable`.
     pub etcd: Option<Arc<dyn etcd::Api>>,
+    /// The kernel's packet filter; none: every call answers an error.
+    pub nftables: Option<Arc<dyn nftables::Api>>,
+    /// Whoever renders what a service processor tells; none: every call answers an error.
+    pub renderers: Option<Arc<dyn renderer::Renderers>>,
     /// How often guests asked: one for all instances of all guests of a host.
     pub quotas: Arc<Quotas>,
     /// Where refusals are written down; none: they are counted and logged alone.
@@ -88,6 +94,8 @@ impl Default for Backends {
             sandboxes: None,
             neg: None,
             etcd: None,
+            nftables: None,
+            renderers: None,
             quotas: Arc::default(),
             audit: None,
             usage: Arc::default(),
@@ -111,6 +119,8 @@ pub struct Host {
     pub timers: Timers,
     /// What was created and destroyed since somebody took it, in order; at most [`CHANGES_MAX`].
     pub changes: Vec<Change>,
+    /// The question of another guest that the next call answers; none: nobody's. Taken by that call.
+    pub by: Option<By>,
     pub(crate) owners: lbaas::Owners,
     pub(crate) blast: Blast,
     pub(crate) refused: Refused,
@@ -162,6 +172,7 @@ impl Host {
             meter: Meter::new(limits),
             timers: Timers::default(),
             changes: Vec::new(),
+            by: None,
             owners: lbaas::Owners::default(),
             blast: Blast::default(),
             refused: Refused::default(),
@@ -185,10 +196,11 @@ impl Host {
         self.begin_unrecorded_call();
         self.began = neg::Began::Entry(at_ms);
         self.refused.begin(self.tape.journal().map(Journal::next_n));
+        let by = self.by.take();
         if self.tape.is_replay() {
             Ok(())
         } else {
-            self.tape.begin_call(at_ms, name, args)
+            self.tape.begin_call_by(at_ms, name, args, by.as_ref())
         }
     }
 

@@ -70,6 +70,21 @@ pub struct Call {
     pub name: String,
     /// The arguments, an object by parameter name.
     pub args: Box<RawValue>,
+    /// The question of another guest that this call answers; none: the host's own.
+    pub by: Option<By>,
+}
+
+/// Where the cause of a call is: an entry in the recording of another instance.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct By {
+    /// Name of the guest.
+    pub guest: String,
+    /// The key of its instance.
+    pub instance: String,
+    /// The number of the entry; none: that instance records nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub n: Option<u64>,
 }
 
 /// A question of the guest, and the answer it got.
@@ -133,7 +148,7 @@ impl Entry {
         if !text.starts_with('{') {
             return Err(EntryError("not a JSON object".into()));
         }
-        let line: Line<'_> = serde_json::from_str(text).map_err(|error| EntryError(reason(&error)))?;
+        let mut line: Line<'_> = serde_json::from_str(text).map_err(|error| EntryError(reason(&error)))?;
         let mut endings = [
             line.result.map(Ending::Result),
             line.trap.map(Ending::Trap),
@@ -159,7 +174,8 @@ impl Entry {
         ) {
             (Some(header), None, None, None, None, None, None, None) => Event::Header(Box::new(parse_header(header)?)),
             (None, Some(at_ms), Some(name), Some(args), None, None, None, None) => {
-                Event::Call(Call { at_ms, name, args })
+                let by = line.by.take();
+                Event::Call(Call { at_ms, name, args, by })
             }
             (None, None, None, Some(args), Some(name), answer, None, None) => Event::Ask(Ask { name, args, answer }),
             (None, None, None, None, None, None, Some(ending), None) => Event::Ending(ending),
@@ -173,6 +189,9 @@ impl Entry {
                 ));
             }
         };
+        if line.by.is_some() {
+            return Err(EntryError("`by` goes with `call` alone".into()));
+        }
         Ok(Self { n: line.n, event })
     }
 
@@ -181,7 +200,7 @@ impl Entry {
         let mut line = Vec::new();
         match &self.event {
             Event::Header(header) => line::header(&mut line, self.n, header),
-            Event::Call(call) => line::call(&mut line, self.n, call.at_ms, &call.name, &call.args),
+            Event::Call(call) => line::call(&mut line, self.n, call.at_ms, &call.name, &call.args, call.by.as_ref()),
             Event::Ask(ask) => {
                 line::ask(&mut line, self.n, &ask.name);
                 line.extend_from_slice(ask.args.get().as_bytes());
@@ -240,6 +259,8 @@ struct Line<'a> {
     memory: Option<String>,
     #[serde(default, deserialize_with = "present")]
     cancelled: Option<String>,
+    #[serde(default, deserialize_with = "present")]
+    by: Option<By>,
     #[serde(rename = "rolled-back", default, deserialize_with = "present")]
     rolled_back: Option<u64>,
 }

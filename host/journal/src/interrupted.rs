@@ -173,7 +173,7 @@ impl Segment {
             .iter()
             .rposition(|entry| matches!(entry.event, Event::Call(_)))?;
         let mut entries = self.entries.get(begun..)?.iter();
-        let Some(Event::Call(Call { at_ms, name, args })) = entries.next().map(|entry| entry.event.clone()) else {
+        let Some(Event::Call(Call { at_ms, name, args, .. })) = entries.next().map(|entry| entry.event.clone()) else {
             return None;
         };
         let answers = entries.filter_map(|entry| match &entry.event {

@@ -7,7 +7,7 @@ use std::io::Write;
 
 use serde_json::value::RawValue;
 
-use crate::entry::{Ending, Header};
+use crate::entry::{By, Ending, Header};
 
 /// What stands between the arguments of a question and its answer.
 pub(crate) const ANSWER: &[u8] = br#","answer":"#;
@@ -17,11 +17,15 @@ pub(crate) fn header(line: &mut Vec<u8>, n: u64, header: &Header) {
     json(line, header);
 }
 
-pub(crate) fn call(line: &mut Vec<u8>, n: u64, at_ms: u64, name: &str, args: &RawValue) {
+pub(crate) fn call(line: &mut Vec<u8>, n: u64, at_ms: u64, name: &str, args: &RawValue, by: Option<&By>) {
     put(line, format_args!(r#"{{"n":{n},"at_ms":{at_ms},"call":"#));
     json(line, name);
     line.extend_from_slice(br#","args":"#);
     line.extend_from_slice(args.get().as_bytes());
+    if let Some(by) = by {
+        line.extend_from_slice(br#","by":"#);
+        json(line, by);
+    }
 }
 
 /// Everything before the arguments, which the caller appends.
@@ -76,7 +80,7 @@ fn put(line: &mut Vec<u8>, text: fmt::Arguments<'_>) {
     let _ = line.write_fmt(text);
 }
 
-/// Only for what always has a JSON form: text, and a header of text and raw JSON.
+/// Only for what always has a JSON form: text, numbers, and a header of text and raw JSON.
 fn json<T: serde::Serialize + ?Sized>(line: &mut Vec<u8>, value: &T) {
     let _ = serde_json::to_writer(line, value);
 }

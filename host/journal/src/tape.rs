@@ -18,7 +18,7 @@ use serde_json::value::RawValue;
 
 use crate::accepted::Accepted;
 use crate::divergence::Outcome;
-use crate::entry::{Ending, Entry, Header};
+use crate::entry::{By, Ending, Entry, Header};
 use crate::interrupted::{Answered, GivenAgain};
 use crate::reader::Segment;
 use crate::writer::{Journal, JournalError};
@@ -180,9 +180,14 @@ impl Tape {
 
     /// Records that the host calls an export. Not for a replay: there the recording says which call comes next.
     pub fn begin_call(&mut self, at_ms: u64, name: &str, args: &RawValue) -> Result<(), TapeError> {
+        self.begin_call_by(at_ms, name, args, None)
+    }
+
+    /// [`Tape::begin_call`] for a call that answers a question of another guest.
+    pub fn begin_call_by(&mut self, at_ms: u64, name: &str, args: &RawValue, by: Option<&By>) -> Result<(), TapeError> {
         match &mut self.mode {
             Mode::Off => Ok(()),
-            Mode::Record(recording) => recording.begin_call(at_ms, name, args),
+            Mode::Record(recording) => recording.begin_call(at_ms, name, args, by),
             Mode::Replay(_) => Err(TapeError::Misplaced("a replay takes its calls from the recording")),
         }
     }

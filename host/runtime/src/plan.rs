@@ -151,6 +151,12 @@ pub async fn plan(config: &Config, registry: &Registry, orphans: bool) -> Result
             config.file.display()
         )));
     };
+    if config.lbaas.is_none() && config.neg.is_none() {
+        return Err(SetupError::Misused(format!(
+            "{}: nothing to plan: it names no load balancers and no NEGs, and what becomes of Services on a node is not planned",
+            config.file.display()
+        )));
+    }
     let (all, _) = input::all(source).await?;
     let ground = Ground::new(config, registry)?;
     let mut plan = Plan {

@@ -1,5 +1,7 @@
 //! `trueup run`: brings what the configuration names true, once or until it is stopped.
 
+mod node;
+
 use std::convert::Infallible;
 use std::path::PathBuf;
 
@@ -20,8 +22,9 @@ use crate::telemetry::{self, Traces};
 
 /// Brings everything true, and keeps it true until it is stopped.
 ///
-/// Reads manifests or watches a cluster, and calls the guest for each Service of type LoadBalancer; gives pods their
-/// addresses. Either where the configuration names it, both in one process. Records every question that a guest asks under `state_dir`.
+/// Reads manifests or watches a cluster, and calls the guest for each Service of type LoadBalancer; fills network endpoint
+/// groups; numbers this node and renders the Services on it; gives pods their addresses. Each where the configuration names it,
+/// all in one process. Records every question that a guest asks under `state_dir`.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  trueup run examples/quickstart --once\n  TRUEUP_LOG=info,guest=info,trueup::sim=warn trueup run /etc/trueup\n  trueup run trueup.toml --no-record"
@@ -85,6 +88,9 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
         Output::Json => {
             if let Some(negs) = &ended.negs {
                 json_line(negs);
+            }
+            if let Some(node) = &ended.node {
+                json_line(node);
             }
             if let Some(services) = &ended.services {
                 json_line(services);
@@ -156,8 +162,15 @@ fn has_failed(ended: &Ended, once: bool) -> bool {
             negs.cut_short.is_some()
         }
     });
+    let on_node = ended.node.as_ref().is_some_and(|node| {
+        if once {
+            !node.is_true()
+        } else {
+            node.cut_short.is_some()
+        }
+    });
     let addresses = ended.addresses.as_ref();
-    services || negs || addresses.is_some_and(|addresses| addresses.error.is_some())
+    services || negs || on_node || addresses.is_some_and(|addresses| addresses.error.is_some())
 }
 
 /// A run that ended, as one document. What the configuration does not name is not there.
@@ -168,6 +181,9 @@ fn document(events: &[Event], ended: &Ended) -> serde_json::Result<Map<String, V
     }
     if let Some(negs) = &ended.negs {
         document.insert("negs".to_owned(), serde_json::to_value(negs)?);
+    }
+    if let Some(node) = &ended.node {
+        document.insert("node".to_owned(), serde_json::to_value(node)?);
     }
     if let Some(addresses) = &ended.addresses {
         document.insert("addresses".to_owned(), serde_json::to_value(addresses)?);
@@ -185,6 +201,7 @@ fn json_line(value: &impl Serialize) {
 fn say(event: &Event) {
     match event {
         Event::Ipam(event) => say_of_pods(event),
+        Event::Node(event) => node::say(event),
         Event::Reloaded { file } => output::line_if_read(&format!("{} is read again and taken", file.display())),
         Event::Guest(swap::Event::Activated(activated)) => {
             output::line_if_read(&format!("{:<24} active   {activated}", activated.guest));
@@ -348,6 +365,10 @@ fn conclude(ended: &Ended, place: &str, once: bool) {
     }
     if let Some(negs) = &ended.negs {
         conclude_negs(negs, ended.services.is_none().then_some(place), once);
+    }
+    if let Some(on_node) = &ended.node {
+        let is_told = ended.services.is_some() || ended.negs.is_some();
+        node::conclude(on_node, (!is_told).then_some(place));
     }
     // Scripts read how Services stand from the last line, whatever else runs beside.
     if let Some(services) = &ended.services {

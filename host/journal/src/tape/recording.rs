@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::again::Again;
 use super::{Refusal, TapeError};
-use crate::entry::{Ending, Entry, Event, Header};
+use crate::entry::{By, Ending, Entry, Event, Header};
 use crate::line;
 use crate::order::{Kind, Position};
 use crate::writer::Journal;
@@ -119,9 +119,15 @@ impl Recording {
         Ok(answer)
     }
 
-    pub(super) fn begin_call(&mut self, at_ms: u64, name: &str, args: &RawValue) -> Result<(), TapeError> {
+    pub(super) fn begin_call(
+        &mut self,
+        at_ms: u64,
+        name: &str,
+        args: &RawValue,
+        by: Option<&By>,
+    ) -> Result<(), TapeError> {
         self.leave_unanswered()?;
-        line::call(&mut self.line, self.sink.next_n(), at_ms, name, args);
+        line::call(&mut self.line, self.sink.next_n(), at_ms, name, args, by);
         self.write(Kind::Call)
     }
 

@@ -54,6 +54,8 @@ pub(super) fn read(mut section: Section<'_>, folder: &Path, needed: &[(Kind, &st
         kubeconfig,
         context,
         namespaces: namespaces.unwrap_or_default(),
+        // Whoever reads Pods says whose.
+        pods_of: None,
         watch,
         needed: needed.iter().map(|(kind, _)| *kind).collect(),
         page_size,

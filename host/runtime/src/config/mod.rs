@@ -18,6 +18,7 @@ mod ipam;
 mod kubernetes;
 mod lbaas;
 mod neg;
+mod node;
 mod section;
 mod shown;
 mod telemetry;
@@ -42,6 +43,7 @@ pub use self::guest::{FailurePolicy, Guest, GuestRef, OnFailure, Proof, Verify};
 pub use self::ipam::{CheckpointAt, EnisFrom, Ipam, SOCKET};
 pub use self::lbaas::{AnexiaBackend, Lbaas, LbaasBackend, LbaasSim, TokenAt};
 pub use self::neg::Neg;
+pub use self::node::{Address, InterfacesFrom, NODE_NAME, OnService, ThisNode};
 pub use self::telemetry::{LogFormat, Telemetry};
 
 use self::document::Document;
@@ -77,6 +79,8 @@ pub struct Config {
     pub ipam: Option<Ipam>,
     /// Network endpoint groups at Compute Engine; none: this host has none to do with. Its source is that of `lbaas`.
     pub neg: Option<Neg>,
+    /// This node's number, and the Services on it; none: neither. Its source is that of the others.
+    pub node: Option<ThisNode>,
     /// What keeps what guests store in etcd. Default: the host's own store.
     pub etcd: EtcdBackend,
     /// How calls are recorded.
@@ -192,25 +196,35 @@ impl Config {
         let folder = file.parent().unwrap_or(Path::new(""));
         let state_dir = folder.join(root.path("state_dir").unwrap_or_else(|| PathBuf::from(".trueup")));
         let seed = root.whole("seed", 1, 0..=u64::MAX);
-        let (source, for_lbaas, for_ipam, for_neg, for_etcd) = sections(&mut root);
+        let Apart {
+            source,
+            lbaas: for_lbaas,
+            ipam: for_ipam,
+            neg: for_neg,
+            node: for_node,
+            renderers,
+            etcd: for_etcd,
+        } = sections(&mut root);
         let (has_lbaas, has_ipam) = (for_lbaas.is_any_present(), for_ipam.is_any_present());
-        let has_neg = for_neg.is_any_present();
+        let (has_neg, has_node) = (for_neg.is_any_present(), for_node.is_any_present());
         let has_source = source.is_present();
-        if !has_lbaas && !has_ipam && !has_neg {
+        if !has_lbaas && !has_ipam && !has_neg && !has_node {
             say_what_there_is_to_do(document, has_source);
-        } else if !has_lbaas && !has_neg && has_source {
+        } else if !has_lbaas && !has_neg && !has_node && has_source {
             source.wrong(format_args!(
-                "[source] needs an adapter that takes from it: add {}, or {}",
+                "[source] needs an adapter that takes from it: add {}, or {}, or {}",
                 lbaas::ADAPTER,
                 neg::ADAPTER,
+                node::ADAPTER,
             ));
         }
         // As whoever reads the source sees it: variables alone can name a cluster, too.
         let has_kubernetes = source.has("kubernetes") || document.has_outside("source.kubernetes");
         let election = Election::read(root.section("election"), has_kubernetes);
-        let source = Source::read(source, folder, &needed(has_lbaas, has_neg));
+        let source = Source::read(source, folder, &needed(has_lbaas, has_neg, has_node));
         let lbaas = Lbaas::read(document, (has_source, source.clone()), for_lbaas, folder, seed);
-        let neg = Neg::read(document, (has_source, source), for_neg, folder, seed);
+        let neg = Neg::read(document, (has_source, source.clone()), for_neg, folder, seed);
+        let node = ThisNode::read(document, (has_source, source), for_node, renderers, folder);
         let ipam = Ipam::read(document, for_ipam, folder, &state_dir);
         let etcd = EtcdBackend::read(for_etcd, folder, &state_dir);
         let journal = Recording::read(root.section("journal"));
@@ -225,6 +239,7 @@ impl Config {
             lbaas: if has_lbaas { Some(lbaas?) } else { None },
             ipam: if has_ipam { Some(ipam?) } else { None },
             neg: if has_neg { Some(neg?) } else { None },
+            node: if has_node { Some(node?) } else { None },
             etcd,
             journal,
             run,
@@ -235,16 +250,19 @@ impl Config {
     }
 }
 
-/// The sections that belong together, out of the tables that they stand in.
-fn sections<'d>(
-    root: &mut Section<'d>,
-) -> (
-    Section<'d>,
-    lbaas::Sections<'d>,
-    ipam::Sections<'d>,
-    neg::Sections<'d>,
-    Section<'d>,
-) {
+/// The sections that belong together.
+struct Apart<'d> {
+    source: Section<'d>,
+    lbaas: lbaas::Sections<'d>,
+    ipam: ipam::Sections<'d>,
+    neg: neg::Sections<'d>,
+    node: node::Sections<'d>,
+    renderers: node::Renderers<'d>,
+    etcd: Section<'d>,
+}
+
+/// Takes them out of the tables that they stand in.
+fn sections<'d>(root: &mut Section<'d>) -> Apart<'d> {
     let mut guests = root.section("guests");
     let mut adapters = root.section("adapter");
     let mut backends = root.section("backend");
@@ -267,21 +285,45 @@ fn sections<'d>(
         backend: backends.section("neg"),
         sim: sims.section("compute"),
     };
+    let mut for_node = node::Sections {
+        nodesync: guests.section("nodesync"),
+        service: guests.section("service"),
+        node: adapters.section("node"),
+        adapter: adapters.section("service"),
+    };
+    let serves = for_node.service.is_present();
+    let renderers = node::Renderers::find(&mut guests, &mut for_node.adapter, serves);
     let for_etcd = backends.section("etcd");
-    guests.end_as("guest", "; a guest is named as its adapter");
+    guests.end_as("guest", "; a guest is named as its adapter, a renderer as `renderers` of [adapter.service] lists it");
     for parent in [adapters, backends, sims] {
         parent.end();
     }
-    (root.section("source"), for_lbaas, for_ipam, for_neg, for_etcd)
+    Apart {
+        source: root.section("source"),
+        lbaas: for_lbaas,
+        ipam: for_ipam,
+        neg: for_neg,
+        node: for_node,
+        renderers,
+        etcd: for_etcd,
+    }
 }
 
 /// The kinds of objects without which nothing can be said, and what is made from each.
-fn needed(has_lbaas: bool, has_neg: bool) -> Vec<(Kind, &'static str)> {
+fn needed(has_lbaas: bool, has_neg: bool, has_node: bool) -> Vec<(Kind, &'static str)> {
     const NEGS: &str = "network endpoint groups";
-    let made = if has_neg && !has_lbaas { NEGS } else { "load balancers" };
+    const NODE: &str = "the Services of a node";
+    let made = match (has_lbaas, has_neg) {
+        (true, _) => "load balancers",
+        (false, true) => NEGS,
+        (false, false) => NODE,
+    };
     let mut needed = vec![(Kind::Service, made), (Kind::Node, made)];
-    if has_neg {
-        needed.push((Kind::EndpointSlice, NEGS));
+    if has_neg || has_node {
+        needed.push((Kind::EndpointSlice, if has_neg { NEGS } else { NODE }));
+    }
+    if has_node {
+        needed.push((Kind::Pod, NODE));
     }
     needed
 }
@@ -295,7 +337,8 @@ fn say_what_there_is_to_do(document: &Document<'_>, has_source: bool) {
     };
     document.wrong(format_args!(
         "nothing to do: for load balancers add {source}{}, {}, and {}; for pod addresses add {}, and {}; for \
-         network endpoint groups add {source}{}, {}, and {}",
+         network endpoint groups add {source}{}, {}, and {}; for the number of a node, or its Services, add {source}{}, \
+         and {} or {}",
         lbaas::ADAPTER,
         lbaas::GUEST,
         lbaas::BACKEND,
@@ -304,6 +347,9 @@ fn say_what_there_is_to_do(document: &Document<'_>, has_source: bool) {
         neg::ADAPTER,
         neg::GUEST,
         neg::BACKEND,
+        node::ADAPTER,
+        node::NODESYNC,
+        node::SERVICE,
     ));
 }
 
@@ -311,7 +357,9 @@ impl Config {
     /// `[source]`, where anything takes from it.
     pub fn source(&self) -> Option<&Source> {
         let lbaas = self.lbaas.as_ref().map(|lbaas| &lbaas.source);
-        lbaas.or_else(|| self.neg.as_ref().map(|neg| &neg.source))
+        let neg = self.neg.as_ref().map(|neg| &neg.source);
+        let node = self.node.as_ref().map(|node| &node.source);
+        lbaas.or(neg).or(node)
     }
 }
 

@@ -144,6 +144,18 @@ impl<'d> Section<'d> {
         self.known.iter().copied().filter(|key| self.has(key))
     }
 
+    /// All keys that the file gives, by name.
+    pub(super) fn names_in_file(&self) -> impl Iterator<Item = &'d str> + use<'d> {
+        let mut names: Vec<&'d str> = self
+            .table
+            .into_iter()
+            .flat_map(DeTable::iter)
+            .map(|(key, _)| key.get_ref().as_ref())
+            .collect();
+        names.sort_unstable();
+        names.into_iter()
+    }
+
     /// Says that a variable of the environment is meant for something else than a key.
     pub(super) fn leave_variable(&self, name: &str) {
         self.document.leave(name);

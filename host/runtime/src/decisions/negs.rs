@@ -57,7 +57,7 @@ pub(super) fn take_in_ends(ends: &mut Ends, segment: &Segment, from: u64) {
         failure: Option<String>,
     }
     for entry in segment.entries.iter().filter(|entry| entry.n >= from) {
-        let Event::Call(Call { at_ms, name, args }) = &entry.event else {
+        let Event::Call(Call { at_ms, name, args, .. }) = &entry.event else {
             continue;
         };
         if name != ON_OPERATION {

@@ -12,6 +12,9 @@ pub const NAME: &str = "ipam";
 /// Its world, as WIT names it.
 pub const WORLD: &str = "trueup:ipam/ipam-datastore@0.1.0";
 
+/// The worlds of which a guest of this name must be.
+pub(crate) const WORLDS: &[&str] = &[WORLD];
+
 #[expect(missing_docs, reason = "generated from wit/, where the documentation stands")]
 mod bindings {
     wasmtime::component::bindgen!({

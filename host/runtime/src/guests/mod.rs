@@ -6,6 +6,9 @@ pub mod dispatch;
 pub mod ipam;
 pub mod lbaas;
 pub mod neg;
+pub mod nodesync;
+pub mod renderer;
+pub mod service;
 
 use serde_json::value::RawValue;
 use trueup_capabilities::{Host, wasi};
@@ -72,7 +75,59 @@ pub const WORLDS: &[World] = &[
         ],
         calls: neg::CALLS,
     },
+    World {
+        name: nodesync::WORLD,
+        imports: &[
+            "trueup:etcd/kv@0.1.0",
+            "trueup:host/log@0.1.0",
+            "trueup:host/metrics@0.1.0",
+            "trueup:kube/types@0.1.0",
+            "trueup:nodesync/types@0.1.0",
+        ],
+        exports: &["trueup:guest/lifecycle@0.1.0", "trueup:nodesync/node-sync@0.1.0"],
+        calls: nodesync::CALLS,
+    },
+    World {
+        name: service::WORLD,
+        imports: &[
+            "trueup:host/log@0.1.0",
+            "trueup:host/metrics@0.1.0",
+            "trueup:kube/types@0.1.0",
+            "trueup:nodesync/types@0.1.0",
+            "trueup:service/renderer@0.1.0",
+            "trueup:service/types@0.1.0",
+        ],
+        exports: &["trueup:guest/lifecycle@0.1.0", "trueup:service/processor@0.1.0"],
+        calls: service::CALLS,
+    },
+    World {
+        name: renderer::etcd::WORLD,
+        imports: &[
+            "trueup:etcd/kv@0.1.0",
+            "trueup:host/log@0.1.0",
+            "trueup:host/metrics@0.1.0",
+            "trueup:kube/types@0.1.0",
+            "trueup:service/types@0.1.0",
+        ],
+        exports: RENDERER_EXPORTS,
+        calls: renderer::CALLS,
+    },
+    World {
+        name: renderer::nftables::WORLD,
+        imports: &[
+            "trueup:host/log@0.1.0",
+            "trueup:host/metrics@0.1.0",
+            "trueup:kube/types@0.1.0",
+            "trueup:service/nftables@0.1.0",
+            "trueup:service/types@0.1.0",
+        ],
+        exports: RENDERER_EXPORTS,
+        calls: renderer::CALLS,
+    },
 ];
+
+/// What every renderer answers; by what it writes with, it is of one world or another.
+const RENDERER_EXPORTS: &[&str] = &["trueup:guest/lifecycle@0.1.0", "trueup:service/renderer@0.1.0"];
 
 impl World {
     /// The world of a guest, found from its exports.
@@ -86,7 +141,10 @@ impl World {
                 .iter()
                 .all(|export| guest.exports.iter().any(|has| has == export))
         };
-        let Some(world) = WORLDS.iter().find(exports_all) else {
+        let may_import = |world: &&Self| guest.imports.iter().all(|import| world.may_import(import));
+        let mut fitting = WORLDS.iter().filter(exports_all);
+        let first = fitting.clone().find(may_import).or_else(|| fitting.next());
+        let Some(world) = first else {
             let worlds: Vec<&str> = WORLDS.iter().map(|world| world.name).collect();
             return Err(format!(
                 "guest `{}@{}` exports {}, which is no world of this host; the worlds are: {}",
@@ -96,7 +154,7 @@ impl World {
                 worlds.join(", "),
             ));
         };
-        let foreign = |import: &&String| !world.imports.contains(&import.as_str()) && !wasi::provides(import);
+        let foreign = |import: &&String| !world.may_import(import);
         let foreign = guest.imports.iter().find(foreign);
         if let Some(foreign) = foreign.filter(|import| wasi::is_wasi(import)) {
             return Err(format!(
@@ -116,6 +174,10 @@ impl World {
             ));
         }
         Ok(world)
+    }
+
+    fn may_import(&self, import: &str) -> bool {
+        self.imports.contains(&import) || wasi::provides(import)
     }
 }
 
@@ -140,6 +202,10 @@ enum Linked {
     Ipam(ipam::IpamDatastorePre<Data>),
     Lbaas(lbaas::LbaasReconcilerPre<Data>),
     Neg(neg::NegSyncerPre),
+    Nodesync(nodesync::NodeSyncerPre<Data>),
+    Service(service::ServiceProcessorPre<Data>),
+    EtcdRenderer(renderer::etcd::EtcdRendererPre<Data>),
+    NftablesRenderer(renderer::nftables::NftablesRendererPre<Data>),
 }
 
 /// An instance of one of the worlds.
@@ -151,6 +217,10 @@ pub(crate) enum Running {
     Ipam(Instance<ipam::IpamDatastore>),
     Lbaas(Instance<lbaas::LbaasReconciler>),
     Neg(Instance<neg::NegSyncer>),
+    Nodesync(Instance<nodesync::NodeSyncer>),
+    Service(Instance<service::ServiceProcessor>),
+    EtcdRenderer(Instance<renderer::etcd::EtcdRenderer>),
+    NftablesRenderer(Instance<renderer::nftables::NftablesRenderer>),
 }
 
 /// The same expression for an instance of whichever world.
@@ -160,6 +230,10 @@ macro_rules! each {
             Running::Ipam($instance) => $body,
             Running::Lbaas($instance) => $body,
             Running::Neg($instance) => $body,
+            Running::Nodesync($instance) => $body,
+            Running::Service($instance) => $body,
+            Running::EtcdRenderer($instance) => $body,
+            Running::NftablesRenderer($instance) => $body,
         }
     };
 }
@@ -174,6 +248,10 @@ impl Program {
         let linked = match world.name {
             ipam::WORLD => ipam::link(engine, &guest).map(Linked::Ipam),
             neg::WORLD => neg::link(engine, &guest).map(Linked::Neg),
+            nodesync::WORLD => nodesync::link(engine, &guest).map(Linked::Nodesync),
+            service::WORLD => service::link(engine, &guest).map(Linked::Service),
+            renderer::etcd::WORLD => renderer::etcd::link(engine, &guest).map(Linked::EtcdRenderer),
+            renderer::nftables::WORLD => renderer::nftables::link(engine, &guest).map(Linked::NftablesRenderer),
             _ => lbaas::link(engine, &guest).map(Linked::Lbaas),
         };
         let linked = linked.map_err(|error| {
@@ -197,22 +275,24 @@ impl Program {
         host: Host,
         cpu_max: std::time::Duration,
     ) -> Result<Running, (Box<Host>, CallError)> {
+        /// The same for whichever world: only the types differ.
+        macro_rules! new {
+            ($linked:expr, $running:expr) => {
+                Instance::new(engine, host, cpu_max, async |store| {
+                    $linked.instantiate_async(store).await
+                })
+                .await
+                .map($running)
+            };
+        }
         match &self.linked {
-            Linked::Ipam(linked) => Instance::new(engine, host, cpu_max, async |store| {
-                linked.instantiate_async(store).await
-            })
-            .await
-            .map(Running::Ipam),
-            Linked::Lbaas(linked) => Instance::new(engine, host, cpu_max, async |store| {
-                linked.instantiate_async(store).await
-            })
-            .await
-            .map(Running::Lbaas),
-            Linked::Neg(linked) => Instance::new(engine, host, cpu_max, async |store| {
-                linked.instantiate_async(store).await
-            })
-            .await
-            .map(Running::Neg),
+            Linked::Ipam(linked) => new!(linked, Running::Ipam),
+            Linked::Lbaas(linked) => new!(linked, Running::Lbaas),
+            Linked::Neg(linked) => new!(linked, Running::Neg),
+            Linked::Nodesync(linked) => new!(linked, Running::Nodesync),
+            Linked::Service(linked) => new!(linked, Running::Service),
+            Linked::EtcdRenderer(linked) => new!(linked, Running::EtcdRenderer),
+            Linked::NftablesRenderer(linked) => new!(linked, Running::NftablesRenderer),
         }
     }
 }
@@ -224,6 +304,10 @@ impl Running {
             Self::Ipam(instance) => ipam::dispatch(instance, call, args).await,
             Self::Lbaas(instance) => lbaas::dispatch(instance, call, args).await,
             Self::Neg(instance) => neg::dispatch(instance, call, args).await,
+            Self::Nodesync(instance) => nodesync::dispatch(instance, call, args).await,
+            Self::Service(instance) => service::dispatch(instance, call, args).await,
+            Self::EtcdRenderer(instance) => renderer::etcd::dispatch(instance, call, args).await,
+            Self::NftablesRenderer(instance) => renderer::nftables::dispatch(instance, call, args).await,
         }
     }
 

@@ -68,7 +68,7 @@ impl NegSetup {
             instances,
             revisions,
             problem,
-        } = ground.version(config, neg::NAME, neg::WORLD, &neg.guest).await?;
+        } = ground.version(config, neg::NAME, neg::WORLDS, &neg.guest).await?;
         let simulated = match &neg.sim {
             Some(sim) => Some(start_simulated(sim).await?),
             None => None,
@@ -93,7 +93,7 @@ impl NegSetup {
     /// # Errors
     /// One line: what can't be used.
     pub(crate) async fn check(config: &Config, neg: &Neg, ground: &Ground) -> Result<(), SetupError> {
-        let version = ground.version(config, neg::NAME, neg::WORLD, &neg.guest).await?;
+        let version = ground.version(config, neg::NAME, neg::WORLDS, &neg.guest).await?;
         version.check_wish()?;
         if let NegBackend::Compute(backend) = &neg.backend {
             credentials(&backend.credentials)?;
@@ -141,7 +141,7 @@ impl Looking {
     /// One line: what can't be used.
     pub(super) async fn new(config: &Config, neg: &Neg, ground: &Ground) -> Result<Self, SetupError> {
         warn_of_missing_grants(neg);
-        let version = ground.version(config, neg::NAME, neg::WORLD, &neg.guest).await?;
+        let version = ground.version(config, neg::NAME, neg::WORLDS, &neg.guest).await?;
         let simulated = match &neg.sim {
             Some(sim) => Some(start_simulated(sim).await?),
             None => None,

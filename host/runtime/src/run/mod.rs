@@ -2,11 +2,12 @@
 //! until it is stopped.
 //!
 //! Here is only what the two have in common: how they begin, how they are stopped, and what they come to. What each does
-//! is in `services.rs`, in [`crate::neg`] and in [`crate::ipam`].
+//! is in `services.rs`, in [`crate::neg`], in [`crate::node`] and in [`crate::ipam`].
 //!
 //! ```text
 //! stop ---+-> services (manifests -> objects -> controller -> jobs) ---+-> Ended
 //!         +-> NEGs (manifests -> targets -> controller -> jobs) -------+
+//!         +-> this node (manifests -> its number, its Services) -------+
 //!         +-> pod addresses (interfaces, spool, socket -> instance) ---+
 //! ```
 
@@ -64,6 +65,7 @@ use crate::control;
 use crate::election::{Election, Standing};
 use crate::ipam::{self, Enis};
 use crate::neg::{self, NegSetup, Negs, SetErrorState};
+use crate::node::{self, NodeSetup, OnNode};
 use crate::registry::Registry;
 use crate::sources::enis;
 use crate::sources::kubernetes::Kubernetes;
@@ -138,6 +140,8 @@ pub enum Event {
     Guest(swap::Event),
     /// Something about pod addresses.
     Ipam(ipam::Event),
+    /// Something about this node's number, or the Services on it.
+    Node(node::Event),
 }
 
 /// What a run of Services came to.
@@ -166,6 +170,8 @@ pub struct Ended {
     pub services: Option<Summary>,
     /// The NEGs.
     pub negs: Option<neg::Summary>,
+    /// This node's number, and the Services on it.
+    pub node: Option<node::Summary>,
     /// Pod addresses, where the run was to end by itself.
     pub addresses: Option<ipam::Summary>,
     /// Why pod addresses could not be begun with, which ended a run that would have gone on.
@@ -331,7 +337,7 @@ async fn run(
     let alone = Leading::alone();
     let (mut acts, mut election) = (alone.acts(), alone.election());
     let mut client = None;
-    let (mut input, mut setup, mut neg_setup) = (None, None, None);
+    let (mut input, mut setup, mut neg_setup, mut node_setup) = (None, None, None, None);
     match config.source() {
         Some(source) => {
             Input::check(source).await?;
@@ -346,6 +352,9 @@ async fn run(
             }
             if let Some(neg) = &config.neg {
                 neg_setup = Some(Box::pin(NegSetup::new(config, neg, &ground, acts.fence().clone())).await?);
+            }
+            if let Some(node) = &config.node {
+                node_setup = Some(Box::pin(NodeSetup::new(config, node, &ground, None)).await?);
             }
             if let (Extent::Once, Some(client)) = (extent, &client) {
                 // What is wrong with the source is said before anything is taken.
@@ -379,6 +388,14 @@ async fn run(
             // There is one loop that takes them.
             let ends = std::mem::replace(ends, mpsc::channel(1).1);
             Some((Negs::new(config, neg, setup, ends, managing, tell)?, input))
+        }
+        _ => None,
+    };
+    let on_node = match (&config.node, node_setup, &input) {
+        (Some(node), Some(setup), Some((source, input))) => {
+            let (setup, managing) = management.node(config, setup, &ground, extent);
+            let on_node = OnNode::new(config, node, setup, managing, &board);
+            Some((on_node, input.once_more(source)?))
         }
         _ => None,
     };
@@ -458,6 +475,13 @@ async fn run(
         end_all();
         Some(summary)
     };
+    let on_node = async {
+        let (on_node, input) = on_node?;
+        let tell_of_node = |event| tell(Event::Node(event));
+        let summary = Box::pin(on_node.run(input, belongs(), stopped(), tell_of_node)).await;
+        end_all();
+        Some(summary)
+    };
     let addresses = async {
         let ended = Box::pin(pods?.run(stopped(), tell)).await;
         end_all();
@@ -482,8 +506,8 @@ async fn run(
         );
         std::future::pending::<Infallible>().await
     };
-    let (services, negs, addresses) = tokio::select! {
-        ended = async { tokio::join!(services, negs, addresses) } => ended,
+    let (services, negs, on_node, addresses) = tokio::select! {
+        ended = async { tokio::join!(services, negs, on_node, addresses) } => ended,
         never = relay => match never {},
         never = managing => match never {},
     };
@@ -510,6 +534,7 @@ async fn run(
     Ok(Ended {
         services,
         negs,
+        node: on_node,
         addresses,
         error,
     })
@@ -612,7 +637,7 @@ impl Management {
         let fall_back = self.wishes(name, &lbaas.guest);
         self.problems.extend(setup.problem.take());
         self.managed.push(Managed::new(
-            (name, crate::guests::lbaas::WORLD),
+            (name, crate::guests::lbaas::WORLDS),
             lbaas.guest.clone(),
             Arc::clone(&setup.active),
             std::mem::take(&mut setup.revisions),
@@ -643,7 +668,7 @@ impl Management {
         let fall_back = self.wishes(name, &neg.guest);
         self.problems.extend(setup.problem.take());
         self.managed.push(Managed::new(
-            (name, crate::guests::neg::WORLD),
+            (name, crate::guests::neg::WORLDS),
             neg.guest.clone(),
             Arc::clone(&setup.active),
             std::mem::take(&mut setup.revisions),
@@ -662,6 +687,45 @@ impl Management {
         }
     }
 
+    /// The revisions of each guest go to whoever manages it.
+    fn node(
+        &mut self,
+        config: &Config,
+        mut setup: NodeSetup,
+        ground: &Ground,
+        extent: Extent,
+    ) -> (NodeSetup, node::AllManaging) {
+        let mut managing = |seated: &mut node::Seated| {
+            let (hand_over, handovers) = mpsc::channel(HANDOVERS_MAX);
+            let quarantine = Quarantine::load(&config.state_dir, seated.name).audited(ground.audit.clone());
+            let quarantine = Arc::new(quarantine);
+            let fall_back = self.wishes(seated.name, &seated.guest);
+            self.problems.extend(seated.problem.take());
+            self.managed.push(Managed::new(
+                (seated.name, seated.worlds),
+                seated.guest.clone(),
+                Arc::clone(&seated.active),
+                std::mem::take(&mut seated.revisions),
+                hand_over,
+                Arc::clone(&quarantine),
+                Arc::clone(&ground.metrics),
+            ));
+            node::Managing {
+                quarantine,
+                handovers,
+                fall_back,
+            }
+        };
+        let all = node::AllManaging {
+            nodesync: setup.nodesync.as_mut().map(&mut managing),
+            service: setup.service.as_mut().map(&mut managing),
+            renderers: setup.renderers.iter_mut().map(&mut managing).collect(),
+            source_is_told: config.lbaas.is_some() || config.neg.is_some(),
+            once: extent == Extent::Once,
+        };
+        (setup, all)
+    }
+
     fn addresses(&mut self, config: &Config, ipam: &Ipam, addresses: Addresses, ground: &Ground) -> ipam::Managing {
         let (hand_over, handovers) = mpsc::channel(HANDOVERS_MAX);
         let name = crate::guests::ipam::NAME;
@@ -669,7 +733,7 @@ impl Management {
         let fall_back = self.wishes(name, &ipam.guest);
         self.problems.extend(addresses.problem);
         self.managed.push(Managed::new(
-            (name, crate::guests::ipam::WORLD),
+            (name, crate::guests::ipam::WORLDS),
             ipam.guest.clone(),
             Arc::clone(&addresses.active),
             addresses.revisions,

@@ -15,6 +15,7 @@ use super::input::Input;
 use super::setup::{Addresses, Ground, Setup, SetupError};
 use crate::config::{Config, ConfigError, EnisFrom};
 use crate::neg::NegSetup;
+use crate::node::NodeSetup;
 use crate::registry::Registry;
 use crate::sources::enis;
 
@@ -83,6 +84,10 @@ async fn check(config: &Config, registry: &Registry) -> Result<(), SetupError> {
     if let Some(neg) = &config.neg {
         Input::check(&neg.source).await?;
         NegSetup::check(config, neg, &ground).await?;
+    }
+    if let Some(node) = &config.node {
+        Input::check(&node.source).await?;
+        NodeSetup::check(config, node, &ground).await?;
     }
     if let Some(ipam) = &config.ipam {
         if let EnisFrom::File(file) = &ipam.enis {

@@ -123,7 +123,7 @@ impl Ground {
         &self,
         config: &Config,
         name: &'static str,
-        world: &'static str,
+        worlds: &'static [&'static str],
         guest: &Guest,
     ) -> Result<Version, SetupError> {
         let guests = self.guests.clone();
@@ -149,7 +149,7 @@ impl Ground {
         };
         let wish = Wish {
             name,
-            world,
+            worlds,
             guest,
             state_dir: &config.state_dir,
         };
@@ -212,7 +212,7 @@ impl Setup {
             instances,
             revisions,
             problem,
-        } = ground.version(config, lbaas::NAME, lbaas::WORLD, &lbaas.guest).await?;
+        } = ground.version(config, lbaas::NAME, lbaas::WORLDS, &lbaas.guest).await?;
         let simulated_engine = match &lbaas.sim {
             Some(sim) => Some(start_engine(sim).await?),
             None => None,
@@ -238,7 +238,7 @@ impl Setup {
     /// # Errors
     /// One line: what can't be used.
     pub(super) async fn check(config: &Config, lbaas: &Lbaas, ground: &Ground) -> Result<(), SetupError> {
-        let version = ground.version(config, lbaas::NAME, lbaas::WORLD, &lbaas.guest).await?;
+        let version = ground.version(config, lbaas::NAME, lbaas::WORLDS, &lbaas.guest).await?;
         version.check_wish()?;
         if let Some(sim) = &lbaas.sim {
             read_token(&sim.token, SIMULATED_ENGINES_TOKEN)?;
@@ -378,7 +378,7 @@ impl Addresses {
             settings: crate::ipam::guest_settings(ipam.guest.settings.clone()),
             ..ipam.guest.clone()
         };
-        ground.version(config, ipam::NAME, ipam::WORLD, &guest).await
+        ground.version(config, ipam::NAME, ipam::WORLDS, &guest).await
     }
 }
 

@@ -106,17 +106,14 @@ fn given(node: &Node, place: &str) -> Result<Given, ParseError> {
         records(node, place, &["id", "ip", "namespace", "name"])?;
         list(node, place, typed)
     };
-    let others = [("etcd", fields.read("etcd", texts)?)];
+    let etcd = |node: &Node, place: &str| texts(node, place).and_then(|_| typed(node, place));
     Ok(Given {
         now_ms: fields.read("now_ms", count)?.unwrap_or_default(),
         lbaas: fields.read("lbaas", given_lbaas)?,
         negs: fields.read("neg", given_negs)?.unwrap_or_default(),
         checkpoint: fields.read("checkpoint", checkpoint)?.flatten(),
         sandboxes: fields.read("sandboxes", sandboxes)?.unwrap_or_default(),
-        others: others
-            .into_iter()
-            .filter_map(|(key, value)| Some((key, value?)))
-            .collect(),
+        etcd: fields.read("etcd", etcd)?.unwrap_or_default(),
     })
 }
 
@@ -357,16 +354,12 @@ fn fault(node: &Node, place: &str) -> Result<Fault, ParseError> {
 
 fn expected_state(node: &Node, place: &str) -> Result<ExpectedState, ParseError> {
     let fields = Fields::of(node, place, &["etcd", "checkpoint", "lbaas", "neg", "metrics"])?;
-    let others = [("etcd", fields.read("etcd", texts)?)];
     Ok(ExpectedState {
         lbaas: fields.read("lbaas", expected_objects)?,
         neg: fields.read("neg", expected_negs)?,
         metrics: fields.read("metrics", metrics)?,
         checkpoint: fields.read("checkpoint", checkpoint)?,
-        others: others
-            .into_iter()
-            .filter_map(|(key, value)| Some((key, value?)))
-            .collect(),
+        etcd: fields.read("etcd", texts)?,
     })
 }
 

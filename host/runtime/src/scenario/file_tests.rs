@@ -46,7 +46,7 @@ steps:
         (lbaas.objects[0].state, lbaas.objects[0].tags.len()),
         (State::Failed, 2)
     );
-    assert_eq!(scenario.given.others.keys().collect::<Vec<_>>(), [&"etcd"]);
+    assert_eq!(scenario.given.etcd, BTreeMap::from([("/a".to_owned(), "1".to_owned())]));
     let negs: Vec<String> = scenario.given.negs.iter().map(|neg| format!("{neg:?}")).collect();
     assert_eq!(
         negs,
@@ -104,7 +104,7 @@ steps:
             lbaas: Some(vec![]),
             metrics: Some(BTreeMap::from([("m{a=\"b\"}".to_owned(), 5.0)])),
             neg: Some(vec![]),
-            others: BTreeMap::new(),
+            etcd: None,
         }),
     ];
     assert_eq!(actions, expected.iter().collect::<Vec<_>>());

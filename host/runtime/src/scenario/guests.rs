@@ -112,6 +112,9 @@ impl Stage for Guests {
                 checkpoint: Some(world.checkpoint.clone()),
                 sandboxes: Some(world.sandboxes.clone()),
                 neg: Some(world.neg.clone()),
+                etcd: Some(world.etcd.clone()),
+                nftables: Some(world.nftables.clone()),
+                renderers: Some(world.renderers.clone()),
                 ..Backends::default()
             };
             let limits = Limits::default();

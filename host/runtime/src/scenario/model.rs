@@ -43,8 +43,8 @@ pub struct Given {
     pub checkpoint: Option<Saved>,
     /// What the container runtime runs.
     pub sandboxes: Vec<Sandbox>,
-    /// Parts of the format whose capability this build has no simulation of, by key.
-    pub others: BTreeMap<&'static str, Value>,
+    /// What is stored under which key.
+    pub etcd: BTreeMap<String, String>,
 }
 
 /// The simulated LBaaS API before.
@@ -127,6 +127,6 @@ pub struct ExpectedState {
     pub metrics: Option<BTreeMap<String, f64>>,
     /// What is stored, `null` for nothing.
     pub checkpoint: Option<Value>,
-    /// Parts of the format whose capability this build has no simulation of, by key.
-    pub others: BTreeMap<&'static str, Value>,
+    /// What is stored under which key: an object of texts.
+    pub etcd: Option<Value>,
 }

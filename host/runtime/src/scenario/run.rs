@@ -26,9 +26,6 @@ pub(super) async fn run(stage: &dyn Stage, scenario: &Scenario) -> Result<(), Fa
         doing: "at the start".to_owned(),
         problems: vec![problem],
     };
-    if let Some(part) = scenario.given.others.keys().next() {
-        return Err(at_start(not_simulated(&format!("given.{part}"))));
-    }
     let world = World::new(scenario.given.clone());
     let mut run = Run {
         stage,
@@ -59,12 +56,6 @@ fn said(message: impl Into<String>) -> Problem {
         message: message.into(),
         differences: Vec::new(),
     }
-}
-
-fn not_simulated(part: &str) -> Problem {
-    said(format!(
-        "`{part}` needs a capability that this build does not simulate; leave it out, or use a build that does"
-    ))
 }
 
 fn doing(action: &Action) -> String {
@@ -290,10 +281,6 @@ impl Run<'_> {
     }
 
     fn compare_state(&self, expected: &ExpectedState) -> Vec<Problem> {
-        let others = expected
-            .others
-            .keys()
-            .map(|part| not_simulated(&format!("expect_state.{part}")));
         let lbaas = expected.lbaas.as_ref().and_then(|objects| {
             let objects = objects.iter().map(|object| self.filled(object)).collect();
             let now = match serde_json::to_value(self.world.lbaas.resources()) {
@@ -326,9 +313,14 @@ impl Run<'_> {
             let expected = self.filled(saved);
             compare::checkpoints(expected, now)
         });
-        others
-            .chain(lbaas)
+        let etcd = expected
+            .etcd
+            .as_ref()
+            .and_then(|entries| compare::values("etcd", &self.filled(entries), &json!(self.world.etcd.entries())));
+        lbaas
+            .into_iter()
             .chain(neg)
+            .chain(etcd)
             .chain(checkpoint)
             .chain(metrics)
             .collect()

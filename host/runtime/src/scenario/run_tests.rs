@@ -346,12 +346,12 @@ fn a_metric_that_was_never_touched_is_missing() {
 }
 
 #[test]
-fn what_this_build_does_not_simulate_is_said() {
+fn what_is_stored_in_etcd_is_compared_whole() {
+    passes("given: {etcd: {/a: '1'}}\nsteps: [{expect_state: {etcd: {/a: '1'}}}]");
     fails(
-        "given: {etcd: {}}\nsteps: []",
-        "at the start\n    `given.etcd` needs a capability that this build does not simulate",
+        "given: {etcd: {/a: '1', /b: x}}\nsteps: [{expect_state: {etcd: {/a: '2'}}}]",
+        "etcd differs:",
     );
-    fails("steps: [{expect_state: {etcd: {}}}]", "`expect_state.etcd` needs");
 }
 
 const WEB: &str = "{name: web, zone: z1, subnet: s1, endpoints: [{ip: 10.0.0.9, ipv6: '', port: '80', node: n1}]}";

@@ -7,11 +7,14 @@ use trueup_capabilities::Answer;
 use trueup_capabilities::checkpoint;
 use trueup_capabilities::clock::{Clock, VirtualClock};
 use trueup_capabilities::cri;
+use trueup_capabilities::etcd;
 use trueup_capabilities::faults::Faults;
 use trueup_capabilities::lbaas::simulated::Simulated;
 use trueup_capabilities::metrics::Registry;
 use trueup_capabilities::neg;
+use trueup_capabilities::nftables;
 use trueup_capabilities::random::Random;
+use trueup_capabilities::renderer;
 
 use super::model::Given;
 
@@ -85,6 +88,12 @@ pub struct World {
     pub lbaas: Arc<Simulated>,
     /// The NEG API.
     pub neg: Arc<neg::simulated::Simulated>,
+    /// The key-value database.
+    pub etcd: Arc<etcd::simulated::Simulated>,
+    /// The packet filter.
+    pub nftables: Arc<nftables::simulated::Simulated>,
+    /// The renderers of a service processor.
+    pub renderers: Arc<renderer::simulated::Simulated>,
     /// What is stored; it outlives instances.
     pub checkpoint: Arc<checkpoint::simulated::Simulated>,
     /// The container runtime.
@@ -95,7 +104,7 @@ pub struct World {
 
 impl World {
     /// The imports that answer a fault; one on any other import would never be asked for.
-    pub const FAULTED: [&'static str; 17] = [
+    pub const FAULTED: [&'static str; 32] = [
         "api.attach",
         "api.create",
         "api.destroy",
@@ -108,7 +117,22 @@ impl World {
         "api.reset",
         "clock.now-ms",
         "clock.sleep-ms",
+        "kv.commit",
+        "kv.delete",
+        "kv.get",
+        "kv.list-keys",
+        "kv.list-prefix",
+        "kv.put",
+        "kv.put-if-not-exists",
+        "nftables.apply",
         "random.next-u64",
+        "renderer.add-service",
+        "renderer.delete-service",
+        "renderer.resync",
+        "renderer.update-local-backend-ifs",
+        "renderer.update-local-frontend-ifs",
+        "renderer.update-node-port-services",
+        "renderer.update-service",
         "sandboxes.list-running",
         "store.append",
         "store.checkpoint",
@@ -123,6 +147,7 @@ impl World {
         let sandboxes = cri::simulated::Simulated::new(faults.clone(), given.sandboxes);
         let neg = neg::simulated::Simulated::new(faults.clone());
         given.negs.into_iter().for_each(|of| neg.put(of));
+        let etcd = etcd::simulated::Simulated::new(faults.clone(), given.etcd);
         let given = given.lbaas.unwrap_or_default();
         let lbaas = Simulated::new(clock.clone(), faults.clone(), given.settle_ms);
         for (identifier, state) in given.load_balancers {
@@ -132,6 +157,9 @@ impl World {
             lbaas.put(resource);
         }
         Self {
+            nftables: Arc::new(nftables::simulated::Simulated::new(faults.clone())),
+            renderers: Arc::new(renderer::simulated::Simulated::new(faults.clone())),
+            etcd: Arc::new(etcd),
             clock,
             faults,
             lbaas: Arc::new(lbaas),

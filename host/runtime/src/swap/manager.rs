@@ -27,7 +27,7 @@ use crate::shadow::{self, Shadow};
 /// A guest that runs, as it is managed.
 pub(crate) struct Managed {
     pub(crate) name: &'static str,
-    pub(crate) world: &'static str,
+    pub(crate) worlds: &'static [&'static str],
     pub(crate) config: Guest,
     pub(crate) state_dir: PathBuf,
     pub(crate) active: Arc<Active>,
@@ -65,7 +65,7 @@ impl Drop for Awaited {
 
 impl Managed {
     pub(crate) fn new(
-        (name, world): (&'static str, &'static str),
+        (name, worlds): (&'static str, &'static [&'static str]),
         config: Guest,
         active: Arc<Active>,
         revisions: Revisions,
@@ -75,7 +75,7 @@ impl Managed {
     ) -> Self {
         Self {
             name,
-            world,
+            worlds,
             config,
             state_dir: active.instances().state_dir.clone(),
             active,
@@ -454,7 +454,7 @@ impl Manager {
             proof: &activation.proof,
             registry: self.guests.registry(),
         };
-        let Proven { instances, report } = prove(program, managed.world, &against).await?;
+        let Proven { instances, report } = prove(program, managed.worlds, &against).await?;
         let guest = instances.program.guest.clone();
         let revision = if activation.dry_run {
             None
@@ -508,7 +508,7 @@ impl Manager {
             .named(reference, &managed.config.verify)
             .await
             .map_err(refused)?;
-        super::proof::of_world(&program, managed.world).map_err(refused)?;
+        super::proof::of_world(&program, managed.worlds).map_err(refused)?;
         if let Some(bytes) = bytes {
             self.guests.keep(&bytes).map_err(refused)?;
         }

@@ -118,9 +118,9 @@ pub(crate) struct Against<'a> {
 ///
 /// # Errors
 /// At which step it fails, and why.
-pub(crate) async fn prove(program: Arc<Program>, world: &str, against: &Against<'_>) -> Result<Proven, Refused> {
+pub(crate) async fn prove(program: Arc<Program>, worlds: &[&str], against: &Against<'_>) -> Result<Proven, Refused> {
     let Against { active, proof, .. } = against;
-    of_world(&program, world)?;
+    of_world(&program, worlds)?;
     granted(&program, active)?;
     let mut instances = Instances {
         program,
@@ -153,16 +153,19 @@ pub(crate) async fn prove(program: Arc<Program>, world: &str, against: &Against<
 }
 
 /// # Errors
-/// Where it is of another world.
-pub(crate) fn of_world(program: &Program, world: &str) -> Result<(), Refused> {
-    if program.world.name == world {
+/// Where it is of none of these worlds.
+pub(crate) fn of_world(program: &Program, worlds: &[&str]) -> Result<(), Refused> {
+    if worlds.contains(&program.world.name) {
         return Ok(());
     }
     Err(Refused {
         step: Step::World,
         why: format!(
-            "guest `{}@{}` is of the world {}, must be of {world}",
-            program.guest.name, program.guest.version, program.world.name
+            "guest `{}@{}` is of the world {}, must be of {}",
+            program.guest.name,
+            program.guest.version,
+            program.world.name,
+            worlds.join(" or ")
         ),
     })
 }

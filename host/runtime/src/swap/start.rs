@@ -27,8 +27,8 @@ pub(crate) struct Begun {
 pub(crate) struct Wish<'a> {
     /// As in `[guests.NAME]`.
     pub(crate) name: &'static str,
-    /// The world that it must be of.
-    pub(crate) world: &'static str,
+    /// The worlds of which it must be one's.
+    pub(crate) worlds: &'static [&'static str],
     pub(crate) guest: &'a Guest,
     pub(crate) state_dir: &'a Path,
 }
@@ -74,7 +74,7 @@ pub(crate) async fn begin(
         Some(active) if !is_edited || active.guest.digest == wished.program.guest.digest => active,
         Some(active) => {
             let with = instances(Arc::clone(&active));
-            let proven = prove(Arc::clone(&wished.program), wish.world, &wish.against(guests, &with)).await;
+            let proven = prove(Arc::clone(&wished.program), wish.worlds, &wish.against(guests, &with)).await;
             match proven {
                 Ok(proven) => tracing::info!(
                     "guest `{}`: {} passed: {}",
@@ -245,7 +245,7 @@ async fn wished(guests: &Guests, wish: &Wish<'_>) -> Result<Fetched, NotWished> 
         NotLoaded::Failed(why) => NotWished::Away(why),
         NotLoaded::NoGuest(NoGuest(why)) => refused(Refused { step: Step::Load, why }),
     })?;
-    of_world(&wished.program, wish.world).map_err(refused)?;
+    of_world(&wished.program, wish.worlds).map_err(refused)?;
     Ok(wished)
 }
 
@@ -256,7 +256,7 @@ async fn reserves(guests: &Guests, wish: &Wish<'_>) -> Result<(), SetupError> {
     if let (OnFailure::FallBack(reference), Ok(())) = (&wish.guest.failure.on_failure, guests.check_lock()) {
         let fall_back = guests.named(reference, &wish.guest.verify).await;
         fall_back
-            .and_then(|fall_back| of_world(&fall_back.program, wish.world))
+            .and_then(|fall_back| of_world(&fall_back.program, wish.worlds))
             .map_err(|refused| wish.misused(&format!("fall_back: {}", refused.why)))?;
     }
     Ok(())

@@ -21,6 +21,7 @@ fn a_cluster_is_a_source_too() {
         kubeconfig: Some(folder.join("config")),
         context: Some("prod".to_owned()),
         namespaces: vec!["a".to_owned(), "b".to_owned()],
+        pods_of: None,
         watch: vec![Kind::Node, Kind::Service],
         needed: vec![Kind::Service, Kind::Node],
         page_size: 10,

@@ -76,6 +76,8 @@ pub(super) struct Cluster {
     server: String,
     request_timeout: Duration,
     page_size: u32,
+    /// Pods of other Nodes are not asked for; none: all are.
+    pods_of: Option<String>,
 }
 
 impl Cluster {
@@ -109,6 +111,7 @@ impl Cluster {
             server,
             request_timeout: Duration::from_millis(settings.request_timeout_ms),
             page_size: settings.page_size,
+            pods_of: settings.pods_of.clone(),
         })
     }
 
@@ -127,6 +130,7 @@ impl Cluster {
         let parameters = ListParams {
             limit: (!whole).then_some(self.page_size),
             continue_token: next.map(str::to_owned),
+            field_selector: self.field_selector(scope),
             ..ListParams::default()
         };
         let request = Request::new(path(scope)).list(&parameters);
@@ -153,6 +157,13 @@ impl Cluster {
         self.within(&doing, asking).await
     }
 
+    /// Which objects of a scope are asked for; none: all. A Pod never moves to another Node, so that what is seen of one is
+    /// all there is.
+    fn field_selector(&self, scope: &Scope) -> Option<String> {
+        let node = self.pods_of.as_ref().filter(|_| scope.kind == Kind::Pod)?;
+        Some(format!("spec.nodeName={node}"))
+    }
+
     /// Begins to watch from a version on.
     pub(super) async fn watch(
         &self,
@@ -161,7 +172,10 @@ impl Cluster {
         seconds: u32,
     ) -> Result<impl AsyncBufRead + Unpin + use<>, Failed> {
         let doing = Doing::new("watch", scope);
-        let parameters = WatchParams::default().timeout(seconds);
+        let parameters = WatchParams {
+            field_selector: self.field_selector(scope),
+            ..WatchParams::default().timeout(seconds)
+        };
         let request = Request::new(path(scope)).watch(&parameters, version);
         let request = request.map_err(|error| self.failed(&doing, &chain(&error)))?;
         self.within(&doing, self.stream(&doing, request)).await
@@ -500,6 +514,24 @@ contexts: [{name: one, context: {cluster: c, user: u}}, {name: lost, context: {c
             "{}",
             failed.text
         );
+    }
+
+    #[tokio::test]
+    async fn of_one_node_pods_alone_are_asked_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config");
+        std::fs::write(&file, ONE).unwrap();
+        let selectors = async |pods_of: Option<&str>| {
+            let settings = Settings {
+                pods_of: pods_of.map(str::to_owned),
+                ..settings(&file, Some("one"))
+            };
+            let cluster = Cluster::new(&settings).await.unwrap();
+            Kind::ALL.map(|kind| cluster.field_selector(&Scope { kind, namespace: None }))
+        };
+        assert_eq!(selectors(None).await, [const { None }; 4]);
+        let of_pods = Some("spec.nodeName=node-a".to_owned());
+        assert_eq!(selectors(Some("node-a")).await, [None, None, of_pods, None]);
     }
 
     #[tokio::test]

@@ -212,7 +212,7 @@ fn trim_node(node: &mut Node) {
     }
 }
 
-/// Where it runs, at which addresses, and whether it is ready: what endpoints are made of.
+/// Where it runs, at which addresses, and whether it is ready, or has ended: what endpoints and local pods are made of.
 fn trim_pod(pod: &mut Pod) {
     trim_metadata(&mut pod.metadata);
     if let Some(spec) = pod.spec.take() {
@@ -337,6 +337,28 @@ mod tests {
             kept["ports"],
             json!([{"name": "http", "port": 8080, "protocol": "TCP"}])
         );
+    }
+
+    #[test]
+    fn what_local_pods_are_made_from_is_kept() {
+        let pod = json!({"type": "ADDED", "object": {
+            "metadata": {"name": "a", "namespace": "shop", "uid": "u1"},
+            "spec": {"nodeName": "n1", "hostNetwork": true, "containers": []},
+            "status": {"podIP": "10.0.0.1", "phase": "Running", "startTime": "2026-01-02T03:04:05Z"},
+        }});
+        let Said::Is(read) = said(Kind::Pod, &pod) else {
+            panic!()
+        };
+        let kept = match read.object.unwrap() {
+            Object::Pod(pod) => serde_json::to_value(&*pod).unwrap(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(kept["metadata"]["uid"], "u1");
+        assert_eq!(
+            kept["spec"],
+            json!({"containers": [], "hostNetwork": true, "nodeName": "n1"})
+        );
+        assert_eq!(kept["status"], json!({"phase": "Running", "podIP": "10.0.0.1"}));
     }
 
     #[test]

@@ -56,6 +56,8 @@ pub struct Settings {
     pub context: Option<String>,
     /// What is looked at; empty: all. Nodes are in none.
     pub namespaces: Vec<String>,
+    /// The Node whose Pods are looked at, and no others: of a cluster's 150,000 a node has 110. None: all Pods.
+    pub pods_of: Option<String>,
     /// The kinds that are watched.
     pub watch: Vec<Kind>,
     /// Those of them without which nothing can be said: nothing is told before all of these were listed.
@@ -72,6 +74,7 @@ impl Default for Settings {
             kubeconfig: None,
             context: None,
             namespaces: Vec::new(),
+            pods_of: None,
             watch: Kind::ALL.to_vec(),
             needed: NEEDED.to_vec(),
             page_size: PAGE_SIZE_DEFAULT,

@@ -1,0 +1,80 @@
+//! What a processor's `renderer` calls go through: the tape, then every renderer.
+
+use trueup_journal::{By, Journal};
+
+use super::{Call, ContivService, ResyncEvent};
+use crate::bindings::service::{self, renderer};
+use crate::bindings::{kube, nodesync};
+use crate::host::{Host, ask};
+
+impl Host {
+    async fn render(&mut self, call: Call) -> wasmtime::Result<Result<(), String>> {
+        let by = By {
+            guest: self.identity.guest.clone(),
+            instance: self.identity.instance.clone(),
+            n: self.tape.journal().map(Journal::next_n),
+        };
+        let renderers = self.backends.renderers.clone();
+        let name = call.name();
+        let args = serde_json::value::to_raw_value(&call)?;
+        ask(
+            &mut self.tape,
+            &mut self.meter,
+            name,
+            &*args,
+            async || match renderers {
+                Some(renderers) => renderers.render(by, call).await,
+                None => Err("this host has no renderers; name them in `renderers` of `[adapter.service]`".to_owned()),
+            },
+        )
+        .await
+    }
+}
+
+impl kube::types::Host for Host {}
+
+impl nodesync::types::Host for Host {}
+
+impl service::types::Host for Host {}
+
+impl renderer::Host for Host {
+    async fn add_service(&mut self, service: ContivService) -> wasmtime::Result<Result<(), String>> {
+        self.render(Call::AddService { service }).await
+    }
+
+    async fn update_service(&mut self, old: ContivService, new: ContivService) -> wasmtime::Result<Result<(), String>> {
+        self.render(Call::UpdateService { old, new }).await
+    }
+
+    async fn delete_service(&mut self, service: ContivService) -> wasmtime::Result<Result<(), String>> {
+        self.render(Call::DeleteService { service }).await
+    }
+
+    async fn update_node_port_services(
+        &mut self,
+        node_ips: Vec<String>,
+        services: Vec<ContivService>,
+    ) -> wasmtime::Result<Result<(), String>> {
+        self.render(Call::UpdateNodePortServices { node_ips, services }).await
+    }
+
+    async fn update_local_frontend_ifs(
+        &mut self,
+        old: Vec<String>,
+        new: Vec<String>,
+    ) -> wasmtime::Result<Result<(), String>> {
+        self.render(Call::UpdateLocalFrontendIfs { old, new }).await
+    }
+
+    async fn update_local_backend_ifs(
+        &mut self,
+        old: Vec<String>,
+        new: Vec<String>,
+    ) -> wasmtime::Result<Result<(), String>> {
+        self.render(Call::UpdateLocalBackendIfs { old, new }).await
+    }
+
+    async fn resync(&mut self, event: ResyncEvent) -> wasmtime::Result<Result<(), String>> {
+        self.render(Call::Resync { event }).await
+    }
+}

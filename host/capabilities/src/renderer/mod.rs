@@ -1,0 +1,73 @@
+//! `trueup:service/renderer` as the service processor imports it: one call of it goes to every renderer, each a guest of its
+//! own.
+//!
+//! Here are the calls and who answers them; that it calls instances is the business of whoever implements [`Renderers`].
+//! There is no grant: which renderers a processor has is what the configuration names.
+
+mod binding;
+pub mod simulated;
+
+use serde::Serialize;
+use trueup_journal::By;
+
+use crate::Answer;
+pub use crate::bindings::kube::types::{ObjectId, Protocol};
+pub use crate::bindings::service::types::{
+    Backend, ContivService, PortBackends, ResyncEvent, ServicePort, TrafficPolicy,
+};
+
+/// A call of the interface with its arguments. Serialised, it is the object of them by parameter name.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(untagged)]
+#[expect(missing_docs, reason = "named as in wit/, where the documentation stands")]
+pub enum Call {
+    AddService {
+        service: ContivService,
+    },
+    UpdateService {
+        old: ContivService,
+        new: ContivService,
+    },
+    DeleteService {
+        service: ContivService,
+    },
+    UpdateNodePortServices {
+        node_ips: Vec<String>,
+        services: Vec<ContivService>,
+    },
+    UpdateLocalFrontendIfs {
+        old: Vec<String>,
+        new: Vec<String>,
+    },
+    UpdateLocalBackendIfs {
+        old: Vec<String>,
+        new: Vec<String>,
+    },
+    Resync {
+        event: ResyncEvent,
+    },
+}
+
+impl Call {
+    /// `interface.function` in WIT spelling.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::AddService { .. } => "renderer.add-service",
+            Self::UpdateService { .. } => "renderer.update-service",
+            Self::DeleteService { .. } => "renderer.delete-service",
+            Self::UpdateNodePortServices { .. } => "renderer.update-node-port-services",
+            Self::UpdateLocalFrontendIfs { .. } => "renderer.update-local-frontend-ifs",
+            Self::UpdateLocalBackendIfs { .. } => "renderer.update-local-backend-ifs",
+            Self::Resync { .. } => "renderer.resync",
+        }
+    }
+}
+
+/// All renderers of a processor, as one.
+pub trait Renderers: Send + Sync {
+    /// Hands the call to each. `by` is the processor's question: each renderer's recording names it.
+    ///
+    /// # Errors
+    /// What the processor is told where the call is to count as refused.
+    fn render<'a>(&'a self, by: By, call: Call) -> Answer<'a, Result<(), String>>;
+}

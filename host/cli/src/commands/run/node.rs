@@ -1,0 +1,74 @@
+//! What is said of this node's number, and of the Services on it.
+
+use trueup_runtime::node::{Event, Summary};
+
+use super::{failed, problems, times};
+use crate::output;
+
+/// One line for each thing that happened: what came of it to stdout, warnings to stderr.
+pub(super) fn say(event: &Event) {
+    let line = |name: &str, what: &str, more: &str| output::line_if_read(&format!("{name:<24} {what:<8} {more}"));
+    match event {
+        Event::Numbered { node, id } => line(node, "numbered", &id.to_string()),
+        Event::NotNumbered {
+            node,
+            error,
+            again_in_ms,
+        } => failed(&format!("nodesync/{node}"), error, *again_in_ms),
+        Event::Rendered {
+            node,
+            services,
+            renderers,
+        } => {
+            let by = if renderers.is_empty() {
+                "nobody".to_owned()
+            } else {
+                renderers.join(", ")
+            };
+            line(
+                node,
+                "true",
+                &format!("{} rendered by {by}", counted(*services, "service")),
+            );
+        }
+        Event::NotRendered {
+            node,
+            error,
+            again_in_ms,
+        } => failed(&format!("service/{node}"), error, *again_in_ms),
+        Event::InStep { renderer } => line(renderer, "true", "it has everything"),
+        Event::OutOfStep {
+            renderer,
+            error: Some(error),
+        } => output::talk(&format!("warning: {renderer}: {error}; it is told everything again")),
+        Event::OutOfStep { renderer, error: None } => line(renderer, "waits", "it is to be told everything"),
+        Event::SetAside { what, error, failures } => line(
+            what,
+            "failed",
+            &format!(
+                "{error}; set aside after {} until it or the guest changes",
+                times(*failures)
+            ),
+        ),
+        Event::Problem(problem) => output::talk(&format!("warning: {problem}")),
+    }
+}
+
+/// `place`: where problems are, where nobody else tells how many there are.
+pub(super) fn conclude(summary: &Summary, place: Option<&str>) {
+    if let Some(why) = &summary.cut_short {
+        output::talk(&format!("warning: {why}"));
+    }
+    if let (Some(place), false) = (place, summary.problems.is_empty()) {
+        let count = problems(summary.problems.len());
+        output::talk(&format!("warning: {count} in {place}, see above"));
+    }
+    for (what, why) in &summary.failed {
+        output::line_if_read(&format!("{what:<24} failed   {why}"));
+    }
+    output::line_if_read(&summary.to_string());
+}
+
+fn counted(count: usize, word: &str) -> String {
+    format!("{count} {word}{}", if count == 1 { "" } else { "s" })
+}

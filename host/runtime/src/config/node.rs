@@ -1,0 +1,342 @@
+//! `[adapter.node]` and `[adapter.service]`: this node, and what becomes of Services on it. They, `[source]`,
+//! `[guests.nodesync]`, `[guests.service]` and the renderers' `[guests.NAME]` must fit together; what does not is said with
+//! the lines to add.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use super::Source;
+use super::document::Document;
+use super::guest::Guest;
+use super::section::{LABEL, Section, is_label};
+use crate::guests::nodesync::IpVersion;
+use crate::guests::service::NodeContext;
+use crate::guests::service::adapter::Pattern;
+
+/// The setting of the guest `nodesync` that names this node: the adapter gives it.
+pub const NODE_NAME: &str = "node_name";
+
+/// What is told the operator who has none of these sections.
+pub(super) const ADAPTER: &str = "`[adapter.node]` with `name = \"node-a\"`";
+pub(super) const NODESYNC: &str = "`[guests.nodesync]` with `use = \"builtin:nodesync@1\"` and `grants = { etcd = { read = \
+     [\"/vnf-agent/contiv-ksr/\"], write = [\"/vnf-agent/contiv-ksr/\"] } }`";
+pub(super) const SERVICE: &str = "`[guests.service]` with `use = \"builtin:service@1\"`";
+const RENDERER: &str = "`[guests.nftables]` with `use = \"builtin:nftables@1\"` and `grants = { nftables = { write = \
+     [\"ip trueup\", \"ip6 trueup\"] } }`";
+
+/// Guests that are no renderers, whoever asks.
+const OTHERS: [&str; 5] = ["ipam", "lbaas", "neg", "nodesync", "service"];
+
+/// Everything about this node's number and the Services on it.
+#[derive(Debug, Clone)]
+pub struct ThisNode {
+    /// `[source]`: where Nodes, Pods, Services and EndpointSlices are.
+    pub source: Source,
+    /// `name`: as in Kubernetes.
+    pub name: String,
+    /// `addresses`: this node's addresses on the data plane, published for the other nodes. Default: none, and then none are
+    /// published.
+    pub addresses: Vec<Address>,
+    /// How this node is wired: the other keys of `[adapter.node]`, each empty where it is absent.
+    pub context: NodeContext,
+    /// `[guests.nodesync]`: who numbers it; none: nobody.
+    pub nodesync: Option<Guest>,
+    /// `[guests.service]`: who combines Services with what is behind them; none: nobody.
+    pub service: Option<OnService>,
+}
+
+/// `[guests.service]`, `[adapter.service]` and the renderers.
+#[derive(Debug, Clone)]
+pub struct OnService {
+    /// Who decides.
+    pub guest: Guest,
+    /// `renderers`: who renders, by name, in the order in which they are called. Default: every `[guests.NAME]` that is
+    /// none of the other guests, by name.
+    pub renderers: Vec<(&'static str, Guest)>,
+    /// `pod_interfaces` or `pod_interfaces_file`: which interfaces pods have.
+    pub interfaces: InterfacesFrom,
+    /// `resync_ms`: milliseconds after which everything is rendered again though nothing changed. Default: 3,600,000, an
+    /// hour, as kube-proxy does in its nftables mode.
+    pub resync_ms: u64,
+}
+
+/// Where the names of pods' interfaces are from.
+#[derive(Debug, Clone, PartialEq)]
+pub enum InterfacesFrom {
+    /// None is known.
+    Nowhere,
+    /// `pod_interfaces`: they follow from the pod.
+    Pattern(Pattern),
+    /// `pod_interfaces_file`: a YAML file that is read at the start and with each new configuration.
+    File(PathBuf),
+}
+
+/// An address of this node with its network's prefix length.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Address {
+    /// As it was given, such as `192.168.16.1/24`.
+    pub text: String,
+    /// Its family.
+    pub version: IpVersion,
+}
+
+impl Address {
+    fn parse(text: &str) -> Option<Self> {
+        let (address, length) = text.split_once('/')?;
+        let (address, length): (IpAddr, u8) = (address.parse().ok()?, length.parse().ok()?);
+        let (version, most) = match address {
+            IpAddr::V4(_) => (IpVersion::Ipv4, 32),
+            IpAddr::V6(_) => (IpVersion::Ipv6, 128),
+        };
+        (length <= most).then(|| Self {
+            text: text.to_owned(),
+            version,
+        })
+    }
+}
+
+/// The sections that are about this node, but for `[source]` and the renderers.
+pub(super) struct Sections<'d> {
+    pub(super) nodesync: Section<'d>,
+    pub(super) service: Section<'d>,
+    pub(super) node: Section<'d>,
+    pub(super) adapter: Section<'d>,
+}
+
+impl Sections<'_> {
+    pub(super) fn is_any_present(&self) -> bool {
+        [&self.nodesync, &self.service, &self.node, &self.adapter]
+            .iter()
+            .any(|section| section.is_present())
+    }
+
+    fn say_what_is_missing(&self) {
+        let Self {
+            nodesync,
+            service,
+            node,
+            adapter,
+        } = self;
+        if !node.is_present() {
+            let others = [
+                ("guests.nodesync", nodesync),
+                ("guests.service", service),
+                ("adapter.service", adapter),
+            ];
+            if let Some((name, section)) = others.iter().find(|(_, section)| section.is_present()) {
+                let text = format_args!("[{name}] needs to know this node: add {ADAPTER}");
+                section.wrong_without("adapter.node", text);
+            }
+        } else if !nodesync.is_present() && !service.is_present() && !adapter.is_present() {
+            node.wrong(format_args!(
+                "[adapter.node] needs a guest: add {NODESYNC}, or {SERVICE}"
+            ));
+        }
+        if adapter.is_present() && !service.is_present() {
+            let text = format_args!("[adapter.service] needs a guest that decides: add {SERVICE}");
+            adapter.wrong_without("guests.service", text);
+        }
+    }
+}
+
+impl ThisNode {
+    /// `None` where none of the sections is given, or a problem was found. Renderers are taken out of `guests`.
+    pub(super) fn read<'d>(
+        document: &'d Document<'d>,
+        source: (bool, Option<Source>),
+        sections: Sections<'d>,
+        guests: Renderers<'d>,
+        folder: &Path,
+    ) -> Option<Self> {
+        let (has_source, source) = source;
+        if !has_source && sections.is_any_present() {
+            Source::say_it_is_missing(document);
+        }
+        sections.say_what_is_missing();
+        let Sections {
+            nodesync,
+            service,
+            node,
+            adapter,
+        } = sections;
+        nodesync.refuse_below(
+            "settings",
+            NODE_NAME,
+            "is `name` of [adapter.node]: leave it out",
+        );
+        let (numbers, serves) = (nodesync.is_present(), service.is_present());
+        let is_known = node.is_present();
+        let nodesync = Guest::read(nodesync, folder);
+        let service = OnService::read(service, adapter, guests, folder);
+        let (name, addresses, context) = read_node(node);
+        if !is_known {
+            return None;
+        }
+        Some(Self {
+            source: source?,
+            name: name?,
+            addresses,
+            context,
+            nodesync: if numbers { Some(nodesync?) } else { None },
+            service: if serves { Some(service?) } else { None },
+        })
+    }
+}
+
+/// The sections of renderers, taken out of `[guests]` before its other keys are held against what is known.
+pub(super) struct Renderers<'d> {
+    adapter_names: Option<Vec<&'static str>>,
+    sections: Vec<(&'static str, Section<'d>)>,
+}
+
+impl<'d> Renderers<'d> {
+    /// Those that `renderers` of `[adapter.service]` lists, or all there are. None where there is no service processor.
+    pub(super) fn find(guests: &mut Section<'d>, adapter: &mut Section<'d>, serves: bool) -> Self {
+        let must = format!("be the name of a renderer's [guests.NAME], which must {LABEL}");
+        let name = |text: &str| (is_label(text) && !OTHERS.contains(&text)).then(|| interned(text));
+        let listed = adapter.list("renderers", &must, name);
+        let names = match &listed {
+            Some(listed) => listed.clone(),
+            None if serves => {
+                let found = guests.names_in_file();
+                let mut names: Vec<&'static str> = found.filter_map(name).collect();
+                names.sort_unstable();
+                names
+            }
+            None => Vec::new(),
+        };
+        let sections = names.into_iter().map(|name| (name, guests.section(name))).collect();
+        Self {
+            adapter_names: listed,
+            sections,
+        }
+    }
+}
+
+impl OnService {
+    fn read<'d>(
+        service: Section<'d>,
+        mut adapter: Section<'d>,
+        renderers: Renderers<'d>,
+        folder: &Path,
+    ) -> Option<Self> {
+        /// Up to a week; below a minute nothing but resyncs would be done where there are many Services.
+        const RESYNC_MS: RangeInclusive<u64> = 60_000..=604_800_000;
+        let is_present = service.is_present();
+        if is_present && renderers.sections.is_empty() {
+            let text = format_args!("[guests.service] needs a renderer: add {RENDERER}");
+            match renderers.adapter_names {
+                Some(_) => adapter.wrong_key("renderers", "was [], must name a renderer; or leave it out"),
+                None => service.wrong(text),
+            }
+        }
+        let guest = Guest::read(service, folder);
+        let mut all = Some(Vec::new());
+        for (name, section) in renderers.sections {
+            if !section.is_present() {
+                let text = format_args!("names `{name}`: add `[guests.{name}]`");
+                adapter.wrong_key("renderers", text);
+            }
+            match (Guest::read(section, folder), &mut all) {
+                (Some(guest), Some(all)) => all.push((name, guest)),
+                _ => all = None,
+            }
+        }
+        let interfaces = read_interfaces(&mut adapter, folder);
+        let resync_ms = adapter.whole("resync_ms", 3_600_000, RESYNC_MS);
+        adapter.end();
+        if !is_present {
+            return None;
+        }
+        Some(Self {
+            guest: guest?,
+            renderers: all?,
+            interfaces: interfaces?,
+            resync_ms,
+        })
+    }
+}
+
+fn read_interfaces(adapter: &mut Section<'_>, folder: &Path) -> Option<InterfacesFrom> {
+    let file = adapter.path("pod_interfaces_file").map(|path| folder.join(path));
+    let pattern = match adapter.given("pod_interfaces") {
+        Some(given) => {
+            let pattern = given.filled().ok_or_else(|| "must be text".to_owned());
+            let pattern = pattern.and_then(Pattern::parse);
+            Some(pattern.map_err(|why| adapter.wrong_value(&given, why)).ok()?)
+        }
+        None => None,
+    };
+    match (pattern, file) {
+        (Some(_), Some(_)) => {
+            adapter.wrong_key("pod_interfaces", "goes without `pod_interfaces_file`: leave one of them out");
+            None
+        }
+        (Some(pattern), None) => Some(InterfacesFrom::Pattern(pattern)),
+        (None, Some(file)) => Some(InterfacesFrom::File(file)),
+        (None, None) => Some(InterfacesFrom::Nowhere),
+    }
+}
+
+fn read_node(mut section: Section<'_>) -> (Option<String>, Vec<Address>, NodeContext) {
+    const ADDRESS: &str = "be an address, such as `192.168.16.1`";
+    const NETWORK: &str = "be a network, such as `10.1.0.0/16`";
+    const INTERFACE: &str = "be the name of an interface";
+    let name = section.required("name", "be this node's name, as in Kubernetes", |given| {
+        given.filled().map(str::to_owned)
+    });
+    let must = "be an address with its network's prefix length, such as `192.168.16.1/24`";
+    let addresses = section.list("addresses", must, Address::parse).unwrap_or_default();
+    let host_ips = section.list("host_ips", ADDRESS, address).unwrap_or_default();
+    let interface = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let other_interfaces = section.list("other_interfaces", INTERFACE, interface).unwrap_or_default();
+    let mut text = |key, must: &str, read: fn(&str) -> Option<String>| {
+        // Empty is what absent means.
+        let read = |text: &str| if text.is_empty() { Some(String::new()) } else { read(text) };
+        section
+            .value(key, must, |given| given.text().and_then(read))
+            .unwrap_or_default()
+    };
+    let context = NodeContext {
+        node_ip: text("node_ip", ADDRESS, address),
+        host_ips,
+        pod_subnet_this_node: text("pod_subnet_this_node", NETWORK, network),
+        pod_subnet_all_nodes: text("pod_subnet_all_nodes", NETWORK, network),
+        main_interface: text("main_interface", INTERFACE, any),
+        other_interfaces,
+        vxlan_bvi_interface: text("vxlan_bvi_interface", INTERFACE, any),
+        host_interconnect_interface: text("host_interconnect_interface", INTERFACE, any),
+    };
+    section.end();
+    (name, addresses, context)
+}
+
+fn any(text: &str) -> Option<String> {
+    Some(text.to_owned())
+}
+
+fn address(text: &str) -> Option<String> {
+    text.parse::<IpAddr>().ok().map(|_| text.to_owned())
+}
+
+fn network(text: &str) -> Option<String> {
+    Address::parse(text).map(|network| network.text)
+}
+
+/// The same text for as long as the process lives: guests' names are kept wherever state is, and configurations that are
+/// read again name the same few.
+fn interned(text: &str) -> &'static str {
+    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    match names.get(text) {
+        Some(name) => name,
+        None => {
+            let name: &'static str = Box::leak(text.to_owned().into_boxed_str());
+            names.insert(name);
+            name
+        }
+    }
+}

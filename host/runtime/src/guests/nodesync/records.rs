@@ -1,0 +1,163 @@
+//! Records of nodes in the database, as a watch and a list bring them: which key is one, and what its value says.
+//!
+//! Pure. Writes none: the guest does.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::VppNode;
+use crate::text;
+
+/// Digits of the largest id, 4294967295.
+const DIGITS_MAX: usize = 10;
+
+/// The id of a record by its key; none: it is no key of a record. `prefix` is that of all records, up to and with
+/// `allocatedIDs/`.
+pub fn id_of(prefix: &str, key: &str) -> Option<u32> {
+    let tail = key.strip_prefix(prefix)?;
+    let is_plain = tail.len() <= DIGITS_MAX && tail.bytes().all(|byte| byte.is_ascii_digit()) && !tail.starts_with('0');
+    tail.parse().ok().filter(|_| is_plain)
+}
+
+/// A record as it was read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    /// What the guest is told. Its id is that of the key: that is what is allocated, and what a deletion names.
+    pub node: VppNode,
+    /// What an operator should know: a line.
+    pub warning: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Json {
+    name: String,
+    #[serde(default)]
+    id: Option<Value>,
+    #[serde(default)]
+    ip_addresses: Option<Vec<String>>,
+    /// Old versions had one more address here.
+    #[serde(default)]
+    ip_address: Option<String>,
+}
+
+/// Reads the value of the record of an id.
+///
+/// # Errors
+/// Why it is none: one line, to stand behind the key.
+pub fn record(id: u32, value: &[u8]) -> Result<Record, String> {
+    let read: Json = serde_json::from_slice(value)
+        .map_err(|error| format!("is no record of a node: {}", text::line(&error.to_string())))?;
+    let other = read.id.filter(|given| *given != id);
+    let warning = other.map(|other| {
+        let other = text::line(&other.to_string());
+        format!("says that it is the record of id {other}: taken for that of id {id}, its key")
+    });
+    let mut ip_addresses = read.ip_addresses.unwrap_or_default();
+    ip_addresses.extend(read.ip_address.filter(|address| !address.is_empty()));
+    Ok(Record {
+        node: VppNode {
+            id,
+            name: read.name,
+            ip_addresses,
+        },
+        warning,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PREFIX: &str = "/vnf-agent/contiv-ksr/allocatedIDs/";
+
+    #[test]
+    fn only_a_plain_number_is_an_id() {
+        for (tail, expected) in [
+            ("1", Some(1)),
+            ("50", Some(50)),
+            ("4294967295", Some(u32::MAX)),
+            ("4294967296", None),
+            ("9999999999", None),
+            ("99999999999", None),
+            ("0", None),
+            ("03", None),
+            ("+3", None),
+            ("-3", None),
+            ("3/more", None),
+            ("3 ", None),
+            ("٣", None),
+            ("x", None),
+            ("", None),
+        ] {
+            assert_eq!(id_of(PREFIX, &format!("{PREFIX}{tail}")), expected, "{tail:?}");
+        }
+        assert_eq!(id_of(PREFIX, "/vnf-agent/contiv-ksr/k8s/node/3"), None);
+    }
+
+    fn read(id: u32, value: &str) -> (VppNode, Option<String>) {
+        let record = record(id, value.as_bytes()).unwrap();
+        (record.node, record.warning)
+    }
+
+    fn node(addresses: &[&str]) -> VppNode {
+        VppNode {
+            id: 3,
+            name: "node-a".to_owned(),
+            ip_addresses: addresses.iter().map(|&address| address.to_owned()).collect(),
+        }
+    }
+
+    #[test]
+    fn a_record_says_whose_it_is_and_at_which_addresses() {
+        for (value, addresses) in [
+            (r#"{"id":3,"name":"node-a"}"#, &[][..]),
+            (
+                r#"{"id":3,"name":"node-a","ip_addresses":["192.168.16.3/24","fd00::3/64"]}"#,
+                &["192.168.16.3/24", "fd00::3/64"],
+            ),
+            (
+                r#"{"id":3,"name":"node-a","ip_addresses":["a"],"ip_address":"b"}"#,
+                &["a", "b"],
+            ),
+            (r#"{"name":"node-a","ip_address":"","ip_addresses":null,"more":[1]}"#, &[]),
+        ] {
+            assert_eq!(read(3, value), (node(addresses), None), "{value}");
+        }
+    }
+
+    #[test]
+    fn where_key_and_value_differ_the_key_counts() {
+        let (node_of_key, warning) = read(3, r#"{"id":4,"name":"node-a"}"#);
+        assert_eq!(node_of_key, node(&[]));
+        assert_eq!(
+            warning.as_deref(),
+            Some("says that it is the record of id 4: taken for that of id 3, its key")
+        );
+        for odd in ["-3", "3.5", "\"3\"", "[3]"] {
+            let (node_of_key, warning) = read(3, &format!(r#"{{"id":{odd},"name":"node-a"}}"#));
+            assert_eq!(node_of_key, node(&[]), "{odd}");
+            assert!(warning.is_some_and(|warning| warning.contains(odd)), "{odd}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_record_is_said_on_one_line() {
+        for value in [
+            &b""[..],
+            b"x",
+            b"[]",
+            b"{}",
+            b"\xff",
+            br#"{"id":3}"#,
+            br#"{"name":3}"#,
+            br#"{"name":"a","ip_addresses":"x"}"#,
+            b"{\n\"name\":\n7}",
+        ] {
+            let cause = record(3, value).unwrap_err();
+            assert!(
+                cause.starts_with("is no record of a node: ") && !cause.contains('\n'),
+                "{cause}"
+            );
+        }
+    }
+}

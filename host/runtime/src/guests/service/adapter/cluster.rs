@@ -1,0 +1,160 @@
+//! A cluster as guests are told it, look by look.
+
+use std::collections::BTreeSet;
+
+use trueup_capabilities::bindings::kube::types::Node;
+
+use super::index::{Index, Reading, local_pod, pod_notes};
+use super::notes::Notes;
+use super::parts::{Looked, Part, Translated};
+use super::slice::united;
+use super::{Interfaces, Settings, Told};
+use crate::guests::service::{Endpoints, LocalPod, Service};
+use crate::sources::{Batch, Kind, Object, ObjectRef};
+
+/// Everything that guests are told of a cluster.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    settings: Settings,
+    index: Index,
+    notes: Notes,
+    /// Objects that the source has no more, and that may only be hidden: they stand.
+    held: BTreeSet<ObjectRef>,
+    /// A look was complete: from then on changes are told.
+    was_complete: bool,
+}
+
+impl Cluster {
+    /// Nothing is known yet.
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            index: Index::default(),
+            notes: Notes::default(),
+            held: BTreeSet::new(),
+            was_complete: false,
+        }
+    }
+
+    /// Takes in a look at the source.
+    ///
+    /// What goes while the look is not complete stands until one is, and what goes because it can't be read until it can,
+    /// or is gone. A source that holds nothing any more, where it held something, is taken for one that is not there (a
+    /// volume that is not mounted), not for a wish.
+    pub fn take_in(&mut self, batch: &Batch) -> Told {
+        let mut looked = Looked::default();
+        for change in &batch.changes {
+            match &change.now {
+                Some(object) => {
+                    self.held.remove(&change.reference);
+                    self.put(&change.reference, object, &mut looked);
+                }
+                None if self.index.has(&change.reference) => _ = self.held.insert(change.reference.clone()),
+                None => {}
+            }
+        }
+        let is_empty = !self.held.is_empty() && self.held.len() == self.index.len();
+        let is_complete = batch.complete && !is_empty;
+        if is_complete {
+            let hidden = |reference: &ObjectRef| batch.unreadable.contains(reference);
+            let (hidden, gone) = std::mem::take(&mut self.held).into_iter().partition(hidden);
+            self.held = hidden;
+            self.remove(gone, &mut looked);
+        }
+        let told = if self.was_complete {
+            looked.differences(|part| self.translated(part))
+        } else {
+            looked.objects()
+        };
+        self.was_complete |= is_complete;
+        Told { is_empty, ..told }
+    }
+
+    /// Interfaces are called otherwise from now on.
+    pub fn set_interfaces(&mut self, interfaces: Interfaces) -> Told {
+        let mut looked = Looked::default();
+        for (id, pod) in self.index.pods() {
+            let reference = ObjectRef {
+                kind: Kind::Pod,
+                namespace: id.namespace.clone(),
+                name: id.name.clone(),
+            };
+            self.touch(&reference, [Part::Pod(id.clone())].into(), &mut looked);
+            let notes = pod_notes(id, pod, &interfaces);
+            looked.notes.extend(self.notes.set(&reference, notes));
+        }
+        self.settings.interfaces = interfaces;
+        if self.was_complete {
+            looked.differences(|part| self.translated(part))
+        } else {
+            looked.objects()
+        }
+    }
+
+    /// Whether a first complete look was had: before, nothing can be said of what there is.
+    pub fn is_complete(&self) -> bool {
+        self.was_complete
+    }
+
+    /// All Services, by id: for a resync.
+    pub fn services(&self) -> Vec<Service> {
+        self.index.services().cloned().collect()
+    }
+
+    /// The endpoints of all Services that have slices, by id: for a resync.
+    pub fn endpoints(&self) -> Vec<Endpoints> {
+        let all = self.index.slices();
+        all.map(|(id, slices)| united(id, slices.values())).collect()
+    }
+
+    /// The pods of this node, by id: for a resync.
+    pub fn local_pods(&self) -> Vec<LocalPod> {
+        let pods = self.index.pods();
+        pods.map(|(id, pod)| local_pod(id, pod, &self.settings.interfaces))
+            .collect()
+    }
+
+    /// All Nodes, by name: for a resync.
+    pub fn kube_nodes(&self) -> Vec<Node> {
+        self.index.nodes().cloned().collect()
+    }
+
+    /// The notes that hold, whether or not they were told.
+    pub fn notes(&self) -> impl Iterator<Item = &str> {
+        self.notes.standing()
+    }
+
+    fn translated(&self, part: &Part) -> Option<Translated> {
+        self.index.translated(part, &self.settings.interfaces)
+    }
+
+    fn put(&mut self, reference: &ObjectRef, object: &Object, looked: &mut Looked) {
+        let Reading { fact, notes } = Reading::of(reference, object, &self.settings);
+        looked.notes.extend(self.notes.set(reference, notes));
+        let fact = match fact {
+            Ok(fact) => fact,
+            Err(()) if self.index.has(reference) => return,
+            Err(()) => None,
+        };
+        self.touch(reference, self.index.parts(reference, fact.as_ref()), looked);
+        self.index.put(reference, fact);
+    }
+
+    fn remove(&mut self, gone: BTreeSet<ObjectRef>, looked: &mut Looked) {
+        for reference in gone {
+            self.touch(&reference, self.index.parts(&reference, None), looked);
+            self.index.remove(&reference);
+            self.notes.remove(&reference);
+        }
+    }
+
+    /// These parts may become other ones.
+    fn touch(&self, because: &ObjectRef, parts: BTreeSet<Part>, looked: &mut Looked) {
+        for part in parts {
+            // Up to the first complete look nobody was told anything.
+            looked.touch(part, because, |part| {
+                self.was_complete.then(|| self.translated(part)).flatten()
+            });
+        }
+    }
+}

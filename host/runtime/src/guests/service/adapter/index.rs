@@ -1,0 +1,230 @@
+//! The objects as far as they matter, found by what belongs together: slices by Service.
+//!
+//! Of each it keeps the last that could be translated. Knows nothing of looks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use trueup_capabilities::bindings::kube::types::Node;
+
+use super::parts::{Part, Translated};
+use super::pod::Pod;
+use super::slice::{Slice, united};
+use super::{Id, Interfaces, Settings, node, service};
+use crate::guests::service::{LocalPod, Service};
+use crate::sources::{Kind, Object, ObjectRef};
+
+/// The label of an EndpointSlice that says of which Service it is. Kubernetes' own.
+const SERVICE_LABEL: &str = "kubernetes.io/service-name";
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Index {
+    services: BTreeMap<Id, Service>,
+    /// By Service (there need be none), its slices by name.
+    slices: BTreeMap<Id, BTreeMap<String, Slice>>,
+    /// By slice, its Service.
+    service_of: BTreeMap<Id, Id>,
+    pods: BTreeMap<Id, Pod>,
+    nodes: BTreeMap<String, Node>,
+    /// Objects that are there, and nothing is told of them.
+    unused: BTreeSet<ObjectRef>,
+}
+
+/// An object as far as it matters.
+#[derive(Debug)]
+pub(super) enum Fact {
+    Service(Service),
+    /// A slice of the Service of that name.
+    Slice(Id, Slice),
+    Pod(Pod),
+    Node(Node),
+}
+
+/// What was read of an object.
+#[derive(Debug)]
+pub(super) struct Reading {
+    /// Ok(None): nothing is told of it. Err: it can't be translated, and what was known of it stands.
+    pub(super) fact: Result<Option<Fact>, ()>,
+    pub(super) notes: BTreeSet<String>,
+}
+
+impl Reading {
+    pub(super) fn of(reference: &ObjectRef, object: &Object, settings: &Settings) -> Self {
+        let id = Id::from(reference);
+        match object {
+            Object::Service(service) => {
+                let translated = service::translated(&id, service);
+                let used = translated.map(|(service, notes)| (Some(Fact::Service(service)), notes));
+                Self::from(used, &format!("service `{id}`"))
+            }
+            Object::EndpointSlice(slice) => {
+                let labels = slice.metadata.labels.as_ref();
+                let service = labels.and_then(|labels| labels.get(SERVICE_LABEL));
+                let Some(service) = service.filter(|service| !service.is_empty()) else {
+                    return Self::unused();
+                };
+                let service = Id {
+                    namespace: id.namespace.clone(),
+                    name: service.clone(),
+                };
+                let used = Slice::read(&id, slice);
+                let used = used.map(|(slice, notes)| (slice.map(|slice| Fact::Slice(service, slice)), notes));
+                Self::from(used, &format!("endpointslice `{id}`"))
+            }
+            Object::Pod(pod) => match Pod::read(pod, &settings.node) {
+                Some(pod) => Self {
+                    notes: pod_notes(&id, &pod, &settings.interfaces),
+                    fact: Ok(Some(Fact::Pod(pod))),
+                },
+                None => Self::unused(),
+            },
+            Object::Node(node) => Self {
+                fact: Ok(Some(Fact::Node(node::translated(&reference.name, node)))),
+                notes: BTreeSet::new(),
+            },
+        }
+    }
+
+    fn unused() -> Self {
+        Self {
+            fact: Ok(None),
+            notes: BTreeSet::new(),
+        }
+    }
+
+    fn from(used: Result<(Option<Fact>, BTreeSet<String>), String>, who: &str) -> Self {
+        match used {
+            Ok((fact, notes)) => Self { fact: Ok(fact), notes },
+            Err(cause) => Self {
+                fact: Err(()),
+                notes: [format!("{who}: {cause}; what was known of it stands")].into(),
+            },
+        }
+    }
+}
+
+/// What is to be said of a pod's interface.
+pub(super) fn pod_notes(id: &Id, pod: &Pod, interfaces: &Interfaces) -> BTreeSet<String> {
+    interfaces.of(id, pod).err().into_iter().collect()
+}
+
+impl Index {
+    /// How many objects there are.
+    pub(super) fn len(&self) -> usize {
+        self.services.len() + self.service_of.len() + self.pods.len() + self.nodes.len() + self.unused.len()
+    }
+
+    pub(super) fn has(&self, reference: &ObjectRef) -> bool {
+        let id = || Id::from(reference);
+        let is_used = match reference.kind {
+            Kind::Service => self.services.contains_key(&id()),
+            Kind::EndpointSlice => self.service_of.contains_key(&id()),
+            Kind::Pod => self.pods.contains_key(&id()),
+            Kind::Node => self.nodes.contains_key(&reference.name),
+        };
+        is_used || self.unused.contains(reference)
+    }
+
+    /// The parts that an object belongs to, now and with this of it.
+    pub(super) fn parts(&self, reference: &ObjectRef, fact: Option<&Fact>) -> BTreeSet<Part> {
+        let id = Id::from(reference);
+        match reference.kind {
+            Kind::Service => [Part::Service(id)].into(),
+            Kind::Pod => [Part::Pod(id)].into(),
+            Kind::Node => [Part::Node(reference.name.clone())].into(),
+            Kind::EndpointSlice => {
+                let now = match fact {
+                    Some(Fact::Slice(service, _)) => Some(service),
+                    _ => None,
+                };
+                let services = self.service_of.get(&id).into_iter().chain(now);
+                services.cloned().map(Part::Endpoints).collect()
+            }
+        }
+    }
+
+    /// An object is new, or another than it was.
+    pub(super) fn put(&mut self, reference: &ObjectRef, fact: Option<Fact>) {
+        self.remove(reference);
+        let id = Id::from(reference);
+        match fact {
+            Some(Fact::Service(service)) => _ = self.services.insert(id, service),
+            Some(Fact::Pod(pod)) => _ = self.pods.insert(id, pod),
+            Some(Fact::Node(node)) => _ = self.nodes.insert(reference.name.clone(), node),
+            Some(Fact::Slice(service, slice)) => {
+                let slices = self.slices.entry(service.clone()).or_default();
+                slices.insert(id.name.clone(), slice);
+                self.service_of.insert(id, service);
+            }
+            None => _ = self.unused.insert(reference.clone()),
+        }
+    }
+
+    /// An object is gone.
+    pub(super) fn remove(&mut self, reference: &ObjectRef) {
+        self.unused.remove(reference);
+        let id = Id::from(reference);
+        match reference.kind {
+            Kind::Service => _ = self.services.remove(&id),
+            Kind::Pod => _ = self.pods.remove(&id),
+            Kind::Node => _ = self.nodes.remove(&reference.name),
+            Kind::EndpointSlice => self.remove_slice(&id),
+        }
+    }
+
+    fn remove_slice(&mut self, id: &Id) {
+        let Some(service) = self.service_of.remove(id) else {
+            return;
+        };
+        if let Some(slices) = self.slices.get_mut(&service) {
+            slices.remove(&id.name);
+            if slices.is_empty() {
+                self.slices.remove(&service);
+            }
+        }
+    }
+
+    /// A part as guests are told it; none: it is not there.
+    pub(super) fn translated(&self, part: &Part, interfaces: &Interfaces) -> Option<Translated> {
+        match part {
+            Part::Service(id) => self.services.get(id).cloned().map(Translated::Service),
+            Part::Endpoints(id) => {
+                let slices = self.slices.get(id)?;
+                Some(Translated::Endpoints(united(id, slices.values())))
+            }
+            Part::Pod(id) => {
+                let pod = self.pods.get(id)?;
+                Some(Translated::Pod(local_pod(id, pod, interfaces)))
+            }
+            Part::Node(name) => self.nodes.get(name).cloned().map(Translated::Node),
+        }
+    }
+
+    /// All Services, by id.
+    pub(super) fn services(&self) -> impl Iterator<Item = &Service> {
+        self.services.values()
+    }
+
+    /// The slices of all Services that have some, by id. There need be no such Service.
+    pub(super) fn slices(&self) -> impl Iterator<Item = (&Id, &BTreeMap<String, Slice>)> {
+        self.slices.iter()
+    }
+
+    /// All Nodes, by name.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.values()
+    }
+
+    /// All pods of this node, by id.
+    pub(super) fn pods(&self) -> impl Iterator<Item = (&Id, &Pod)> {
+        self.pods.iter()
+    }
+}
+
+/// A pod of this node, with its interface where one is known.
+pub(super) fn local_pod(id: &Id, pod: &Pod, interfaces: &Interfaces) -> LocalPod {
+    LocalPod {
+        id: id.into(),
+        ip: pod.ip.clone(),
+        interface_name: interfaces.of(id, pod).unwrap_or_default(),
+    }
+}

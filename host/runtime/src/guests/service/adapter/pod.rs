@@ -1,0 +1,30 @@
+//! From a Pod to what matters of one that runs on this node.
+
+use k8s_openapi::api::core::v1::Pod as Object;
+
+/// A pod of this node that has an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Pod {
+    /// Tells it from others of its name before and after it; empty where nobody gave it one.
+    pub(super) uid: String,
+    pub(super) ip: String,
+    /// It has no interface of its own.
+    pub(super) is_on_host_network: bool,
+}
+
+impl Pod {
+    /// None: it is another node's, has no address yet, or has ended. What has ended keeps its address for a while, which may
+    /// be another pod's by then.
+    pub(super) fn read(pod: &Object, node: &str) -> Option<Self> {
+        let spec = pod.spec.as_ref()?;
+        let status = pod.status.as_ref()?;
+        let is_here = spec.node_name.as_deref() == Some(node);
+        let has_ended = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
+        let ip = status.pod_ip.as_ref().filter(|ip| !ip.is_empty())?;
+        (is_here && !has_ended).then(|| Self {
+            uid: pod.metadata.uid.clone().unwrap_or_default(),
+            ip: ip.clone(),
+            is_on_host_network: spec.host_network == Some(true),
+        })
+    }
+}

@@ -1,0 +1,116 @@
+//! From a Service to what is told of it: defaults filled in, one cluster IP, ports as numbers.
+
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+
+use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service, ServicePort, ServiceSpec};
+
+use super::Id;
+use super::protocol::Protocol;
+use crate::guests::service::{Service as Told, ServicePort as ToldPort};
+
+/// What a Service may be.
+const TYPES: [&str; 4] = ["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"];
+
+/// How long a client stays with its backend where the Service does not say, in s. Kubernetes' own default.
+const AFFINITY_TIMEOUT_S_DEFAULT: u32 = 10_800;
+
+/// What Kubernetes allows for that, in s.
+const AFFINITY_TIMEOUT_S: RangeInclusive<i32> = 1..=86_400;
+
+/// What is told of a Service, and notes about what of it is left out.
+///
+/// # Errors
+/// What it says that can't be.
+pub(super) fn translated(id: &Id, service: &Service) -> Result<(Told, BTreeSet<String>), String> {
+    let default = ServiceSpec::default();
+    let spec = service.spec.as_ref().unwrap_or(&default);
+    let service_type = or(spec.type_.as_deref(), "ClusterIP");
+    if !TYPES.contains(&service_type.as_str()) {
+        return Err(format!(
+            "spec.type: was `{}`, must be {}",
+            service_type.escape_debug(),
+            TYPES.join(" or ")
+        ));
+    }
+    let mut notes = BTreeSet::new();
+    let mut ports = Vec::new();
+    for (position, port) in spec.ports.iter().flatten().enumerate() {
+        match translated_port(port).map_err(|cause| format!("spec.ports[{position}].{cause}"))? {
+            Some(port) => ports.push(port),
+            None => _ = notes.insert(unknown_protocol(id, port)),
+        }
+    }
+    let told = Told {
+        id: id.into(),
+        service_type,
+        // Of a Service of two families the primary one: the contract has one.
+        cluster_ip: spec.cluster_ip.clone().unwrap_or_default(),
+        external_ips: spec.external_ips.clone().unwrap_or_default(),
+        lb_ingress_ips: lb_ingress_ips(service),
+        external_traffic_policy: or(spec.external_traffic_policy.as_deref(), "Cluster"),
+        session_affinity: or(spec.session_affinity.as_deref(), "None"),
+        session_affinity_timeout_s: affinity_timeout_s(spec)?,
+        ports,
+    };
+    Ok((told, notes))
+}
+
+fn or(given: Option<&str>, default: &str) -> String {
+    given.filter(|text| !text.is_empty()).unwrap_or(default).to_owned()
+}
+
+/// None: nobody here knows its protocol.
+fn translated_port(port: &ServicePort) -> Result<Option<ToldPort>, String> {
+    let number = within(port.port, 1).map_err(|cause| format!("port: {cause}"))?;
+    let node_port = within(port.node_port.unwrap_or_default(), 0).map_err(|cause| format!("nodePort: {cause}"))?;
+    let protocol = Protocol::read(port.protocol.as_deref());
+    Ok(protocol.map(|protocol| ToldPort {
+        name: port.name.clone().unwrap_or_default(),
+        protocol: protocol.into(),
+        port: number,
+        node_port,
+    }))
+}
+
+/// A port by number, from `min` to 65535.
+pub(super) fn within(given: i32, min: u16) -> Result<u16, String> {
+    let number = u16::try_from(given).ok().filter(|number| *number >= min);
+    number.ok_or_else(|| format!("was {given}, must be a whole number from {min} to {}", u16::MAX))
+}
+
+fn unknown_protocol(id: &Id, port: &ServicePort) -> String {
+    format!(
+        "service `{id}`: port {} speaks `{}`, which is not TCP, UDP or SCTP: left out",
+        port.port,
+        port.protocol.as_deref().unwrap_or_default().escape_debug()
+    )
+}
+
+/// Those that a balancer leaves to the nodes; one in mode `Proxy` wants its addresses for itself, so that all that is for
+/// them goes through it.
+fn lb_ingress_ips(service: &Service) -> Vec<String> {
+    let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+    let ingress = status.and_then(|status| status.ingress.as_deref()).unwrap_or_default();
+    let ip = |ingress: &LoadBalancerIngress| {
+        let is_ours = ingress.ip_mode.as_deref() != Some("Proxy");
+        ingress.ip.clone().filter(|ip| is_ours && !ip.is_empty())
+    };
+    ingress.iter().filter_map(ip).collect()
+}
+
+fn affinity_timeout_s(spec: &ServiceSpec) -> Result<u32, String> {
+    let config = spec.session_affinity_config.as_ref();
+    let client_ip = config.and_then(|config| config.client_ip.as_ref());
+    let Some(given) = client_ip.and_then(|client_ip| client_ip.timeout_seconds) else {
+        return Ok(AFFINITY_TIMEOUT_S_DEFAULT);
+    };
+    let seconds = AFFINITY_TIMEOUT_S.contains(&given).then(|| given.unsigned_abs());
+    seconds.ok_or_else(|| {
+        format!(
+            "spec.sessionAffinityConfig.clientIP.timeoutSeconds: was {given}, must be from {} to {}",
+            AFFINITY_TIMEOUT_S.start(),
+            AFFINITY_TIMEOUT_S.end()
+        )
+    })
+}

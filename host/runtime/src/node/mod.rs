@@ -1,0 +1,360 @@
+//! This node: its number, and the Services on it. The guests `nodesync` and `service` and the renderers are asked one call
+//! after another, each in its one instance.
+//!
+//! The order in which this loop takes what there is is fixed: what stops it, versions, the source, nodes, then what is due. A
+//! call and what follows from it come to their end before anything else is taken, so that the recordings of the guests,
+//! which name each other's entries, say all that happened in its order.
+//!
+//! ```text
+//! source -> Cluster (adapter) --+-> events -> service -> Rendering -> each renderer
+//!                               +-> Nodes --> Numbering (nodesync, store) -> nodes -> service
+//! ```
+
+mod failing;
+mod numbering;
+mod rendering;
+mod seat;
+mod serving;
+mod setup;
+mod steps;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::sync::{mpsc, watch};
+use trueup_controller::Backoff;
+
+pub(crate) use self::setup::{NodeSetup, Seated};
+
+use self::failing::Failing;
+use self::numbering::{CHANGES_WAITING_MAX, Numbering, Standing};
+use self::rendering::Rendering;
+use self::seat::Seat;
+use self::serving::Serving;
+use crate::board::Board;
+use crate::config::{Config, ThisNode};
+use crate::guests::service::adapter::{Cluster, Settings};
+use crate::run::FAILURES_MAX_ONCE;
+use crate::run::active::Handover;
+use crate::run::falling::Falling;
+use crate::run::input::Input;
+use crate::run::quarantine::Quarantine;
+use crate::run::setup::stream_of;
+use crate::swap::Fallen;
+
+/// How often instances at rest are looked at for what is to be brought to the disk.
+const SYNC: Duration = Duration::from_secs(1);
+
+/// What happens on this node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    /// It has its number.
+    Numbered {
+        /// The node.
+        node: String,
+        /// From 1.
+        id: u32,
+    },
+    /// It has none, or what is known of the others is not what it should be.
+    NotNumbered {
+        /// The node.
+        node: String,
+        /// One line.
+        error: String,
+        /// When it is tried again; none: never, by this process.
+        again_in_ms: Option<u64>,
+    },
+    /// All Services were told anew to whoever renders.
+    Rendered {
+        /// The node.
+        node: String,
+        /// So many.
+        services: usize,
+        /// Renderers that have all of them, in the order of the configuration.
+        renderers: Vec<String>,
+    },
+    /// The service processor did not take something, or no renderer did.
+    NotRendered {
+        /// The node.
+        node: String,
+        /// One line.
+        error: String,
+        /// When it is tried again; none: given up.
+        again_in_ms: Option<u64>,
+    },
+    /// A renderer that was out of step has everything again.
+    InStep {
+        /// `NAME/NODE`.
+        renderer: String,
+    },
+    /// A renderer does not have what it should, and is told everything again.
+    OutOfStep {
+        /// `NAME/NODE`.
+        renderer: String,
+        /// One line; none: it is new.
+        error: Option<String>,
+    },
+    /// What a guest failed in too often is set aside.
+    SetAside {
+        /// `NAME/NODE`, and the object, where it is one.
+        what: String,
+        /// One line.
+        error: String,
+        /// How often in a row it failed.
+        failures: u32,
+    },
+    /// Something of the source can't be read, or is not used.
+    Problem(String),
+}
+
+/// What a run came to.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    /// This node's number; none: it has none, or was not to have one.
+    pub id: Option<u32>,
+    /// Nodes that have one, this one among them.
+    pub nodes: usize,
+    /// Services that each renderer should have.
+    pub services: usize,
+    /// Renderers that have them, by name.
+    pub rendered: Vec<String>,
+    /// What is not as it should be, and why.
+    pub failed: Vec<(String, String)>,
+    /// What could not be read, or is not used.
+    pub problems: Vec<String>,
+    /// Why it ended before its end; none: it did not.
+    pub cut_short: Option<String>,
+}
+
+impl Summary {
+    /// True where everything is as it should be and everything could be read.
+    pub fn is_true(&self) -> bool {
+        self.failed.is_empty() && self.problems.is_empty() && self.cut_short.is_none()
+    }
+}
+
+impl std::fmt::Display for Summary {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let counted = |count: usize, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
+        write!(
+            f,
+            "{}, {}: {} true, {} failed",
+            counted(self.nodes, "node"),
+            counted(self.services, "service"),
+            counted(self.rendered.len(), "renderer"),
+            self.failed.len()
+        )
+    }
+}
+
+/// What connects one guest with whoever manages it.
+pub(crate) struct Managing {
+    pub(crate) quarantine: Arc<Quarantine>,
+    pub(crate) handovers: mpsc::Receiver<Handover>,
+    pub(crate) fall_back: mpsc::UnboundedSender<Fallen>,
+}
+
+/// The same for each guest of this node, as [`NodeSetup`] has them.
+pub(crate) struct AllManaging {
+    pub(crate) nodesync: Option<Managing>,
+    pub(crate) service: Option<Managing>,
+    pub(crate) renderers: Vec<Managing>,
+    /// Another loop reads the same source: it says what is wrong with that.
+    pub(crate) source_is_told: bool,
+    /// It ends when nothing is left to do, and gives up what fails too often.
+    pub(crate) once: bool,
+}
+
+/// See the module.
+pub(crate) struct OnNode {
+    numbering: Option<Numbering>,
+    serving: Serving,
+    numbered: Option<watch::Receiver<Standing>>,
+    events: mpsc::UnboundedReceiver<Event>,
+    once: bool,
+}
+
+impl OnNode {
+    /// Ready to run.
+    pub(crate) fn new(
+        config: &Config,
+        node: &ThisNode,
+        setup: NodeSetup,
+        managing: AllManaging,
+        board: &Arc<Board>,
+    ) -> Self {
+        let NodeSetup {
+            etcd,
+            nodesync,
+            service,
+            renderers,
+            interfaces,
+        } = setup;
+        let (tell, events) = mpsc::unbounded_channel();
+        let backoff = Backoff {
+            initial_ms: config.run.backoff_initial_ms,
+            max_ms: config.run.backoff_max_ms,
+            ..Backoff::default()
+        };
+        // Hosts that lost one store must not come back to it together.
+        let seed = config.seed ^ stream_of(&node.name);
+        let (feed, kube) = mpsc::channel(CHANGES_WAITING_MAX);
+        let (mut feed, mut kube) = (Some(feed), Some(kube));
+        let once = managing.once;
+        let numbering = match (nodesync, managing.nodesync, kube.take()) {
+            (Some(seated), Some(managing), Some(kube)) => {
+                let policy = seated.guest.failure.clone();
+                Some(Numbering::new(numbering::Parts {
+                    node: node.name.clone(),
+                    seat: Seat::new(seated.active, &node.name, seated.backends),
+                    api: etcd,
+                    addresses: node.addresses.clone(),
+                    backoff,
+                    resync_ms: if once { 0 } else { config.run.resync_ms },
+                    seed,
+                    kube,
+                    handovers: managing.handovers,
+                    failing: Failing::new(managing.quarantine, policy, Falling::new(managing.fall_back)),
+                    board: Arc::clone(board),
+                    events: tell.clone(),
+                }))
+            }
+            _ => {
+                feed = None;
+                None
+            }
+        };
+        let mut handovers = Vec::new();
+        let mut failing_renderers = Vec::new();
+        let mut seats = Vec::new();
+        for (seated, managing) in renderers.into_iter().zip(managing.renderers) {
+            let policy = seated.guest.failure.clone();
+            handovers.push(managing.handovers);
+            let falling = Falling::new(managing.fall_back);
+            failing_renderers.push(Failing::new(managing.quarantine, policy.clone(), falling));
+            seats.push((Seat::new(seated.active, &node.name, seated.backends), policy));
+        }
+        let rendering = Rendering::new(seats);
+        let processor = match (service, managing.service) {
+            (Some(mut seated), Some(managing)) => {
+                seated.backends.renderers = Some(Arc::new(rendering.clone()));
+                let policy = seated.guest.failure.clone();
+                Some(serving::Processor {
+                    seat: Seat::new(seated.active, &node.name, seated.backends),
+                    handovers: managing.handovers,
+                    failing: Failing::new(managing.quarantine, policy, Falling::new(managing.fall_back)),
+                })
+            }
+            _ => None,
+        };
+        let nodes = numbering.as_ref().map(Numbering::known);
+        let numbered = numbering.as_ref().map(Numbering::standing);
+        let serving = Serving::new(serving::Parts {
+            node: node.name.clone(),
+            context: node.context.clone(),
+            cluster: Cluster::new(Settings {
+                node: node.name.clone(),
+                interfaces,
+            }),
+            is_cluster: node.source.is_cluster(),
+            processor,
+            rendering,
+            renderers: handovers.into_iter().zip(failing_renderers).collect(),
+            nodes,
+            feed: feed.take(),
+            backoff,
+            resync_ms: node.service.as_ref().filter(|_| !once).map_or(0, |service| service.resync_ms),
+            seed: seed.wrapping_add(1),
+            source_is_told: managing.source_is_told,
+            board: Arc::clone(board),
+            events: tell,
+        });
+        Self {
+            numbering,
+            serving,
+            numbered,
+            events,
+            once,
+        }
+    }
+
+    /// Brings what the source says true, to its end or until `stop`.
+    /// Nothing of the source is taken in before `belongs` says that the state folder is of this cluster.
+    pub(crate) async fn run<E: std::fmt::Display>(
+        self,
+        input: Input,
+        belongs: impl Future<Output = Result<(), E>>,
+        stop: impl Future<Output = ()>,
+        tell: impl Fn(Event),
+    ) -> Summary {
+        let Self {
+            numbering,
+            serving,
+            numbered,
+            mut events,
+            once,
+        } = self;
+        let ending = watch::Sender::new(false);
+        let ended = |mut ending: watch::Receiver<bool>| async move {
+            // The sender outlives both.
+            _ = ending.wait_for(|ending| *ending).await;
+        };
+        let numbers = {
+            let ended = ended(ending.subscribe());
+            async {
+                if let Some(numbering) = numbering {
+                    numbering.run(ended).await;
+                }
+            }
+        };
+        let is_settled = async {
+            match (once, numbered.clone()) {
+                (true, numbered) => settled(numbered).await,
+                (false, _) => std::future::pending().await,
+            }
+        };
+        let serves = async {
+            let summary = serving.run(input, belongs, stop, is_settled, once).await;
+            ending.send_replace(true);
+            summary
+        };
+        let both = async { tokio::join!(serves, numbers).0 };
+        let telling = async {
+            while let Some(event) = events.recv().await {
+                tell(event);
+            }
+            std::future::pending::<()>().await;
+        };
+        let mut summary = tokio::select! {
+            biased;
+            () = telling => Summary::default(),
+            summary = both => summary,
+        };
+        while let Ok(event) = events.try_recv() {
+            tell(event);
+        }
+        match numbered.map(|numbered| numbered.borrow().clone()) {
+            Some(Standing::Numbered(id)) => summary.id = Some(id),
+            Some(Standing::Failed { error, .. }) => summary.failed.push(("nodesync".to_owned(), error)),
+            Some(Standing::Begins) if once => {
+                summary.failed.push(("nodesync".to_owned(), "it has no number yet".to_owned()));
+            }
+            Some(Standing::Begins) | None => {}
+        }
+        summary
+    }
+}
+
+/// Once: answers when the number is there, or was failed for too often.
+async fn settled(numbered: Option<watch::Receiver<Standing>>) {
+    let Some(mut numbered) = numbered else { return };
+    let is_settled = |standing: &Standing| match standing {
+        Standing::Begins => false,
+        Standing::Numbered(_) => true,
+        Standing::Failed { failures, is_over, .. } => *is_over || *failures >= FAILURES_MAX_ONCE,
+    };
+    // Whoever numbers outlives this.
+    _ = numbered.wait_for(is_settled).await;
+}

@@ -1,0 +1,542 @@
+//! This node's number, and all nodes as the guest `nodesync` knows them: what the store and Kubernetes say goes in, one
+//! change after another.
+//!
+//! The guest is asked again where it failed, with a fresh listing each time and a pause that grows, for ever: a question that
+//! was cut may have stored something, which only a listing shows. A number in other hands ends it.
+//!
+//! ```text
+//! store: listing, watch --+-> records --+
+//! Kubernetes: Nodes ------+-> nodes ----+-> resync | update -> get-all-nodes -> whoever follows
+//! configuration: addresses --------------> publish-node-ips
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, MissedTickBehavior};
+use trueup_capabilities::etcd::{self, Changes, Follow, Followed, Listing};
+use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSettings};
+use trueup_journal::By;
+
+use super::seat::{NoAnswer, Seat};
+use super::{Event, Failing, SYNC};
+use crate::board::{self, Board, Finished};
+use crate::config::Address;
+use crate::guests::nodesync::records;
+use crate::guests::nodesync::{
+    Change, ClusterState, Error, IpVersion, KubeNode, Node, NodeUpdate, Nothing, PublishNodeIps, Resync, Update, VppNode,
+};
+use crate::run::active::Handover;
+
+/// The guest's setting of the same name, and its default.
+const KEY_PREFIX: (&str, &str) = ("key_prefix", "/vnf-agent/contiv-ksr/");
+
+/// What follows the prefix in the key of each record.
+const ALLOCATED_IDS: &str = "allocatedIDs/";
+
+/// Addresses that the store does not have are published again after so long: the watch tells sooner where it does.
+const PUBLISH_PAUSE: Duration = Duration::from_secs(5);
+
+/// Changes of Kubernetes' Nodes that wait: the loop that sends them waits where these are not taken in time.
+pub(super) const CHANGES_WAITING_MAX: usize = 1_024;
+
+/// All nodes with a number, and the entry of the recording that they follow from.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Known {
+    pub(super) nodes: Vec<Node>,
+    pub(super) by: Option<By>,
+}
+
+/// How the numbering stands.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) enum Standing {
+    /// Nothing was said yet.
+    #[default]
+    Begins,
+    /// This node's number.
+    Numbered(u32),
+    /// Why it has none, or not any more what it should have; so often in a row.
+    Failed { error: String, failures: u32, is_over: bool },
+}
+
+/// What the numbering is made of.
+pub(super) struct Parts {
+    pub(super) node: String,
+    pub(super) seat: Seat,
+    pub(super) api: Arc<dyn etcd::Api>,
+    pub(super) addresses: Vec<Address>,
+    pub(super) backoff: Backoff,
+    pub(super) resync_ms: u64,
+    pub(super) seed: u64,
+    pub(super) kube: mpsc::Receiver<Vec<Change>>,
+    pub(super) handovers: mpsc::Receiver<Handover>,
+    pub(super) failing: Failing,
+    pub(super) board: Arc<Board>,
+    pub(super) events: mpsc::UnboundedSender<Event>,
+}
+
+/// What the queue holds: one thing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Resyncing;
+
+/// See the module.
+pub(super) struct Numbering {
+    node: String,
+    key: String,
+    seat: Seat,
+    follow: Follow,
+    prefix: String,
+    addresses: Vec<Address>,
+    controller: Controller<Resyncing>,
+    publish_at: Option<Instant>,
+    started: Instant,
+    /// A listing is on its way, or a watch stands.
+    is_following: bool,
+    is_synced: bool,
+    /// The number belongs to another node: nothing more is asked of this instance.
+    is_over: bool,
+    id: u32,
+    records: BTreeMap<u32, VppNode>,
+    kube_nodes: BTreeMap<String, KubeNode>,
+    kube: mpsc::Receiver<Vec<Change>>,
+    is_fed: bool,
+    handovers: mpsc::Receiver<Handover>,
+    is_managed: bool,
+    failing: Failing,
+    board: Arc<Board>,
+    events: mpsc::UnboundedSender<Event>,
+    known: watch::Sender<Known>,
+    standing: watch::Sender<Standing>,
+}
+
+impl Numbering {
+    /// Ready to run.
+    pub(super) fn new(parts: Parts) -> Self {
+        let instances = parts.seat.instances();
+        let (setting, default) = KEY_PREFIX;
+        let set = instances.settings.get(setting).and_then(serde_json::Value::as_str);
+        let prefix = format!("{}{ALLOCATED_IDS}", set.unwrap_or(default));
+        let settings = ControllerSettings {
+            backoff: parts.backoff,
+            resync_ms: parts.resync_ms,
+        };
+        Self {
+            key: parts.seat.name(),
+            follow: Follow::new(parts.api, prefix.clone()),
+            prefix,
+            seat: parts.seat,
+            node: parts.node,
+            addresses: parts.addresses,
+            controller: Controller::new(settings, parts.seed),
+            publish_at: None,
+            started: Instant::now(),
+            is_following: false,
+            is_synced: false,
+            is_over: false,
+            id: 0,
+            records: BTreeMap::new(),
+            kube_nodes: BTreeMap::new(),
+            kube: parts.kube,
+            is_fed: true,
+            handovers: parts.handovers,
+            is_managed: true,
+            failing: parts.failing,
+            board: parts.board,
+            events: parts.events,
+            known: watch::Sender::default(),
+            standing: watch::Sender::default(),
+        }
+    }
+
+    /// All nodes with a number, as they change.
+    pub(super) fn known(&self) -> watch::Receiver<Known> {
+        self.known.subscribe()
+    }
+
+    /// How it stands, as that changes.
+    pub(super) fn standing(&self) -> watch::Receiver<Standing> {
+        self.standing.subscribe()
+    }
+
+    /// Runs until `stop`.
+    pub(super) async fn run(mut self, stop: impl Future<Output = ()>) {
+        let beating = self.board.begin_loop("nodesync");
+        let mut stop = std::pin::pin!(stop);
+        let mut sync = tokio::time::interval(SYNC);
+        sync.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        self.wish();
+        loop {
+            beating.beat();
+            self.take_ready().await;
+            let pause = self.pause();
+            tokio::select! {
+                biased;
+                () = &mut stop => break,
+                handover = self.handovers.recv(), if self.is_managed => match handover {
+                    Some(handover) => self.hand_over(handover).await,
+                    None => self.is_managed = false,
+                },
+                changes = self.kube.recv(), if self.is_fed => match changes {
+                    Some(changes) => self.take_kube(changes).await,
+                    None => self.is_fed = false,
+                },
+                followed = self.follow.next(), if self.is_following && !self.is_over => self.take_followed(followed).await,
+                () = tokio::time::sleep(pause) => {}
+                _ = sync.tick() => self.seat.rest(),
+            }
+        }
+        self.seat.sync();
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn pause(&self) -> Duration {
+        let due_ms = self.controller.next_due_ms().filter(|_| !self.is_over);
+        let resync = due_ms.map(|due_ms| Duration::from_millis(due_ms.saturating_sub(self.now_ms())));
+        let publish = self.publish_at.map(|at| at.saturating_duration_since(Instant::now()));
+        resync.into_iter().chain(publish).min().unwrap_or(SYNC)
+    }
+
+    fn wish(&mut self) {
+        let now_ms = self.now_ms();
+        // Of one thing there are never too many.
+        _ = self.controller.changed(&Resyncing, now_ms);
+    }
+
+    async fn take_ready(&mut self) {
+        if self.is_over {
+            return;
+        }
+        if self.controller.take_ready(self.now_ms()).is_some() {
+            self.board.began(&self.key);
+            // What comes of the listing ends it.
+            self.follow.list_again();
+            self.is_following = true;
+        }
+        if self.publish_at.take_if(|at| *at <= Instant::now()).is_some() && self.is_synced {
+            self.publish().await;
+            self.tell_nodes().await;
+        }
+    }
+
+    async fn take_followed(&mut self, followed: Result<Followed, etcd::Error>) {
+        match followed {
+            Ok(Followed::Listed(listing)) => self.take_listing(listing).await,
+            Ok(Followed::Changed(changes)) => self.take_changes(changes).await,
+            Err(error) => {
+                // It is listed again when the pause is over.
+                self.is_following = false;
+                self.begin();
+                self.failed(format!("reading `{}`: {}", self.prefix, words(&error)));
+            }
+        }
+    }
+
+    /// What comes unasked, a listing or an end, is the resync that runs.
+    fn begin(&mut self) {
+        let runs = self.controller.status(&Resyncing).is_some_and(|status| status.running);
+        if !runs {
+            self.wish();
+            let now_ms = self.now_ms();
+            self.controller.take_ready(now_ms);
+        }
+    }
+
+    async fn take_listing(&mut self, listing: Listing) {
+        self.begin();
+        let mut all = BTreeMap::new();
+        for stored in listing.entries {
+            let Some(id) = self.id_of(&stored.key) else { continue };
+            if let Some(record) = self.record(id, &stored.value) {
+                all.insert(id, record);
+            }
+        }
+        self.records = all;
+        self.resync().await;
+    }
+
+    async fn take_changes(&mut self, changes: Changes) {
+        for event in changes.events {
+            let (key, value) = match &event {
+                etcd::Event::Put(stored) => (&stored.key, Some(&stored.value)),
+                etcd::Event::Deleted(key) => (key, None),
+            };
+            let Some(id) = self.id_of(key) else { continue };
+            // What can't be read is no record any more.
+            let change = match value.and_then(|value| self.record(id, value)) {
+                Some(record) => {
+                    self.records.insert(id, record.clone());
+                    Change::VppNodePut(record)
+                }
+                None => {
+                    self.records.remove(&id);
+                    Change::VppNodeDeleted(id)
+                }
+            };
+            self.update(change).await;
+        }
+        self.check_published();
+    }
+
+    fn id_of(&self, key: &[u8]) -> Option<u32> {
+        records::id_of(&self.prefix, std::str::from_utf8(key).ok()?)
+    }
+
+    fn record(&self, id: u32, value: &[u8]) -> Option<VppNode> {
+        match records::record(id, value) {
+            Ok(records::Record { node, warning }) => {
+                if let Some(warning) = warning {
+                    tracing::warn!("`{}{id}` {warning}", self.prefix);
+                }
+                Some(node)
+            }
+            Err(why) => {
+                tracing::warn!("`{}{id}` {why}", self.prefix);
+                None
+            }
+        }
+    }
+
+    async fn take_kube(&mut self, changes: Vec<Change>) {
+        for change in changes {
+            match &change {
+                Change::KubeNodePut(node) => {
+                    self.kube_nodes.insert(node.name.clone(), node.clone());
+                }
+                Change::KubeNodeDeleted(name) => {
+                    self.kube_nodes.remove(name);
+                }
+                Change::VppNodePut(_) | Change::VppNodeDeleted(_) => {}
+            }
+            self.update(change).await;
+        }
+    }
+
+    /// With all that is known; then what is to be published.
+    async fn resync(&mut self) {
+        let state = ClusterState {
+            vpp_nodes: self.records.values().cloned().collect(),
+            kube_nodes: self.kube_nodes.values().cloned().collect(),
+        };
+        let answer = self.seat.ask("node-sync.resync", &Resync { state }, None).await;
+        match self.answered::<()>(answer) {
+            Some(()) => {
+                self.is_synced = true;
+                self.failing.took();
+                self.publish().await;
+                // Whoever waits for the number finds the nodes told.
+                self.tell_nodes().await;
+                self.tell_id().await;
+            }
+            None => self.is_synced = false,
+        }
+    }
+
+    async fn update(&mut self, change: Change) {
+        if !self.is_synced || self.is_over {
+            return;
+        }
+        let answer = self.seat.ask("node-sync.update", &Update { change }, None).await;
+        match self.answered::<Vec<NodeUpdate>>(answer) {
+            Some(updates) if updates.is_empty() => {}
+            Some(_) => self.tell_nodes().await,
+            // It may have stored something.
+            None => self.is_synced = false,
+        }
+    }
+
+    /// What a call came to; none: it failed, which is told, and is tried again with a fresh listing.
+    fn answered<R>(&mut self, answer: Result<Result<R, Error>, NoAnswer>) -> Option<R> {
+        let error = match answer {
+            Ok(Ok(answer)) => return Some(answer),
+            Ok(Err(Error::IdTaken(name))) => {
+                self.over(&name);
+                return None;
+            }
+            Ok(Err(error)) => describe(&error),
+            Err(no_answer) => {
+                if no_answer.is_fault {
+                    self.failing.failed(&self.seat.instances(), &self.key, &no_answer.error);
+                }
+                no_answer.error
+            }
+        };
+        self.is_following = false;
+        self.begin();
+        self.failed(error);
+        None
+    }
+
+    fn failed(&mut self, error: String) {
+        let now_ms = self.now_ms();
+        let due_ms = self.controller.done(&Resyncing, Outcome::Failure, now_ms);
+        let failures = self.controller.status(&Resyncing).map_or(1, |status| status.failures);
+        let again_in_ms = due_ms.map(|due_ms| due_ms.saturating_sub(now_ms));
+        self.show(Err((error.clone(), failures)), again_in_ms);
+        _ = self.events.send(Event::NotNumbered {
+            node: self.node.clone(),
+            error: error.clone(),
+            again_in_ms,
+        });
+        self.standing.send_replace(Standing::Failed {
+            error,
+            failures,
+            is_over: false,
+        });
+    }
+
+    /// The number belongs to another node.
+    fn over(&mut self, name: &str) {
+        self.is_over = true;
+        let whose = if name.is_empty() { "something else" } else { name };
+        let error = format!(
+            "its number {} belongs to `{whose}` now: the instance is stopped; find out why two nodes have one number, then \
+             start the host of one of them again",
+            self.id
+        );
+        let now_ms = self.now_ms();
+        self.controller.done(&Resyncing, Outcome::Failure, now_ms);
+        self.show(Err((error.clone(), 1)), None);
+        _ = self.events.send(Event::NotNumbered {
+            node: self.node.clone(),
+            error: error.clone(),
+            again_in_ms: None,
+        });
+        self.standing.send_replace(Standing::Failed {
+            error,
+            failures: 1,
+            is_over: true,
+        });
+    }
+
+    async fn tell_id(&mut self) {
+        let id = self.seat.ask::<u32>("node-sync.get-node-id", &Nothing {}, None).await;
+        let now_ms = self.now_ms();
+        match id {
+            Ok(id) => {
+                self.controller.done(&Resyncing, Outcome::Success, now_ms);
+                self.show(Ok(()), None);
+                if std::mem::replace(&mut self.id, id) != id {
+                    let node = self.node.clone();
+                    _ = self.events.send(Event::Numbered { node, id });
+                }
+                self.standing.send_if_modified(|standing| {
+                    let numbered = Standing::Numbered(id);
+                    let is_new = *standing != numbered;
+                    *standing = numbered;
+                    is_new
+                });
+            }
+            Err(no_answer) => self.failed(no_answer.error),
+        }
+    }
+
+    async fn tell_nodes(&mut self) {
+        let nodes = self.seat.ask("node-sync.get-all-nodes", &Nothing {}, None).await;
+        match nodes {
+            Ok(nodes) => {
+                let by = self.seat.last_entry();
+                self.known.send_replace(Known { nodes, by });
+            }
+            Err(no_answer) => tracing::warn!("the nodes are told later: {}", no_answer.error),
+        }
+    }
+
+    /// Each family by itself. What could not be stored shows in the record, which the watch tells.
+    async fn publish(&mut self) {
+        if self.addresses.is_empty() {
+            return;
+        }
+        for version in [IpVersion::Ipv4, IpVersion::Ipv6] {
+            let of_family = self.addresses.iter().filter(|address| address.version == version);
+            let args = PublishNodeIps {
+                addresses: of_family.map(|address| address.text.clone()).collect(),
+                version,
+            };
+            let call = "node-sync.publish-node-ips";
+            match self.seat.ask::<Result<bool, Error>>(call, &args, None).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => tracing::warn!("publishing this node's addresses: {}", describe(&error)),
+                Err(no_answer) => tracing::warn!("publishing this node's addresses: {}", no_answer.error),
+            }
+        }
+        self.check_published();
+    }
+
+    /// This node's record is to have its addresses: the watch tells soon, or they are published again.
+    fn check_published(&mut self) {
+        if self.is_published() {
+            self.publish_at = None;
+        } else if self.is_synced && self.publish_at.is_none() {
+            self.publish_at = Some(Instant::now() + PUBLISH_PAUSE);
+        }
+    }
+
+    fn is_published(&self) -> bool {
+        let stored = self.records.get(&self.id).map(|record| record.ip_addresses.as_slice());
+        let wanted = self.addresses.iter().map(|address| address.text.as_str());
+        self.addresses.is_empty() || set_of(wanted) == set_of(stored.unwrap_or_default().iter().map(String::as_str))
+    }
+
+    async fn hand_over(&mut self, handover: Handover) {
+        if self.seat.hand_over(handover).await {
+            self.failing.is_new();
+            self.is_over = false;
+            self.is_following = false;
+            self.begin();
+            let now_ms = self.now_ms();
+            self.controller.done(&Resyncing, Outcome::Interrupted, now_ms);
+        }
+    }
+
+    fn show(&self, came: Result<(), (String, u32)>, again_in_ms: Option<u64>) {
+        let (outcome, error, failures) = match came {
+            Ok(()) => (board::Outcome::True, None, 0),
+            Err((error, failures)) => (board::Outcome::Failed, Some(error), failures),
+        };
+        let finished = Finished {
+            outcome,
+            error,
+            failures,
+            again_in_ms,
+            created: 0,
+            destroyed: 0,
+            in_service: Vec::new(),
+        };
+        self.board.finished(&self.key, finished);
+    }
+}
+
+/// Addresses as numbers: however each is written.
+fn set_of<'a>(addresses: impl Iterator<Item = &'a str>) -> BTreeSet<(Option<IpAddr>, &'a str)> {
+    let parts = addresses.map(|text| {
+        let (address, length) = text.split_once('/').unwrap_or((text, ""));
+        (address.parse().ok(), length)
+    });
+    parts.collect()
+}
+
+fn words(error: &etcd::Error) -> String {
+    match error {
+        etcd::Error::Unavailable(text) => format!("unavailable: {text}"),
+        etcd::Error::AccessDenied(text) => format!("access denied: {text}"),
+        etcd::Error::NotText(key) => format!("not text: {key}"),
+        etcd::Error::TooManyOperations(limit) => format!("too many operations: {limit}"),
+        etcd::Error::Invalid(text) => format!("invalid: {text}"),
+    }
+}
+
+fn describe(error: &Error) -> String {
+    match error {
+        Error::Database(text) => format!("the store: {text}"),
+        Error::AttemptsExhausted(attempts) => format!("others were faster in each of {attempts} attempts at a number"),
+        Error::InvalidAddress(text) => format!("`{text}` is no address with its network's prefix length, or of the other family"),
+        Error::IdTaken(name) => format!("its number belongs to `{name}`"),
+        Error::NotSynced => "nothing was told to the guest yet".to_owned(),
+    }
+}

@@ -1,0 +1,225 @@
+//! The one instance of a guest on this node: opened when it is first asked, asked with typed calls, and opened again after
+//! it ended in one.
+//!
+//! All that it knows can be told again: where its recording gives no state to go on from, it begins with its settings.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::to_raw_value;
+use tracing::Instrument as _;
+use trueup_capabilities::Backends;
+use trueup_engine::CallError;
+use trueup_journal::{By, Journal};
+
+use crate::decisions;
+use crate::guests::dispatch::InvokeError;
+use crate::instance::Instance;
+use crate::run::Instances;
+use crate::run::active::{Active, Handover};
+
+/// The guest gave no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct NoAnswer {
+    /// One line.
+    pub(super) error: String,
+    /// It is the guest that failed, in this call: it trapped, or used more than it may. Not a full disk.
+    pub(super) is_fault: bool,
+}
+
+/// See the module.
+pub(super) struct Seat {
+    active: Arc<Active>,
+    key: String,
+    backends: Backends,
+    live: Option<Live>,
+    /// The newest recording is of this process.
+    is_recorded: bool,
+}
+
+struct Live {
+    instance: Instance,
+    version: Arc<Instances>,
+}
+
+impl Seat {
+    /// Nothing is opened yet.
+    pub(super) fn new(active: Arc<Active>, key: &str, mut backends: Backends) -> Self {
+        backends.usage = Arc::clone(&active.usage);
+        Self {
+            active,
+            key: key.to_owned(),
+            backends,
+            live: None,
+            is_recorded: false,
+        }
+    }
+
+    /// The version that is asked next.
+    pub(super) fn instances(&self) -> Arc<Instances> {
+        self.active.instances()
+    }
+
+    /// As operators know it: `NAME/KEY`.
+    pub(super) fn name(&self) -> String {
+        format!("{}/{}", self.active.instances().name, self.key)
+    }
+
+    /// Asks for an answer. `by`: the question of another guest that this answers.
+    ///
+    /// # Errors
+    /// Why there is none. The next question finds an instance again.
+    pub(super) async fn ask<R: DeserializeOwned>(
+        &mut self,
+        call: &str,
+        args: &impl Serialize,
+        by: Option<By>,
+    ) -> Result<R, NoAnswer> {
+        let args = to_raw_value(args).map_err(|error| of_host(format!("arguments of `{call}`: {error}")))?;
+        let mut live = match self.live.take() {
+            Some(live) => live,
+            None => self.open().await?,
+        };
+        let instance = &mut live.instance;
+        let span = decisions::span(instance.host(), call, &self.key, || "event".to_owned());
+        instance.host_mut().by = by;
+        let calling = self.active.call(&self.key, instance, call, &args);
+        let answer = calling.instrument(span.clone()).await;
+        let said = answer.as_ref().err().map(ToString::to_string);
+        decisions::came(&span, said.as_deref());
+        let answer = answer.map_err(|error| NoAnswer {
+            is_fault: !matches!(error, InvokeError::Call(CallError::Tape(_))),
+            error: with_causes(error),
+        })?;
+        let version = Arc::clone(&live.version);
+        match version.rotate_if_long(live.instance).await {
+            Ok(instance) => self.live = Some(Live { instance, version }),
+            // It answered, and is opened again by the next question, which says why it can't be where it can't.
+            Err(error) => tracing::warn!(instance = self.key, "its recording can't go on: {}", with_causes(error)),
+        }
+        serde_json::from_str(answer.get()).map_err(|error| NoAnswer {
+            error: format!("the answer of `{call}`: {error}"),
+            is_fault: true,
+        })
+    }
+
+    /// Where its last entry is, for whoever's call follows from it.
+    pub(super) fn last_entry(&self) -> Option<By> {
+        let instance = &self.live.as_ref()?.instance;
+        let host = instance.host();
+        Some(By {
+            guest: host.identity.guest.clone(),
+            instance: host.identity.instance.clone(),
+            n: host.tape.journal().map(|journal| journal.next_n().saturating_sub(1)),
+        })
+    }
+
+    async fn open(&mut self) -> Result<Live, NoAnswer> {
+        let version = self.active.instances();
+        let opened = if self.is_recorded {
+            version.reopen(&self.key, self.backends.clone()).await
+        } else {
+            version.open(&self.key, self.backends.clone()).await
+        };
+        let instance = match opened {
+            Ok(instance) => instance,
+            Err(error) => {
+                tracing::warn!(
+                    instance = self.key,
+                    "guest `{}` begins with its settings alone, and is told everything again: {}",
+                    version.name,
+                    with_causes(error)
+                );
+                let fresh = version.open_fresh(&self.key, self.backends.clone(), None).await;
+                fresh.map_err(|error| of_host(with_causes(error)))?
+            }
+        };
+        self.is_recorded = true;
+        Ok(Live { instance, version })
+    }
+
+    /// Makes another version the one that is asked, with the state of the instance that is there.
+    pub(super) async fn hand_over(&mut self, handover: Handover) -> bool {
+        let Handover {
+            instances,
+            commit,
+            reply,
+        } = handover;
+        let mut commit = Some(commit);
+        let mut commit = move || commit.take().map_or(Ok(()), |commit| commit());
+        let mut is_committed = false;
+        let live = match self.live.take() {
+            Some(live) => Ok(live),
+            // The candidate must be shown the state that it is to go on with.
+            None => self.open().await,
+        };
+        let moved = match live {
+            Err(no_answer) => Err(no_answer.error),
+            Ok(Live { instance, version }) => {
+                let commit = async || {
+                    commit()?;
+                    is_committed = true;
+                    Ok(())
+                };
+                match instances.take_over(&self.key, instance, commit).await {
+                    Ok(instance) => {
+                        self.live = Some(Live {
+                            instance,
+                            version: Arc::clone(&instances),
+                        });
+                        Ok(())
+                    }
+                    Err((Some(left), error)) => {
+                        self.live = Some(Live {
+                            instance: *left,
+                            version,
+                        });
+                        Err(error)
+                    }
+                    Err((None, error)) if is_committed => {
+                        tracing::warn!(instance = self.key, "its state did not move: {error}");
+                        Ok(())
+                    }
+                    Err((None, error)) => Err(error),
+                }
+            }
+        };
+        let is_active = moved.is_ok();
+        if is_active {
+            self.active.set(instances);
+        }
+        // Whoever asked may have gone.
+        let _ = reply.send(moved);
+        is_active
+    }
+
+    /// Between calls: brings what was recorded to the disk where it is time.
+    pub(super) fn rest(&mut self) {
+        self.in_journal(|journal, now_ms| journal.tick(now_ms));
+    }
+
+    /// Brings everything that was recorded to the disk: nobody will look after it any more.
+    pub(super) fn sync(&mut self) {
+        self.in_journal(|journal, _| journal.sync_now());
+    }
+
+    fn in_journal(&mut self, what: impl FnOnce(&mut Journal, u64) -> Result<(), trueup_journal::JournalError>) {
+        let Some(live) = &mut self.live else { return };
+        let host = live.instance.host_mut();
+        let now_ms = host.backends.clock.now_ms();
+        if let Some(Err(error)) = host.tape.journal_mut().map(|journal| what(journal, now_ms)) {
+            // The next call can't be recorded, and says so too.
+            tracing::warn!("{:#}", anyhow::Error::from(error));
+        }
+    }
+}
+
+fn of_host(error: String) -> NoAnswer {
+    NoAnswer { error, is_fault: false }
+}
+
+/// On one line: what was tried, and what was against it.
+fn with_causes(error: impl Into<anyhow::Error>) -> String {
+    crate::text::line(&format!("{:#}", error.into()))
+}

@@ -1,0 +1,661 @@
+//! The loop of the service processor: what the source says, the nodes, versions and retries, one after another.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, MissedTickBehavior};
+use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSettings};
+
+use super::failing::Failing;
+use super::numbering::Known;
+use super::rendering::Rendering;
+use super::seat::{NoAnswer, Seat};
+use super::{Event, SYNC, Summary};
+use crate::board::{self, Board, Finished, Look};
+use crate::guests::nodesync::Change;
+use crate::guests::service::adapter::{Cluster, Told};
+use crate::guests::service::{self, NodeContext, Resync, State, Update};
+use crate::run::active::Handover;
+use crate::run::input::{From, Input, next};
+use crate::run::{FAILURES_MAX_ONCE, nothing_there};
+use crate::sources::{Batch, Batches, Objects};
+
+/// Who combines Services with what is behind them.
+pub(super) struct Processor {
+    pub(super) seat: Seat,
+    pub(super) handovers: mpsc::Receiver<Handover>,
+    pub(super) failing: Failing,
+}
+
+/// What the loop is made of.
+pub(super) struct Parts {
+    pub(super) node: String,
+    pub(super) context: NodeContext,
+    pub(super) cluster: Cluster,
+    pub(super) is_cluster: bool,
+    /// None: Nodes alone are handed on.
+    pub(super) processor: Option<Processor>,
+    pub(super) rendering: Rendering,
+    /// Of each renderer, in order.
+    pub(super) renderers: Vec<(mpsc::Receiver<Handover>, Failing)>,
+    /// None: nobody numbers nodes.
+    pub(super) nodes: Option<watch::Receiver<Known>>,
+    pub(super) feed: Option<mpsc::Sender<Vec<Change>>>,
+    pub(super) backoff: Backoff,
+    pub(super) resync_ms: u64,
+    pub(super) seed: u64,
+    pub(super) source_is_told: bool,
+    pub(super) board: Arc<Board>,
+    pub(super) events: mpsc::UnboundedSender<Event>,
+}
+
+/// What the queue holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Work {
+    /// The processor: a resync, or what it still has to tell.
+    Service,
+    /// A renderer that is out of step.
+    Renderer(usize),
+}
+
+/// See the module.
+pub(super) struct Serving {
+    parts: Parts,
+    objects: Objects,
+    controller: Controller<Work>,
+    started: Instant,
+    /// The processor knows everything that was told to this loop.
+    is_synced: bool,
+    /// It answered an error: it still has something to tell.
+    is_pending: bool,
+    /// Objects in whose events the processor failed since it took something, and the texts of what is set aside.
+    suspects: BTreeMap<String, service::Event>,
+    set_aside: BTreeMap<String, service::Event>,
+    /// Whoever follows Kubernetes' Nodes was told all of them.
+    is_fed: bool,
+    problems: Vec<String>,
+    error: Option<String>,
+    out_of_step: Vec<bool>,
+}
+
+/// Why the loop ended.
+enum LoopEnd {
+    NothingLeft,
+    Stopped,
+    SourceEnded,
+    NotOurs(String),
+}
+
+impl Serving {
+    pub(super) fn new(parts: Parts) -> Self {
+        let settings = ControllerSettings {
+            backoff: parts.backoff,
+            resync_ms: parts.resync_ms,
+        };
+        Self {
+            controller: Controller::new(settings, parts.seed),
+            out_of_step: vec![false; parts.renderers.len()],
+            parts,
+            objects: Objects::default(),
+            started: Instant::now(),
+            is_synced: false,
+            is_pending: false,
+            suspects: BTreeMap::new(),
+            set_aside: BTreeMap::new(),
+            is_fed: false,
+            problems: Vec::new(),
+            error: None,
+        }
+    }
+
+    /// Runs until `stop`; once, until `others` are settled and nothing is left to do here.
+    pub(super) async fn run<E: std::fmt::Display>(
+        mut self,
+        input: Input,
+        belongs: impl Future<Output = Result<(), E>>,
+        stop: impl Future<Output = ()>,
+        others: impl Future<Output = ()>,
+        once: bool,
+    ) -> Summary {
+        let batches = match input.from {
+            From::Once(all) => {
+                self.take_in(all).await;
+                None
+            }
+            From::Watched(batches) => Some(batches),
+        };
+        let end = self.work(batches, belongs, stop, others, once).await;
+        self.parts.rendering.sync().await;
+        if let Some(processor) = &mut self.parts.processor {
+            processor.seat.sync();
+        }
+        self.summary(end).await
+    }
+
+    async fn work<E: std::fmt::Display>(
+        &mut self,
+        mut batches: Option<Batches>,
+        belongs: impl Future<Output = Result<(), E>>,
+        stop: impl Future<Output = ()>,
+        others: impl Future<Output = ()>,
+        once: bool,
+    ) -> LoopEnd {
+        let beating = self.parts.board.begin_loop("services on this node");
+        let (mut belongs, mut is_ours) = (std::pin::pin!(belongs), false);
+        let mut stop = std::pin::pin!(stop);
+        let (mut others, mut others_settled) = (std::pin::pin!(others), false);
+        let mut sync = tokio::time::interval(SYNC);
+        sync.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            beating.beat();
+            self.take_ready().await;
+            if once && others_settled && self.is_settled() {
+                return LoopEnd::NothingLeft;
+            }
+            let pause = self.pause();
+            tokio::select! {
+                biased;
+                () = &mut stop => return LoopEnd::Stopped,
+                (of, handover) = handed_over(&mut self.parts.processor, &mut self.parts.renderers) => self.hand_over(of, handover).await,
+                ours = &mut belongs, if !is_ours => match ours {
+                    Ok(()) => is_ours = true,
+                    Err(why) => return LoopEnd::NotOurs(why.to_string()),
+                },
+                batch = next(&mut batches), if is_ours => match batch {
+                    Some(batch) => self.take_in(batch).await,
+                    None => return LoopEnd::SourceEnded,
+                },
+                nodes = told_nodes(&mut self.parts.nodes) => self.take_nodes(nodes).await,
+                () = &mut others, if !others_settled => others_settled = true,
+                () = tokio::time::sleep(pause) => {}
+                _ = sync.tick() => {
+                    self.parts.rendering.rest().await;
+                    if let Some(processor) = &mut self.parts.processor {
+                        processor.seat.rest();
+                    }
+                }
+            }
+        }
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn pause(&self) -> Duration {
+        let due_ms = self.controller.next_due_ms();
+        let pause = due_ms.map(|due_ms| Duration::from_millis(due_ms.saturating_sub(self.now_ms())));
+        pause.unwrap_or(SYNC)
+    }
+
+    /// Nothing is left to do, or it failed too often. Where the source never was complete, nothing is done at all.
+    fn is_settled(&self) -> bool {
+        if self.parts.processor.is_none() || !self.parts.cluster.is_complete() {
+            return true;
+        }
+        let given_up = |work| {
+            let failures = self.controller.status(&work).map_or(0, |status| status.failures);
+            failures >= FAILURES_MAX_ONCE
+        };
+        let is_done = |renderer: (usize, &bool)| !renderer.1 || given_up(Work::Renderer(renderer.0));
+        let service = (self.is_synced && !self.is_pending) || given_up(Work::Service);
+        service && self.out_of_step.iter().enumerate().all(is_done)
+    }
+
+    fn wish(&mut self, work: Work) {
+        let now_ms = self.now_ms();
+        // There are as many as renderers.
+        _ = self.controller.changed(&work, now_ms);
+    }
+
+    async fn take_ready(&mut self) {
+        while let Some(work) = self.controller.take_ready(self.now_ms()) {
+            match work {
+                Work::Service => self.tell_service().await,
+                Work::Renderer(renderer) => self.retry(renderer).await,
+            }
+        }
+    }
+
+    /// Takes in what the source says.
+    async fn take_in(&mut self, batch: Batch) {
+        let was_complete = self.parts.cluster.is_complete();
+        let told = self.parts.cluster.take_in(&batch);
+        for change in &batch.changes {
+            self.objects.apply(change);
+        }
+        self.look(&batch, &told);
+        for note in &told.notes {
+            tracing::warn!("{note}");
+        }
+        if !self.parts.cluster.is_complete() {
+            return;
+        }
+        self.feed(told.nodes).await;
+        if self.parts.processor.is_none() {
+            return;
+        }
+        if !was_complete {
+            self.wish(Work::Service);
+        }
+        for event in told.events {
+            self.tell_event(event).await;
+        }
+    }
+
+    fn look(&mut self, batch: &Batch, told: &Told) {
+        self.problems = batch.problems.iter().map(ToString::to_string).collect();
+        if told.is_empty {
+            self.problems.push(nothing_there(self.parts.is_cluster));
+        }
+        if self.parts.source_is_told {
+            return;
+        }
+        let news = batch.new_problems.iter().map(ToString::to_string);
+        for problem in news.chain(told.is_empty.then(|| nothing_there(self.parts.is_cluster))) {
+            _ = self.parts.events.send(Event::Problem(problem));
+        }
+        self.parts.board.looked(Look {
+            objects: &self.objects.counts(),
+            changes: batch.changes.len(),
+            complete: batch.complete,
+            problems: &self.problems,
+        });
+    }
+
+    /// Kubernetes' Nodes go to whoever numbers them: all of them first.
+    async fn feed(&mut self, changes: Vec<Change>) {
+        let Some(feed) = &self.parts.feed else { return };
+        let changes = if std::mem::replace(&mut self.is_fed, true) {
+            changes
+        } else {
+            self.parts.cluster.kube_nodes().into_iter().map(Change::KubeNodePut).collect()
+        };
+        if !changes.is_empty() {
+            // Nobody follows once it is over.
+            _ = feed.send(changes).await;
+        }
+    }
+
+    async fn tell_event(&mut self, event: service::Event) {
+        let Some(processor) = &self.parts.processor else { return };
+        let what = what_of(&processor.seat, &event);
+        if let Some(what) = &what
+            && self.set_aside.remove(what).is_some()
+        {
+            processor.failing.release(what);
+            // It changed: all of it is told again.
+            self.is_synced = false;
+        }
+        if !self.is_synced {
+            // A resync comes, which has it.
+            self.wish_resync();
+            return;
+        }
+        self.update(event, what).await;
+    }
+
+    fn wish_resync(&mut self) {
+        // One that failed waits for its pause.
+        if self.controller.status(&Work::Service).is_none_or(|status| status.failures == 0) {
+            self.wish(Work::Service);
+        }
+    }
+
+    async fn update(&mut self, event: service::Event, what: Option<String>) -> Outcome {
+        let Some(processor) = &mut self.parts.processor else {
+            return Outcome::Success;
+        };
+        let by = match &event {
+            service::Event::Nodes(_) => self.parts.nodes.as_ref().and_then(|nodes| nodes.borrow().by.clone()),
+            _ => None,
+        };
+        let args = Update { event };
+        let answer = processor.seat.ask::<Result<(), String>>("processor.update", &args, by).await;
+        let suspect = what.map(|what| (what, args.event));
+        self.came(answer, suspect).await
+    }
+
+    /// The processor is told everything, or once more the nodes, which has it tell what it still has to.
+    async fn tell_service(&mut self) {
+        let outcome = if self.is_synced {
+            let nodes = self.nodes();
+            self.update(service::Event::Nodes(nodes), None).await
+        } else {
+            self.resync().await
+        };
+        let outcome = if self.is_synced && !self.is_pending { Outcome::Success } else { outcome };
+        let now_ms = self.now_ms();
+        let due_ms = self.controller.done(&Work::Service, outcome, now_ms);
+        if outcome == Outcome::Success {
+            let services = self.parts.rendering.services().await;
+            let all = self.parts.rendering.standing().await;
+            let in_step = all.into_iter().filter(|renderer| renderer.is_in_step);
+            _ = self.parts.events.send(Event::Rendered {
+                node: self.parts.node.clone(),
+                services,
+                renderers: in_step.map(|renderer| renderer.name).collect(),
+            });
+            return;
+        }
+        _ = self.parts.events.send(Event::NotRendered {
+            node: self.parts.node.clone(),
+            error: self.error.clone().unwrap_or_default(),
+            again_in_ms: due_ms.map(|due_ms| due_ms.saturating_sub(now_ms)),
+        });
+    }
+
+    fn nodes(&self) -> Vec<crate::guests::nodesync::Node> {
+        self.parts.nodes.as_ref().map(|nodes| nodes.borrow().nodes.clone()).unwrap_or_default()
+    }
+
+    async fn resync(&mut self) -> Outcome {
+        let nodes = self.nodes();
+        let by = self.parts.nodes.as_ref().and_then(|nodes| nodes.borrow().by.clone());
+        let cluster = &self.parts.cluster;
+        let mut state = State {
+            context: self.parts.context.clone(),
+            nodes,
+            local_pods: cluster.local_pods(),
+            remote_pods: Vec::new(),
+            endpoints: cluster.endpoints(),
+            services: cluster.services(),
+            ip_allocations: Vec::new(),
+        };
+        self.leave_out(&mut state);
+        let Some(processor) = &mut self.parts.processor else {
+            return Outcome::Success;
+        };
+        let answer = processor.seat.ask::<Result<(), String>>("processor.resync", &Resync { state }, by).await;
+        // Whatever renderers answered, the processor has its inputs.
+        self.is_synced = answer.is_ok();
+        self.came(answer, None).await
+    }
+
+    /// What is set aside is not told.
+    fn leave_out(&self, state: &mut State) {
+        for event in self.set_aside.values() {
+            match event {
+                service::Event::ServicePut(it) => state.services.retain(|other| other.id != it.id),
+                service::Event::EndpointsPut(it) => state.endpoints.retain(|other| other.id != it.id),
+                service::Event::PodAdded(it) => state.local_pods.retain(|other| other.id != it.id),
+                _ => {}
+            }
+        }
+    }
+
+    /// What a call of the processor came to, and who is out of step since.
+    async fn came(
+        &mut self,
+        answer: Result<Result<(), String>, NoAnswer>,
+        suspect: Option<(String, service::Event)>,
+    ) -> Outcome {
+        let error = match answer {
+            Ok(answer) => {
+                if let Some(processor) = &mut self.parts.processor {
+                    processor.failing.took();
+                }
+                self.suspects.clear();
+                self.is_pending = answer.is_err();
+                answer.err()
+            }
+            Err(no_answer) => {
+                // Its instance is built again without this call, and told everything.
+                self.is_synced = false;
+                if no_answer.is_fault {
+                    self.faulted(&no_answer.error, suspect);
+                }
+                Some(no_answer.error)
+            }
+        };
+        let failed = error.is_some();
+        self.show(error);
+        self.follow_renderers().await;
+        if failed {
+            self.wish_resync();
+            return Outcome::Failure;
+        }
+        Outcome::Success
+    }
+
+    /// The processor failed: what it failed in is told no more where that was once too often.
+    fn faulted(&mut self, error: &str, suspect: Option<(String, service::Event)>) {
+        self.suspects.extend(suspect);
+        let Some(processor) = &mut self.parts.processor else { return };
+        let instances = processor.seat.instances();
+        let what = self.suspects.keys().next().cloned().unwrap_or_else(|| processor.seat.name());
+        let Some(entry) = processor.failing.failed(&instances, &what, error) else {
+            return;
+        };
+        _ = self.parts.events.send(Event::SetAside {
+            what,
+            error: entry.error,
+            failures: entry.failures,
+        });
+        self.set_aside.append(&mut self.suspects);
+    }
+
+    /// Who came out of step is told everything, at the latest when the queue says so.
+    async fn follow_renderers(&mut self) {
+        let out = self.parts.rendering.settle().await;
+        for (renderer, instances, too_much) in self.parts.rendering.take_too_much().await {
+            let what = format!("{}/{}", instances.name, self.parts.node);
+            let Some((_, failing)) = self.parts.renderers.get_mut(renderer) else { continue };
+            let entry = failing.set_aside(&instances, &what, too_much);
+            self.parts.rendering.set_aside(renderer).await;
+            self.controller.forget(&Work::Renderer(renderer));
+            _ = self.parts.events.send(Event::SetAside {
+                what,
+                error: entry.error,
+                failures: entry.failures,
+            });
+        }
+        let standing = self.parts.rendering.standing().await;
+        for (renderer, at) in standing.into_iter().enumerate() {
+            let is_out = out.contains(&renderer) && !at.is_set_aside;
+            let Some(was_out) = self.out_of_step.get_mut(renderer) else { continue };
+            let was_out = std::mem::replace(was_out, is_out);
+            self.show_renderer(renderer, &at);
+            match (was_out, is_out) {
+                (false, true) => {
+                    _ = self.parts.events.send(Event::OutOfStep {
+                        renderer: at.name,
+                        error: at.error,
+                    });
+                    self.wish_retry(renderer);
+                }
+                (true, false) if !at.is_set_aside => {
+                    self.controller.forget(&Work::Renderer(renderer));
+                    _ = self.parts.events.send(Event::InStep { renderer: at.name });
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// It failed a moment ago: the first pause is as after any failure.
+    fn wish_retry(&mut self, renderer: usize) {
+        let work = Work::Renderer(renderer);
+        let runs = self.controller.status(&work).is_some_and(|status| status.running);
+        if runs {
+            return;
+        }
+        self.wish(work);
+        let now_ms = self.now_ms();
+        // Others that are due as well keep their turns.
+        let mut others = Vec::new();
+        while let Some(ready) = self.controller.take_ready(now_ms) {
+            if ready == work {
+                self.controller.done(&work, Outcome::Failure, now_ms);
+                break;
+            }
+            others.push(ready);
+        }
+        for other in others {
+            self.controller.done(&other, Outcome::Interrupted, now_ms);
+        }
+    }
+
+    async fn retry(&mut self, renderer: usize) {
+        let told = self.parts.rendering.bring_into_step(renderer).await;
+        let outcome = if told.is_ok() { Outcome::Success } else { Outcome::Failure };
+        let now_ms = self.now_ms();
+        self.controller.done(&Work::Renderer(renderer), outcome, now_ms);
+        self.follow_renderers().await;
+        if told.is_ok() {
+            // It rests until it is out of step again.
+            self.controller.forget(&Work::Renderer(renderer));
+            if self.is_pending {
+                self.wish(Work::Service);
+            }
+        }
+    }
+
+    async fn take_nodes(&mut self, nodes: Known) {
+        if self.parts.processor.is_none() {
+            return;
+        }
+        if self.is_synced {
+            self.update(service::Event::Nodes(nodes.nodes), None).await;
+        } else if self.parts.cluster.is_complete() {
+            self.wish_resync();
+        }
+    }
+
+    async fn hand_over(&mut self, of: Option<usize>, handover: Handover) {
+        match of {
+            None => {
+                let Some(processor) = &mut self.parts.processor else { return };
+                if processor.seat.hand_over(handover).await {
+                    processor.failing.is_new();
+                    self.set_aside.clear();
+                    self.suspects.clear();
+                    // Another version may combine the same otherwise.
+                    self.is_synced = false;
+                    if self.parts.cluster.is_complete() {
+                        self.wish(Work::Service);
+                    }
+                }
+            }
+            Some(renderer) => {
+                if self.parts.rendering.hand_over(renderer, handover).await {
+                    if let Some((_, failing)) = self.parts.renderers.get_mut(renderer) {
+                        failing.is_new();
+                    }
+                    self.follow_renderers().await;
+                    // It is new, and failed in nothing.
+                    self.controller.forget(&Work::Renderer(renderer));
+                    if self.out_of_step.get(renderer).copied().unwrap_or_default() {
+                        self.wish(Work::Renderer(renderer));
+                    }
+                }
+            }
+        }
+    }
+
+    fn show(&mut self, error: Option<String>) {
+        let Some(processor) = &self.parts.processor else { return };
+        let failures = self.controller.status(&Work::Service).map_or(0, |status| status.failures);
+        let key = processor.seat.name();
+        self.parts.board.finished(&key, finished(error.as_ref(), failures));
+        self.error = error;
+    }
+
+    fn show_renderer(&self, renderer: usize, at: &super::rendering::RendererAt) {
+        let failures = self.controller.status(&Work::Renderer(renderer)).map_or(0, |status| status.failures);
+        if at.is_set_aside {
+            let error = at.error.clone().unwrap_or_default();
+            self.parts.board.set_aside(&at.name, &error, failures);
+        } else {
+            let error = at.error.as_ref().filter(|_| !at.is_in_step);
+            self.parts.board.finished(&at.name, finished(error, failures));
+        }
+    }
+
+    async fn summary(self, end: LoopEnd) -> Summary {
+        let standing = self.parts.rendering.standing().await;
+        let mut summary = Summary {
+            nodes: self.nodes().len(),
+            services: self.parts.rendering.services().await,
+            problems: self.problems,
+            ..Summary::default()
+        };
+        for renderer in standing {
+            if renderer.is_in_step {
+                summary.rendered.push(renderer.name);
+            } else {
+                let why = renderer.error.unwrap_or_else(|| "it was told nothing".to_owned());
+                summary.failed.push((renderer.name, why));
+            }
+        }
+        if let (Some(processor), Some(error)) = (&self.parts.processor, self.error) {
+            summary.failed.push((processor.seat.name(), error));
+        }
+        summary.cut_short = match end {
+            LoopEnd::NothingLeft | LoopEnd::Stopped => None,
+            LoopEnd::SourceEnded => Some("the source can't be watched any more".to_owned()),
+            LoopEnd::NotOurs(why) => Some(why),
+        };
+        summary
+    }
+}
+
+fn finished(error: Option<&String>, failures: u32) -> Finished {
+    Finished {
+        outcome: if error.is_some() { board::Outcome::Failed } else { board::Outcome::True },
+        error: error.cloned(),
+        failures,
+        again_in_ms: None,
+        created: 0,
+        destroyed: 0,
+        in_service: Vec::new(),
+    }
+}
+
+/// What an event is about, as operators know it; none: about nothing that could be left out.
+fn what_of(seat: &Seat, event: &service::Event) -> Option<String> {
+    let (kind, id) = match event {
+        service::Event::ServicePut(it) => ("Service", &it.id),
+        service::Event::ServiceDeleted(id) => ("Service", id),
+        service::Event::EndpointsPut(it) => ("endpoints", &it.id),
+        service::Event::EndpointsDeleted(id) => ("endpoints", id),
+        service::Event::PodAdded(it) => ("Pod", &it.id),
+        service::Event::PodDeleted(id) => ("Pod", id),
+        _ => return None,
+    };
+    Some(format!("{} {kind} {}/{}", seat.name(), id.namespace, id.name))
+}
+
+/// The next version of any of the guests: of the processor first, then of renderers in their order.
+async fn handed_over(
+    processor: &mut Option<Processor>,
+    renderers: &mut [(mpsc::Receiver<Handover>, Failing)],
+) -> (Option<usize>, Handover) {
+    let processor = processor.iter_mut().map(|processor| (None, &mut processor.handovers));
+    let renderers = renderers.iter_mut().enumerate();
+    let mut all: Vec<_> = processor
+        .chain(renderers.map(|(at, (handovers, _))| (Some(at), handovers)))
+        .collect();
+    std::future::poll_fn(move |context| {
+        for (of, handovers) in &mut all {
+            // Where nobody manages a guest any more, there is never one.
+            if let std::task::Poll::Ready(Some(handover)) = handovers.poll_recv(context) {
+                return std::task::Poll::Ready((*of, handover));
+            }
+        }
+        std::task::Poll::Pending
+    })
+    .await
+}
+
+/// All nodes, when they are others than before; never where nobody numbers them.
+async fn told_nodes(nodes: &mut Option<watch::Receiver<Known>>) -> Known {
+    if let Some(nodes) = nodes
+        && nodes.changed().await.is_ok()
+    {
+        return nodes.borrow_and_update().clone();
+    }
+    std::future::pending().await
+}

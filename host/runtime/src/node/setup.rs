@@ -1,0 +1,161 @@
+//! What this node's guests need before they begin: their versions, the store, the packet filter.
+
+use std::sync::Arc;
+
+use trueup_capabilities::etcd;
+use trueup_capabilities::quota::Quotas;
+use trueup_capabilities::random::Seeded;
+use trueup_capabilities::{Backends, nftables};
+
+use crate::config::{Config, Guest, InterfacesFrom, OnService, ThisNode};
+use crate::guests::service::adapter::{Interfaces, read_interfaces};
+use crate::guests::{nodesync, renderer, service};
+use crate::run::active::Active;
+use crate::run::setup::{Version, stream_of};
+use crate::run::{Ground, SetupError};
+use crate::swap::Revisions;
+
+/// One guest of this node, ready to be asked.
+pub(crate) struct Seated {
+    pub(crate) name: &'static str,
+    pub(crate) worlds: &'static [&'static str],
+    pub(crate) guest: Guest,
+    pub(crate) active: Arc<Active>,
+    pub(crate) revisions: Revisions,
+    pub(crate) problem: Option<String>,
+    pub(crate) backends: Backends,
+}
+
+/// Everything that the loop of this node works with.
+pub(crate) struct NodeSetup {
+    pub(crate) etcd: Arc<dyn etcd::Api>,
+    pub(crate) nodesync: Option<Seated>,
+    pub(crate) service: Option<Seated>,
+    pub(crate) renderers: Vec<Seated>,
+    pub(crate) interfaces: Interfaces,
+}
+
+impl NodeSetup {
+    /// Loads the guests, has each accept its settings, and opens what they work with. A store that is given is used in
+    /// place of the configuration's.
+    ///
+    /// # Errors
+    /// One line: what can't be used.
+    pub(crate) async fn new(
+        config: &Config,
+        node: &ThisNode,
+        ground: &Ground,
+        store: Option<Arc<dyn etcd::Api>>,
+    ) -> Result<Self, SetupError> {
+        let etcd = match store {
+            Some(store) => store,
+            None => crate::etcd::open(&config.etcd).map_err(SetupError::Misused)?,
+        };
+        let filter: Arc<dyn nftables::Api> = Arc::new(nftables::simulated::Simulated::default());
+        let backends = |name: &str| Backends {
+            random: Arc::new(Seeded::new(config.seed, stream_of(&format!("{name}/{}", node.name)))),
+            metrics: Arc::clone(&ground.metrics),
+            etcd: Some(Arc::clone(&etcd)),
+            nftables: Some(Arc::clone(&filter)),
+            // Of this guest alone.
+            quotas: Arc::<Quotas>::default(),
+            audit: ground.audit.clone(),
+            ..Backends::default()
+        };
+        let nodesync = match &node.nodesync {
+            Some(guest) => Some(seated(config, ground, numbered(guest, node), backends).await?),
+            None => None,
+        };
+        let (mut service, mut renderers, mut interfaces) = (None, Vec::new(), Interfaces::None);
+        if let Some(of) = &node.service {
+            interfaces = read(&of.interfaces)?;
+            let processor = (service::NAME, service::WORLDS, of.guest.clone());
+            service = Some(seated(config, ground, processor, backends).await?);
+            for (name, guest) in &of.renderers {
+                let one = (*name, renderer::WORLDS, guest.clone());
+                renderers.push(seated(config, ground, one, backends).await?);
+            }
+        }
+        Ok(Self {
+            etcd,
+            nodesync,
+            service,
+            renderers,
+            interfaces,
+        })
+    }
+
+    /// Whether it could be made, beside one that runs: the guests are to be had and pass. The store is not opened: the one
+    /// that runs has it.
+    ///
+    /// # Errors
+    /// One line: what can't be used.
+    pub(crate) async fn check(config: &Config, node: &ThisNode, ground: &Ground) -> Result<(), SetupError> {
+        let mut all = Vec::new();
+        if let Some(guest) = &node.nodesync {
+            all.push(numbered(guest, node));
+        }
+        if let Some(OnService {
+            guest,
+            renderers,
+            interfaces,
+            ..
+        }) = &node.service
+        {
+            read(interfaces)?;
+            all.push((service::NAME, service::WORLDS, guest.clone()));
+            all.extend(renderers.iter().map(|(name, guest)| (*name, renderer::WORLDS, guest.clone())));
+        }
+        for (name, worlds, guest) in all {
+            ground.version(config, name, worlds, &guest).await?.check_wish()?;
+        }
+        Ok(())
+    }
+}
+
+type Named = (&'static str, &'static [&'static str], Guest);
+
+/// The guest with this node's name among its settings.
+fn numbered(guest: &Guest, node: &ThisNode) -> Named {
+    let mut guest = guest.clone();
+    if let Some(settings) = guest.settings.as_object_mut() {
+        settings.insert(crate::config::NODE_NAME.to_owned(), node.name.clone().into());
+    }
+    (nodesync::NAME, nodesync::WORLDS, guest)
+}
+
+async fn seated(
+    config: &Config,
+    ground: &Ground,
+    (name, worlds, guest): Named,
+    backends: impl Fn(&str) -> Backends,
+) -> Result<Seated, SetupError> {
+    let Version {
+        instances,
+        revisions,
+        problem,
+    } = ground.version(config, name, worlds, &guest).await?;
+    Ok(Seated {
+        name,
+        worlds,
+        guest,
+        active: Active::new(Arc::new(instances)),
+        revisions,
+        problem,
+        backends: backends(name),
+    })
+}
+
+fn read(from: &InterfacesFrom) -> Result<Interfaces, SetupError> {
+    Ok(match from {
+        InterfacesFrom::Nowhere => Interfaces::None,
+        InterfacesFrom::Pattern(pattern) => Interfaces::Pattern(pattern.clone()),
+        InterfacesFrom::File(file) => {
+            let text = std::fs::read_to_string(file).map_err(|error| {
+                let cause = crate::text::cause(&error);
+                SetupError::Misused(format!("`pod_interfaces_file`: reading `{}`: {cause}", file.display()))
+            })?;
+            Interfaces::File(read_interfaces(&text, file).map_err(SetupError::Misused)?)
+        }
+    })
+}
