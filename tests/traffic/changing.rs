@@ -89,7 +89,7 @@ fn change(cluster: &mut Cluster, number: usize) {
     let pod = pods[(round + number * round) % pods.len()];
     let endpoint = match cluster.endpoint(service, pod) {
         Endpoint::Absent | Endpoint::NotReady => Endpoint::Ready,
-        Endpoint::Ready if number % 2 == 0 => Endpoint::Absent,
+        Endpoint::Ready if number.is_multiple_of(2) => Endpoint::Absent,
         Endpoint::Ready => Endpoint::NotReady,
     };
     cluster.set(service, pod, endpoint);

@@ -11,28 +11,38 @@ use super::topology::Pod;
 
 #[derive(Default)]
 pub(crate) struct Ready {
-    /// By Service and name of the pod, in order. Without an end it still is.
-    spans: BTreeMap<(Service, String), Vec<(u64, Option<u64>)>>,
+    /// By Service and name of the pod, in order.
+    spans: BTreeMap<(Service, String), Vec<Span>>,
+}
+
+/// In microseconds since the machine was started. Without an end the pod still is an endpoint.
+struct Span {
+    begins_us: u64,
+    ends_us: Option<u64>,
 }
 
 impl Ready {
-    pub(crate) fn begins(&mut self, service: Service, pod: Pod, at_us: u64) {
-        self.spans.entry((service, pod.name())).or_default().push((at_us, None));
+    pub(crate) fn begins(&mut self, service: Service, pod: Pod, begins_us: u64) {
+        let spans = self.spans.entry((service, pod.name())).or_default();
+        spans.push(Span {
+            begins_us,
+            ends_us: None,
+        });
     }
 
     pub(crate) fn ends(&mut self, service: Service, pod: Pod, at_us: u64) {
         let spans = self.spans.get_mut(&(service, pod.name())).unwrap();
-        let (_, end) = spans.last_mut().unwrap();
-        assert_eq!(end.replace(at_us), None);
+        let last = spans.last_mut().unwrap();
+        assert_eq!(last.ends_us.replace(at_us), None);
     }
 
     /// Whether a new connection went as it may: a pod answered that could be an endpoint while it was made.
     pub(crate) fn allows(&self, service: Service, attempt: &Attempt) -> bool {
         let Ok(seen) = &attempt.result else { return false };
         let spans = self.spans.get(&(service, seen.pod.clone()));
-        spans
-            .into_iter()
-            .flatten()
-            .any(|(begins, ends)| *begins <= attempt.ended_us && ends.is_none_or(|ends| attempt.begun_us <= ends))
+        let mut spans = spans.into_iter().flatten();
+        spans.any(|span| {
+            span.begins_us <= attempt.ended_us && span.ends_us.is_none_or(|ends_us| attempt.begun_us <= ends_us)
+        })
     }
 }
