@@ -24,6 +24,9 @@ pub const ETCD: &str = "etcd";
 /// The capability of the kernel's packet filter. Its scopes are tables, as `FAMILY NAME`.
 pub const NFTABLES: &str = "nftables";
 
+/// The families that a table may be of: nft(8), "address families".
+pub const NFTABLES_FAMILIES: [&str; 6] = ["arp", "bridge", "inet", "ip", "ip6", "netdev"];
+
 /// What may be granted beyond log, clock, timers, random and metrics: `checkpoint` (its scope is [`OWN`]), `cri` (its
 /// scope is [`SANDBOXES`]), [`ETCD`], scoped by prefixes of keys, `lbaas`, scoped by load balancer identifiers,
 /// [`NEG`], scoped by NEGs and zones, and [`NFTABLES`], scoped by tables.
@@ -51,6 +54,16 @@ pub fn is_neg_scope(text: &str) -> bool {
 /// something, and the empty one as if nothing was granted.
 pub fn is_etcd_scope(text: &str) -> bool {
     text == EVERYTHING || (!text.is_empty() && !text.contains('*'))
+}
+
+/// Whether a text is a scope of [`NFTABLES`]: `*`, or `FAMILY TABLE`. A `*` in a table's name would read as if it stood for
+/// something; blanks the kernel allows there, and nobody else.
+pub fn is_nftables_scope(text: &str) -> bool {
+    let is_table = |name: &str| !name.is_empty() && !name.contains(|c: char| c == '*' || c.is_whitespace());
+    text == EVERYTHING
+        || text
+            .split_once(' ')
+            .is_some_and(|(family, table)| NFTABLES_FAMILIES.contains(&family) && is_table(table))
 }
 
 /// Whether what is granted of a name or a zone holds this one.
@@ -274,6 +287,18 @@ mod tests {
         }
         for scope in ["", "/a/*", "**"] {
             assert!(!is_etcd_scope(scope), "{scope}");
+        }
+    }
+
+    #[test]
+    fn a_scope_of_nftables_is_a_table_with_its_family() {
+        for scope in ["*", "ip trueup", "ip6 trueup", "inet a-b.c/d"] {
+            assert!(is_nftables_scope(scope), "{scope}");
+        }
+        for scope in [
+            "", "ip", "trueup", "ip ", " trueup", "ip  a", "ip a b", "ip a ", "ip *", "* a", "IP a", "ip a*",
+        ] {
+            assert!(!is_nftables_scope(scope), "{scope}");
         }
     }
 

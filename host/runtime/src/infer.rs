@@ -17,10 +17,12 @@ use serde_json::value::RawValue;
 use trueup_capabilities::checkpoint;
 use trueup_capabilities::etcd;
 use trueup_capabilities::grants::{
-    Access, ETCD, EVERYTHING, Grant, NEG, OWN, SANDBOXES, is_etcd_scope, is_neg_scope, neg_scope,
+    Access, ETCD, EVERYTHING, Grant, NEG, NFTABLES, OWN, SANDBOXES, is_etcd_scope, is_neg_scope, is_nftables_scope,
+    neg_scope,
 };
 use trueup_capabilities::lbaas::{Error, Object, ObjectRef, Parent, Spec, parent, referred};
 use trueup_capabilities::neg::{self, NegRef};
+use trueup_capabilities::nftables::scope::{Table, tables};
 use trueup_journal::{Ask, Entry, Event, ReadError, Segment, Torn};
 
 use crate::guests::lbaas;
@@ -209,15 +211,14 @@ impl Inference {
             "api.create" => self.create(at, &ask.args, answer),
             "store.checkpoint" | "store.append" => self.store(at, Access::Write, answer),
             "store.restore" => self.store(at, Access::Read, answer),
-            "sandboxes.list-running" => {
-                let answer = answer.and_then(parsed::<Result<serde::de::IgnoredAny, String>>);
-                match answer.and_then(Result::err) {
-                    Some(error) if error.starts_with("access denied: ") => {
-                        self.refuse(at, error.trim_start_matches("access denied: "));
-                    }
-                    _ => self.grant("cri", Access::Read, SANDBOXES),
-                }
-            }
+            "sandboxes.list-running" => match answer.and_then(denied_in_words) {
+                Some(what) => self.refuse(at, &what),
+                None => self.grant("cri", Access::Read, SANDBOXES),
+            },
+            "nftables.apply" => match answer.and_then(denied_in_words) {
+                Some(what) => self.refuse(at, &what),
+                None => self.nftables(&ask.args),
+            },
             "api.list-endpoints" => self.neg(at, Access::Read, &ask.args, answer),
             "api.ensure" | "api.attach" | "api.detach" => self.neg(at, Access::Write, &ask.args, answer),
             "kv.get" | "kv.list-prefix" | "kv.list-keys" => self.etcd(at, Access::Read, &ask.args, answer),
@@ -351,6 +352,21 @@ impl Inference {
         }
     }
 
+    /// Each table that the transaction touches, whatever became of it.
+    fn nftables(&mut self, args: &RawValue) {
+        #[derive(serde::Deserialize)]
+        struct Args {
+            ruleset: String,
+        }
+        let touched = parsed::<Args>(args).and_then(|args| tables(&args.ruleset).ok());
+        for scope in touched.iter().flatten().map(Table::scope) {
+            // A name with blanks no configuration takes.
+            if is_nftables_scope(&scope) {
+                self.grant(NFTABLES, Access::Write, &scope);
+            }
+        }
+    }
+
     /// Grants the load balancer at the end of the chain of parents.
     fn belongs(&mut self, at: &At<'_>, access: Access, from: Parent) {
         let mut next = Some(from);
@@ -451,6 +467,12 @@ fn denied(answer: &RawValue) -> Option<String> {
         Some(Err(Error::AccessDenied(what))) => Some(what),
         _ => None,
     }
+}
+
+/// The same where the error is text.
+fn denied_in_words(answer: &RawValue) -> Option<String> {
+    let error = parsed::<Result<serde::de::IgnoredAny, String>>(answer)?.err()?;
+    error.strip_prefix("access denied: ").map(str::to_owned)
 }
 
 fn named(args: &RawValue) -> Option<Named> {

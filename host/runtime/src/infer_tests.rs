@@ -326,3 +326,38 @@ fn keys_of_etcd_are_granted_as_they_were_asked() {
     let grants = "grants = { etcd = { read = [\"/c/1\", \"/ids/\"], write = [\"/c/1\", \"/c/2\", \"/ids/1\"] } }\n";
     assert!(text.contains(grants), "{text}");
 }
+
+#[test]
+fn tables_of_nftables_are_granted_to_write() {
+    let apply = |ruleset: &str, answer: &Value| ask("nftables.apply", &json!({ "ruleset": ruleset }), answer);
+    let add = |family: &str, name: &str| {
+        let table = json!({"family": family, "name": name});
+        json!({"nftables": [{"metainfo": {"json_schema_version": 1}}, {"add": {"table": table}}]}).to_string()
+    };
+    let refused = "access denied: no grant to write nftables' table `inet filter`";
+    let inferred = inferred(
+        "nftables",
+        &[
+            json!({"at_ms": 0, "call": "renderer.resync", "args": {}}),
+            apply(&add("ip", "trueup"), &json!({"Ok": null})),
+            apply(
+                &add("ip6", "trueup"),
+                &json!({"Err": "`nft` refused the transaction: File exists"}),
+            ),
+            apply(&add("inet", "filter"), &json!({ "Err": refused })),
+            apply(&add("ip", "a b"), &json!({"Ok": null})),
+            apply(
+                "flush ruleset",
+                &json!({"Err": "the transaction is no JSON of nft: expected value"}),
+            ),
+            end(),
+        ],
+    );
+    let text = inferred.to_toml();
+    assert!(
+        text.contains("grants = { nftables = { write = [\"ip trueup\", \"ip6 trueup\"] } }\n"),
+        "{text}"
+    );
+    let refused = "# refused 1 time, and not granted here: nftables.apply: no grant to write nftables' table `inet filter`; first in ";
+    assert!(text.contains(refused), "{text}");
+}

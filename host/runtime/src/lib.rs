@@ -20,6 +20,7 @@ pub mod infer;
 pub mod instance;
 pub mod ipam;
 pub mod neg;
+pub mod nftables;
 pub mod node;
 pub mod page;
 pub mod plan;

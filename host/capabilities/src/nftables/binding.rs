@@ -1,8 +1,12 @@
 //! What a guest's `nftables` calls go through: the tape, then quota and grant, then the kernel.
+//!
+//! A grant of `nftables` is a list of tables. A transaction needs to write every table that one of its commands touches;
+//! where that can't be said of one of them, none is asked for.
 
 use serde::Serialize;
 
 use super::Api;
+use super::scope::{self, Unclear};
 use crate::bindings::service::nftables;
 use crate::grants::{Access, NFTABLES};
 use crate::guard::Guard;
@@ -15,15 +19,32 @@ struct Apply<'a> {
 
 impl<'a> Guard<'a> {
     /// The packet filter, where this transaction may be applied.
-    fn nftables(&mut self, call: &str, _ruleset: &str) -> Result<&'a dyn Api, String> {
+    fn nftables(&mut self, call: &str, ruleset: &str) -> Result<&'a dyn Api, String> {
         self.count(call, NFTABLES, 1)
             .map_err(|text| format!("access denied: {text}"))?;
         if !self.grants.allow_some(NFTABLES, Access::Write) {
-            let text = "no grant to write to nftables".to_owned();
-            return Err(format!("access denied: {}", self.refuse(call, "", text, 1)));
+            return Err(self.refuse_transaction(call, "", "no grant to write to nftables".to_owned()));
+        }
+        let tables = match scope::tables(ruleset) {
+            Ok(tables) => tables,
+            // Nobody would apply it, whatever is granted.
+            Err(error @ Unclear::NotJson(_)) => return Err(error.to_string()),
+            Err(error @ Unclear::NoTable(_)) => return Err(self.refuse_transaction(call, "", error.to_string())),
+        };
+        for table in tables {
+            let scope = table.scope();
+            if !self.grants.allow(NFTABLES, Access::Write, &scope) {
+                let text = format!("no grant to write nftables' table `{scope}`");
+                return Err(self.refuse_transaction(call, &scope, text));
+            }
         }
         let api = self.backends.nftables.as_deref();
         api.ok_or_else(|| "this host has no packet filter".to_owned())
+    }
+
+    /// What the guest is told.
+    fn refuse_transaction(&mut self, call: &str, scope: &str, text: String) -> String {
+        format!("access denied: {}", self.refuse(call, scope, text, 1))
     }
 }
 
@@ -38,3 +59,7 @@ impl nftables::Host for Host {
         .await
     }
 }
+
+#[cfg(test)]
+#[path = "binding_tests.rs"]
+mod tests;

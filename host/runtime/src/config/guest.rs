@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use trueup_capabilities::grants::{
-    CAPABILITIES, ETCD, EVERYTHING, Grant, Grants, NEG, OWN, SANDBOXES, is_etcd_scope, is_neg_scope,
+    CAPABILITIES, ETCD, EVERYTHING, Grant, Grants, NEG, NFTABLES, OWN, SANDBOXES, is_etcd_scope, is_neg_scope,
+    is_nftables_scope,
 };
 use trueup_capabilities::meter::Limits;
 
@@ -342,6 +343,9 @@ fn read_scopes(section: &mut Section<'_>, capability: &str, key: &'static str) -
             format!("be \"NAME@ZONE\" where `*` may end either, or \"{EVERYTHING}\" for everything")
         }
         None if capability == ETCD => format!("be a prefix of keys, without `*`, or \"{EVERYTHING}\" for everything"),
+        None if capability == NFTABLES => {
+            format!("be a table as \"FAMILY TABLE\", such as \"ip trueup\", or \"{EVERYTHING}\" for everything")
+        }
         None => format!("be a name, or \"{EVERYTHING}\" for everything"),
     };
     let name = |text: &str| {
@@ -349,6 +353,7 @@ fn read_scopes(section: &mut Section<'_>, capability: &str, key: &'static str) -
             Some(only) => text == only || text == EVERYTHING,
             None if capability == NEG => is_neg_scope(text),
             None if capability == ETCD => is_etcd_scope(text),
+            None if capability == NFTABLES => is_nftables_scope(text),
             None => !text.is_empty(),
         };
         fits.then(|| text.to_owned())

@@ -18,6 +18,7 @@ mod ipam;
 mod kubernetes;
 mod lbaas;
 mod neg;
+mod nftables;
 mod node;
 mod section;
 mod shown;
@@ -43,6 +44,7 @@ pub use self::guest::{FailurePolicy, Guest, GuestRef, OnFailure, Proof, Verify};
 pub use self::ipam::{CheckpointAt, EnisFrom, Ipam, SOCKET};
 pub use self::lbaas::{AnexiaBackend, Lbaas, LbaasBackend, LbaasSim, TokenAt};
 pub use self::neg::Neg;
+pub use self::nftables::{NftablesBackend, NftablesProgram};
 pub use self::node::{Address, InterfacesFrom, NODE_NAME, OnService, ThisNode};
 pub use self::telemetry::{LogFormat, Telemetry};
 
@@ -83,6 +85,8 @@ pub struct Config {
     pub node: Option<ThisNode>,
     /// What keeps what guests store in etcd. Default: the host's own store.
     pub etcd: EtcdBackend,
+    /// Which packet filter guests program. Default: that of the host's own network.
+    pub nftables: NftablesBackend,
     /// How calls are recorded.
     pub journal: Recording,
     /// How keys are worked on.
@@ -204,6 +208,7 @@ impl Config {
             node: for_node,
             renderers,
             etcd: for_etcd,
+            nftables: for_nftables,
         } = sections(&mut root);
         let (has_lbaas, has_ipam) = (for_lbaas.is_any_present(), for_ipam.is_any_present());
         let (has_neg, has_node) = (for_neg.is_any_present(), for_node.is_any_present());
@@ -227,6 +232,7 @@ impl Config {
         let node = ThisNode::read(document, (has_source, source), for_node, renderers, folder);
         let ipam = Ipam::read(document, for_ipam, folder, &state_dir);
         let etcd = EtcdBackend::read(for_etcd, folder, &state_dir);
+        let nftables = NftablesBackend::read(for_nftables, folder);
         let journal = Recording::read(root.section("journal"));
         let run = Run::read(root.section("run"));
         let admin = Admin::read(root.section("admin"), folder);
@@ -241,6 +247,7 @@ impl Config {
             neg: if has_neg { Some(neg?) } else { None },
             node: if has_node { Some(node?) } else { None },
             etcd,
+            nftables,
             journal,
             run,
             admin,
@@ -259,6 +266,7 @@ struct Apart<'d> {
     node: node::Sections<'d>,
     renderers: node::Renderers<'d>,
     etcd: Section<'d>,
+    nftables: Section<'d>,
 }
 
 /// Takes them out of the tables that they stand in.
@@ -293,8 +301,11 @@ fn sections<'d>(root: &mut Section<'d>) -> Apart<'d> {
     };
     let serves = for_node.service.is_present();
     let renderers = node::Renderers::find(&mut guests, &mut for_node.adapter, serves);
-    let for_etcd = backends.section("etcd");
-    guests.end_as("guest", "; a guest is named as its adapter, a renderer as `renderers` of [adapter.service] lists it");
+    let (for_etcd, for_nftables) = (backends.section("etcd"), backends.section("nftables"));
+    guests.end_as(
+        "guest",
+        "; a guest is named as its adapter, a renderer as `renderers` of [adapter.service] lists it",
+    );
     for parent in [adapters, backends, sims] {
         parent.end();
     }
@@ -306,6 +317,7 @@ fn sections<'d>(root: &mut Section<'d>) -> Apart<'d> {
         node: for_node,
         renderers,
         etcd: for_etcd,
+        nftables: for_nftables,
     }
 }
 

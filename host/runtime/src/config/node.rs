@@ -162,11 +162,7 @@ impl ThisNode {
             node,
             adapter,
         } = sections;
-        nodesync.refuse_below(
-            "settings",
-            NODE_NAME,
-            "is `name` of [adapter.node]: leave it out",
-        );
+        nodesync.refuse_below("settings", NODE_NAME, "is `name` of [adapter.node]: leave it out");
         let (numbers, serves) = (nodesync.is_present(), service.is_present());
         let is_known = node.is_present();
         let nodesync = Guest::read(nodesync, folder);
@@ -272,7 +268,10 @@ fn read_interfaces(adapter: &mut Section<'_>, folder: &Path) -> Option<Interface
     };
     match (pattern, file) {
         (Some(_), Some(_)) => {
-            adapter.wrong_key("pod_interfaces", "goes without `pod_interfaces_file`: leave one of them out");
+            adapter.wrong_key(
+                "pod_interfaces",
+                "goes without `pod_interfaces_file`: leave one of them out",
+            );
             None
         }
         (Some(pattern), None) => Some(InterfacesFrom::Pattern(pattern)),
@@ -292,10 +291,18 @@ fn read_node(mut section: Section<'_>) -> (Option<String>, Vec<Address>, NodeCon
     let addresses = section.list("addresses", must, Address::parse).unwrap_or_default();
     let host_ips = section.list("host_ips", ADDRESS, address).unwrap_or_default();
     let interface = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-    let other_interfaces = section.list("other_interfaces", INTERFACE, interface).unwrap_or_default();
+    let other_interfaces = section
+        .list("other_interfaces", INTERFACE, interface)
+        .unwrap_or_default();
     let mut text = |key, must: &str, read: fn(&str) -> Option<String>| {
         // Empty is what absent means.
-        let read = |text: &str| if text.is_empty() { Some(String::new()) } else { read(text) };
+        let read = |text: &str| {
+            if text.is_empty() {
+                Some(String::new())
+            } else {
+                read(text)
+            }
+        };
         section
             .value(key, must, |given| given.text().and_then(read))
             .unwrap_or_default()

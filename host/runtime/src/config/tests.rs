@@ -17,6 +17,7 @@ mod guest;
 mod ipam;
 mod kubernetes;
 mod neg;
+mod nftables;
 mod telemetry;
 mod versions;
 
@@ -441,7 +442,7 @@ fn unknown_keys_are_named_with_the_nearest_known_one() {
         "use = \"builtin:lbaas@1\"",
         "use = \"builtin:lbaas@1\"\ngrants = { clock = { read = [\"*\"] } }",
         &["trueup.toml:6: unknown capability `clock` in [guests.lbaas.grants] \
-           (known: checkpoint, cri, etcd, lbaas, neg; log, clock, timers, random and metrics need no grant)"],
+           (known: checkpoint, cri, etcd, lbaas, neg, nftables; log, clock, timers, random and metrics need no grant)"],
     );
     refused_with(
         "",

@@ -14,6 +14,9 @@ pub const NAME: &str = "nodesync";
 /// Its world, as WIT names it.
 pub const WORLD: &str = "trueup:nodesync/node-syncer@0.1.0";
 
+/// The worlds of which a guest of this name must be.
+pub(crate) const WORLDS: &[&str] = &[WORLD];
+
 #[expect(missing_docs, reason = "generated from wit/, where the documentation stands")]
 mod bindings {
     wasmtime::component::bindgen!({
@@ -40,6 +43,8 @@ mod bindings {
 pub use bindings::exports::trueup::nodesync::node_sync::{
     Change, ClusterState, Error, IpVersion, Node, NodeUpdate, VppNode,
 };
+pub use trueup_capabilities::bindings::kube::types::Node as KubeNode;
+
 pub use bindings::{NodeSyncer, NodeSyncerPre};
 
 /// Links a guest of this world.

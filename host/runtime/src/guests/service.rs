@@ -14,6 +14,9 @@ pub const NAME: &str = "service";
 /// Its world, as WIT names it.
 pub const WORLD: &str = "trueup:service/service-processor@0.1.0";
 
+/// The worlds of which a guest of this name must be.
+pub(crate) const WORLDS: &[&str] = &[WORLD];
+
 #[expect(missing_docs, reason = "generated from wit/, where the documentation stands")]
 mod bindings {
     wasmtime::component::bindgen!({

@@ -265,7 +265,11 @@ impl OnNode {
             nodes,
             feed: feed.take(),
             backoff,
-            resync_ms: node.service.as_ref().filter(|_| !once).map_or(0, |service| service.resync_ms),
+            resync_ms: node
+                .service
+                .as_ref()
+                .filter(|_| !once)
+                .map_or(0, |service| service.resync_ms),
             seed: seed.wrapping_add(1),
             source_is_told: managing.source_is_told,
             board: Arc::clone(board),
@@ -339,7 +343,9 @@ impl OnNode {
             Some(Standing::Numbered(id)) => summary.id = Some(id),
             Some(Standing::Failed { error, .. }) => summary.failed.push(("nodesync".to_owned(), error)),
             Some(Standing::Begins) if once => {
-                summary.failed.push(("nodesync".to_owned(), "it has no number yet".to_owned()));
+                summary
+                    .failed
+                    .push(("nodesync".to_owned(), "it has no number yet".to_owned()));
             }
             Some(Standing::Begins) | None => {}
         }

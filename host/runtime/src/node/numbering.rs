@@ -27,7 +27,8 @@ use crate::board::{self, Board, Finished};
 use crate::config::Address;
 use crate::guests::nodesync::records;
 use crate::guests::nodesync::{
-    Change, ClusterState, Error, IpVersion, KubeNode, Node, NodeUpdate, Nothing, PublishNodeIps, Resync, Update, VppNode,
+    Change, ClusterState, Error, IpVersion, KubeNode, Node, NodeUpdate, Nothing, PublishNodeIps, Resync, Update,
+    VppNode,
 };
 use crate::run::active::Handover;
 
@@ -59,7 +60,11 @@ pub(super) enum Standing {
     /// This node's number.
     Numbered(u32),
     /// Why it has none, or not any more what it should have; so often in a row.
-    Failed { error: String, failures: u32, is_over: bool },
+    Failed {
+        error: String,
+        failures: u32,
+        is_over: bool,
+    },
 }
 
 /// What the numbering is made of.
@@ -328,10 +333,20 @@ impl Numbering {
             Some(()) => {
                 self.is_synced = true;
                 self.failing.took();
+                let id = self.seat.ask::<u32>("node-sync.get-node-id", &Nothing {}, None).await;
+                let id = match id {
+                    Ok(id) => id,
+                    Err(no_answer) => {
+                        self.is_synced = false;
+                        self.failed(no_answer.error);
+                        return;
+                    }
+                };
+                let is_new = std::mem::replace(&mut self.id, id) != id;
                 self.publish().await;
                 // Whoever waits for the number finds the nodes told.
                 self.tell_nodes().await;
-                self.tell_id().await;
+                self.numbered(is_new);
             }
             None => self.is_synced = false,
         }
@@ -414,26 +429,20 @@ impl Numbering {
         });
     }
 
-    async fn tell_id(&mut self) {
-        let id = self.seat.ask::<u32>("node-sync.get-node-id", &Nothing {}, None).await;
-        let now_ms = self.now_ms();
-        match id {
-            Ok(id) => {
-                self.controller.done(&Resyncing, Outcome::Success, now_ms);
-                self.show(Ok(()), None);
-                if std::mem::replace(&mut self.id, id) != id {
-                    let node = self.node.clone();
-                    _ = self.events.send(Event::Numbered { node, id });
-                }
-                self.standing.send_if_modified(|standing| {
-                    let numbered = Standing::Numbered(id);
-                    let is_new = *standing != numbered;
-                    *standing = numbered;
-                    is_new
-                });
-            }
-            Err(no_answer) => self.failed(no_answer.error),
+    fn numbered(&mut self, is_new: bool) {
+        let (id, now_ms) = (self.id, self.now_ms());
+        self.controller.done(&Resyncing, Outcome::Success, now_ms);
+        self.show(Ok(()), None);
+        if is_new {
+            let node = self.node.clone();
+            _ = self.events.send(Event::Numbered { node, id });
         }
+        self.standing.send_if_modified(|standing| {
+            let numbered = Standing::Numbered(id);
+            let is_new = *standing != numbered;
+            *standing = numbered;
+            is_new
+        });
     }
 
     async fn tell_nodes(&mut self) {
@@ -535,7 +544,9 @@ fn describe(error: &Error) -> String {
     match error {
         Error::Database(text) => format!("the store: {text}"),
         Error::AttemptsExhausted(attempts) => format!("others were faster in each of {attempts} attempts at a number"),
-        Error::InvalidAddress(text) => format!("`{text}` is no address with its network's prefix length, or of the other family"),
+        Error::InvalidAddress(text) => {
+            format!("`{text}` is no address with its network's prefix length, or of the other family")
+        }
         Error::IdTaken(name) => format!("its number belongs to `{name}`"),
         Error::NotSynced => "nothing was told to the guest yet".to_owned(),
     }

@@ -271,7 +271,12 @@ impl Serving {
         let changes = if std::mem::replace(&mut self.is_fed, true) {
             changes
         } else {
-            self.parts.cluster.kube_nodes().into_iter().map(Change::KubeNodePut).collect()
+            self.parts
+                .cluster
+                .kube_nodes()
+                .into_iter()
+                .map(Change::KubeNodePut)
+                .collect()
         };
         if !changes.is_empty() {
             // Nobody follows once it is over.
@@ -299,7 +304,11 @@ impl Serving {
 
     fn wish_resync(&mut self) {
         // One that failed waits for its pause.
-        if self.controller.status(&Work::Service).is_none_or(|status| status.failures == 0) {
+        if self
+            .controller
+            .status(&Work::Service)
+            .is_none_or(|status| status.failures == 0)
+        {
             self.wish(Work::Service);
         }
     }
@@ -313,7 +322,10 @@ impl Serving {
             _ => None,
         };
         let args = Update { event };
-        let answer = processor.seat.ask::<Result<(), String>>("processor.update", &args, by).await;
+        let answer = processor
+            .seat
+            .ask::<Result<(), String>>("processor.update", &args, by)
+            .await;
         let suspect = what.map(|what| (what, args.event));
         self.came(answer, suspect).await
     }
@@ -326,7 +338,11 @@ impl Serving {
         } else {
             self.resync().await
         };
-        let outcome = if self.is_synced && !self.is_pending { Outcome::Success } else { outcome };
+        let outcome = if self.is_synced && !self.is_pending {
+            Outcome::Success
+        } else {
+            outcome
+        };
         let now_ms = self.now_ms();
         let due_ms = self.controller.done(&Work::Service, outcome, now_ms);
         if outcome == Outcome::Success {
@@ -348,7 +364,11 @@ impl Serving {
     }
 
     fn nodes(&self) -> Vec<crate::guests::nodesync::Node> {
-        self.parts.nodes.as_ref().map(|nodes| nodes.borrow().nodes.clone()).unwrap_or_default()
+        self.parts
+            .nodes
+            .as_ref()
+            .map(|nodes| nodes.borrow().nodes.clone())
+            .unwrap_or_default()
     }
 
     async fn resync(&mut self) -> Outcome {
@@ -368,7 +388,10 @@ impl Serving {
         let Some(processor) = &mut self.parts.processor else {
             return Outcome::Success;
         };
-        let answer = processor.seat.ask::<Result<(), String>>("processor.resync", &Resync { state }, by).await;
+        let answer = processor
+            .seat
+            .ask::<Result<(), String>>("processor.resync", &Resync { state }, by)
+            .await;
         // Whatever renderers answered, the processor has its inputs.
         self.is_synced = answer.is_ok();
         self.came(answer, None).await
@@ -423,9 +446,16 @@ impl Serving {
     /// The processor failed: what it failed in is told no more where that was once too often.
     fn faulted(&mut self, error: &str, suspect: Option<(String, service::Event)>) {
         self.suspects.extend(suspect);
-        let Some(processor) = &mut self.parts.processor else { return };
+        let Some(processor) = &mut self.parts.processor else {
+            return;
+        };
         let instances = processor.seat.instances();
-        let what = self.suspects.keys().next().cloned().unwrap_or_else(|| processor.seat.name());
+        let what = self
+            .suspects
+            .keys()
+            .next()
+            .cloned()
+            .unwrap_or_else(|| processor.seat.name());
         let Some(entry) = processor.failing.failed(&instances, &what, error) else {
             return;
         };
@@ -442,7 +472,9 @@ impl Serving {
         let out = self.parts.rendering.settle().await;
         for (renderer, instances, too_much) in self.parts.rendering.take_too_much().await {
             let what = format!("{}/{}", instances.name, self.parts.node);
-            let Some((_, failing)) = self.parts.renderers.get_mut(renderer) else { continue };
+            let Some((_, failing)) = self.parts.renderers.get_mut(renderer) else {
+                continue;
+            };
             let entry = failing.set_aside(&instances, &what, too_much);
             self.parts.rendering.set_aside(renderer).await;
             self.controller.forget(&Work::Renderer(renderer));
@@ -455,7 +487,9 @@ impl Serving {
         let standing = self.parts.rendering.standing().await;
         for (renderer, at) in standing.into_iter().enumerate() {
             let is_out = out.contains(&renderer) && !at.is_set_aside;
-            let Some(was_out) = self.out_of_step.get_mut(renderer) else { continue };
+            let Some(was_out) = self.out_of_step.get_mut(renderer) else {
+                continue;
+            };
             let was_out = std::mem::replace(was_out, is_out);
             self.show_renderer(renderer, &at);
             match (was_out, is_out) {
@@ -500,7 +534,11 @@ impl Serving {
 
     async fn retry(&mut self, renderer: usize) {
         let told = self.parts.rendering.bring_into_step(renderer).await;
-        let outcome = if told.is_ok() { Outcome::Success } else { Outcome::Failure };
+        let outcome = if told.is_ok() {
+            Outcome::Success
+        } else {
+            Outcome::Failure
+        };
         let now_ms = self.now_ms();
         self.controller.done(&Work::Renderer(renderer), outcome, now_ms);
         self.follow_renderers().await;
@@ -527,7 +565,9 @@ impl Serving {
     async fn hand_over(&mut self, of: Option<usize>, handover: Handover) {
         match of {
             None => {
-                let Some(processor) = &mut self.parts.processor else { return };
+                let Some(processor) = &mut self.parts.processor else {
+                    return;
+                };
                 if processor.seat.hand_over(handover).await {
                     processor.failing.is_new();
                     self.set_aside.clear();
@@ -557,14 +597,20 @@ impl Serving {
 
     fn show(&mut self, error: Option<String>) {
         let Some(processor) = &self.parts.processor else { return };
-        let failures = self.controller.status(&Work::Service).map_or(0, |status| status.failures);
+        let failures = self
+            .controller
+            .status(&Work::Service)
+            .map_or(0, |status| status.failures);
         let key = processor.seat.name();
         self.parts.board.finished(&key, finished(error.as_ref(), failures));
         self.error = error;
     }
 
     fn show_renderer(&self, renderer: usize, at: &super::rendering::RendererAt) {
-        let failures = self.controller.status(&Work::Renderer(renderer)).map_or(0, |status| status.failures);
+        let failures = self
+            .controller
+            .status(&Work::Renderer(renderer))
+            .map_or(0, |status| status.failures);
         if at.is_set_aside {
             let error = at.error.clone().unwrap_or_default();
             self.parts.board.set_aside(&at.name, &error, failures);
@@ -604,7 +650,11 @@ impl Serving {
 
 fn finished(error: Option<&String>, failures: u32) -> Finished {
     Finished {
-        outcome: if error.is_some() { board::Outcome::Failed } else { board::Outcome::True },
+        outcome: if error.is_some() {
+            board::Outcome::Failed
+        } else {
+            board::Outcome::True
+        },
         error: error.cloned(),
         failures,
         again_in_ms: None,

@@ -51,7 +51,7 @@ impl NodeSetup {
             Some(store) => store,
             None => crate::etcd::open(&config.etcd).map_err(SetupError::Misused)?,
         };
-        let filter: Arc<dyn nftables::Api> = Arc::new(nftables::simulated::Simulated::default());
+        let filter: Arc<dyn nftables::Api> = crate::nftables::open(&config.nftables);
         let backends = |name: &str| Backends {
             random: Arc::new(Seeded::new(config.seed, stream_of(&format!("{name}/{}", node.name)))),
             metrics: Arc::clone(&ground.metrics),
@@ -104,7 +104,11 @@ impl NodeSetup {
         {
             read(interfaces)?;
             all.push((service::NAME, service::WORLDS, guest.clone()));
-            all.extend(renderers.iter().map(|(name, guest)| (*name, renderer::WORLDS, guest.clone())));
+            all.extend(
+                renderers
+                    .iter()
+                    .map(|(name, guest)| (*name, renderer::WORLDS, guest.clone())),
+            );
         }
         for (name, worlds, guest) in all {
             ground.version(config, name, worlds, &guest).await?.check_wish()?;

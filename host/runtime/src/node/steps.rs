@@ -226,7 +226,11 @@ impl Steps {
             first,
         } = round;
         let refusal = counted.or_else(|| {
-            let why = || first.unwrap_or_else(|| "no renderer is in step; each is told everything when it is tried again".to_owned());
+            let why = || {
+                first.unwrap_or_else(|| {
+                    "no renderer is in step; each is told everything when it is tried again".to_owned()
+                })
+            };
             took.is_empty().then(why)
         });
         match (&part, &refusal) {

@@ -1,1 +1,237 @@
+use proptest::prelude::*;
+use trueup_capabilities::renderer::TrafficPolicy;
+
 use super::*;
+
+fn service(name: &str, port: u16) -> ContivService {
+    ContivService {
+        id: ObjectId {
+            namespace: "shop".to_owned(),
+            name: name.to_owned(),
+        },
+        traffic_policy: TrafficPolicy::ClusterWide,
+        session_affinity_timeout_s: u32::from(port),
+        cluster_ips: Vec::new(),
+        external_ips: Vec::new(),
+        ports: Vec::new(),
+        backends: Vec::new(),
+    }
+}
+
+fn add(name: &str, port: u16) -> Call {
+    Call::AddService {
+        service: service(name, port),
+    }
+}
+
+fn resync(services: &[(&str, u16)]) -> Call {
+    Call::Resync {
+        event: ResyncEvent {
+            node_ips: Vec::new(),
+            services: services.iter().map(|(name, port)| service(name, *port)).collect(),
+            frontend_ifs: Vec::new(),
+            backend_ifs: Vec::new(),
+        },
+    }
+}
+
+/// Renderers that have what they took, and refuse what they are told to refuse.
+struct World {
+    steps: Steps,
+    has: Vec<Option<Expected>>,
+}
+
+impl World {
+    fn new(renderers: usize) -> Self {
+        Self {
+            steps: Steps::new(renderers),
+            has: (0..renderers).map(|_| None).collect(),
+        }
+    }
+
+    fn give(&mut self, renderer: usize, call: &Call) {
+        self.has[renderer].get_or_insert_with(Expected::default).take(call);
+    }
+
+    /// One call of the processor; `refuse` says which renderers refuse the first thing that they are asked.
+    fn call(&mut self, call: &Call, refuse: &[usize]) -> Result<(), String> {
+        let mut round = self.steps.begin(call);
+        for renderer in 0..self.has.len() {
+            let refuses = refuse.contains(&renderer);
+            match self.steps.turn(renderer, &round) {
+                Turn::PassOver => continue,
+                Turn::ResyncThenCall(_) if refuses => {
+                    self.steps.refused(renderer, &mut round, "no");
+                    continue;
+                }
+                Turn::ResyncThenCall(event) => {
+                    self.give(renderer, &Call::Resync { event });
+                    self.steps.took_resync(renderer);
+                }
+                Turn::Call => {}
+            }
+            if refuses {
+                self.steps.refused(renderer, &mut round, "no");
+            } else {
+                self.give(renderer, call);
+                self.steps.took(renderer, &mut round);
+            }
+        }
+        self.steps.end(call, round)
+    }
+
+    fn retry(&mut self, refuse: &[usize]) {
+        for renderer in self.steps.out_of_step() {
+            if refuse.contains(&renderer) {
+                self.steps.failed(renderer);
+                continue;
+            }
+            let event = self.steps.event().unwrap();
+            self.give(renderer, &Call::Resync { event });
+            self.steps.took_resync(renderer);
+        }
+    }
+
+    fn services(&self, renderer: usize) -> Vec<(String, u32)> {
+        let has = self.has[renderer].as_ref().unwrap();
+        let services = has.services.values();
+        services
+            .map(|service| (service.id.name.clone(), service.session_affinity_timeout_s))
+            .collect()
+    }
+}
+
+#[test]
+fn one_that_refuses_is_told_everything_before_its_next_call_and_the_others_are_left_alone() {
+    let mut world = World::new(2);
+    assert_eq!(world.call(&resync(&[]), &[]), Ok(()));
+    assert_eq!(world.call(&add("a", 1), &[1]), Err("no".to_owned()));
+    world.steps.settle();
+    assert_eq!(world.steps.out_of_step(), [1]);
+    // It failed: until its retry it is passed over, and does not count.
+    assert_eq!(world.call(&add("a", 1), &[]), Ok(()));
+    assert_eq!(world.services(0), [("a".to_owned(), 1)]);
+    assert_eq!(world.services(1), []);
+    world.steps.settle();
+    world.retry(&[]);
+    assert_eq!(world.services(1), [("a".to_owned(), 1)]);
+    assert_eq!(world.steps.out_of_step(), [0_usize; 0]);
+}
+
+#[test]
+fn one_that_is_new_gets_a_resync_then_the_call() {
+    let mut world = World::new(1);
+    world.call(&resync(&[("a", 1)]), &[]).unwrap();
+    world.steps.is_new(0);
+    world.has[0] = None;
+    world.call(&add("b", 2), &[]).unwrap();
+    assert_eq!(world.services(0), [("a".to_owned(), 1), ("b".to_owned(), 2)]);
+}
+
+#[test]
+fn who_took_a_call_that_counted_as_refused_is_told_everything_where_it_is_not_made_again() {
+    let mut world = World::new(2);
+    world.call(&resync(&[]), &[]).unwrap();
+    world.call(&add("a", 1), &[1]).unwrap_err();
+    world.steps.settle();
+    // The inputs went back: nothing is asked in the processor's next call.
+    world.steps.settle();
+    assert_eq!(world.steps.out_of_step(), [0, 1]);
+    world.retry(&[]);
+    assert_eq!((world.services(0), world.services(1)), (vec![], vec![]));
+}
+
+#[test]
+fn where_nobody_takes_a_call_it_is_refused() {
+    let mut world = World::new(1);
+    world.call(&resync(&[]), &[]).unwrap();
+    world.call(&add("a", 1), &[0]).unwrap_err();
+    assert!(
+        world
+            .call(&add("a", 1), &[])
+            .unwrap_err()
+            .contains("is told everything")
+    );
+    world.retry(&[]);
+    assert_eq!(world.call(&add("a", 1), &[]), Ok(()));
+}
+
+#[test]
+fn one_that_is_set_aside_is_neither_called_nor_waited_for() {
+    let mut world = World::new(2);
+    world.call(&resync(&[]), &[1]).unwrap_err();
+    world.steps.set_aside(1);
+    assert_eq!(world.call(&add("a", 1), &[]), Ok(()));
+    assert_eq!(world.steps.out_of_step(), [0_usize; 0]);
+    assert!(world.has[1].is_none());
+}
+
+/// A processor of one set of services: what it has, and what renderers acknowledged.
+#[derive(Debug, Clone)]
+enum Op {
+    Put(u8, u16),
+    Delete(u8),
+    New(usize),
+    Retry,
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    /// Any calls, refused by anyone now and then, end after a quiet retry in what the processor believes they have.
+    #[test]
+    fn all_end_with_what_the_processor_has(
+        ops in prop::collection::vec((
+            prop_oneof![
+                3 => (0_u8..4, 1_u16..4).prop_map(|(name, port)| Op::Put(name, port)),
+                2 => (0_u8..4).prop_map(Op::Delete),
+                1 => (0_usize..3).prop_map(Op::New),
+                1 => Just(Op::Retry),
+            ],
+            prop::collection::vec(0_usize..3, 0..3),
+        ), 0..40),
+    ) {
+        let mut world = World::new(3);
+        world.call(&resync(&[]), &[]).unwrap();
+        let mut wanted: BTreeMap<String, u16> = BTreeMap::new();
+        let mut acknowledged: BTreeMap<String, u16> = BTreeMap::new();
+        for (op, refuse) in ops.into_iter().chain((0..3).map(|_| (Op::Retry, Vec::new()))) {
+            match op {
+                Op::Put(name, port) => { wanted.insert(format!("s{name}"), port); }
+                Op::Delete(name) => { wanted.remove(&format!("s{name}")); }
+                Op::New(renderer) => {
+                    world.steps.is_new(renderer);
+                    world.has[renderer] = None;
+                    continue;
+                }
+                Op::Retry => world.retry(&refuse),
+            }
+            // As the guest does: exactly the differences, in order.
+            let names: BTreeSet<String> = wanted.keys().chain(acknowledged.keys()).cloned().collect();
+            for name in names {
+                let call = match (acknowledged.get(&name), wanted.get(&name)) {
+                    (None, Some(port)) => add(&name, *port),
+                    (Some(old), Some(new)) if old != new => Call::UpdateService {
+                        old: service(&name, *old),
+                        new: service(&name, *new),
+                    },
+                    (Some(old), None) => Call::DeleteService { service: service(&name, *old) },
+                    _ => continue,
+                };
+                if world.call(&call, &refuse).is_ok() {
+                    match wanted.get(&name) {
+                        Some(port) => acknowledged.insert(name, *port),
+                        None => acknowledged.remove(&name),
+                    };
+                }
+            }
+            world.steps.settle();
+        }
+        prop_assert_eq!(&acknowledged, &wanted);
+        let wanted: Vec<(String, u32)> = wanted.into_iter().map(|(name, port)| (name, u32::from(port))).collect();
+        for renderer in 0..3 {
+            prop_assert!(world.steps.is_in_step(renderer));
+            prop_assert_eq!(world.services(renderer), wanted.clone());
+        }
+    }
+}

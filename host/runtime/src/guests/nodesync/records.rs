@@ -119,7 +119,10 @@ mod tests {
                 r#"{"id":3,"name":"node-a","ip_addresses":["a"],"ip_address":"b"}"#,
                 &["a", "b"],
             ),
-            (r#"{"name":"node-a","ip_address":"","ip_addresses":null,"more":[1]}"#, &[]),
+            (
+                r#"{"name":"node-a","ip_address":"","ip_addresses":null,"more":[1]}"#,
+                &[],
+            ),
         ] {
             assert_eq!(read(3, value), (node(addresses), None), "{value}");
         }

@@ -1,0 +1,105 @@
+//! `[backend.nftables]`: which packet filter guests program. Without the section it is that of the host's own network.
+//!
+//! Looks for neither the program nor the namespace: they may come after the host.
+
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use trueup_capabilities::nftables::nft::{PROGRAM, TIMEOUT};
+
+use super::section::{Given, Place, Section, chosen, words};
+
+/// `[backend.nftables]`: what takes the transactions of guests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NftablesBackend {
+    /// `kind = "nft"`, and where there is no section: the kernel.
+    Nft(NftablesProgram),
+    /// `kind = "simulated"`: nobody; every transaction is taken.
+    Simulated,
+}
+
+/// `[backend.nftables]` of the kind `nft`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NftablesProgram {
+    /// `namespace`: a network namespace, by the name that `ip netns` knows it under. None: the host's own.
+    pub namespace: Option<String>,
+    /// `nft`: the program, as a name that is found in `PATH`, or as a path. Default: `nft`.
+    pub program: PathBuf,
+    /// `timeout_ms`: how long one transaction may take. Default: 10 s.
+    pub timeout: Duration,
+}
+
+impl Default for NftablesProgram {
+    fn default() -> Self {
+        Self {
+            namespace: None,
+            program: PathBuf::from(PROGRAM),
+            timeout: TIMEOUT,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Nft,
+    Simulated,
+}
+
+/// The keys of a kernel.
+const OF_NFT: [&str; 3] = ["namespace", "nft", "timeout_ms"];
+
+impl NftablesBackend {
+    /// What the section says; a placeholder where it has a problem.
+    pub(super) fn read(mut section: Section<'_>, folder: &Path) -> Self {
+        /// From what one change takes on a busy machine to an hour: a resync of 10,000 services with 10 endpoints each took
+        /// two minutes, and the time grows faster than the services.
+        const TIMEOUT_MS: RangeInclusive<u64> = 100..=3_600_000;
+        const KINDS: [(&str, Kind); 2] = [("nft", Kind::Nft), ("simulated", Kind::Simulated)];
+        let kind = section.placed("kind", format_args!("be {}", words(&KINDS)), |given| {
+            chosen(given, &KINDS)
+        });
+        // A variable that chooses another kind for once leaves the file as it is.
+        let (kind, place) = kind.unwrap_or((Kind::Nft, Place::File));
+        if place == Place::File && kind != Kind::Nft {
+            for key in OF_NFT.into_iter().filter(|key| section.has(key)) {
+                section.wrong_key(key, "goes with `kind = \"nft\"` alone");
+            }
+        }
+        let must = "be the name of a network namespace, as `ip netns` lists it";
+        let namespace = section.value("namespace", must, namespace);
+        let program = section.value("nft", "be a program's name or path", |given| {
+            given.filled().map(|text| program(text, folder))
+        });
+        let default = NftablesProgram::default();
+        let default_ms = u64::try_from(default.timeout.as_millis()).unwrap_or(u64::MAX);
+        let timeout = Duration::from_millis(section.whole("timeout_ms", default_ms, TIMEOUT_MS));
+        section.end();
+        match kind {
+            Kind::Nft => Self::Nft(NftablesProgram {
+                namespace,
+                program: program.unwrap_or(default.program),
+                timeout,
+            }),
+            Kind::Simulated => Self::Simulated,
+        }
+    }
+}
+
+/// What `ip netns` takes for a name: one file's name in its folder.
+fn namespace(given: &Given<'_>) -> Option<String> {
+    /// The kernel's `NAME_MAX`.
+    const NAME_BYTES_MAX: usize = 255;
+    let name = given.filled()?;
+    let is_name = name.len() <= NAME_BYTES_MAX && !name.contains(['/', '\0']) && name != "." && name != "..";
+    is_name.then(|| name.to_owned())
+}
+
+/// A path is relative to the configuration, a name is none.
+fn program(text: &str, folder: &Path) -> PathBuf {
+    if text.contains('/') {
+        folder.join(text)
+    } else {
+        PathBuf::from(text)
+    }
+}

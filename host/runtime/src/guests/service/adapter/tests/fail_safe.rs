@@ -1,0 +1,110 @@
+//! What is not known changes nothing.
+
+use super::*;
+
+fn objects() -> [Object; 4] {
+    [
+        service("web", json!({"clusterIP": "10.96.0.1"})),
+        slice("web-1", http(80), json!([endpoint("10.1.1.1", "p", "ready")])),
+        pod("p", "10.1.1.1", json!({})),
+        node("node-a", "10.0.0.1"),
+    ]
+}
+
+fn incomplete(changes: impl IntoIterator<Item = Changed>) -> Batch {
+    Batch {
+        complete: false,
+        ..look(changes)
+    }
+}
+
+/// A complete look, while these can't be read.
+fn without(changes: impl IntoIterator<Item = Changed>, unreadable: impl IntoIterator<Item = ObjectRef>) -> Batch {
+    Batch {
+        unreadable: Arc::new(unreadable.into_iter().collect()),
+        ..look(changes)
+    }
+}
+
+#[test]
+fn before_a_complete_look_nothing_is_told() {
+    let mut all = cluster();
+    let told = all.take_in(&incomplete(objects().map(is)));
+    assert_eq!((told.events, told.nodes, all.is_complete()), (vec![], vec![], false));
+    assert_eq!(told.seen.len(), 4);
+    let one = is(service("api", json!({})));
+    let told = all.take_in(&look([one]));
+    assert_eq!((told.events, all.is_complete()), (vec![], true));
+    assert_eq!(all.services().len(), 2);
+    let an_empty_one = &mut cluster();
+    assert_eq!(an_empty_one.take_in(&look([])), Told::default());
+    assert!(an_empty_one.is_complete());
+}
+
+#[test]
+fn what_goes_while_something_is_hidden_stands_until_it_is_known() {
+    let mut all = with(objects());
+    let more = is(pod("q", "10.1.1.2", json!({})));
+    let changes = objects().iter().map(gone).chain([more]).collect::<Vec<_>>();
+    let told = all.take_in(&incomplete(changes));
+    assert_eq!(
+        (short(&told.events), told.nodes),
+        (vec!["pod q".to_owned()], vec![]),
+        "what comes is told all the same"
+    );
+    assert!(all.is_complete());
+    // One of them is back.
+    let told = all.take_in(&incomplete([is(objects()[0].clone())]));
+    assert_eq!(told, Told::default());
+    let told = all.take_in(&look([]));
+    assert_eq!(short(&told.events), ["-endpoints web", "-pod p"]);
+    assert_eq!(told.nodes, [Change::KubeNodeDeleted("node-a".to_owned())]);
+    let kinds: BTreeSet<Kind> = told.seen.iter().map(|reference| reference.kind).collect();
+    assert_eq!(kinds, [Kind::EndpointSlice, Kind::Node, Kind::Pod].into());
+}
+
+#[test]
+fn an_object_that_cannot_be_read_any_more_stands_until_it_can_or_is_gone() {
+    for is_gone in [false, true] {
+        let mut all = with(objects());
+        let slice = reference(Kind::EndpointSlice, "web-1");
+        let told = all.take_in(&without([gone(&objects()[1])], [slice.clone()]));
+        assert_eq!(told, Told::default(), "it was made anew, and is there");
+        let other = reference(Kind::EndpointSlice, "other");
+        assert_eq!(all.take_in(&without([], [slice, other])), Told::default());
+        let told = if is_gone {
+            // The source tells of one that nobody could read, too, when it is gone.
+            all.take_in(&look([gone(&objects()[1])]))
+        } else {
+            all.take_in(&look([is(objects()[1].clone())]))
+        };
+        let expected: &[&str] = if is_gone { &["-endpoints web"] } else { &[] };
+        assert_eq!(short(&told.events), expected);
+    }
+}
+
+#[test]
+fn a_source_that_holds_nothing_any_more_is_one_that_is_not_there() {
+    let mut all = with(objects());
+    let told = all.take_in(&look(objects().iter().map(gone)));
+    let nothing = Told {
+        is_empty: true,
+        ..Told::default()
+    };
+    assert_eq!(told, nothing);
+    assert_eq!(all.take_in(&look([])), nothing, "for as long as that is so");
+    assert_eq!(all.services().len(), 1);
+    let told = all.take_in(&look([is(objects()[3].clone())]));
+    assert_eq!(short(&told.events), ["-service web", "-endpoints web", "-pod p"]);
+    assert_eq!((told.nodes, told.is_empty), (vec![], false));
+}
+
+#[test]
+fn objects_of_which_nothing_is_told_show_that_the_source_is_there() {
+    let foreign = pod("b", "10.1.1.2", json!({"spec": {"nodeName": "node-b"}}));
+    let mut all = with(objects().into_iter().chain([foreign.clone()]));
+    let told = all.take_in(&look(objects().iter().map(gone)));
+    assert_eq!(short(&told.events), ["-service web", "-endpoints web", "-pod p"]);
+    assert!(all.take_in(&look([gone(&foreign)])).is_empty);
+    assert!(!all.take_in(&look([is(foreign)])).is_empty);
+}

@@ -1,0 +1,58 @@
+//! The packet filter that a configuration names.
+//!
+//! Starts nothing and looks for nothing: whether nft and the namespace are there is found out by each transaction.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use trueup_capabilities::nftables::Api;
+use trueup_capabilities::nftables::nft::{Nft, Settings};
+use trueup_capabilities::nftables::simulated::Simulated;
+
+use crate::config::{NftablesBackend, NftablesProgram};
+
+/// Where `ip netns` keeps a file for each namespace.
+const NAMESPACES: &str = "/run/netns";
+
+/// The packet filter: one for all guests of a host, since its transactions go one after another.
+pub fn open(backend: &NftablesBackend) -> Arc<dyn Api> {
+    match backend {
+        NftablesBackend::Nft(program) => Arc::new(Nft::new(settings(program))),
+        NftablesBackend::Simulated => Arc::new(Simulated::default()),
+    }
+}
+
+fn settings(configured: &NftablesProgram) -> Settings {
+    let namespace = configured.namespace.as_ref();
+    Settings {
+        program: configured.program.clone(),
+        namespace: namespace.map(|name| Path::new(NAMESPACES).join(name)),
+        timeout: configured.timeout,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_packet_filter_that_is_named_is_the_one_that_is_asked() {
+        const NOTHING: &str = r#"{"nftables":[]}"#;
+        assert_eq!(open(&NftablesBackend::Simulated).apply(NOTHING).await, Ok(()));
+        let named = |namespace: Option<&str>, program: &str| {
+            NftablesBackend::Nft(NftablesProgram {
+                namespace: namespace.map(str::to_owned),
+                program: program.into(),
+                ..NftablesProgram::default()
+            })
+        };
+        let error = open(&named(Some("no-such-namespace"), "nft")).apply(NOTHING).await;
+        let said = "the network namespace `/run/netns/no-such-namespace` is not there: ip netns add no-such-namespace";
+        assert_eq!(error, Err(said.to_owned()));
+        let error = open(&named(None, "no-such-nft")).apply(NOTHING).await;
+        assert_eq!(
+            error,
+            Err("`no-such-nft` is not there: apt-get install nftables".to_owned())
+        );
+    }
+}
