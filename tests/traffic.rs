@@ -15,6 +15,8 @@ mod agents;
 mod changing;
 #[path = "traffic/cluster.rs"]
 mod cluster;
+#[path = "traffic/compiled.rs"]
+mod compiled;
 #[path = "traffic/dialing.rs"]
 mod dialing;
 #[path = "traffic/reaching.rs"]

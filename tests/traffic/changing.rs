@@ -13,6 +13,10 @@ use super::topology::{CLIENT, NODES, Node, Pod, pods};
 
 const CHANGES: usize = 200;
 
+/// So many come one right after another, each of another Service, before all nodes are waited for: alone or not, a change
+/// must hurt nobody.
+const AT_ONCE: [usize; 4] = [1, 2, 3, 4];
+
 /// All change in turn.
 const SERVICES: [Service; 6] = [PLAIN, NODE_PORT, EXTERNAL, STICKY, LOCAL, IPV6];
 
@@ -38,8 +42,14 @@ fn nothing_fails_while_endpoints_change_and_a_resync_makes_the_same_rules() {
         cluster.agents.begin(client, &Order::Hold { to: to.clone() });
         cluster.agents.begin(client, &Order::Churn { to: to.clone() });
     }
-    for number in 0..CHANGES {
-        change(&mut cluster, number);
+    let mut numbers = 0..CHANGES;
+    for at_once in AT_ONCE.into_iter().cycle() {
+        let some: Vec<usize> = numbers.by_ref().take(at_once).collect();
+        if some.is_empty() {
+            break;
+        }
+        let changes: Vec<_> = some.into_iter().map(|number| change(&cluster, number)).collect();
+        cluster.set(&changes);
     }
     let after_changes = listings(&cluster);
     // Tables are replaced at once, so that nobody notices this either.
@@ -80,8 +90,7 @@ fn clients() -> BTreeMap<String, Vec<SocketAddr>> {
 }
 
 /// Takes an endpoint out or puts it back: out by leaving it out of the slice, or by saying that it is not ready.
-#[track_caller]
-fn change(cluster: &mut Cluster, number: usize) {
+fn change(cluster: &Cluster, number: usize) -> (Service, Pod, Endpoint) {
     let service = SERVICES[number % SERVICES.len()];
     let pods = changing();
     // Not the same order for each.
@@ -92,7 +101,7 @@ fn change(cluster: &mut Cluster, number: usize) {
         Endpoint::Ready if number.is_multiple_of(2) => Endpoint::Absent,
         Endpoint::Ready => Endpoint::NotReady,
     };
-    cluster.set(service, pod, endpoint);
+    (service, pod, endpoint)
 }
 
 fn listings(cluster: &Cluster) -> BTreeMap<(Node, &'static str), Listing> {

@@ -3,14 +3,15 @@
 //! A node has rendered a change when its kernel holds it; what the host prints is not asked.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::{fs, iter, thread};
 
 use serde_json::Value;
 use tempfile::TempDir;
 
 use super::agents::Agents;
+use super::compiled;
 use super::dialing::now_us;
 use super::ready::Ready;
 use super::ruleset::{self, Listing};
@@ -21,6 +22,9 @@ use crate::support::{Site, Started, ran, wait_until};
 
 /// Where etcd answers. The network is the test's own, so that nobody else has the port.
 const ETCD: &str = "http://127.0.0.1:2379";
+
+/// The size of each manifest. The largest, a slice with all pods, is about half of it.
+const MANIFEST_BYTES: usize = 4_096;
 
 /// A field comes before the next: hosts end before etcd, and all before the network.
 pub(crate) struct Cluster {
@@ -68,6 +72,7 @@ impl Cluster {
         let etcd = etcd(&network, folder.path());
         let hosts = NODES.map(|node| {
             let site = Site::of(&configuration(node, &folder.path().join("manifests")));
+            compiled::put(&site);
             let running = started(&network, &site);
             (node, Host { site, running })
         });
@@ -91,19 +96,28 @@ impl Cluster {
         of_service.get(&pod).copied().unwrap_or(Endpoint::Absent)
     }
 
-    /// Changes one endpoint, and waits until all nodes have rendered it.
+    /// Changes endpoints of different Services one right after another, and waits until all nodes have rendered them.
     #[track_caller]
-    pub(crate) fn set(&mut self, service: Service, pod: Pod, endpoint: Endpoint) {
-        let was_ready = self.endpoint(service, pod) == Endpoint::Ready;
-        let of_service = self.endpoints.get_mut(&service).unwrap();
-        of_service.insert(pod, endpoint);
-        let (file, content) = service.slice(of_service.clone());
-        if endpoint == Endpoint::Ready && !was_ready {
-            self.ready.begins(service, pod, now_us());
+    pub(crate) fn set(&mut self, changes: &[(Service, Pod, Endpoint)]) {
+        let mut ended = Vec::new();
+        for (service, pod, endpoint) in changes.iter().copied() {
+            match (
+                self.endpoint(service, pod) == Endpoint::Ready,
+                endpoint == Endpoint::Ready,
+            ) {
+                (false, true) => self.ready.begins(service, pod, now_us()),
+                (true, false) => ended.push((service, pod)),
+                _ => {}
+            }
+            let of_service = self.endpoints.get_mut(&service).unwrap();
+            of_service.insert(pod, endpoint);
+            let (file, content) = service.slice(of_service.clone());
+            put(self.folder.path(), &file, &content);
         }
-        put(self.folder.path(), &file, &content);
-        self.wait_until_rendered(service);
-        if endpoint != Endpoint::Ready && was_ready {
+        for (service, _, _) in changes {
+            self.wait_until_rendered(*service);
+        }
+        for (service, pod) in ended {
             self.ready.ends(service, pod, now_us());
         }
     }
@@ -117,6 +131,7 @@ impl Cluster {
         let (ran, _) = running.terminate();
         assert_eq!(ran.code, Some(0), "{ran}");
         fs::remove_dir_all(site.state_dir()).unwrap();
+        compiled::put(&site);
         let running = started(&self.network, &site);
         self.hosts.insert(node, Host { site, running });
         self.wait_until(node, "tables made anew", |network| {
@@ -153,10 +168,27 @@ impl Cluster {
     }
 }
 
-/// Puts a manifest there, whole, as an editor does. JSON is YAML.
-fn put(folder: &Path, file: &str, content: &Value) {
+impl Drop for Cluster {
+    /// What hosts said may be why a test failed.
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            return;
+        }
+        for (node, host) in &self.hosts {
+            let (stdout, stderr) = (host.running.stdout(), host.running.stderr());
+            println!("--- {} said\n{stdout}--- and on stderr\n{stderr}---", node.name());
+        }
+    }
+}
+
+/// Puts a manifest there, whole, as an editor does. JSON is YAML. All are of one size: a host believes that a file became
+/// smaller after two seconds alone.
+pub(super) fn put(folder: &Path, file: &str, content: &Value) {
     let draft = folder.join("draft");
-    fs::write(&draft, content.to_string()).unwrap();
+    let mut text = content.to_string();
+    assert!(text.len() < MANIFEST_BYTES, "{file}: {} bytes", text.len());
+    text.extend(iter::repeat_n('\n', MANIFEST_BYTES - text.len()));
+    fs::write(&draft, text).unwrap();
     fs::rename(draft, folder.join("manifests").join(file)).unwrap();
 }
 
@@ -194,7 +226,7 @@ fn started(network: &Network, site: &Site) -> Started {
     Started::of(&mut command)
 }
 
-fn configuration(node: Node, manifests: &Path) -> String {
+pub(super) fn configuration(node: Node, manifests: &Path) -> String {
     let (name, address, manifests) = (node.name(), node.address(), manifests.display());
     let subnet = node.pod_subnet();
     format!(

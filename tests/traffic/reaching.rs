@@ -50,9 +50,9 @@ fn connections_reach_exactly_the_right_pods() {
     a_single_endpoint_reaches_itself_and_sees_who_comes(agents);
     nobody_is_there_where_there_are_no_endpoints(agents);
     // Somebody comes, and goes again.
-    cluster.set(EMPTY, pods()[0], Endpoint::Ready);
+    cluster.set(&[(EMPTY, pods()[0], Endpoint::Ready)]);
     the_only_endpoint_is_reached_from_everywhere(&mut cluster.agents);
-    cluster.set(EMPTY, pods()[0], Endpoint::NotReady);
+    cluster.set(&[(EMPTY, pods()[0], Endpoint::NotReady)]);
     nobody_is_there_where_there_are_no_endpoints(&mut cluster.agents);
 }
 
