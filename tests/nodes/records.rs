@@ -11,7 +11,7 @@ use super::store::{Etcd, RECORDS};
 fn two() -> (Etcd, Manifests, Host, Host) {
     let etcd = Etcd::start();
     let manifests = Manifests::new();
-    let mut start = |name: &str, last: u8| {
+    let start = |name: &str, last: u8| {
         manifests.put_node(name, &format!("172.30.1.{last}"));
         let address = format!("192.168.16.{last}/24");
         let config = Config::new(name, &manifests)
@@ -105,7 +105,7 @@ fn a_number_in_other_hands_stops_the_instance_and_shows_until_the_host_is_starte
     assert_eq!(a.wait_for_number(), 3);
     let its = json!({ "id": 3, "name": "node-a", "ip_addresses": ["192.168.16.1/24"] });
     wait_until("its record", || etcd.records().get(&3) == Some(&its));
-    a.status().exits(0);
+    wait_until("all to be well", || a.status().code == Some(0));
     a.terminate().exits(0);
     b.terminate().exits(0);
 }
