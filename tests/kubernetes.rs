@@ -14,6 +14,8 @@ mod deploy;
 mod election;
 #[path = "kubernetes/kubectl.rs"]
 mod kubectl;
+#[path = "kubernetes/pods.rs"]
+mod pods;
 #[path = "kubernetes/protocol.rs"]
 mod protocol;
 #[path = "kubernetes/source.rs"]

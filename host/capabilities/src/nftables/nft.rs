@@ -30,8 +30,9 @@ use super::Api;
 use crate::Answer;
 
 /// How long nft may take for one transaction where nothing is configured. One change among 10,000 services takes well
-/// below a second; for resyncs of thousands of services see docs/nftables.md.
-pub const TIMEOUT: Duration = Duration::from_secs(10);
+/// below a second, a resync of as many with ten endpoints each two minutes (docs/nftables.md): one that is killed each time
+/// never comes to an end.
+pub const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The program where nothing is configured.
 pub const PROGRAM: &str = "nft";
@@ -65,7 +66,7 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// `nft` in the host's own namespace, with ten seconds for each transaction.
+    /// `nft` in the host's own namespace, with five minutes for each transaction.
     fn default() -> Self {
         Self {
             program: PathBuf::from(PROGRAM),

@@ -230,6 +230,18 @@ impl Config {
         let lbaas = Lbaas::read(document, (has_source, source.clone()), for_lbaas, folder, seed);
         let neg = Neg::read(document, (has_source, source.clone()), for_neg, folder, seed);
         let node = ThisNode::read(document, (has_source, source), for_node, renderers, folder);
+        let (mut lbaas, mut neg, mut node) = (lbaas, neg, node);
+        if let Some(name) = node.as_ref().map(|node| node.name.clone()) {
+            // One cluster is watched for all, and Pods are this node's business alone.
+            let lbaas = lbaas.as_mut().map(|lbaas| &mut lbaas.source);
+            let neg = neg.as_mut().map(|neg| &mut neg.source);
+            let node = node.as_mut().map(|node| &mut node.source);
+            for source in lbaas.into_iter().chain(neg).chain(node) {
+                if let Source::Kubernetes(cluster) = source {
+                    cluster.pods_of = Some(name.clone());
+                }
+            }
+        }
         let ipam = Ipam::read(document, for_ipam, folder, &state_dir);
         let etcd = EtcdBackend::read(for_etcd, folder, &state_dir);
         let nftables = NftablesBackend::read(for_nftables, folder);

@@ -26,7 +26,7 @@ pub struct NftablesProgram {
     pub namespace: Option<String>,
     /// `nft`: the program, as a name that is found in `PATH`, or as a path. Default: `nft`.
     pub program: PathBuf,
-    /// `timeout_ms`: how long one transaction may take. Default: 10 s.
+    /// `timeout_ms`: how long one transaction may take. Default: 5 minutes.
     pub timeout: Duration,
 }
 

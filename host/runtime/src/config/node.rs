@@ -84,7 +84,8 @@ pub struct Address {
 }
 
 impl Address {
-    fn parse(text: &str) -> Option<Self> {
+    /// Reads `ADDRESS/LENGTH`; none: it is none.
+    pub fn parse(text: &str) -> Option<Self> {
         let (address, length) = text.split_once('/')?;
         let (address, length): (IpAddr, u8) = (address.parse().ok()?, length.parse().ok()?);
         let (version, most) = match address {

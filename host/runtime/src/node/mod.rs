@@ -17,6 +17,7 @@ mod seat;
 mod serving;
 mod setup;
 mod steps;
+mod wiring;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,10 +26,13 @@ use serde::Serialize;
 use tokio::sync::{mpsc, watch};
 use trueup_controller::Backoff;
 
+pub use self::numbering::{Numbering, Standing};
+pub use self::wiring::Wiring;
+
 pub(crate) use self::setup::{NodeSetup, Seated};
 
 use self::failing::Failing;
-use self::numbering::{CHANGES_WAITING_MAX, Numbering, Standing};
+use self::numbering::CHANGES_WAITING_MAX;
 use self::rendering::Rendering;
 use self::seat::Seat;
 use self::serving::Serving;
@@ -237,12 +241,16 @@ impl OnNode {
             seats.push((Seat::new(seated.active, &node.name, seated.backends), policy));
         }
         let rendering = Rendering::new(seats);
+        let wired = |processor| Wiring {
+            processor,
+            rendering: rendering.clone(),
+        };
         let processor = match (service, managing.service) {
             (Some(mut seated), Some(managing)) => {
                 seated.backends.renderers = Some(Arc::new(rendering.clone()));
                 let policy = seated.guest.failure.clone();
                 Some(serving::Processor {
-                    seat: Seat::new(seated.active, &node.name, seated.backends),
+                    wiring: wired(Seat::new(seated.active, &node.name, seated.backends)),
                     handovers: managing.handovers,
                     failing: Failing::new(managing.quarantine, policy, Falling::new(managing.fall_back)),
                 })

@@ -17,20 +17,24 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior};
+use trueup_capabilities::Backends;
 use trueup_capabilities::etcd::{self, Changes, Follow, Followed, Listing};
 use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSettings};
 use trueup_journal::By;
 
 use super::seat::{NoAnswer, Seat};
 use super::{Event, Failing, SYNC};
-use crate::board::{self, Board, Finished};
-use crate::config::Address;
+use crate::board::{self, Board, Facts, Finished};
+use crate::config::{Address, FailurePolicy};
 use crate::guests::nodesync::records;
 use crate::guests::nodesync::{
     Change, ClusterState, Error, IpVersion, KubeNode, Node, NodeUpdate, Nothing, PublishNodeIps, Resync, Update,
     VppNode,
 };
-use crate::run::active::Handover;
+use crate::run::Instances;
+use crate::run::active::{Active, Handover};
+use crate::run::falling::Falling;
+use crate::run::quarantine::Quarantine;
 
 /// The guest's setting of the same name, and its default.
 const KEY_PREFIX: (&str, &str) = ("key_prefix", "/vnf-agent/contiv-ksr/");
@@ -53,7 +57,7 @@ pub(super) struct Known {
 
 /// How the numbering stands.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) enum Standing {
+pub enum Standing {
     /// Nothing was said yet.
     #[default]
     Begins,
@@ -61,8 +65,11 @@ pub(super) enum Standing {
     Numbered(u32),
     /// Why it has none, or not any more what it should have; so often in a row.
     Failed {
+        /// One line.
         error: String,
+        /// So often in a row.
         failures: u32,
+        /// It is not tried again by this process.
         is_over: bool,
     },
 }
@@ -88,7 +95,7 @@ pub(super) struct Parts {
 struct Resyncing;
 
 /// See the module.
-pub(super) struct Numbering {
+pub struct Numbering {
     node: String,
     key: String,
     seat: Seat,
@@ -118,6 +125,38 @@ pub(super) struct Numbering {
 }
 
 impl Numbering {
+    /// The number of one node and nothing else: no cluster, no versions to come. The settings of `instances` name the node.
+    pub fn alone(
+        node: &str,
+        (instances, backends): (Arc<Instances>, Backends),
+        store: Arc<dyn etcd::Api>,
+        addresses: Vec<Address>,
+        seed: u64,
+    ) -> Self {
+        // Nobody wishes for anything, nobody is told.
+        let (wishes, _) = mpsc::unbounded_channel();
+        let (events, _) = mpsc::unbounded_channel();
+        let quarantine = Quarantine::load(&instances.state_dir, instances.name);
+        let backends = Backends {
+            etcd: Some(Arc::clone(&store)),
+            ..backends
+        };
+        Self::new(Parts {
+            node: node.to_owned(),
+            seat: Seat::new(Active::new(instances), node, backends),
+            api: store,
+            addresses,
+            backoff: Backoff::default(),
+            resync_ms: 0,
+            seed,
+            kube: mpsc::channel(1).1,
+            handovers: mpsc::channel(1).1,
+            failing: Failing::new(Arc::new(quarantine), FailurePolicy::default(), Falling::new(wishes)),
+            board: Board::new(Facts::default()),
+            events,
+        })
+    }
+
     /// Ready to run.
     pub(super) fn new(parts: Parts) -> Self {
         let instances = parts.seat.instances();
@@ -162,12 +201,12 @@ impl Numbering {
     }
 
     /// How it stands, as that changes.
-    pub(super) fn standing(&self) -> watch::Receiver<Standing> {
+    pub fn standing(&self) -> watch::Receiver<Standing> {
         self.standing.subscribe()
     }
 
     /// Runs until `stop`.
-    pub(super) async fn run(mut self, stop: impl Future<Output = ()>) {
+    pub async fn run(mut self, stop: impl Future<Output = ()>) {
         let beating = self.board.begin_loop("nodesync");
         let mut stop = std::pin::pin!(stop);
         let mut sync = tokio::time::interval(SYNC);

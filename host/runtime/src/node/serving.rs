@@ -10,8 +10,9 @@ use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSett
 
 use super::failing::Failing;
 use super::numbering::Known;
-use super::rendering::Rendering;
+use super::rendering::{RendererAt, Rendering};
 use super::seat::{NoAnswer, Seat};
+use super::wiring::Wiring;
 use super::{Event, SYNC, Summary};
 use crate::board::{self, Board, Finished, Look};
 use crate::guests::nodesync::Change;
@@ -24,7 +25,7 @@ use crate::sources::{Batch, Batches, Objects};
 
 /// Who combines Services with what is behind them.
 pub(super) struct Processor {
-    pub(super) seat: Seat,
+    pub(super) wiring: Wiring,
     pub(super) handovers: mpsc::Receiver<Handover>,
     pub(super) failing: Failing,
 }
@@ -58,6 +59,8 @@ enum Work {
     Service,
     /// A renderer that is out of step.
     Renderer(usize),
+    /// Everything is told again, though nothing changed.
+    Again,
 }
 
 /// See the module.
@@ -78,6 +81,8 @@ pub(super) struct Serving {
     problems: Vec<String>,
     error: Option<String>,
     out_of_step: Vec<bool>,
+    /// As the board has each renderer; none: it does not.
+    shown: Vec<Option<RendererAt>>,
 }
 
 /// Why the loop ended.
@@ -97,6 +102,7 @@ impl Serving {
         Self {
             controller: Controller::new(settings, parts.seed),
             out_of_step: vec![false; parts.renderers.len()],
+            shown: vec![None; parts.renderers.len()],
             parts,
             objects: Objects::default(),
             started: Instant::now(),
@@ -129,7 +135,7 @@ impl Serving {
         let end = self.work(batches, belongs, stop, others, once).await;
         self.parts.rendering.sync().await;
         if let Some(processor) = &mut self.parts.processor {
-            processor.seat.sync();
+            processor.wiring.processor.sync();
         }
         self.summary(end).await
     }
@@ -173,7 +179,7 @@ impl Serving {
                 _ = sync.tick() => {
                     self.parts.rendering.rest().await;
                     if let Some(processor) = &mut self.parts.processor {
-                        processor.seat.rest();
+                        processor.wiring.processor.rest();
                     }
                 }
             }
@@ -215,6 +221,14 @@ impl Serving {
             match work {
                 Work::Service => self.tell_service().await,
                 Work::Renderer(renderer) => self.retry(renderer).await,
+                Work::Again => {
+                    if self.is_synced {
+                        self.is_synced = false;
+                        self.wish(Work::Service);
+                    }
+                    let now_ms = self.now_ms();
+                    self.controller.done(&Work::Again, Outcome::Success, now_ms);
+                }
             }
         }
     }
@@ -239,6 +253,8 @@ impl Serving {
         }
         if !was_complete {
             self.wish(Work::Service);
+            // From now on it comes by itself.
+            self.wish(Work::Again);
         }
         for event in told.events {
             self.tell_event(event).await;
@@ -286,7 +302,7 @@ impl Serving {
 
     async fn tell_event(&mut self, event: service::Event) {
         let Some(processor) = &self.parts.processor else { return };
-        let what = what_of(&processor.seat, &event);
+        let what = what_of(&processor.wiring.processor, &event);
         if let Some(what) = &what
             && self.set_aside.remove(what).is_some()
         {
@@ -302,13 +318,9 @@ impl Serving {
         self.update(event, what).await;
     }
 
+    /// At once, unless it failed: then it waits for its pause.
     fn wish_resync(&mut self) {
-        // One that failed waits for its pause.
-        if self
-            .controller
-            .status(&Work::Service)
-            .is_none_or(|status| status.failures == 0)
-        {
+        if self.controller.status(&Work::Service).is_none() {
             self.wish(Work::Service);
         }
     }
@@ -322,10 +334,7 @@ impl Serving {
             _ => None,
         };
         let args = Update { event };
-        let answer = processor
-            .seat
-            .ask::<Result<(), String>>("processor.update", &args, by)
-            .await;
+        let answer = processor.wiring.ask("processor.update", &args, by).await;
         let suspect = what.map(|what| (what, args.event));
         self.came(answer, suspect).await
     }
@@ -346,6 +355,8 @@ impl Serving {
         let now_ms = self.now_ms();
         let due_ms = self.controller.done(&Work::Service, outcome, now_ms);
         if outcome == Outcome::Success {
+            // It rests until there is something to tell.
+            self.controller.forget(&Work::Service);
             let services = self.parts.rendering.services().await;
             let all = self.parts.rendering.standing().await;
             let in_step = all.into_iter().filter(|renderer| renderer.is_in_step);
@@ -388,10 +399,7 @@ impl Serving {
         let Some(processor) = &mut self.parts.processor else {
             return Outcome::Success;
         };
-        let answer = processor
-            .seat
-            .ask::<Result<(), String>>("processor.resync", &Resync { state }, by)
-            .await;
+        let answer = processor.wiring.ask("processor.resync", &Resync { state }, by).await;
         // Whatever renderers answered, the processor has its inputs.
         self.is_synced = answer.is_ok();
         self.came(answer, None).await
@@ -437,7 +445,7 @@ impl Serving {
         self.show(error);
         self.follow_renderers().await;
         if failed {
-            self.wish_resync();
+            self.wish_retry(Work::Service);
             return Outcome::Failure;
         }
         Outcome::Success
@@ -449,13 +457,13 @@ impl Serving {
         let Some(processor) = &mut self.parts.processor else {
             return;
         };
-        let instances = processor.seat.instances();
+        let instances = processor.wiring.processor.instances();
         let what = self
             .suspects
             .keys()
             .next()
             .cloned()
-            .unwrap_or_else(|| processor.seat.name());
+            .unwrap_or_else(|| processor.wiring.processor.name());
         let Some(entry) = processor.failing.failed(&instances, &what, error) else {
             return;
         };
@@ -491,14 +499,19 @@ impl Serving {
                 continue;
             };
             let was_out = std::mem::replace(was_out, is_out);
-            self.show_renderer(renderer, &at);
+            if let Some(shown) = self.shown.get_mut(renderer)
+                && shown.as_ref() != Some(&at)
+            {
+                *shown = Some(at.clone());
+                self.show_renderer(renderer, &at);
+            }
             match (was_out, is_out) {
                 (false, true) => {
                     _ = self.parts.events.send(Event::OutOfStep {
                         renderer: at.name,
                         error: at.error,
                     });
-                    self.wish_retry(renderer);
+                    self.wish_retry(Work::Renderer(renderer));
                 }
                 (true, false) if !at.is_set_aside => {
                     self.controller.forget(&Work::Renderer(renderer));
@@ -509,11 +522,9 @@ impl Serving {
         }
     }
 
-    /// It failed a moment ago: the first pause is as after any failure.
-    fn wish_retry(&mut self, renderer: usize) {
-        let work = Work::Renderer(renderer);
-        let runs = self.controller.status(&work).is_some_and(|status| status.running);
-        if runs {
+    /// It failed a moment ago: the first pause is as after any failure. What runs, or waits already, goes on as it is.
+    fn wish_retry(&mut self, work: Work) {
+        if self.controller.status(&work).is_some() {
             return;
         }
         self.wish(work);
@@ -568,7 +579,7 @@ impl Serving {
                 let Some(processor) = &mut self.parts.processor else {
                     return;
                 };
-                if processor.seat.hand_over(handover).await {
+                if processor.wiring.processor.hand_over(handover).await {
                     processor.failing.is_new();
                     self.set_aside.clear();
                     self.suspects.clear();
@@ -601,12 +612,12 @@ impl Serving {
             .controller
             .status(&Work::Service)
             .map_or(0, |status| status.failures);
-        let key = processor.seat.name();
+        let key = processor.wiring.processor.name();
         self.parts.board.finished(&key, finished(error.as_ref(), failures));
         self.error = error;
     }
 
-    fn show_renderer(&self, renderer: usize, at: &super::rendering::RendererAt) {
+    fn show_renderer(&self, renderer: usize, at: &RendererAt) {
         let failures = self
             .controller
             .status(&Work::Renderer(renderer))
@@ -637,7 +648,7 @@ impl Serving {
             }
         }
         if let (Some(processor), Some(error)) = (&self.parts.processor, self.error) {
-            summary.failed.push((processor.seat.name(), error));
+            summary.failed.push((processor.wiring.processor.name(), error));
         }
         summary.cut_short = match end {
             LoopEnd::NothingLeft | LoopEnd::Stopped => None,

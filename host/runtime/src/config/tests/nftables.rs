@@ -21,7 +21,7 @@ fn without_a_section_it_is_the_hosts_own_kernel() {
     }
     let default = NftablesProgram::default();
     assert_eq!((default.namespace, default.program.as_path()), (None, Path::new("nft")));
-    assert_eq!(default.timeout, Duration::from_secs(10));
+    assert_eq!(default.timeout, Duration::from_secs(300));
     let simulated = nftables("[backend.nftables]\nkind = \"simulated\"\n");
     assert_eq!(simulated, Ok(NftablesBackend::Simulated));
 }

@@ -1,0 +1,316 @@
+//! Where the benchmarks of Services on a node run: the guests `service`, `nftables` and `nat44` as they ship, alone and wired
+//! together as a host has them, with or without the kernel behind them.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context as _, anyhow, ensure};
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+use trueup_capabilities::clock::VirtualClock;
+use trueup_capabilities::grants::Grants;
+use trueup_capabilities::log::NoLog;
+use trueup_capabilities::meter::Limits;
+use trueup_capabilities::renderer::{Call, Renderers};
+use trueup_capabilities::{Answer, Backends, Host, Identity, etcd, nftables, renderer};
+use trueup_engine::{Engine, Options};
+use trueup_journal::{By, Files, OPEN_FILES_MAX, Tape};
+use trueup_runtime::guests::Program;
+use trueup_runtime::guests::service::{
+    EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Event, NodeContext, ObjectId, Protocol, Resync, Service,
+    ServicePort, State, Update,
+};
+use trueup_runtime::instance::{Instance, Start};
+use trueup_runtime::node::Wiring;
+use trueup_runtime::run::Instances;
+
+use crate::stage::{CPU_MAX, NOW_MS};
+
+/// The guest `service` keeps inputs and what was acknowledged: 50,000 services take more than the default of 256 MiB.
+const MEMORY_BYTES: u64 = 2 << 30;
+
+/// One call of a resync with 50,000 services may take longer than the default.
+const CPU_MS: u64 = 60_000;
+
+/// The key of every instance.
+const NODE: &str = "node-a";
+
+/// Services of one namespace.
+const PER_NAMESPACE: usize = 1_000;
+
+/// The engine and the linked guests.
+pub struct Stage {
+    /// Drives every call.
+    pub runtime: Runtime,
+    engine: Engine,
+}
+
+impl Stage {
+    /// An engine; nothing is cached.
+    ///
+    /// # Errors
+    /// Where guests do not run here.
+    pub fn new() -> anyhow::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()?;
+        Ok(Self {
+            runtime,
+            engine: Engine::new(&Options::default())?,
+        })
+    }
+
+    fn program(&self, name: &str) -> anyhow::Result<Arc<Program>> {
+        let builtin =
+            trueup_guests_builtin::find(name, "1").with_context(|| format!("no guest `{name}@1` is built in"))?;
+        let guest = self.engine.load(builtin.bytes)?;
+        Ok(Arc::new(Program::new(&self.engine, guest).map_err(anyhow::Error::msg)?))
+    }
+
+    /// An instance of a guest, that nothing records.
+    ///
+    /// # Errors
+    /// Why it did not start.
+    pub async fn alone(&self, name: &str, backends: Backends) -> anyhow::Result<Alone> {
+        let host = Host::new(
+            Identity::default(),
+            Tape::off(),
+            Grants::everything(),
+            backends,
+            limits(),
+        );
+        let settings = settings(name);
+        let start = Start {
+            settings: &settings,
+            snapshot: None,
+            cpu_max: CPU_MAX,
+        };
+        let started = Instance::start(&self.engine, &self.program(name)?, host, start).await;
+        Ok(Alone(started.map_err(|(_, error)| error)?))
+    }
+
+    /// `service` with the renderer `nftables`, recorded in `folder` as a host records.
+    ///
+    /// # Errors
+    /// Where a guest does not start.
+    pub async fn wired(&self, folder: &Path, filter: Arc<dyn nftables::Api>) -> anyhow::Result<Wiring> {
+        let processor = (self.instances("service", folder).await?, backends());
+        let renderer = Backends {
+            nftables: Some(filter),
+            ..backends()
+        };
+        let renderers = vec![(self.instances("nftables", folder).await?, renderer)];
+        Ok(Wiring::new(NODE, processor, renderers))
+    }
+
+    async fn instances(&self, name: &'static str, folder: &Path) -> anyhow::Result<Arc<Instances>> {
+        Ok(Arc::new(Instances {
+            name,
+            engine: self.engine.clone(),
+            program: self.program(name)?,
+            recorded: Arc::new(|_| None),
+            settings: settings(name),
+            grants: Grants::everything(),
+            limits: limits(),
+            initial: self.alone(name, backends()).await?.0.snapshot().await?,
+            state_dir: folder.to_owned(),
+            record: true,
+            journal: trueup_journal::Options::default(),
+            files: Files::new(OPEN_FILES_MAX),
+        }))
+    }
+}
+
+/// One instance, called by the names of its exports.
+pub struct Alone(Instance);
+
+impl Alone {
+    /// A call that must answer ok.
+    ///
+    /// # Errors
+    /// Where it does not.
+    pub async fn call(&mut self, name: &str, args: &RawValue) -> anyhow::Result<()> {
+        let answer = self.0.call(name, args).await?;
+        ensure!(answer.get().starts_with(r#"{"Ok":"#), "{name}: {}", answer.get());
+        Ok(())
+    }
+}
+
+/// What a processor asked its renderers for.
+#[derive(Default)]
+pub struct Heard(Mutex<Vec<Call>>);
+
+impl Heard {
+    /// All since the last look.
+    pub fn take(&self) -> Vec<Call> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Renderers for Heard {
+    fn render<'a>(&'a self, _by: By, call: Call) -> Answer<'a, Result<(), String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(call);
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+/// What a renderer gave the packet filter.
+#[derive(Default)]
+pub struct Transactions(Mutex<Vec<String>>);
+
+impl Transactions {
+    /// All since the last look.
+    pub fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl nftables::Api for Transactions {
+    fn apply<'a>(&'a self, ruleset: &'a str) -> Answer<'a, Result<(), String>> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(ruleset.to_owned());
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+/// With nothing behind them that does anything.
+#[must_use]
+pub fn backends() -> Backends {
+    Backends {
+        clock: Arc::new(VirtualClock::new(NOW_MS)),
+        log: Arc::new(NoLog),
+        renderers: Some(Arc::new(renderer::simulated::Simulated::default())),
+        nftables: Some(Arc::new(nftables::simulated::Simulated::default())),
+        etcd: Some(Arc::new(etcd::simulated::Simulated::default())),
+        ..Backends::default()
+    }
+}
+
+fn limits() -> Limits {
+    Limits {
+        memory_bytes: MEMORY_BYTES,
+        cpu_ms: CPU_MS,
+        ..Limits::default()
+    }
+}
+
+fn settings(name: &str) -> Value {
+    match name {
+        "nftables" => json!({ "pod_subnets": ["10.0.0.0/9"] }),
+        "nat44" => json!({ "agent_label": NODE, "nat_loopback_ip": "10.0.0.254" }),
+        _ => json!({}),
+    }
+}
+
+/// So many services, each with so many endpoints and one port.
+#[must_use]
+pub fn state(services: usize, endpoints: usize) -> State {
+    State {
+        context: NodeContext {
+            node_ip: "192.168.16.1".to_owned(),
+            host_ips: Vec::new(),
+            pod_subnet_this_node: "10.0.0.0/24".to_owned(),
+            pod_subnet_all_nodes: "10.0.0.0/9".to_owned(),
+            main_interface: String::new(),
+            other_interfaces: Vec::new(),
+            vxlan_bvi_interface: String::new(),
+            host_interconnect_interface: String::new(),
+        },
+        nodes: Vec::new(),
+        local_pods: Vec::new(),
+        remote_pods: Vec::new(),
+        endpoints: (0..services).map(|n| endpoints_of(n, endpoints)).collect(),
+        services: (0..services).map(service).collect(),
+        ip_allocations: Vec::new(),
+    }
+}
+
+/// The endpoints of a service are so many from here on.
+#[must_use]
+pub fn change(service: usize, endpoints: usize) -> Event {
+    Event::EndpointsPut(endpoints_of(service, endpoints))
+}
+
+/// The arguments of `processor.resync`.
+///
+/// # Errors
+/// Never: it is JSON.
+pub fn resync_args(state: State) -> anyhow::Result<Box<RawValue>> {
+    Ok(to_raw_value(&Resync { state })?)
+}
+
+/// The arguments of `processor.update`.
+///
+/// # Errors
+/// Never: it is JSON.
+pub fn update_args(event: Event) -> anyhow::Result<Box<RawValue>> {
+    Ok(to_raw_value(&Update { event })?)
+}
+
+/// The name and the arguments of a renderer's call.
+///
+/// # Errors
+/// Never: it is JSON.
+pub fn renderer_args(call: &Call) -> anyhow::Result<(&'static str, Box<RawValue>)> {
+    Ok((call.name(), to_raw_value(call)?))
+}
+
+/// Where everything must be taken.
+///
+/// # Errors
+/// What was not.
+pub fn taken(answer: Result<Result<(), String>, String>) -> anyhow::Result<()> {
+    answer.and_then(|answer| answer).map_err(|error| anyhow!(error))
+}
+
+fn id(n: usize) -> ObjectId {
+    ObjectId {
+        namespace: format!("shop-{}", n / PER_NAMESPACE),
+        name: format!("web-{}", n % PER_NAMESPACE),
+    }
+}
+
+fn service(n: usize) -> Service {
+    Service {
+        id: id(n),
+        service_type: "ClusterIP".to_owned(),
+        cluster_ip: format!("10.{}.{}.{}", 128 + (n >> 16), (n >> 8) & 0xff, n & 0xff),
+        external_ips: Vec::new(),
+        lb_ingress_ips: Vec::new(),
+        external_traffic_policy: "Cluster".to_owned(),
+        session_affinity: "None".to_owned(),
+        session_affinity_timeout_s: 0,
+        ports: vec![ServicePort {
+            name: "http".to_owned(),
+            protocol: Protocol::Tcp,
+            port: 80,
+            node_port: 0,
+        }],
+    }
+}
+
+fn endpoints_of(n: usize, count: usize) -> Endpoints {
+    let address = |k: usize| {
+        let number = n * 16 + k;
+        EndpointAddress {
+            ip: format!("10.{}.{}.{}", number >> 16, (number >> 8) & 0xff, number & 0xff),
+            node_name: "node-b".to_owned(),
+            target_pod: None,
+        }
+    };
+    Endpoints {
+        id: id(n),
+        subsets: vec![EndpointSubset {
+            addresses: (0..count).map(address).collect(),
+            ports: vec![EndpointPort {
+                name: "http".to_owned(),
+                protocol: Protocol::Tcp,
+                port: 8080,
+            }],
+        }],
+    }
+}

@@ -1,0 +1,88 @@
+//! A service processor and its renderers, without whatever tells the processor what there is.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use trueup_capabilities::Backends;
+use trueup_journal::By;
+
+use super::rendering::Rendering;
+use super::seat::{NoAnswer, Seat};
+use crate::config::FailurePolicy;
+use crate::guests::service::{Event, Resync, State, Update};
+use crate::run::Instances;
+use crate::run::active::Active;
+
+/// See the module.
+pub struct Wiring {
+    pub(super) processor: Seat,
+    pub(super) rendering: Rendering,
+}
+
+impl Wiring {
+    /// The instances of one node: the processor, and each renderer in the order in which they are called. What renders
+    /// for the processor is put into its backends.
+    pub fn new(
+        node: &str,
+        (processor, backends): (Arc<Instances>, Backends),
+        renderers: Vec<(Arc<Instances>, Backends)>,
+    ) -> Self {
+        let seat = |instances, backends| Seat::new(Active::new(instances), node, backends);
+        let renderers = renderers.into_iter();
+        let renderers = renderers.map(|(instances, backends)| (seat(instances, backends), FailurePolicy::default()));
+        let rendering = Rendering::new(renderers.collect());
+        let backends = Backends {
+            renderers: Some(Arc::new(rendering.clone())),
+            ..backends
+        };
+        Self {
+            processor: seat(processor, backends),
+            rendering,
+        }
+    }
+
+    /// Tells the processor everything: what a renderer answered, inside why there was no answer.
+    ///
+    /// # Errors
+    /// One line: the processor gave no answer. Its instance is built again, and must be told everything.
+    pub async fn resync(&mut self, state: State) -> Result<Result<(), String>, String> {
+        let answer = self.ask("processor.resync", &Resync { state }, None).await;
+        self.settled(answer).await
+    }
+
+    /// Tells it what changed; likewise.
+    ///
+    /// # Errors
+    /// As [`Wiring::resync`].
+    pub async fn update(&mut self, event: Event) -> Result<Result<(), String>, String> {
+        let answer = self.ask("processor.update", &Update { event }, None).await;
+        self.settled(answer).await
+    }
+
+    async fn settled(&self, answer: Result<Result<(), String>, NoAnswer>) -> Result<Result<(), String>, String> {
+        self.rendering.settle().await;
+        answer.map_err(|no_answer| no_answer.error)
+    }
+
+    pub(super) async fn ask(
+        &mut self,
+        call: &str,
+        args: &impl Serialize,
+        by: Option<By>,
+    ) -> Result<Result<(), String>, NoAnswer> {
+        self.processor.ask(call, args, by).await
+    }
+
+    /// Renderers that are to be told everything, by position.
+    pub async fn out_of_step(&self) -> Vec<usize> {
+        self.rendering.settle().await
+    }
+
+    /// What the retry timer does: tells a renderer that is out of step everything.
+    ///
+    /// # Errors
+    /// Why it did not take it, in one line.
+    pub async fn retry(&self, renderer: usize) -> Result<(), String> {
+        self.rendering.bring_into_step(renderer).await
+    }
+}
