@@ -71,11 +71,18 @@ impl Server {
 
     /// Ends it as a service manager does.
     pub(crate) fn stop(&mut self) {
+        if self.child.is_some() {
+            self.signal(Signal::TERM);
+        }
         if let Some(mut child) = self.child.take() {
-            let pid = Pid::from_child(&child);
-            kill_process(pid, Signal::TERM).unwrap();
             child.wait().unwrap();
         }
+    }
+
+    /// Sends a signal to it, which runs.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(self.child.as_ref().unwrap());
+        kill_process(pid, signal).unwrap();
     }
 
     /// Starts it again with what it stored, on the same ports.

@@ -5,7 +5,7 @@ mod serve;
 use std::path::PathBuf;
 
 use serde_json::value::RawValue;
-use trueup_journal::{Ending, Entry, Event, Header, Segment};
+use trueup_journal::{By, Ending, Entry, Event, Header, Segment};
 
 use crate::exit::{Ending as CommandEnding, Exit, misused};
 use crate::output::{self, Output};
@@ -114,9 +114,10 @@ fn line(entry: &Entry, max: usize) -> String {
     match &entry.event {
         Event::Header(header) => format!("{n:>6}  segment of {}@{}", header.guest, header.version),
         Event::Call(call) => format!(
-            "{n:>6}  {}  call {} {}",
+            "{n:>6}  {}  call {}{} {}",
             output::time(call.at_ms),
             call.name,
+            call.by.as_ref().map(cause).unwrap_or_default(),
             cut(call.args.get(), max)
         ),
         Event::Ask(ask) => {
@@ -135,6 +136,13 @@ fn line(entry: &Entry, max: usize) -> String {
             Ending::Cancelled(text) => format!("{n:>6}    cancelled: {text}"),
         },
     }
+}
+
+/// ` by service/node-a 12`: the entry of another recording that a call follows from.
+fn cause(by: &By) -> String {
+    let By { guest, instance, n } = by;
+    let n = n.map(|n| format!(" {n}")).unwrap_or_default();
+    format!(" by {guest}/{instance}{n}")
 }
 
 fn cut(text: &str, max: usize) -> String {

@@ -1,0 +1,76 @@
+//! One folder of manifests that all hosts of a test read: Nodes, and a Service with what is behind it.
+
+use std::fs;
+use std::path::Path;
+
+use tempfile::TempDir;
+
+/// See the module.
+pub(crate) struct Manifests {
+    folder: TempDir,
+}
+
+impl Manifests {
+    pub(crate) fn new() -> Self {
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Puts one there, whole, as an editor does. What begins with a dot is no manifest.
+    pub(crate) fn put(&self, name: &str, text: &str) {
+        let draft = self.folder().join(".draft");
+        fs::write(&draft, text).unwrap();
+        fs::rename(draft, self.folder().join(name)).unwrap();
+    }
+
+    pub(crate) fn remove(&self, name: &str) {
+        fs::remove_file(self.folder().join(name)).unwrap();
+    }
+
+    /// A Node, which others reach at this address for its management.
+    pub(crate) fn put_node(&self, name: &str, internal_ip: &str) {
+        self.put(
+            &format!("{name}.yaml"),
+            &format!(
+                "apiVersion: v1\nkind: Node\nmetadata: {{ name: {name} }}\nstatus: {{ addresses: [{{ type: InternalIP, address: \
+                 {internal_ip} }}] }}\n"
+            ),
+        );
+    }
+
+    /// A Service of this name with a cluster IP, `10.96.0.LAST`, and this node port; 0: with none.
+    pub(crate) fn put_service(&self, name: &str, last: u8, node_port: u16) {
+        let (kind, port) = match node_port {
+            0 => ("ClusterIP", String::new()),
+            _ => ("NodePort", format!(", nodePort: {node_port}")),
+        };
+        self.put(
+            &format!("service-{name}.yaml"),
+            &format!(
+                "apiVersion: v1\nkind: Service\nmetadata: {{ name: {name}, namespace: shop, uid: uid-{name} }}\n\
+                 spec: {{ type: {kind}, clusterIP: 10.96.0.{last}, ports: [{{ name: http, port: 80{port} }}] }}\n"
+            ),
+        );
+    }
+
+    /// The endpoints of a Service, ready, all at port 8080.
+    pub(crate) fn put_endpoints(&self, service: &str, addresses: &[&str]) {
+        let entries: String = addresses
+            .iter()
+            .map(|address| format!("- {{ addresses: [{address}], conditions: {{ ready: true }} }}\n"))
+            .collect();
+        self.put(
+            &format!("endpoints-{service}.yaml"),
+            &format!(
+                "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
+                 metadata: {{ name: {service}-1, namespace: shop, uid: uid-{service}-1, labels: {{ kubernetes.io/service-name: {service} }} }}\n\
+                 addressType: IPv4\nports: [{{ name: http, port: 8080 }}]\nendpoints:\n{entries}"
+            ),
+        );
+    }
+}

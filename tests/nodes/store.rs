@@ -1,0 +1,118 @@
+//! An etcd of the test's own, for tests that are not async: what hosts stored in it, and its outages.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use etcd_client::GetOptions;
+use rustix::process::Signal;
+use serde_json::Value;
+use tokio::runtime::Runtime;
+
+use super::server::Server;
+
+/// Where the records of nodes are.
+pub(crate) const RECORDS: &str = "/vnf-agent/contiv-ksr/allocatedIDs/";
+
+/// See the module. Gone with this value.
+pub(crate) struct Etcd {
+    runtime: Runtime,
+    server: Server,
+}
+
+impl Etcd {
+    pub(crate) fn start() -> Self {
+        let runtime = Runtime::new().unwrap();
+        let server = runtime.block_on(Server::start());
+        Self { runtime, server }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        self.server.url()
+    }
+
+    /// From now on nothing is answered, and nothing is refused: the process is stopped.
+    pub(crate) fn hang(&self) {
+        self.server.signal(Signal::STOP);
+    }
+
+    /// It goes on where it was.
+    pub(crate) fn go_on(&self) {
+        self.server.signal(Signal::CONT);
+    }
+
+    pub(crate) fn stop(&mut self) {
+        self.server.stop();
+    }
+
+    /// With what it stored, at the same address.
+    pub(crate) fn start_again(&mut self) {
+        self.runtime.block_on(self.server.start_again());
+    }
+
+    /// How many connections it has, its own and those of tests among them. Also where it hangs.
+    pub(crate) fn connections(&self) -> usize {
+        const ESTABLISHED: &str = "01";
+        let address = self.server.address();
+        let port: u16 = address.rsplit(':').next().unwrap().parse().unwrap();
+        let port = format!(":{port:04X}");
+        let table = fs::read_to_string("/proc/net/tcp").unwrap();
+        let is_ours = |line: &&str| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            fields[2].ends_with(&port) && fields[3] == ESTABLISHED
+        };
+        table.lines().skip(1).filter(is_ours).count()
+    }
+
+    /// Keys under a prefix and their values, as `etcdctl get --prefix` prints them.
+    pub(crate) fn under(&self, prefix: &str) -> BTreeMap<String, String> {
+        let got = self.runtime.block_on(async {
+            let mut client = self.server.client().await;
+            client.get(prefix, Some(GetOptions::new().with_prefix())).await.unwrap()
+        });
+        let pairs = got.kvs().iter();
+        pairs
+            .map(|pair| (pair.key_str().unwrap().to_owned(), pair.value_str().unwrap().to_owned()))
+            .collect()
+    }
+
+    /// The records of nodes, by number.
+    pub(crate) fn records(&self) -> BTreeMap<u32, Value> {
+        let all = self.under(RECORDS).into_iter();
+        all.map(|(key, value)| {
+            let id = key.strip_prefix(RECORDS).unwrap().parse().unwrap();
+            (id, serde_json::from_str(&value).unwrap())
+        })
+        .collect()
+    }
+
+    /// The numbers of the records that have this name.
+    pub(crate) fn numbers_of(&self, name: &str) -> Vec<u32> {
+        let records = self.records().into_iter();
+        let its = records.filter(|(_, record)| record["name"] == name);
+        its.map(|(id, _)| id).collect()
+    }
+
+    /// How often a key was written since it came to be, and the revision of the last time.
+    pub(crate) fn writes_of(&self, key: &str) -> (i64, i64) {
+        let got = self.runtime.block_on(async {
+            let mut client = self.server.client().await;
+            client.get(key, None).await.unwrap()
+        });
+        let pair = &got.kvs()[0];
+        (pair.version(), pair.mod_revision())
+    }
+
+    pub(crate) fn put(&self, key: &str, value: &str) {
+        self.runtime.block_on(async {
+            let mut client = self.server.client().await;
+            client.put(key, value, None).await.unwrap();
+        });
+    }
+
+    pub(crate) fn delete(&self, key: &str) {
+        self.runtime.block_on(async {
+            let mut client = self.server.client().await;
+            assert_eq!(client.delete(key, None).await.unwrap().deleted(), 1, "{key}");
+        });
+    }
+}
