@@ -169,7 +169,8 @@ fn guest_inspect_takes_a_name_or_a_file() {
     let ran = trueup(["guest", "inspect", "nobody"]).exits(2);
     assert!(
         ran.stderr
-            .contains("no guest `nobody@1` ships with this host; there are: ipam@1, lbaas@1, lbaas@2, neg@1"),
+            .contains("no guest `nobody@1` ships with this host; there are: ipam@1, lbaas@1, lbaas@2, nat44@1, neg@1, nftables@1, \
+                      nodesync@1, service@1"),
         "{ran}"
     );
     let text = file.put("text.wasm", "no module at all");

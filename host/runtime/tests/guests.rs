@@ -99,7 +99,11 @@ async fn a_core_module_with_its_type_section_is_the_component_that_it_becomes() 
 #[test]
 fn a_component_that_fits_no_world_is_refused_with_what_may_be() {
     let world = "trueup:lbaas/lbaas-reconciler@0.1.0";
-    let worlds = format!("trueup:ipam/ipam-datastore@0.1.0, {world}, trueup:neg/neg-syncer@0.1.0");
+    let worlds = format!(
+        "trueup:ipam/ipam-datastore@0.1.0, {world}, trueup:neg/neg-syncer@0.1.0, trueup:nodesync/node-syncer@0.1.0, \
+         trueup:service/service-processor@0.1.0, trueup:service/etcd-renderer@0.1.0, \
+         trueup:service/nftables-renderer@0.1.0"
+    );
     let exports = |imports: &str| {
         format!(
             r#"(component {imports} (instance $empty)

@@ -436,7 +436,8 @@ fn unknown_keys_are_named_with_the_nearest_known_one() {
         "[guests.lbass]\n",
         &[
             "trueup.toml:11: unknown guest `lbass` in [guests]; did you mean `lbaas`? \
-           (known: ipam, lbaas, neg; a guest is named as its adapter)",
+           (known: ipam, lbaas, neg, nodesync, service; a guest is named as its adapter, a renderer as `renderers` of \
+             [adapter.service] lists it)",
         ],
     );
     refused_with(
@@ -573,7 +574,10 @@ fn sections_that_do_not_fit_are_named_with_the_lines_to_add() {
              `grants = { checkpoint = { read = [\"own\"], write = [\"own\"] } }`; for network endpoint groups add \
              `[adapter.neg]` with `cluster = \"c1\"` and `subnet = \"default\"`, `[guests.neg]` with \
              `use = \"builtin:neg@1\"` and `grants = { neg = { read = [\"*\"], write = [\"*\"] } }`, and `[backend.neg]` \
-             with `kind = \"compute\"` and `project = \"my-project\"`, or with `kind = \"simulated\"`",
+             with `kind = \"compute\"` and `project = \"my-project\"`, or with `kind = \"simulated\"`; for the number of a \
+             node, or its Services, add `[adapter.node]` with `name = \"node-a\"`, and `[guests.nodesync]` with \
+             `use = \"builtin:nodesync@1\"` and `grants = { etcd = { read = [\"/vnf-agent/contiv-ksr/\"], write = \
+             [\"/vnf-agent/contiv-ksr/\"] } }` or `[guests.service]` with `use = \"builtin:service@1\"`",
         ],
     );
     let error = load("", &[], &[]).expect_err("nothing is configured");

@@ -172,7 +172,8 @@ fn load_balancers_and_pod_addresses_go_together() {
         &format!("[source]\nmanifests = \"m\"{PODS}"),
         &[
             "trueup.toml:1: [source] needs an adapter that takes from it: add `[adapter.lbaas]` with `cluster = \"c1\"` and \
-           `load_balancers = [\"lb-1\"]`, or `[adapter.neg]` with `cluster = \"c1\"` and `subnet = \"default\"`",
+           `load_balancers = [\"lb-1\"]`, or `[adapter.neg]` with `cluster = \"c1\"` and `subnet = \"default\"`, or \
+           `[adapter.node]` with `name = \"node-a\"`",
         ],
     );
 }
