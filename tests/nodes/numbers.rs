@@ -36,13 +36,12 @@ fn joining(etcd: &Etcd, manifests: &Manifests, number: u32) -> Config {
 fn fifty_hosts_start_at_once_and_each_gets_a_number_of_its_own_from_1_to_50() {
     let etcd = Etcd::start();
     let manifests = Manifests::new();
-    // All ask before any is answered. So long a question may wait for that.
+    // All are up and ask before any is answered. So long a question may wait for that.
     etcd.hang();
-    let before = etcd.connections();
-    let configs = (1..=HOSTS).map(|number| joining(&etcd, &manifests, number).patient(300_000));
+    let configs = (1..=HOSTS).map(|number| joining(&etcd, &manifests, number).patient(600_000));
     let mut hosts: Vec<Host> = configs.map(Host::new).collect();
     hosts.iter_mut().for_each(Host::start);
-    wait_until("all hosts to ask", || etcd.connections() >= before + HOSTS as usize);
+    hosts.iter_mut().for_each(Host::wait_until_up);
     etcd.go_on();
 
     let numbers: Vec<u32> = hosts.iter_mut().map(Host::wait_for_number).collect();

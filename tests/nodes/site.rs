@@ -221,6 +221,17 @@ impl Host {
         });
     }
 
+    /// Waits until it can be asked how it stands: it has its guests, and began.
+    #[track_caller]
+    pub(crate) fn wait_until_up(&mut self) {
+        let (node, socket) = (self.node.clone(), self.site.state_dir().join("control.sock"));
+        wait_until(&format!("{node} to be up"), || {
+            let (stdout, stderr) = self.said();
+            assert!(self.process().ended().is_none(), "{node} ended:\n{stdout}\n{stderr}");
+            socket.exists()
+        });
+    }
+
     /// The number that it said it has; none: not yet. A process says it once.
     pub(crate) fn number(&self) -> Option<u32> {
         let stdout = self.stdout();

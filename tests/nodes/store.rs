@@ -1,7 +1,6 @@
 //! An etcd of the test's own, for tests that are not async: what hosts stored in it, and its outages.
 
 use std::collections::BTreeMap;
-use std::fs;
 
 use etcd_client::GetOptions;
 use rustix::process::Signal;
@@ -47,20 +46,6 @@ impl Etcd {
     /// With what it stored, at the same address.
     pub(crate) fn start_again(&mut self) {
         self.runtime.block_on(self.server.start_again());
-    }
-
-    /// How many connections it has, its own and those of tests among them. Also where it hangs.
-    pub(crate) fn connections(&self) -> usize {
-        const ESTABLISHED: &str = "01";
-        let address = self.server.address();
-        let port: u16 = address.rsplit(':').next().unwrap().parse().unwrap();
-        let port = format!(":{port:04X}");
-        let table = fs::read_to_string("/proc/net/tcp").unwrap();
-        let is_ours = |line: &&str| {
-            let fields: Vec<&str> = line.split_whitespace().collect();
-            fields[2].ends_with(&port) && fields[3] == ESTABLISHED
-        };
-        table.lines().skip(1).filter(is_ours).count()
     }
 
     /// Keys under a prefix and their values, as `etcdctl get --prefix` prints them.

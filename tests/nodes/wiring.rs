@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use rustix::process::Signal;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::entries::Call;
 use super::manifests::Manifests;
@@ -284,13 +284,15 @@ fn a_renderer_that_is_allowed_more_after_a_reload_is_tried_again() {
     host.site
         .edit("trueup.toml", "imports_per_call = 1 ", "imports_per_call = 100 ");
     host.process().signal(Signal::HUP);
-    host.wait_for(&format!("{:<24} true     it has everything", "other/node-a"));
-    let value: Value = etcd
-        .under("/vnf-agent/other-node-a/config/vpp/nat/v2/dnat44/shop/")
-        .into_values()
-        .map(Value::from)
-        .collect();
-    assert_eq!(value.as_array().unwrap().len(), 1, "{value}");
-    host.status().exits(0);
+    host.wait_for("rendered by other/node-a, nftables/node-a");
+    let values = etcd.under("/vnf-agent/other-node-a/config/vpp/nat/v2/dnat44/shop/");
+    assert_eq!(values.len(), 1, "{values:?}");
+    wait_until("all to be well", || host.status().code == Some(0));
+    let standing = host
+        .site
+        .guest(&["status", "other", "--output", "json"])
+        .exits(0)
+        .json();
+    assert_eq!(standing[0]["quarantined"], json!([]), "{standing}");
     host.terminate().exits(0);
 }

@@ -58,6 +58,16 @@ impl Failing {
         entry
     }
 
+    /// It took everything but what is `still` set aside: entries of an earlier process about anything else are over.
+    pub(super) fn took_all_but(&mut self, still: impl Fn(&str) -> bool) {
+        self.took();
+        for entry in self.quarantine.all() {
+            if !still(&entry.instance) {
+                self.release(&entry.instance);
+            }
+        }
+    }
+
     /// It is tried again.
     pub(super) fn release(&self, what: &str) {
         self.quarantine.release(what);

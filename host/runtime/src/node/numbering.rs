@@ -371,7 +371,7 @@ impl Numbering {
         match self.answered::<()>(answer) {
             Some(()) => {
                 self.is_synced = true;
-                self.failing.took();
+                self.failing.took_all_but(|_| false);
                 let id = self.seat.ask::<u32>("node-sync.get-node-id", &Nothing {}, None).await;
                 let id = match id {
                     Ok(id) => id,

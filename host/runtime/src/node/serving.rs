@@ -402,6 +402,10 @@ impl Serving {
         let answer = processor.wiring.ask("processor.resync", &Resync { state }, by).await;
         // Whatever renderers answered, the processor has its inputs.
         self.is_synced = answer.is_ok();
+        if self.is_synced {
+            let set_aside = &self.set_aside;
+            processor.failing.took_all_but(|what| set_aside.contains_key(what));
+        }
         self.came(answer, None).await
     }
 
@@ -505,6 +509,9 @@ impl Serving {
                 && shown.as_ref() != Some(&at)
             {
                 *shown = Some(at.clone());
+                if let (true, Some((_, failing))) = (at.is_in_step, self.parts.renderers.get_mut(renderer)) {
+                    failing.took_all_but(|_| false);
+                }
                 self.show_renderer(renderer, &at);
             }
             match (was_out, is_out) {
