@@ -29,7 +29,7 @@ static COMPILED: LazyLock<PathBuf> = LazyLock::new(|| {
     host.env("TRUEUP_BACKEND_ETCD_KIND", "embedded");
     host.env("TRUEUP_BACKEND_NFTABLES_KIND", "simulated");
     ran(&mut host).exits(0);
-    // Versions that are not used any more are not kept.
+    // Of what is not used any more, the host gives up the oldest.
     _ = fs::remove_dir_all(&kept);
     copy(&cache, &kept);
     kept
