@@ -99,7 +99,7 @@ fn without_its_store_a_node_fails_with_what_was_against_it_and_says_who_has_what
         .lines()
         .filter(|line| line.contains(" failed   "))
         .collect();
-    for (line, name) in failed.iter().zip(["nat44/node-a", "nodesync"]) {
+    for (line, name) in failed.iter().zip(["nat44/node-a", "nodesync/node-a"]) {
         assert!(line.starts_with(name) && line.contains("unavailable: "), "{ended}");
     }
     let document = ran(&mut host.site.command("run", &["--once", "--output", "json"]))

@@ -99,6 +99,8 @@ pub enum Event {
         renderer: String,
         /// One line; none: it is new.
         error: Option<String>,
+        /// When it is told, at the latest; none: at once.
+        again_in_ms: Option<u64>,
     },
     /// What a guest failed in too often is set aside.
     SetAside {
@@ -173,6 +175,7 @@ pub(crate) struct AllManaging {
 
 /// See the module.
 pub(crate) struct OnNode {
+    node: String,
     numbering: Option<Numbering>,
     serving: Serving,
     numbered: Option<watch::Receiver<Standing>>,
@@ -284,6 +287,7 @@ impl OnNode {
             events: tell,
         });
         Self {
+            node: node.name.clone(),
             numbering,
             serving,
             numbered,
@@ -302,6 +306,7 @@ impl OnNode {
         tell: impl Fn(Event),
     ) -> Summary {
         let Self {
+            node,
             numbering,
             serving,
             numbered,
@@ -347,9 +352,10 @@ impl OnNode {
         while let Ok(event) = events.try_recv() {
             tell(event);
         }
+        let numbering_key = format!("{}/{node}", crate::guests::nodesync::NAME);
         match numbered.map(|numbered| numbered.borrow().clone()) {
             Some(Standing::Numbered(id)) => summary.id = Some(id),
-            Some(Standing::Failed { error, .. }) => summary.failed.push(("nodesync".to_owned(), error)),
+            Some(Standing::Failed { error, .. }) => summary.failed.push((numbering_key, error)),
             Some(Standing::Begins) if once => {
                 summary
                     .failed

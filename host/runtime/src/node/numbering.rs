@@ -211,6 +211,10 @@ impl Numbering {
         let mut stop = std::pin::pin!(stop);
         let mut sync = tokio::time::interval(SYNC);
         sync.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // What was known before, until there is a listing.
+        if !self.tell_nodes().await {
+            self.known.send_replace(Known::default());
+        }
         self.wish();
         loop {
             beating.beat();
@@ -264,7 +268,7 @@ impl Numbering {
         }
         if self.publish_at.take_if(|at| *at <= Instant::now()).is_some() && self.is_synced {
             self.publish().await;
-            self.tell_nodes().await;
+            _ = self.tell_nodes().await;
         }
     }
 
@@ -384,7 +388,7 @@ impl Numbering {
                 let is_new = std::mem::replace(&mut self.id, id) != id;
                 self.publish().await;
                 // Whoever waits for the number finds the nodes told.
-                self.tell_nodes().await;
+                _ = self.tell_nodes().await;
                 self.numbered(is_new);
             }
             None => self.is_synced = false,
@@ -398,7 +402,7 @@ impl Numbering {
         let answer = self.seat.ask("node-sync.update", &Update { change }, None).await;
         match self.answered::<Vec<NodeUpdate>>(answer) {
             Some(updates) if updates.is_empty() => {}
-            Some(_) => self.tell_nodes().await,
+            Some(_) => _ = self.tell_nodes().await,
             // It may have stored something.
             None => self.is_synced = false,
         }
@@ -484,14 +488,19 @@ impl Numbering {
         });
     }
 
-    async fn tell_nodes(&mut self) {
+    /// True where they were told.
+    async fn tell_nodes(&mut self) -> bool {
         let nodes = self.seat.ask("node-sync.get-all-nodes", &Nothing {}, None).await;
         match nodes {
             Ok(nodes) => {
                 let by = self.seat.last_entry();
                 self.known.send_replace(Known { nodes, by });
+                true
             }
-            Err(no_answer) => tracing::warn!("the nodes are told later: {}", no_answer.error),
+            Err(no_answer) => {
+                tracing::warn!("the nodes are told later: {}", no_answer.error);
+                false
+            }
         }
     }
 

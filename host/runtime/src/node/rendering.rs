@@ -1,6 +1,7 @@
 //! The renderers of this node's service processor, each with its instance: every call goes to each in turn.
 //!
-//! Who is told what is decided in `steps.rs`; here instances are asked.
+//! Who is told what is decided in `steps.rs`; here instances are asked. A renderer that is out of step is told everything
+//! beside the loop: one that waits for its store or its kernel holds up nobody. It is passed over meanwhile.
 
 use std::sync::Arc;
 
@@ -9,14 +10,14 @@ use trueup_capabilities::Answer;
 use trueup_capabilities::renderer::{Call, Renderers, ResyncEvent};
 use trueup_journal::By;
 
-use super::seat::Seat;
+use super::seat::{NoAnswer, Seat};
 use super::steps::{Steps, Turn};
 use crate::config::FailurePolicy;
-use crate::run::active::Handover;
+use crate::run::active::{Active, Handover};
 use crate::run::troubles::{TooMuch, enough};
 
-/// All renderers, shared by the loop and the processor's questions. Never both at once: the loop asks nobody while the
-/// processor is asked.
+/// All renderers, shared by the loop, the processor's questions, and retries. Of one renderer there is never more than one call
+/// at once.
 #[derive(Clone)]
 pub(super) struct Rendering(Arc<Mutex<Inner>>);
 
@@ -26,7 +27,13 @@ struct Inner {
 }
 
 struct Renderer {
-    seat: Seat,
+    /// `NAME/NODE`.
+    name: String,
+    active: Arc<Active>,
+    /// Held by the call that is made. Nobody waits for it while the renderers as a whole are held.
+    seat: Arc<Mutex<Seat>>,
+    /// It is being told everything.
+    is_busy: bool,
     policy: FailurePolicy,
     /// Calls in a row in which the guest itself failed.
     faults: u32,
@@ -50,7 +57,10 @@ impl Rendering {
     pub(super) fn new(renderers: Vec<(Seat, FailurePolicy)>) -> Self {
         let steps = Steps::new(renderers.len());
         let renderers = renderers.into_iter().map(|(seat, policy)| Renderer {
-            seat,
+            name: seat.name(),
+            active: seat.active(),
+            seat: Arc::new(Mutex::new(seat)),
+            is_busy: false,
             policy,
             faults: 0,
             error: None,
@@ -72,21 +82,37 @@ impl Rendering {
         self.0.lock().await.steps.out_of_step()
     }
 
-    /// Tells a renderer that is out of step everything.
+    /// Tells a renderer that is out of step everything. What changes meanwhile it is told by the next resync.
     ///
     /// # Errors
     /// Why it did not take it, in one line.
     pub(super) async fn bring_into_step(&self, renderer: usize) -> Result<(), String> {
+        let (seat, event, stamp) = {
+            let mut inner = self.0.lock().await;
+            if inner.steps.is_in_step(renderer) || inner.steps.is_set_aside(renderer) {
+                return Ok(());
+            }
+            let (event, stamp) = (inner.steps.event(), inner.steps.stamp());
+            match (event, inner.renderers.get_mut(renderer)) {
+                (Some(event), Some(its)) if !its.is_busy => {
+                    its.is_busy = true;
+                    (Arc::clone(&its.seat), event, stamp)
+                }
+                _ => return Ok(()),
+            }
+        };
+        let call = Call::Resync { event };
+        let answer = seat.lock().await.ask(call.name(), &call, None).await;
         let mut inner = self.0.lock().await;
-        let Some(event) = inner.steps.event() else {
+        let Some(its) = inner.renderers.get_mut(renderer) else {
             return Ok(());
         };
-        if inner.steps.is_in_step(renderer) || inner.steps.is_set_aside(renderer) {
-            return Ok(());
-        }
-        let told = inner.ask(renderer, &Call::Resync { event }, None).await;
+        its.is_busy = false;
+        let told = its.came(answer);
         match &told {
-            Ok(()) => inner.steps.took_resync(renderer),
+            Ok(()) if inner.steps.stamp() == stamp => inner.steps.took_resync(renderer),
+            // It works again, and has to be told once more.
+            Ok(()) => inner.steps.is_behind(renderer),
             Err(_) => _ = inner.steps.failed(renderer),
         }
         told
@@ -96,7 +122,7 @@ impl Rendering {
     pub(super) async fn take_too_much(&self) -> Vec<(usize, Arc<crate::run::Instances>, TooMuch)> {
         let mut inner = self.0.lock().await;
         let all = inner.renderers.iter_mut().enumerate();
-        all.filter_map(|(at, renderer)| Some((at, renderer.seat.instances(), renderer.too_much.take()?)))
+        all.filter_map(|(at, renderer)| Some((at, renderer.active.instances(), renderer.too_much.take()?)))
             .collect()
     }
 
@@ -107,12 +133,16 @@ impl Rendering {
 
     /// Another version of a renderer becomes active; it is out of step then.
     pub(super) async fn hand_over(&self, renderer: usize, handover: Handover) -> bool {
-        let mut inner = self.0.lock().await;
-        let Some(its) = inner.renderers.get_mut(renderer) else {
-            return false;
+        let seat = {
+            let inner = self.0.lock().await;
+            match inner.renderers.get(renderer) {
+                Some(its) => Arc::clone(&its.seat),
+                None => return false,
+            }
         };
-        let is_active = its.seat.hand_over(handover).await;
-        if is_active {
+        let is_active = seat.lock().await.hand_over(handover).await;
+        let mut inner = self.0.lock().await;
+        if let (true, Some(its)) = (is_active, inner.renderers.get_mut(renderer)) {
             (its.faults, its.error, its.too_much) = (0, None, None);
             inner.steps.is_new(renderer);
         }
@@ -124,7 +154,7 @@ impl Rendering {
         let inner = self.0.lock().await;
         let all = inner.renderers.iter().enumerate();
         all.map(|(at, renderer)| RendererAt {
-            name: renderer.seat.name(),
+            name: renderer.name.clone(),
             is_in_step: inner.steps.is_in_step(at),
             is_set_aside: inner.steps.is_set_aside(at),
             error: renderer.error.clone(),
@@ -147,9 +177,34 @@ impl Rendering {
         self.each_seat(Seat::sync).await;
     }
 
+    /// But for one that is asked at this moment.
     async fn each_seat(&self, what: impl Fn(&mut Seat)) {
-        let mut inner = self.0.lock().await;
-        inner.renderers.iter_mut().for_each(|renderer| what(&mut renderer.seat));
+        let inner = self.0.lock().await;
+        let seats = inner.renderers.iter().map(|renderer| &renderer.seat);
+        seats
+            .filter_map(|seat| seat.try_lock().ok())
+            .for_each(|mut seat| what(&mut seat));
+    }
+}
+
+impl Renderer {
+    /// What a call came to: its answer, in the renderer's name.
+    fn came(&mut self, answer: Result<Result<(), String>, NoAnswer>) -> Result<(), String> {
+        let (answer, is_fault) = match answer {
+            Ok(answer) => (answer, false),
+            Err(no_answer) => (Err(no_answer.error), no_answer.is_fault),
+        };
+        let answer = answer.map_err(|error| format!("renderer `{}`: {error}", self.active.instances().name));
+        self.error = answer.as_ref().err().cloned();
+        self.faults = if is_fault { self.faults.saturating_add(1) } else { 0 };
+        if let (true, Some(error)) = (self.faults >= enough(&self.policy), &self.error) {
+            self.too_much = Some(TooMuch {
+                error: error.clone(),
+                failures: self.faults,
+            });
+            self.faults = 0;
+        }
+        answer
     }
 }
 
@@ -158,28 +213,16 @@ impl Inner {
         let Some(renderer) = self.renderers.get_mut(renderer) else {
             return Ok(());
         };
-        let answer = renderer.seat.ask::<Result<(), String>>(call.name(), call, by).await;
-        let (answer, is_fault) = match answer {
-            Ok(answer) => (answer, false),
-            Err(no_answer) => (Err(no_answer.error), no_answer.is_fault),
-        };
-        let answer = answer.map_err(|error| format!("renderer `{}`: {error}", renderer.seat.instances().name));
-        renderer.error = answer.as_ref().err().cloned();
-        renderer.faults = if is_fault { renderer.faults.saturating_add(1) } else { 0 };
-        if let (true, Some(error)) = (renderer.faults >= enough(&renderer.policy), &renderer.error) {
-            renderer.too_much = Some(TooMuch {
-                error: error.clone(),
-                failures: renderer.faults,
-            });
-            renderer.faults = 0;
-        }
-        answer
+        let answer = renderer.seat.lock().await.ask(call.name(), call, by).await;
+        renderer.came(answer)
     }
 
     async fn render(&mut self, by: By, call: Call) -> Result<(), String> {
         let mut round = self.steps.begin(&call);
         for renderer in 0..self.renderers.len() {
+            let is_busy = self.renderers.get(renderer).is_some_and(|renderer| renderer.is_busy);
             match self.steps.turn(renderer, &round) {
+                _ if is_busy => continue,
                 Turn::PassOver => continue,
                 Turn::ResyncThenCall(event) => {
                     if let Err(error) = self.resync(renderer, event, by.clone()).await {

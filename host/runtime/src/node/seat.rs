@@ -56,6 +56,11 @@ impl Seat {
         }
     }
 
+    /// What says which version is asked.
+    pub(super) fn active(&self) -> Arc<Active> {
+        Arc::clone(&self.active)
+    }
+
     /// The version that is asked next.
     pub(super) fn instances(&self) -> Arc<Instances> {
         self.active.instances()

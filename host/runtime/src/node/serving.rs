@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSettings};
 
@@ -76,11 +77,16 @@ pub(super) struct Serving {
     /// Objects in whose events the processor failed since it took something, and the texts of what is set aside.
     suspects: BTreeMap<String, service::Event>,
     set_aside: BTreeMap<String, service::Event>,
+    /// The nodes were told once: what an earlier process knew, at the least. Rendered without them, a node would lose what
+    /// it has, for as long as the store takes to answer.
+    knows_nodes: bool,
     /// Whoever follows Kubernetes' Nodes was told all of them.
     is_fed: bool,
     problems: Vec<String>,
     error: Option<String>,
     out_of_step: Vec<bool>,
+    /// Renderers that are being told everything: by position, what came of it.
+    retries: JoinSet<(usize, Result<(), String>)>,
     /// As the board has each renderer; none: it does not.
     shown: Vec<Option<RendererAt>>,
 }
@@ -102,7 +108,9 @@ impl Serving {
         Self {
             controller: Controller::new(settings, parts.seed),
             out_of_step: vec![false; parts.renderers.len()],
+            knows_nodes: parts.nodes.is_none(),
             shown: vec![None; parts.renderers.len()],
+            retries: JoinSet::new(),
             parts,
             objects: Objects::default(),
             started: Instant::now(),
@@ -165,6 +173,10 @@ impl Serving {
                 biased;
                 () = &mut stop => return LoopEnd::Stopped,
                 (of, handover) = handed_over(&mut self.parts.processor, &mut self.parts.renderers) => self.hand_over(of, handover).await,
+                Some(retried) = self.retries.join_next() => match retried {
+                    Ok((renderer, told)) => self.retried(renderer, told).await,
+                    Err(error) => tracing::error!("a renderer is not told everything: {error}"),
+                },
                 ours = &mut belongs, if !is_ours => match ours {
                     Ok(()) => is_ours = true,
                     Err(why) => return LoopEnd::NotOurs(why.to_string()),
@@ -220,7 +232,11 @@ impl Serving {
         while let Some(work) = self.controller.take_ready(self.now_ms()) {
             match work {
                 Work::Service => self.tell_service().await,
-                Work::Renderer(renderer) => self.retry(renderer).await,
+                Work::Renderer(renderer) => {
+                    let rendering = self.parts.rendering.clone();
+                    self.retries
+                        .spawn(async move { (renderer, rendering.bring_into_step(renderer).await) });
+                }
                 Work::Again => {
                     if self.is_synced {
                         self.is_synced = false;
@@ -252,7 +268,7 @@ impl Serving {
             return;
         }
         if !was_complete {
-            self.wish(Work::Service);
+            self.wish_resync();
             // From now on it comes by itself.
             self.wish(Work::Again);
         }
@@ -320,7 +336,7 @@ impl Serving {
 
     /// At once, unless it failed: then it waits for its pause.
     fn wish_resync(&mut self) {
-        if self.controller.status(&Work::Service).is_none() {
+        if self.knows_nodes && self.controller.status(&Work::Service).is_none() {
             self.wish(Work::Service);
         }
     }
@@ -354,6 +370,7 @@ impl Serving {
         };
         let now_ms = self.now_ms();
         let due_ms = self.controller.done(&Work::Service, outcome, now_ms);
+        self.show();
         if outcome == Outcome::Success {
             // It rests until there is something to tell.
             self.controller.forget(&Work::Service);
@@ -446,15 +463,22 @@ impl Serving {
             }
         };
         let failed = error.is_some();
-        self.show(error);
+        self.error = error;
         // Here alone: a retry is no call of the processor, which did not have its chance to ask again.
         self.parts.rendering.settle().await;
         self.follow_renderers().await;
         if failed {
             self.wish_retry(Work::Service);
-            return Outcome::Failure;
         }
-        Outcome::Success
+        // What the queue asked for is shown when the queue knows how it ended.
+        let runs = self
+            .controller
+            .status(&Work::Service)
+            .is_some_and(|status| status.running);
+        if !runs {
+            self.show();
+        }
+        if failed { Outcome::Failure } else { Outcome::Success }
     }
 
     /// The processor failed: what it failed in is told no more where that was once too often.
@@ -505,30 +529,44 @@ impl Serving {
                 continue;
             };
             let was_out = std::mem::replace(was_out, is_out);
-            if let Some(shown) = self.shown.get_mut(renderer)
-                && shown.as_ref() != Some(&at)
+            match (was_out, is_out) {
+                (false, true) => {
+                    self.wish_retry(Work::Renderer(renderer));
+                    self.tell_out_of_step(renderer, &at);
+                }
+                (true, false) if !at.is_set_aside => {
+                    self.controller.forget(&Work::Renderer(renderer));
+                    let renderer = at.name.clone();
+                    _ = self.parts.events.send(Event::InStep { renderer });
+                }
+                _ => {}
+            }
+            if self
+                .shown
+                .get(renderer)
+                .is_some_and(|shown| shown.as_ref() != Some(&at))
             {
-                *shown = Some(at.clone());
                 if let (true, Some((_, failing))) = (at.is_in_step, self.parts.renderers.get_mut(renderer)) {
                     failing.took_all_but(|_| false);
                 }
                 self.show_renderer(renderer, &at);
-            }
-            match (was_out, is_out) {
-                (false, true) => {
-                    _ = self.parts.events.send(Event::OutOfStep {
-                        renderer: at.name,
-                        error: at.error,
-                    });
-                    self.wish_retry(Work::Renderer(renderer));
+                if let Some(shown) = self.shown.get_mut(renderer) {
+                    *shown = Some(at);
                 }
-                (true, false) if !at.is_set_aside => {
-                    self.controller.forget(&Work::Renderer(renderer));
-                    _ = self.parts.events.send(Event::InStep { renderer: at.name });
-                }
-                _ => {}
             }
         }
+    }
+
+    fn tell_out_of_step(&self, renderer: usize, at: &RendererAt) {
+        let due_ms = self
+            .controller
+            .status(&Work::Renderer(renderer))
+            .and_then(|status| status.due_ms);
+        _ = self.parts.events.send(Event::OutOfStep {
+            renderer: at.name.clone(),
+            error: at.error.clone(),
+            again_in_ms: due_ms.map(|due_ms| due_ms.saturating_sub(self.now_ms())),
+        });
     }
 
     /// It failed a moment ago: the first pause is as after any failure. What runs, or waits already, goes on as it is.
@@ -552,8 +590,7 @@ impl Serving {
         }
     }
 
-    async fn retry(&mut self, renderer: usize) {
-        let told = self.parts.rendering.bring_into_step(renderer).await;
+    async fn retried(&mut self, renderer: usize, told: Result<(), String>) {
         let outcome = if told.is_ok() {
             Outcome::Success
         } else {
@@ -561,10 +598,23 @@ impl Serving {
         };
         let now_ms = self.now_ms();
         self.controller.done(&Work::Renderer(renderer), outcome, now_ms);
+        // Its next try is another one, whatever it answered.
+        if let Some(shown) = self.shown.get_mut(renderer) {
+            *shown = None;
+        }
         self.follow_renderers().await;
+        if let (Err(_), Some(Some(at))) = (&told, self.shown.get(renderer))
+            && !at.is_set_aside
+        {
+            self.tell_out_of_step(renderer, at);
+        }
         if told.is_ok() {
             // It rests until it is out of step again.
             self.controller.forget(&Work::Renderer(renderer));
+            if self.out_of_step.get(renderer).copied().unwrap_or_default() {
+                // What it took is not any more what it should have.
+                self.wish(Work::Renderer(renderer));
+            }
             if self.is_pending {
                 self.wish(Work::Service);
             }
@@ -572,6 +622,7 @@ impl Serving {
     }
 
     async fn take_nodes(&mut self, nodes: Known) {
+        self.knows_nodes = true;
         if self.parts.processor.is_none() {
             return;
         }
@@ -615,28 +666,45 @@ impl Serving {
         }
     }
 
-    fn show(&mut self, error: Option<String>) {
+    fn show(&self) {
         let Some(processor) = &self.parts.processor else { return };
-        let failures = self
-            .controller
-            .status(&Work::Service)
-            .map_or(0, |status| status.failures);
         let key = processor.wiring.processor.name();
-        self.parts.board.finished(&key, finished(error.as_ref(), failures));
-        self.error = error;
+        self.parts
+            .board
+            .finished(&key, self.finished(Work::Service, self.error.as_ref()));
     }
 
     fn show_renderer(&self, renderer: usize, at: &RendererAt) {
-        let failures = self
-            .controller
-            .status(&Work::Renderer(renderer))
-            .map_or(0, |status| status.failures);
+        let work = Work::Renderer(renderer);
         if at.is_set_aside {
+            let failures = self.controller.status(&work).map_or(0, |status| status.failures);
             let error = at.error.clone().unwrap_or_default();
             self.parts.board.set_aside(&at.name, &error, failures);
         } else {
             let error = at.error.as_ref().filter(|_| !at.is_in_step);
-            self.parts.board.finished(&at.name, finished(error, failures));
+            self.parts.board.finished(&at.name, self.finished(work, error));
+        }
+    }
+
+    /// How it stands, as the board has it.
+    fn finished(&self, work: Work, error: Option<&String>) -> Finished {
+        let status = self.controller.status(&work);
+        let due_ms = status
+            .as_ref()
+            .filter(|_| error.is_some())
+            .and_then(|status| status.due_ms);
+        Finished {
+            outcome: if error.is_some() {
+                board::Outcome::Failed
+            } else {
+                board::Outcome::True
+            },
+            error: error.cloned(),
+            failures: status.map_or(0, |status| status.failures),
+            again_in_ms: due_ms.map(|due_ms| due_ms.saturating_sub(self.now_ms())),
+            created: 0,
+            destroyed: 0,
+            in_service: Vec::new(),
         }
     }
 
@@ -665,22 +733,6 @@ impl Serving {
             LoopEnd::NotOurs(why) => Some(why),
         };
         summary
-    }
-}
-
-fn finished(error: Option<&String>, failures: u32) -> Finished {
-    Finished {
-        outcome: if error.is_some() {
-            board::Outcome::Failed
-        } else {
-            board::Outcome::True
-        },
-        error: error.cloned(),
-        failures,
-        again_in_ms: None,
-        created: 0,
-        destroyed: 0,
-        in_service: Vec::new(),
     }
 }
 

@@ -120,6 +120,8 @@ pub(super) struct Steps {
     standings: Vec<Standing>,
     /// Parts whose calls counted as refused since the processor's own call began.
     refused: BTreeSet<Part>,
+    /// How often it changed what they should have.
+    stamp: u64,
 }
 
 /// One call as it goes from renderer to renderer.
@@ -141,7 +143,13 @@ impl Steps {
             is_known: false,
             standings: (0..renderers).map(|_| Standing::default()).collect(),
             refused: BTreeSet::new(),
+            stamp: 0,
         }
+    }
+
+    /// Another one where what they should have is, or may be, something else.
+    pub(super) fn stamp(&self) -> u64 {
+        self.stamp
     }
 
     /// A call begins.
@@ -149,6 +157,7 @@ impl Steps {
         if let Call::Resync { .. } = call {
             // The processor asks for it until it succeeds: whoever comes out of step meanwhile is to have this already.
             self.expected.take(call);
+            self.stamp += 1;
             self.is_known = true;
             self.refused.clear();
         }
@@ -237,6 +246,7 @@ impl Steps {
             (None, _) => {}
             (Some(part), None) => {
                 self.expected.take(call);
+                self.stamp += 1;
                 for standing in &mut self.standings {
                     standing.ahead.remove(part);
                 }
@@ -262,6 +272,14 @@ impl Steps {
                 standing.in_step = false;
                 standing.ahead.clear();
             }
+        }
+    }
+
+    /// It took a resync of what is not any more what it should have: the next one comes before its next call.
+    pub(super) fn is_behind(&mut self, renderer: usize) {
+        if let Some(standing) = self.standings.get_mut(renderer) {
+            standing.failures = 0;
+            standing.ahead.clear();
         }
     }
 

@@ -2,7 +2,7 @@
 
 use trueup_runtime::node::{Event, Summary};
 
-use super::{failed, problems, times};
+use super::{failed, problems, seconds, times};
 use crate::output;
 
 /// One line for each thing that happened: what came of it to stdout, warnings to stderr.
@@ -40,8 +40,16 @@ pub(super) fn say(event: &Event) {
         Event::OutOfStep {
             renderer,
             error: Some(error),
-        } => output::talk(&format!("warning: {renderer}: {error}; it is told everything again")),
-        Event::OutOfStep { renderer, error: None } => line(renderer, "waits", "it is to be told everything"),
+            again_in_ms,
+        } => {
+            let at = again_in_ms.map_or_else(|| "at once".to_owned(), |ms| format!("in {}", seconds(ms)));
+            output::talk(&format!(
+                "warning: {renderer}: {error}; it is told everything again {at}"
+            ));
+        }
+        Event::OutOfStep {
+            renderer, error: None, ..
+        } => line(renderer, "waits", "it is to be told everything"),
         Event::SetAside { what, error, failures } => line(
             what,
             "failed",
