@@ -1,6 +1,6 @@
 //! `[adapter.node]`, `[adapter.service]`, `[guests.nodesync]`, `[guests.service]` and the renderers.
 
-use trueup_capabilities::grants::{ETCD, NFTABLES};
+use trueup_capabilities::grants::NFTABLES;
 
 use super::*;
 use crate::guests::nodesync::IpVersion;
@@ -150,7 +150,7 @@ kind = "simulated"
     );
     let nodesync = this.nodesync.as_ref().unwrap();
     assert_eq!(nodesync.settings, json!({"key_prefix": "/k/"}));
-    assert!(nodesync.grants.allow(ETCD, Access::Write, "/k/allocatedIDs/1"));
+    assert!(nodesync.grants.allow_etcd(Access::Write, "/k/allocatedIDs/1"));
     let of = service(&config);
     assert_eq!(of.guest.settings, json!({"default_pod_network": "net"}));
     assert_eq!(
@@ -243,7 +243,6 @@ fn mistakes_about_a_node_are_named() {
         "name = \"node-a\"",
         "nmae = \"node-a\"",
         &[
-            "trueup.toml:8: adapter.node.name: is missing, must be this node's name, as in Kubernetes",
             "trueup.toml:9: unknown key `nmae` in [adapter.node]; did you mean `name`? (known: addresses, \
              host_interconnect_interface, host_ips, main_interface, name, node_ip, other_interfaces, \
              pod_subnet_all_nodes, pod_subnet_this_node, vxlan_bvi_interface)",
