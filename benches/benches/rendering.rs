@@ -244,24 +244,25 @@ fn listed(sizes: &[usize]) -> String {
 /// Everything at once, in a process of its own: its time, and the most memory that the process had.
 fn resyncs(_stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
     let (services, endpoints) = effort.resync;
-    let (nothing_took, nothing_kib) = child(0, 0)?;
-    let (took, kib) = child(services, endpoints)?;
+    let (nothing_took, least) = child(0, 0)?;
+    let (took, most) = child(services, endpoints)?;
     row(
         &format!(
             "resync of {services} services x {endpoints} backends: host, `service` and `nftables`, without the kernel"
         ),
-        &format!("{} of a resync of nothing", digits(ratio(took, nothing_took))),
+        &format!("{}x a resync of nothing", digits(ratio(took, nothing_took))),
         &format!(
             "{}; {} MiB at most, {} MiB without services",
             show(took),
-            kib / 1024,
-            nothing_kib / 1024
+            most >> 20,
+            least >> 20
         ),
         "",
     );
     Ok(())
 }
 
+/// The time, and the most memory in bytes.
 fn child(services: usize, endpoints: usize) -> anyhow::Result<(Duration, u64)> {
     let mut child = Command::new(std::env::current_exe()?)
         .args([RESYNC_ALONE, &services.to_string(), &endpoints.to_string()])
