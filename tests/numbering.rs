@@ -122,7 +122,8 @@ impl Guest {
         for record in records {
             let id: u32 = record.key.strip_prefix(PREFIX).unwrap().parse().unwrap();
             let value: Value = serde_json::from_str(&record.value).unwrap();
-            assert_eq!(numbers.get(value["name"].as_str().unwrap()), Some(&id), "{record:?}");
+            let name = value.get("name").and_then(Value::as_str).unwrap();
+            assert_eq!(numbers.get(name), Some(&id), "{record:?}");
         }
         stop.send_replace(true);
         while let Some(ended) = running.join_next().await {

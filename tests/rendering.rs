@@ -9,13 +9,6 @@
 //! `PROPTEST_CASES` sets the number of cases of each property. Needs `etcd` and `etcdctl`
 //! (`apt-get install etcd-server etcd-client`).
 #![cfg(test)]
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test fails where it stands"
-)]
 
 use proptest::test_runner::{Config, TestRunner};
 

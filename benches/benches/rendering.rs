@@ -114,7 +114,7 @@ impl Sized {
         };
         let mut service = stage.alone("service", hearing).await?;
         service
-            .call("processor.resync", &*resync_args(state(count, BACKENDS))?)
+            .call("processor.resync", &resync_args(state(count, BACKENDS))?)
             .await?;
         let told = heard.take();
         let resync = told.first().context("no resync was asked for")?;
@@ -146,7 +146,7 @@ impl Sized {
         };
         let mut alone = stage.alone("service", quiet).await?;
         alone
-            .call("processor.resync", &*resync_args(state(count, BACKENDS))?)
+            .call("processor.resync", &resync_args(state(count, BACKENDS))?)
             .await?;
         let folder = tempfile::tempdir()?;
         let mut wired = stage.wired(folder.path(), Arc::new(Simulated::default())).await?;
