@@ -1,5 +1,5 @@
-//! Small pure helpers that several guests need: addresses and networks, settings, values as JSON text, and
-//! texts compared fast.
+//! Small pure helpers that several guests need: addresses and networks, settings, the version of a snapshot,
+//! values as JSON text, and texts compared fast.
 //!
 //! Pure: no imports, no state, no clock. What only one guest needs stays with that guest. `scenarios` is for tests: no
 //! guest that ships is built with it.
@@ -10,5 +10,6 @@ pub mod network;
 #[cfg(feature = "scenarios")]
 pub mod scenarios;
 pub mod settings;
+pub mod snapshot;
 pub mod text;
 pub mod words;

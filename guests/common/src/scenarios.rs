@@ -35,7 +35,7 @@ pub trait Subject: Sized {
 }
 
 /// An import that answers otherwise for a while.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Fault {
     call: String,
     answer: Value,
@@ -46,7 +46,7 @@ struct Fault {
 }
 
 /// The questions of one step, the faults that lie ahead, and the metrics.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Transcript {
     calls: Vec<Value>,
     faults: Vec<Fault>,

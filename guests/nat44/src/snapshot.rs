@@ -1,9 +1,8 @@
 //! The whole state as text, for the next build of this guest. Settings are no part of it, but for the prefix of the keys.
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use trueup_guest_common::address::Address;
-use trueup_guest_common::text;
+use trueup_guest_common::snapshot::{check_version, misfit};
 
 use crate::cache::Cache;
 use crate::renderer::Kept;
@@ -46,24 +45,8 @@ pub fn write(prefix: &str, kept: &Kept) -> String {
 /// # Errors
 /// Which version wrote the text, or what is wrong with it.
 pub fn read(snapshot: &str) -> Result<(String, Kept), String> {
-    #[derive(Deserialize)]
-    struct Version {
-        version: Value,
-    }
-    // serde would take a list for an object, too.
-    let is_object = snapshot.trim_start().starts_with('{');
-    let Some(Version { version }) = serde_json::from_str(snapshot).ok().filter(|_| is_object) else {
-        return Err(format!(
-            "snapshot: has no version, may be a snapshot of version {VERSION}"
-        ));
-    };
-    if version.as_u64() != Some(VERSION) {
-        let version = text::json(&version);
-        return Err(format!(
-            "snapshot: was written by version {version}, may be version {VERSION}"
-        ));
-    }
-    let wrong = |what: String| format!("snapshot: {what}, may be what a snapshot of version {VERSION} holds");
+    check_version(snapshot, VERSION)?;
+    let wrong = |what: String| misfit(&what, VERSION);
     let snapshot: Snapshot = serde_json::from_str(snapshot).map_err(|error| wrong(error.to_string()))?;
     let node_ips = snapshot.node_ips.iter().map(|text| Address::parse(text));
     let kept = Kept {

@@ -5,8 +5,7 @@
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use trueup_guest_common::text;
+use trueup_guest_common::snapshot::{check_version, misfit};
 
 use crate::bindings::trueup::neg::types::{Endpoint, Location};
 use crate::migrator::{Migrator, Pause};
@@ -95,22 +94,8 @@ pub fn write(migrator: &Migrator, syncer: &Syncer) -> String {
 /// # Errors
 /// Which version wrote the text, or what is wrong with it.
 pub fn read(snapshot: &str) -> Result<Snapshot, String> {
-    let version = serde_json::from_str(snapshot)
-        .ok()
-        .and_then(|value: Value| value.get("version").cloned());
-    let Some(version) = version else {
-        return Err(format!(
-            "snapshot: has no version, may be a snapshot of version {VERSION}"
-        ));
-    };
-    if version.as_u64() != Some(VERSION) {
-        let version = text::json(&version);
-        return Err(format!(
-            "snapshot: was written by version {version}, may be version {VERSION}"
-        ));
-    }
-    serde_json::from_str(snapshot)
-        .map_err(|error| format!("snapshot: {error}, may be what a snapshot of version {VERSION} holds"))
+    check_version(snapshot, VERSION)?;
+    serde_json::from_str(snapshot).map_err(|error| misfit(&error.to_string(), VERSION))
 }
 
 impl Snapshot {

@@ -5,7 +5,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use serde_json::Value;
+use serde_json::{Value, json};
+use trueup_guest_common::scenarios::Transcript;
 
 use crate::bindings::trueup::host::log::Level;
 use crate::world::World;
@@ -30,12 +31,17 @@ pub(crate) struct Simulation {
     /// The transactions, also those that a fault refused.
     pub(crate) asked: Vec<String>,
     pub(crate) metrics: BTreeMap<String, u64>,
+    /// The same for scenarios, with their faults.
+    pub(crate) transcript: Transcript,
     pub(crate) lines: Vec<String>,
 }
 
 impl World for Simulation {
     fn apply(&mut self, ruleset: &str) -> Result<(), String> {
         self.asked.push(ruleset.to_owned());
+        if let Some(fault) = self.transcript.ask("nftables.apply", &json!({"ruleset": ruleset})) {
+            return serde_json::from_value(fault).unwrap();
+        }
         match self.faults.pop_front() {
             Some(error) => Err(error),
             None => {
@@ -47,6 +53,7 @@ impl World for Simulation {
 
     fn counter_add(&mut self, name: &str, delta: u64) {
         *self.metrics.entry(name.to_owned()).or_default() += delta;
+        self.transcript.counter_add(name, delta as f64);
     }
 
     fn log(&mut self, _: Level, message: &str, fields: &[(&str, &str)]) {

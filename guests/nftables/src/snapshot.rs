@@ -2,8 +2,7 @@
 //! rendered under.
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use trueup_guest_common::text;
+use trueup_guest_common::snapshot::{check_version, misfit};
 
 use crate::bindings::trueup::service::types::ContivService;
 use crate::renderer::Services;
@@ -51,25 +50,9 @@ pub fn write(settings: &Settings, services: Option<&Services>) -> String {
 /// # Errors
 /// Which version wrote the text, or what is wrong with it.
 pub fn read(snapshot: &str) -> Result<Snapshot, String> {
-    #[derive(Deserialize)]
-    struct Version {
-        version: Value,
-    }
-    // serde would take a list for an object, too.
-    let is_object = snapshot.trim_start().starts_with('{');
-    let Some(Version { version }) = serde_json::from_str(snapshot).ok().filter(|_| is_object) else {
-        return Err(format!(
-            "snapshot: has no version, may be a snapshot of version {VERSION}"
-        ));
-    };
-    if version.as_u64() != Some(VERSION) {
-        let version = text::json(&version);
-        return Err(format!(
-            "snapshot: was written by version {version}, may be version {VERSION}"
-        ));
-    }
-    let Read { settings, services } = serde_json::from_str(snapshot)
-        .map_err(|error| format!("snapshot: {error}, may be what a snapshot of version {VERSION} holds"))?;
+    check_version(snapshot, VERSION)?;
+    let Read { settings, services } =
+        serde_json::from_str(snapshot).map_err(|error| misfit(&error.to_string(), VERSION))?;
     let by_id = |services: Vec<ContivService>| services.into_iter().map(|one| (one.id.clone(), one)).collect();
     Ok(Snapshot {
         settings,

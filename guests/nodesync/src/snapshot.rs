@@ -5,9 +5,9 @@
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use trueup_guest_common::address::Address;
 use trueup_guest_common::network::Network;
+use trueup_guest_common::snapshot::{check_version, misfit};
 use trueup_guest_common::text;
 
 use crate::addresses::{self, Addresses};
@@ -78,21 +78,8 @@ pub fn write(snapshot: &Snapshot) -> String {
 /// # Errors
 /// Which version wrote the text, or what is wrong with it.
 pub fn read(snapshot: &str) -> Result<Snapshot, String> {
-    let version = serde_json::from_str(snapshot)
-        .ok()
-        .and_then(|value: Value| value.get("version").cloned());
-    let Some(version) = version else {
-        return Err(format!(
-            "snapshot: has no version, may be a snapshot of version {VERSION}"
-        ));
-    };
-    if version.as_u64() != Some(VERSION) {
-        let version = text::json(&version);
-        return Err(format!(
-            "snapshot: was written by version {version}, may be version {VERSION}"
-        ));
-    }
-    let wrong = |what: String| format!("snapshot: {what}, may be what a snapshot of version {VERSION} holds");
+    check_version(snapshot, VERSION)?;
+    let wrong = |what: String| misfit(&what, VERSION);
     let text: Text = serde_json::from_str(snapshot).map_err(|error| wrong(error.to_string()))?;
     text.read()
         .map_err(|address| wrong(format!("{} is no address", text::quoted(&address))))

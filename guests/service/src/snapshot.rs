@@ -8,8 +8,8 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use trueup_guest_common::address::Address;
+use trueup_guest_common::snapshot::{check_version, misfit};
 use trueup_guest_common::text;
 
 use crate::bindings::exports::trueup::service::processor::{CustomInterface, NodeContext};
@@ -25,12 +25,6 @@ use crate::world::World;
 
 /// The layout of the text.
 const VERSION: u64 = 1;
-
-/// What a snapshot of any version begins with.
-#[derive(Deserialize)]
-struct Versioned {
-    version: Value,
-}
 
 /// Borrowed where it is written, owned where it is read.
 type Text<'s> = Cow<'s, str>;
@@ -99,18 +93,8 @@ pub fn write(known: Option<&Known>) -> String {
 /// # Errors
 /// Which version wrote the text, or what is wrong with it.
 pub fn read(world: &mut impl World, snapshot: &str, default_pod_network: &str) -> Result<Option<Known>, String> {
-    let Ok(Versioned { version }) = serde_json::from_str(snapshot) else {
-        return Err(format!(
-            "snapshot: has no version, may be a snapshot of version {VERSION}"
-        ));
-    };
-    if version.as_u64() != Some(VERSION) {
-        let version = text::json(&version);
-        return Err(format!(
-            "snapshot: was written by version {version}, may be version {VERSION}"
-        ));
-    }
-    let wrong = |what: String| format!("snapshot: {what}, may be what a snapshot of version {VERSION} holds");
+    check_version(snapshot, VERSION)?;
+    let wrong = |what: String| misfit(&what, VERSION);
     let snapshot: Snapshot<'_> = serde_json::from_str(snapshot).map_err(|error| wrong(error.to_string()))?;
     let known = snapshot.known.map(|known| known.read(world, default_pod_network));
     known

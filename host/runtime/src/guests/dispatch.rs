@@ -106,6 +106,43 @@ macro_rules! lifecycle {
 }
 pub(crate) use lifecycle;
 
+/// A world's `CALLS` and `dispatch`, of its exports by name: what each takes, of which interface it is, and how it is
+/// called. Where all are of one interface, that stands once, behind the world.
+macro_rules! exports {
+    (
+        $world:ty, $interface:ident;
+        $($name:literal: $args:ty => |$export:ident, $store:ident, $a:ident| $call:expr;)*
+    ) => {
+        $crate::guests::dispatch::exports! { $world; $($name: $args => |$interface as $export, $store, $a| $call;)* }
+    };
+    (
+        $world:ty;
+        $($name:literal: $args:ty => |$interface:ident as $export:ident, $store:ident, $a:ident| $call:expr;)*
+    ) => {
+        /// What a guest of this world can be called for, beside `lifecycle`.
+        pub const CALLS: &[&str] = &[$($name),*];
+
+        pub(super) async fn dispatch(
+            instance: &mut trueup_engine::Instance<$world>,
+            call: &str,
+            args: &serde_json::value::RawValue,
+        ) -> $crate::guests::dispatch::Answer {
+            match call {
+                $($name => {
+                    let $a = $crate::guests::dispatch::args::<$args>(call, args)?;
+                    instance.enter();
+                    let ($store, bindings) = instance.parts();
+                    let $export = bindings.$interface();
+                    let result = $call.await;
+                    $crate::guests::dispatch::answer(instance, call, result)
+                })*
+                _ => $crate::guests::dispatch::lifecycle!(instance, call, args, CALLS),
+            }
+        }
+    };
+}
+pub(crate) use exports;
+
 #[cfg(test)]
 mod tests {
     use super::*;

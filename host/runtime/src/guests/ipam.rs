@@ -1,10 +1,9 @@
 //! The world `trueup:ipam/ipam-datastore`: its bindings, and its exports by name.
 
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
-use trueup_engine::{Data, Engine, Guest, Instance};
+use trueup_engine::{Data, Engine, Guest};
 
-use super::dispatch::{self, Answer, lifecycle};
+use super::dispatch::exports;
 
 /// The name of this guest in configuration and state, whatever the component calls itself.
 pub const NAME: &str = "ipam";
@@ -130,29 +129,7 @@ pub struct EniNeedsIp {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Nothing {}
 
-/// The exports by name: what each takes, and how it is called.
-macro_rules! exports {
-    ($($name:literal: $args:ty => |$export:ident, $store:ident, $a:ident| $call:expr;)*) => {
-        /// What a guest of this world can be called for, beside `lifecycle`.
-        pub const CALLS: &[&str] = &[$($name),*];
-
-        pub(super) async fn dispatch(instance: &mut Instance<IpamDatastore>, call: &str, args: &RawValue) -> Answer {
-            match call {
-                $($name => {
-                    let $a = dispatch::args::<$args>(call, args)?;
-                    instance.enter();
-                    let ($store, bindings) = instance.parts();
-                    let $export = bindings.trueup_ipam_datastore();
-                    let result = $call.await;
-                    dispatch::answer(instance, call, result)
-                })*
-                _ => lifecycle!(instance, call, args, CALLS),
-            }
-        }
-    };
-}
-
-exports! {
+exports! { IpamDatastore, trueup_ipam_datastore;
     "datastore.add-eni": AddEni => |e, s, a| e.call_add_eni(s, &a.eni_id, a.device_number, a.is_primary, a.is_trunk);
     "datastore.add-ipv4-address-to-store": AddAddress => |e, s, a| e.call_add_ipv4_address_to_store(s, &a.eni_id, &a.ipv4);
     "datastore.allocated-ips": Nothing => |e, s, _a| e.call_allocated_ips(s);

@@ -4,13 +4,12 @@ pub mod adapter;
 mod migrator;
 
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 use trueup_capabilities::neg::EndpointGroup;
-use trueup_engine::{Data, Engine, Guest, Instance};
+use trueup_engine::{Data, Engine, Guest};
 use wasmtime::Store;
 use wasmtime::component::InstancePre;
 
-use super::dispatch::{self, Answer, lifecycle};
+use super::dispatch::exports;
 
 /// The name of this guest in configuration and state, whatever the component calls itself.
 pub const NAME: &str = "neg";
@@ -176,35 +175,13 @@ pub struct OnTimer {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Nothing {}
 
-/// The exports by name: what each takes, of which interface it is, and how it is called.
-macro_rules! exports {
-    ($($name:literal: $args:ty => |$interface:ident, $store:ident, $a:ident| $call:expr;)*) => {
-        /// What a guest of this world can be called for, beside `lifecycle`.
-        pub const CALLS: &[&str] = &[$($name),*];
-
-        pub(super) async fn dispatch(instance: &mut Instance<NegSyncer>, call: &str, args: &RawValue) -> Answer {
-            match call {
-                $($name => {
-                    let $a = dispatch::args::<$args>(call, args)?;
-                    instance.enter();
-                    let ($store, bindings) = instance.parts();
-                    let $interface = bindings.$interface();
-                    let result = $call.await;
-                    dispatch::answer(instance, call, result)
-                })*
-                _ => lifecycle!(instance, call, args, CALLS),
-            }
-        }
-    };
-}
-
-exports! {
-    "migrator.continue": Continue => |migrator, s, a| migrator.call_continue(s, a.detach_failure.as_deref());
-    "migrator.filter": Filter => |migrator, s, a| migrator.call_filter(s, &a.add, &a.remove, &a.committed, a.in_error_state);
-    "migrator.is-paused": Nothing => |migrator, s, _a| migrator.call_is_paused(s);
-    "migrator.pause": Nothing => |migrator, s, _a| migrator.call_pause(s);
-    "syncer.on-operation": OnOperation => |syncer, s, a| syncer.call_on_operation(s, a.operation, a.failure.as_deref());
-    "syncer.set-error-state": SetErrorState => |syncer, s, a| syncer.call_set_error_state(s, a.in_error_state);
-    "syncer.sync": Sync => |syncer, s, a| syncer.call_sync(s, &a.target);
-    "timer-events.on-timer": OnTimer => |timer_events, s, a| timer_events.call_on_timer(s, a.timer);
+exports! { NegSyncer;
+    "migrator.continue": Continue => |migrator as migrator, s, a| migrator.call_continue(s, a.detach_failure.as_deref());
+    "migrator.filter": Filter => |migrator as migrator, s, a| migrator.call_filter(s, &a.add, &a.remove, &a.committed, a.in_error_state);
+    "migrator.is-paused": Nothing => |migrator as migrator, s, _a| migrator.call_is_paused(s);
+    "migrator.pause": Nothing => |migrator as migrator, s, _a| migrator.call_pause(s);
+    "syncer.on-operation": OnOperation => |syncer as syncer, s, a| syncer.call_on_operation(s, a.operation, a.failure.as_deref());
+    "syncer.set-error-state": SetErrorState => |syncer as syncer, s, a| syncer.call_set_error_state(s, a.in_error_state);
+    "syncer.sync": Sync => |syncer as syncer, s, a| syncer.call_sync(s, &a.target);
+    "timer-events.on-timer": OnTimer => |timer_events as timer_events, s, a| timer_events.call_on_timer(s, a.timer);
 }

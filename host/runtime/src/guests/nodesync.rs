@@ -3,10 +3,9 @@
 pub mod records;
 
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
-use trueup_engine::{Data, Engine, Guest, Instance};
+use trueup_engine::{Data, Engine, Guest};
 
-use super::dispatch::{self, Answer, lifecycle};
+use super::dispatch::exports;
 
 /// The name of this guest in configuration and state, whatever the component calls itself.
 pub const NAME: &str = "nodesync";
@@ -84,29 +83,7 @@ pub struct PublishNodeIps {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Nothing {}
 
-/// The exports by name: what each takes, and how it is called.
-macro_rules! exports {
-    ($($name:literal: $args:ty => |$export:ident, $store:ident, $a:ident| $call:expr;)*) => {
-        /// What a guest of this world can be called for, beside `lifecycle`.
-        pub const CALLS: &[&str] = &[$($name),*];
-
-        pub(super) async fn dispatch(instance: &mut Instance<NodeSyncer>, call: &str, args: &RawValue) -> Answer {
-            match call {
-                $($name => {
-                    let $a = dispatch::args::<$args>(call, args)?;
-                    instance.enter();
-                    let ($store, bindings) = instance.parts();
-                    let $export = bindings.trueup_nodesync_node_sync();
-                    let result = $call.await;
-                    dispatch::answer(instance, call, result)
-                })*
-                _ => lifecycle!(instance, call, args, CALLS),
-            }
-        }
-    };
-}
-
-exports! {
+exports! { NodeSyncer, trueup_nodesync_node_sync;
     "node-sync.get-all-nodes": Nothing => |e, s, _a| e.call_get_all_nodes(s);
     "node-sync.get-node-id": Nothing => |e, s, _a| e.call_get_node_id(s);
     "node-sync.publish-node-ips": PublishNodeIps => |e, s, a| e.call_publish_node_ips(s, &a.addresses, a.version);

@@ -3,10 +3,9 @@
 pub mod adapter;
 
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
-use trueup_engine::{Data, Engine, Guest, Instance};
+use trueup_engine::{Data, Engine, Guest};
 
-use super::dispatch::{self, Answer, lifecycle};
+use super::dispatch::exports;
 
 /// The name of this guest in configuration and state, whatever the component calls itself.
 pub const NAME: &str = "service";
@@ -83,29 +82,7 @@ pub struct Revert {
     pub pod: ObjectId,
 }
 
-/// The exports by name: what each takes, and how it is called.
-macro_rules! exports {
-    ($($name:literal: $args:ty => |$export:ident, $store:ident, $a:ident| $call:expr;)*) => {
-        /// What a guest of this world can be called for, beside `lifecycle`.
-        pub const CALLS: &[&str] = &[$($name),*];
-
-        pub(super) async fn dispatch(instance: &mut Instance<ServiceProcessor>, call: &str, args: &RawValue) -> Answer {
-            match call {
-                $($name => {
-                    let $a = dispatch::args::<$args>(call, args)?;
-                    instance.enter();
-                    let ($store, bindings) = instance.parts();
-                    let $export = bindings.trueup_service_processor();
-                    let result = $call.await;
-                    dispatch::answer(instance, call, result)
-                })*
-                _ => lifecycle!(instance, call, args, CALLS),
-            }
-        }
-    };
-}
-
-exports! {
+exports! { ServiceProcessor, trueup_service_processor;
     "processor.resync": Resync => |e, s, a| e.call_resync(s, &a.state);
     "processor.revert": Revert => |e, s, a| e.call_revert(s, &a.pod);
     "processor.update": Update => |e, s, a| e.call_update(s, &a.event);
