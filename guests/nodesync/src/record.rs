@@ -61,7 +61,9 @@ impl Stored {
     /// None where the value is no record.
     #[must_use]
     pub fn read(value: &str) -> Option<Self> {
-        serde_json::from_str(value).ok()
+        // A list would be read by position: its first text as the name.
+        let is_object = value.trim_start().starts_with('{');
+        is_object.then(|| serde_json::from_str(value).ok()).flatten()
     }
 
     /// As they are written, parsed by nobody yet.
@@ -128,6 +130,7 @@ mod tests {
                 &["x", "z"],
             ),
             (r#"{"name":"a","ip_address":"","ip_addresses":null,"more":[1]}"#, &[]),
+            (" \r\n\t{\"name\":\"a\"} ", &[]),
         ] {
             let stored = Stored::read(value).unwrap();
             assert_eq!(stored.name, "a", "{value}");
@@ -137,6 +140,8 @@ mod tests {
             "",
             "x",
             "[]",
+            r#"["a"]"#,
+            r#" ["a",["x"],"z"]"#,
             "{}",
             r#"{"id":3}"#,
             r#"{"name":3}"#,

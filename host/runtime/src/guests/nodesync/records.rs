@@ -45,6 +45,10 @@ struct Json {
 /// # Errors
 /// Why it is none: one line, to stand behind the key.
 pub fn record(id: u32, value: &[u8]) -> Result<Record, String> {
+    // A list would be read by position: its first text as the name.
+    if !value.trim_ascii_start().starts_with(b"{") {
+        return Err("is no record of a node: it is no JSON object".to_owned());
+    }
     let read: Json = serde_json::from_slice(value)
         .map_err(|error| format!("is no record of a node: {}", text::line(&error.to_string())))?;
     let other = read.id.filter(|given| *given != id);
@@ -123,6 +127,7 @@ mod tests {
                 r#"{"name":"node-a","ip_address":"","ip_addresses":null,"more":[1]}"#,
                 &[],
             ),
+            (" \r\n\t{\"name\":\"node-a\"} ", &[]),
         ] {
             assert_eq!(read(3, value), (node(addresses), None), "{value}");
         }
@@ -149,6 +154,8 @@ mod tests {
             &b""[..],
             b"x",
             b"[]",
+            br#"["a"]"#,
+            br#" ["a",3,["x"],"z"]"#,
             b"{}",
             b"\xff",
             br#"{"id":3}"#,
