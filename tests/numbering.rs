@@ -1,21 +1,24 @@
 //! Fifty nodes in one process, with one embedded store between them: each gets a number of its own, keeps it, and lets all
-//! others know its addresses.
+//! others know its addresses. And one node whose store, or guest, does not do what it should.
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails where it stands")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::Arc;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use trueup_journal::{Files, OPEN_FILES_MAX, Options, Tape};
-use trueup_runtime::capabilities::etcd::Api;
 use trueup_runtime::capabilities::etcd::embedded::Embedded;
+use trueup_runtime::capabilities::etcd::simulated::Simulated;
+use trueup_runtime::capabilities::etcd::{Api, Compare, Error, KeyValue, Listing, Operation, Watch};
 use trueup_runtime::capabilities::grants::Grants;
 use trueup_runtime::capabilities::meter::Limits;
-use trueup_runtime::capabilities::{Backends, Host, Identity};
+use trueup_runtime::capabilities::{Answer, Backends, Host, Identity};
 use trueup_runtime::config::Address;
 use trueup_runtime::guests::{Program, nodesync};
 use trueup_runtime::instance::{Instance, Start};
@@ -29,6 +32,9 @@ const PREFIX: &str = "/vnf-agent/contiv-ksr/allocatedIDs/";
 
 /// All have their numbers long before; a machine that does other things too takes its time.
 const GUARD: Duration = Duration::from_secs(120);
+
+/// Compiled once for all tests.
+static GUEST: LazyLock<Guest> = LazyLock::new(Guest::new);
 
 /// The engine and the guest, for all nodes.
 struct Guest {
@@ -45,7 +51,7 @@ impl Guest {
         Self { engine, program }
     }
 
-    async fn instances(&self, node: &str, state_dir: &Path) -> Arc<Instances> {
+    async fn instances(&self, node: &str, state_dir: &Path, limits: Limits) -> Arc<Instances> {
         let settings = json!({ "node_name": node });
         Arc::new(Instances {
             name: nodesync::NAME,
@@ -55,7 +61,7 @@ impl Guest {
             initial: self.initial(&settings).await,
             settings,
             grants: Grants::everything(),
-            limits: Limits::default(),
+            limits,
             state_dir: state_dir.join(node),
             record: true,
             journal: Options::default(),
@@ -89,7 +95,7 @@ impl Guest {
         let mut running = JoinSet::new();
         let mut standings = Vec::new();
         for (node, seed) in nodes.iter().zip(1..) {
-            let instances = self.instances(node, state_dir).await;
+            let instances = self.instances(node, state_dir, Limits::default()).await;
             let address = Address::parse(&format!("192.168.16.{seed}/24")).unwrap();
             let backends = (instances, Backends::default());
             let numbering = Numbering::alone(node, backends, Arc::clone(store), vec![address], seed);
@@ -137,7 +143,7 @@ impl Guest {
 async fn fifty_nodes_with_one_embedded_store_get_a_number_each_and_keep_it() {
     let folder = tempfile::tempdir().unwrap();
     let store: Arc<dyn Api> = Arc::new(Embedded::open(&folder.path().join("etcd.redb")).unwrap());
-    let guest = Guest::new();
+    let guest = &*GUEST;
     let nodes: Vec<String> = (0..NODES).map(|n| format!("node-{n:02}")).collect();
     let first = guest.number(&nodes, folder.path(), &store).await;
     let numbers: BTreeSet<u32> = first.values().copied().collect();
@@ -148,4 +154,214 @@ async fn fifty_nodes_with_one_embedded_store_get_a_number_each_and_keep_it() {
     let elsewhere = tempfile::tempdir().unwrap();
     let from_nothing = guest.number(&nodes, elsewhere.path(), &store).await;
     assert_eq!(from_nothing, first);
+}
+
+/// A store that is slow, or does not do everything that it is asked for.
+#[derive(Default)]
+struct Poor {
+    store: Simulated,
+    /// So long each of the host's listings takes.
+    listing_takes: Duration,
+    is_listing_down: AtomicBool,
+    is_put_down: AtomicBool,
+}
+
+impl Poor {
+    fn put_record(&self, id: u32, name: &str) {
+        let value = json!({ "id": id, "name": name, "ip_addresses": [format!("192.168.16.{id}/24")] });
+        self.store
+            .put_bytes(format!("{PREFIX}{id}").as_bytes(), value.to_string().as_bytes());
+    }
+
+    async fn delete_record(&self, id: u32) {
+        assert!(self.store.delete(&format!("{PREFIX}{id}")).await.unwrap());
+    }
+}
+
+fn down() -> Error {
+    Error::Unavailable("down".to_owned())
+}
+
+impl Api for Poor {
+    fn get<'a>(&'a self, key: &'a str) -> Answer<'a, Result<Option<KeyValue>, Error>> {
+        self.store.get(key)
+    }
+
+    fn list_prefix<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Vec<KeyValue>, Error>> {
+        self.store.list_prefix(prefix)
+    }
+
+    fn list_keys<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Vec<String>, Error>> {
+        self.store.list_keys(prefix)
+    }
+
+    fn put<'a>(&'a self, key: &'a str, value: &'a str) -> Answer<'a, Result<u64, Error>> {
+        if self.is_put_down.load(Ordering::SeqCst) {
+            return Box::pin(async { Err(down()) });
+        }
+        self.store.put(key, value)
+    }
+
+    fn put_if_not_exists<'a>(&'a self, key: &'a str, value: &'a str) -> Answer<'a, Result<bool, Error>> {
+        self.store.put_if_not_exists(key, value)
+    }
+
+    fn delete<'a>(&'a self, key: &'a str) -> Answer<'a, Result<bool, Error>> {
+        self.store.delete(key)
+    }
+
+    fn commit<'a>(&'a self, compares: &'a [Compare], operations: &'a [Operation]) -> Answer<'a, Result<bool, Error>> {
+        self.store.commit(compares, operations)
+    }
+
+    fn listing<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Listing, Error>> {
+        Box::pin(async move {
+            tokio::time::sleep(self.listing_takes).await;
+            if self.is_listing_down.load(Ordering::SeqCst) {
+                return Err(down());
+            }
+            self.store.listing(prefix).await
+        })
+    }
+
+    fn watch(&self, prefix: &str, after: u64) -> Box<dyn Watch> {
+        self.store.watch(prefix, after)
+    }
+}
+
+/// One node that runs.
+struct Node {
+    standing: watch::Receiver<Standing>,
+    /// How often its loop went round.
+    turns: Arc<AtomicUsize>,
+    stop: watch::Sender<bool>,
+    running: JoinHandle<()>,
+    _state_dir: tempfile::TempDir,
+}
+
+impl Node {
+    async fn start(store: &Arc<Poor>, limits: Limits) -> Self {
+        let state_dir = tempfile::tempdir().unwrap();
+        let instances = GUEST.instances("node-a", state_dir.path(), limits).await;
+        let addresses = vec![Address::parse("192.168.16.1/24").unwrap()];
+        let api: Arc<dyn Api> = Arc::clone(store) as _;
+        let numbering = Numbering::alone("node-a", (instances, Backends::default()), api, addresses, 1);
+        let standing = numbering.standing();
+        let (stop, turns) = (watch::Sender::new(false), Arc::new(AtomicUsize::new(0)));
+        let (mut stopped, counted) = (stop.subscribe(), Arc::clone(&turns));
+        let running = tokio::spawn(async move {
+            let mut stopped = pin!(stopped.wait_for(|stop| *stop));
+            // It is looked at first in each turn.
+            let stopped = std::future::poll_fn(|context| {
+                counted.fetch_add(1, Ordering::SeqCst);
+                stopped.as_mut().poll(context).map(drop)
+            });
+            numbering.run(stopped).await;
+        });
+        Self {
+            standing,
+            turns,
+            stop,
+            running,
+            _state_dir: state_dir,
+        }
+    }
+
+    async fn wait_for(&mut self, is_so: impl Fn(&Standing) -> bool) -> Standing {
+        let waiting = tokio::time::timeout(GUARD, self.standing.wait_for(|standing| is_so(standing)));
+        waiting.await.unwrap().unwrap().clone()
+    }
+
+    async fn wait_for_number(&mut self) {
+        self.wait_for(|standing| *standing == Standing::Numbered(1)).await;
+    }
+
+    /// Waits until it has failed so often in a row; answers in what.
+    async fn wait_for_failures(&mut self, wanted: u32) -> String {
+        let is_enough =
+            |standing: &Standing| matches!(standing, Standing::Failed { failures, .. } if *failures >= wanted);
+        match self.wait_for(is_enough).await {
+            Standing::Failed { error, .. } => error,
+            _ => unreachable!(),
+        }
+    }
+
+    async fn end(self) {
+        self.stop.send_replace(true);
+        self.running.await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_listing_that_takes_longer_than_anything_else_in_the_loop_comes_to_its_end() {
+    let store = Arc::new(Poor {
+        listing_takes: Duration::from_millis(2_500),
+        is_listing_down: AtomicBool::new(true),
+        ..Poor::default()
+    });
+    let mut node = Node::start(&store, Limits::default()).await;
+    let error = node.wait_for_failures(2).await;
+    assert_eq!(error, format!("reading `{PREFIX}`: unavailable: down"));
+    store.is_listing_down.store(false, Ordering::SeqCst);
+    node.wait_for_number().await;
+    node.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_could_not_be_told_are_a_failure_that_is_tried_again() {
+    let store = Arc::new(Poor::default());
+    for id in 11..=16 {
+        store.put_record(id, &format!("node-{id}"));
+    }
+    // A change of one node is short enough, a list of all is not.
+    let limits = Limits {
+        answer_bytes: 500,
+        ..Limits::default()
+    };
+    let mut node = Node::start(&store, limits).await;
+    let first = node.wait_for(|standing| *standing != Standing::Begins).await;
+    assert!(matches!(&first, Standing::Failed { .. }), "{first:?}");
+    let error = node.wait_for_failures(2).await;
+    assert!(error.contains("above the limit `answer_bytes` of 500"), "{error}");
+    for id in 12..=16 {
+        store.delete_record(id).await;
+    }
+    node.wait_for_number().await;
+
+    // What the watch tells, too.
+    for id in 12..=16 {
+        store.put_record(id, &format!("node-{id}"));
+    }
+    let error = node.wait_for_failures(2).await;
+    assert!(error.contains("above the limit `answer_bytes` of 500"), "{error}");
+    for id in 12..=16 {
+        store.delete_record(id).await;
+    }
+    node.wait_for_number().await;
+    node.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_number_in_other_hands_leaves_nothing_to_do_though_addresses_were_to_be_published() {
+    let store = Arc::new(Poor {
+        is_put_down: AtomicBool::new(true),
+        ..Poor::default()
+    });
+    let mut node = Node::start(&store, Limits::default()).await;
+    node.wait_for_number().await;
+    store.put_record(1, "node-z");
+    let over = node
+        .wait_for(|standing| matches!(standing, Standing::Failed { is_over: true, .. }))
+        .await;
+    assert!(
+        matches!(&over, Standing::Failed { error, .. } if error.contains("its number 1 belongs to `node-z` now")),
+        "{over:?}"
+    );
+    // By now they would have been published again.
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    let before = node.turns.load(Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let turns = node.turns.load(Ordering::SeqCst) - before;
+    assert!(turns < 50, "{turns} turns in 2 s");
+    node.end().await;
 }

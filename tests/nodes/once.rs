@@ -114,3 +114,35 @@ fn without_its_store_a_node_fails_with_what_was_against_it_and_says_who_has_what
     assert_eq!(node["failed"].as_array().unwrap().len(), 2, "{document}");
     assert!(fs::exists(host.site.state_dir()).unwrap());
 }
+
+/// So often in a row the number is tried before a run that is to end gives it up.
+const FAILURES_MAX_ONCE: u64 = 5;
+
+#[test]
+fn where_the_store_refuses_connections_a_run_ends_and_says_so_however_long_a_question_may_take() {
+    let manifests = Manifests::new();
+    manifests.put_node("node-a", "172.30.1.1");
+    // Nobody listens there. A question is tried there for seconds before it fails, longer than anything else takes in the
+    // loop that waits for it.
+    let config = Config::new("node-a", &manifests).against("http://127.0.0.1:1");
+    let host = Host::new(config.patient_by_default().numbered());
+    let mut run = host.site.command("run", &["--once", "--output", "json"]);
+    let ended = ran(&mut run).exits(1);
+    let document = ended.json();
+    let node = &document["node"];
+    assert_eq!((&node["id"], &node["nodes"]), (&Value::Null, &json!(0)), "{document}");
+    let failed = node["failed"].as_array().unwrap();
+    let why = failed[0][1].as_str().unwrap();
+    assert_eq!(
+        (failed.len(), &failed[0][0]),
+        (1, &json!("nodesync/node-a")),
+        "{document}"
+    );
+    assert!(
+        why.starts_with("reading `/vnf-agent/contiv-ksr/allocatedIDs/`: unavailable: etcd at `http://127.0.0.1:1`: "),
+        "{why}"
+    );
+    // It was tried as often as anything is, and with pauses between.
+    let tries = document["events"].to_string().matches("not_numbered").count();
+    assert_eq!(u64::try_from(tries).unwrap(), FAILURES_MAX_ONCE, "{document}");
+}

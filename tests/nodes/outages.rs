@@ -4,6 +4,7 @@
 //! each node writes for its agent.
 
 use std::collections::BTreeSet;
+use std::net::TcpListener;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -136,4 +137,39 @@ fn an_etcd_that_hangs_for_10_s_loses_nothing() {
 #[test]
 fn an_etcd_that_is_down_for_10_s_loses_nothing() {
     nothing_is_lost(Etcd::stop, Etcd::start_again);
+}
+
+#[test]
+fn a_first_member_that_never_answers_leaves_the_number_to_the_second() {
+    let etcd = Etcd::start();
+    let manifests = Manifests::new();
+    manifests.put_node("node-a", "172.30.1.1");
+    // It takes connections, and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent_url = format!("http://{}", silent.local_addr().unwrap());
+    let config = Config::new("node-a", &manifests)
+        .against(&silent_url)
+        .against(&etcd.url());
+    let mut host = Host::start_new(config.patient_by_default().numbered().publishing(&["192.168.16.1/24"]));
+    assert_eq!(host.wait_for_number(), 1);
+    // It was asked first.
+    silent.set_nonblocking(true).unwrap();
+    assert!(silent.accept().is_ok(), "nobody came to the first member");
+    // The watch goes to the second, too.
+    etcd.put(
+        &format!("{RECORDS}9"),
+        r#"{"id":9,"name":"node-i","ip_addresses":["192.168.16.9/24"]}"#,
+    );
+    let node = |name: &str, id: u64, address: &str| (name.to_owned(), id, vec![address.to_owned()]);
+    let expected = [
+        node("node-a", 1, "192.168.16.1/24"),
+        node("node-i", 9, "192.168.16.9/24"),
+    ];
+    wait_until("both nodes", || host.nodes() == expected);
+    let ended = host.terminate().exits(0);
+    assert_eq!(
+        ended.last_line(),
+        "2 nodes, 0 services: 0 renderers true, 0 failed",
+        "{ended}"
+    );
 }

@@ -45,9 +45,10 @@ pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 pub(crate) struct Config {
     node: String,
     manifests: PathBuf,
-    /// None: the host's own store.
-    etcd: Option<String>,
-    request_timeout_ms: u32,
+    /// The members' URLs; none: the host's own store.
+    etcd: Vec<String>,
+    /// None: the default.
+    request_timeout_ms: Option<u32>,
     addresses: Vec<String>,
     is_numbered: bool,
     /// Empty: no service processor.
@@ -60,22 +61,29 @@ impl Config {
         Self {
             node: node.to_owned(),
             manifests: manifests.folder().to_owned(),
-            etcd: None,
-            request_timeout_ms: 1_000,
+            etcd: Vec::new(),
+            request_timeout_ms: Some(1_000),
             addresses: Vec::new(),
             is_numbered: false,
             renderers: Vec::new(),
         }
     }
 
+    /// One more member each time, in the order in which they are tried.
     pub(crate) fn against(mut self, etcd: &str) -> Self {
-        self.etcd = Some(etcd.to_owned());
+        self.etcd.push(etcd.to_owned());
         self
     }
 
     /// So long a question to etcd may take.
     pub(crate) fn patient(mut self, request_timeout_ms: u32) -> Self {
-        self.request_timeout_ms = request_timeout_ms;
+        self.request_timeout_ms = Some(request_timeout_ms);
+        self
+    }
+
+    /// As long as where nobody says.
+    pub(crate) fn patient_by_default(mut self) -> Self {
+        self.request_timeout_ms = None;
         self
     }
 
@@ -109,13 +117,12 @@ impl Config {
         if !self.renderers.is_empty() {
             text += "pod_subnet_this_node = \"10.1.1.0/24\"\npod_subnet_all_nodes = \"10.1.0.0/16\"\nmain_interface = \"GbE\"\n";
         }
-        if let Some(url) = &self.etcd {
-            let timeout = self.request_timeout_ms;
-            // Writing to a String can't fail.
-            _ = write!(
-                text,
-                "[backend.etcd]\nkind = \"etcd\"\nendpoints = [\"{url}\"]\nrequest_timeout_ms = {timeout}\n"
-            );
+        // Writing to a String can't fail.
+        if !self.etcd.is_empty() {
+            _ = write!(text, "[backend.etcd]\nkind = \"etcd\"\nendpoints = {:?}\n", self.etcd);
+            if let Some(timeout) = self.request_timeout_ms {
+                _ = writeln!(text, "request_timeout_ms = {timeout}");
+            }
         }
         if self.is_numbered {
             text += "[guests.nodesync]\nuse = \"builtin:nodesync@1\"\n\

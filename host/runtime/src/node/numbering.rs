@@ -10,6 +10,8 @@
 //! configuration: addresses --------------> publish-node-ips
 //! ```
 
+mod following;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,10 +20,11 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior};
 use trueup_capabilities::Backends;
-use trueup_capabilities::etcd::{self, Changes, Follow, Followed, Listing};
+use trueup_capabilities::etcd::{self, Changes, Followed, Listing};
 use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSettings};
 use trueup_journal::By;
 
+use self::following::Following;
 use super::seat::{NoAnswer, Seat};
 use super::{Event, Failing, SYNC};
 use crate::board::{self, Board, Facts, Finished};
@@ -99,14 +102,13 @@ pub struct Numbering {
     node: String,
     key: String,
     seat: Seat,
-    follow: Follow,
+    /// At rest: a pause is on, or it is over.
+    following: Following,
     prefix: String,
     addresses: Vec<Address>,
     controller: Controller<Resyncing>,
     publish_at: Option<Instant>,
     started: Instant,
-    /// A listing is on its way, or a watch stands.
-    is_following: bool,
     is_synced: bool,
     /// The number belongs to another node: nothing more is asked of this instance.
     is_over: bool,
@@ -169,7 +171,7 @@ impl Numbering {
         };
         Self {
             key: parts.seat.name(),
-            follow: Follow::new(parts.api, prefix.clone()),
+            following: Following::new(parts.api, prefix.clone()),
             prefix,
             seat: parts.seat,
             node: parts.node,
@@ -177,7 +179,6 @@ impl Numbering {
             controller: Controller::new(settings, parts.seed),
             publish_at: None,
             started: Instant::now(),
-            is_following: false,
             is_synced: false,
             is_over: false,
             id: 0,
@@ -212,7 +213,8 @@ impl Numbering {
         let mut sync = tokio::time::interval(SYNC);
         sync.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // What was known before, until there is a listing.
-        if !self.tell_nodes().await {
+        if let Err(no_answer) = self.tell_nodes().await {
+            tracing::warn!("the nodes are told later: {}", no_answer.error);
             self.known.send_replace(Known::default());
         }
         self.wish();
@@ -231,11 +233,12 @@ impl Numbering {
                     Some(changes) => self.take_kube(changes).await,
                     None => self.is_fed = false,
                 },
-                followed = self.follow.next(), if self.is_following && !self.is_over => self.take_followed(followed).await,
+                Some(followed) = self.following.next() => self.take_followed(followed).await,
                 () = tokio::time::sleep(pause) => {}
                 _ = sync.tick() => self.seat.rest(),
             }
         }
+        self.following.end().await;
         self.seat.sync();
     }
 
@@ -263,12 +266,11 @@ impl Numbering {
         if self.controller.take_ready(self.now_ms()).is_some() {
             self.board.began(&self.key);
             // What comes of the listing ends it.
-            self.follow.list_again();
-            self.is_following = true;
+            self.following.list_again();
         }
         if self.publish_at.take_if(|at| *at <= Instant::now()).is_some() && self.is_synced {
             self.publish().await;
-            _ = self.tell_nodes().await;
+            _ = self.are_told().await;
         }
     }
 
@@ -278,7 +280,6 @@ impl Numbering {
             Ok(Followed::Changed(changes)) => self.take_changes(changes).await,
             Err(error) => {
                 // It is listed again when the pause is over.
-                self.is_following = false;
                 self.begin();
                 self.failed(format!("reading `{}`: {}", self.prefix, words(&error)));
             }
@@ -372,26 +373,20 @@ impl Numbering {
             kube_nodes: self.kube_nodes.values().cloned().collect(),
         };
         let answer = self.seat.ask("node-sync.resync", &Resync { state }, None).await;
-        match self.answered::<()>(answer) {
-            Some(()) => {
-                self.is_synced = true;
-                self.failing.took_all_but(|_| false);
-                let id = self.seat.ask::<u32>("node-sync.get-node-id", &Nothing {}, None).await;
-                let id = match id {
-                    Ok(id) => id,
-                    Err(no_answer) => {
-                        self.is_synced = false;
-                        self.failed(no_answer.error);
-                        return;
-                    }
-                };
-                let is_new = std::mem::replace(&mut self.id, id) != id;
-                self.publish().await;
-                // Whoever waits for the number finds the nodes told.
-                _ = self.tell_nodes().await;
-                self.numbered(is_new);
-            }
-            None => self.is_synced = false,
+        if self.answered::<()>(answer).is_none() {
+            return;
+        }
+        self.is_synced = true;
+        let id = match self.seat.ask::<u32>("node-sync.get-node-id", &Nothing {}, None).await {
+            Ok(id) => id,
+            Err(no_answer) => return self.unanswered(no_answer),
+        };
+        let is_new = std::mem::replace(&mut self.id, id) != id;
+        self.publish().await;
+        // Whoever waits for the number finds the nodes told.
+        if self.are_told().await {
+            self.failing.took_all_but(|_| false);
+            self.numbered(is_new);
         }
     }
 
@@ -400,34 +395,36 @@ impl Numbering {
             return;
         }
         let answer = self.seat.ask("node-sync.update", &Update { change }, None).await;
-        match self.answered::<Vec<NodeUpdate>>(answer) {
-            Some(updates) if updates.is_empty() => {}
-            Some(_) => _ = self.tell_nodes().await,
-            // It may have stored something.
-            None => self.is_synced = false,
+        let updates = self.answered::<Vec<NodeUpdate>>(answer).unwrap_or_default();
+        if !updates.is_empty() {
+            _ = self.are_told().await;
         }
     }
 
     /// What a call came to; none: it failed, which is told, and is tried again with a fresh listing.
     fn answered<R>(&mut self, answer: Result<Result<R, Error>, NoAnswer>) -> Option<R> {
-        let error = match answer {
+        match answer {
             Ok(Ok(answer)) => return Some(answer),
-            Ok(Err(Error::IdTaken(name))) => {
-                self.over(&name);
-                return None;
-            }
-            Ok(Err(error)) => describe(&error),
-            Err(no_answer) => {
-                if no_answer.is_fault {
-                    self.failing.failed(&self.seat.instances(), &self.key, &no_answer.error);
-                }
-                no_answer.error
-            }
-        };
-        self.is_following = false;
+            Ok(Err(Error::IdTaken(name))) => self.over(&name),
+            Ok(Err(error)) => self.from_the_beginning(describe(&error)),
+            Err(no_answer) => self.unanswered(no_answer),
+        }
+        None
+    }
+
+    fn unanswered(&mut self, no_answer: NoAnswer) {
+        if no_answer.is_fault {
+            self.failing.failed(&self.seat.instances(), &self.key, &no_answer.error);
+        }
+        self.from_the_beginning(no_answer.error);
+    }
+
+    /// A call failed, in which something may have been stored: nothing is told to the guest before the next listing.
+    fn from_the_beginning(&mut self, error: String) {
+        self.is_synced = false;
+        self.following.rest();
         self.begin();
         self.failed(error);
-        None
     }
 
     fn failed(&mut self, error: String) {
@@ -451,6 +448,10 @@ impl Numbering {
     /// The number belongs to another node.
     fn over(&mut self, name: &str) {
         self.is_over = true;
+        self.is_synced = false;
+        self.following.rest();
+        // Nobody would take it: its time would be now, for ever.
+        self.publish_at = None;
         let whose = if name.is_empty() { "something else" } else { name };
         let error = format!(
             "its number {} belongs to `{whose}` now: the instance is stopped; find out why two nodes have one number, then \
@@ -488,20 +489,17 @@ impl Numbering {
         });
     }
 
-    /// True where they were told.
-    async fn tell_nodes(&mut self) -> bool {
-        let nodes = self.seat.ask("node-sync.get-all-nodes", &Nothing {}, None).await;
-        match nodes {
-            Ok(nodes) => {
-                let by = self.seat.last_entry();
-                self.known.send_replace(Known { nodes, by });
-                true
-            }
-            Err(no_answer) => {
-                tracing::warn!("the nodes are told later: {}", no_answer.error);
-                false
-            }
-        }
+    /// True where whoever follows was told the nodes. Where not, that is a failure like any other: they have old ones.
+    async fn are_told(&mut self) -> bool {
+        let told = self.tell_nodes().await;
+        told.map_err(|no_answer| self.unanswered(no_answer)).is_ok()
+    }
+
+    async fn tell_nodes(&mut self) -> Result<(), NoAnswer> {
+        let nodes = self.seat.ask("node-sync.get-all-nodes", &Nothing {}, None).await?;
+        let by = self.seat.last_entry();
+        self.known.send_replace(Known { nodes, by });
+        Ok(())
     }
 
     /// Each family by itself. What could not be stored shows in the record, which the watch tells.
@@ -544,7 +542,7 @@ impl Numbering {
         if self.seat.hand_over(handover).await {
             self.failing.is_new();
             self.is_over = false;
-            self.is_following = false;
+            self.following.rest();
             self.begin();
             let now_ms = self.now_ms();
             self.controller.done(&Resyncing, Outcome::Interrupted, now_ms);

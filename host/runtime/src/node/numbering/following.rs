@@ -1,0 +1,229 @@
+//! What is stored under a prefix, followed beside the loop that takes it: what is on its way stays on its way while the loop
+//! does something else.
+//!
+//! A task of its own, not a future that the loop keeps: it may hold what a guest's question to the same store waits for, and
+//! the loop asks that question while nobody looks after the future. No pauses here: after an error it is at rest, until the
+//! loop has it list again.
+//!
+//! ```text
+//! list_again -> task: listing -> next -> task: watch -> next -> ...
+//!                                  \-> error: at rest
+//! ```
+
+use std::sync::Arc;
+
+use tokio::task::JoinSet;
+use trueup_capabilities::etcd::{self, Follow, Followed};
+
+/// See the module.
+pub(super) struct Following {
+    api: Arc<dyn etcd::Api>,
+    prefix: String,
+    /// What comes next, and who waits for what comes after it. One task, or none: at rest.
+    coming: JoinSet<(Follow, Result<Followed, etcd::Error>)>,
+}
+
+impl Following {
+    /// At rest.
+    pub(super) fn new(api: Arc<dyn etcd::Api>, prefix: String) -> Self {
+        Self {
+            api,
+            prefix,
+            coming: JoinSet::new(),
+        }
+    }
+
+    /// Has a listing come next, which begins now. Nothing comes of what was on its way.
+    pub(super) fn list_again(&mut self) {
+        self.rest();
+        let follow = Follow::new(Arc::clone(&self.api), self.prefix.clone());
+        self.coming.spawn(step(follow));
+    }
+
+    /// Nothing comes any more.
+    pub(super) fn rest(&mut self) {
+        // Whoever drops the tasks ends them.
+        self.coming = JoinSet::new();
+    }
+
+    /// Waits for what comes next; none: it is at rest. May be dropped and called again: nothing is lost, and nothing begins
+    /// anew. After an error it is at rest.
+    pub(super) async fn next(&mut self) -> Option<Result<Followed, etcd::Error>> {
+        let (follow, followed) = match self.coming.join_next().await? {
+            Ok(came) => came,
+            Err(error) => return Some(Err(etcd::Error::Unavailable(format!("whoever reads it: {error}")))),
+        };
+        if followed.is_ok() {
+            self.coming.spawn(step(follow));
+        }
+        Some(followed)
+    }
+
+    /// Nobody asks the store any more once this is over.
+    pub(super) async fn end(mut self) {
+        self.coming.shutdown().await;
+    }
+}
+
+async fn step(mut follow: Follow) -> (Follow, Result<Followed, etcd::Error>) {
+    let followed = follow.next().await;
+    (follow, followed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::sync::Semaphore;
+    use trueup_capabilities::Answer;
+    use trueup_capabilities::etcd::simulated::Simulated;
+    use trueup_capabilities::etcd::{Api, Compare, Error, KeyValue, Listing, Operation, Watch};
+
+    use super::*;
+
+    /// So often a loop does something else meanwhile.
+    const TURNS: usize = 100;
+
+    /// A store whose listings take until they are let through.
+    struct Slow {
+        store: Simulated,
+        asked: AtomicUsize,
+        let_through: Semaphore,
+        is_down: bool,
+    }
+
+    impl Slow {
+        fn new(is_down: bool) -> Arc<Self> {
+            Arc::new(Self {
+                store: Simulated::default(),
+                asked: AtomicUsize::new(0),
+                let_through: Semaphore::new(0),
+                is_down,
+            })
+        }
+
+        fn asked(&self) -> usize {
+            self.asked.load(Ordering::SeqCst)
+        }
+    }
+
+    impl Api for Slow {
+        fn get<'a>(&'a self, key: &'a str) -> Answer<'a, Result<Option<KeyValue>, Error>> {
+            self.store.get(key)
+        }
+
+        fn list_prefix<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Vec<KeyValue>, Error>> {
+            self.store.list_prefix(prefix)
+        }
+
+        fn list_keys<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Vec<String>, Error>> {
+            self.store.list_keys(prefix)
+        }
+
+        fn put<'a>(&'a self, key: &'a str, value: &'a str) -> Answer<'a, Result<u64, Error>> {
+            self.store.put(key, value)
+        }
+
+        fn put_if_not_exists<'a>(&'a self, key: &'a str, value: &'a str) -> Answer<'a, Result<bool, Error>> {
+            self.store.put_if_not_exists(key, value)
+        }
+
+        fn delete<'a>(&'a self, key: &'a str) -> Answer<'a, Result<bool, Error>> {
+            self.store.delete(key)
+        }
+
+        fn commit<'a>(
+            &'a self,
+            compares: &'a [Compare],
+            operations: &'a [Operation],
+        ) -> Answer<'a, Result<bool, Error>> {
+            self.store.commit(compares, operations)
+        }
+
+        fn listing<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Listing, Error>> {
+            Box::pin(async move {
+                self.asked.fetch_add(1, Ordering::SeqCst);
+                self.let_through.acquire().await.unwrap().forget();
+                if self.is_down {
+                    return Err(Error::Unavailable("down".to_owned()));
+                }
+                self.store.listing(prefix).await
+            })
+        }
+
+        fn watch(&self, prefix: &str, after: u64) -> Box<dyn Watch> {
+            self.store.watch(prefix, after)
+        }
+    }
+
+    fn following(store: &Arc<Slow>) -> Following {
+        let api: Arc<dyn Api> = Arc::clone(store) as _;
+        Following::new(api, "/a/".to_owned())
+    }
+
+    /// As a loop that has something else to do each time.
+    async fn turn_away(following: &mut Following) {
+        for _ in 0..TURNS {
+            tokio::select! {
+                biased;
+                _ = following.next() => panic!("nothing was let through"),
+                () = tokio::task::yield_now() => {}
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_listing_goes_on_whatever_else_is_done_meanwhile() {
+        let store = Slow::new(false);
+        let mut following = following(&store);
+        assert!(following.next().await.is_none(), "it is at rest");
+        following.list_again();
+        turn_away(&mut following).await;
+        store.let_through.add_permits(1);
+        assert!(matches!(following.next().await, Some(Ok(Followed::Listed(_)))));
+        // So does the watch, and no change is lost by it.
+        turn_away(&mut following).await;
+        for key in [b"/a/1", b"/a/2"] {
+            let revision = store.store.put_bytes(key, b"x");
+            let Some(Ok(Followed::Changed(changes))) = following.next().await else {
+                panic!("a change");
+            };
+            assert_eq!(changes.revision, revision);
+        }
+        assert_eq!(store.asked(), 1);
+    }
+
+    #[tokio::test]
+    async fn nothing_comes_of_what_was_on_its_way_before_it_is_listed_again() {
+        let store = Slow::new(false);
+        let mut following = following(&store);
+        for asked in 1..=2 {
+            following.list_again();
+            turn_away(&mut following).await;
+            assert_eq!(store.asked(), asked);
+        }
+        store.let_through.add_permits(2);
+        assert!(matches!(following.next().await, Some(Ok(Followed::Listed(_)))));
+        turn_away(&mut following).await;
+        assert_eq!(store.let_through.available_permits(), 1, "the first one is gone");
+        following.rest();
+        assert!(following.next().await.is_none());
+        following.list_again();
+        following.end().await;
+        assert_eq!(Arc::strong_count(&store), 1, "nobody has the store any more");
+    }
+
+    #[tokio::test]
+    async fn an_error_is_told_once_and_nothing_is_asked_until_it_is_listed_again() {
+        let store = Slow::new(true);
+        let mut following = following(&store);
+        store.let_through.add_permits(2);
+        for asked in 1..=2 {
+            following.list_again();
+            let error = following.next().await;
+            assert_eq!(error, Some(Err(Error::Unavailable("down".to_owned()))));
+            assert!(following.next().await.is_none());
+            assert_eq!(store.asked(), asked);
+        }
+    }
+}
