@@ -373,11 +373,11 @@ impl Numbering {
             kube_nodes: self.kube_nodes.values().cloned().collect(),
         };
         let answer = self.seat.ask("node-sync.resync", &Resync { state }, None).await;
-        if self.answered::<()>(answer).is_none() {
+        if self.answered::<()>(answer).await.is_none() {
             return;
         }
         self.is_synced = true;
-        let id = match self.seat.ask::<u32>("node-sync.get-node-id", &Nothing {}, None).await {
+        let id = match self.id_it_has().await {
             Ok(id) => id,
             Err(no_answer) => return self.unanswered(no_answer),
         };
@@ -390,22 +390,26 @@ impl Numbering {
         }
     }
 
+    async fn id_it_has(&mut self) -> Result<u32, NoAnswer> {
+        self.seat.ask("node-sync.get-node-id", &Nothing {}, None).await
+    }
+
     async fn update(&mut self, change: Change) {
         if !self.is_synced || self.is_over {
             return;
         }
         let answer = self.seat.ask("node-sync.update", &Update { change }, None).await;
-        let updates = self.answered::<Vec<NodeUpdate>>(answer).unwrap_or_default();
+        let updates = self.answered::<Vec<NodeUpdate>>(answer).await.unwrap_or_default();
         if !updates.is_empty() {
             _ = self.are_told().await;
         }
     }
 
     /// What a call came to; none: it failed, which is told, and is tried again with a fresh listing.
-    fn answered<R>(&mut self, answer: Result<Result<R, Error>, NoAnswer>) -> Option<R> {
+    async fn answered<R>(&mut self, answer: Result<Result<R, Error>, NoAnswer>) -> Option<R> {
         match answer {
             Ok(Ok(answer)) => return Some(answer),
-            Ok(Err(Error::IdTaken(name))) => self.over(&name),
+            Ok(Err(Error::IdTaken(name))) => self.over(&name).await,
             Ok(Err(error)) => self.from_the_beginning(describe(&error)),
             Err(no_answer) => self.unanswered(no_answer),
         }
@@ -446,17 +450,22 @@ impl Numbering {
     }
 
     /// The number belongs to another node.
-    fn over(&mut self, name: &str) {
+    async fn over(&mut self, name: &str) {
         self.is_over = true;
         self.is_synced = false;
         self.following.rest();
         // Nobody would take it: its time would be now, for ever.
         self.publish_at = None;
+        let id = match self.id {
+            // It was numbered by an earlier process, and this one has not asked yet.
+            0 => self.id_it_has().await.ok(),
+            id => Some(id),
+        };
+        let number = id.map(|id| format!(" {id}")).unwrap_or_default();
         let whose = if name.is_empty() { "something else" } else { name };
         let error = format!(
-            "its number {} belongs to `{whose}` now: the instance is stopped; find out why two nodes have one number, then \
-             start the host of one of them again",
-            self.id
+            "its number{number} belongs to `{whose}` now: the instance is stopped; find out why two nodes have one number, \
+             then start the host of one of them again"
         );
         let now_ms = self.now_ms();
         self.controller.done(&Resyncing, Outcome::Failure, now_ms);
