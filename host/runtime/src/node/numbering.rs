@@ -410,7 +410,7 @@ impl Numbering {
         match answer {
             Ok(Ok(answer)) => return Some(answer),
             Ok(Err(Error::IdTaken(name))) => self.over(&name).await,
-            Ok(Err(error)) => self.from_the_beginning(describe(&error)),
+            Ok(Err(error)) => self.begin_again(describe(&error)),
             Err(no_answer) => self.unanswered(no_answer),
         }
         None
@@ -420,11 +420,11 @@ impl Numbering {
         if no_answer.is_fault {
             self.failing.failed(&self.seat.instances(), &self.key, &no_answer.error);
         }
-        self.from_the_beginning(no_answer.error);
+        self.begin_again(no_answer.error);
     }
 
     /// A call failed, in which something may have been stored: nothing is told to the guest before the next listing.
-    fn from_the_beginning(&mut self, error: String) {
+    fn begin_again(&mut self, error: String) {
         self.is_synced = false;
         self.following.rest();
         self.begin();
