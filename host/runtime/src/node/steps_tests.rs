@@ -252,11 +252,15 @@ fn a_resync_is_left_to_the_retry_of_one_that_failed_where_another_can_take_it() 
     assert_eq!(world.has[1], None);
     world.retry(&[]);
     assert_eq!(world.services(1), [("a".to_owned(), 1)]);
-    // Where all failed, each gets it: nobody else could take it.
-    let mut world = World::new(2);
-    world.call(&resync(&[]), &[0, 1]).unwrap_err();
-    assert_eq!(world.call(&resync(&[("a", 1)]), &[]), Ok(()));
+    // Where all failed, it is asked of each until one takes it.
+    let mut world = World::new(3);
+    world.call(&resync(&[]), &[0, 1, 2]).unwrap_err();
+    assert_eq!(world.call(&resync(&[("a", 1)]), &[0]), Ok(()));
+    assert_eq!(world.services(1), [("a".to_owned(), 1)]);
+    assert_eq!(world.has[2], None);
+    world.retry(&[]);
     assert_eq!(world.services(0), world.services(1));
+    assert_eq!(world.services(2), world.services(1));
 }
 
 /// A processor of one set of services: what it has, and what renderers acknowledged.
