@@ -31,6 +31,8 @@ mod renumbered;
 mod server;
 #[path = "nodes/site.rs"]
 mod site;
+#[path = "nodes/slow.rs"]
+mod slow;
 #[path = "nodes/store.rs"]
 mod store;
 #[expect(dead_code, reason = "each file of tests uses some of what they share")]

@@ -35,18 +35,33 @@ fn interfaces(resolve: &Resolve, world: WorldId) -> (BTreeSet<String>, BTreeSet<
     (names(&mut world.imports.iter()), names(&mut world.exports.iter()))
 }
 
+/// Every package of `wit/`, each behind those that it uses.
+const PACKAGES: [&str; 11] = [
+    "host",
+    "guest",
+    "checkpoint",
+    "cri",
+    "lbaas",
+    "neg",
+    "etcd",
+    "kube",
+    "ipam",
+    "nodesync",
+    "service",
+];
+
 /// The world in `wit/`, resolved as a guest's bindings resolve it.
 fn world_of(guest: &Builtin) -> (BTreeSet<String>, BTreeSet<String>) {
     let mut resolve = Resolve::default();
-    // What the worlds of all guests use; their own packages come after.
-    for package in ["host", "guest", "checkpoint", "cri"] {
-        resolve.push_dir(root().join("wit").join(package)).unwrap();
-    }
     let (package, name) = guest.world.split_once('/').unwrap();
-    let package = root().join("wit").join(package.strip_prefix("trueup:").unwrap());
-    let package = resolve.push_dir(package).unwrap().0;
+    let own = package.strip_prefix("trueup:").unwrap();
+    let mut packages = Vec::new();
+    for package in PACKAGES {
+        let id = resolve.push_dir(root().join("wit").join(package)).unwrap().0;
+        packages.extend((package == own).then_some(id));
+    }
     let name = name.split_once('@').unwrap().0;
-    let world = resolve.select_world(&[package], Some(name)).unwrap();
+    let world = resolve.select_world(&packages, Some(name)).unwrap();
     interfaces(&resolve, world)
 }
 

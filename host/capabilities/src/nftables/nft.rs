@@ -12,13 +12,14 @@
 //! that all is well without having done anything. Nor need anybody write while somebody else reads: a transaction of
 //! 10,000 services is some 70 MB.
 
+use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -92,11 +93,18 @@ pub struct Nft {
 impl Nft {
     /// Starts nothing yet.
     pub fn new(settings: Settings) -> Self {
-        Self {
-            settings,
-            turn: Arc::default(),
-        }
+        let turn = turn_of(settings.namespace.as_deref());
+        Self { settings, turn }
     }
+}
+
+/// One transaction after the other for each namespace, whoever made the [`Nft`]: one that a caller left to its end must not
+/// come after those of whoever follows.
+fn turn_of(namespace: Option<&Path>) -> Arc<Mutex<()>> {
+    type Turns = BTreeMap<Option<PathBuf>, Arc<Mutex<()>>>;
+    static TURNS: std::sync::Mutex<Turns> = std::sync::Mutex::new(BTreeMap::new());
+    let mut turns = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
+    Arc::clone(turns.entry(namespace.map(Path::to_owned)).or_default())
 }
 
 impl Api for Nft {

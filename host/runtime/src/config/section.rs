@@ -313,13 +313,13 @@ impl<'d> Section<'d> {
                 wrong(must);
                 continue;
             };
-            if let Some(earlier) = values.iter().position(|other| *other == value) {
+            if let Some((earlier, _)) = values.iter().find(|(_, other)| *other == value) {
                 wrong(&format!("differ from {key}[{earlier}]"));
                 continue;
             }
-            values.push(value);
+            values.push((index, value));
         }
-        Some(values)
+        Some(values.into_iter().map(|(_, value)| value).collect())
     }
 
     /// The same, where absence and an empty list are problems too.

@@ -1,11 +1,12 @@
 //! The renderers of this node's service processor, each with its instance: every call goes to each in turn.
 //!
 //! Who is told what is decided in `steps.rs`; here instances are asked. A renderer that is out of step is told everything
-//! beside the loop: one that waits for its store or its kernel holds up nobody. It is passed over meanwhile.
+//! beside the loop: one that waits for its store or its kernel holds up nobody. It is passed over meanwhile, and told what
+//! it missed.
 
 use std::sync::Arc;
 
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
 use trueup_capabilities::Answer;
 use trueup_capabilities::renderer::{Call, Renderers, ResyncEvent};
 use trueup_journal::By;
@@ -15,6 +16,13 @@ use super::steps::{Steps, Turn};
 use crate::config::FailurePolicy;
 use crate::run::active::{Active, Handover};
 use crate::run::troubles::{TooMuch, enough};
+
+/// How often a renderer that was told everything is told beside the loop what it missed meanwhile. What it still missed
+/// then it is told while all wait: changes that come faster than it takes them have to.
+const CATCHING_UP_MAX: usize = 4;
+
+/// A renderer that missed no more calls than this is told them while all wait.
+const MISSED_FEW: usize = 8;
 
 /// All renderers, shared by the loop, the processor's questions, and retries. Of one renderer there is never more than one call
 /// at once.
@@ -30,10 +38,9 @@ struct Renderer {
     /// `NAME/NODE`.
     name: String,
     active: Arc<Active>,
-    /// Held by the call that is made. Nobody waits for it while the renderers as a whole are held.
+    /// Held by the call that is made. While the renderers as a whole are held nobody waits for one that is being told
+    /// everything.
     seat: Arc<Mutex<Seat>>,
-    /// It is being told everything.
-    is_busy: bool,
     policy: FailurePolicy,
     /// Calls in a row in which the guest itself failed.
     faults: u32,
@@ -60,7 +67,6 @@ impl Rendering {
             name: seat.name(),
             active: seat.active(),
             seat: Arc::new(Mutex::new(seat)),
-            is_busy: false,
             policy,
             faults: 0,
             error: None,
@@ -82,40 +88,44 @@ impl Rendering {
         self.0.lock().await.steps.out_of_step()
     }
 
-    /// Tells a renderer that is out of step everything. What changes meanwhile it is told by the next resync.
+    /// Tells a renderer that is out of step everything, and then what the others were told meanwhile.
     ///
     /// # Errors
     /// Why it did not take it, in one line.
     pub(super) async fn bring_into_step(&self, renderer: usize) -> Result<(), String> {
-        let (seat, event, stamp) = {
+        let (seat, event) = {
             let mut inner = self.0.lock().await;
-            if inner.steps.is_in_step(renderer) || inner.steps.is_set_aside(renderer) {
+            let Some(event) = inner.steps.begin_telling(renderer) else {
                 return Ok(());
-            }
-            let (event, stamp) = (inner.steps.event(), inner.steps.stamp());
-            match (event, inner.renderers.get_mut(renderer)) {
-                (Some(event), Some(its)) if !its.is_busy => {
-                    its.is_busy = true;
-                    (Arc::clone(&its.seat), event, stamp)
-                }
-                _ => return Ok(()),
-            }
+            };
+            let Some(its) = inner.renderers.get(renderer) else {
+                return Ok(());
+            };
+            (Arc::clone(&its.seat), event)
         };
-        let call = Call::Resync { event };
-        let answer = seat.lock().await.ask(call.name(), &call, None).await;
-        let mut inner = self.0.lock().await;
-        let Some(its) = inner.renderers.get_mut(renderer) else {
-            return Ok(());
-        };
-        its.is_busy = false;
-        let told = its.came(answer);
-        match &told {
-            Ok(()) if inner.steps.stamp() == stamp => inner.steps.took_resync(renderer),
-            // It works again, and has to be told once more.
-            Ok(()) => inner.steps.is_behind(renderer),
-            Err(_) => _ = inner.steps.failed(renderer),
+        // Whoever makes another version active waits until it is told.
+        let mut seat = seat.lock().await;
+        let mut calls = vec![Call::Resync { event }];
+        let mut all_wait = None;
+        for times in 1.. {
+            let told = tell(&mut seat, &calls).await;
+            let mut inner = match all_wait.take() {
+                Some(inner) => inner,
+                None => self.0.lock().await,
+            };
+            if let Err(error) = inner.came(renderer, told) {
+                inner.steps.not_told(renderer);
+                return Err(error);
+            }
+            calls = inner.steps.tell_next(renderer);
+            if calls.is_empty() {
+                break;
+            }
+            if times > CATCHING_UP_MAX || calls.len() <= MISSED_FEW {
+                all_wait = Some(inner);
+            }
         }
-        told
+        Ok(())
     }
 
     /// Those that failed so often in a row that they are to be set aside: each once, with its seat's version.
@@ -208,21 +218,36 @@ impl Renderer {
     }
 }
 
+/// Several calls, until one is not taken.
+async fn tell(seat: &mut MutexGuard<'_, Seat>, calls: &[Call]) -> Result<Result<(), String>, NoAnswer> {
+    for call in calls {
+        match seat.ask(call.name(), call, None).await {
+            Ok(Ok(())) => {}
+            other => return other,
+        }
+    }
+    Ok(Ok(()))
+}
+
 impl Inner {
     async fn ask(&mut self, renderer: usize, call: &Call, by: Option<By>) -> Result<(), String> {
-        let Some(renderer) = self.renderers.get_mut(renderer) else {
+        let Some(its) = self.renderers.get(renderer) else {
             return Ok(());
         };
-        let answer = renderer.seat.lock().await.ask(call.name(), call, by).await;
-        renderer.came(answer)
+        let seat = Arc::clone(&its.seat);
+        let answer = seat.lock().await.ask(call.name(), call, by).await;
+        self.came(renderer, answer)
+    }
+
+    fn came(&mut self, renderer: usize, answer: Result<Result<(), String>, NoAnswer>) -> Result<(), String> {
+        let its = self.renderers.get_mut(renderer);
+        its.map_or(Ok(()), |its| its.came(answer))
     }
 
     async fn render(&mut self, by: By, call: Call) -> Result<(), String> {
         let mut round = self.steps.begin(&call);
         for renderer in 0..self.renderers.len() {
-            let is_busy = self.renderers.get(renderer).is_some_and(|renderer| renderer.is_busy);
             match self.steps.turn(renderer, &round) {
-                _ if is_busy => continue,
                 Turn::PassOver => continue,
                 Turn::ResyncThenCall(event) => {
                     if let Err(error) = self.resync(renderer, event, by.clone()).await {

@@ -36,6 +36,10 @@ pub(super) struct Seat {
     live: Option<Live>,
     /// The newest recording is of this process.
     is_recorded: bool,
+    /// It began with its settings alone since somebody asked.
+    is_blank: bool,
+    /// Where the last call stands that was answered.
+    last_entry: Option<By>,
 }
 
 struct Live {
@@ -53,6 +57,8 @@ impl Seat {
             backends,
             live: None,
             is_recorded: false,
+            is_blank: false,
+            last_entry: None,
         }
     }
 
@@ -97,6 +103,12 @@ impl Seat {
             is_fault: !matches!(error, InvokeError::Call(CallError::Tape(_))),
             error: with_causes(error),
         })?;
+        let host = live.instance.host();
+        self.last_entry = Some(By {
+            guest: host.identity.guest.clone(),
+            instance: host.identity.instance.clone(),
+            n: host.tape.journal().map(|journal| journal.next_n().saturating_sub(1)),
+        });
         let version = Arc::clone(&live.version);
         match version.rotate_if_long(live.instance).await {
             Ok(instance) => self.live = Some(Live { instance, version }),
@@ -109,15 +121,14 @@ impl Seat {
         })
     }
 
-    /// Where its last entry is, for whoever's call follows from it.
+    /// Where the last call stands that was answered, for whoever's call follows from it.
     pub(super) fn last_entry(&self) -> Option<By> {
-        let instance = &self.live.as_ref()?.instance;
-        let host = instance.host();
-        Some(By {
-            guest: host.identity.guest.clone(),
-            instance: host.identity.instance.clone(),
-            n: host.tape.journal().map(|journal| journal.next_n().saturating_sub(1)),
-        })
+        self.last_entry.clone()
+    }
+
+    /// Whether it began with its settings alone since it was last asked this: it knows nothing of what it was told before.
+    pub(super) fn take_is_blank(&mut self) -> bool {
+        std::mem::take(&mut self.is_blank)
     }
 
     async fn open(&mut self) -> Result<Live, NoAnswer> {
@@ -137,7 +148,9 @@ impl Seat {
                     with_causes(error)
                 );
                 let fresh = version.open_fresh(&self.key, self.backends.clone(), None).await;
-                fresh.map_err(|error| of_host(with_causes(error)))?
+                let fresh = fresh.map_err(|error| of_host(with_causes(error)))?;
+                self.is_blank = true;
+                fresh
             }
         };
         self.is_recorded = true;

@@ -1,6 +1,7 @@
 //! The loop of the service processor: what the source says, the nodes, versions and retries, one after another.
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use super::rendering::{RendererAt, Rendering};
 use super::seat::{NoAnswer, Seat};
 use super::wiring::Wiring;
 use super::{Event, SYNC, Summary};
-use crate::board::{self, Board, Finished, Look};
+use crate::board::{self, Beating, Board, Finished, Look};
 use crate::guests::nodesync::Change;
 use crate::guests::service::adapter::{Cluster, Told};
 use crate::guests::service::{self, NodeContext, Resync, State, Update};
@@ -23,6 +24,9 @@ use crate::run::active::Handover;
 use crate::run::input::{From, Input, next};
 use crate::run::{FAILURES_MAX_ONCE, nothing_there};
 use crate::sources::{Batch, Batches, Objects};
+
+/// How long, once it is to end, what was begun may go on: a call of the processor, and renderers that are told everything.
+const STOP_GRACE: Duration = Duration::from_secs(20);
 
 /// Who combines Services with what is behind them.
 pub(super) struct Processor {
@@ -74,6 +78,8 @@ pub(super) struct Serving {
     is_synced: bool,
     /// It answered an error: it still has something to tell.
     is_pending: bool,
+    /// It was tried again because a renderer was back, and has not succeeded since.
+    is_tried_anew: bool,
     /// Objects in whose events the processor failed since it took something, and the texts of what is set aside.
     suspects: BTreeMap<String, service::Event>,
     set_aside: BTreeMap<String, service::Event>,
@@ -89,6 +95,17 @@ pub(super) struct Serving {
     retries: JoinSet<(usize, Result<(), String>)>,
     /// As the board has each renderer; none: it does not.
     shown: Vec<Option<RendererAt>>,
+}
+
+/// What the loop has to do next.
+enum Step {
+    HandOver(Option<usize>, Handover),
+    Retried(Result<(usize, Result<(), String>), tokio::task::JoinError>),
+    TakeIn(Batch),
+    TakeNodes(Known),
+    Rest,
+    /// A pause is over, or the others settled.
+    Look,
 }
 
 /// Why the loop ended.
@@ -116,6 +133,7 @@ impl Serving {
             started: Instant::now(),
             is_synced: false,
             is_pending: false,
+            is_tried_anew: false,
             suspects: BTreeMap::new(),
             set_aside: BTreeMap::new(),
             is_fed: false,
@@ -140,7 +158,9 @@ impl Serving {
             }
             From::Watched(batches) => Some(batches),
         };
-        let end = self.work(batches, belongs, stop, others, once).await;
+        let mut until = None;
+        let end = self.work(batches, belongs, stop, others, once, &mut until).await;
+        self.drain(until.unwrap_or_else(|| Instant::now() + STOP_GRACE)).await;
         self.parts.rendering.sync().await;
         if let Some(processor) = &mut self.parts.processor {
             processor.wiring.processor.sync();
@@ -155,6 +175,7 @@ impl Serving {
         stop: impl Future<Output = ()>,
         others: impl Future<Output = ()>,
         once: bool,
+        until: &mut Option<Instant>,
     ) -> LoopEnd {
         let beating = self.parts.board.begin_loop("services on this node");
         let (mut belongs, mut is_ours) = (std::pin::pin!(belongs), false);
@@ -162,39 +183,83 @@ impl Serving {
         let (mut others, mut others_settled) = (std::pin::pin!(others), false);
         let mut sync = tokio::time::interval(SYNC);
         sync.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut next_step = Step::Look;
         loop {
-            beating.beat();
-            self.take_ready().await;
+            // Whatever a turn waits for has a limit of its own: a guest its time, etcd and nft theirs.
+            tokio::select! {
+                biased;
+                () = self.turn(next_step) => {}
+                () = beat_on(&beating) => {}
+                () = too_long(stop.as_mut(), until) => {
+                    tracing::warn!(
+                        "a call about services did not end within {} s: its recording ends inside it",
+                        STOP_GRACE.as_secs()
+                    );
+                }
+            }
+            if until.is_some() {
+                return LoopEnd::Stopped;
+            }
             if once && others_settled && self.is_settled() {
                 return LoopEnd::NothingLeft;
             }
             let pause = self.pause();
-            tokio::select! {
+            next_step = tokio::select! {
                 biased;
                 () = &mut stop => return LoopEnd::Stopped,
-                (of, handover) = handed_over(&mut self.parts.processor, &mut self.parts.renderers) => self.hand_over(of, handover).await,
-                Some(retried) = self.retries.join_next() => match retried {
-                    Ok((renderer, told)) => self.retried(renderer, told).await,
-                    Err(error) => tracing::error!("a renderer is not told everything: {error}"),
-                },
+                (of, handover) = handed_over(&mut self.parts.processor, &mut self.parts.renderers) => Step::HandOver(of, handover),
+                Some(retried) = self.retries.join_next() => Step::Retried(retried),
                 ours = &mut belongs, if !is_ours => match ours {
-                    Ok(()) => is_ours = true,
+                    Ok(()) => {
+                        is_ours = true;
+                        Step::Look
+                    }
                     Err(why) => return LoopEnd::NotOurs(why.to_string()),
                 },
                 batch = next(&mut batches), if is_ours => match batch {
-                    Some(batch) => self.take_in(batch).await,
+                    Some(batch) => Step::TakeIn(batch),
                     None => return LoopEnd::SourceEnded,
                 },
-                nodes = told_nodes(&mut self.parts.nodes) => self.take_nodes(nodes).await,
-                () = &mut others, if !others_settled => others_settled = true,
-                () = tokio::time::sleep(pause) => {}
-                _ = sync.tick() => {
-                    self.parts.rendering.rest().await;
-                    if let Some(processor) = &mut self.parts.processor {
-                        processor.wiring.processor.rest();
-                    }
+                nodes = told_nodes(&mut self.parts.nodes) => Step::TakeNodes(nodes),
+                () = &mut others, if !others_settled => {
+                    others_settled = true;
+                    Step::Look
+                }
+                () = tokio::time::sleep(pause) => Step::Look,
+                _ = sync.tick() => Step::Rest,
+            };
+        }
+    }
+
+    /// Does it, and then what has become due.
+    async fn turn(&mut self, step: Step) {
+        match step {
+            Step::HandOver(of, handover) => self.hand_over(of, handover).await,
+            Step::Retried(Ok((renderer, told))) => self.retried(renderer, told).await,
+            Step::Retried(Err(error)) => tracing::error!("a renderer is not told everything: {error}"),
+            Step::TakeIn(batch) => self.take_in(batch).await,
+            Step::TakeNodes(nodes) => self.take_nodes(nodes).await,
+            Step::Rest => {
+                self.parts.rendering.rest().await;
+                if let Some(processor) = &mut self.parts.processor {
+                    processor.wiring.processor.rest();
                 }
             }
+            Step::Look => {}
+        }
+        self.take_ready().await;
+    }
+
+    /// Lets renderers that are told everything take it, within limits; the next process tells the others again.
+    async fn drain(&mut self, until: Instant) {
+        while let Ok(Some(_)) = tokio::time::timeout_at(until, self.retries.join_next()).await {}
+        if !self.retries.is_empty() {
+            tracing::warn!(
+                "{} renderers did not take everything within {} s: the next process tells them",
+                self.retries.len(),
+                STOP_GRACE.as_secs()
+            );
+            self.retries.shutdown().await;
         }
     }
 
@@ -270,7 +335,7 @@ impl Serving {
         if !was_complete {
             self.wish_resync();
             // From now on it comes by itself.
-            self.wish(Work::Again);
+            self.wish_later(Work::Again, Outcome::Success);
         }
         for event in told.events {
             self.tell_event(event).await;
@@ -351,6 +416,9 @@ impl Serving {
         };
         let args = Update { event };
         let answer = processor.wiring.ask("processor.update", &args, by).await;
+        if processor.wiring.processor.take_is_blank() {
+            self.is_synced = false;
+        }
         let suspect = what.map(|what| (what, args.event));
         self.came(answer, suspect).await
     }
@@ -417,6 +485,7 @@ impl Serving {
             return Outcome::Success;
         };
         let answer = processor.wiring.ask("processor.resync", &Resync { state }, by).await;
+        processor.wiring.processor.take_is_blank();
         // Whatever renderers answered, the processor has its inputs.
         self.is_synced = answer.is_ok();
         if self.is_synced {
@@ -451,6 +520,7 @@ impl Serving {
                 }
                 self.suspects.clear();
                 self.is_pending = answer.is_err();
+                self.is_tried_anew &= self.is_pending;
                 answer.err()
             }
             Err(no_answer) => {
@@ -571,16 +641,20 @@ impl Serving {
 
     /// It failed a moment ago: the first pause is as after any failure. What runs, or waits already, goes on as it is.
     fn wish_retry(&mut self, work: Work) {
-        if self.controller.status(&work).is_some() {
-            return;
+        if self.controller.status(&work).is_none() {
+            self.wish_later(work, Outcome::Failure);
         }
+    }
+
+    /// It comes when the queue has it come after such an outcome.
+    fn wish_later(&mut self, work: Work, after: Outcome) {
         self.wish(work);
         let now_ms = self.now_ms();
         // Others that are due as well keep their turns.
         let mut others = Vec::new();
         while let Some(ready) = self.controller.take_ready(now_ms) {
             if ready == work {
-                self.controller.done(&work, Outcome::Failure, now_ms);
+                self.controller.done(&work, after, now_ms);
                 break;
             }
             others.push(ready);
@@ -608,16 +682,23 @@ impl Serving {
         {
             self.tell_out_of_step(renderer, at);
         }
-        if told.is_ok() {
-            // It rests until it is out of step again.
-            self.controller.forget(&Work::Renderer(renderer));
-            if self.out_of_step.get(renderer).copied().unwrap_or_default() {
-                // What it took is not any more what it should have.
-                self.wish(Work::Renderer(renderer));
+        let is_out = self.out_of_step.get(renderer).copied().unwrap_or_default();
+        if told.is_err() {
+            if is_out {
+                // It may have been forgotten meanwhile.
+                self.wish_retry(Work::Renderer(renderer));
             }
-            if self.is_pending {
-                self.wish(Work::Service);
-            }
+            return;
+        }
+        // It rests until it is out of step again.
+        self.controller.forget(&Work::Renderer(renderer));
+        if is_out {
+            // It became another one while it was told.
+            self.wish(Work::Renderer(renderer));
+        }
+        // One that takes everything and then refuses one call is not told everything in each pause of its own: once.
+        if self.is_pending && !std::mem::replace(&mut self.is_tried_anew, true) {
+            self.wish(Work::Service);
         }
     }
 
@@ -734,6 +815,26 @@ impl Serving {
         };
         summary
     }
+}
+
+/// Says again and again that the loop is alive: it waits for an answer.
+async fn beat_on(beating: &Beating) {
+    loop {
+        tokio::time::sleep(SYNC).await;
+        beating.beat();
+    }
+}
+
+/// Waits until it is to end, and then as long as what was begun may go on. `until`: when that is; none: it is not to end.
+async fn too_long(stop: Pin<&mut impl Future<Output = ()>>, until: &mut Option<Instant>) {
+    let until = match until {
+        Some(until) => until,
+        none => {
+            stop.await;
+            none.insert(Instant::now() + STOP_GRACE)
+        }
+    };
+    tokio::time::sleep_until(*until).await;
 }
 
 /// What an event is about, as operators know it; none: about nothing that could be left out.

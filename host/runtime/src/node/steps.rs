@@ -4,17 +4,25 @@
 //! that. It is not where it answered an error, is new, or took a call that counted as refused and was not made again: then
 //! a resync comes before its next call.
 //!
+//! A resync takes its time. One that is *being told* everything beside the loop misses what the others are told meanwhile,
+//! and is told that next, in the same order: changes that keep coming do not have it begin again.
+//!
 //! ```text
 //! call -> plan for each renderer: call, resync then call, or pass over -> answers -> one answer
 //! end of the processor's own call -> who is out of step
+//! out of step -> resync -> what it missed meanwhile -> in step
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use trueup_capabilities::renderer::{Call, ContivService, ObjectId, ResyncEvent};
 
+/// Calls that one renderer may miss while it is told everything. One that missed more is told everything once more, which
+/// is hardly more work.
+const MISSED_MAX: usize = 4096;
+
 /// What every renderer should have.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 struct Expected {
     node_ips: Vec<String>,
     /// By namespace and name.
@@ -41,13 +49,17 @@ impl Expected {
             Call::UpdateNodePortServices { node_ips, .. } => self.node_ips.clone_from(node_ips),
             Call::UpdateLocalFrontendIfs { new, .. } => self.frontend_ifs.clone_from(new),
             Call::UpdateLocalBackendIfs { new, .. } => self.backend_ifs.clone_from(new),
-            Call::Resync { event } => {
-                let services = event.services.iter();
-                self.services = services.map(|service| (key_of(&service.id), service.clone())).collect();
-                self.node_ips.clone_from(&event.node_ips);
-                self.frontend_ifs.clone_from(&event.frontend_ifs);
-                self.backend_ifs.clone_from(&event.backend_ifs);
-            }
+            Call::Resync { event } => *self = Self::of(event),
+        }
+    }
+
+    fn of(event: &ResyncEvent) -> Self {
+        let services = event.services.iter();
+        Self {
+            node_ips: event.node_ips.clone(),
+            services: services.map(|service| (key_of(&service.id), service.clone())).collect(),
+            frontend_ifs: event.frontend_ifs.clone(),
+            backend_ifs: event.backend_ifs.clone(),
         }
     }
 
@@ -98,6 +110,36 @@ struct Standing {
     ahead: BTreeSet<Part>,
     /// It is not called at all.
     is_set_aside: bool,
+    /// It is being told everything. None: it is not.
+    telling: Option<Telling>,
+}
+
+/// What one renderer misses while it is told everything.
+#[derive(Debug, Default)]
+struct Telling {
+    /// In order, since it was asked last.
+    missed: Vec<Call>,
+    /// There were too many: it begins again.
+    is_too_much: bool,
+    /// It is another one since: what it is told was for the one before.
+    is_void: bool,
+}
+
+impl Telling {
+    fn miss(&mut self, call: &Call) {
+        if let Call::Resync { .. } = call {
+            // It makes up for all before it.
+            self.missed.clear();
+            self.is_too_much = false;
+        }
+        if self.missed.len() >= MISSED_MAX {
+            self.missed.clear();
+            self.is_too_much = true;
+        }
+        if !self.is_too_much {
+            self.missed.push(call.clone());
+        }
+    }
 }
 
 /// What is to be done with one renderer about a call.
@@ -107,7 +149,7 @@ pub(super) enum Turn {
     Call,
     /// It gets this resync, and the call where it takes that.
     ResyncThenCall(ResyncEvent),
-    /// It gets nothing: it failed already, and its next try is the retry timer's.
+    /// It gets nothing: it is being told everything, or it failed already and its next try is the retry timer's.
     PassOver,
 }
 
@@ -120,8 +162,6 @@ pub(super) struct Steps {
     standings: Vec<Standing>,
     /// Parts whose calls counted as refused since the processor's own call began.
     refused: BTreeSet<Part>,
-    /// How often it changed what they should have.
-    stamp: u64,
 }
 
 /// One call as it goes from renderer to renderer.
@@ -143,21 +183,18 @@ impl Steps {
             is_known: false,
             standings: (0..renderers).map(|_| Standing::default()).collect(),
             refused: BTreeSet::new(),
-            stamp: 0,
         }
-    }
-
-    /// Another one where what they should have is, or may be, something else.
-    pub(super) fn stamp(&self) -> u64 {
-        self.stamp
     }
 
     /// A call begins.
     pub(super) fn begin(&mut self, call: &Call) -> Round {
-        if let Call::Resync { .. } = call {
+        if let Call::Resync { event } = call {
             // The processor asks for it until it succeeds: whoever comes out of step meanwhile is to have this already.
-            self.expected.take(call);
-            self.stamp += 1;
+            let expected = Expected::of(event);
+            if self.expected != expected {
+                self.expected = expected;
+                self.is_missed(call);
+            }
             self.is_known = true;
             self.refused.clear();
         }
@@ -174,16 +211,80 @@ impl Steps {
         let Some(standing) = self.standings.get(renderer) else {
             return Turn::PassOver;
         };
-        if standing.is_set_aside {
+        if standing.is_set_aside || standing.telling.is_some() {
             return Turn::PassOver;
         }
-        if standing.in_step || round.part.is_none() || !self.is_known {
+        if standing.in_step || !self.is_known {
             return Turn::Call;
         }
-        if standing.failures > 0 {
+        // A resync that only it could take, it gets at once: nobody else has anything to wait for.
+        if standing.failures > 0 && (round.part.is_some() || self.is_another_well(renderer)) {
             return Turn::PassOver;
         }
+        if round.part.is_none() {
+            return Turn::Call;
+        }
         Turn::ResyncThenCall(self.expected.event())
+    }
+
+    /// Whether another one may well take what it is asked.
+    fn is_another_well(&self, renderer: usize) -> bool {
+        let mut others = self.standings.iter().enumerate().filter(|(at, _)| *at != renderer);
+        others.any(|(_, other)| !other.is_set_aside && other.failures == 0)
+    }
+
+    /// Those that are being told everything do not hear of it now.
+    fn is_missed(&mut self, call: &Call) {
+        let telling = self
+            .standings
+            .iter_mut()
+            .filter_map(|standing| standing.telling.as_mut());
+        telling.for_each(|telling| telling.miss(call));
+    }
+
+    /// It is to be told everything, beside the loop: this first. None: it need not, can't, or already is.
+    pub(super) fn begin_telling(&mut self, renderer: usize) -> Option<ResyncEvent> {
+        let standing = self.standings.get_mut(renderer)?;
+        if !self.is_known || standing.in_step || standing.is_set_aside || standing.telling.is_some() {
+            return None;
+        }
+        standing.telling = Some(Telling::default());
+        Some(self.expected.event())
+    }
+
+    /// It took all that it was told so far. What it missed meanwhile and is told next; nothing: it is in step, or has to
+    /// begin again as another one.
+    pub(super) fn tell_next(&mut self, renderer: usize) -> Vec<Call> {
+        let Some(standing) = self.standings.get_mut(renderer) else {
+            return Vec::new();
+        };
+        let Some(telling) = standing.telling.take() else {
+            return Vec::new();
+        };
+        if telling.is_void {
+            return Vec::new();
+        }
+        if !telling.is_too_much && telling.missed.is_empty() {
+            self.took_resync(renderer);
+            return Vec::new();
+        }
+        standing.telling = Some(Telling::default());
+        if telling.is_too_much {
+            let event = self.expected.event();
+            return vec![Call::Resync { event }];
+        }
+        telling.missed
+    }
+
+    /// It did not take what it was told.
+    pub(super) fn not_told(&mut self, renderer: usize) {
+        let telling = self
+            .standings
+            .get_mut(renderer)
+            .and_then(|standing| standing.telling.take());
+        if telling.is_some_and(|telling| !telling.is_void) {
+            self.failed(renderer);
+        }
     }
 
     /// It took a resync that was none of this call.
@@ -246,7 +347,7 @@ impl Steps {
             (None, _) => {}
             (Some(part), None) => {
                 self.expected.take(call);
-                self.stamp += 1;
+                self.is_missed(call);
                 for standing in &mut self.standings {
                     standing.ahead.remove(part);
                 }
@@ -275,18 +376,17 @@ impl Steps {
         }
     }
 
-    /// It took a resync of what is not any more what it should have: the next one comes before its next call.
-    pub(super) fn is_behind(&mut self, renderer: usize) {
-        if let Some(standing) = self.standings.get_mut(renderer) {
-            standing.failures = 0;
-            standing.ahead.clear();
-        }
-    }
-
     /// Another version renders, or the same from nothing: it has to be told everything.
     pub(super) fn is_new(&mut self, renderer: usize) {
         if let Some(standing) = self.standings.get_mut(renderer) {
-            *standing = Standing::default();
+            let telling = standing.telling.take().map(|_| Telling {
+                is_void: true,
+                ..Telling::default()
+            });
+            *standing = Standing {
+                telling,
+                ..Standing::default()
+            };
         }
     }
 
@@ -316,11 +416,6 @@ impl Steps {
         self.standings
             .get(renderer)
             .is_some_and(|standing| standing.is_set_aside)
-    }
-
-    /// What each should have; none: nobody knows yet.
-    pub(super) fn event(&self) -> Option<ResyncEvent> {
-        self.is_known.then(|| self.expected.event())
     }
 
     /// How many services each should have.

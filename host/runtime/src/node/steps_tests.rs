@@ -86,9 +86,28 @@ impl World {
                 self.steps.failed(renderer);
                 continue;
             }
-            let event = self.steps.event().unwrap();
-            self.give(renderer, &Call::Resync { event });
-            self.steps.took_resync(renderer);
+            self.begin_telling(renderer);
+            self.tell_all(renderer);
+        }
+    }
+
+    fn begin_telling(&mut self, renderer: usize) {
+        let event = self.steps.begin_telling(renderer).unwrap();
+        self.give(renderer, &Call::Resync { event });
+    }
+
+    /// What it missed, until there is nothing more. How often it was asked.
+    fn tell_all(&mut self, renderer: usize) -> usize {
+        let mut asked = 0;
+        loop {
+            let calls = self.steps.tell_next(renderer);
+            if calls.is_empty() {
+                return asked;
+            }
+            asked += calls.len();
+            for call in calls {
+                self.give(renderer, &call);
+            }
         }
     }
 
@@ -166,6 +185,84 @@ fn one_that_is_set_aside_is_neither_called_nor_waited_for() {
     assert!(world.has[1].is_none());
 }
 
+#[test]
+fn what_comes_while_one_is_told_everything_it_is_told_next_and_not_everything_again() {
+    let mut world = World::new(2);
+    world.call(&resync(&[]), &[1]).unwrap_err();
+    world.call(&resync(&[("a", 1)]), &[]).unwrap();
+    world.begin_telling(1);
+    assert_eq!(world.steps.begin_telling(1), None, "it is being told");
+    world.call(&add("b", 2), &[]).unwrap();
+    // The same once more is nothing to be told; what nobody took neither.
+    world.call(&resync(&[("a", 1), ("b", 2)]), &[]).unwrap();
+    world.call(&add("c", 3), &[0]).unwrap_err();
+    world.steps.settle();
+    assert_eq!(world.services(1), [("a".to_owned(), 1)]);
+    assert_eq!(world.tell_all(1), 1);
+    assert!(world.steps.is_in_step(1));
+    assert_eq!(world.services(1), [("a".to_owned(), 1), ("b".to_owned(), 2)]);
+}
+
+#[test]
+fn another_resync_makes_up_for_what_was_missed_before_it() {
+    let mut world = World::new(2);
+    world.call(&resync(&[]), &[1]).unwrap_err();
+    world.call(&resync(&[]), &[]).unwrap();
+    world.begin_telling(1);
+    world.call(&add("b", 2), &[]).unwrap();
+    world.call(&resync(&[("c", 3)]), &[]).unwrap();
+    world.call(&add("d", 4), &[]).unwrap();
+    assert_eq!(world.tell_all(1), 2);
+    assert_eq!(world.services(1), [("c".to_owned(), 3), ("d".to_owned(), 4)]);
+}
+
+#[test]
+fn who_missed_too_much_is_told_everything_once_more() {
+    let mut world = World::new(2);
+    world.call(&resync(&[]), &[1]).unwrap_err();
+    world.call(&resync(&[]), &[]).unwrap();
+    world.begin_telling(1);
+    for port in 0..=u16::try_from(MISSED_MAX).unwrap() {
+        world.call(&add("a", port), &[]).unwrap();
+    }
+    world.call(&add("b", 1), &[]).unwrap();
+    assert_eq!(world.tell_all(1), 1);
+    assert!(world.steps.is_in_step(1));
+    assert_eq!(world.services(1), world.services(0));
+}
+
+#[test]
+fn one_that_became_another_while_it_was_told_begins_again() {
+    let mut world = World::new(1);
+    world.call(&resync(&[("a", 1)]), &[0]).unwrap_err();
+    world.begin_telling(0);
+    world.steps.is_new(0);
+    assert_eq!(world.steps.begin_telling(0), None, "the one before is still being told");
+    assert_eq!(world.tell_all(0), 0);
+    assert_eq!(world.steps.out_of_step(), [0]);
+    world.retry(&[]);
+    assert!(world.steps.is_in_step(0));
+}
+
+#[test]
+fn a_resync_is_left_to_the_retry_of_one_that_failed_where_another_can_take_it() {
+    let mut world = World::new(2);
+    world.call(&resync(&[]), &[1]).unwrap_err();
+    assert_eq!(world.call(&resync(&[("a", 1)]), &[]), Ok(()));
+    assert_eq!(world.has[1], None);
+    world.retry(&[]);
+    assert_eq!(world.services(1), [("a".to_owned(), 1)]);
+    // Where all failed, it is asked of each until one takes it.
+    let mut world = World::new(3);
+    world.call(&resync(&[]), &[0, 1, 2]).unwrap_err();
+    assert_eq!(world.call(&resync(&[("a", 1)]), &[0]), Ok(()));
+    assert_eq!(world.services(1), [("a".to_owned(), 1)]);
+    assert_eq!(world.has[2], None);
+    world.retry(&[]);
+    assert_eq!(world.services(0), world.services(1));
+    assert_eq!(world.services(2), world.services(1));
+}
+
 /// A processor of one set of services: what it has, and what renderers acknowledged.
 #[derive(Debug, Clone)]
 enum Op {
@@ -173,6 +270,10 @@ enum Op {
     Delete(u8),
     New(usize),
     Retry,
+    Resync,
+    /// It is told everything; what follows comes before it took it.
+    BeginTelling(usize),
+    EndTelling(usize),
 }
 
 proptest! {
@@ -187,6 +288,9 @@ proptest! {
                 2 => (0_u8..4).prop_map(Op::Delete),
                 1 => (0_usize..3).prop_map(Op::New),
                 1 => Just(Op::Retry),
+                1 => Just(Op::Resync),
+                2 => (0_usize..3).prop_map(Op::BeginTelling),
+                2 => (0_usize..3).prop_map(Op::EndTelling),
             ],
             prop::collection::vec(0_usize..3, 0..3),
         ), 0..40),
@@ -195,6 +299,8 @@ proptest! {
         world.call(&resync(&[]), &[]).unwrap();
         let mut wanted: BTreeMap<String, u16> = BTreeMap::new();
         let mut acknowledged: BTreeMap<String, u16> = BTreeMap::new();
+        // As the guest does: a resync that was refused is asked for again, before anything else.
+        let mut to_resync = false;
         for (op, refuse) in ops.into_iter().chain((0..3).map(|_| (Op::Retry, Vec::new()))) {
             match op {
                 Op::Put(name, port) => { wanted.insert(format!("s{name}"), port); }
@@ -204,11 +310,32 @@ proptest! {
                     world.has[renderer] = None;
                     continue;
                 }
-                Op::Retry => world.retry(&refuse),
+                Op::Retry => {
+                    for renderer in 0..3 {
+                        world.tell_all(renderer);
+                    }
+                    world.retry(&refuse);
+                }
+                Op::Resync => to_resync = true,
+                Op::BeginTelling(renderer) => {
+                    if let Some(event) = world.steps.begin_telling(renderer) {
+                        world.give(renderer, &Call::Resync { event });
+                    }
+                }
+                Op::EndTelling(renderer) => {
+                    world.tell_all(renderer);
+                }
+            }
+            if to_resync {
+                let services: Vec<(&str, u16)> = wanted.iter().map(|(name, port)| (name.as_str(), *port)).collect();
+                if world.call(&resync(&services), &refuse).is_ok() {
+                    acknowledged.clone_from(&wanted);
+                    to_resync = false;
+                }
             }
             // As the guest does: exactly the differences, in order.
             let names: BTreeSet<String> = wanted.keys().chain(acknowledged.keys()).cloned().collect();
-            for name in names {
+            for name in names.into_iter().filter(|_| !to_resync) {
                 let call = match (acknowledged.get(&name), wanted.get(&name)) {
                     (None, Some(port)) => add(&name, *port),
                     (Some(old), Some(new)) if old != new => Call::UpdateService {

@@ -86,9 +86,12 @@ impl Stream {
             Ok(None) => return Err(Stopped::Broken("the stream ended".to_owned())),
             Err(error) => return Err(stopped(Failure::of(&error), self.after)),
         };
-        self.pause = PAUSE_MIN;
         if response.canceled() {
             return Err(canceled(&response, self.after));
+        }
+        // That it was begun says nothing yet: one that is cut each time as soon as it has begun waits longer and longer.
+        if !response.created() {
+            self.pause = PAUSE_MIN;
         }
         self.take(&response);
         Ok(())

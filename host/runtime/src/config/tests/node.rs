@@ -311,7 +311,7 @@ fn renderers_that_can_not_be_meant_are_named() {
             "trueup.toml:11: adapter.service.renderers[2]: was \"a/b\", must name a renderer's \
              [guests.NAME]: none of ipam, lbaas, neg, nodesync, service, and NAME must be 1 to 63 letters, \
              digits, `-`, `_` or `.`",
-            "trueup.toml:11: adapter.service.renderers[4]: was \"nftables\", must differ from renderers[1]",
+            "trueup.toml:11: adapter.service.renderers[4]: was \"nftables\", must differ from renderers[3]",
         ],
     );
     node_refused_with(

@@ -1,0 +1,71 @@
+//! A packet filter that takes its time: the host is alive meanwhile, and ends in order.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::Duration;
+
+use super::manifests::Manifests;
+use super::site::{Config, Host, wait_until};
+
+/// Longer than a loop may be silent before it counts as stuck, which is 30 s.
+const LONG: Duration = Duration::from_secs(33);
+
+/// The status line that the host answers.
+fn health(address: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let question = format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(question.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer.lines().next().unwrap_or_default().to_owned()
+}
+
+/// Whether a process of this number still does something.
+fn runs(pid: &str) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    status
+        .lines()
+        .any(|line| line.starts_with("State:") && !line.contains('Z'))
+}
+
+#[test]
+fn a_packet_filter_that_takes_its_time_leaves_the_host_alive_and_is_not_waited_for_at_the_end() {
+    let manifests = Manifests::new();
+    manifests.put_node("node-a", "172.30.1.1");
+    manifests.put_service("web", 10, 0);
+    manifests.put_endpoints("web", &["10.1.1.2"]);
+    let mut host = Host::new(Config::new("node-a", &manifests).serving(&["nftables"]));
+    let (program, pid) = (host.site.path("slow-nft"), host.site.path("pid"));
+    fs::write(
+        &program,
+        format!("#!/bin/sh\necho $$ > {}\nexec sleep 900\n", pid.display()),
+    )
+    .unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let kind = format!("kind = \"nft\"\nnft = \"{}\"", program.display());
+    host.site.edit("trueup.toml", "kind = \"simulated\"", &kind);
+    host.site
+        .edit("trueup.toml", "[run]\n", "[admin]\nlisten = \"127.0.0.1:0\"\n[run]\n");
+    host.start();
+    host.wait_for("admin address: ");
+    let stderr = host.stderr();
+    let address = stderr
+        .lines()
+        .find_map(|line| line.split_once("admin address: http://"));
+    let (_, address) = address.unwrap();
+    let read = || fs::read_to_string(&pid).unwrap_or_default().trim().to_owned();
+    wait_until("nft to run", || !read().is_empty());
+
+    std::thread::sleep(LONG);
+    assert!(runs(&read()), "it is still waited for");
+    assert!(health(address.trim()).ends_with("200 OK"), "{}", health(address.trim()));
+
+    let ended = host.terminate();
+    assert!(
+        ended.stderr.contains("a call about services did not end within 20 s"),
+        "{ended}"
+    );
+    wait_until("nft to be gone", || !runs(&read()));
+}
