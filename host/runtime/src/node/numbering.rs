@@ -373,6 +373,7 @@ impl Numbering {
             kube_nodes: self.kube_nodes.values().cloned().collect(),
         };
         let answer = self.seat.ask("node-sync.resync", &Resync { state }, None).await;
+        self.seat.take_is_blank();
         if self.answered::<()>(answer).await.is_none() {
             return;
         }
@@ -399,6 +400,9 @@ impl Numbering {
             return;
         }
         let answer = self.seat.ask("node-sync.update", &Update { change }, None).await;
+        if self.seat.take_is_blank() {
+            return self.begin_again("its instance knew nothing of what it was told before".to_owned());
+        }
         let updates = self.answered::<Vec<NodeUpdate>>(answer).await.unwrap_or_default();
         if !updates.is_empty() {
             _ = self.are_told().await;
