@@ -17,7 +17,6 @@ use trueup_benches::rendering::{
 use trueup_capabilities::nftables::nft::{Nft, Settings, TIMEOUT};
 use trueup_capabilities::nftables::{Api as _, simulated::Simulated};
 use trueup_capabilities::{Backends, etcd, renderer};
-use wait4::Wait4 as _;
 
 /// How much is measured.
 struct Effort {
@@ -270,9 +269,18 @@ fn child(services: usize, endpoints: usize) -> anyhow::Result<(Duration, u64)> {
         .spawn()?;
     let mut said = String::new();
     std::io::Read::read_to_string(&mut child.stdout.take().context("no output")?, &mut said)?;
-    let used = child.wait4()?;
-    ensure!(used.status.success(), "the resync: {}", used.status);
-    Ok((Duration::from_micros(said.trim().parse()?), used.rusage.maxrss))
+    let status = child.wait()?;
+    ensure!(status.success(), "the resync: {status}");
+    let (micros, kib) = said.trim().split_once(' ').context("the time and the memory")?;
+    Ok((Duration::from_micros(micros.parse()?), kib.parse::<u64>()? << 10))
+}
+
+/// The most memory that this process had, in KiB. What the kernel tells the parent would count the parent's own.
+fn most_memory_kib() -> anyhow::Result<u64> {
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
+    Ok(kib.context("no VmHWM in /proc/self/status")?.parse()?)
 }
 
 fn resync_alone(services: usize, endpoints: usize) -> anyhow::Result<()> {
@@ -287,7 +295,7 @@ fn resync_alone(services: usize, endpoints: usize) -> anyhow::Result<()> {
         taken(wired.resync(state).await)?;
         anyhow::Ok(begun.elapsed())
     })?;
-    println!("{}", took.as_micros());
+    println!("{} {}", took.as_micros(), most_memory_kib()?);
     Ok(())
 }
 
