@@ -1,4 +1,4 @@
-//! A packet filter that takes its time: the host is alive meanwhile, and ends in order.
+//! A host with nothing to do is alive, and so is one whose packet filter takes its time, which ends in order, too.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -30,37 +30,58 @@ fn runs(pid: &str) -> bool {
         .any(|line| line.starts_with("State:") && !line.contains('Z'))
 }
 
-#[test]
-fn a_packet_filter_that_takes_its_time_leaves_the_host_alive_and_is_not_waited_for_at_the_end() {
+/// A host of one Service, not started yet, whose packet filter is this.
+fn host(packet_filter: &str) -> (Host, Manifests) {
     let manifests = Manifests::new();
     manifests.put_node("node-a", "172.30.1.1");
     manifests.put_service("web", 10, 0);
     manifests.put_endpoints("web", &["10.1.1.2"]);
-    let mut host = Host::new(Config::new("node-a", &manifests).serving(&["nftables"]));
-    let (program, pid) = (host.site.path("slow-nft"), host.site.path("pid"));
+    let host = Host::new(Config::new("node-a", &manifests).serving(&["nftables"]));
+    host.site.edit("trueup.toml", "kind = \"simulated\"", packet_filter);
+    host.site
+        .edit("trueup.toml", "[run]\n", "[admin]\nlisten = \"127.0.0.1:0\"\n[run]\n");
+    (host, manifests)
+}
+
+fn address(host: &mut Host) -> String {
+    host.wait_for("admin address: ");
+    let stderr = host.stderr();
+    let address = stderr
+        .lines()
+        .find_map(|line| line.split_once("admin address: http://"));
+    address.unwrap().1.trim().to_owned()
+}
+
+#[test]
+fn a_host_that_has_nothing_to_do_is_alive() {
+    let (mut host, _manifests) = host("kind = \"simulated\"");
+    host.start();
+    let address = address(&mut host);
+    host.wait_for("1 service rendered by nftables/node-a");
+    std::thread::sleep(LONG);
+    assert!(health(&address).ends_with("200 OK"), "{}", health(&address));
+    host.terminate().exits(0);
+}
+
+#[test]
+fn a_packet_filter_that_takes_its_time_leaves_the_host_alive_and_is_not_waited_for_at_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let (program, pid) = (folder.path().join("slow-nft"), folder.path().join("pid"));
     fs::write(
         &program,
         format!("#!/bin/sh\necho $$ > {}\nexec sleep 900\n", pid.display()),
     )
     .unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-    let kind = format!("kind = \"nft\"\nnft = \"{}\"", program.display());
-    host.site.edit("trueup.toml", "kind = \"simulated\"", &kind);
-    host.site
-        .edit("trueup.toml", "[run]\n", "[admin]\nlisten = \"127.0.0.1:0\"\n[run]\n");
+    let (mut host, _manifests) = host(&format!("kind = \"nft\"\nnft = \"{}\"", program.display()));
     host.start();
-    host.wait_for("admin address: ");
-    let stderr = host.stderr();
-    let address = stderr
-        .lines()
-        .find_map(|line| line.split_once("admin address: http://"));
-    let (_, address) = address.unwrap();
+    let address = address(&mut host);
     let read = || fs::read_to_string(&pid).unwrap_or_default().trim().to_owned();
     wait_until("nft to run", || !read().is_empty());
 
     std::thread::sleep(LONG);
     assert!(runs(&read()), "it is still waited for");
-    assert!(health(address.trim()).ends_with("200 OK"), "{}", health(address.trim()));
+    assert!(health(&address).ends_with("200 OK"), "{}", health(&address));
 
     let ended = host.terminate();
     assert!(

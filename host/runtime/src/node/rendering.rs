@@ -121,7 +121,10 @@ impl Rendering {
             if calls.is_empty() {
                 break;
             }
-            if times > CATCHING_UP_MAX || calls.len() <= MISSED_FEW {
+            let is_short = |calls: &[Call]| {
+                calls.len() <= MISSED_FEW && !calls.iter().any(|call| matches!(call, Call::Resync { .. }))
+            };
+            if times > CATCHING_UP_MAX || is_short(&calls) {
                 all_wait = Some(inner);
             }
         }

@@ -185,6 +185,7 @@ impl Serving {
         sync.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut next_step = Step::Look;
         loop {
+            beating.beat();
             // Whatever a turn waits for has a limit of its own: a guest its time, etcd and nft theirs.
             tokio::select! {
                 biased;
@@ -406,9 +407,9 @@ impl Serving {
         }
     }
 
-    async fn update(&mut self, event: service::Event, what: Option<String>) -> Outcome {
+    async fn update(&mut self, event: service::Event, what: Option<String>) {
         let Some(processor) = &mut self.parts.processor else {
-            return Outcome::Success;
+            return;
         };
         let by = match &event {
             service::Event::Nodes(_) => self.parts.nodes.as_ref().and_then(|nodes| nodes.borrow().by.clone()),
@@ -418,23 +419,24 @@ impl Serving {
         let answer = processor.wiring.ask("processor.update", &args, by).await;
         if processor.wiring.processor.take_is_blank() {
             self.is_synced = false;
+            self.wish_retry(Work::Service);
         }
         let suspect = what.map(|what| (what, args.event));
-        self.came(answer, suspect).await
+        self.came(answer, suspect).await;
     }
 
     /// The processor is told everything, or once more the nodes, which has it tell what it still has to.
     async fn tell_service(&mut self) {
-        let outcome = if self.is_synced {
+        if self.is_synced {
             let nodes = self.nodes();
-            self.update(service::Event::Nodes(nodes), None).await
+            self.update(service::Event::Nodes(nodes), None).await;
         } else {
-            self.resync().await
-        };
+            self.resync().await;
+        }
         let outcome = if self.is_synced && !self.is_pending {
             Outcome::Success
         } else {
-            outcome
+            Outcome::Failure
         };
         let now_ms = self.now_ms();
         let due_ms = self.controller.done(&Work::Service, outcome, now_ms);
@@ -467,7 +469,7 @@ impl Serving {
             .unwrap_or_default()
     }
 
-    async fn resync(&mut self) -> Outcome {
+    async fn resync(&mut self) {
         let nodes = self.nodes();
         let by = self.parts.nodes.as_ref().and_then(|nodes| nodes.borrow().by.clone());
         let cluster = &self.parts.cluster;
@@ -482,7 +484,7 @@ impl Serving {
         };
         self.leave_out(&mut state);
         let Some(processor) = &mut self.parts.processor else {
-            return Outcome::Success;
+            return;
         };
         let answer = processor.wiring.ask("processor.resync", &Resync { state }, by).await;
         processor.wiring.processor.take_is_blank();
@@ -492,7 +494,7 @@ impl Serving {
             let set_aside = &self.set_aside;
             processor.failing.took_all_but(|what| set_aside.contains_key(what));
         }
-        self.came(answer, None).await
+        self.came(answer, None).await;
     }
 
     /// What is set aside is not told.
@@ -512,7 +514,7 @@ impl Serving {
         &mut self,
         answer: Result<Result<(), String>, NoAnswer>,
         suspect: Option<(String, service::Event)>,
-    ) -> Outcome {
+    ) {
         let error = match answer {
             Ok(answer) => {
                 if let Some(processor) = &mut self.parts.processor {
@@ -548,7 +550,6 @@ impl Serving {
         if !runs {
             self.show();
         }
-        if failed { Outcome::Failure } else { Outcome::Success }
     }
 
     /// The processor failed: what it failed in is told no more where that was once too often.
