@@ -510,11 +510,7 @@ impl Serving {
     }
 
     /// What a call of the processor came to, and who is out of step since.
-    async fn came(
-        &mut self,
-        answer: Result<Result<(), String>, NoAnswer>,
-        suspect: Option<(String, service::Event)>,
-    ) {
+    async fn came(&mut self, answer: Result<Result<(), String>, NoAnswer>, suspect: Option<(String, service::Event)>) {
         let error = match answer {
             Ok(answer) => {
                 if let Some(processor) = &mut self.parts.processor {
