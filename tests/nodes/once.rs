@@ -115,6 +115,27 @@ fn without_its_store_a_node_fails_with_what_was_against_it_and_says_who_has_what
     assert!(fs::exists(host.site.state_dir()).unwrap());
 }
 
+#[test]
+fn what_a_guest_asks_and_is_not_granted_is_told_at_the_start() {
+    let manifests = manifests();
+    let host = Host::new(config(&manifests));
+    for grants in [
+        "grants = { nftables = { write = [\"ip trueup\", \"ip6 trueup\"] } }\n",
+        "read = [\"/vnf-agent/node-a/\"], ",
+    ] {
+        host.site.edit("trueup.toml", grants, "");
+    }
+    let ended = host.site.run_once().exits(1);
+    for told in [
+        "[guests.nftables] has no grant to write any of nftables' tables (`nftables = { write = [\"ip trueup\", \"ip6 \
+         trueup\"] }`): its calls will be refused",
+        "[guests.nat44] has no grant to read any of etcd's keys (`etcd = { read = [\"PREFIX\"] }`): its calls will be refused",
+    ] {
+        assert!(ended.stderr.contains(told), "{ended}");
+    }
+    assert_eq!(ended.stderr.matches("has no grant to").count(), 2, "{ended}");
+}
+
 /// So often in a row the number is tried before a run that is to end gives it up.
 const FAILURES_MAX_ONCE: u64 = 5;
 

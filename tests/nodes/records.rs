@@ -81,6 +81,7 @@ fn a_number_in_other_hands_stops_the_instance_and_shows_until_it_is_mended_and_t
         "{status}"
     );
     assert!(status.last_line().starts_with("not well: "), "{status}");
+    assert!(status.stdout.contains("node      `node-a` has no number; "), "{status}");
     // The other node takes the record for what it says, and is well.
     let node = |name: &str, id: u64, address: &str| (name.to_owned(), id, vec![address.to_owned()]);
     let expected = [
@@ -95,6 +96,8 @@ fn a_number_in_other_hands_stops_the_instance_and_shows_until_it_is_mended_and_t
     let calls = a.calls("nodesync").len();
     etcd.put(&format!("{RECORDS}9"), r#"{"id":9,"name":"node-i"}"#);
     wait_until("another node at node-b", || b.nodes().len() == 3);
+    let line = "node      `node-b` has number 2; 3 nodes numbered; 0 services to render";
+    wait_until("it in its status", || b.status().stdout.contains(line));
     assert_eq!(a.calls("nodesync").len(), calls);
     let written: Value = serde_json::from_str(&etcd.under(&key)[&key]).unwrap();
     assert_eq!(written["name"], "node-z", "it is not taken back");

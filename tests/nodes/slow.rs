@@ -1,9 +1,11 @@
-//! A host with nothing to do is alive, and so is one whose packet filter takes its time, which ends in order, too.
+//! A host with nothing to do is alive, and so is one whose packet filter takes its time, which ends in order, too. Where it is
+//! killed, what it began still comes before what the next one does.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::time::Duration;
 
 use super::manifests::Manifests;
@@ -43,6 +45,14 @@ fn host(packet_filter: &str) -> (Host, Manifests) {
     (host, manifests)
 }
 
+/// What runs in the place of nft.
+fn script(folder: &Path, text: &str) -> String {
+    let program = folder.join("slow-nft");
+    fs::write(&program, format!("#!/bin/sh\n{text}\n")).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    format!("kind = \"nft\"\nnft = \"{}\"", program.display())
+}
+
 fn address(host: &mut Host) -> String {
     host.wait_for("admin address: ");
     let stderr = host.stderr();
@@ -66,14 +76,9 @@ fn a_host_that_has_nothing_to_do_is_alive() {
 #[test]
 fn a_packet_filter_that_takes_its_time_leaves_the_host_alive_and_is_not_waited_for_at_the_end() {
     let folder = tempfile::tempdir().unwrap();
-    let (program, pid) = (folder.path().join("slow-nft"), folder.path().join("pid"));
-    fs::write(
-        &program,
-        format!("#!/bin/sh\necho $$ > {}\nexec sleep 900\n", pid.display()),
-    )
-    .unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-    let (mut host, _manifests) = host(&format!("kind = \"nft\"\nnft = \"{}\"", program.display()));
+    let pid = folder.path().join("pid");
+    let slow = script(folder.path(), &format!("echo $$ > {}\nexec sleep 900", pid.display()));
+    let (mut host, _manifests) = host(&slow);
     host.start();
     let address = address(&mut host);
     let read = || fs::read_to_string(&pid).unwrap_or_default().trim().to_owned();
@@ -89,4 +94,32 @@ fn a_packet_filter_that_takes_its_time_leaves_the_host_alive_and_is_not_waited_f
         "{ended}"
     );
     wait_until("nft to be gone", || !runs(&read()));
+}
+
+#[test]
+fn what_a_killed_host_began_comes_to_its_end_before_the_next_one_begins() {
+    let folder = tempfile::tempdir().unwrap();
+    let (log, go) = (folder.path().join("log"), folder.path().join("go"));
+    let slow = script(
+        folder.path(),
+        &format!(
+            "cd {} && echo begins >> log && while [ -e log ] && ! [ -e go ]; do sleep 0.1; done && echo ends >> log",
+            folder.path().display()
+        ),
+    );
+    let (mut host, _manifests) = host(&slow);
+    host.start();
+    let read = || fs::read_to_string(&log).unwrap_or_default();
+    wait_until("nft to run", || !read().is_empty());
+    host.kill();
+
+    host.start();
+    address(&mut host);
+    // Time enough to begin, for one that does not wait.
+    std::thread::sleep(Duration::from_secs(5));
+    assert_eq!(read(), "begins\n", "the one before still runs");
+    fs::write(&go, "").unwrap();
+    host.wait_for("1 service rendered by nftables/node-a");
+    host.terminate().exits(0);
+    assert_eq!(read(), "begins\nends\nbegins\nends\n");
 }

@@ -1,10 +1,11 @@
 //! The kernel's packet filter: each transaction is one process of `nft`, in the host's network namespace or a named one.
 //!
-//! One after another: nothing is handed to nft before the transaction before it has ended. Knows nothing of who may
-//! touch what.
+//! One after another: nothing is handed to nft before the transaction before it has ended, whoever began that: nft holds
+//! the lock of its namespace's file (`flock(2)`) as long as it runs, also where the host that started it was killed.
+//! Knows nothing of who may touch what.
 //!
 //! ```text
-//! transaction -> memory file -> [nsenter --net=NAMESPACE] nft -j -f - -> exit status, first words on stderr
+//! transaction -> memory file -> lock -> [nsenter --net=NAMESPACE] nft -j -f - -> exit status, first words on stderr
 //! ```
 //!
 //! The transaction is handed over as a file in memory and not through a pipe. nft opens its input, and where that is no
@@ -14,7 +15,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr, OsString};
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
@@ -25,7 +26,7 @@ use std::time::Duration;
 use rustix::fs::{MemfdFlags, memfd_create};
 use tokio::process::{Child, Command};
 use tokio::sync::{Mutex, OwnedMutexGuard};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::Api;
 use crate::Answer;
@@ -52,6 +53,12 @@ const REASON_CHARS_MAX: usize = 500;
 
 /// What nsenter exits with where the program is not there: its manual, EXIT STATUS, as shells do.
 const NOT_FOUND: i32 = 127;
+
+/// The network namespace of whoever opens it: namespaces(7).
+const OWN_NAMESPACE: &str = "/proc/self/ns/net";
+
+/// How often a lock is asked for that another process holds. It is seldom so, and nft itself takes longer.
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 const NOT_KNOWN: &str = "whether the kernel took the transaction is not known, so a resync must come next";
 
@@ -86,7 +93,7 @@ impl Default for Settings {
 #[derive(Debug)]
 pub struct Nft {
     settings: Settings,
-    /// Held by the transaction that is applied.
+    /// Held by the transaction that is applied: who asked first in this process is next. Other processes have the lock alone.
     turn: Arc<Mutex<()>>,
 }
 
@@ -111,17 +118,42 @@ impl Api for Nft {
     fn apply<'a>(&'a self, ruleset: &'a str) -> Answer<'a, Result<(), String>> {
         Box::pin(async move {
             let settings = &self.settings;
-            let Ok(turn) = timeout(settings.timeout, Arc::clone(&self.turn).lock_owned()).await else {
+            let until = Instant::now() + settings.timeout;
+            let not_ended = |_| {
                 let waited = settings.timeout.as_millis();
-                return Err(format!(
-                    "another transaction of nftables has not ended within {waited} ms; nothing was applied"
-                ));
+                format!("another transaction of nftables has not ended within {waited} ms; nothing was applied")
             };
-            let run = Run::start(settings, ruleset)?;
+            let turn = timeout_at(until, Arc::clone(&self.turn).lock_owned());
+            let turn = turn.await.map_err(not_ended)?;
+            let lock = timeout_at(until, lock(settings.namespace.as_deref()));
+            let lock = lock.await.map_err(not_ended)??;
+            let run = Run::start(settings, ruleset, lock)?;
             // As a task: a caller who goes away in the middle leaves it to its end, and the next one waits for that.
             let ended = tokio::spawn(run.end(settings.timeout, turn)).await;
             ended.unwrap_or_else(|_| Err(format!("the host ends: {NOT_KNOWN}")))
         })
+    }
+}
+
+/// The file of the namespace, locked. Who has it open holds the lock: whoever made it, and whom it is handed to.
+async fn lock(namespace: Option<&Path>) -> Result<File, String> {
+    let path = namespace.unwrap_or(Path::new(OWN_NAMESPACE));
+    let file = File::open(path).map_err(|error| match (error.kind(), namespace) {
+        (io::ErrorKind::NotFound, Some(namespace)) => format!(
+            "the network namespace `{}` is not there: ip netns add {}",
+            namespace.display(),
+            namespace.file_name().map(Path::new).unwrap_or(namespace).display()
+        ),
+        _ => format!("opening the network namespace `{}`: {error}", path.display()),
+    })?;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) => sleep(LOCK_PAUSE).await,
+            Err(TryLockError::Error(error)) => {
+                return Err(format!("locking the network namespace `{}`: {error}", path.display()));
+            }
+        }
     }
 }
 
@@ -134,16 +166,17 @@ struct Run {
 }
 
 impl Run {
-    fn start(settings: &Settings, ruleset: &str) -> Result<Self, String> {
+    /// The process has the `lock` from then on, in the place of its stdout, where it says nothing.
+    fn start(settings: &Settings, ruleset: &str, lock: File) -> Result<Self, String> {
         let failed = |error: io::Error| format!("handing a transaction to nft: {error}");
         let stdin = memory_file(ruleset).map_err(failed)?;
         let stderr = memory_file("").map_err(failed)?;
         let program = settings.program.display().to_string();
-        let mut command = command(settings)?;
+        let mut command = command(settings);
         command
             .args(["-j", "-f", "-"])
             .stdin(Stdio::from(stdin))
-            .stdout(Stdio::null())
+            .stdout(Stdio::from(lock))
             .stderr(Stdio::from(stderr.try_clone().map_err(failed)?))
             .kill_on_drop(true)
             // A Ctrl-C is meant for the host, which ends in order.
@@ -179,17 +212,10 @@ impl Run {
 }
 
 /// What runs nft, without its arguments. Its environment is the search path and the language of its errors.
-fn command(settings: &Settings) -> Result<Command, String> {
+fn command(settings: &Settings) -> Command {
     let mut command = match &settings.namespace {
         None => Command::new(&settings.program),
         Some(namespace) => {
-            if !namespace.try_exists().unwrap_or(true) {
-                return Err(format!(
-                    "the network namespace `{}` is not there: ip netns add {}",
-                    namespace.display(),
-                    namespace.file_name().map(Path::new).unwrap_or(namespace).display()
-                ));
-            }
             let mut net = OsString::from("--net=");
             net.push(namespace);
             let mut command = Command::new(NSENTER);
@@ -203,7 +229,7 @@ fn command(settings: &Settings) -> Result<Command, String> {
         .env("PATH", path)
         .env("LC_ALL", "C")
         .env("LANG", "C");
-    Ok(command)
+    command
 }
 
 /// A file that only its descriptor leads to, at its beginning.
@@ -278,19 +304,35 @@ fn reason(stderr: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    #[tokio::test]
-    async fn who_waits_too_long_for_the_one_before_is_told_that_nothing_was_applied() {
-        let nft = Nft::new(Settings {
-            program: "no-such-nft".into(),
+    const NOT_ENDED: &str = "another transaction of nftables has not ended within 10 ms; nothing was applied";
+
+    /// No namespace, but a file that nobody else locks.
+    fn impatient(file: &tempfile::NamedTempFile) -> Nft {
+        Nft::new(Settings {
+            namespace: Some(file.path().to_owned()),
             timeout: Duration::from_millis(10),
             ..Settings::default()
-        });
+        })
+    }
+
+    #[tokio::test]
+    async fn who_waits_too_long_for_the_one_before_is_told_that_nothing_was_applied() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let nft = impatient(&file);
         let turn = nft.turn.lock().await;
-        let said = "another transaction of nftables has not ended within 10 ms; nothing was applied";
-        assert_eq!(nft.apply("").await, Err(said.to_owned()));
+        assert_eq!(nft.apply("").await, Err(NOT_ENDED.to_owned()));
         drop(turn);
-        let error = nft.apply("").await.unwrap_err();
-        assert!(error.contains("is not there"), "{error}");
+        assert_ne!(nft.apply("").await, Err(NOT_ENDED.to_owned()));
+    }
+
+    #[tokio::test]
+    async fn who_waits_too_long_for_another_process_is_told_that_nothing_was_applied() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let nft = impatient(&file);
+        let others = lock(Some(file.path())).await.unwrap();
+        assert_eq!(nft.apply("").await, Err(NOT_ENDED.to_owned()));
+        drop(others);
+        assert_ne!(nft.apply("").await, Err(NOT_ENDED.to_owned()));
     }
 
     #[test]

@@ -32,8 +32,8 @@ pub use self::loops::{BEAT_MAX, Beating, Late};
 pub use self::negs::{MigrationShown, NegsShown, OperationShown};
 pub(crate) use self::negs::{NegAt, OperationAt};
 pub use self::shown::{
-    Counts, Effects, GuestShown, HostShown, KeyShown, KeysShown, MemoryShown, PodsShown, QueueShown, ShadowShown,
-    SourceShown, StandingShown, Status, Times, Total,
+    Counts, Effects, GuestShown, HostShown, KeyShown, KeysShown, MemoryShown, NodeShown, PodsShown, QueueShown,
+    ShadowShown, SourceShown, StandingShown, Status, Times, Total,
 };
 
 use self::keys::Keys;
@@ -72,6 +72,8 @@ pub struct Facts {
     pub pods: Option<String>,
     /// There are NEGs here.
     pub negs: bool,
+    /// This node, where something becomes of Services on it or it is numbered; none: neither.
+    pub node: Option<String>,
 }
 
 /// What one look at the source brought.
@@ -105,7 +107,16 @@ struct Inner {
     sleeping: usize,
     keys: Keys,
     negs: Negs,
+    node: OnNode,
     pods: Pods,
+}
+
+/// What is known of this node.
+#[derive(Default)]
+struct OnNode {
+    number: Option<u32>,
+    nodes: usize,
+    services: usize,
 }
 
 #[derive(Default)]
@@ -272,6 +283,21 @@ impl Board {
     /// Nothing of a key is in any NEG.
     pub(crate) fn forget_neg(&self, key: &str) {
         self.inner().negs.forget(key);
+    }
+
+    /// This node has its number, or none any more.
+    pub(crate) fn numbered(&self, number: Option<u32>) {
+        self.inner().node.number = number;
+    }
+
+    /// So many nodes have a number.
+    pub(crate) fn knows_nodes(&self, nodes: usize) {
+        self.inner().node.nodes = nodes;
+    }
+
+    /// So many Services each renderer should have.
+    pub(crate) fn renders(&self, services: usize) {
+        self.inner().node.services = services;
     }
 
     /// Something about pod addresses.

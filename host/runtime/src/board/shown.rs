@@ -38,6 +38,9 @@ pub struct Status {
     /// NEGs; absent: there are none here.
     #[serde(default)]
     pub negs: Option<NegsShown>,
+    /// This node; absent: nothing becomes of Services on it, and nobody numbers it.
+    #[serde(default)]
+    pub node: Option<NodeShown>,
     /// Pod addresses; absent: there are none here.
     pub pods: Option<PodsShown>,
     /// What the process uses.
@@ -206,6 +209,19 @@ pub struct ShadowShown {
     pub same: u64,
 }
 
+/// This node: its number, and the Services on it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeShown {
+    /// As in Kubernetes.
+    pub name: String,
+    /// Its number; absent: it has none yet, another node has it, or nobody numbers nodes here.
+    pub number: Option<u32>,
+    /// Nodes with a number, as this host knows them, this one among them.
+    pub nodes: usize,
+    /// Services that each renderer should have. Renderers that don't are among the keys in trouble.
+    pub services: usize,
+}
+
 /// Pod addresses.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodsShown {
@@ -367,6 +383,12 @@ impl Board {
             },
             guests: Vec::new(),
             negs: facts.negs.then(|| inner.negs.show()),
+            node: facts.node.as_ref().map(|name| NodeShown {
+                name: name.clone(),
+                number: inner.node.number,
+                nodes: inner.node.nodes,
+                services: inner.node.services,
+            }),
             pods: facts.pods.as_ref().map(|instance| inner.pods.show(instance, now_ms)),
             memory: MemoryShown::default(),
             problems: Vec::new(),

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use super::Source;
-use super::document::Document;
+use super::document::{Document, nearest, offered};
 use super::guest::Guest;
 use super::section::{LABEL, Section, is_label};
 use crate::guests::nodesync::IpVersion;
@@ -191,6 +191,8 @@ impl ThisNode {
 pub(super) struct Renderers<'d> {
     adapter_names: Option<Vec<&'static str>>,
     sections: Vec<(&'static str, Section<'d>)>,
+    /// Those that the list leaves out.
+    unlisted: Vec<&'static str>,
 }
 
 impl<'d> Renderers<'d> {
@@ -202,20 +204,26 @@ impl<'d> Renderers<'d> {
         );
         let name = |text: &str| (is_label(text) && !OTHERS.contains(&text)).then(|| interned(text));
         let listed = adapter.list("renderers", &must, name);
-        let names = match &listed {
-            Some(listed) => listed.clone(),
-            None if serves => {
-                let found = guests.names_in_file();
-                let mut names: Vec<&'static str> = found.filter_map(name).collect();
-                names.sort_unstable();
-                names
+        let found: Vec<&'static str> = guests.names_in_file().filter_map(name).collect();
+        let (names, unlisted) = match &listed {
+            Some(listed) => {
+                let unlisted = found.iter().copied().filter(|name| !listed.contains(name)).collect();
+                (listed.clone(), unlisted)
             }
-            None => Vec::new(),
+            None if serves => (found, Vec::new()),
+            None => Default::default(),
         };
-        let sections = names.into_iter().map(|name| (name, guests.section(name))).collect();
+        let sections: Vec<_> = names.into_iter().map(|name| (name, guests.section(name))).collect();
+        if sections.is_empty() || sections.iter().any(|(_, section)| !section.is_present()) {
+            // It is the list that is wrong, not what it should have listed.
+            for name in &unlisted {
+                guests.section(name);
+            }
+        }
         Self {
             adapter_names: listed,
             sections,
+            unlisted,
         }
     }
 }
@@ -241,7 +249,9 @@ impl OnService {
         let mut all = Some(Vec::new());
         for (name, section) in renderers.sections {
             if !section.is_present() {
-                let text = format_args!("names `{name}`: add `[guests.{name}]`");
+                let meant = nearest(name, renderers.unlisted.iter().copied());
+                let meant = meant.map(offered).unwrap_or_default();
+                let text = format_args!("names `{name}`: add `[guests.{name}]`{meant}");
                 adapter.wrong_key("renderers", text);
             }
             match (Guest::read(section, folder), &mut all) {

@@ -11,6 +11,7 @@ pub mod renderer;
 pub mod service;
 
 use serde_json::value::RawValue;
+use trueup_capabilities::grants::CAPABILITIES;
 use trueup_capabilities::{Host, wasi};
 use trueup_engine::{CallError, Data, Engine, Guest, Instance};
 
@@ -179,6 +180,17 @@ impl World {
     fn may_import(&self, import: &str) -> bool {
         self.imports.contains(&import) || wasi::provides(import)
     }
+}
+
+/// The capability that an import belongs to, as grants name it; none: it needs no grant.
+pub fn capability_of(import: &str) -> Option<&'static str> {
+    let (package, interface) = import.strip_prefix("trueup:")?.split_once('/')?;
+    // What renders and what is rendered for are one package; of it the packet filter alone is a capability.
+    let name = match package {
+        "service" => interface.split_once('@').map_or(interface, |(name, _)| name),
+        _ => package,
+    };
+    CAPABILITIES.into_iter().find(|capability| *capability == name)
 }
 
 fn list_or_nothing(names: &[String]) -> String {

@@ -473,6 +473,7 @@ impl Numbering {
         );
         let now_ms = self.now_ms();
         self.controller.done(&Resyncing, Outcome::Failure, now_ms);
+        self.board.numbered(None);
         self.show(Err((error.clone(), 1)), None);
         _ = self.events.send(Event::NotNumbered {
             node: self.node.clone(),
@@ -489,6 +490,7 @@ impl Numbering {
     fn numbered(&mut self, is_new: bool) {
         let (id, now_ms) = (self.id, self.now_ms());
         self.controller.done(&Resyncing, Outcome::Success, now_ms);
+        self.board.numbered(Some(id));
         self.show(Ok(()), None);
         if is_new {
             let node = self.node.clone();
@@ -511,6 +513,7 @@ impl Numbering {
     async fn tell_nodes(&mut self) -> Result<(), NoAnswer> {
         let nodes = self.seat.ask("node-sync.get-all-nodes", &Nothing {}, None).await?;
         let by = self.seat.last_entry();
+        self.board.knows_nodes(nodes.len());
         self.known.send_replace(Known { nodes, by });
         Ok(())
     }

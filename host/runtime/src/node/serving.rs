@@ -534,6 +534,7 @@ impl Serving {
         self.error = error;
         // Here alone: a retry is no call of the processor, which did not have its chance to ask again.
         self.parts.rendering.settle().await;
+        self.parts.board.renders(self.parts.rendering.services().await);
         self.follow_renderers().await;
         if failed {
             self.wish_retry(Work::Service);

@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use trueup_capabilities::etcd;
+use trueup_capabilities::grants::{Access, ETCD, NFTABLES};
 use trueup_capabilities::quota::Quotas;
 use trueup_capabilities::random::Seeded;
 use trueup_capabilities::{Backends, nftables};
 
 use crate::config::{Config, Guest, InterfacesFrom, OnService, ThisNode};
 use crate::guests::service::adapter::{Interfaces, read_interfaces};
-use crate::guests::{nodesync, renderer, service};
+use crate::guests::{capability_of, nodesync, renderer, service};
 use crate::run::active::Active;
 use crate::run::setup::{Version, stream_of};
-use crate::run::{Ground, SetupError};
+use crate::run::{Ground, Instances, SetupError};
 use crate::swap::Revisions;
 
 /// One guest of this node, ready to be asked.
@@ -139,6 +140,7 @@ async fn seated(
         revisions,
         problem,
     } = ground.version(config, name, worlds, &guest).await?;
+    warn_of_missing_grants(&instances);
     Ok(Seated {
         name,
         worlds,
@@ -148,6 +150,30 @@ async fn seated(
         problem,
         backends: backends(name),
     })
+}
+
+/// A guest without any grant for what it asks fails at each call: said once, at the start.
+fn warn_of_missing_grants(instances: &Instances) {
+    for import in &instances.program.guest.imports {
+        let (capability, needed, what, scopes): (_, &[Access], _, _) = match capability_of(import) {
+            Some(ETCD) => (ETCD, &[Access::Read, Access::Write], "of etcd's keys", "\"PREFIX\""),
+            Some(NFTABLES) => (
+                NFTABLES,
+                &[Access::Write],
+                "of nftables' tables",
+                "\"ip trueup\", \"ip6 trueup\"",
+            ),
+            _ => continue,
+        };
+        for access in needed {
+            if !instances.grants.allow_some(capability, *access) {
+                tracing::warn!(
+                    "[guests.{}] has no grant to {access} any {what} (`{capability} = {{ {access} = [{scopes}] }}`): its calls will be refused",
+                    instances.name
+                );
+            }
+        }
+    }
 }
 
 fn read(from: &InterfacesFrom) -> Result<Interfaces, SetupError> {

@@ -98,6 +98,7 @@ impl Ground {
                 source: config.source().map(Source::kind),
                 pods: config.ipam.as_ref().map(|ipam| ipam.adapter.instance.clone()),
                 negs: config.neg.is_some(),
+                node: config.node.as_ref().map(|node| node.name.clone()),
             }),
         })
     }

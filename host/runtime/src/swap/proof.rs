@@ -14,7 +14,7 @@ use trueup_capabilities::grants::Access;
 
 use crate::config::Proof;
 use crate::gate::{self, Gate, Mode, Verdict};
-use crate::guests::Program;
+use crate::guests::{Program, capability_of};
 use crate::registry::Registry;
 use crate::run::Instances;
 use crate::run::setup::initial_state;
@@ -193,15 +193,6 @@ fn granted(program: &Program, active: &Instances) -> Result<(), Refused> {
         }
     }
     Ok(())
-}
-
-/// The capability that an import belongs to; none: it needs no grant.
-fn capability_of(import: &str) -> Option<&str> {
-    let (package, _) = import.strip_prefix("trueup:")?.split_once('/')?;
-    trueup_capabilities::grants::CAPABILITIES
-        .iter()
-        .copied()
-        .find(|capability| *capability == package)
 }
 
 /// What a swap is held against, as the configuration has it.

@@ -21,6 +21,7 @@ pub(super) fn lines(status: &Status, keys: Option<&[KeyShown]>) -> Vec<String> {
     }
     lines.extend(source(status).map(|text| format!("source    {text}")));
     lines.extend(queue(status).map(|text| format!("queue     {text}")));
+    lines.extend(node(status).map(|text| format!("node      {text}")));
     lines.extend(pods(status).map(|text| format!("pods      {text}")));
     lines.extend(negs(status));
     if status.queue.is_some() {
@@ -195,6 +196,23 @@ fn migration_text(of: &Migration, now_ms: u64) -> String {
         None => {}
     }
     text
+}
+
+/// `` `node-a` has number 3; 50 nodes numbered; 12 services to render ``.
+fn node(status: &Status) -> Option<String> {
+    let node = status.node.as_ref()?;
+    let number = node.number.map_or_else(
+        || "no number".to_owned(),
+        |number| {
+            let nodes = counted(node.nodes as u64, "node", "nodes");
+            format!("number {number}; {nodes} numbered")
+        },
+    );
+    let services = counted(node.services as u64, "service", "services");
+    Some(format!(
+        "`{}` has {number}; {services} to render",
+        printable(&node.name)
+    ))
 }
 
 fn pods(status: &Status) -> Option<String> {

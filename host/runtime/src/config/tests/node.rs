@@ -293,11 +293,14 @@ fn renderers_that_can_not_be_meant_are_named() {
     node_refused_with(
         "",
         "renderers = []\n",
+        &["trueup.toml:11: adapter.service.renderers: was [], must name a renderer; or leave it out"],
+    );
+    node_refused_with(
+        "",
+        "renderers = [\"nftable\"]\n",
         &[
-            "trueup.toml:6: unknown guest `nftables` in [guests] (known: ipam, lbaas, neg, nodesync, \
-             service; a guest is named as its adapter, a renderer as `renderers` of [adapter.service] lists \
-             it)",
-            "trueup.toml:11: adapter.service.renderers: was [], must name a renderer; or leave it out",
+            "trueup.toml:11: adapter.service.renderers: names `nftable`: add `[guests.nftable]`; did you mean \
+             `nftables`?",
         ],
     );
     node_refused_with(
