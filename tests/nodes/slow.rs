@@ -123,3 +123,44 @@ fn what_a_killed_host_began_comes_to_its_end_before_the_next_one_begins() {
     host.terminate().exits(0);
     assert_eq!(read(), "begins\nends\nbegins\nends\n");
 }
+
+#[test]
+fn a_version_for_a_renderer_that_is_being_told_everything_holds_up_nobody_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let (failed, pid) = (folder.path().join("failed"), folder.path().join("pid"));
+    // It fails, and is told everything again beside the loop; then it takes its time.
+    let slow = script(
+        folder.path(),
+        &format!(
+            "cd {} && if [ ! -e failed ]; then touch failed; exit 1; fi; echo $$ > pid; exec sleep 900",
+            folder.path().display()
+        ),
+    );
+    let manifests = Manifests::new();
+    manifests.put_node("node-a", "172.30.1.1");
+    manifests.put_service("web", 10, 0);
+    manifests.put_endpoints("web", &["10.1.1.2"]);
+    let mut host = Host::new(Config::new("node-a", &manifests).serving(&["nftables", "nat44"]));
+    host.site.edit("trueup.toml", "kind = \"simulated\"", &slow);
+    host.start();
+    wait_until("nft to run again", || {
+        failed.exists() && fs::read_to_string(&pid).is_ok_and(|pid| !pid.is_empty())
+    });
+    std::thread::scope(|scope| {
+        let swapped = scope.spawn(|| {
+            host.site
+                .guest(&["swap", "nftables", "builtin:nftables@1", "--gate", "off"])
+        });
+        // Time enough to reach the loop.
+        std::thread::sleep(Duration::from_secs(3));
+        assert!(!swapped.is_finished(), "it waits for what runs");
+        manifests.put_endpoints("web", &["10.1.1.3"]);
+        wait_until("the change at the other renderer", || {
+            let calls = host.calls("nat44");
+            calls.iter().any(|call| call.name == "renderer.update-service")
+        });
+        host.ask_to_end();
+        swapped.join().unwrap();
+    });
+    host.wait_for_end();
+}

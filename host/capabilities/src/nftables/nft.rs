@@ -255,6 +255,9 @@ fn not_started(settings: &Settings, error: &io::Error) -> String {
 }
 
 fn not_there(program: &OsStr, package: &str) -> String {
+    if Path::new(program).components().count() > 1 {
+        return format!("`{}` is not there", program.display());
+    }
     format!("`{}` is not there: apt-get install {package}", program.display())
 }
 

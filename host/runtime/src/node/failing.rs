@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use crate::config::FailurePolicy;
 use crate::run::Instances;
 use crate::run::falling::Falling;
@@ -33,24 +35,32 @@ impl Failing {
         self.faults = 0;
     }
 
-    /// The guest failed in a call about `what`: where that was once too often, `what` is set aside.
-    pub(super) fn failed(&mut self, instances: &Instances, what: &str, error: &str) -> Option<SetAside> {
+    /// The guest failed in a call: why that was once too often, where it was.
+    pub(super) fn failed(&mut self, error: &str) -> Option<TooMuch> {
         self.faults = self.faults.saturating_add(1);
         if self.faults < enough(&self.policy) {
             return None;
         }
-        let failures = std::mem::take(&mut self.faults);
-        let error = error.to_owned();
-        Some(self.set_aside(instances, what, TooMuch { error, failures }))
+        Some(TooMuch {
+            error: error.to_owned(),
+            failures: std::mem::take(&mut self.faults),
+        })
     }
 
-    /// Sets `what` aside, and wishes for another version.
-    pub(super) fn set_aside(&mut self, instances: &Instances, what: &str, too_much: TooMuch) -> SetAside {
-        let input = quarantine::input(instances, &what);
-        let mut entry = SetAside::new(instances, what.to_owned(), input, too_much);
-        // The recording is the instance's, whatever it failed in.
-        let key = what.split(' ').next().unwrap_or(what);
-        entry.journal = instances.recording(key.rsplit('/').next().unwrap_or(key));
+    /// Wishes for another version, as its policy says. Nothing is set aside: it is called again as it is.
+    pub(super) fn wish(&mut self, instances: &Instances, what: &str, too_much: TooMuch) {
+        self.falling.wish(&entry(instances, what, &what, too_much));
+    }
+
+    /// Sets `what` aside, and wishes for another version. `input`: what it was when the guest failed in it.
+    pub(super) fn set_aside(
+        &mut self,
+        instances: &Instances,
+        what: &str,
+        input: &impl Serialize,
+        too_much: TooMuch,
+    ) -> SetAside {
+        let entry = entry(instances, what, input, too_much);
         if let Err(error) = self.quarantine.set_aside(&instances.identity(what), entry.clone()) {
             tracing::warn!("{what} is set aside until the next start alone: {error}");
         }
@@ -58,7 +68,27 @@ impl Failing {
         entry
     }
 
-    /// It took everything but what is `still` set aside: entries of an earlier process about anything else are over.
+    /// Nothing is set aside.
+    pub(super) fn is_empty(&self) -> bool {
+        self.quarantine.is_empty()
+    }
+
+    /// Whether `what` is set aside, as it is or as it was.
+    pub(super) fn has(&self, what: &str) -> bool {
+        self.quarantine.has(what)
+    }
+
+    /// Why `what` is set aside, as it is, for this version.
+    pub(super) fn holds(&self, instances: &Instances, what: &str, input: &impl Serialize) -> Option<SetAside> {
+        if !self.has(what) {
+            return None;
+        }
+        let digest = instances.program.guest.digest.to_string();
+        self.quarantine
+            .holds(what, &quarantine::input(instances, input), &digest)
+    }
+
+    /// It took everything but what is `still` set aside: what else was is over.
     pub(super) fn took_all_but(&mut self, still: impl Fn(&str) -> bool) {
         self.took();
         for entry in self.quarantine.all() {
@@ -78,4 +108,13 @@ impl Failing {
         self.faults = 0;
         self.quarantine.release_all();
     }
+}
+
+fn entry(instances: &Instances, what: &str, input: &impl Serialize, too_much: TooMuch) -> SetAside {
+    let input = quarantine::input(instances, input);
+    let mut entry = SetAside::new(instances, what.to_owned(), input, too_much);
+    // The recording is the instance's, whatever it failed in.
+    let key = what.split(' ').next().unwrap_or(what);
+    entry.journal = instances.recording(key.rsplit('/').next().unwrap_or(key));
+    entry
 }

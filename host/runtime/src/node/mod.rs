@@ -10,6 +10,8 @@
 //!                               +-> Nodes --> Numbering (nodesync, store) -> nodes -> service
 //! ```
 
+mod culprits;
+mod ending;
 mod failing;
 mod numbering;
 mod rendering;
@@ -56,6 +58,13 @@ const SYNC: Duration = Duration::from_secs(1);
 pub enum Event {
     /// It has its number.
     Numbered {
+        /// The node.
+        node: String,
+        /// From 1.
+        id: u32,
+    },
+    /// It has it, and what is known of the others is what it should be, after it was not.
+    NumberedAgain {
         /// The node.
         node: String,
         /// From 1.
@@ -331,6 +340,11 @@ impl OnNode {
                 (true, numbered) => settled(numbered).await,
                 (false, _) => std::future::pending().await,
             }
+        };
+        // Both loops hear of it at once: each may then go on for a while.
+        let stop = async {
+            stop.await;
+            ending.send_replace(true);
         };
         let serves = async {
             let summary = serving.run(input, belongs, stop, is_settled, once).await;

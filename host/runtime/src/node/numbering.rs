@@ -25,6 +25,7 @@ use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSett
 use trueup_journal::By;
 
 use self::following::Following;
+use super::ending::Ending;
 use super::seat::{NoAnswer, Seat};
 use super::{Event, Failing, SYNC};
 use crate::board::{self, Board, Facts, Finished};
@@ -97,6 +98,17 @@ pub(super) struct Parts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Resyncing;
 
+/// What the loop has to do next.
+enum Step {
+    Begin,
+    HandOver(Handover),
+    TakeKube(Vec<Change>),
+    TakeFollowed(Result<Followed, etcd::Error>),
+    Rest,
+    /// A pause is over.
+    Look,
+}
+
 /// See the module.
 pub struct Numbering {
     node: String,
@@ -113,6 +125,10 @@ pub struct Numbering {
     /// The number belongs to another node: nothing more is asked of this instance.
     is_over: bool,
     id: u32,
+    /// How somebody else wrote this node's record last, as it was said; none: nobody did.
+    overwritten: Option<String>,
+    /// The number that was said; none: none was.
+    said: Option<u32>,
     records: BTreeMap<u32, VppNode>,
     kube_nodes: BTreeMap<String, KubeNode>,
     kube: mpsc::Receiver<Vec<Change>>,
@@ -182,6 +198,8 @@ impl Numbering {
             is_synced: false,
             is_over: false,
             id: 0,
+            overwritten: None,
+            said: None,
             records: BTreeMap::new(),
             kube_nodes: BTreeMap::new(),
             kube: parts.kube,
@@ -209,37 +227,57 @@ impl Numbering {
     /// Runs until `stop`.
     pub async fn run(mut self, stop: impl Future<Output = ()>) {
         let beating = self.board.begin_loop("nodesync");
-        let mut stop = std::pin::pin!(stop);
+        let stop = std::pin::pin!(stop);
+        let mut ending = Ending::new(stop);
         let mut sync = tokio::time::interval(SYNC);
         sync.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // What was known before, until there is a listing.
-        if let Err(no_answer) = self.tell_nodes().await {
-            tracing::warn!("the nodes are told later: {}", no_answer.error);
-            self.known.send_replace(Known::default());
-        }
-        self.wish();
-        loop {
-            beating.beat();
-            self.take_ready().await;
+        let mut step = Step::Begin;
+        while !ending.turn(self.turn(step), &beating, "nodes").await {
             let pause = self.pause();
-            tokio::select! {
+            step = tokio::select! {
                 biased;
-                () = &mut stop => break,
+                () = ending.asked() => break,
                 handover = self.handovers.recv(), if self.is_managed => match handover {
-                    Some(handover) => self.hand_over(handover).await,
-                    None => self.is_managed = false,
+                    Some(handover) => Step::HandOver(handover),
+                    None => {
+                        self.is_managed = false;
+                        Step::Look
+                    }
                 },
                 changes = self.kube.recv(), if self.is_fed => match changes {
-                    Some(changes) => self.take_kube(changes).await,
-                    None => self.is_fed = false,
+                    Some(changes) => Step::TakeKube(changes),
+                    None => {
+                        self.is_fed = false;
+                        Step::Look
+                    }
                 },
-                Some(followed) = self.following.next() => self.take_followed(followed).await,
-                () = tokio::time::sleep(pause) => {}
-                _ = sync.tick() => self.seat.rest(),
-            }
+                Some(followed) = self.following.next() => Step::TakeFollowed(followed),
+                () = tokio::time::sleep(pause) => Step::Look,
+                _ = sync.tick() => Step::Rest,
+            };
         }
         self.following.end().await;
         self.seat.sync();
+    }
+
+    /// Does it, and then what has become due.
+    async fn turn(&mut self, step: Step) {
+        match step {
+            Step::Begin => {
+                // What was known before, until there is a listing.
+                if let Err(no_answer) = self.tell_nodes().await {
+                    tracing::warn!("the nodes are told later: {}", no_answer.error);
+                    self.known.send_replace(Known::default());
+                }
+                self.wish();
+            }
+            Step::HandOver(handover) => self.hand_over(handover).await,
+            Step::TakeKube(changes) => self.take_kube(changes).await,
+            Step::TakeFollowed(followed) => self.take_followed(followed).await,
+            Step::Rest => self.seat.rest(),
+            Step::Look => {}
+        }
+        self.take_ready().await;
     }
 
     fn now_ms(&self) -> u64 {
@@ -300,7 +338,14 @@ impl Numbering {
         self.begin();
         let mut all = BTreeMap::new();
         for stored in listing.entries {
-            let Some(id) = self.id_of(&stored.key) else { continue };
+            let Some(id) = self.id_of(&stored.key) else {
+                let key = String::from_utf8_lossy(&stored.key);
+                tracing::warn!(
+                    "`{}` is no node's record: what follows the prefix is no number",
+                    crate::text::line(&key)
+                );
+                continue;
+            };
             if let Some(record) = self.record(id, &stored.value) {
                 all.insert(id, record);
             }
@@ -310,6 +355,7 @@ impl Numbering {
     }
 
     async fn take_changes(&mut self, changes: Changes) {
+        let was_published = self.is_published();
         for event in changes.events {
             let (key, value) = match &event {
                 etcd::Event::Put(stored) => (&stored.key, Some(&stored.value)),
@@ -329,7 +375,29 @@ impl Numbering {
             };
             self.update(change).await;
         }
+        if was_published && self.is_synced && !self.is_published() {
+            self.is_overwritten();
+        }
         self.check_published();
+    }
+
+    /// This node's record had its addresses, and has others now. It is written again; whoever else writes it will, too.
+    fn is_overwritten(&mut self) {
+        let Some(record) = self.records.get(&self.id) else {
+            return;
+        };
+        let text = format!(
+            "its record `{}{}` was overwritten, with the addresses [{}]: does another host have the name `{}`?",
+            self.prefix,
+            self.id,
+            record.ip_addresses.join(", "),
+            self.node
+        );
+        self.show(Err((text.clone(), 1)), self.publish_at.map(|_| 0));
+        if self.overwritten.as_ref() != Some(&text) {
+            tracing::warn!("{text}");
+        }
+        self.overwritten = Some(text);
     }
 
     fn id_of(&self, key: &[u8]) -> Option<u32> {
@@ -372,8 +440,10 @@ impl Numbering {
             vpp_nodes: self.records.values().cloned().collect(),
             kube_nodes: self.kube_nodes.values().cloned().collect(),
         };
-        let answer = self.seat.ask("node-sync.resync", &Resync { state }, None).await;
-        self.seat.take_is_blank();
+        if let Err(no_answer) = self.give_up_what_is_anothers().await {
+            return self.unanswered(no_answer);
+        }
+        let answer = self.seat.tell_all("node-sync.resync", &Resync { state }, None).await;
         if self.answered::<()>(answer).await.is_none() {
             return;
         }
@@ -382,12 +452,32 @@ impl Numbering {
             Ok(id) => id,
             Err(no_answer) => return self.unanswered(no_answer),
         };
-        let is_new = std::mem::replace(&mut self.id, id) != id;
+        self.id = id;
         self.publish().await;
         // Whoever waits for the number finds the nodes told.
         if self.are_told().await {
             self.failing.took_all_but(|_| false);
-            self.numbered(is_new);
+            self.numbered();
+        }
+    }
+
+    /// A number that an earlier process had, and that another node has by now, is no claim: the node is numbered as one that
+    /// is new. While this process has it, it is: two nodes have one number then.
+    async fn give_up_what_is_anothers(&mut self) -> Result<(), NoAnswer> {
+        if self.id != 0 || self.is_over {
+            return Ok(());
+        }
+        // It is asked nothing where it lost what it was told: then it has none either.
+        let id = self.id_it_has().await.unwrap_or_default();
+        match self.records.get(&id) {
+            Some(record) if record.name != self.node => {
+                tracing::warn!(
+                    "the number {id} that this node had belongs to `{}` by now: it is numbered anew",
+                    record.name
+                );
+                self.seat.begin_anew().await
+            }
+            _ => Ok(()),
         }
     }
 
@@ -400,9 +490,6 @@ impl Numbering {
             return;
         }
         let answer = self.seat.ask("node-sync.update", &Update { change }, None).await;
-        if self.seat.take_is_blank() {
-            return self.begin_again("its instance knew nothing of what it was told before".to_owned());
-        }
         let updates = self.answered::<Vec<NodeUpdate>>(answer).await.unwrap_or_default();
         if !updates.is_empty() {
             _ = self.are_told().await;
@@ -422,7 +509,10 @@ impl Numbering {
 
     fn unanswered(&mut self, no_answer: NoAnswer) {
         if no_answer.is_fault {
-            self.failing.failed(&self.seat.instances(), &self.key, &no_answer.error);
+            let too_much = self.failing.failed(&no_answer.error);
+            if let Some(too_much) = too_much {
+                self.failing.wish(&self.seat.instances(), &self.key, too_much);
+            }
         }
         self.begin_again(no_answer.error);
     }
@@ -487,14 +577,16 @@ impl Numbering {
         });
     }
 
-    fn numbered(&mut self, is_new: bool) {
+    fn numbered(&mut self) {
         let (id, now_ms) = (self.id, self.now_ms());
         self.controller.done(&Resyncing, Outcome::Success, now_ms);
         self.board.numbered(Some(id));
         self.show(Ok(()), None);
-        if is_new {
-            let node = self.node.clone();
+        let node = self.node.clone();
+        if self.said.replace(id) != Some(id) {
             _ = self.events.send(Event::Numbered { node, id });
+        } else if let Standing::Failed { .. } = *self.standing.borrow() {
+            _ = self.events.send(Event::NumberedAgain { node, id });
         }
         self.standing.send_if_modified(|standing| {
             let numbered = Standing::Numbered(id);
@@ -511,7 +603,7 @@ impl Numbering {
     }
 
     async fn tell_nodes(&mut self) -> Result<(), NoAnswer> {
-        let nodes = self.seat.ask("node-sync.get-all-nodes", &Nothing {}, None).await?;
+        let nodes: Vec<Node> = self.seat.ask("node-sync.get-all-nodes", &Nothing {}, None).await?;
         let by = self.seat.last_entry();
         self.board.knows_nodes(nodes.len());
         self.known.send_replace(Known { nodes, by });
@@ -542,7 +634,9 @@ impl Numbering {
     /// This node's record is to have its addresses: the watch tells soon, or they are published again.
     fn check_published(&mut self) {
         if self.is_published() {
-            self.publish_at = None;
+            if self.publish_at.take().is_some() && self.overwritten.is_some() && self.is_synced {
+                self.show(Ok(()), None);
+            }
         } else if self.is_synced && self.publish_at.is_none() {
             self.publish_at = Some(Instant::now() + PUBLISH_PAUSE);
         }

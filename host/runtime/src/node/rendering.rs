@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::Mutex;
 use trueup_capabilities::Answer;
 use trueup_capabilities::renderer::{Call, Renderers, ResyncEvent};
 use trueup_journal::By;
@@ -55,6 +55,7 @@ struct Renderer {
 pub(super) struct RendererAt {
     pub(super) name: String,
     pub(super) is_in_step: bool,
+    pub(super) is_being_told: bool,
     pub(super) is_set_aside: bool,
     /// Why it failed last; none: it did not.
     pub(super) error: Option<String>,
@@ -131,6 +132,11 @@ impl Rendering {
         Ok(())
     }
 
+    /// Telling it everything did not come to an end.
+    pub(super) async fn broke_off(&self, renderer: usize) {
+        self.0.lock().await.steps.not_told(renderer);
+    }
+
     /// Those that failed so often in a row that they are to be set aside: each once, with its seat's version.
     pub(super) async fn take_too_much(&self) -> Vec<(usize, Arc<crate::run::Instances>, TooMuch)> {
         let mut inner = self.0.lock().await;
@@ -169,6 +175,7 @@ impl Rendering {
         all.map(|(at, renderer)| RendererAt {
             name: renderer.name.clone(),
             is_in_step: inner.steps.is_in_step(at),
+            is_being_told: inner.steps.is_being_told(at),
             is_set_aside: inner.steps.is_set_aside(at),
             error: renderer.error.clone(),
         })
@@ -222,14 +229,22 @@ impl Renderer {
 }
 
 /// Several calls, until one is not taken.
-async fn tell(seat: &mut MutexGuard<'_, Seat>, calls: &[Call]) -> Result<Result<(), String>, NoAnswer> {
+async fn tell(seat: &mut Seat, calls: &[Call]) -> Result<Result<(), String>, NoAnswer> {
     for call in calls {
-        match seat.ask(call.name(), call, None).await {
+        match put(seat, call, None).await {
             Ok(Ok(())) => {}
             other => return other,
         }
     }
     Ok(Ok(()))
+}
+
+/// One call. All but a resync follow from what it was told before.
+async fn put(seat: &mut Seat, call: &Call, by: Option<By>) -> Result<Result<(), String>, NoAnswer> {
+    match call {
+        Call::Resync { .. } => seat.tell_all(call.name(), call, by).await,
+        _ => seat.ask(call.name(), call, by).await,
+    }
 }
 
 impl Inner {
@@ -238,7 +253,7 @@ impl Inner {
             return Ok(());
         };
         let seat = Arc::clone(&its.seat);
-        let answer = seat.lock().await.ask(call.name(), call, by).await;
+        let answer = put(&mut *seat.lock().await, call, by).await;
         self.came(renderer, answer)
     }
 
@@ -257,7 +272,7 @@ impl Inner {
                         self.steps.refused(renderer, &mut round, &error);
                         continue;
                     }
-                    self.steps.took_resync(renderer);
+                    self.steps.took_resync_first(renderer);
                 }
                 Turn::Call => {}
             }

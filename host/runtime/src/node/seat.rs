@@ -36,7 +36,7 @@ pub(super) struct Seat {
     live: Option<Live>,
     /// The newest recording is of this process.
     is_recorded: bool,
-    /// It began with its settings alone since somebody asked.
+    /// It began with its settings alone, and was not told everything since.
     is_blank: bool,
     /// Where the last call stands that was answered.
     last_entry: Option<By>,
@@ -77,11 +77,46 @@ impl Seat {
         format!("{}/{}", self.active.instances().name, self.key)
     }
 
-    /// Asks for an answer. `by`: the question of another guest that this answers.
+    /// Asks what tells it everything. `by`: the question of another guest that this answers.
     ///
     /// # Errors
-    /// Why there is none. The next question finds an instance again.
+    /// Why there is no answer. The next question finds an instance again.
+    pub(super) async fn tell_all<R: DeserializeOwned>(
+        &mut self,
+        call: &str,
+        args: &impl Serialize,
+        by: Option<By>,
+    ) -> Result<R, NoAnswer> {
+        let answer = self.call(call, args, by).await;
+        if answer.is_ok() {
+            self.is_blank = false;
+        }
+        answer
+    }
+
+    /// Asks what follows from what it was told before. One that began with its settings alone since then is not asked: it
+    /// would take the little it is told for all there is.
+    ///
+    /// # Errors
+    /// Likewise, and where it has to be told everything first.
     pub(super) async fn ask<R: DeserializeOwned>(
+        &mut self,
+        call: &str,
+        args: &impl Serialize,
+        by: Option<By>,
+    ) -> Result<R, NoAnswer> {
+        if self.live.is_none() {
+            self.live = Some(self.open().await?);
+        }
+        if self.is_blank {
+            return Err(of_host(
+                "it lost what it was told, and is told everything again".to_owned(),
+            ));
+        }
+        self.call(call, args, by).await
+    }
+
+    async fn call<R: DeserializeOwned>(
         &mut self,
         call: &str,
         args: &impl Serialize,
@@ -126,11 +161,6 @@ impl Seat {
         self.last_entry.clone()
     }
 
-    /// Whether it began with its settings alone since it was last asked this: it knows nothing of what it was told before.
-    pub(super) fn take_is_blank(&mut self) -> bool {
-        std::mem::take(&mut self.is_blank)
-    }
-
     async fn open(&mut self) -> Result<Live, NoAnswer> {
         let version = self.active.instances();
         let opened = if self.is_recorded {
@@ -147,14 +177,28 @@ impl Seat {
                     version.name,
                     with_causes(error)
                 );
-                let fresh = version.open_fresh(&self.key, self.backends.clone(), None).await;
-                let fresh = fresh.map_err(|error| of_host(with_causes(error)))?;
-                self.is_blank = true;
-                fresh
+                return self.open_fresh(version).await;
             }
         };
         self.is_recorded = true;
         Ok(Live { instance, version })
+    }
+
+    async fn open_fresh(&mut self, version: Arc<Instances>) -> Result<Live, NoAnswer> {
+        let fresh = version.open_fresh(&self.key, self.backends.clone(), None).await;
+        let instance = fresh.map_err(|error| of_host(with_causes(error)))?;
+        (self.is_blank, self.is_recorded) = (true, true);
+        Ok(Live { instance, version })
+    }
+
+    /// Has it begin with its settings alone: what it was told before does not hold any more.
+    ///
+    /// # Errors
+    /// Where it can't. The next question finds an instance again.
+    pub(super) async fn begin_anew(&mut self) -> Result<(), NoAnswer> {
+        self.live = None;
+        self.live = Some(self.open_fresh(self.active.instances()).await?);
+        Ok(())
     }
 
     /// Makes another version the one that is asked, with the state of the instance that is there.

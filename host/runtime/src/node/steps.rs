@@ -21,6 +21,14 @@ use trueup_capabilities::renderer::{Call, ContivService, ObjectId, ResyncEvent};
 /// is hardly more work.
 const MISSED_MAX: usize = 4096;
 
+/// In one call of the processor so many resyncs are tried with renderers that refused something in it. A resync costs as much
+/// as there are services.
+const RESYNCS_MAX: usize = 4;
+
+/// Why nobody took a call.
+const NONE_IN_STEP: &str = "no renderer is in step; each is told everything when it is tried again";
+const ALL_SET_ASIDE: &str = "every renderer is set aside, until another version of it is active";
+
 /// What every renderer should have.
 #[derive(Debug, Default, PartialEq)]
 struct Expected {
@@ -162,6 +170,8 @@ pub(super) struct Steps {
     standings: Vec<Standing>,
     /// Parts whose calls counted as refused since the processor's own call began.
     refused: BTreeSet<Part>,
+    /// Resyncs that were no call of the processor's, since then.
+    resyncs: usize,
 }
 
 /// One call as it goes from renderer to renderer.
@@ -183,6 +193,7 @@ impl Steps {
             is_known: false,
             standings: (0..renderers).map(|_| Standing::default()).collect(),
             refused: BTreeSet::new(),
+            resyncs: 0,
         }
     }
 
@@ -217,12 +228,17 @@ impl Steps {
         if standing.in_step || !self.is_known {
             return Turn::Call;
         }
-        // A resync that only it could take, it gets at once: nobody else has anything to wait for.
-        if standing.failures > 0 && (round.part.is_some() || self.is_another_well(renderer)) {
+        if standing.failures > 0 && self.is_another_well(renderer) {
             return Turn::PassOver;
         }
+        // A resync that only it could take, it gets at once: nobody else has anything to wait for.
         if round.part.is_none() {
             return Turn::Call;
+        }
+        // It may have refused this one thing alone, for good: what comes after that must not wait for it. Where it does not
+        // take the resync either, or refuses one thing after another, all wait for the retry timer.
+        if standing.failures > 1 || (standing.failures > 0 && self.resyncs >= RESYNCS_MAX) {
+            return Turn::PassOver;
         }
         Turn::ResyncThenCall(self.expected.event())
     }
@@ -287,8 +303,13 @@ impl Steps {
         }
     }
 
-    /// It took a resync that was none of this call.
-    pub(super) fn took_resync(&mut self, renderer: usize) {
+    /// It took the resync before the call.
+    pub(super) fn took_resync_first(&mut self, renderer: usize) {
+        self.resyncs += 1;
+        self.took_resync(renderer);
+    }
+
+    fn took_resync(&mut self, renderer: usize) {
         if let Some(standing) = self.standings.get_mut(renderer) {
             standing.in_step = true;
             standing.failures = 0;
@@ -337,9 +358,9 @@ impl Steps {
         } = round;
         let refusal = counted.or_else(|| {
             let why = || {
-                first.unwrap_or_else(|| {
-                    "no renderer is in step; each is told everything when it is tried again".to_owned()
-                })
+                let all_set_aside = self.standings.iter().all(|standing| standing.is_set_aside);
+                let why = if all_set_aside { ALL_SET_ASIDE } else { NONE_IN_STEP };
+                first.unwrap_or_else(|| why.to_owned())
             };
             took.is_empty().then(why)
         });
@@ -367,6 +388,7 @@ impl Steps {
     /// The processor's own call ended. What it will ask for again is what was refused in it; who took anything else that
     /// counted as refused has what nobody should have.
     pub(super) fn settle(&mut self) {
+        self.resyncs = 0;
         let refused = std::mem::take(&mut self.refused);
         for standing in &mut self.standings {
             if standing.ahead.iter().any(|part| !refused.contains(part)) {
@@ -409,6 +431,12 @@ impl Steps {
     /// Whether it has what it should have.
     pub(super) fn is_in_step(&self, renderer: usize) -> bool {
         self.standings.get(renderer).is_some_and(|standing| standing.in_step)
+    }
+
+    /// Whether it is being told everything, beside the loop.
+    pub(super) fn is_being_told(&self, renderer: usize) -> bool {
+        let standing = self.standings.get(renderer);
+        standing.is_some_and(|standing| standing.telling.is_some())
     }
 
     /// Whether it is not called any more.

@@ -66,7 +66,7 @@ impl World {
                 }
                 Turn::ResyncThenCall(event) => {
                     self.give(renderer, &Call::Resync { event });
-                    self.steps.took_resync(renderer);
+                    self.steps.took_resync_first(renderer);
                 }
                 Turn::Call => {}
             }
@@ -165,6 +165,8 @@ fn where_nobody_takes_a_call_it_is_refused() {
     let mut world = World::new(1);
     world.call(&resync(&[]), &[]).unwrap();
     world.call(&add("a", 1), &[0]).unwrap_err();
+    // Nor does it take the resync that comes first.
+    world.call(&add("a", 1), &[0]).unwrap_err();
     assert!(
         world
             .call(&add("a", 1), &[])
@@ -173,6 +175,33 @@ fn where_nobody_takes_a_call_it_is_refused() {
     );
     world.retry(&[]);
     assert_eq!(world.call(&add("a", 1), &[]), Ok(()));
+    let mut world = World::new(1);
+    world.call(&resync(&[]), &[]).unwrap();
+    world.steps.set_aside(0);
+    assert_eq!(world.call(&add("a", 1), &[]), Err(ALL_SET_ASIDE.to_owned()));
+}
+
+#[test]
+fn what_the_only_one_refuses_for_good_does_not_hold_up_what_comes_after_it() {
+    let mut world = World::new(1);
+    world.call(&resync(&[]), &[]).unwrap();
+    // The processor asks for what is pending with each change, in order.
+    for port in 1..9 {
+        world.call(&add("a", 1), &[0]).unwrap_err();
+        assert_eq!(world.call(&add("b", port), &[]), Ok(()));
+        world.steps.settle();
+    }
+    assert_eq!(world.services(0), [("b".to_owned(), 8)]);
+    // Where it refuses one after another they wait for its retry, and do not cost a resync each.
+    for name in ["a", "c", "d", "e", "f"] {
+        let taken = world.call(&add(name, 1), &[]);
+        assert_eq!(taken, Ok(()));
+        world.steps.failed(0);
+    }
+    assert_eq!(world.steps.resyncs, RESYNCS_MAX);
+    world.call(&add("g", 1), &[]).unwrap_err();
+    world.steps.settle();
+    assert_eq!(world.call(&add("g", 1), &[]), Ok(()));
 }
 
 #[test]

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
 use trueup_capabilities::Backends;
 use trueup_journal::By;
 
@@ -46,7 +45,7 @@ impl Wiring {
     /// # Errors
     /// One line: the processor gave no answer. Its instance is built again, and must be told everything.
     pub async fn resync(&mut self, state: State) -> Result<Result<(), String>, String> {
-        let answer = self.ask("processor.resync", &Resync { state }, None).await;
+        let answer = self.tell_all(&Resync { state }, None).await;
         self.settled(answer).await
     }
 
@@ -55,7 +54,7 @@ impl Wiring {
     /// # Errors
     /// As [`Wiring::resync`].
     pub async fn update(&mut self, event: Event) -> Result<Result<(), String>, String> {
-        let answer = self.ask("processor.update", &Update { event }, None).await;
+        let answer = self.ask(&Update { event }, None).await;
         self.settled(answer).await
     }
 
@@ -64,13 +63,12 @@ impl Wiring {
         answer.map_err(|no_answer| no_answer.error)
     }
 
-    pub(super) async fn ask(
-        &mut self,
-        call: &str,
-        args: &impl Serialize,
-        by: Option<By>,
-    ) -> Result<Result<(), String>, NoAnswer> {
-        self.processor.ask(call, args, by).await
+    pub(super) async fn tell_all(&mut self, args: &Resync, by: Option<By>) -> Result<Result<(), String>, NoAnswer> {
+        self.processor.tell_all("processor.resync", args, by).await
+    }
+
+    pub(super) async fn ask(&mut self, args: &Update, by: Option<By>) -> Result<Result<(), String>, NoAnswer> {
+        self.processor.ask("processor.update", args, by).await
     }
 
     /// Renderers that are to be told everything, by position.

@@ -10,6 +10,7 @@ pub(super) fn say(event: &Event) {
     let line = |name: &str, what: &str, more: &str| output::line_if_read(&format!("{name:<24} {what:<8} {more}"));
     match event {
         Event::Numbered { node, id } => line(node, "numbered", &id.to_string()),
+        Event::NumberedAgain { node, id } => line(&format!("nodesync/{node}"), "true", &format!("it has number {id}")),
         Event::NotNumbered {
             node,
             error,

@@ -1,0 +1,100 @@
+//! An object that the service processor fails in is left out, whenever it comes: what is left is rendered.
+
+use super::manifests::Manifests;
+use super::site::{Config, Host, wait_until};
+
+/// As status and stdout name it.
+const HUGE: &str = "service/node-a endpoints shop/huge";
+
+/// More endpoints than the guest has memory for.
+fn put_huge(manifests: &Manifests, last: u8) {
+    let addresses: Vec<String> = (0..20_000_u16)
+        .map(|number| format!("10.{last}.{}.{}", number / 250, number % 250 + 1))
+        .collect();
+    let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
+    manifests.put_endpoints("huge", &addresses);
+}
+
+fn set_aside(host: &Host) -> Vec<String> {
+    let standing = host
+        .site
+        .guest(&["status", "service", "--output", "json"])
+        .exits(0)
+        .json();
+    let entries = standing[0]["quarantined"].as_array().unwrap().iter();
+    entries
+        .map(|entry| entry["instance"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+fn resyncs(host: &Host) -> usize {
+    host.calls("service")
+        .iter()
+        .filter(|call| call.name == "processor.resync")
+        .count()
+}
+
+#[test]
+fn what_the_processor_fails_in_is_left_out_also_from_the_start_on_until_it_changes() {
+    let manifests = Manifests::new();
+    manifests.put_node("node-a", "172.30.1.1");
+    for (name, last) in [("db", 10), ("huge", 11), ("web", 12)] {
+        manifests.put_service(name, last, 0);
+        manifests.put_endpoints(name, &["10.1.1.2"]);
+    }
+    put_huge(&manifests, 2);
+    let mut host = Host::new(Config::new("node-a", &manifests).serving(&["nftables"]));
+    host.site.edit(
+        "trueup.toml",
+        "use = \"builtin:service@1\"\n",
+        "use = \"builtin:service@1\"\nlimits = { memory_bytes = 2097152 }\nquarantine_after = 2\n",
+    );
+    // It is there before the guest was told anything.
+    host.start();
+    host.wait_for("2 services rendered by nftables/node-a");
+    assert_eq!(set_aside(&host), [HUGE]);
+    let line = host.stdout();
+    let line = line.lines().find(|line| line.starts_with(HUGE)).unwrap();
+    assert!(
+        line.contains("set aside after 2 times until it or the guest changes"),
+        "{line}"
+    );
+    let status = host.status().exits(1);
+    assert!(
+        status
+            .stdout
+            .lines()
+            .any(|row| row.starts_with(HUGE) && row.contains("set aside")),
+        "{status}"
+    );
+
+    // The others go on, and it is not tried again.
+    let before = resyncs(&host);
+    manifests.put_endpoints("web", &["10.1.1.3"]);
+    wait_until("the change", || {
+        host.calls("nftables")
+            .iter()
+            .any(|call| call.name == "renderer.update-service")
+    });
+    assert_eq!(resyncs(&host), before);
+    host.terminate().exits(0);
+    // Nor by another process.
+    let before = resyncs(&host);
+    host.start();
+    host.wait_for(HUGE);
+    host.wait_for("2 services rendered by nftables/node-a");
+    assert_eq!((set_aside(&host), resyncs(&host)), (vec![HUGE.to_owned()], before + 1));
+
+    // Another one that is too much is tried, and left out as well.
+    put_huge(&manifests, 3);
+    wait_until("it to be set aside again", || host.stdout().matches(HUGE).count() == 2);
+    wait_until("the others", || {
+        host.stdout().matches("2 services rendered by").count() == 2
+    });
+    // One that is not is rendered.
+    manifests.put_endpoints("huge", &["10.1.1.4"]);
+    host.wait_for("3 services rendered by nftables/node-a");
+    wait_until("all to be well", || host.status().code == Some(0));
+    assert_eq!(set_aside(&host), [""; 0]);
+    host.terminate().exits(0);
+}
