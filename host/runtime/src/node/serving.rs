@@ -337,7 +337,9 @@ impl Serving {
             self.wish_later(Work::Again, Outcome::Success);
         }
         let few = TOLD_SINGLY_MAX.max(self.parts.rendering.services().await / SERVICES_A_CHANGE);
-        if told.events.len() > few {
+        // One that waits for its next try would have to wait for that.
+        let is_at_once = self.controller.status(&Work::Service).is_none();
+        if told.events.len() > few && is_at_once {
             self.is_synced = false;
             self.wish_resync();
             return;
