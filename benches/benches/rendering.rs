@@ -326,6 +326,7 @@ fn kernel(stage: &Stage, effort: &Effort) -> anyhow::Result<()> {
             program: PathBuf::from("nft"),
             namespace: Some(PathBuf::from("/run/netns").join(&namespace.0)),
             timeout: TIMEOUT,
+            ..Settings::default()
         });
         let transactions = Arc::new(Transactions::default());
         let (resync, pair) = stage.runtime.block_on(async {

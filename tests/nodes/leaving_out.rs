@@ -34,8 +34,8 @@ fn resyncs(host: &Host) -> usize {
         .count()
 }
 
-#[test]
-fn what_the_processor_fails_in_is_left_out_also_from_the_start_on_until_it_changes() {
+/// A host, not started yet, with Services `db` and `web`, and `huge` that its processor fails in.
+fn host(more: &str) -> (Host, Manifests) {
     let manifests = Manifests::new();
     manifests.put_node("node-a", "172.30.1.1");
     for (name, last) in [("db", 10), ("huge", 11), ("web", 12)] {
@@ -43,12 +43,34 @@ fn what_the_processor_fails_in_is_left_out_also_from_the_start_on_until_it_chang
         manifests.put_endpoints(name, &["10.1.1.2"]);
     }
     put_huge(&manifests, 2);
-    let mut host = Host::new(Config::new("node-a", &manifests).serving(&["nftables"]));
+    let host = Host::new(Config::new("node-a", &manifests).serving(&["nftables"]));
     host.site.edit(
         "trueup.toml",
         "use = \"builtin:service@1\"\n",
-        "use = \"builtin:service@1\"\nlimits = { memory_bytes = 2097152 }\nquarantine_after = 2\n",
+        &format!("use = \"builtin:service@1\"\nlimits = {{ memory_bytes = 2097152 }}\n{more}"),
     );
+    (host, manifests)
+}
+
+#[test]
+fn a_run_that_ends_renders_what_is_left_and_fails() {
+    // By default it fails as often as a run that ends tries.
+    let (host, _manifests) = host("");
+    let ended = host.site.run_once().exits(1);
+    assert_eq!(
+        ended.last_line(),
+        "0 nodes, 2 services: 1 renderer true, 1 failed",
+        "{ended}"
+    );
+    assert!(
+        ended.stdout.contains("2 services rendered by nftables/node-a"),
+        "{ended}"
+    );
+}
+
+#[test]
+fn what_the_processor_fails_in_is_left_out_also_from_the_start_on_until_it_changes() {
+    let (mut host, manifests) = host("quarantine_after = 2\n");
     // It is there before the guest was told anything.
     host.start();
     host.wait_for("2 services rendered by nftables/node-a");
@@ -94,7 +116,10 @@ fn what_the_processor_fails_in_is_left_out_also_from_the_start_on_until_it_chang
     // One that is not is rendered.
     manifests.put_endpoints("huge", &["10.1.1.4"]);
     host.wait_for("3 services rendered by nftables/node-a");
-    wait_until("all to be well", || host.status().code == Some(0));
+    wait_until("all to be well", || {
+        let status = host.status();
+        status.code == Some(0) && status.stdout.lines().any(|line| line == "keys      2 true")
+    });
     assert_eq!(set_aside(&host), [""; 0]);
     host.terminate().exits(0);
 }

@@ -14,19 +14,23 @@ use crate::config::{NftablesBackend, NftablesProgram};
 /// Where `ip netns` keeps a file for each namespace.
 const NAMESPACES: &str = "/run/netns";
 
+/// What nft holds locked, in the state folder: the next host with that waits for what one that was killed began.
+const LOCK: &str = "nftables.lock";
+
 /// The packet filter: one for all guests of a host, since its transactions go one after another.
-pub fn open(backend: &NftablesBackend) -> Arc<dyn Api> {
+pub fn open(backend: &NftablesBackend, state_dir: &Path) -> Arc<dyn Api> {
     match backend {
-        NftablesBackend::Nft(program) => Arc::new(Nft::new(settings(program))),
+        NftablesBackend::Nft(program) => Arc::new(Nft::new(settings(program, state_dir))),
         NftablesBackend::Simulated => Arc::new(Simulated::default()),
     }
 }
 
-fn settings(configured: &NftablesProgram) -> Settings {
+fn settings(configured: &NftablesProgram, state_dir: &Path) -> Settings {
     let namespace = configured.namespace.as_ref();
     Settings {
         program: configured.program.clone(),
         namespace: namespace.map(|name| Path::new(NAMESPACES).join(name)),
+        lock: Some(state_dir.join(LOCK)),
         timeout: configured.timeout,
     }
 }
@@ -38,6 +42,8 @@ mod tests {
     #[tokio::test]
     async fn the_packet_filter_that_is_named_is_the_one_that_is_asked() {
         const NOTHING: &str = r#"{"nftables":[]}"#;
+        let folder = tempfile::tempdir().unwrap();
+        let open = |backend: &NftablesBackend| open(backend, folder.path());
         assert_eq!(open(&NftablesBackend::Simulated).apply(NOTHING).await, Ok(()));
         let named = |namespace: Option<&str>, program: &str| {
             NftablesBackend::Nft(NftablesProgram {

@@ -1,8 +1,8 @@
 //! The kernel's packet filter: each transaction is one process of `nft`, in the host's network namespace or a named one.
 //!
-//! One after another: nothing is handed to nft before the transaction before it has ended, whoever began that: nft holds
-//! the lock of its namespace's file (`flock(2)`) as long as it runs, also where the host that started it was killed.
-//! Knows nothing of who may touch what.
+//! One after another: nothing is handed to nft before the transaction before it has ended, also where another process began
+//! that: nft holds a file locked as long as it runs, whatever becomes of the host that started it. Knows nothing of who may
+//! touch what.
 //!
 //! ```text
 //! transaction -> memory file -> lock -> [nsenter --net=NAMESPACE] nft -j -f - -> exit status, first words on stderr
@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr, OsString};
 use std::fs::{File, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -54,9 +55,6 @@ const REASON_CHARS_MAX: usize = 500;
 /// What nsenter exits with where the program is not there: its manual, EXIT STATUS, as shells do.
 const NOT_FOUND: i32 = 127;
 
-/// The network namespace of whoever opens it: namespaces(7).
-const OWN_NAMESPACE: &str = "/proc/self/ns/net";
-
 /// How often a lock is asked for that another process holds. It is seldom so, and nft itself takes longer.
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
@@ -69,16 +67,20 @@ pub struct Settings {
     pub program: PathBuf,
     /// The file of the network namespace, such as `/run/netns/node-a`. None: the host's own.
     pub namespace: Option<PathBuf>,
+    /// A file that nft holds locked (`flock(2)`) as long as it runs, made where it is not there: the transactions of a host that
+    /// was killed, and of the one that follows it, go one after another. None: those of this process alone do.
+    pub lock: Option<PathBuf>,
     /// How long one transaction may take, and wait for the one before it. Not the guest's time.
     pub timeout: Duration,
 }
 
 impl Default for Settings {
-    /// `nft` in the host's own namespace, with five minutes for each transaction.
+    /// `nft` in the host's own namespace, with five minutes for each transaction, and no lock.
     fn default() -> Self {
         Self {
             program: PathBuf::from(PROGRAM),
             namespace: None,
+            lock: None,
             timeout: TIMEOUT,
         }
     }
@@ -125,8 +127,10 @@ impl Api for Nft {
             };
             let turn = timeout_at(until, Arc::clone(&self.turn).lock_owned());
             let turn = turn.await.map_err(not_ended)?;
-            let lock = timeout_at(until, lock(settings.namespace.as_deref()));
-            let lock = lock.await.map_err(not_ended)??;
+            let lock = match &settings.lock {
+                Some(path) => Some(timeout_at(until, lock(path)).await.map_err(not_ended)??),
+                None => None,
+            };
             let run = Run::start(settings, ruleset, lock)?;
             // As a task: a caller who goes away in the middle leaves it to its end, and the next one waits for that.
             let ended = tokio::spawn(run.end(settings.timeout, turn)).await;
@@ -135,24 +139,18 @@ impl Api for Nft {
     }
 }
 
-/// The file of the namespace, locked. Who has it open holds the lock: whoever made it, and whom it is handed to.
-async fn lock(namespace: Option<&Path>) -> Result<File, String> {
-    let path = namespace.unwrap_or(Path::new(OWN_NAMESPACE));
-    let file = File::open(path).map_err(|error| match (error.kind(), namespace) {
-        (io::ErrorKind::NotFound, Some(namespace)) => format!(
-            "the network namespace `{}` is not there: ip netns add {}",
-            namespace.display(),
-            namespace.file_name().map(Path::new).unwrap_or(namespace).display()
-        ),
-        _ => format!("opening the network namespace `{}`: {error}", path.display()),
-    })?;
+/// The file, locked; made where it is not there. Who has it open holds the lock: whoever made it, and whom it is handed to.
+async fn lock(path: &Path) -> Result<File, String> {
+    let failed = |error: io::Error| format!("locking `{}`: {error}", path.display());
+    let mut options = File::options();
+    // Nobody else can hold it, and so stop the packet filter.
+    options.write(true).create(true).truncate(false).mode(0o600);
+    let file = options.open(path).map_err(failed)?;
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(file),
             Err(TryLockError::WouldBlock) => sleep(LOCK_PAUSE).await,
-            Err(TryLockError::Error(error)) => {
-                return Err(format!("locking the network namespace `{}`: {error}", path.display()));
-            }
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
     }
 }
@@ -167,16 +165,16 @@ struct Run {
 
 impl Run {
     /// The process has the `lock` from then on, in the place of its stdout, where it says nothing.
-    fn start(settings: &Settings, ruleset: &str, lock: File) -> Result<Self, String> {
+    fn start(settings: &Settings, ruleset: &str, lock: Option<File>) -> Result<Self, String> {
         let failed = |error: io::Error| format!("handing a transaction to nft: {error}");
         let stdin = memory_file(ruleset).map_err(failed)?;
         let stderr = memory_file("").map_err(failed)?;
         let program = settings.program.display().to_string();
-        let mut command = command(settings);
+        let mut command = command(settings)?;
         command
             .args(["-j", "-f", "-"])
             .stdin(Stdio::from(stdin))
-            .stdout(Stdio::from(lock))
+            .stdout(lock.map_or_else(Stdio::null, Stdio::from))
             .stderr(Stdio::from(stderr.try_clone().map_err(failed)?))
             .kill_on_drop(true)
             // A Ctrl-C is meant for the host, which ends in order.
@@ -212,10 +210,17 @@ impl Run {
 }
 
 /// What runs nft, without its arguments. Its environment is the search path and the language of its errors.
-fn command(settings: &Settings) -> Command {
+fn command(settings: &Settings) -> Result<Command, String> {
     let mut command = match &settings.namespace {
         None => Command::new(&settings.program),
         Some(namespace) => {
+            if !namespace.try_exists().unwrap_or(true) {
+                return Err(format!(
+                    "the network namespace `{}` is not there: ip netns add {}",
+                    namespace.display(),
+                    namespace.file_name().map(Path::new).unwrap_or(namespace).display()
+                ));
+            }
             let mut net = OsString::from("--net=");
             net.push(namespace);
             let mut command = Command::new(NSENTER);
@@ -229,7 +234,7 @@ fn command(settings: &Settings) -> Command {
         .env("PATH", path)
         .env("LC_ALL", "C")
         .env("LANG", "C");
-    command
+    Ok(command)
 }
 
 /// A file that only its descriptor leads to, at its beginning.
@@ -309,19 +314,19 @@ mod tests {
 
     const NOT_ENDED: &str = "another transaction of nftables has not ended within 10 ms; nothing was applied";
 
-    /// No namespace, but a file that nobody else locks.
-    fn impatient(file: &tempfile::NamedTempFile) -> Nft {
+    /// `namespace`: no namespace, but a turn of each test's own.
+    fn impatient(namespace: &str, lock: Option<PathBuf>) -> Nft {
         Nft::new(Settings {
-            namespace: Some(file.path().to_owned()),
+            program: "no-such-nft".into(),
+            namespace: Some(namespace.into()),
+            lock,
             timeout: Duration::from_millis(10),
-            ..Settings::default()
         })
     }
 
     #[tokio::test]
     async fn who_waits_too_long_for_the_one_before_is_told_that_nothing_was_applied() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let nft = impatient(&file);
+        let nft = impatient("/", None);
         let turn = nft.turn.lock().await;
         assert_eq!(nft.apply("").await, Err(NOT_ENDED.to_owned()));
         drop(turn);
@@ -330,9 +335,10 @@ mod tests {
 
     #[tokio::test]
     async fn who_waits_too_long_for_another_process_is_told_that_nothing_was_applied() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let nft = impatient(&file);
-        let others = lock(Some(file.path())).await.unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("nftables.lock");
+        let nft = impatient("/proc", Some(path.clone()));
+        let others = lock(&path).await.unwrap();
         assert_eq!(nft.apply("").await, Err(NOT_ENDED.to_owned()));
         drop(others);
         assert_ne!(nft.apply("").await, Err(NOT_ENDED.to_owned()));

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::value::to_raw_value;
+use tokio::time::Instant;
 use trueup_capabilities::log::NoLog;
 use trueup_capabilities::renderer::{Call, Renderers};
 use trueup_capabilities::{Answer, Backends, Host};
@@ -23,6 +24,9 @@ use crate::run::Instances;
 /// So many objects are looked for. Where there are more, it is the guest that is wrong, or has too little of something.
 const CULPRITS_MAX: usize = 8;
 
+/// So long is looked. The loop waits, and whoever fails for want of time takes all of it in each trial.
+const TIME_MAX: Duration = Duration::from_secs(30);
+
 /// Renderers that take whatever they are asked.
 struct TakeAll;
 
@@ -32,16 +36,21 @@ impl Renderers for TakeAll {
     }
 }
 
-/// The objects without which the guest takes the rest; none: it takes everything, or fails in more than objects.
-pub(super) async fn find(instances: &Instances, mut state: State) -> Vec<Event> {
+/// The objects without which the guest takes the rest; empty: it takes everything. None: it is not a few objects that it
+/// fails in, or they were not found in time.
+pub(super) async fn find(instances: &Instances, mut state: State) -> Option<Vec<Event>> {
+    let until = Instant::now() + TIME_MAX;
     let mut culprits = Vec::new();
     while fails(instances, state.clone()).await {
         let (mut passes, mut failing) = (0, objects(&state));
         let has_room = culprits.len() < CULPRITS_MAX && failing > 0;
         if !has_room || fails(instances, first(&state, 0)).await {
-            return Vec::new();
+            return None;
         }
         while failing - passes > 1 {
+            if Instant::now() > until {
+                return None;
+            }
             let middle = passes + (failing - passes) / 2;
             if fails(instances, first(&state, middle)).await {
                 failing = middle;
@@ -51,7 +60,7 @@ pub(super) async fn find(instances: &Instances, mut state: State) -> Vec<Event> 
         }
         culprits.extend(take(&mut state, passes));
     }
-    culprits
+    Some(culprits)
 }
 
 fn objects(state: &State) -> usize {

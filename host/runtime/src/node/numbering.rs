@@ -375,10 +375,10 @@ impl Numbering {
             };
             self.update(change).await;
         }
+        self.check_published();
         if was_published && self.is_synced && !self.is_published() {
             self.is_overwritten();
         }
-        self.check_published();
     }
 
     /// This node's record had its addresses, and has others now. It is written again; whoever else writes it will, too.
@@ -393,7 +393,9 @@ impl Numbering {
             record.ip_addresses.join(", "),
             self.node
         );
-        self.show(Err((text.clone(), 1)), self.publish_at.map(|_| 0));
+        let pause = self.publish_at.map(|at| at.saturating_duration_since(Instant::now()));
+        let again_in_ms = pause.map(|pause| u64::try_from(pause.as_millis()).unwrap_or(u64::MAX));
+        self.show(Err((text.clone(), 1)), again_in_ms);
         if self.overwritten.as_ref() != Some(&text) {
             tracing::warn!("{text}");
         }

@@ -90,6 +90,8 @@ pub(super) struct Serving {
     is_tried_anew: bool,
     /// Objects in whose events the processor failed since it took something.
     suspects: BTreeMap<String, service::Event>,
+    /// More was left out since the processor was told something.
+    is_left_out_anew: bool,
     /// Objects that the processor is not told of, since it fails in them.
     left_out: BTreeMap<String, SetAside>,
     /// The nodes were told once: what an earlier process knew, at the least. Rendered without them, a node would lose what
@@ -149,6 +151,7 @@ impl Serving {
             is_pending: false,
             is_tried_anew: false,
             suspects: BTreeMap::new(),
+            is_left_out_anew: false,
             left_out: BTreeMap::new(),
             is_fed: false,
             problems: Vec::new(),
@@ -337,11 +340,10 @@ impl Serving {
             self.wish_later(Work::Again, Outcome::Success);
         }
         let few = TOLD_SINGLY_MAX.max(self.parts.rendering.services().await / SERVICES_A_CHANGE);
-        // One that waits for its next try would have to wait for that.
-        let is_at_once = self.controller.status(&Work::Service).is_none();
-        if told.events.len() > few && is_at_once {
+        // Where a renderer refuses something, it may refuse that alone, and would refuse everything.
+        if told.events.len() > few && self.is_synced && !self.is_pending {
             self.is_synced = false;
-            self.wish_resync();
+            self.wish(Work::Service);
             return;
         }
         for event in told.events {

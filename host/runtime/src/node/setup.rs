@@ -52,7 +52,7 @@ impl NodeSetup {
             Some(store) => store,
             None => crate::etcd::open(&config.etcd).map_err(SetupError::Misused)?,
         };
-        let filter: Arc<dyn nftables::Api> = crate::nftables::open(&config.nftables);
+        let filter: Arc<dyn nftables::Api> = crate::nftables::open(&config.nftables, &config.state_dir);
         let backends = |name: &str| Backends {
             random: Arc::new(Seeded::new(config.seed, stream_of(&format!("{name}/{}", node.name)))),
             metrics: Arc::clone(&ground.metrics),

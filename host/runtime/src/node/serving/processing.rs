@@ -61,10 +61,12 @@ impl Serving {
         } else {
             self.resync().await;
         }
-        let outcome = if self.is_synced && !self.is_pending {
-            Outcome::Success
-        } else {
-            Outcome::Failure
+        let is_left_out_anew = std::mem::take(&mut self.is_left_out_anew);
+        let outcome = match self.is_synced && !self.is_pending {
+            true => Outcome::Success,
+            // It is told something else next, at once.
+            false if is_left_out_anew => Outcome::Interrupted,
+            false => Outcome::Failure,
         };
         let now_ms = self.now_ms();
         let due_ms = self.controller.done(&Work::Service, outcome, now_ms);
@@ -241,6 +243,9 @@ impl Serving {
             return;
         };
         let instances = processor.wiring.processor.instances();
+        // First: looking takes its time.
+        let name = processor.wiring.processor.name();
+        processor.failing.wish(&instances, &name, too_much.clone());
         let mut state = self.state();
         self.leave_out(&mut state);
         let culprits = culprits::find(&instances, state).await;
@@ -249,22 +254,24 @@ impl Serving {
         };
         let seat = &processor.wiring.processor;
         let suspects = std::mem::take(&mut self.suspects);
-        let what_it_fails_in: BTreeMap<String, service::Event> = if culprits.is_empty() {
-            suspects
-        } else {
-            culprits
-                .into_iter()
-                .filter_map(|event| Some((what_of(seat, &event)?, event)))
-                .collect()
+        let fails_in: BTreeMap<String, service::Event> = match culprits {
+            // It fails in them after something that it was told before.
+            Some(culprits) if culprits.is_empty() => suspects,
+            Some(culprits) => {
+                let named = culprits.into_iter();
+                named
+                    .filter_map(|event| Some((what_of(seat, &event)?, event)))
+                    .collect()
+            }
+            // It is called again as it is.
+            None => BTreeMap::new(),
         };
-        if what_it_fails_in.is_empty() {
-            // It is called again as it is: there is nothing that could be left out.
-            let name = seat.name();
-            processor.failing.wish(&instances, &name, too_much);
+        if fails_in.is_empty() {
             return;
         }
+        self.is_left_out_anew = true;
         let mut left_out = self.left_out.clone();
-        for (what, event) in what_it_fails_in {
+        for (what, event) in fails_in {
             let entry = processor.failing.set_aside(&instances, &what, &event, too_much.clone());
             left_out.insert(what, entry);
         }

@@ -178,6 +178,7 @@ impl Serving {
             self.parts.board.changed(&at.name);
         } else {
             let error = at.error.as_ref().filter(|_| !at.is_in_step);
+            self.parts.board.began(&at.name);
             self.parts.board.finished(&at.name, self.finished(work, error));
         }
     }
