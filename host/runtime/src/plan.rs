@@ -3,24 +3,22 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
+use trueup_capabilities::Backends;
 use trueup_capabilities::clock::VirtualClock;
 use trueup_capabilities::clock::{Clock as _, SystemClock};
 use trueup_capabilities::fence::Fence;
 use trueup_capabilities::lbaas::planned::{Planned, Reads};
 use trueup_capabilities::lbaas::{Error, Kind, Object, ObjectRef, Spec};
 use trueup_capabilities::log::NoLog;
-use trueup_capabilities::{Backends, Host};
-use trueup_journal::{Event, Tape};
+use trueup_journal::Event;
 
 use crate::config::{Config, Lbaas};
 use crate::guests::lbaas::adapter::{self, Key};
 use crate::guests::lbaas::{self, Desired, Error as Reconciliation, Report};
-use crate::instance::{Instance, Start};
 use crate::neg::plan::NegPlan;
 use crate::registry::Registry;
 use crate::run::granted;
@@ -305,22 +303,9 @@ async fn plan_key(setup: &Setup, config: &Config, key: &Key, calls: &[Call]) -> 
         metrics: Arc::default(),
         ..setup.backends(config.seed, &key.to_string())
     };
-    let identity = instances.identity(&key.to_string());
-    let host = Host::new(
-        identity,
-        Tape::memory(),
-        instances.grants.clone(),
-        backends,
-        instances.limits,
-    );
-    let start = Start {
-        settings: &instances.settings,
-        snapshot: None,
-        cpu_max: Duration::from_millis(instances.limits.cpu_ms),
-    };
-    let mut instance = match Instance::start(&instances.engine, &instances.program, host, start).await {
+    let mut instance = match instances.start_unrecorded(&key.to_string(), backends, None).await {
         Ok(instance) => instance,
-        Err((_, error)) => return failed(error.to_string()),
+        Err(error) => return failed(error.to_string()),
     };
     let mut error = None;
     for Call { desired, removing } in calls {

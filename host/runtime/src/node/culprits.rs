@@ -14,11 +14,10 @@ use serde_json::value::to_raw_value;
 use tokio::time::Instant;
 use trueup_capabilities::log::NoLog;
 use trueup_capabilities::renderer::{Call, Renderers};
-use trueup_capabilities::{Answer, Backends, Host};
-use trueup_journal::{By, Tape};
+use trueup_capabilities::{Answer, Backends};
+use trueup_journal::By;
 
 use crate::guests::service::{Event, Resync, State};
-use crate::instance::{Instance, Start};
 use crate::run::Instances;
 
 /// So many objects are looked for. Where there are more, it is the guest that is wrong, or has too little of something.
@@ -125,20 +124,82 @@ async fn fails(instances: &Instances, state: State) -> bool {
         renderers: Some(Arc::new(TakeAll)),
         ..Instances::trial()
     };
-    let host = Host::new(
-        instances.identity("trial"),
-        Tape::memory(),
-        instances.grants.clone(),
-        backends,
-        instances.limits,
-    );
-    let start = Start {
-        settings: &instances.settings,
-        snapshot: Some(&instances.initial),
-        cpu_max: Duration::from_millis(instances.limits.cpu_ms),
-    };
-    match Instance::start(&instances.engine, &instances.program, host, start).await {
+    match instances
+        .start_unrecorded("trial", backends, Some(&instances.initial))
+        .await
+    {
         Ok(mut instance) => instance.call("processor.resync", &args).await.is_err(),
         Err(_) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guests::service::{Endpoints, LocalPod, NodeContext, ObjectId, Service};
+
+    fn id(name: &str) -> ObjectId {
+        ObjectId {
+            namespace: "shop".to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    fn service(name: &str) -> Service {
+        Service {
+            id: id(name),
+            service_type: String::new(),
+            cluster_ip: String::new(),
+            external_ips: Vec::new(),
+            lb_ingress_ips: Vec::new(),
+            external_traffic_policy: String::new(),
+            session_affinity: String::new(),
+            session_affinity_timeout_s: 0,
+            ports: Vec::new(),
+        }
+    }
+
+    fn state() -> State {
+        State {
+            context: NodeContext {
+                node_ip: String::new(),
+                host_ips: Vec::new(),
+                pod_subnet_this_node: String::new(),
+                pod_subnet_all_nodes: String::new(),
+                main_interface: String::new(),
+                other_interfaces: Vec::new(),
+                vxlan_bvi_interface: String::new(),
+                host_interconnect_interface: String::new(),
+            },
+            nodes: Vec::new(),
+            local_pods: vec![LocalPod {
+                id: id("p"),
+                ip: String::new(),
+                interface_name: None,
+            }],
+            remote_pods: Vec::new(),
+            endpoints: ["a", "b"]
+                .map(|name| Endpoints {
+                    id: id(name),
+                    subsets: Vec::new(),
+                })
+                .into(),
+            services: ["a", "b"].map(service).into(),
+            ip_allocations: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn each_object_is_the_last_of_one_beginning_and_is_what_is_taken_out_there() {
+        assert_eq!(objects(&first(&state(), 0)), 0);
+        for at in 0..objects(&state()) {
+            let (shorter, longer) = (first(&state(), at), first(&state(), at + 1));
+            let mut without = longer.clone();
+            assert!(take(&mut without, at).is_some());
+            assert_eq!((objects(&longer), &without), (at + 1, &shorter), "{at}");
+        }
+        assert_eq!(first(&state(), 9), state());
+        assert_eq!(take(&mut state(), 5), None);
+        assert_eq!(take(&mut state(), 0), Some(Event::ServicePut(service("a"))));
     }
 }

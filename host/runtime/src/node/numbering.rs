@@ -377,12 +377,12 @@ impl Numbering {
         }
         self.check_published();
         if was_published && self.is_synced && !self.is_published() {
-            self.is_overwritten();
+            self.show_overwritten();
         }
     }
 
     /// This node's record had its addresses, and has others now. It is written again; whoever else writes it will, too.
-    fn is_overwritten(&mut self) {
+    fn show_overwritten(&mut self) {
         let Some(record) = self.records.get(&self.id) else {
             return;
         };

@@ -479,6 +479,33 @@ impl Instances {
         }
     }
 
+    /// An instance that is not recorded, on `backends`, for what is only tried or planned. `snapshot`: its state; none: it has
+    /// its settings alone.
+    ///
+    /// # Errors
+    /// Where the guest refuses its settings or its state.
+    pub(crate) async fn start_unrecorded(
+        &self,
+        key: &str,
+        backends: Backends,
+        snapshot: Option<&str>,
+    ) -> Result<Instance, StartError> {
+        let host = Host::new(
+            self.identity(key),
+            Tape::memory(),
+            self.grants.clone(),
+            backends,
+            self.limits,
+        );
+        let start = Start {
+            settings: &self.settings,
+            snapshot,
+            cpu_max: Duration::from_millis(self.limits.cpu_ms),
+        };
+        let started = Instance::start(&self.engine, &self.program, host, start).await;
+        started.map_err(|(_, error)| error)
+    }
+
     /// Whether this version takes a state, and gives one again: tried on an instance of its own, which touches nothing.
     ///
     /// # Errors

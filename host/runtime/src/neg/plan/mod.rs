@@ -8,18 +8,16 @@ mod story;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
+use trueup_capabilities::Backends;
 use trueup_capabilities::clock::{Clock as _, SystemClock, VirtualClock};
 use trueup_capabilities::log::NoLog;
 use trueup_capabilities::metrics::Registry as Metrics;
 use trueup_capabilities::neg::planned::{Planned, UnderWay};
 use trueup_capabilities::neg::{Endpoint, EndpointGroup};
 use trueup_capabilities::random::Seeded;
-use trueup_capabilities::{Backends, Host};
-use trueup_journal::Tape;
 
 use self::course::Course;
 use self::story::Story;
@@ -29,7 +27,7 @@ use super::progress::MIGRATION_ENDPOINTS;
 use super::setup::Looking;
 use crate::config::{Config, Neg};
 use crate::guests::neg::adapter::{Key, NEG_NAMES, Targets, Wish};
-use crate::instance::{Instance, Start};
+use crate::instance::Instance;
 use crate::run::setup::stream_of;
 use crate::run::{Ground, Instances, SetupError, nothing_there};
 use crate::sources::Batch;
@@ -307,20 +305,8 @@ async fn start(
     backends: Backends,
     snapshot: Option<&str>,
 ) -> Result<Instance, String> {
-    let host = Host::new(
-        instances.identity(key),
-        Tape::memory(),
-        instances.grants.clone(),
-        backends,
-        instances.limits,
-    );
-    let start = Start {
-        settings: &instances.settings,
-        snapshot,
-        cpu_max: Duration::from_millis(instances.limits.cpu_ms),
-    };
-    let started = Instance::start(&instances.engine, &instances.program, host, start).await;
-    started.map_err(|(_, error)| format!("{:#}", anyhow::Error::from(error)))
+    let started = instances.start_unrecorded(key, backends, snapshot).await;
+    started.map_err(|error| format!("{:#}", anyhow::Error::from(error)))
 }
 
 fn now_under_way(under_way: &BTreeMap<u64, UnderWay>) -> Vec<OperationNow> {
