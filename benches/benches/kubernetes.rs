@@ -10,15 +10,6 @@
     reason = "a benchmark whose threads don't work has no figures"
 )]
 
-#[expect(
-    dead_code,
-    unused_imports,
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "written for tests, which fail where they stand and use more of it"
-)]
-#[path = "../../tests/api_server/mod.rs"]
-mod api_server;
 #[path = "kubernetes/cluster.rs"]
 mod cluster;
 #[path = "kubernetes/engine.rs"]

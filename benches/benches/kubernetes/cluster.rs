@@ -21,8 +21,8 @@ use trueup_runtime::config::Config;
 use trueup_runtime::registry::{Builtin, Registry};
 use trueup_runtime::run::{self, Event};
 
-use crate::api_server::{ADMIN, ApiServer};
 use crate::engine::Engine;
+use support::api_server::{ADMIN, ApiServer};
 
 /// Nodes, and so many servers behind each port.
 const NODES: u32 = 3;

@@ -1,0 +1,74 @@
+//! Checkpoint storage on a real disk: what is answered is there again, whatever happened to the file meanwhile.
+//!
+//! What needs a disk that fails is tested beside the code.
+mod conformance;
+mod damage;
+mod places;
+mod tools;
+mod waits;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use trueup_capabilities::checkpoint::file::{File, Settings};
+use trueup_capabilities::checkpoint::{Error, Saved, Store};
+use trueup_capabilities::metrics::Registry;
+
+/// A folder of its own for a test, and a file in it that is not there yet.
+struct Scratch {
+    folder: tempfile::TempDir,
+}
+
+impl Scratch {
+    fn new() -> Self {
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+}
+
+fn settings(path: &Path) -> Settings {
+    Settings {
+        path: path.to_owned(),
+        keep_generations: 0,
+        shared_sync: false,
+    }
+}
+
+fn file(path: &Path) -> File {
+    File::open(settings(path), Arc::new(Registry::default())).unwrap()
+}
+
+fn saved(data: &str, entries: &[&str]) -> Saved {
+    Saved {
+        data: data.to_owned(),
+        entries: entries.iter().map(|entry| (*entry).to_owned()).collect(),
+    }
+}
+
+/// What is stored, as text to compare.
+async fn stored(store: &dyn Store) -> Result<Option<(String, Vec<String>)>, String> {
+    let restored = store.restore().await;
+    restored
+        .map(|saved| saved.map(|saved| (saved.data, saved.entries)))
+        .map_err(|error| told(&error))
+}
+
+fn told(error: &Error) -> String {
+    format!("{}: {}", error.kind(), error.text())
+}
+
+/// The names in a folder, but for the lock's.
+fn names(folder: &Path) -> Vec<String> {
+    let all = std::fs::read_dir(folder).unwrap();
+    let mut names: Vec<String> = all
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| !name.ends_with(".lock"))
+        .collect();
+    names.sort();
+    names
+}

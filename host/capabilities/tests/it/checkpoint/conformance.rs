@@ -1,0 +1,240 @@
+//! What every store promises, asked of each of them; and random work against a model.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use trueup_capabilities::checkpoint::database::Database;
+use trueup_capabilities::checkpoint::file::File;
+use trueup_capabilities::checkpoint::json_file::{self, JsonFile};
+use trueup_capabilities::checkpoint::simulated::Simulated;
+use trueup_capabilities::checkpoint::{DATA_BYTES_MAX, ENTRY_BYTES_MAX, Store};
+use trueup_capabilities::metrics::Registry;
+
+use super::{Scratch, settings, stored, told};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Backend {
+    File { shared_sync: bool },
+    Database,
+    JsonFile,
+}
+
+const ON_DISK: [Backend; 4] = [
+    Backend::File { shared_sync: false },
+    Backend::File { shared_sync: true },
+    Backend::Database,
+    Backend::JsonFile,
+];
+
+impl Backend {
+    fn open(self, scratch: &Scratch, keep_generations: u32) -> Box<dyn Store> {
+        match self {
+            Self::File { shared_sync } => {
+                let settings = trueup_capabilities::checkpoint::file::Settings {
+                    keep_generations,
+                    shared_sync,
+                    ..settings(&scratch.path("ipam.checkpoint"))
+                };
+                Box::new(File::open(settings, Arc::new(Registry::default())).unwrap())
+            }
+            Self::Database => Box::new(Database::open(&scratch.path("host.redb"), "ipam", keep_generations).unwrap()),
+            Self::JsonFile => Box::new(
+                JsonFile::open(json_file::Settings {
+                    path: scratch.path("ipam.json"),
+                    keep_generations,
+                })
+                .unwrap(),
+            ),
+        }
+    }
+
+    fn keeps_entries(self) -> bool {
+        self != Self::JsonFile
+    }
+
+    /// What `restore` makes of data: the JSON file is read whole, with the newline at its end.
+    fn read_back(self, data: &str) -> String {
+        if self.keeps_entries() {
+            data.to_owned()
+        } else {
+            format!("{data}\n")
+        }
+    }
+}
+
+/// Waits until all that was written is durable, as the host does before an answer leaves it.
+async fn settle(store: &dyn Store) {
+    store.durable(store.written()).await.unwrap();
+}
+
+async fn conforms(store: &dyn Store, keeps_entries: bool, read_back: impl Fn(&str) -> String) {
+    assert_eq!(stored(store).await, Ok(None));
+    let too_early = store.append("early").await.unwrap_err();
+    if keeps_entries {
+        assert_eq!(told(&too_early), "unavailable: nothing to append to");
+    }
+    store.checkpoint("one").await.unwrap();
+    assert_eq!(stored(store).await, Ok(Some((read_back("one"), vec![]))));
+
+    let texts = ["{\"op\":\"é \\u0000\"}", "", "two\nlines"];
+    if keeps_entries {
+        for text in texts {
+            store.append(text).await.unwrap();
+        }
+        let entries = texts.map(str::to_owned).to_vec();
+        assert_eq!(stored(store).await, Ok(Some(("one".to_owned(), entries))));
+    } else {
+        assert_eq!(
+            told(&store.append("entry").await.unwrap_err()),
+            "unavailable: this store keeps no entries: set compact_after to 0"
+        );
+    }
+
+    store.checkpoint("").await.unwrap();
+    assert_eq!(stored(store).await, Ok(Some((read_back(""), vec![]))));
+    settle(store).await;
+}
+
+#[tokio::test]
+async fn the_simulated_store_keeps_the_promise() {
+    conforms(&Simulated::default(), true, str::to_owned).await;
+}
+
+#[tokio::test]
+async fn every_store_on_disk_keeps_the_promise_and_what_it_was_given_over_a_restart() {
+    for backend in ON_DISK {
+        let scratch = Scratch::new();
+        let store = backend.open(&scratch, 2);
+        conforms(store.as_ref(), backend.keeps_entries(), |data| backend.read_back(data)).await;
+        store.checkpoint("kept").await.unwrap();
+        let mut entries = Vec::new();
+        if backend.keeps_entries() {
+            store.append("too").await.unwrap();
+            entries.push("too".to_owned());
+        }
+        settle(store.as_ref()).await;
+        drop(store);
+        let store = backend.open(&scratch, 2);
+        let expected = Ok(Some((backend.read_back("kept"), entries)));
+        assert_eq!(stored(store.as_ref()).await, expected, "{backend:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_too_large_is_refused_and_what_is_just_large_enough_is_kept() {
+    for backend in ON_DISK {
+        let scratch = Scratch::new();
+        let store = backend.open(&scratch, 0);
+        store.checkpoint("small").await.unwrap();
+        let refused = told(&store.checkpoint(&"x".repeat(DATA_BYTES_MAX + 1)).await.unwrap_err());
+        assert!(
+            refused.starts_with("unavailable: ") && refused.ends_with("the data is too large: 67108865 bytes"),
+            "{backend:?} {refused}"
+        );
+        if backend.keeps_entries() {
+            let refused = told(&store.append(&"x".repeat(ENTRY_BYTES_MAX + 1)).await.unwrap_err());
+            assert!(
+                refused.ends_with("the entry is too large: 1048577 bytes"),
+                "{backend:?} {refused}"
+            );
+            let largest = "y".repeat(ENTRY_BYTES_MAX);
+            store.append(&largest).await.unwrap();
+            let expected = Ok(Some(("small".to_owned(), vec![largest])));
+            assert!(stored(store.as_ref()).await == expected, "{backend:?}");
+        } else {
+            let expected = Ok(Some(("small\n".to_owned(), vec![])));
+            assert_eq!(stored(store.as_ref()).await, expected);
+        }
+        let largest = "z".repeat(DATA_BYTES_MAX);
+        store.checkpoint(&largest).await.unwrap();
+        drop(store);
+        let store = backend.open(&scratch, 0);
+        let expected = Ok(Some((backend.read_back(&largest), vec![])));
+        assert!(stored(store.as_ref()).await == expected, "{backend:?}");
+    }
+}
+
+#[tokio::test]
+async fn instances_share_a_database_and_not_their_rows() {
+    let scratch = Scratch::new();
+    let path = scratch.path("host.redb");
+    let one = Database::open(&path, "one", 1).unwrap();
+    let other = Database::open(&path, "other", 1).unwrap();
+    one.checkpoint("1").await.unwrap();
+    one.append("a").await.unwrap();
+    assert_eq!(stored(&other).await, Ok(None));
+    assert_eq!(
+        told(&other.append("b").await.unwrap_err()),
+        "unavailable: nothing to append to"
+    );
+    other.checkpoint("2").await.unwrap();
+    other.checkpoint("3").await.unwrap();
+    assert_eq!(stored(&one).await, Ok(Some(("1".to_owned(), vec!["a".to_owned()]))));
+    let twice = Database::open(&path, "one", 1).unwrap_err().to_string();
+    assert!(twice.contains(&format!("pid {}", std::process::id())), "{twice}");
+    drop((one, other));
+    let one = Database::open(&path, "one", 1).unwrap();
+    assert_eq!(stored(&one).await, Ok(Some(("1".to_owned(), vec!["a".to_owned()]))));
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Checkpoint(String),
+    Append(String),
+    Reopen,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let text = "[a-z{}\"é]{0,40}";
+    let step = prop_oneof![
+        2 => text.prop_map(Step::Checkpoint),
+        8 => text.prop_map(Step::Append),
+        2 => Just(Step::Reopen),
+    ];
+    proptest::collection::vec(step, 1..30)
+}
+
+/// What a store holds after the steps, and what it should.
+async fn work(backend: Backend, steps: &[Step]) {
+    let scratch = Scratch::new();
+    let mut store = backend.open(&scratch, 2);
+    let mut model: Option<(String, Vec<String>)> = None;
+    for step in steps {
+        match step {
+            Step::Checkpoint(data) => {
+                store.checkpoint(data).await.unwrap();
+                model = Some((backend.read_back(data), Vec::new()));
+            }
+            Step::Append(entry) => {
+                let appended = store.append(entry).await;
+                match &mut model {
+                    Some((_, entries)) if backend.keeps_entries() => {
+                        appended.unwrap();
+                        entries.push(entry.clone());
+                    }
+                    _ => assert!(appended.is_err()),
+                }
+            }
+            Step::Reopen => {
+                settle(store.as_ref()).await;
+                drop(store);
+                store = backend.open(&scratch, 2);
+            }
+        }
+        assert_eq!(stored(store.as_ref()).await, Ok(model.clone()), "{backend:?} {step:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_work_with_restarts_is_what_a_list_would_hold(steps in steps()) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            for backend in ON_DISK {
+                work(backend, &steps).await;
+            }
+        });
+    }
+}

@@ -1,0 +1,328 @@
+//! Files that were cut, or whose bits were flipped: what was answered is there, or its loss is told.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use rand::{Rng as _, RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+use trueup_capabilities::checkpoint::file::{File, TORN_TAILS_TOTAL};
+use trueup_capabilities::checkpoint::tools::{self, Verdict};
+use trueup_capabilities::checkpoint::{Error, Store as _};
+use trueup_capabilities::metrics::Registry;
+
+use super::{Scratch, file, names, settings, stored, told};
+
+/// Of a record, beside its payload.
+const RECORD_HEAD_BYTES: usize = 17;
+const HEADER_BYTES: usize = 16;
+
+/// A file with `count` entries, and where its records end: the data's first.
+async fn written(path: &Path, count: usize) -> (Vec<u8>, Vec<String>, Vec<usize>) {
+    let store = file(path);
+    let data = format!(r#"{{"version":"vpc-cni-ipam/1","allocations":[]{}}}"#, " ".repeat(200));
+    store.checkpoint(&data).await.unwrap();
+    let mut ends = vec![HEADER_BYTES + RECORD_HEAD_BYTES + data.len()];
+    let mut entries = Vec::new();
+    for number in 0..count {
+        let entry = format!(
+            r#"{{"op":"assign","networkName":"net","containerID":"c{number}","ifName":"eth0","ipv4":"10.0.{}.{}","at":{number}}}"#,
+            number / 250,
+            number % 250
+        );
+        store.append(&entry).await.unwrap();
+        ends.push(ends.last().unwrap() + RECORD_HEAD_BYTES + entry.len());
+        entries.push(entry);
+    }
+    drop(store);
+    let bytes = fs::read(path).unwrap();
+    assert_eq!(bytes.len(), *ends.last().unwrap());
+    (bytes, entries, ends)
+}
+
+#[tokio::test]
+async fn of_a_file_cut_anywhere_in_its_last_4_kib_exactly_the_whole_records_are_read() {
+    let scratch = Scratch::new();
+    let (bytes, entries, ends) = written(&scratch.path("whole"), 60).await;
+    let from = bytes.len() - 4096;
+    assert!(from > ends[0], "the cuts are in entries");
+    for cut in from..=bytes.len() {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = folder.path().join("cut");
+        fs::write(&path, &bytes[..cut]).unwrap();
+        let whole = ends.iter().filter(|end| **end <= cut).count() - 1;
+        let boundary = ends[whole];
+        let verdict = tools::verify(&path).unwrap().1;
+        let metrics = Arc::new(Registry::default());
+        let store = File::open(settings(&path), Arc::clone(&metrics)).unwrap();
+        let (_, read) = stored(&store).await.unwrap().unwrap();
+        assert_eq!(read, entries[..whole], "cut at {cut}");
+        assert_eq!(fs::read(&path).unwrap(), bytes[..boundary], "cut at {cut}");
+        if cut == boundary {
+            assert_eq!(verdict, Verdict::Whole, "cut at {cut}");
+            assert_eq!(metrics.number(TORN_TAILS_TOTAL), Some(0.0));
+            assert_eq!(names(folder.path()), ["cut"]);
+        } else {
+            let Verdict::Torn { tail } = verdict else {
+                panic!("cut at {cut}: {verdict:?}");
+            };
+            assert_eq!((tail.record, tail.offset), (whole as u64 + 1, boundary as u64));
+            assert_eq!(metrics.number(TORN_TAILS_TOTAL), Some(1.0), "cut at {cut}");
+            let kept = format!("cut.torn-{boundary}");
+            assert_eq!(names(folder.path()), ["cut".to_owned(), kept.clone()]);
+            assert_eq!(fs::read(folder.path().join(kept)).unwrap(), bytes[boundary..cut]);
+        }
+        // The next entry follows the last right one.
+        store.append("next").await.unwrap();
+        drop(store);
+        let again = stored(&file(&path)).await.unwrap().unwrap().1;
+        assert_eq!(again.len(), whole + 1);
+        assert_eq!(again.last().unwrap(), "next");
+    }
+}
+
+#[tokio::test]
+async fn a_flipped_bit_is_corruption_but_in_the_last_record_a_torn_tail() {
+    let scratch = Scratch::new();
+    let (bytes, entries, ends) = written(&scratch.path("whole"), 8).await;
+    let last = ends[ends.len() - 2];
+    let mut random = ChaCha8Rng::seed_from_u64(3);
+    let mut torn = 0;
+    for round in 0..1_000 {
+        let at = random.random_range(0..bytes.len());
+        let bit = random.next_u32() % 8;
+        let mut flipped = bytes.clone();
+        flipped[at] ^= 1 << bit;
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = folder.path().join("flipped");
+        fs::write(&path, &flipped).unwrap();
+        let verdict = tools::verify(&path).unwrap().1;
+        let metrics = Arc::new(Registry::default());
+        let store = File::open(settings(&path), Arc::clone(&metrics)).unwrap();
+        if at < last {
+            let told_each = [
+                stored(&store).await.unwrap_err(),
+                told(&store.append("x").await.unwrap_err()),
+                told(&store.checkpoint("x").await.unwrap_err()),
+            ];
+            for text in told_each {
+                let named = format!("corrupt: {}: ", path.display());
+                assert!(text.starts_with(&named), "round {round}, byte {at}: {text}");
+                assert!(!text.contains('\n'));
+            }
+            assert!(matches!(verdict, Verdict::Corrupt { .. }), "{verdict:?}");
+            assert_eq!(fs::read(&path).unwrap(), flipped);
+            assert_eq!(names(folder.path()), ["flipped"]);
+            assert_eq!(metrics.number(TORN_TAILS_TOTAL), Some(0.0));
+        } else {
+            torn += 1;
+            assert!(matches!(verdict, Verdict::Torn { .. }), "{verdict:?}");
+            let read = stored(&store).await.unwrap().unwrap().1;
+            assert_eq!(read, entries[..entries.len() - 1], "round {round}, byte {at}");
+            let kept = folder.path().join(format!("flipped.torn-{last}"));
+            assert_eq!(fs::read(kept).unwrap(), flipped[last..]);
+            assert_eq!(fs::read(&path).unwrap(), bytes[..last]);
+            assert_eq!(metrics.number(TORN_TAILS_TOTAL), Some(1.0));
+        }
+    }
+    assert!(torn > 50, "the last record was hit {torn} times");
+}
+
+async fn refused(bytes: &[u8]) -> String {
+    let scratch = Scratch::new();
+    let path = scratch.path("ipam.checkpoint");
+    fs::write(&path, bytes).unwrap();
+    let text = stored(&file(&path)).await.unwrap_err();
+    assert_eq!(fs::read(&path).unwrap(), bytes);
+    text.replace(&path.display().to_string(), "PATH")
+}
+
+fn header(version: u32) -> Vec<u8> {
+    let mut bytes = b"TRUEUPCK".to_vec();
+    bytes.extend(version.to_le_bytes());
+    bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
+    bytes
+}
+
+fn record(kind: u8, number: u64, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = (payload.len() as u32).to_le_bytes().to_vec();
+    bytes.push(kind);
+    bytes.extend(number.to_le_bytes());
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&bytes), payload);
+    bytes.extend(crc.to_le_bytes());
+    bytes.extend(payload);
+    bytes
+}
+
+#[tokio::test]
+async fn the_bytes_are_those_of_the_specification() {
+    let scratch = Scratch::new();
+    let path = scratch.path("ipam.checkpoint");
+    let store = file(&path);
+    store.checkpoint("data").await.unwrap();
+    store.append("é").await.unwrap();
+    store.append("").await.unwrap();
+    let expected = [
+        header(1),
+        record(1, 0, b"data"),
+        record(2, 1, "é".as_bytes()),
+        record(2, 2, b""),
+    ];
+    assert_eq!(fs::read(&path).unwrap(), expected.concat());
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_told_with_record_and_offset() {
+    let starts = |text: &str, expected: &str| assert!(text.starts_with(expected), "{text}");
+    starts(&refused(b"").await, "corrupt: PATH: the file is empty");
+    starts(
+        &refused(b"TRUEUPCK").await,
+        "corrupt: PATH: the header at offset 0 is damaged: it is cut short",
+    );
+    starts(
+        &refused(&header(2)).await,
+        "corrupt: PATH: format version 2 is not known; this host reads 1",
+    );
+    starts(
+        &refused(&header(1)).await,
+        "corrupt: PATH: record 0 at offset 16 is damaged: it is cut short",
+    );
+    let entry_first = [header(1), record(2, 1, b"x")].concat();
+    starts(
+        &refused(&entry_first).await,
+        "corrupt: PATH: record 0 at offset 16 is damaged: it is not the data",
+    );
+    let gap = [header(1), record(1, 0, b"x"), record(2, 2, b"y")].concat();
+    starts(
+        &refused(&gap).await,
+        "corrupt: PATH: record 1 at offset 34 is damaged: it has another number; record 2 at offset 34 is right",
+    );
+    let not_text = [header(1), record(1, 0, b"\xff")].concat();
+    starts(
+        &refused(&not_text).await,
+        "corrupt: PATH: record 0 at offset 16 is damaged: it is not UTF-8",
+    );
+}
+
+#[tokio::test]
+async fn an_older_record_behind_the_last_is_a_torn_tail() {
+    let scratch = Scratch::new();
+    let path = scratch.path("ipam.checkpoint");
+    let whole = [header(1), record(1, 0, b"x"), record(2, 1, b"a"), record(2, 2, b"b")].concat();
+    let tail = record(2, 1, b"a");
+    fs::write(&path, [whole.clone(), tail.clone(), vec![0; 100]].concat()).unwrap();
+    let read = stored(&file(&path)).await.unwrap().unwrap();
+    assert_eq!(read.1, ["a", "b"]);
+    assert_eq!(fs::read(&path).unwrap(), whole);
+    let kept = fs::read(scratch.path(&format!("ipam.checkpoint.torn-{}", whole.len()))).unwrap();
+    assert_eq!(kept, [tail, vec![0; 100]].concat());
+}
+
+#[tokio::test]
+async fn a_corrupt_file_that_was_moved_away_is_asked_for_no_more() {
+    let scratch = Scratch::new();
+    let path = scratch.path("ipam.checkpoint");
+    fs::write(&path, b"nonsense").unwrap();
+    let store = file(&path);
+    assert!(stored(&store).await.unwrap_err().starts_with("corrupt: "));
+    fs::rename(&path, scratch.path("moved")).unwrap();
+    assert_eq!(stored(&store).await, Ok(None));
+    store.checkpoint("new").await.unwrap();
+    store.append("entry").await.unwrap();
+    assert_eq!(
+        stored(&store).await,
+        Ok(Some(("new".to_owned(), vec!["entry".to_owned()])))
+    );
+    assert_eq!(fs::read(scratch.path("moved")).unwrap(), b"nonsense");
+}
+
+#[tokio::test]
+async fn what_was_whole_a_moment_ago_is_no_torn_tail() {
+    let scratch = Scratch::new();
+    let path = scratch.path("ipam.checkpoint");
+    let store = file(&path);
+    store.checkpoint("data").await.unwrap();
+    store.append("entry").await.unwrap();
+    let mut bytes = fs::read(&path).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&path, &bytes).unwrap();
+    let text = stored(&store).await.unwrap_err();
+    assert!(text.contains("it was whole when it was written"), "{text}");
+    // Nothing forgets that: asked again, it is no write that was interrupted.
+    assert_eq!(stored(&store).await.unwrap_err(), text);
+    let refused = [store.append("next").await, store.checkpoint("next").await];
+    assert!(
+        refused.iter().all(|answer| matches!(answer, Err(Error::Corrupt(_)))),
+        "{refused:?}"
+    );
+    assert_eq!(fs::read(&path).unwrap(), bytes);
+    fs::remove_file(&path).unwrap();
+    store.checkpoint("another").await.unwrap();
+    assert_eq!(stored(&store).await.unwrap(), Some(("another".to_owned(), vec![])));
+}
+
+#[tokio::test]
+async fn a_damaged_database_is_corrupt_and_left_as_it_is() {
+    use trueup_capabilities::checkpoint::database::Database;
+
+    let scratch = Scratch::new();
+    let path = scratch.path("host.redb");
+    let store = Database::open(&path, "ipam", 2).unwrap();
+    for number in 0..20 {
+        store.checkpoint(&format!("{number}").repeat(3_000)).await.unwrap();
+        store.append("entry").await.unwrap();
+    }
+    drop(store);
+    let bytes = fs::read(&path).unwrap();
+    let mut random = ChaCha8Rng::seed_from_u64(4);
+    let mut seen = 0;
+    for _ in 0..60 {
+        let mut flipped = bytes.clone();
+        let at = random.random_range(0..bytes.len());
+        flipped[at] ^= 1 << (random.next_u32() % 8);
+        fs::write(&path, &flipped).unwrap();
+        let store = Database::open(&path, "ipam", 2).unwrap();
+        match stored(&store).await {
+            Ok(read) => {
+                // In a page that is not in use.
+                let read = read.unwrap();
+                assert_eq!((read.0, read.1.len()), ("19".repeat(3_000), 1), "byte {at}");
+            }
+            Err(text) => {
+                seen += 1;
+                assert!(text.starts_with(&format!("corrupt: {}: ", path.display())), "{text}");
+                assert!(told(&store.append("x").await.unwrap_err()).starts_with("corrupt: "));
+                assert!(told(&store.checkpoint("x").await.unwrap_err()).starts_with("corrupt: "));
+                assert!(fs::read(&path).unwrap() == flipped, "byte {at}");
+                assert!(matches!(tools::verify(&path).unwrap().1, Verdict::Corrupt { .. }));
+            }
+        }
+    }
+    assert!(seen > 0, "no page in use was hit");
+    for wrong in [&bytes[..0], &bytes[..bytes.len() / 2], &b"redb"[..]] {
+        fs::write(&path, wrong).unwrap();
+        let store = Database::open(&path, "ipam", 2).unwrap();
+        let text = stored(&store).await.unwrap_err();
+        assert!(text.starts_with("corrupt: "), "{text}");
+        assert_eq!(fs::read(&path).unwrap(), wrong);
+    }
+}
+
+#[tokio::test]
+async fn a_database_whose_host_was_killed_is_whole() {
+    use trueup_capabilities::checkpoint::database::Database;
+
+    let scratch = Scratch::new();
+    let path = scratch.path("host.redb");
+    let store = Database::open(&path, "ipam", 2).unwrap();
+    store.checkpoint("data").await.unwrap();
+    store.append("entry").await.unwrap();
+    // What a killed process leaves: the bytes as they are while it runs.
+    let left = scratch.path("left.redb");
+    fs::copy(&path, &left).unwrap();
+    assert_eq!(tools::verify(&left).unwrap().1, Verdict::Whole);
+    let again = Database::open(&left, "ipam", 2).unwrap();
+    let expected = Ok(Some(("data".to_owned(), vec!["entry".to_owned()])));
+    assert_eq!(stored(&again).await, expected);
+    again.append("more").await.unwrap();
+}

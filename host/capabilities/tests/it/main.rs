@@ -1,0 +1,10 @@
+//! Capabilities against what they speak to: servers, disks and kernels.
+
+#![cfg(test)]
+
+mod checkpoint;
+mod cri;
+mod grants;
+mod nftables;
+mod planned;
+mod sim_engine;

@@ -1,0 +1,196 @@
+//! A plan reads the real Engine once and never writes to it.
+use std::sync::{Arc, Mutex};
+
+use trueup_capabilities::Answer;
+use trueup_capabilities::clock::VirtualClock;
+use trueup_capabilities::lbaas::planned::{Planned, Reads};
+use trueup_capabilities::lbaas::{Api, Backend, Error, Kind, Mode, Object, ObjectRef, Spec, State};
+
+/// Holds the backends `b-1` to `b-3`: the first two tagged `one`, the last two tagged `two`. A write ends the test.
+#[derive(Default)]
+struct ReadOnly {
+    asked: Mutex<Vec<String>>,
+    /// The next read fails so.
+    fails: Mutex<Option<Error>>,
+}
+
+impl ReadOnly {
+    fn read<T>(&self, what: String, value: T) -> Result<T, Error> {
+        self.asked.lock().unwrap().push(what);
+        self.fails.lock().unwrap().take().map_or(Ok(value), Err)
+    }
+
+    fn asked(&self) -> Vec<String> {
+        std::mem::take(&mut *self.asked.lock().unwrap())
+    }
+}
+
+fn object(n: u32) -> Object {
+    let (name, load_balancer) = (format!("backend {n}"), "lb-1".to_owned());
+    let spec = Spec::Backend(Backend {
+        name,
+        load_balancer,
+        mode: Mode::Tcp,
+        health_check: String::new(),
+    });
+    Object {
+        identifier: format!("b-{n}"),
+        state: State::Failed,
+        spec,
+    }
+}
+
+fn reference(n: u32) -> ObjectRef {
+    ObjectRef {
+        kind: Kind::Backend,
+        identifier: format!("b-{n}"),
+    }
+}
+
+impl Api for ReadOnly {
+    fn load_balancer<'a>(&'a self, identifier: &'a str) -> Answer<'a, Result<State, Error>> {
+        let known = if identifier == "lb-1" {
+            Ok(State::Pending)
+        } else {
+            Err(Error::NotFound)
+        };
+        Box::pin(async move { self.read(format!("load-balancer {identifier}"), known)? })
+    }
+
+    fn list_tagged<'a>(&'a self, tag: &'a str) -> Answer<'a, Result<Vec<Object>, Error>> {
+        let listed = match tag {
+            "one" => vec![object(1), object(2)],
+            "two" => vec![object(2), object(3)],
+            _ => Vec::new(),
+        };
+        Box::pin(async move { self.read(format!("list-tagged {tag}"), listed) })
+    }
+
+    fn get<'a>(&'a self, refs: &'a [ObjectRef]) -> Answer<'a, Vec<Result<Object, Error>>> {
+        let names: Vec<&str> = refs.iter().map(|reference| reference.identifier.as_str()).collect();
+        let asked = self.read(format!("get {}", names.join(" ")), ());
+        let look = |reference: &ObjectRef| {
+            asked.clone()?;
+            (1..=3)
+                .map(object)
+                .find(|object| object.identifier == reference.identifier)
+                .ok_or(Error::NotFound)
+        };
+        let answers = refs.iter().map(look).collect();
+        Box::pin(async move { answers })
+    }
+
+    fn create<'a>(&'a self, _: &'a [Spec], _: &'a [String]) -> Answer<'a, Vec<Result<Object, Error>>> {
+        panic!("a plan created something")
+    }
+
+    fn reset<'a>(&'a self, _: &'a [ObjectRef]) -> Answer<'a, Vec<Result<(), Error>>> {
+        panic!("a plan reset something")
+    }
+
+    fn destroy<'a>(&'a self, _: &'a [ObjectRef]) -> Answer<'a, Vec<Result<(), Error>>> {
+        panic!("a plan destroyed something")
+    }
+}
+
+fn planned() -> (Arc<ReadOnly>, Planned) {
+    let real = Arc::new(ReadOnly::default());
+    let api: Arc<dyn Api> = Arc::<ReadOnly>::clone(&real);
+    (real, Planned::new(Reads::of(api), Arc::new(VirtualClock::new(0))))
+}
+
+async fn listed(planned: &Planned, tag: &str) -> Vec<String> {
+    planned
+        .list_tagged(tag)
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|object| object.identifier)
+        .collect()
+}
+
+#[tokio::test]
+async fn each_thing_is_read_once_and_shown_as_it_is() {
+    let (real, planned) = planned();
+    for _ in 0..3 {
+        assert_eq!(planned.load_balancer("lb-1").await, Ok(State::Pending));
+        assert_eq!(planned.list_tagged("one").await.unwrap(), [object(1), object(2)]);
+        assert_eq!(
+            planned.get(&[reference(3), reference(1)]).await,
+            [Ok(object(3)), Ok(object(1))]
+        );
+        assert_eq!(listed(&planned, "none").await, [""; 0]);
+    }
+    assert_eq!(
+        real.asked(),
+        ["load-balancer lb-1", "list-tagged one", "get b-3", "list-tagged none"]
+    );
+}
+
+#[tokio::test]
+async fn writes_go_to_the_simulation_alone_and_are_seen_there() {
+    let (real, planned) = planned();
+    planned.load_balancer("lb-1").await.unwrap();
+    assert_eq!(listed(&planned, "one").await, ["b-1", "b-2"]);
+    assert_eq!(planned.reset(&[reference(1)]).await, [Ok(())]);
+    assert_eq!(
+        planned.get(&[reference(1)]).await[0].as_ref().unwrap().state,
+        State::Ok,
+        "applied at once"
+    );
+    assert_eq!(planned.destroy(&[reference(2)]).await, [Ok(())]);
+    let created = planned.create(&[object(4).spec], &["one".to_owned()]).await;
+    let created = created[0].as_ref().unwrap();
+    assert_eq!(created.state, State::Ok, "settled at once");
+    assert_eq!(listed(&planned, "one").await, ["b-1", created.identifier.as_str()]);
+    let again = ObjectRef {
+        kind: Kind::Backend,
+        identifier: created.identifier.clone(),
+    };
+    assert_eq!(planned.get(&[again]).await, [Ok(created.clone())]);
+    assert_eq!(planned.get(&[reference(2)]).await, [Err(Error::NotFound)]);
+    assert_eq!(
+        real.asked(),
+        ["load-balancer lb-1", "list-tagged one"],
+        "what the plan made or destroyed is nobody's to read"
+    );
+    // The real list of another tag still holds what the plan destroyed.
+    assert_eq!(listed(&planned, "two").await, ["b-3"]);
+}
+
+#[tokio::test]
+async fn a_second_tag_is_added_to_what_is_known_already() {
+    let (_real, planned) = planned();
+    assert_eq!(listed(&planned, "one").await, ["b-1", "b-2"]);
+    assert_eq!(listed(&planned, "two").await, ["b-2", "b-3"]);
+}
+
+#[tokio::test]
+async fn what_was_got_by_its_identifier_is_in_the_lists_of_its_tags() {
+    let (_real, planned) = planned();
+    assert_eq!(planned.get(&[reference(1)]).await, [Ok(object(1))]);
+    assert_eq!(listed(&planned, "one").await, ["b-1", "b-2"]);
+}
+
+#[tokio::test]
+async fn a_read_that_failed_is_tried_again() {
+    let (real, planned) = planned();
+    let fail = || *real.fails.lock().unwrap() = Some(Error::Unavailable("down".into()));
+    let down = || Error::Unavailable("down".into());
+    fail();
+    assert_eq!(planned.load_balancer("lb-1").await, Err(down()));
+    assert_eq!(planned.load_balancer("lb-1").await, Ok(State::Pending));
+    fail();
+    assert_eq!(planned.list_tagged("one").await, Err(down()));
+    assert_eq!(listed(&planned, "one").await, ["b-1", "b-2"]);
+    fail();
+    assert_eq!(
+        planned.get(&[reference(1), reference(3)]).await,
+        [Err(down()), Err(down())]
+    );
+    assert_eq!(
+        planned.get(&[reference(1), reference(3)]).await,
+        [Ok(object(1)), Ok(object(3))]
+    );
+    assert_eq!(planned.load_balancer("lb-9").await, Err(Error::NotFound));
+}

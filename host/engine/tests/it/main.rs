@@ -1,0 +1,6 @@
+//! The engine with real components.
+
+#![cfg(test)]
+
+mod engine;
+mod wasi;

@@ -1,0 +1,9 @@
+//! Pod addresses through the host, with the real guest and a store that fails when it is told to.
+mod crashes;
+mod disk;
+mod failing;
+mod host;
+mod interfaces;
+mod requests;
+mod socket;
+mod spool;

@@ -1,0 +1,251 @@
+//! A host with one instance of the real guest, in a folder and on a disk that outlive it.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, watch};
+use trueup_journal::{Files, Options, Outcome, Segment, instance_dir, segment_files};
+use trueup_runtime::capabilities::Backends;
+use trueup_runtime::capabilities::checkpoint::Store;
+use trueup_runtime::capabilities::grants::Grants;
+use trueup_runtime::capabilities::log::NoLog;
+use trueup_runtime::capabilities::meter::Limits;
+use trueup_runtime::config::FailurePolicy;
+use trueup_runtime::guests::{Program, ipam};
+use trueup_runtime::ipam::{Eni, Enis, Event, Hand, Managing, Served, Settings, WarmTargets};
+use trueup_runtime::run::Instances;
+use trueup_runtime::{Engine, EngineOptions, replay};
+
+use super::disk::{ANSWER_BYTES, Disk};
+
+use crate::misbehaving::guests;
+
+pub(crate) const INSTANCE: &str = "pods";
+
+/// Nothing in these tests takes so long; a test that hangs fails.
+pub(crate) const GUARD: Duration = Duration::from_secs(60);
+
+static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
+    let cache_dir = Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache"));
+    Engine::new(&EngineOptions {
+        cache_dir,
+        ..EngineOptions::default()
+    })
+    .unwrap()
+});
+
+static PROGRAM: LazyLock<Arc<Program>> = LazyLock::new(|| {
+    let source = guests::SOURCES.iter().find(|source| source.name == ipam::NAME);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guests-ipam");
+    std::fs::create_dir_all(&folder).unwrap();
+    // Tests may run at once in processes of their own.
+    let lock = std::fs::File::create(folder.join("lock")).unwrap();
+    lock.lock().unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    let bytes = guests::build(root, &folder, source.unwrap()).unwrap();
+    Arc::new(Program::new(&ENGINE, ENGINE.load(&bytes).unwrap()).unwrap())
+});
+
+/// What a host is started with; what stays is in `dir` and on `disk`.
+pub(crate) struct Stage {
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) disk: Arc<Disk>,
+    pub(crate) guest: Value,
+    pub(crate) warm: Option<WarmTargets>,
+    pub(crate) enis: watch::Sender<Enis>,
+}
+
+pub(crate) struct Host {
+    pub(crate) served: Served,
+    pub(crate) events: mpsc::UnboundedReceiver<Event>,
+}
+
+pub(crate) fn eni(id: &str, device_number: i32, addresses: &[&str]) -> Eni {
+    Eni {
+        id: id.to_owned(),
+        device_number,
+        is_primary: false,
+        is_trunk: false,
+        addresses: addresses.iter().map(|ip| (*ip).to_owned()).collect(),
+    }
+}
+
+pub(crate) fn enis(list: &[Eni]) -> Enis {
+    Enis { enis: list.to_vec() }
+}
+
+impl Stage {
+    pub(crate) fn new(list: &[Eni]) -> Self {
+        let (enis, _) = watch::channel(enis(list));
+        Self {
+            dir: tempfile::tempdir().unwrap(),
+            disk: Arc::default(),
+            guest: json!({ "cooling_period_ms": 0, "min_eni_lifetime_ms": 0 }),
+            warm: None,
+            enis,
+        }
+    }
+
+    pub(crate) fn settings(&self) -> Settings {
+        Settings {
+            instance: INSTANCE.to_owned(),
+            socket: self.dir.path().join("run/cni.sock"),
+            spool_dir: Some(self.spool()),
+            released_file: self.dir.path().join("released.json"),
+            warm: self.warm,
+        }
+    }
+
+    pub(crate) fn spool(&self) -> PathBuf {
+        self.dir.path().join("spool")
+    }
+
+    pub(crate) fn instances(&self) -> Instances {
+        Instances {
+            recorded: Arc::new(|_| None),
+            engine: ENGINE.clone(),
+            name: ipam::NAME,
+            program: Arc::clone(&PROGRAM),
+            settings: self.guest.clone(),
+            grants: Grants::everything(),
+            limits: Limits {
+                answer_bytes: ANSWER_BYTES,
+                ..Limits::default()
+            },
+            initial: r#"{"version":"trueup-ipam/1","enis":[],"resting":[],"held":[],"store":{"in_step":false,"entries":0,"blocked":null}}"#.to_owned(),
+            state_dir: self.dir.path().join("state"),
+            record: true,
+            journal: Options::default(),
+            files: Files::default(),
+        }
+    }
+
+    pub(crate) fn backends(&self) -> Backends {
+        Backends {
+            log: Arc::new(NoLog),
+            checkpoint: Some(Arc::<Disk>::clone(&self.disk) as Arc<dyn Store>),
+            ..Backends::default()
+        }
+    }
+
+    /// A host that is brought up.
+    pub(crate) async fn start(&self) -> Host {
+        self.start_with(self.instances()).await
+    }
+
+    /// The same, whose failing requests are set aside.
+    pub(crate) async fn watched(&self, policy: FailurePolicy) -> (Host, Hand) {
+        let (managing, hand) = Managing::watched(self.instances(), policy);
+        (self.start_with(managing).await, hand)
+    }
+
+    async fn start_with(&self, managing: impl Into<Managing>) -> Host {
+        let (tell, events) = mpsc::unbounded_channel();
+        let mut served =
+            Served::start(self.settings(), managing, self.backends(), self.enis.subscribe(), tell).unwrap();
+        tokio::time::timeout(GUARD, served.is_up()).await.unwrap();
+        Host { served, events }
+    }
+
+    pub(crate) fn segments(&self) -> Vec<Segment> {
+        let folder = instance_dir(&self.dir.path().join("state/journals"), ipam::NAME, INSTANCE);
+        let files = segment_files(&folder).unwrap();
+        files.iter().map(|file| Segment::read(&file.path).unwrap()).collect()
+    }
+
+    /// Every segment of the recording replays; so many calls there are in all.
+    pub(crate) async fn replay_all(&self) -> u64 {
+        let mut replayed = 0;
+        for segment in self.segments() {
+            match replay::replay(&ENGINE, &PROGRAM, segment, Arc::new(NoLog))
+                .await
+                .unwrap()
+            {
+                Outcome::Identical { calls, .. } | Outcome::IdenticalAsFarAsRecorded { calls, .. } => replayed += calls,
+                other => panic!("{other}"),
+            }
+        }
+        replayed
+    }
+}
+
+pub(crate) fn request(command: &str, container: &str) -> Value {
+    json!({
+        "v": 1, "command": command, "instance": null,
+        "network": "net", "containerId": container, "ifName": "eth0",
+    })
+}
+
+pub(crate) async fn ask(served: &Served, request: &Value) -> Value {
+    let answer = tokio::time::timeout(GUARD, served.answer(request.to_string().as_bytes())).await;
+    serde_json::from_slice(&answer.unwrap()).unwrap()
+}
+
+impl Host {
+    pub(crate) async fn ask(&self, request: &Value) -> Value {
+        ask(&self.served, request).await
+    }
+
+    /// The address that an ADD got.
+    pub(crate) async fn add(&self, container: &str) -> String {
+        let answer = self.ask(&request("ADD", container)).await;
+        answer["ok"]["ip"]
+            .as_str()
+            .unwrap_or_else(|| panic!("{answer}"))
+            .to_owned()
+    }
+
+    pub(crate) async fn del(&self, container: &str) {
+        assert_eq!(self.ask(&request("DEL", container)).await, json!({ "v": 1, "ok": {} }));
+    }
+
+    pub(crate) async fn code(&self, request: &Value) -> u64 {
+        let answer = self.ask(request).await;
+        answer["error"]["code"].as_u64().unwrap_or_else(|| panic!("{answer}"))
+    }
+
+    /// Ids of interfaces with the addresses that they have, those of pods marked.
+    pub(crate) async fn shown(&self) -> Vec<String> {
+        let answer = self.ask(&json!({ "v": 1, "command": "SHOW" })).await;
+        let enis = answer["ok"]["enis"].as_array().unwrap();
+        let tell = |eni: &Value| {
+            let addresses = eni["addresses"].as_array().unwrap().iter().map(|address| {
+                let mark = if address["key"].is_null() { "" } else { "*" };
+                format!(" {}{mark}", address["address"].as_str().unwrap())
+            });
+            eni["id"].as_str().unwrap().to_owned() + &addresses.collect::<String>()
+        };
+        enis.iter().map(tell).collect()
+    }
+
+    /// Waits until the interfaces are these.
+    pub(crate) async fn until_shown(&self, expected: &[&str]) {
+        let wait = async {
+            while self.shown().await != expected {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        if tokio::time::timeout(GUARD, wait).await.is_err() {
+            panic!("expected {expected:?}, there is {:?}", self.shown().await);
+        }
+    }
+
+    /// Waits for an event that fits.
+    pub(crate) async fn event(&mut self, fits: impl Fn(&Event) -> bool) -> Event {
+        let wait = async {
+            loop {
+                let event = self.events.recv().await.expect("an event");
+                if fits(&event) {
+                    return event;
+                }
+            }
+        };
+        tokio::time::timeout(GUARD, wait).await.expect("the event comes")
+    }
+
+    pub(crate) async fn stop(self) {
+        tokio::time::timeout(GUARD, self.served.stop()).await.unwrap();
+    }
+}

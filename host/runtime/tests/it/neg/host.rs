@@ -1,0 +1,154 @@
+//! The guest as it ships, and an API in which everything can be looked at.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::{Arc, LazyLock, Mutex};
+
+use serde_json::json;
+use trueup_journal::{Files, Options};
+use trueup_runtime::capabilities::clock::VirtualClock;
+use trueup_runtime::capabilities::grants::Grants;
+use trueup_runtime::capabilities::meter::Limits;
+use trueup_runtime::capabilities::neg::{Api, Endpoint, Error, NegRef, RequestId};
+use trueup_runtime::capabilities::{Answer, Backends};
+use trueup_runtime::guests::Program;
+use trueup_runtime::run::Instances;
+use trueup_runtime::{Engine, EngineOptions};
+
+use crate::misbehaving::guests;
+
+pub(crate) const KEY: &str = "shop/web/80";
+
+static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
+    let cache_dir = Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache"));
+    Engine::new(&EngineOptions {
+        cache_dir,
+        ..EngineOptions::default()
+    })
+    .unwrap()
+});
+
+pub(crate) static GUEST: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let source = guests::SOURCES.iter().find(|source| source.name == "neg");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guests-neg");
+    std::fs::create_dir_all(&folder).unwrap();
+    // Tests may run at once in processes of their own.
+    let lock = std::fs::File::create(folder.join("lock")).unwrap();
+    lock.lock().unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    guests::build(root, &folder, source.unwrap()).unwrap()
+});
+
+static PROGRAM: LazyLock<Arc<Program>> =
+    LazyLock::new(|| Arc::new(Program::new(&ENGINE, ENGINE.load(&GUEST).unwrap()).unwrap()));
+
+/// Instances of one NEG name in two zones, recorded under `state_dir`.
+pub(crate) fn instances(state_dir: &Path) -> Instances {
+    Instances {
+        name: "neg",
+        engine: ENGINE.clone(),
+        program: Arc::clone(&PROGRAM),
+        recorded: Arc::new(|_| None),
+        settings: json!({ "neg_names": { "s": "web" }, "zones": ["a", "b"], "migration_wait_ms": 1_000 }),
+        grants: Grants::everything(),
+        limits: Limits::default(),
+        initial: json!({
+            "version": 1, "paused": false, "wait_ends_ms": null, "previous_detachment_ms": null,
+            "migration_started_ms": null, "ensured": [], "known": [], "operations": [], "migration_failure": null,
+            "in_error_state": false, "sync_retry": { "count": 0, "due_ms": null },
+            "operation_retry": { "count": 0, "due_ms": null },
+        })
+        .to_string(),
+        state_dir: state_dir.to_owned(),
+        record: true,
+        journal: Options::default(),
+        files: Files::default(),
+    }
+}
+
+/// Something that was changed: who asked for it, and what.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Change {
+    pub(crate) request: RequestId,
+    pub(crate) what: What,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum What {
+    Ensure(NegRef),
+    Attach(NegRef, Vec<Endpoint>),
+    Detach(NegRef, Vec<Endpoint>),
+}
+
+/// NEGs that are as they were until operations are ended by hand. The same request changes nothing twice.
+#[derive(Debug, Default)]
+pub(crate) struct World {
+    negs: Mutex<BTreeMap<NegRef, BTreeSet<Endpoint>>>,
+    changes: Mutex<Vec<Change>>,
+}
+
+impl World {
+    /// A world with these NEGs, in which this was done already.
+    pub(crate) fn after(negs: BTreeMap<NegRef, BTreeSet<Endpoint>>, changes: &[Change]) -> Arc<Self> {
+        Arc::new(Self {
+            negs: Mutex::new(negs),
+            changes: Mutex::new(changes.to_vec()),
+        })
+    }
+
+    pub(crate) fn changes(&self) -> Vec<Change> {
+        self.changes.lock().unwrap().clone()
+    }
+
+    pub(crate) fn backends(self: &Arc<Self>, now_ms: u64) -> Backends {
+        Backends {
+            clock: Arc::new(VirtualClock::new(now_ms)),
+            neg: Some(Arc::<Self>::clone(self)),
+            ..Backends::default()
+        }
+    }
+
+    /// The place of the change among all: an operation's number.
+    fn change(&self, request: RequestId, what: What) -> (u64, bool) {
+        let mut changes = self.changes.lock().unwrap();
+        let before = changes.iter().position(|change| change.request == request);
+        if let Some(before) = before {
+            assert_eq!(changes[before].what, what, "another thing under the same name");
+            return (before as u64 + 1, false);
+        }
+        changes.push(Change { request, what });
+        (changes.len() as u64, true)
+    }
+}
+
+impl Api for World {
+    fn ensure<'a>(&'a self, neg: &'a NegRef, _: &'a str, request: RequestId) -> Answer<'a, Result<bool, Error>> {
+        let (_, is_new) = self.change(request, What::Ensure(neg.clone()));
+        Box::pin(std::future::ready(Ok(is_new)))
+    }
+
+    fn list_endpoints<'a>(&'a self, neg: &'a NegRef) -> Answer<'a, Result<Vec<Endpoint>, Error>> {
+        let listed = self.negs.lock().unwrap().get(neg).cloned().unwrap_or_default();
+        Box::pin(std::future::ready(Ok(listed.into_iter().collect())))
+    }
+
+    fn attach<'a>(
+        &'a self,
+        neg: &'a NegRef,
+        endpoints: &'a [Endpoint],
+        request: RequestId,
+    ) -> Answer<'a, Result<u64, Error>> {
+        let (number, _) = self.change(request, What::Attach(neg.clone(), endpoints.to_vec()));
+        Box::pin(std::future::ready(Ok(number)))
+    }
+
+    fn detach<'a>(
+        &'a self,
+        neg: &'a NegRef,
+        endpoints: &'a [Endpoint],
+        request: RequestId,
+    ) -> Answer<'a, Result<u64, Error>> {
+        let (number, _) = self.change(request, What::Detach(neg.clone(), endpoints.to_vec()));
+        Box::pin(std::future::ready(Ok(number)))
+    }
+}

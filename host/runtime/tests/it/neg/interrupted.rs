@@ -1,0 +1,248 @@
+//! Killed after any line of its recording, an instance finishes what it was in: the same changes under the same ids.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+use trueup_journal::{Event, Segment, instance_dir};
+use trueup_runtime::capabilities::neg::{Endpoint, NegRef};
+use trueup_runtime::instance::Instance;
+use trueup_runtime::run::Reopened;
+
+use super::host::{Change, KEY, World, instances};
+
+/// Six endpoints of one stack in each of two zones, and one that nobody wants.
+fn negs() -> BTreeMap<NegRef, BTreeSet<Endpoint>> {
+    let neg = |zone: &str| NegRef {
+        name: "web".to_owned(),
+        zone: zone.to_owned(),
+    };
+    let endpoint = |zone: u8, host: u8| Endpoint {
+        ip: format!("10.0.{zone}.{host}"),
+        ipv6: String::new(),
+        port: "80".to_owned(),
+        node: format!("vm-{zone}-{host}"),
+    };
+    let mut negs: BTreeMap<NegRef, BTreeSet<Endpoint>> = [("a", 1), ("b", 2)]
+        .map(|(zone, number)| (neg(zone), (1..=6).map(|host| endpoint(number, host)).collect()))
+        .into();
+    negs.get_mut(&neg("b")).unwrap().insert(endpoint(2, 99));
+    negs
+}
+
+/// The same endpoints with both stacks, and three new ones.
+fn target() -> Value {
+    let endpoints = |zone: u8| -> Vec<Value> {
+        let endpoint = |host: u8| {
+            json!({ "ip": format!("10.0.{zone}.{host}"), "ipv6": format!("fd00::{zone}:{host}"), "port": "80",
+                    "node": format!("vm-{zone}-{host}") })
+        };
+        (1..=8).map(endpoint).collect()
+    };
+    json!([
+        { "location": { "zone": "a", "subnet": "s" }, "endpoints": endpoints(1) },
+        { "location": { "zone": "b", "subnet": "s" }, "endpoints": endpoints(2) },
+    ])
+}
+
+fn raw(value: &Value) -> Box<RawValue> {
+    to_raw_value(value).unwrap()
+}
+
+/// The calls of a run: a migration begins, its operations end, it is looked at again.
+fn calls() -> Vec<(&'static str, Value)> {
+    let sync = || ("syncer.sync", json!({ "target": target() }));
+    let end = |operation: u64| {
+        (
+            "syncer.on-operation",
+            json!({ "operation": operation, "failure": null }),
+        )
+    };
+    vec![sync(), end(3), end(4), end(5), end(6), sync()]
+}
+
+const BEGIN_MS: u64 = 1_000;
+
+async fn make(instance: &mut Instance, from: usize) {
+    for (at, (call, args)) in calls().iter().enumerate().skip(from) {
+        instance.call_at(BEGIN_MS + at as u64, call, &raw(args)).await.unwrap();
+    }
+}
+
+fn folder(state_dir: &Path) -> PathBuf {
+    instance_dir(&state_dir.join("journals"), "neg", KEY)
+}
+
+/// What was recorded without a kill: the lines, and all that was changed.
+struct Whole {
+    lines: Vec<String>,
+    entries: Vec<Event>,
+    changes: Vec<Change>,
+}
+
+async fn whole() -> Whole {
+    let dir = tempfile::tempdir().unwrap();
+    let world = World::after(negs(), &[]);
+    let opened = instances(dir.path())
+        .open_to_finish(KEY, world.backends(BEGIN_MS))
+        .await;
+    let Reopened {
+        mut instance,
+        interrupted,
+        last_at_ms,
+    } = opened.unwrap();
+    assert!(interrupted.is_none() && last_at_ms == 0);
+    make(&mut instance, 0).await;
+    let file = folder(dir.path()).join("0.jsonl");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let segment = Segment::read(&file).unwrap();
+    Whole {
+        lines: text.lines().map(str::to_owned).collect(),
+        // The header is none of them.
+        entries: segment.entries.into_iter().map(|entry| entry.event).collect(),
+        changes: world.changes(),
+    }
+}
+
+fn is_change(event: &Event) -> bool {
+    matches!(event, Event::Ask(ask) if ["api.ensure", "api.attach", "api.detach"].contains(&ask.name.as_str()))
+}
+
+fn count(events: &[Event], of: impl Fn(&Event) -> bool) -> usize {
+    events.iter().filter(|event| of(event)).count()
+}
+
+/// The calls that ended within these.
+fn ended(events: &[Event]) -> usize {
+    count(events, |event| matches!(event, Event::Ending(_)))
+}
+
+/// A process that was killed after so many entries; `done`: what the next line would have told was done.
+fn killed(whole: &Whole, entries: usize, done: bool, state_dir: &Path) -> Arc<World> {
+    let folder = folder(state_dir);
+    std::fs::create_dir_all(&folder).unwrap();
+    let mut text = whole.lines[..=entries].join("\n");
+    text.push('\n');
+    std::fs::write(folder.join("0.jsonl"), text).unwrap();
+    let changed = count(&whole.entries[..entries], is_change) + usize::from(done);
+    World::after(negs(), &whole.changes[..changed])
+}
+
+/// All that is changed by a process that was killed there, and by those after it: `again`, so often one more is killed while
+/// it finishes, by cutting what it has recorded.
+async fn check(whole: &Whole, entries: usize, again: &[usize]) {
+    for done in [false, true] {
+        if done && !whole.entries.get(entries).is_some_and(is_change) {
+            continue;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let world = killed(whole, entries, done, dir.path());
+        let complete = ended(&whole.entries[..entries]);
+        let is_inside = count(&whole.entries[..entries], |event| matches!(event, Event::Call(_))) > complete;
+        for lines in again {
+            finish_and_be_killed(dir.path(), &world, *lines).await;
+        }
+        let reopened = instances(dir.path())
+            .open_to_finish(KEY, world.backends(9_000))
+            .await
+            .unwrap();
+        let mut instance = reopened.instance;
+        assert!(
+            !again.is_empty() || reopened.interrupted.is_some() == is_inside,
+            "after {entries}"
+        );
+        if let Some(interrupted) = reopened.interrupted {
+            instances(dir.path())
+                .finish(KEY, &mut instance, interrupted)
+                .await
+                .unwrap();
+        }
+        let finished = complete + usize::from(is_inside);
+        let upto = whole.entries.iter().scan(0, |calls, event| {
+            let before = *calls;
+            *calls += usize::from(matches!(event, Event::Ending(_)));
+            Some((before, event))
+        });
+        let expected = upto
+            .filter(|(calls, event)| *calls < finished && is_change(event))
+            .count();
+        assert_eq!(
+            world.changes(),
+            whole.changes[..expected],
+            "after {entries}, done {done}, {again:?}"
+        );
+        make(&mut instance, finished).await;
+        assert_eq!(
+            world.changes(),
+            whole.changes,
+            "after {entries}, done {done}, {again:?}: and all that follows"
+        );
+        let mut reopened = instances(dir.path())
+            .open_to_finish(KEY, world.backends(9_000))
+            .await
+            .unwrap();
+        assert!(reopened.interrupted.is_none());
+        assert_eq!(
+            state(&mut instance).await,
+            state(&mut reopened.instance).await,
+            "and its state is in its recording"
+        );
+    }
+}
+
+async fn state(instance: &mut Instance) -> Value {
+    serde_json::from_str(&instance.snapshot().await.unwrap()).unwrap()
+}
+
+/// One more process, which is killed when it has recorded so many lines: its header at least.
+async fn finish_and_be_killed(state_dir: &Path, world: &Arc<World>, lines: usize) {
+    let folder = folder(state_dir);
+    let reopened = instances(state_dir).open_to_finish(KEY, world.backends(5_000)).await;
+    let Reopened {
+        mut instance,
+        interrupted: Some(interrupted),
+        ..
+    } = reopened.unwrap()
+    else {
+        return;
+    };
+    let kept = folder.join("interrupted.json");
+    let text = std::fs::read(&kept).unwrap();
+    instances(state_dir)
+        .finish(KEY, &mut instance, interrupted)
+        .await
+        .unwrap();
+    drop(instance);
+    assert!(!kept.exists(), "it has ended");
+    std::fs::write(&kept, text).unwrap();
+    let newest = trueup_journal::segment_files(&folder).unwrap().pop().unwrap();
+    let text = std::fs::read_to_string(&newest.path).unwrap();
+    let left: Vec<&str> = text.lines().take(lines.max(1)).collect();
+    std::fs::write(&newest.path, left.join("\n") + "\n").unwrap();
+}
+
+#[tokio::test]
+async fn killed_after_any_line_it_makes_the_same_changes_under_the_same_ids_and_no_other() {
+    let whole = whole().await;
+    assert!(whole.changes.len() > 6, "{:?}", whole.changes);
+    for entries in 0..whole.entries.len() {
+        check(&whole, entries, &[]).await;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    #[test]
+    fn so_it_does_where_it_is_killed_again_while_it_finishes(at in any::<prop::sample::Index>(),
+                                                             again in prop::collection::vec(0..16_usize, 1..4)) {
+        let threads = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        threads.block_on(async {
+            let whole = whole().await;
+            check(&whole, at.index(whole.entries.len()), &again).await;
+        });
+    }
+}

@@ -1,0 +1,627 @@
+//! Shadow: a candidate beside an active guest, with real guests that make real calls.
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+use trueup_journal::{Outcome, Segment};
+use trueup_runtime::capabilities::log::NoLog;
+use trueup_runtime::capabilities::meter::Limits;
+use trueup_runtime::capabilities::metrics::Registry;
+use trueup_runtime::guests::Program;
+use trueup_runtime::instance::Instance;
+use trueup_runtime::replay;
+use trueup_runtime::shadow::{
+    Interest, KEPT_AT_ONCE_MAX, KEPT_PER_SECOND_MAX, KEYS_MAX, Observed, QUEUE_CALLS_MAX, STATES_AT_ONCE_MAX,
+    STATES_PER_SECOND_MAX, SUMMARY, Setup, Shadow, Status, Verdict, Version,
+};
+
+use crate::versions;
+
+use versions::{
+    Active, COUNTING, COUNTING_2, ENGINE, FORGETFUL, GUARD, IPAM, LBAAS_1, LBAAS_2, NAME, RECONCILE, STATUS, make,
+    service,
+};
+
+/// An active guest with a candidate beside it.
+struct Stage {
+    active: Active,
+    shadow: Shadow,
+    metrics: Arc<Registry>,
+    /// So many snapshots it wanted of the active guest.
+    asked: AtomicU64,
+}
+
+fn version(program: &Arc<Program>, settings: Value) -> Version {
+    Version {
+        program: Arc::clone(program),
+        settings,
+        limits: Limits::default(),
+    }
+}
+
+async fn started(
+    active: &Active,
+    candidate: &Arc<Program>,
+    settings: Value,
+) -> Result<(Shadow, Arc<Registry>), String> {
+    let metrics = Arc::<Registry>::default();
+    let setup = Setup {
+        engine: ENGINE.clone(),
+        name: NAME.to_owned(),
+        active: version(&active.instances.program, active.instances.settings.clone()),
+        candidate: version(candidate, settings),
+        folder: folder(active),
+        metrics: Arc::clone(&metrics),
+    };
+    let shadow = tokio::time::timeout(GUARD, Shadow::start(setup)).await.unwrap()?;
+    Ok((shadow, metrics))
+}
+
+fn folder(active: &Active) -> PathBuf {
+    active.dir.path().join("shadow").join(NAME)
+}
+
+impl Stage {
+    async fn new(active: Active, candidate: &Arc<Program>, settings: Value) -> Self {
+        let (shadow, metrics) = started(&active, candidate, settings).await.unwrap();
+        Self {
+            active,
+            shadow,
+            metrics,
+            asked: AtomicU64::new(0),
+        }
+    }
+
+    fn interest(&self, key: &str) -> Interest {
+        self.shadow.interest(key, &self.active.instances.program.guest.digest)
+    }
+
+    async fn open(&self, key: &str) -> Instance {
+        let mut instance = self.active.open(key).await;
+        instance.host_mut().tape.keep_entries(true);
+        instance
+    }
+
+    /// One call as the host makes it: the candidate sees it afterwards.
+    async fn call(&self, instance: &mut Instance, key: &str, call: &str, args: &RawValue) -> Option<Value> {
+        let digest = instance.program().guest.digest;
+        let state = match self.shadow.interest(key, &digest) {
+            Interest::StateAndCall => Some(instance.snapshot().await.unwrap()),
+            Interest::Call => None,
+            Interest::Nothing => {
+                let answer = make(instance, call, args).await.answer;
+                self.shadow.pass_over(key);
+                return answer;
+            }
+        };
+        self.asked.fetch_add(u64::from(state.is_some()), Ordering::Relaxed);
+        let made = make(instance, call, args).await;
+        self.shadow.observe(Observed {
+            key: key.to_owned(),
+            digest,
+            state,
+            settings: None,
+            timers: Vec::new(),
+            entries: made.entries,
+            took: made.took,
+        });
+        made.answer
+    }
+
+    async fn settled(&self) -> Status {
+        tokio::time::timeout(GUARD, self.shadow.settled()).await.unwrap();
+        self.shadow.status()
+    }
+
+    fn counted(&self, verdict: Verdict) -> u64 {
+        let series = format!("trueup_shadow_calls_total{{guest=\"{NAME}\",verdict=\"{verdict}\"}}");
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it counts calls")]
+        let count = self.metrics.number(&series).unwrap_or(0.0) as u64;
+        count
+    }
+}
+
+fn numbers(status: &Status) -> [u64; 5] {
+    let Status {
+        compared,
+        same,
+        different,
+        unrecorded,
+        skipped,
+        ..
+    } = status;
+    [*compared, *same, *different, *unrecorded, *skipped]
+}
+
+#[tokio::test]
+async fn a_version_beside_itself_is_the_same_in_every_call() {
+    let stage = Stage::new(Active::lbaas(), &LBAAS_1, json!({})).await;
+    let mut in_a_row = stage.shadow.same_in_a_row();
+    for key in ["default/a", "default/b"] {
+        let mut instance = stage.open(key).await;
+        for call in [RECONCILE, STATUS, RECONCILE, "reconciliation.reconcile-check"] {
+            stage
+                .call(&mut instance, key, call, &service(key, &[80, 443]))
+                .await
+                .unwrap();
+        }
+        assert_eq!(
+            stage.interest(key),
+            Interest::Call,
+            "its state is known since the first call"
+        );
+    }
+    let status = stage.settled().await;
+    assert_eq!(numbers(&status), [8, 8, 0, 0, 0]);
+    assert_eq!((status.same_in_a_row, status.waiting, &status.first), (8, 0, &None));
+    tokio::time::timeout(GUARD, in_a_row.wait_for(|same| *same >= 8))
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(stage.counted(Verdict::Same), 8);
+    let folder = folder(&stage.active);
+    assert_eq!(stage.shadow.stop().await, status);
+    let summary: Status = serde_json::from_slice(&fs::read(folder.join(SUMMARY)).unwrap()).unwrap();
+    assert_eq!(summary, status);
+    assert_eq!(fs::read_dir(folder).unwrap().count(), 1, "no difference is kept");
+    assert!(in_a_row.changed().await.is_err(), "it has ended");
+}
+
+#[tokio::test]
+async fn of_one_that_forgets_a_port_exactly_its_differences_are_counted_and_kept() {
+    let stage = Stage::new(Active::lbaas(), &FORGETFUL, json!({})).await;
+    let mut reconciled = 0;
+    for key in ["default/a", "default/b", "default/c"] {
+        let mut instance = stage.open(key).await;
+        // Without a port there is none to forget.
+        for ports in [&[80, 443][..], &[80], &[]] {
+            stage
+                .call(&mut instance, key, RECONCILE, &service(key, ports))
+                .await
+                .unwrap();
+            stage
+                .call(&mut instance, key, STATUS, &service(key, ports))
+                .await
+                .unwrap();
+            reconciled += u64::from(!ports.is_empty());
+        }
+    }
+    // Nobody waited for the candidate between the calls, and it missed none.
+    let status = stage.settled().await;
+    assert_eq!(numbers(&status), [18, 12, reconciled, 0, 0]);
+    assert_eq!(reconciled, 6);
+    assert_eq!(
+        [Verdict::Same, Verdict::Different].map(|verdict| stage.counted(verdict)),
+        [12, 6]
+    );
+    assert_eq!(status.last.len(), 6);
+    let first = status.first.as_ref().unwrap();
+    assert_eq!((first.key.as_str(), first.verdict), ("default/a", Verdict::Different));
+    assert!(
+        first
+            .what
+            .contains("`api.create`: args.specs: recorded 2 elements, replayed 1 element"),
+        "{}",
+        first.what
+    );
+    // What is kept shows the same difference again, and is what the active guest did.
+    for difference in &status.last {
+        let kept = || Segment::read(difference.file.as_ref().unwrap()).unwrap();
+        let outcome = |program: &Arc<Program>| {
+            let program = Arc::clone(program);
+            async move {
+                replay::replay(&ENGINE, &program, kept(), Arc::new(NoLog))
+                    .await
+                    .unwrap()
+            }
+        };
+        let replayed = outcome(&FORGETFUL).await;
+        assert_eq!(
+            (replayed.diverged_at(), replayed.one_line()),
+            (difference.n, difference.what.clone())
+        );
+        assert!(matches!(outcome(&LBAAS_1).await, Outcome::Identical { .. }));
+    }
+    assert!(first.file.as_ref().unwrap().ends_with("1-default%2Fa.jsonl"));
+}
+
+#[tokio::test]
+async fn versions_differ_where_objects_failed_and_nowhere_else() {
+    let stage = Stage::new(Active::lbaas(), &LBAAS_2, json!({})).await;
+    let mut instance = stage.open("default/a").await;
+    let desired = service("default/a", &[80]);
+    for _ in 0..3 {
+        stage
+            .call(&mut instance, "default/a", RECONCILE, &desired)
+            .await
+            .unwrap();
+    }
+    assert_eq!(numbers(&stage.settled().await), [3, 3, 0, 0, 0]);
+    stage.active.fail_a_backend();
+    for _ in 0..3 {
+        stage
+            .call(&mut instance, "default/a", RECONCILE, &desired)
+            .await
+            .unwrap();
+    }
+    let status = stage.settled().await;
+    assert_eq!(numbers(&status), [6, 5, 1, 0, 0], "the next calls are the same again");
+    assert_eq!(status.same_in_a_row, 2);
+    assert!(status.first.unwrap().what.contains("asked: api.reset "));
+}
+
+#[tokio::test]
+async fn a_question_beyond_the_recorded_ones_is_told_apart() {
+    // The active guest asks once a call; this one goes on asking.
+    let stage = Stage::new(
+        Active::new(&COUNTING, json!({}), "0"),
+        &COUNTING,
+        json!({"does": "ask"}),
+    )
+    .await;
+    let mut instance = stage.open("k").await;
+    for _ in 0..3 {
+        stage
+            .call(&mut instance, "k", RECONCILE, &service("u", &[80]))
+            .await
+            .unwrap();
+    }
+    let status = stage.settled().await;
+    assert_eq!(numbers(&status), [3, 0, 0, 3, 0]);
+    assert!(
+        status
+            .first
+            .unwrap()
+            .what
+            .starts_with("asked something never recorded at entry 3: asked: clock.now-ms {}")
+    );
+    assert_eq!(stage.counted(Verdict::Unrecorded), 3);
+}
+
+#[tokio::test]
+async fn one_that_refuses_its_settings_or_is_of_another_world_does_not_begin() {
+    let active = Active::lbaas();
+    let refused = |started: Result<(Shadow, Arc<Registry>), String>| started.err().unwrap();
+    let settings = refused(started(&active, &LBAAS_1, json!({"no": 1})).await);
+    assert!(
+        settings.starts_with("guest `lbaas@1` refuses its settings: "),
+        "{settings}"
+    );
+    let world = refused(started(&active, &IPAM, json!({})).await);
+    assert_eq!(
+        world,
+        "guest `ipam@1` is of the world trueup:ipam/ipam-datastore@0.1.0, must be of \
+         trueup:lbaas/lbaas-reconciler@0.1.0, as the active `lbaas@1` is"
+    );
+}
+
+#[tokio::test]
+async fn one_that_traps_differs_in_every_call_and_the_active_guest_does_not_notice() {
+    let stage = Stage::new(
+        Active::new(&COUNTING, json!({}), "0"),
+        &COUNTING,
+        json!({"does": "panic"}),
+    )
+    .await;
+    let mut instance = stage.open("k").await;
+    for count in 1..=5 {
+        let answer = stage
+            .call(&mut instance, "k", RECONCILE, &service("u", &[80]))
+            .await
+            .unwrap();
+        assert_eq!(answer["Ok"]["rounds"], json!(count));
+    }
+    let status = stage.settled().await;
+    assert_eq!(numbers(&status), [5, 0, 5, 0, 0]);
+    let what = &status.first.as_ref().unwrap().what;
+    assert!(
+        what.contains("recorded: result ") && what.contains("replayed: trap "),
+        "{what}"
+    );
+}
+
+#[tokio::test]
+async fn one_that_never_answers_is_not_waited_for_by_anyone() {
+    let stage = Stage::new(
+        Active::new(&COUNTING, json!({}), "0"),
+        &COUNTING,
+        json!({"does": "loop"}),
+    )
+    .await;
+    let mut instance = stage.open("k").await;
+    stage
+        .call(&mut instance, "k", RECONCILE, &service("u", &[80]))
+        .await
+        .unwrap();
+    let status = stage.settled().await;
+    let what = &status.first.as_ref().unwrap().what;
+    assert!(
+        what.contains("`reconciliation.reconcile`") && what.contains(", replayed no answer within 1"),
+        "{what}"
+    );
+    // It computes; calls queue up, and what does not fit the queue is not compared.
+    let calls = QUEUE_CALLS_MAX as u64 + 50;
+    for _ in 0..calls {
+        stage
+            .call(&mut instance, "k", RECONCILE, &service("u", &[80]))
+            .await
+            .unwrap();
+    }
+    let status = stage.shadow.status();
+    assert!(status.waiting <= QUEUE_CALLS_MAX as u64 + 1, "{status:?}");
+    assert!(status.skipped > 0, "{status:?}");
+    // What would only be skipped is not asked for: no snapshot for each call, and no tap.
+    assert_eq!([stage.interest("k"), stage.interest("new")], [Interest::Nothing; 2]);
+    assert_eq!(stage.asked.load(Ordering::Relaxed), 1);
+    // Stopped in the middle of a call: everything was compared or skipped.
+    let status = tokio::time::timeout(GUARD, stage.shadow.stop()).await.unwrap();
+    assert_eq!((status.compared + status.skipped, status.waiting), (calls + 1, 0));
+}
+
+#[tokio::test]
+async fn a_call_that_the_active_guest_did_not_end_is_compared_as_far_as_recorded() {
+    let active = Active::new(&COUNTING, json!({"does": "panic"}), "0");
+    let stage = Stage::new(active, &COUNTING, json!({"does": "panic"})).await;
+    for _ in 0..2 {
+        let mut instance = stage.open("k").await;
+        assert_eq!(
+            stage.call(&mut instance, "k", RECONCILE, &service("u", &[80])).await,
+            None
+        );
+        assert_eq!(stage.interest("k"), Interest::StateAndCall, "the instance is gone");
+    }
+    assert_eq!(numbers(&stage.settled().await), [2, 2, 0, 0, 0]);
+
+    let mut active = Active::new(&COUNTING, json!({"does": "loop"}), "0");
+    active.instances.limits.cpu_ms = 100;
+    let stage = Stage::new(active, &COUNTING, json!({"does": "loop"})).await;
+    let mut instance = stage.open("k").await;
+    assert_eq!(
+        stage.call(&mut instance, "k", RECONCILE, &service("u", &[80])).await,
+        None
+    );
+    assert_eq!(numbers(&stage.settled().await), [1, 1, 0, 0, 0]);
+}
+
+#[tokio::test]
+async fn of_more_keys_than_it_has_instances_for_one_unused_tells_its_state_again() {
+    let stage = Stage::new(Active::new(&COUNTING, json!({}), "0"), &COUNTING, json!({})).await;
+    let keys: Vec<String> = (0..KEYS_MAX + 10).map(|at| format!("default/{at}")).collect();
+    for key in &keys {
+        let mut instance = stage.open(key).await;
+        for round in 1..=2 {
+            let answer = stage
+                .call(&mut instance, key, RECONCILE, &service("u", &[80]))
+                .await
+                .unwrap();
+            assert_eq!(answer["Ok"]["rounds"], json!(round));
+            stage.settled().await;
+        }
+    }
+    let calls = 2 * keys.len() as u64;
+    assert_eq!(numbers(&stage.settled().await), [calls, calls, 0, 0, 0]);
+    let unknown = keys.iter().filter(|key| stage.interest(key) == Interest::StateAndCall);
+    assert_eq!(unknown.count(), 10, "no more instances than there may be");
+}
+
+#[tokio::test]
+async fn keys_that_take_turns_cost_the_active_guest_no_snapshot_for_each_call() {
+    let stage = Stage::new(Active::new(&COUNTING, json!({}), "0"), &COUNTING, json!({})).await;
+    let keys: Vec<String> = (0..KEYS_MAX + 10).map(|at| format!("default/{at}")).collect();
+    let mut instances = Vec::new();
+    for key in &keys {
+        instances.push(stage.open(key).await);
+    }
+    let (begun, mut calls) = (Instant::now(), 0);
+    for _ in 0..10 {
+        for (key, instance) in keys.iter().zip(&mut instances) {
+            stage
+                .call(instance, key, RECONCILE, &service("u", &[80]))
+                .await
+                .unwrap();
+            stage.settled().await;
+            calls += 1;
+        }
+    }
+    let allowed = u64::from(STATES_AT_ONCE_MAX) + u64::from(STATES_PER_SECOND_MAX) * (1 + begun.elapsed().as_secs());
+    let asked = stage.asked.load(Ordering::Relaxed);
+    assert!(asked <= allowed, "{asked} snapshots, {allowed} are allowed");
+    let [compared, same, _, _, skipped] = numbers(&stage.settled().await);
+    assert_eq!(
+        (compared, compared + skipped),
+        (same, calls),
+        "skipped, and never wrong"
+    );
+    assert!(compared >= u64::from(STATES_AT_ONCE_MAX), "{compared}");
+}
+
+#[tokio::test]
+async fn a_key_whose_state_can_not_be_had_is_not_asked_again() {
+    let stage = Stage::new(Active::new(&COUNTING, json!({}), "0"), &COUNTING, json!({})).await;
+    stage.shadow.has_no_state("k");
+    assert_eq!(stage.interest("k"), Interest::Nothing);
+    assert_eq!(stage.interest("other"), Interest::StateAndCall);
+}
+
+#[tokio::test]
+async fn calls_of_another_version_than_the_active_one_are_not_compared() {
+    let stage = Stage::new(Active::new(&COUNTING, json!({}), "0"), &COUNTING, json!({})).await;
+    let other = Active::new(&COUNTING_2, json!({}), "0");
+    let mut instance = stage.open("k").await;
+    let mut anothers = other.open("k").await;
+    anothers.host_mut().tape.keep_entries(true);
+    let args = service("u", &[80]);
+    stage.call(&mut instance, "k", RECONCILE, &args).await.unwrap();
+    assert_eq!(
+        stage.shadow.interest("k", &COUNTING_2.guest.digest),
+        Interest::Nothing,
+        "nobody takes a snapshot for it"
+    );
+    // It asks another question, which would be a difference.
+    let made = make(&mut anothers, RECONCILE, &args).await;
+    stage.shadow.observe(Observed {
+        key: "k".to_owned(),
+        digest: COUNTING_2.guest.digest,
+        state: Some("0".to_owned()),
+        settings: None,
+        timers: Vec::new(),
+        entries: made.entries,
+        took: made.took,
+    });
+    assert_eq!(stage.interest("k"), Interest::StateAndCall);
+    stage.call(&mut instance, "k", RECONCILE, &args).await.unwrap();
+    assert_eq!(numbers(&stage.settled().await), [2, 2, 0, 0, 1]);
+}
+
+#[tokio::test]
+async fn all_differences_are_counted_and_a_few_a_second_are_kept() {
+    let stage = Stage::new(Active::new(&COUNTING, json!({}), "0"), &COUNTING_2, json!({})).await;
+    let mut instance = stage.open("k").await;
+    let (begun, calls) = (Instant::now(), 300);
+    for _ in 0..calls {
+        stage
+            .call(&mut instance, "k", RECONCILE, &service("u", &[80]))
+            .await
+            .unwrap();
+    }
+    let status = stage.settled().await;
+    let allowed = u64::from(KEPT_AT_ONCE_MAX) + u64::from(KEPT_PER_SECOND_MAX) * (1 + begun.elapsed().as_secs());
+    assert_eq!(numbers(&status), [calls, 0, calls, 0, 0]);
+    assert!(status.first.unwrap().file.is_some());
+    let folder = folder(&stage.active);
+    stage.shadow.stop().await;
+    let kept = fs::read_dir(&folder).unwrap().count() as u64 - 1;
+    assert!(
+        (u64::from(KEPT_AT_ONCE_MAX)..=allowed).contains(&kept),
+        "{kept} files beside the summary, {allowed} are allowed"
+    );
+}
+
+#[tokio::test]
+async fn where_the_active_guest_begins_a_segment_so_does_the_candidate() {
+    let mut active = Active::new(&COUNTING, json!({"does": "ask-at-start"}), "0");
+    active.instances.journal.segment_entries = 9;
+    let stage = Stage::new(active, &COUNTING, json!({"does": "ask-at-start"})).await;
+    let mut instance = stage.open("k").await;
+    let mut calls = 0;
+    for _ in 0..20 {
+        stage
+            .call(&mut instance, "k", RECONCILE, &service("u", &[80]))
+            .await
+            .unwrap();
+        instance = stage.active.instances.rotate_if_long(instance).await.unwrap();
+        calls += 1;
+    }
+    let status = stage.settled().await;
+    // Until the first segment begins under its eyes, nobody told it what `init` asked.
+    assert_eq!(numbers(&status), [calls - 3, calls - 3, 0, 0, 3], "{status:?}");
+}
+
+#[tokio::test]
+async fn one_that_begins_to_ask_at_its_start_asks_what_was_never_recorded() {
+    let stage = Stage::new(
+        Active::new(&COUNTING, json!({}), "0"),
+        &COUNTING,
+        json!({"does": "ask-at-start"}),
+    )
+    .await;
+    let mut instance = stage.open("k").await;
+    for _ in 0..3 {
+        stage
+            .call(&mut instance, "k", RECONCILE, &service("u", &[80]))
+            .await
+            .unwrap();
+    }
+    assert_eq!(numbers(&stage.settled().await), [3, 0, 0, 3, 0]);
+}
+
+#[tokio::test]
+async fn a_guest_with_a_state_keeps_its_own_over_hundreds_of_calls() {
+    let initial = r#"{"version":"trueup-ipam/1","enis":[],"resting":[],"held":[],"store":{"in_step":false,"entries":0,"blocked":null}}"#;
+    let settings = json!({ "cooling_period_ms": 0, "min_eni_lifetime_ms": 0 });
+    let mut active = Active::new(&IPAM, settings.clone(), initial);
+    active.instances.journal.segment_entries = 150;
+    let stage = Stage::new(active, &IPAM, settings).await;
+    let mut instance = stage.open("pods").await;
+    let raw = |value: Value| to_raw_value(&value).unwrap();
+    let eni = json!({"eni_id": "eni-1", "device_number": 0, "is_primary": false, "is_trunk": false});
+    let mut calls = vec![("datastore.add-eni", raw(eni))];
+    for at in 1..=20 {
+        let address = json!({"eni_id": "eni-1", "ipv4": format!("10.0.0.{at}")});
+        calls.push(("datastore.add-ipv4-address-to-store", raw(address)));
+    }
+    for at in 0..180 {
+        calls.push(match at % 3 {
+            0 => ("datastore.assign-pod-ipv4-address", raw(sandbox(at % 15))),
+            1 => ("datastore.allocated-ips", raw(json!({}))),
+            _ => ("datastore.find-address-for-sandbox", raw(sandbox(at % 15))),
+        });
+    }
+    for (call, args) in &calls {
+        stage.call(&mut instance, "pods", call, args).await.unwrap();
+        instance = stage.active.instances.rotate_if_long(instance).await.unwrap();
+    }
+    let status = stage.settled().await;
+    let calls = calls.len() as u64;
+    assert!(calls > 200);
+    assert_eq!(numbers(&status), [calls, calls, 0, 0, 0], "{status:?}");
+}
+
+fn sandbox(at: u32) -> Value {
+    json!({"key": {"network_name": "net", "container_id": format!("c-{at}"), "if_name": "eth0"}})
+}
+
+#[tokio::test]
+async fn what_was_not_seen_whole_is_skipped_until_the_state_is_told() {
+    let stage = Stage::new(Active::new(&COUNTING, json!({}), "0"), &COUNTING, json!({})).await;
+    let mut instance = stage.open("k").await;
+    stage
+        .call(&mut instance, "k", RECONCILE, &service("u", &[80]))
+        .await
+        .unwrap();
+    // A call that was too long for the tap, and one whose state nobody told.
+    for entries in [0, 1] {
+        let made = make(&mut instance, RECONCILE, &service("u", &[80])).await;
+        stage.shadow.observe(Observed {
+            key: "k".to_owned(),
+            digest: COUNTING.guest.digest,
+            state: None,
+            settings: None,
+            timers: Vec::new(),
+            entries: if entries == 0 { Vec::new() } else { made.entries },
+            took: Duration::ZERO,
+        });
+        assert_eq!(stage.interest("k"), Interest::StateAndCall);
+    }
+    stage
+        .call(&mut instance, "k", RECONCILE, &service("u", &[80]))
+        .await
+        .unwrap();
+    assert_eq!(numbers(&stage.settled().await), [2, 2, 0, 0, 2]);
+    assert_eq!(stage.counted(Verdict::Skipped), 2);
+}
+
+#[tokio::test]
+async fn a_candidate_gets_the_settings_that_the_active_instance_was_begun_with() {
+    // Configured otherwise since; the instance was begun before.
+    let stage = Stage::new(Active::new(&COUNTING, json!({}), "0"), &COUNTING, json!({})).await;
+    let mut begun_before = Active::new(&COUNTING, json!({"does": "ask-at-start"}), "0");
+    begun_before.instances.journal.segment_entries = 9;
+    let mut instance = begun_before.open("k").await;
+    instance.host_mut().tape.keep_entries(true);
+    for _ in 0..20 {
+        stage
+            .call(&mut instance, "k", RECONCILE, &service("u", &[80]))
+            .await
+            .unwrap();
+        instance = begun_before.instances.rotate_if_long(instance).await.unwrap();
+    }
+    let [compared, same, different, unrecorded, _] = numbers(&stage.settled().await);
+    // After it was seen to begin, at the latest.
+    assert!(compared >= 16, "{compared}");
+    assert_eq!((same, different, unrecorded), (compared, 0, 0));
+}

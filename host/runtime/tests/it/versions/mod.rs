@@ -1,0 +1,179 @@
+//! Versions of guests, and an active one at work: what the tests of the gate and of shadow share.
+
+use std::path::Path;
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+use trueup_journal::{Entry, Files, Options};
+use trueup_runtime::capabilities::Backends;
+use trueup_runtime::capabilities::clock::VirtualClock;
+use trueup_runtime::capabilities::faults::Faults;
+use trueup_runtime::capabilities::grants::Grants;
+use trueup_runtime::capabilities::lbaas::simulated::Simulated;
+use trueup_runtime::capabilities::lbaas::{Kind, State};
+use trueup_runtime::capabilities::log::NoLog;
+use trueup_runtime::capabilities::meter::Limits;
+use trueup_runtime::guests::Program;
+use trueup_runtime::instance::Instance;
+use trueup_runtime::run::Instances;
+use trueup_runtime::{Engine, EngineOptions};
+
+use super::{forgetful, misbehaving};
+
+/// As in the configuration, whoever the guest is.
+pub(crate) const NAME: &str = "lbaas";
+
+/// Nothing in these tests takes so long; a test that hangs fails.
+pub(crate) const GUARD: Duration = Duration::from_secs(120);
+
+pub(crate) static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
+    let cache_dir = Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache"));
+    Engine::new(&EngineOptions {
+        cache_dir,
+        ..EngineOptions::default()
+    })
+    .unwrap()
+});
+pub(crate) static LBAAS_1: LazyLock<Arc<Program>> = LazyLock::new(|| program(&shipped("lbaas", "1")));
+pub(crate) static LBAAS_2: LazyLock<Arc<Program>> = LazyLock::new(|| program(&shipped("lbaas", "2")));
+pub(crate) static FORGETFUL: LazyLock<Arc<Program>> = LazyLock::new(|| program(&forgetful::built()));
+pub(crate) static IPAM: LazyLock<Arc<Program>> = LazyLock::new(|| program(&shipped("ipam", "1")));
+/// Counts its calls, or does what the setting `does` says.
+pub(crate) static COUNTING: LazyLock<Arc<Program>> =
+    LazyLock::new(|| program(&misbehaving::built("1", misbehaving::guests::build)));
+/// The same, and asks another question.
+pub(crate) static COUNTING_2: LazyLock<Arc<Program>> =
+    LazyLock::new(|| program(&misbehaving::built("2", misbehaving::guests::build)));
+
+/// A guest as it ships.
+fn shipped(name: &'static str, version: &'static str) -> Vec<u8> {
+    let (package, world) = match name {
+        "ipam" => ("trueup-guest-ipam", "trueup:ipam/ipam-datastore@0.1.0"),
+        _ => ("trueup-guest-lbaas", "trueup:lbaas/lbaas-reconciler@0.1.0"),
+    };
+    forgetful::build(&misbehaving::guests::Source {
+        name,
+        version,
+        package,
+        features: if version == "2" { &["version-2"] } else { &[] },
+        world,
+    })
+}
+
+fn program(bytes: &[u8]) -> Arc<Program> {
+    program_of(&ENGINE, bytes)
+}
+
+fn program_of(engine: &Engine, bytes: &[u8]) -> Arc<Program> {
+    Arc::new(Program::new(engine, engine.load(bytes).unwrap()).unwrap())
+}
+
+/// An engine that has room for so many instances, and the guest [`COUNTING`] on it.
+pub(crate) fn counting_in_a_pool_of(instances_max: u32) -> (Engine, Arc<Program>) {
+    let cache_dir = Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache"));
+    let engine = Engine::new(&EngineOptions {
+        cache_dir,
+        instances_max,
+        ..EngineOptions::default()
+    })
+    .unwrap();
+    let program = program_of(&engine, &misbehaving::built("1", misbehaving::guests::build));
+    (engine, program)
+}
+
+/// The active guest: its instances, and the Engine that they work on.
+pub(crate) struct Active {
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) instances: Instances,
+    pub(crate) engine: Arc<Simulated>,
+}
+
+/// What one call left on the tape.
+pub(crate) struct Made {
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) took: Duration,
+    pub(crate) answer: Option<Value>,
+}
+
+impl Active {
+    pub(crate) fn new(program: &Arc<Program>, settings: Value, initial: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = Simulated::new(Arc::new(VirtualClock::new(0)), Arc::new(Faults::default()), 0);
+        engine.put_load_balancer("lb-1".to_owned(), State::Ok);
+        Self {
+            instances: Instances {
+                engine: ENGINE.clone(),
+                name: NAME,
+                program: Arc::clone(program),
+                recorded: Arc::new(|_| None),
+                settings,
+                grants: Grants::everything(),
+                limits: Limits::default(),
+                initial: initial.to_owned(),
+                state_dir: dir.path().to_owned(),
+                record: true,
+                journal: Options::default(),
+                files: Files::default(),
+            },
+            dir,
+            engine: Arc::new(engine),
+        }
+    }
+
+    /// The guest lbaas, version 1.
+    pub(crate) fn lbaas() -> Self {
+        Self::new(&LBAAS_1, json!({}), r#"{"format":1,"guest":"lbaas","version":1}"#)
+    }
+
+    pub(crate) async fn open(&self, key: &str) -> Instance {
+        let backends = Backends {
+            clock: Arc::new(VirtualClock::new(0)),
+            log: Arc::new(NoLog),
+            lbaas: Some(Arc::<Simulated>::clone(&self.engine) as _),
+            ..Backends::default()
+        };
+        self.instances.open(key, backends).await.unwrap()
+    }
+
+    /// The first backend fails.
+    pub(crate) fn fail_a_backend(&self) {
+        let resources = self.engine.resources();
+        let mut backend = resources
+            .into_iter()
+            .find(|it| it.spec.kind() == Kind::Backend)
+            .unwrap();
+        backend.state = State::Failed;
+        self.engine.put(backend);
+    }
+
+    pub(crate) fn digest(&self) -> String {
+        self.instances.program.guest.digest.to_string()
+    }
+}
+
+/// Calls the guest, and takes what the tape has of it where it keeps that.
+pub(crate) async fn make(instance: &mut Instance, call: &str, args: &RawValue) -> Made {
+    let begun = Instant::now();
+    let answer = instance.call(call, args).await;
+    Made {
+        took: begun.elapsed(),
+        entries: instance.host_mut().tape.take_entries(),
+        answer: answer.ok().map(|answer| serde_json::from_str(answer.get()).unwrap()),
+    }
+}
+
+/// `desired` of a service with these ports.
+pub(crate) fn service(uid: &str, ports: &[u16]) -> Box<RawValue> {
+    let port = |port: &u16| json!({"name": format!("p{port}"), "external": port, "internal": 30_000 + port});
+    to_raw_value(&json!({ "desired": {
+        "load_balancers": ["lb-1"], "name_suffix": format!("web.{uid}"), "service_uid": uid,
+        "external_addresses": ["203.0.113.10"], "ports": ports.iter().map(port).collect::<Vec<_>>(),
+        "servers": [{"name": "node-1", "address": "10.0.0.1"}], "backoff_steps": 5,
+    } }))
+    .unwrap()
+}
+
+pub(crate) const RECONCILE: &str = "reconciliation.reconcile";
+pub(crate) const STATUS: &str = "reconciliation.status";

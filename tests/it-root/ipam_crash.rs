@@ -1,0 +1,137 @@
+//! The host is killed (`kill -9`) again and again while pods get addresses and hand them back, and after each restart
+//! everybody who was told of an address has it, nobody has what was handed back, and no address is two pods'.
+//!
+//! Who asks and how is in `ipam_crash/rounds.rs`, what is right in `ipam_crash/ledger.rs`; that the ledger finds what is
+//! wrong is shown with a host of the test's own, which does wrong. What a crash leaves of a file's last bytes, and damage,
+//! are the store's own tests.
+
+mod fake;
+pub(crate) mod ledger;
+mod oracle;
+pub(crate) mod real;
+pub(crate) mod rounds;
+
+use ledger::{Answered, Asked, Key};
+use real::{Config, Real};
+use rounds::{ANSWERS_MAX, CLIENTS, Course, Host as _, Tally, done, drive};
+
+/// The seed, where the variable `CRASH_TEST_SEED` does not give another.
+const SEED: u64 = 20_261_121;
+
+fn seed() -> u64 {
+    std::env::var("CRASH_TEST_SEED").map_or(SEED, |seed| seed.parse().expect("CRASH_TEST_SEED is a number"))
+}
+
+/// So often the host is killed with each kind of store: 100 times in all.
+const KILLS: u32 = 50;
+
+/// So that kills hit whole checkpoints and entries alike.
+const COMPACT_AFTER: u32 = 7;
+
+/// And so much must have been asked of each until then.
+const ANSWERS_MIN: usize = 250;
+
+/// Does all of the course to a host. Whatever it did must be repeatable.
+fn driven(config: Config, course: Course) -> (Real, Tally) {
+    let host = Real::new(config);
+    let tally = drive(&host, course).unwrap_or_else(|broken| panic!("{broken}\n{}", host.said()));
+    println!("{config:?}: {tally:?}");
+    (host, tally)
+}
+
+fn killed_and_killed(shared_sync: bool, cooling_period_ms: u64) {
+    let config = Config {
+        shared_sync,
+        cooling_period_ms,
+        compact_after: COMPACT_AFTER,
+        limits: "",
+    };
+    let course = Course {
+        seed: seed() + u64::from(shared_sync),
+        rounds: KILLS,
+        clients: CLIENTS,
+        answers_max: ANSWERS_MAX,
+        kills: true,
+        failures: false,
+        rests: cooling_period_ms > 0,
+    };
+    let (host, tally) = driven(config, course);
+    // The test has seen what it is about: work that was cut in two, both ways, and addresses that ran out.
+    assert!(tally.answers > ANSWERS_MIN && tally.full > 0, "{tally:?}");
+    assert!(tally.held > 0 && tally.free > 0, "kills must hit work: {tally:?}");
+    assert!(
+        tally.spooled > 0 && tally.in_vain > 0 && tally.unrouted > 0,
+        "{tally:?}"
+    );
+
+    // What was recorded is all there, up to each kill.
+    let replayed = host.replays().exits(0);
+    let identical = replayed.stdout.lines().filter(|line| line.contains(": identical"));
+    assert_eq!(identical.count(), host.recordings(), "{replayed}");
+    assert!(host.recordings() > KILLS as usize, "{replayed}");
+}
+
+#[test]
+fn no_answer_is_lost_and_no_address_is_given_twice_where_each_change_is_synced() {
+    killed_and_killed(false, 0);
+}
+
+#[test]
+fn no_answer_is_lost_and_no_address_is_given_twice_where_changes_share_a_sync() {
+    killed_and_killed(true, 15);
+}
+
+#[test]
+fn a_guest_that_is_stopped_in_the_middle_of_calls_loses_nothing_either() {
+    // What a change asks: the time, and one write. Where a whole checkpoint is followed by what rests, it is one write
+    // more: the guest is stopped between the two, and whoever asked does not learn that it is done.
+    let config = Config {
+        shared_sync: true,
+        cooling_period_ms: 15,
+        compact_after: 2,
+        limits: "imports_per_call = 2",
+    };
+    let course = Course {
+        seed: seed(),
+        rounds: 20,
+        clients: CLIENTS,
+        answers_max: ANSWERS_MAX,
+        kills: true,
+        failures: true,
+        rests: true,
+    };
+    let (host, tally) = driven(config, course);
+    assert!(tally.failures > 10, "the guest must be stopped: {tally:?}");
+    host.replays().exits(0);
+}
+
+/// The one sequence that everything random misses: a DEL that is stored, stopped before its answer, and taken back by
+/// nobody but the guest's memory. Whoever asks for an address again then is told the old one, and must keep it.
+#[test]
+fn what_is_answered_after_a_del_that_was_stopped_outlives_the_host() {
+    let host = Real::new(Config {
+        shared_sync: true,
+        cooling_period_ms: 60_000,
+        compact_after: 1,
+        limits: "imports_per_call = 2",
+    });
+    host.start();
+    let key = |container: &str| Key {
+        network: "net".to_owned(),
+        container: container.to_owned(),
+        interface: "eth0".to_owned(),
+    };
+    let (one, other, third) = (key("c1"), key("c2"), key("c3"));
+    let asked = |asked: Asked<'_>| done(host.socket(), &asked);
+    assert!(matches!(asked(Asked::Add(&one)), Answered::Address(..)));
+    assert!(matches!(asked(Asked::Add(&other)), Answered::Address(..)));
+    // Too many entries: a whole checkpoint without the address, and then what rests, which is a question too many.
+    assert!(matches!(asked(Asked::Del(&one)), Answered::Refused(11, _)));
+    let told = asked(Asked::Add(&one));
+    assert!(matches!(told, Answered::Address(..)), "{told}");
+    host.kill();
+    host.start();
+    assert_eq!(asked(Asked::Check(&one)), told, "{}", host.said());
+    assert_ne!(asked(Asked::Add(&third)), told);
+    host.kill();
+}

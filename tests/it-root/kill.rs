@@ -1,0 +1,251 @@
+//! The host is killed (`kill -9`) again and again while it works, and after each restart everything is as it should be:
+//! nothing is there twice, nothing is left without an owner, nothing is missing.
+//!
+//! The Engine is a simulated one in a process of its own, slow enough that work is cut in two wherever it can be. What is
+//! wished for changes only once it is true: an object that was created and not yet tagged when the host died is found
+//! again by whoever creates it again, and one that nobody wishes for any more is not (`trueup plan --orphans` lists it).
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+
+use support::{Engine, Site, described, ran, trueup};
+
+/// So often the host is killed inside its work.
+const KILLS: u32 = 50;
+
+/// At least so many kills must leave work half done.
+const HALVES_MIN: u32 = KILLS / 5;
+
+/// The seed, where the variable `KILL_TEST_SEED` does not give another.
+const SEED: u64 = 20_260_418;
+
+/// A kill comes so long after the host's first request, at most: about as long as its work takes.
+const WORK_MS: u64 = 500;
+
+/// What the folder of manifests says.
+struct Wish {
+    /// Name to internal address.
+    nodes: BTreeMap<String, String>,
+    services: BTreeMap<String, Service>,
+    /// Everything gets a number of its own, so that what comes back is not what was.
+    made: u16,
+}
+
+struct Service {
+    uid: String,
+    address: String,
+    /// Name to port and node port.
+    ports: BTreeMap<String, (u16, u16)>,
+}
+
+impl Wish {
+    fn first() -> Self {
+        let mut wish = Self {
+            nodes: BTreeMap::new(),
+            services: BTreeMap::new(),
+            made: 0,
+        };
+        for _ in 0..2 {
+            wish.add_node();
+            wish.add_service();
+        }
+        wish
+    }
+
+    fn next(&mut self) -> u16 {
+        self.made += 1;
+        self.made
+    }
+
+    fn add_node(&mut self) {
+        let n = self.next();
+        self.nodes
+            .insert(format!("node-{n}"), format!("192.0.{}.{}", n / 256, n % 256));
+    }
+
+    fn add_service(&mut self) {
+        let n = self.next();
+        let service = Service {
+            uid: format!("uid-{n}"),
+            address: format!("203.0.{}.{}", n / 256, n % 256),
+            ports: BTreeMap::new(),
+        };
+        let name = format!("s{n}");
+        self.services.insert(name.clone(), service);
+        self.add_port(&name);
+        self.add_port(&name);
+    }
+
+    fn add_port(&mut self, service: &str) {
+        let n = self.next();
+        let ports = &mut self.services.get_mut(service).unwrap().ports;
+        ports.insert(format!("p{n}"), (1000 + n, 30_000 + n));
+    }
+
+    /// One change, of whatever kind is possible now.
+    fn change(&mut self, random: &mut ChaCha8Rng) {
+        let n = self.next();
+        let service = self
+            .services
+            .keys()
+            .nth(random.random_range(0..self.services.len()))
+            .unwrap()
+            .clone();
+        match random.random_range(0..8) {
+            0 if self.nodes.len() < 3 => self.add_node(),
+            1 if self.nodes.len() > 1 => {
+                self.nodes.pop_first();
+            }
+            2 if self.services.len() < 3 => self.add_service(),
+            3 if self.services.len() > 1 => {
+                self.services.remove(&service);
+            }
+            4 if self.services[&service].ports.len() > 1 => {
+                self.services.get_mut(&service).unwrap().ports.pop_first();
+            }
+            5 => self.services.get_mut(&service).unwrap().uid = format!("uid-{n}"),
+            6 => {
+                let ports = &mut self.services.get_mut(&service).unwrap().ports;
+                ports.first_entry().unwrap().get_mut().1 = 30_000 + n;
+            }
+            _ if self.services[&service].ports.len() < 3 => self.add_port(&service),
+            _ => self.services.get_mut(&service).unwrap().address = format!("203.0.{}.{}", n / 256, n % 256),
+        }
+    }
+
+    /// Makes the manifests say this, and nothing else.
+    fn write(&self, site: &Site) {
+        let mut text = String::new();
+        for (name, address) in &self.nodes {
+            write!(
+                text,
+                "---\napiVersion: v1\nkind: Node\nmetadata: {{name: {name}}}\nstatus:\n  \
+                 addresses: [{{type: InternalIP, address: {address}}}]\n  conditions: [{{type: Ready, status: \"True\"}}]\n"
+            )
+            .unwrap();
+        }
+        for (name, Service { uid, address, ports }) in &self.services {
+            write!(
+                text,
+                "---\napiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: default, uid: {uid}}}\nspec:\n  \
+                 type: LoadBalancer\n  loadBalancerIP: {address}\n  ports:\n"
+            )
+            .unwrap();
+            for (port, (external, internal)) in ports {
+                writeln!(text, "    - {{name: {port}, port: {external}, nodePort: {internal}}}").unwrap();
+            }
+        }
+        site.put_manifest("all.yaml", &text);
+    }
+
+    /// Every object that must be there, as [`described`] describes it.
+    fn objects(&self) -> Vec<String> {
+        let mut objects = Vec::new();
+        for (name, Service { uid, address, ports }) in &self.services {
+            for (port, (external, internal)) in ports {
+                let parent = format!("{port}.{name}.default.quickstart");
+                let tag = format!("[\"anxccm-svc-uid={uid}\"] 3");
+                objects.push(format!(
+                    "backend {parent} on lb-1 tcp \"adv_check\": \"tcp-check\" {tag}"
+                ));
+                objects.push(format!("frontend {parent} on lb-1 tcp to {parent} {tag}"));
+                objects.push(format!("bind v4.{parent} {address} {external} of {parent} {tag}"));
+                for (node, ip) in &self.nodes {
+                    objects.push(format!(
+                        "server {node}.{parent} {ip} {internal} enabled in {parent} {tag}"
+                    ));
+                }
+            }
+        }
+        objects.sort();
+        objects
+    }
+}
+
+/// Starts the host, and kills it so long after its first request; false where it was done before.
+fn kill_after(engine: &Engine, site: &Site, wait: Duration) -> bool {
+    let requests = || engine.requests().values().sum::<u64>();
+    let before = requests();
+    let mut host = site.start("run", &["--once"]);
+    while requests() == before {
+        if host.ended().is_some() {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    std::thread::sleep(wait);
+    let inside = host.ended().is_none();
+    host.kill();
+    inside
+}
+
+#[test]
+fn a_killed_host_converges_after_each_restart_without_orphans_or_duplicates() {
+    let seed = std::env::var("KILL_TEST_SEED").map_or(SEED, |seed| seed.parse().expect("KILL_TEST_SEED is a number"));
+    // Shown where the test fails.
+    println!("KILL_TEST_SEED={seed}");
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let engine = Engine::start(&["--latency-ms", "6", "--settle-ms", "50"]);
+    let site = Site::against(&engine);
+    for shipped in ["nodes.yaml", "web.yaml", "api.yaml", "dns.yaml"] {
+        site.remove_manifest(shipped);
+    }
+    let began = Instant::now();
+    let mut wish = Wish::first();
+    wish.write(&site);
+    let (mut kills, mut too_late, mut halves, mut untagged) = (0, 0, 0, 0);
+    let mut was = Vec::new();
+    loop {
+        let wait = Duration::from_millis(random.random_range(0..WORK_MS));
+        if kill_after(&engine, &site, wait) {
+            kills += 1;
+            let left = engine.objects();
+            halves += u32::from(![&was, &wish.objects()].contains(&&described(&left)));
+            untagged += u32::from(left.iter().any(|object| object.tags.is_empty()));
+            // Now and then what comes after a kill is killed, too.
+            if kills < KILLS && random.random_range(0..4) == 0 {
+                continue;
+            }
+        } else {
+            too_late += 1;
+            assert!(
+                too_late < 6 * KILLS,
+                "the host is done before it can be killed: WORK_MS is too long"
+            );
+        }
+        let ran = site.run_once();
+        assert_eq!(ran.code, Some(0), "after {kills} kills: {ran}");
+        was = described(&engine.objects());
+        assert_eq!(was, wish.objects(), "after {kills} kills; the last run said: {ran}");
+        // On a machine that is slow or fast now and then, it takes more to hit everything.
+        let hit = halves >= HALVES_MIN && untagged > 0;
+        if kills >= KILLS && (hit || kills >= 3 * KILLS) {
+            break;
+        }
+        for _ in 0..random.random_range(2..6) {
+            wish.change(&mut random);
+        }
+        wish.write(&site);
+    }
+    println!(
+        "{kills} kills in {:?}: {halves} left work half done, {untagged} of them objects without a tag; {too_late} came too late",
+        began.elapsed()
+    );
+    assert!(halves >= HALVES_MIN, "kills must hit work: {halves} of {kills} did");
+    assert!(untagged > 0, "some kill must come between a creation and its tagging");
+
+    let plan = ran(&mut site.command("plan", &["--orphans"])).exits(0);
+    assert!(plan.stdout.contains("0 orphans: "), "{plan}");
+
+    // What was recorded on the way is all there, up to each kill.
+    let replayed = trueup([vec!["replay".into()], site.journals()].concat()).exits(0);
+    let cut = replayed
+        .stdout
+        .lines()
+        .filter(|line| line.contains(": identical as far as recorded: "));
+    assert!(cut.count() > 0, "{replayed}");
+}

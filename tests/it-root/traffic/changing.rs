@@ -1,0 +1,157 @@
+//! Nothing fails while endpoints change, and what the kernel holds after all the changes is what it holds when it is told
+//! everything anew.
+
+use needs::needs;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use super::agent::{Order, Released};
+use super::cluster::Cluster;
+use super::ready::Ready;
+use super::ruleset::Listing;
+use super::services::{EXTERNAL, Endpoint, IPV6, LOCAL, NODE_PORT, PLAIN, STICKY, Service};
+use super::topology::{CLIENT, NODES, Node, Pod, pods};
+
+const CHANGES: usize = 200;
+
+/// So many come one right after another, each of another Service, before all nodes are waited for: alone or not, a change
+/// must hurt nobody.
+const AT_ONCE: [usize; 4] = [1, 2, 3, 4];
+
+/// All change in turn.
+const SERVICES: [Service; 6] = [PLAIN, NODE_PORT, EXTERNAL, STICKY, LOCAL, IPV6];
+
+/// Ready before, during and after the changes: one at each node.
+fn healthy() -> [Pod; 3] {
+    NODES.map(|node| node.pods()[0])
+}
+
+/// The others come and go.
+fn changing() -> [Pod; 3] {
+    NODES.map(|node| node.pods()[1])
+}
+
+#[needs(netns, nft, root)]
+#[test]
+fn nothing_fails_while_endpoints_change_and_a_resync_makes_the_same_rules() {
+    // Whoever is held from the beginning is at a healthy pod: there are no others yet.
+    let endpoints: Vec<(Pod, Endpoint)> = healthy().map(|pod| (pod, Endpoint::Ready)).into();
+    let mut cluster = Cluster::start(&SERVICES.map(|service| (service, endpoints.clone())));
+    let clients = clients();
+    for (client, to) in &clients {
+        cluster.agents.begin(client, &Order::Hold { to: to.clone() });
+        cluster.agents.begin(client, &Order::Churn { to: to.clone() });
+    }
+    let mut numbers = 0..CHANGES;
+    for at_once in AT_ONCE.into_iter().cycle() {
+        let some: Vec<usize> = numbers.by_ref().take(at_once).collect();
+        if some.is_empty() {
+            break;
+        }
+        let changes: Vec<_> = some.into_iter().map(|number| change(&cluster, number)).collect();
+        cluster.set(&changes);
+    }
+    let after_changes = listings(&cluster);
+    // Tables are replaced at once, so that nobody notices this either.
+    for node in NODES {
+        cluster.start_anew(node);
+    }
+    let anew = listings(&cluster);
+    let released = cluster.agents.release();
+    assert_eq!(released.len(), clients.len());
+    for (client, released) in &released {
+        check(client, released, &clients[client], &cluster.ready);
+    }
+    for (of, listing) in &after_changes {
+        check_rules(&format!("{of:?}"), listing, &anew[of]);
+    }
+}
+
+/// Where each client connects to: inside, to cluster and external addresses and to its own node's ports; outside, to
+/// what can be reached there.
+fn clients() -> BTreeMap<String, Vec<SocketAddr>> {
+    let inside = |node: Node| {
+        let cluster = SERVICES.into_iter().map(Service::cluster);
+        let ports = [NODE_PORT, STICKY, LOCAL, IPV6].map(|service| service.node_port(node));
+        let external = [EXTERNAL, LOCAL].map(|service| service.external(node));
+        cluster.chain(ports).chain(external).collect()
+    };
+    let nodes = NODES.map(|node| (node.name(), inside(node)));
+    let pods = pods().into_iter().map(|pod| (pod.name(), inside(pod.node)));
+    let at = |node: Node| {
+        let ports = [NODE_PORT, STICKY, LOCAL, IPV6].map(|service| service.node_port(node));
+        let external = [EXTERNAL, LOCAL].map(|service| service.external(node));
+        ports.into_iter().chain(external)
+    };
+    let outside = NODES.into_iter().flat_map(at).collect();
+    let mut clients: BTreeMap<String, Vec<SocketAddr>> = pods.chain(nodes).collect();
+    clients.insert(CLIENT.to_owned(), outside);
+    clients
+}
+
+/// Takes an endpoint out or puts it back: out by leaving it out of the slice, or by saying that it is not ready.
+fn change(cluster: &Cluster, number: usize) -> (Service, Pod, Endpoint) {
+    let service = SERVICES[number % SERVICES.len()];
+    let pods = changing();
+    // Not the same order for each.
+    let round = number / SERVICES.len();
+    let pod = pods[(round + number * round) % pods.len()];
+    let endpoint = match cluster.endpoint(service, pod) {
+        Endpoint::Absent | Endpoint::NotReady => Endpoint::Ready,
+        Endpoint::Ready if number.is_multiple_of(2) => Endpoint::Absent,
+        Endpoint::Ready => Endpoint::NotReady,
+    };
+    (service, pod, endpoint)
+}
+
+fn listings(cluster: &Cluster) -> BTreeMap<(Node, &'static str), Listing> {
+    let families = |node| ["ip", "ip6"].map(|family| (node, family));
+    let all = NODES.into_iter().flat_map(families);
+    all.map(|(node, family)| ((node, family), Listing::of(&cluster.network, node, family)))
+        .collect()
+}
+
+#[track_caller]
+fn check_rules(of: &str, after_changes: &Listing, anew: &Listing) {
+    assert_ne!(
+        after_changes.table_handle(),
+        anew.table_handle(),
+        "{of} was not made anew"
+    );
+    let (after_changes, anew) = (after_changes.lines(), anew.lines());
+    let rules = after_changes.iter().filter(|line| line.starts_with("rule ")).count();
+    assert!(rules > 20, "{of}: {after_changes:#?}");
+    let lacks = |these: &[String], those: &[String]| -> Vec<String> {
+        let lacking = these.iter().filter(|line| !those.contains(line));
+        lacking.cloned().collect()
+    };
+    let differences = (lacks(&after_changes, &anew), lacks(&anew, &after_changes));
+    assert_eq!(
+        differences,
+        (vec![], vec![]),
+        "{of}: only after the changes, and only anew"
+    );
+    // And in the same order.
+    assert_eq!(after_changes, anew, "{of}");
+}
+
+/// No connection of this client failed, and each went where it may.
+#[track_caller]
+fn check(client: &str, released: &Released, to: &[SocketAddr], ready: &Ready) {
+    assert_eq!(released.held.len(), to.len());
+    for held in &released.held {
+        let exchanges = held.exchanges.as_ref().copied();
+        assert!(exchanges.is_ok_and(|exchanges| exchanges > 1), "{client}: {held:?}");
+        assert!(healthy().iter().any(|pod| pod.name() == held.pod), "{client}: {held:?}");
+    }
+    for attempt in &released.churned {
+        let service = SERVICES.into_iter().find(|service| service.is_at(attempt.to)).unwrap();
+        assert!(
+            ready.allows(service, attempt),
+            "{client}, {}: {attempt:?}",
+            service.name
+        );
+    }
+    let reached = |to| released.churned.iter().any(|attempt| attempt.to == to);
+    assert!(to.iter().copied().all(reached), "{client} did not come to each address");
+}

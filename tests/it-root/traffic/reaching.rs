@@ -1,0 +1,356 @@
+//! Whoever may connect to a Service reaches its endpoints, all of them and nobody else; each gets its share; and the
+//! client's address is kept where it must be.
+
+use needs::needs;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+
+use super::agents::Agents;
+use super::cluster::Cluster;
+use super::dialing::{Attempt, Dial};
+use super::services::{EMPTY, EXTERNAL, Endpoint, IPV6, LOCAL, NODE_PORT, PLAIN, SINGLE, STICKY, Service};
+use super::topology::{CLIENT, CLIENT_ADDRESS, NODES, Node, Pod, client_address, pods};
+
+/// New connections to each Service.
+const CONNECTIONS: u32 = 3_000;
+
+/// So far from its share an endpoint may be, in percent of all connections.
+const POINTS: f64 = 5.0;
+
+/// So long nobody answers where packets are dropped. Whoever is answered later than this is not noticed.
+const DROPPED_MS: u64 = 2_000;
+
+const TIMED_OUT: &str = "timed out";
+const REFUSED: &str = "Connection refused (os error 111)";
+
+#[needs(netns, nft, root)]
+#[test]
+fn connections_reach_exactly_the_right_pods() {
+    let all = || ready(&pods());
+    let local = ready(&local_pods());
+    let mut cluster = Cluster::start(&[
+        (PLAIN, all()),
+        (NODE_PORT, all()),
+        (EXTERNAL, all()),
+        (STICKY, all()),
+        (LOCAL, local),
+        (IPV6, all()),
+        (SINGLE, ready(&[pods()[0]])),
+        (EMPTY, vec![(pods()[0], Endpoint::NotReady)]),
+    ]);
+    let agents = &mut cluster.agents;
+    a_cluster_address_is_reached_from_pods_and_nodes(agents, PLAIN);
+    a_cluster_address_is_reached_from_pods_and_nodes(agents, IPV6);
+    a_node_port_is_reached_at_each_node(agents, NODE_PORT);
+    a_node_port_is_reached_at_each_node(agents, IPV6);
+    an_external_address_is_reached_through_each_node(agents);
+    a_client_stays_with_its_pod(agents);
+    local_traffic_stays_at_its_node(agents);
+    others_reach_what_is_local_from_inside(agents);
+    a_single_endpoint_reaches_itself_and_sees_who_comes(agents);
+    nobody_is_there_where_there_are_no_endpoints(agents);
+    // Somebody comes, and goes again.
+    cluster.set(&[(EMPTY, pods()[0], Endpoint::Ready)]);
+    the_only_endpoint_is_reached_from_everywhere(&mut cluster.agents);
+    cluster.set(&[(EMPTY, pods()[0], Endpoint::NotReady)]);
+    nobody_is_there_where_there_are_no_endpoints(&mut cluster.agents);
+}
+
+fn ready(pods: &[Pod]) -> Vec<(Pod, Endpoint)> {
+    pods.iter().map(|pod| (*pod, Endpoint::Ready)).collect()
+}
+
+/// Two at the first node, one at the second, none at the third.
+fn local_pods() -> [Pod; 3] {
+    let [first, second, _] = NODES.map(Node::pods);
+    [first[0], first[1], second[0]]
+}
+
+/// Where a client is: at a node, as a pod of it or itself, or outside.
+#[derive(Clone, Copy)]
+enum From {
+    Pod(Pod),
+    Node(Node),
+    Outside,
+}
+
+impl From {
+    /// All pods and all nodes.
+    fn inside() -> Vec<Self> {
+        let pods = pods().into_iter().map(From::Pod);
+        pods.chain(NODES.map(From::Node)).collect()
+    }
+
+    fn name(self) -> String {
+        match self {
+            From::Pod(pod) => pod.name(),
+            From::Node(node) => node.name(),
+            From::Outside => CLIENT.to_owned(),
+        }
+    }
+
+    /// Its node, if it has one.
+    #[track_caller]
+    fn node(self) -> Node {
+        match self {
+            From::Pod(pod) => pod.node,
+            From::Node(node) => node,
+            From::Outside => panic!("the client is at no node"),
+        }
+    }
+}
+
+/// As whom a pod may see a client.
+#[derive(Clone, Copy)]
+enum As {
+    /// With its own address; but who reaches itself, with one of its node.
+    Itself,
+    /// With one of this node's addresses.
+    Node(Node),
+}
+
+/// Some connections of one client, and as whom it is seen.
+struct Try {
+    from: From,
+    to: SocketAddr,
+    times: u32,
+    seen: As,
+}
+
+impl Try {
+    fn fits(&self, attempt: &Attempt) -> bool {
+        let Ok(seen) = &attempt.result else { return false };
+        match (self.seen, self.from) {
+            (As::Node(node), _) => node.own().contains(&seen.client),
+            (As::Itself, From::Pod(pod)) if seen.pod == pod.name() => pod.node.own().contains(&seen.client),
+            (As::Itself, From::Pod(pod)) => {
+                [IpAddr::from(pod.address()), pod.address_6().into()].contains(&seen.client)
+            }
+            (As::Itself, From::Node(node)) => node.own().contains(&seen.client),
+            (As::Itself, From::Outside) => seen.client == CLIENT_ADDRESS,
+        }
+    }
+}
+
+/// Makes the connections, and counts them by the pods that they reached.
+#[track_caller]
+fn reached(agents: &mut Agents, tries: &[Try]) -> BTreeMap<String, u32> {
+    let dial = |one: &Try| (one.from.name(), Dial::to(one.to, one.times));
+    let attempts = agents.dial(&tries.iter().map(dial).collect::<Vec<_>>());
+    let mut reached = BTreeMap::new();
+    for (one, attempts) in tries.iter().zip(attempts) {
+        assert_eq!(attempts.len(), one.times as usize);
+        for attempt in attempts {
+            assert!(one.fits(&attempt), "from {}: {attempt:?}", one.from.name());
+            *reached.entry(attempt.result.unwrap().pod).or_default() += 1;
+        }
+    }
+    reached
+}
+
+/// Each of the pods has its share, and nobody else has one.
+#[track_caller]
+fn check_shares(reached: &BTreeMap<String, u32>, pods: &[Pod]) {
+    let names: Vec<String> = pods.iter().map(|pod| pod.name()).collect();
+    assert_eq!(Vec::from_iter(reached.keys()), Vec::from_iter(&names), "{reached:?}");
+    let all: u32 = reached.values().sum();
+    assert!(all >= CONNECTIONS, "{reached:?}");
+    let percent = |count: u32| f64::from(count) * 100.0 / f64::from(all);
+    let fair = 100.0 / f64::from(u32::try_from(pods.len()).unwrap());
+    let unfair = reached.values().find(|count| (percent(**count) - fair).abs() > POINTS);
+    assert_eq!(unfair, None, "{reached:?}");
+}
+
+#[track_caller]
+fn a_cluster_address_is_reached_from_pods_and_nodes(agents: &mut Agents, service: Service) {
+    let clients = From::inside();
+    let times = CONNECTIONS.div_ceil(u32::try_from(clients.len()).unwrap());
+    let one = |from| Try {
+        from,
+        to: service.cluster(),
+        times,
+        seen: As::Itself,
+    };
+    let tries: Vec<Try> = clients.into_iter().map(one).collect();
+    check_shares(&reached(agents, &tries), &pods());
+}
+
+#[track_caller]
+fn a_node_port_is_reached_at_each_node(agents: &mut Agents, service: Service) {
+    // At whichever node it comes in, that node is who the pod sees: answers have to come back through it.
+    let at = |from, node, times| Try {
+        from,
+        to: service.node_port(node),
+        times,
+        seen: As::Node(node),
+    };
+    let tries = NODES.map(|node| at(From::Outside, node, CONNECTIONS / 3));
+    check_shares(&reached(agents, &tries), &pods());
+    let from_inside = |from| NODES.map(|node| at(from, node, 10));
+    let tries: Vec<Try> = From::inside().into_iter().flat_map(from_inside).collect();
+    check_all_are_among(&reached(agents, &tries), &pods());
+}
+
+#[track_caller]
+fn an_external_address_is_reached_through_each_node(agents: &mut Agents) {
+    let at = |from, node, times| Try {
+        from,
+        to: EXTERNAL.external(node),
+        times,
+        seen: As::Node(node),
+    };
+    let tries = NODES.map(|node| at(From::Outside, node, CONNECTIONS / 3));
+    check_shares(&reached(agents, &tries), &pods());
+    // Inside, whoever it is sent to, the client's own node answers.
+    let from_inside = |from: From| {
+        NODES.map(|node| Try {
+            seen: As::Node(from.node()),
+            ..at(from, node, 10)
+        })
+    };
+    let tries: Vec<Try> = From::inside().into_iter().flat_map(from_inside).collect();
+    check_all_are_among(&reached(agents, &tries), &pods());
+}
+
+/// All of the pods were reached, and nobody else.
+#[track_caller]
+fn check_all_are_among(reached: &BTreeMap<String, u32>, pods: &[Pod]) {
+    let names: BTreeSet<String> = pods.iter().map(|pod| pod.name()).collect();
+    assert_eq!(reached.keys().cloned().collect::<BTreeSet<_>>(), names, "{reached:?}");
+}
+
+#[track_caller]
+fn a_client_stays_with_its_pod(agents: &mut Agents) {
+    let clients: Vec<IpAddr> = (1..=u16::try_from(CONNECTIONS).unwrap()).map(client_address).collect();
+    let mut at = |node: Node, from: &[IpAddr]| -> Vec<String> {
+        let dial = Dial {
+            from: from.to_vec(),
+            ..Dial::to(STICKY.node_port(node), 1)
+        };
+        let attempts = agents.dial(&[(CLIENT, dial)]).remove(0);
+        let seen = attempts.into_iter().map(|attempt| attempt.result.unwrap());
+        seen.map(|seen| {
+            assert!(node.own().contains(&seen.client), "{seen:?}");
+            seen.pod
+        })
+        .collect()
+    };
+    let chosen = at(NODES[0], &clients);
+    let mut shares = BTreeMap::new();
+    for pod in &chosen {
+        *shares.entry(pod.clone()).or_default() += 1;
+    }
+    check_shares(&shares, &pods());
+    // Again, and at another node.
+    for node in [NODES[0], NODES[2]] {
+        assert_eq!(at(node, &clients[..500]), chosen[..500]);
+    }
+    for from in From::inside() {
+        let try_it = Try {
+            from,
+            to: STICKY.cluster(),
+            times: 50,
+            seen: As::Itself,
+        };
+        let reached = reached(agents, &[try_it]);
+        assert_eq!(reached.len(), 1, "{reached:?}");
+    }
+}
+
+#[track_caller]
+fn local_traffic_stays_at_its_node(agents: &mut Agents) {
+    let [first, second, third] = NODES;
+    let outside = |to, times| Try {
+        from: From::Outside,
+        to,
+        times,
+        seen: As::Itself,
+    };
+    for to in [LOCAL.node_port(first), LOCAL.external(first)] {
+        check_shares(&reached(agents, &[outside(to, CONNECTIONS)]), &first.pods());
+    }
+    for to in [LOCAL.node_port(second), LOCAL.external(second)] {
+        check_all_are_among(&reached(agents, &[outside(to, 50)]), &second.pods()[..1]);
+    }
+    for to in [LOCAL.node_port(third), LOCAL.external(third)] {
+        let dial = Dial {
+            patience_ms: Some(DROPPED_MS),
+            ..Dial::to(to, 1)
+        };
+        assert_eq!(refusals(agents, &[(CLIENT.to_owned(), dial)]), [TIMED_OUT]);
+    }
+}
+
+/// Pods and nodes are not bound to what is local to them.
+#[track_caller]
+fn others_reach_what_is_local_from_inside(agents: &mut Agents) {
+    let mut tries = Vec::new();
+    for from in From::inside() {
+        let node = from.node();
+        let one = |to, seen| Try {
+            from,
+            to,
+            times: 20,
+            seen,
+        };
+        tries.push(one(LOCAL.cluster(), As::Itself));
+        for to in [LOCAL.node_port(node), LOCAL.external(node)] {
+            tries.push(one(to, As::Itself));
+        }
+    }
+    check_all_are_among(&reached(agents, &tries), &local_pods());
+}
+
+#[track_caller]
+fn a_single_endpoint_reaches_itself_and_sees_who_comes(agents: &mut Agents) {
+    let pod = pods()[0];
+    // A cluster address is not masqueraded for who comes from outside either: the router sends it to the pod's node.
+    for from in [From::Pod(pod), From::Node(pod.node), From::Outside] {
+        let try_it = Try {
+            from,
+            to: SINGLE.cluster(),
+            times: 10,
+            seen: As::Itself,
+        };
+        check_all_are_among(&reached(agents, &[try_it]), &[pod]);
+    }
+}
+
+/// Every address of [`EMPTY`], with clients that may come there.
+fn addresses_of_empty() -> Vec<(From, SocketAddr)> {
+    let mut all = Vec::new();
+    for from in From::inside() {
+        let node = from.node();
+        let addresses = [EMPTY.cluster(), EMPTY.external(node), EMPTY.node_port(node)];
+        all.extend(addresses.map(|to| (from, to)));
+    }
+    for node in NODES {
+        let addresses = [EMPTY.external(node), EMPTY.node_port(node)];
+        all.extend(addresses.map(|to| (From::Outside, to)));
+    }
+    all
+}
+
+#[track_caller]
+fn nobody_is_there_where_there_are_no_endpoints(agents: &mut Agents) {
+    let addresses = addresses_of_empty().into_iter();
+    let dials: Vec<(String, Dial)> = addresses.map(|(from, to)| (from.name(), Dial::to(to, 1))).collect();
+    assert_eq!(refusals(agents, &dials), vec![REFUSED; dials.len()]);
+}
+
+#[track_caller]
+fn the_only_endpoint_is_reached_from_everywhere(agents: &mut Agents) {
+    let addresses = addresses_of_empty().into_iter();
+    let dials: Vec<(String, Dial)> = addresses.map(|(from, to)| (from.name(), Dial::to(to, 1))).collect();
+    let name = pods()[0].name();
+    for attempt in agents.dial(&dials).into_iter().flatten() {
+        assert_eq!(attempt.result.as_ref().map(|seen| &seen.pod), Ok(&name), "{attempt:?}");
+    }
+}
+
+/// Why each connection failed.
+#[track_caller]
+fn refusals(agents: &mut Agents, dials: &[(String, Dial)]) -> Vec<String> {
+    let attempts = agents.dial(dials).into_iter().flatten();
+    attempts.map(|attempt| attempt.result.unwrap_err()).collect()
+}

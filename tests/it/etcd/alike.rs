@@ -1,0 +1,99 @@
+//! A long sequence of questions, drawn once for ever, is answered alike by all three stores.
+
+use needs::needs;
+use rand::{RngExt as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+use trueup_runtime::capabilities::etcd::{Compare, Operation};
+
+use super::store::{Store, delete, put};
+
+/// So many questions: some seconds of a real etcd.
+const QUESTIONS: usize = 400;
+
+/// The last one is empty: no key, and the prefix of all.
+const KEYS: [&str; 6] = ["/a", "/a/1", "/a/2", "/b/1", "/b/2", ""];
+const VALUES: [&str; 3] = ["", "x", "y"];
+
+fn compare(chance: &mut ChaCha8Rng) -> Compare {
+    let key = KEYS[chance.random_range(0..KEYS.len() - 1)].to_owned();
+    match chance.random_range(0..4) {
+        0 => Compare::Absent(key),
+        1 => Compare::Exists(key),
+        2 => Compare::ModRevision((key, chance.random_range(0..20))),
+        _ => Compare::Value((key, VALUES[chance.random_range(0..VALUES.len())].to_owned())),
+    }
+}
+
+fn operation(chance: &mut ChaCha8Rng) -> Operation {
+    // Seldom the empty one.
+    let empty = chance.random_bool(0.02);
+    let key = if empty {
+        ""
+    } else {
+        KEYS[chance.random_range(0..KEYS.len() - 1)]
+    };
+    let value = VALUES[chance.random_range(0..VALUES.len())];
+    if chance.random_bool(0.3) {
+        delete(key)
+    } else {
+        put(key, value)
+    }
+}
+
+/// The answer to the next question as text, without the words of a refusal.
+async fn answer(store: &Store, chance: &mut ChaCha8Rng) -> String {
+    let api = &store.api;
+    let key = KEYS[chance.random_range(0..KEYS.len())];
+    let value = VALUES[chance.random_range(0..VALUES.len())];
+    match chance.random_range(0..10) {
+        0 => format!("get {key}: {:?}", api.get(key).await.map_err(|e| e.kind())),
+        1 => format!("list {key}: {:?}", api.list_prefix(key).await.map_err(|e| e.kind())),
+        2 => format!("keys {key}: {:?}", api.list_keys(key).await.map_err(|e| e.kind())),
+        3 => format!("put {key}: {:?}", api.put(key, value).await.map_err(|e| e.kind())),
+        4 => format!(
+            "put if not {key}: {:?}",
+            api.put_if_not_exists(key, value).await.map_err(|e| e.kind())
+        ),
+        5 => format!("delete {key}: {:?}", api.delete(key).await.map_err(|e| e.kind())),
+        _ => {
+            let compares: Vec<Compare> = (0..chance.random_range(0..3)).map(|_| compare(chance)).collect();
+            let operations: Vec<Operation> = (0..chance.random_range(0..5)).map(|_| operation(chance)).collect();
+            let made = api.commit(&compares, &operations).await.map_err(|e| e.kind());
+            format!(
+                "commit {compares:?} {operations:?}: {made:?} at {}",
+                store.revision().await
+            )
+        }
+    }
+}
+
+async fn answers(store: &Store) -> Vec<String> {
+    let mut chance = ChaCha8Rng::seed_from_u64(7);
+    let mut answers = Vec::new();
+    for _ in 0..QUESTIONS {
+        answers.push(answer(store, &mut chance).await);
+    }
+    answers.push(format!("{:?}", store.api.listing("").await));
+    let last = store.revision().await;
+    let mut watch = store.api.watch("", 1);
+    loop {
+        let changes = watch.next().await.unwrap();
+        answers.push(format!("{changes:?}"));
+        if changes.revision == last {
+            return answers;
+        }
+    }
+}
+
+#[needs(etcd)]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_sequence_is_answered_alike_by_all_three() {
+    let simulated = answers(&Store::simulated()).await;
+    let made = simulated.iter().filter(|answer| answer.contains(": Ok(true)")).count();
+    assert!(made > 50, "most questions must not be refused: {made}");
+    for (name, store) in [("embedded", Store::embedded()), ("etcd", Store::etcd().await)] {
+        for (n, (left, right)) in simulated.iter().zip(answers(&store).await).enumerate() {
+            assert_eq!(*left, right, "question {n} of {name}");
+        }
+    }
+}

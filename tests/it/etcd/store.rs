@@ -1,0 +1,137 @@
+//! The three stores as the suite sees them, with what no guest may do: write bytes, compact, cut, lose an answer.
+
+use std::sync::Arc;
+
+use tempfile::TempDir;
+use trueup_runtime::capabilities::etcd::embedded::Embedded;
+use trueup_runtime::capabilities::etcd::remote::{Etcd, Settings};
+use trueup_runtime::capabilities::etcd::simulated::Simulated;
+use trueup_runtime::capabilities::etcd::{Api, Compare, Error, FIRST_REVISION, Operation};
+
+use super::proxy::Proxy;
+use super::server::Server;
+
+pub(crate) struct Store {
+    pub(crate) api: Arc<dyn Api>,
+    kind: Kind,
+}
+
+enum Kind {
+    Simulated(Simulated),
+    Embedded(
+        Embedded,
+        #[expect(dead_code, reason = "the file is there as long as this is")] TempDir,
+    ),
+    /// With a proxy between the two.
+    Etcd(Box<Server>, Proxy),
+}
+
+impl Store {
+    pub(crate) fn simulated() -> Self {
+        let store = Simulated::default();
+        Self {
+            api: Arc::new(store.clone()),
+            kind: Kind::Simulated(store),
+        }
+    }
+
+    pub(crate) fn embedded() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Embedded::open(&folder.path().join("etcd.redb")).unwrap();
+        Self {
+            api: Arc::new(store.clone()),
+            kind: Kind::Embedded(store, folder),
+        }
+    }
+
+    pub(crate) async fn etcd() -> Self {
+        let server = Server::start().await;
+        let proxy = Proxy::to(server.address()).await;
+        Self {
+            api: Arc::new(Etcd::new(Settings::new(vec![proxy.url()]))),
+            kind: Kind::Etcd(Box::new(server), proxy),
+        }
+    }
+
+    /// Writes what need not be text, as another program does.
+    pub(crate) async fn put_bytes(&self, key: &[u8], value: &[u8]) {
+        match &self.kind {
+            Kind::Simulated(store) => {
+                store.put_bytes(key, value);
+            }
+            Kind::Embedded(store, _) => {
+                store.put_bytes(key, value).await.unwrap();
+            }
+            Kind::Etcd(server, _) => {
+                server.client().await.put(key, value, None).await.unwrap();
+            }
+        }
+    }
+
+    /// Forgets what was before that revision.
+    pub(crate) async fn compact(&self, revision: u64) {
+        match &self.kind {
+            Kind::Simulated(store) => store.compact(revision),
+            Kind::Embedded(store, _) => store.compact(revision).await.unwrap(),
+            Kind::Etcd(server, _) => {
+                let revision = revision.try_into().unwrap();
+                server.client().await.compact(revision, None).await.unwrap();
+            }
+        }
+    }
+
+    /// Ends every connection to the store; a store in this process has none.
+    pub(crate) async fn cut(&self) {
+        if let Kind::Etcd(_, proxy) = &self.kind {
+            proxy.cut().await;
+        }
+    }
+
+    /// Commits so that nobody hears the answer: lost on the way, or because whoever asked waits no more. What the guest is
+    /// told, if it is told anything.
+    pub(crate) async fn commit_unheard(&self, compares: &[Compare], operations: &[Operation]) -> Option<Error> {
+        let committing = self.api.commit(compares, operations);
+        let Kind::Etcd(_, proxy) = &self.kind else {
+            // Once is enough to have it begin; then it is dropped.
+            tokio::select! {
+                biased;
+                _ = committing => {}
+                () = std::future::ready(()) => {}
+            }
+            return None;
+        };
+        // A connection that is there, with nothing on its way.
+        self.api.get("up").await.unwrap();
+        proxy.swallow(true);
+        let lose = async {
+            proxy.swallowed().await;
+            // Of what was swallowed first nobody knows that it was the answer; what is stored tells.
+            while self.revision_behind_the_proxy().await == FIRST_REVISION {
+                tokio::task::yield_now().await;
+            }
+            proxy.cut().await;
+            proxy.swallow(false);
+        };
+        let (answer, ()) = tokio::join!(committing, lose);
+        Some(answer.unwrap_err())
+    }
+
+    async fn revision_behind_the_proxy(&self) -> u64 {
+        let Kind::Etcd(server, _) = &self.kind else { return 0 };
+        let answer = server.client().await.get("up", None).await.unwrap();
+        answer.header().unwrap().revision().try_into().unwrap()
+    }
+
+    /// The store's revision now.
+    pub(crate) async fn revision(&self) -> u64 {
+        self.api.listing("no such key").await.unwrap().revision
+    }
+}
+
+pub(crate) fn put(key: &str, value: &str) -> Operation {
+    Operation::Put((key.to_owned(), value.to_owned()))
+}
+
+pub(crate) fn delete(key: &str) -> Operation {
+    Operation::Delete(key.to_owned())
+}

@@ -1,0 +1,116 @@
+//! Why what was done was done: `trueup explain`, lines of log as JSON, and traces, of the real binary.
+//!
+//! ```text
+//! manifests -> host -> Engine
+//!                \-> state folder -> trueup explain KEY
+//!                \-> stderr: JSON lines
+//!                \-> OTLP over HTTP -> collector of the test
+//! ```
+//! What a reason, a difference or a file of lines is, is tested beside the code.
+mod chains;
+mod collector;
+mod lines;
+mod traces;
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+use serde_json::Value;
+
+use support::{Engine, Ran, Site, Started, files_under, ran, wait_until};
+
+/// Resources are there after this; long enough to be waited for.
+const SETTLE: [&str; 2] = ["--settle-ms", "20"];
+
+const KEYS: [&str; 3] = ["default/api", "default/web", "kube-system/dns"];
+
+/// What a host compiled of its guests: once for all tests, since it takes longer than all that they are about.
+static COMPILED: LazyLock<Vec<(PathBuf, Vec<u8>)>> = LazyLock::new(|| {
+    let site = Site::quickstart();
+    site.run_once().exits(0);
+    let cache = site.state_dir().join("cache");
+    let files = files_under(&cache).into_iter();
+    let kept = |file: PathBuf| (file.strip_prefix(&cache).unwrap().to_owned(), fs::read(&file).unwrap());
+    files.map(kept).collect()
+});
+
+/// The quickstart with an Engine in another process, and with what is compiled.
+fn site(engine: &Engine) -> Site {
+    let site = Site::against(engine);
+    for (name, bytes) in &*COMPILED {
+        let file = site.state_dir().join("cache").join(name);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, bytes).unwrap();
+    }
+    site
+}
+
+/// The quickstart with a host that goes on, once all is true.
+struct Running {
+    engine: Engine,
+    site: Site,
+    host: Started,
+}
+
+impl Running {
+    fn new() -> Self {
+        let engine = Engine::start(&SETTLE);
+        let site = site(&engine);
+        let mut host = site.start("run", &[]);
+        for key in KEYS {
+            host.wait_for(&format!("{key:<24} true "));
+        }
+        Self { engine, site, host }
+    }
+
+    /// How often it was said that a key is true.
+    fn truths(&self, key: &str) -> usize {
+        self.host.stdout().matches(&format!("{key:<24} true ")).count()
+    }
+
+    /// Edits a manifest and waits until these keys are true again.
+    #[track_caller]
+    fn edit(&self, file: &str, from: &str, to: &str, keys: &[&str]) {
+        let before: Vec<usize> = keys.iter().map(|key| self.truths(key)).collect();
+        self.site.edit(&format!("manifests/{file}"), from, to);
+        wait_until("the changed keys", || {
+            keys.iter().zip(&before).all(|(key, before)| self.truths(key) > *before)
+        });
+    }
+}
+
+/// `trueup explain KEY` with what else it is given.
+fn explain(site: &Site, key: &str, args: &[&str]) -> Ran {
+    let folder = site.folder().to_str().unwrap();
+    ran(support::program().args(["explain", key, "--config", folder]).args(args))
+}
+
+#[track_caller]
+fn explained(site: &Site, key: &str, args: &[&str]) -> Value {
+    let args: Vec<&str> = args.iter().copied().chain(["--output", "json"]).collect();
+    explain(site, key, &args).exits(0).json()
+}
+
+/// The jobs of an explanation, the oldest first.
+#[track_caller]
+fn jobs(explanation: &Value) -> &Vec<Value> {
+    explanation["jobs"].as_array().unwrap()
+}
+
+/// The reasons of a job, each as `why` and what it is about.
+fn causes(job: &Value) -> Vec<(&str, String)> {
+    let causes = job["job"]["causes"].as_array().unwrap().iter();
+    let of = |cause: &Value| {
+        let text = |name: &str| cause[name].as_str().unwrap_or_default().to_owned();
+        match cause["why"].as_str().unwrap() {
+            "input" => format!("{} {} {}", text("kind"), text("name"), text("change")),
+            "retry" => cause["failures"].to_string(),
+            "version" => text("guest"),
+            _ => String::new(),
+        }
+    };
+    causes
+        .map(|cause| (cause["why"].as_str().unwrap(), of(cause)))
+        .collect()
+}

@@ -1,0 +1,123 @@
+//! The convergence guard: what goes round in circles is stopped and named; what is edited, or fails now and then, is not.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use super::{guest, lines, set_aside, standing, wait_for_lines};
+use support::{Engine, FAILED, Object, Site, wait_until};
+
+/// Two Services of the quickstart, on an Engine that deploys servers and others alike.
+fn site(engine: &Engine) -> Site {
+    let site = Site::against(engine);
+    let settings = "settings = { backoff_initial_ms = 20";
+    site.edit(
+        "trueup.toml",
+        settings,
+        &format!("gate = \"off\"\ncycles_max = 3\n{settings}, backoff_jitter_percent = 0, backoff_factor_percent = 100, max_rounds = 3"),
+    );
+    site.edit(
+        "trueup.toml",
+        "backoff_initial_ms = 10",
+        "backoff_initial_ms = 10\nbackoff_max_ms = 20\nresync_ms = 200",
+    );
+    site
+}
+
+/// Requests that change what the Engine has.
+fn writes(engine: &Engine) -> BTreeMap<String, u64> {
+    engine.writes()
+}
+
+#[test]
+fn objects_that_are_destroyed_and_created_again_stop_their_key_and_name_the_cycle() {
+    let engine = Engine::start(&["--settle-ms", "10"]);
+    let site = site(&engine);
+    let mut host = site.start("run", &[]);
+    wait_for_lines(&mut host, "web", " true ", 1);
+    assert_eq!(set_aside(&site), Vec::<String>::new());
+
+    // From here on the Engine can deploy no backend, and a Service comes that needs some.
+    engine.fault(&json!({"path": "*/backend.json/*", "fail_next": 1_000_000}));
+    super::put_service(&site, "late", 30099);
+    wait_for_lines(&mut host, "late", "; set aside after ", 1);
+    let standing = standing(&site);
+    let [entry] = standing["quarantined"].as_array().unwrap().as_slice() else {
+        panic!("{standing}")
+    };
+    let error = entry["error"].as_str().unwrap();
+    let name = "http.late.default.quickstart";
+    assert!(
+        error.starts_with(&format!("a cycle: create backend `{name}`, destroy backend `{name}`, "))
+            && error.contains(" times with the same wish"),
+        "{error}"
+    );
+    assert!(entry["failures"].as_u64().unwrap() >= 3, "{entry}");
+    assert_eq!(entry["instance"], "default/late");
+
+    // It is stopped: nothing is written any more, while the others are looked at.
+    let (before, done) = (writes(&engine), lines(&host.stdout(), "web", " true "));
+    wait_for_lines(&mut host, "web", " true ", done + 3);
+    assert_eq!(writes(&engine), before);
+
+    // The other version has the Engine apply what failed, and destroys nothing: no cycle, and true when the Engine can.
+    guest(&site, &["swap", "lbaas", "lbaas@2"]).exits(0);
+    host.wait_for_warning("warning: default/late: reset, and not ready again yet");
+    assert_eq!(set_aside(&site), Vec::<String>::new());
+    engine.clear_faults();
+    wait_for_lines(&mut host, "late", " true ", 1);
+    host.terminate().0.exits(0);
+}
+
+#[test]
+fn edits_and_objects_that_fail_now_and_then_are_no_cycle() {
+    for version in ["lbaas@1", "lbaas@2"] {
+        let engine = Engine::start(&["--settle-ms", "10"]);
+        let site = site(&engine);
+        site.edit("trueup.toml", "builtin:lbaas@1", &format!("builtin:{version}"));
+        super::put_service(&site, "edited", 30100);
+        let mut host = site.start("run", &[]);
+        wait_for_lines(&mut host, "edited", " true ", 1);
+        for node_port in (30101..30111).chain([30101, 30102, 30101, 30102, 30101]) {
+            super::put_service(&site, "edited", node_port);
+            wait_until("the edited port", || {
+                let ports = ports(&engine);
+                !ports.is_empty() && ports.iter().all(|port| *port == node_port.to_string())
+            });
+        }
+        let mut before = backends(engine.objects());
+        // As often as a cycle has turns, and more: but between, all was well.
+        for turn in 0..5 {
+            let none = lines(&host.stdout(), "edited", "nothing to do");
+            wait_for_lines(&mut host, "edited", "nothing to do", none + 1);
+            engine.fail_one(|object| object.kind == "backend" && object.name().contains("edited"));
+            let mut now = Vec::new();
+            wait_until("a backend that is well", || {
+                // Of one look: a backend that goes between two is well in neither.
+                let objects = engine.objects();
+                let is_well = objects.iter().all(|object| object.state != FAILED);
+                now = backends(objects);
+                is_well && now.len() == 1
+            });
+            assert_eq!(now != before, version == "lbaas@1", "{version} turn {turn}: made again");
+            before = now;
+        }
+        assert_eq!(set_aside(&site), Vec::<String>::new(), "{version}: {}", host.stdout());
+        host.terminate().0.exits(0);
+    }
+}
+
+/// The backends of the service that is edited.
+fn backends(objects: Vec<Object>) -> Vec<String> {
+    let backends = objects
+        .into_iter()
+        .filter(|object| object.kind == "backend" && object.name().contains("edited"));
+    backends.map(|object| object.identifier).collect()
+}
+
+/// The ports of the servers of the service that is edited.
+fn ports(engine: &Engine) -> Vec<String> {
+    let objects = engine.objects().into_iter();
+    let servers = objects.filter(|object| object.kind == "server" && object.name().contains("edited"));
+    servers.map(|object| object.field("port")).collect()
+}

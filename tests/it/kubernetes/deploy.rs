@@ -1,0 +1,419 @@
+//! What is under `deploy/`, as it ships: every kubectl applies it, and hosts run with the configuration, the arguments, the
+//! variables and just the rights that are in it.
+//!
+//! Where a pod has what no test has (its volumes, its own address), a variable says where that is here. What a host does
+//! with a cluster otherwise is in `source.rs`, what becomes of the Lease in `election.rs`.
+
+use needs::needs;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::client::RUNTIME;
+use super::kubectl::programs;
+use super::source::node;
+use support::api_server::{ADMIN, ApiServer, Fault};
+use support::{Engine, Ran, Started, TOKEN, program, ran, wait_until};
+
+/// Who a host is in the cluster.
+const ACCOUNT: &str = "system:serviceaccount:trueup:trueup";
+
+/// What takes longer hangs: the same words are written as an event once a minute, and more is done meanwhile.
+const PATIENCE: Duration = Duration::from_secs(240);
+
+/// What a real cluster has of a Service beside it: which pods are behind it. Nothing is made from it, and nothing is spoilt.
+const SLICES: &str = r#"
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: { name: web-x7k2p, namespace: default, labels: { kubernetes.io/service-name: web } }
+addressType: IPv4
+ports: [{ name: http, port: 8080, protocol: TCP }, { name: https, port: 8443, protocol: TCP }]
+endpoints:
+  - { addresses: [10.0.1.4], nodeName: node-1, conditions: { ready: true }, targetRef: { kind: Pod, name: web-1, namespace: default } }
+  - { addresses: [10.0.2.4], nodeName: node-2, conditions: { ready: true }, targetRef: { kind: Pod, name: web-2, namespace: default } }
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: { name: dns-9c4mz, namespace: kube-system, labels: { kubernetes.io/service-name: dns } }
+addressType: IPv4
+ports: [{ name: dns-tcp, port: 53, protocol: TCP }]
+endpoints: [{ addresses: [10.0.3.2], nodeName: node-3, conditions: { ready: true } }]
+---
+apiVersion: v1
+kind: Pod
+metadata: { name: web-1, namespace: default, labels: { app: web } }
+spec: { nodeName: node-1, containers: [{ name: web, image: web }] }
+"#;
+
+/// An API server to which `deploy/` was applied, an Engine, and what a pod is given.
+struct Cluster {
+    kubectl: PathBuf,
+    server: ApiServer,
+    engine: Engine,
+    folder: TempDir,
+}
+
+impl Cluster {
+    /// With four Nodes, the secret that the Deployment names, and roles that count.
+    fn deployed(kubectl: PathBuf) -> Self {
+        let cluster = Self {
+            kubectl,
+            server: ApiServer::start_with_tls(),
+            engine: Engine::start(&["--settle-ms", "5"]),
+            folder: tempfile::tempdir().unwrap(),
+        };
+        cluster.put("kubeconfig", &cluster.server.kubeconfig(ADMIN, "admin"));
+        // In a pod the namespace is that of its service account.
+        let account = cluster.server.kubeconfig(ACCOUNT, "its-token");
+        assert!(account.contains("\"namespace\": \"default\""), "{account}");
+        cluster.put(
+            "account",
+            &account.replace("\"namespace\": \"default\"", "\"namespace\": \"trueup\""),
+        );
+        cluster.server.refuse_unknown_tokens(true);
+        cluster.server.enforce_rbac(true);
+        for number in 1..=4 {
+            cluster.server.apply(node(number)).unwrap();
+        }
+        let deploy = shipped("deploy");
+        cluster.kubectl(&["apply", "-k", deploy.to_str().unwrap()]).exits(0);
+        cluster.put("engine-token", TOKEN);
+        cluster
+            .kubectl(&[
+                "-n",
+                "trueup",
+                "create",
+                "secret",
+                "generic",
+                "trueup-engine-token",
+                "--from-file=token=engine-token",
+            ])
+            .exits(0);
+        cluster
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn put(&self, name: &str, text: &str) {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    /// Runs kubectl to its end.
+    fn kubectl(&self, args: &[&str]) -> Ran {
+        let mut command = Command::new(&self.kubectl);
+        command
+            .env("HOME", self.folder.path())
+            .env("KUBECONFIG", self.path("kubeconfig"))
+            .current_dir(self.folder.path())
+            .args(args);
+        ran(&mut command)
+    }
+
+    fn pod(&self) -> Value {
+        self.server.get("deployments", "trueup", "trueup").unwrap()["spec"]["template"]["spec"].clone()
+    }
+
+    /// Mounts the ConfigMap and the Secret that the Deployment names, and starts its container.
+    fn start(&self, name: &str) -> Started {
+        let pod = self.pod();
+        let volume = |name: &str| list(&pod["volumes"]).into_iter().find(|volume| volume["name"] == name);
+        let config_map = volume("config").unwrap()["configMap"]["name"].clone();
+        let config = self.server.get("configmaps", "trueup", text(&config_map)).unwrap();
+        self.put("etc/trueup/trueup.toml", text(&config["data"]["trueup.toml"]));
+        let secret = volume("engine-token").unwrap()["secret"]["secretName"].clone();
+        let secret = self.server.get("secrets", "trueup", text(&secret)).unwrap();
+        let token = BASE64_STANDARD.decode(text(&secret["data"]["token"])).unwrap();
+        self.put("etc/trueup-engine/token", std::str::from_utf8(&token).unwrap());
+
+        let here = |path: &str| self.path(path.trim_start_matches('/'));
+        let container = &pod["containers"][0];
+        let mut command = program();
+        for arg in list(&container["args"]) {
+            let arg = text(&arg).to_owned();
+            command.arg(if arg.starts_with('/') { here(&arg) } else { arg.into() });
+        }
+        for variable in list(&container["env"]) {
+            let field = &variable["valueFrom"]["fieldRef"]["fieldPath"];
+            let value = if field == "metadata.name" {
+                name
+            } else {
+                text(&variable["value"])
+            };
+            command.env(text(&variable["name"]), value);
+        }
+        command
+            .env("KUBECONFIG", self.path("account"))
+            .env("TRUEUP_STATE_DIR", self.path(name))
+            .env("TRUEUP_BACKEND_LBAAS_URL", self.engine.url())
+            .env("TRUEUP_BACKEND_LBAAS_TOKEN_FILE", here("/etc/trueup-engine/token"))
+            .env("TRUEUP_ADMIN_METRICS_LISTEN", "127.0.0.1:0");
+        Started::of(&mut command)
+    }
+
+    /// What hosts asked of the API server: group, resource and verb.
+    fn asked(&self) -> BTreeSet<[String; 3]> {
+        let requests = self.server.requests().into_iter().map(|request| request.asked);
+        let ours = requests.filter(|asked| asked.user == ACCOUNT && !asked.resource.is_empty());
+        ours.map(|asked| {
+            let resource = match asked.subresource.as_str() {
+                "" => asked.resource,
+                subresource => format!("{}/{subresource}", asked.resource),
+            };
+            [asked.group, resource, asked.verb]
+        })
+        .collect()
+    }
+
+    /// What the roles allow them.
+    fn allowed(&self) -> BTreeSet<[String; 3]> {
+        let role = self.server.get("clusterroles", "", "trueup").unwrap();
+        let election = self.server.get("roles", "trueup", "trueup-election").unwrap();
+        let mut allowed = BTreeSet::new();
+        for rule in list(&role["rules"]).into_iter().chain(list(&election["rules"])) {
+            for group in list(&rule["apiGroups"]) {
+                for resource in list(&rule["resources"]) {
+                    for verb in list(&rule["verbs"]) {
+                        allowed.insert([&group, &resource, &verb].map(|word| text(word).to_owned()));
+                    }
+                }
+            }
+        }
+        allowed
+    }
+}
+
+/// A folder of the project.
+fn shipped(folder: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(folder)
+}
+
+fn list(value: &Value) -> Vec<Value> {
+    value.as_array().cloned().unwrap_or_default()
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// Looks again and again until it is so, for longer than `wait_until` does.
+#[track_caller]
+fn until(what: &str, host: &Started, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        let log = host.stderr();
+        assert!(began.elapsed() < PATIENCE, "{what} does not come about:\n{log}");
+        thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// Where a host said that it serves health and metrics.
+fn metrics_address(host: &mut Started) -> String {
+    let said = |host: &Started| {
+        let log = host.stderr();
+        let lines = log
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+            .collect::<Vec<_>>();
+        let messages = lines.iter().map(|line| text(&line["message"]).to_owned());
+        let mut addresses = messages.filter_map(|said| said.split_once("http://").map(|(_, rest)| rest.to_owned()));
+        addresses.next()
+    };
+    host.wait_for_warning("admin address");
+    format!("http://{}", said(host).unwrap().trim())
+}
+
+/// What a `GET` is answered: status and body.
+fn get(url: &str) -> (u16, String) {
+    RUNTIME.block_on(async {
+        // Another test of this process may have been first.
+        _ = rustls::crypto::ring::default_provider().install_default();
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let answer = client.get(url).timeout(PATIENCE).send().await.unwrap();
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    })
+}
+
+#[needs(kubectl, openssl)]
+#[test]
+fn what_is_under_deploy_is_applied_by_every_kubectl_and_its_parts_fit() {
+    for kubectl in programs() {
+        let cluster = Cluster::deployed(kubectl);
+        let names = |plural: &str| -> BTreeSet<String> {
+            let found = cluster.server.list(plural);
+            let ours = found.iter().map(|object| text(&object["metadata"]["name"]).to_owned());
+            ours.filter(|name| name.starts_with("trueup")).collect()
+        };
+        for plural in [
+            "namespaces",
+            "serviceaccounts",
+            "clusterroles",
+            "clusterrolebindings",
+            "deployments",
+            "poddisruptionbudgets",
+        ] {
+            assert_eq!(names(plural), ["trueup".to_owned()].into(), "{plural}");
+        }
+        for plural in ["roles", "rolebindings"] {
+            assert_eq!(names(plural), ["trueup-election".to_owned()].into(), "{plural}");
+        }
+        let shown = cluster
+            .kubectl(&["-n", "trueup", "get", "deployments,poddisruptionbudgets"])
+            .exits(0);
+        assert!(shown.stdout.contains("deployment.apps/trueup"), "{shown}");
+        let again = cluster
+            .kubectl(&["apply", "-k", shipped("deploy").to_str().unwrap()])
+            .exits(0);
+        assert!(!again.stdout.contains("created"), "{again}");
+
+        // Probes and Prometheus ask where the configuration has the host listen.
+        let pod = cluster.pod();
+        let container = &pod["containers"][0];
+        let config = fs::read_to_string(shipped("deploy/trueup.toml")).unwrap();
+        let port = container["ports"][0]["containerPort"].clone();
+        assert_eq!(container["ports"][0]["name"], "metrics");
+        assert!(
+            config.contains(&format!("metrics_listen = \"0.0.0.0:{port}\"")),
+            "{config}"
+        );
+        let template = cluster.server.get("deployments", "trueup", "trueup").unwrap()["spec"]["template"].clone();
+        let annotations = &template["metadata"]["annotations"];
+        assert_eq!(annotations["prometheus.io/port"], json!(port.to_string()));
+        // Who is told to end asks the Engine for 20 s more at most, says what is left to say, and gives the lease back.
+        assert!(pod["terminationGracePeriodSeconds"].as_u64().unwrap() >= 40, "{pod}");
+        // What the configuration names is mounted.
+        for mount in list(&container["volumeMounts"]) {
+            let path = text(&mount["mountPath"]);
+            let is_named = config.contains(path) || list(&container["args"]).contains(&json!(path));
+            assert!(is_named, "nobody reads {path}");
+        }
+    }
+}
+
+#[needs(kubectl, openssl)]
+#[test]
+fn two_hosts_do_all_their_work_with_the_rights_that_they_are_given_and_use_each_of_them() {
+    let kubectl = programs().swap_remove(0);
+    let cluster = Cluster::deployed(kubectl);
+    // Somebody else writes first, once: the Service is read again.
+    let conflict = Fault::Refused {
+        code: 409,
+        retry_after_s: None,
+    };
+    let finalizer = |asked: &support::api_server::Asked| asked.is("patch", "services") && asked.subresource.is_empty();
+    cluster.server.fault(finalizer, conflict, Some(1));
+
+    let mut first = cluster.start("trueup-1");
+    wait_until("the first to lead", || {
+        let lease = cluster.server.get("leases", "trueup", "trueup");
+        lease.is_some_and(|lease| lease["spec"]["holderIdentity"] == "trueup-1")
+    });
+    let mut second = cluster.start("trueup-2");
+    let pod = cluster.pod();
+    let probe = |name: &str| text(&pod["containers"][0][name]["httpGet"]["path"]).to_owned();
+    for (host, leads) in [(&mut first, "1"), (&mut second, "0")] {
+        let address = metrics_address(host);
+        for path in [probe("livenessProbe"), probe("readinessProbe")] {
+            let mut answer = get(&format!("{address}{path}"));
+            until(&path, host, || {
+                answer = get(&format!("{address}{path}"));
+                answer.0 == 200
+            });
+        }
+        let line = format!("trueup_leader {leads}");
+        until(&line, host, || {
+            let (status, metrics) = get(&format!("{address}/metrics"));
+            assert_eq!(status, 200);
+            metrics.lines().any(|one| one == line)
+        });
+        for path in ["/", "/v1/status", "/v1/config", "/ui", "/ui/"] {
+            assert_eq!(
+                get(&format!("{address}{path}")).0,
+                404,
+                "{path} is for this machine alone"
+            );
+        }
+    }
+
+    cluster.put("slices.yaml", SLICES);
+    let manifests = shipped("examples/quickstart/manifests");
+    let applied = cluster
+        .kubectl(&["apply", "-f", manifests.to_str().unwrap(), "-f", "slices.yaml"])
+        .exits(0);
+    assert!(
+        applied
+            .stdout
+            .contains("endpointslice.discovery.k8s.io/web-x7k2p created"),
+        "{applied}"
+    );
+    let addresses = ["203.0.113.10", "203.0.113.20,2001:db8::20", "203.0.113.30"];
+    until("addresses in kubectl get svc", &first, || {
+        let shown = cluster.kubectl(&["get", "svc", "-A"]).exits(0).stdout;
+        addresses.iter().all(|address| shown.contains(address))
+    });
+    until("an event in kubectl describe svc", &first, || {
+        let described = cluster.kubectl(&["describe", "svc", "web"]).exits(0).stdout;
+        described.contains("EnsuredLoadBalancer") && described.contains("trueup.dev/trueup")
+    });
+    let leases = cluster.kubectl(&["-n", "trueup", "get", "lease"]).exits(0).stdout;
+    assert!(leases.contains("trueup-1"), "{leases}");
+
+    // What is said again in the same words after a minute is the same event, counted up.
+    let web = |node_port: u32| {
+        json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "default"},
+            "spec": {"type": "LoadBalancer", "ports": [
+                {"name": "http", "port": 80, "nodePort": node_port}, {"name": "https", "port": 443, "nodePort": 30443},
+            ]},
+        })
+    };
+    let mut node_port = 30_080;
+    until("an event to be counted up", &first, || {
+        node_port = if node_port == 30_080 { 30_081 } else { 30_080 };
+        cluster.server.apply(web(node_port)).unwrap();
+        thread::sleep(Duration::from_secs(2));
+        let counted = |event: &Value| event["series"]["count"].as_u64().is_some_and(|count| count >= 2);
+        cluster.server.list("events").iter().any(counted)
+    });
+
+    // A rollout: the first goes, the second does the rest.
+    first.terminate().0.exits(0);
+    until("the second to lead", &second, || {
+        let shown = cluster.kubectl(&["-n", "trueup", "get", "lease"]).exits(0).stdout;
+        shown.contains("trueup-2")
+    });
+    for (name, namespace) in [("web", "default"), ("api", "default"), ("dns", "kube-system")] {
+        cluster
+            .kubectl(&["-n", namespace, "delete", "svc", name, "--timeout=120s"])
+            .exits(0);
+    }
+    assert_eq!(cluster.server.list("services"), Vec::<Value>::new());
+    assert_eq!(cluster.engine.objects(), []);
+    second.terminate().0.exits(0);
+
+    let refused: Vec<_> = cluster
+        .server
+        .requests()
+        .into_iter()
+        .filter(|request| matches!(request.status, 401 | 403))
+        .collect();
+    assert!(refused.is_empty(), "{refused:?}");
+    assert_eq!(
+        cluster.asked(),
+        cluster.allowed(),
+        "what was asked (left) is what deploy/rbac.yaml gives (right)"
+    );
+    // Nothing is written beside the state folder: the rest of a pod's disk is read-only.
+    assert_eq!(support::files_under(&cluster.path("etc/trueup")).len(), 1);
+}

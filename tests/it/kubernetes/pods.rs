@@ -1,0 +1,76 @@
+//! The Pods of one Node, and no others: as a source of a host that serves that Node.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::timeout;
+use trueup_runtime::sources::kubernetes::{Kubernetes, Settings};
+use trueup_runtime::sources::{Batch, Batches, Kind};
+
+use support::api_server::{ADMIN, ApiServer};
+
+/// Against hanging, on a machine that is busy with other things.
+const GUARD: Duration = Duration::from_secs(120);
+
+fn pod(name: &str, node: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},
+        "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}]},
+    })
+}
+
+async fn next(batches: &mut Batches) -> Batch {
+    timeout(GUARD, batches.recv()).await.unwrap().unwrap()
+}
+
+/// What a batch says of Pods: names, with a `-` before what is gone.
+fn pods(batch: &Batch) -> Vec<String> {
+    let of_pods = batch.changes.iter().filter(|change| change.reference.kind == Kind::Pod);
+    let name = of_pods.map(|change| match change.now {
+        Some(_) => change.reference.name.clone(),
+        None => format!("-{}", change.reference.name),
+    });
+    name.collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_one_node_alone_pods_are_listed_and_watched() {
+    let server = tokio::task::block_in_place(ApiServer::start);
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    std::fs::write(&kubeconfig, server.kubeconfig(ADMIN, "admin")).unwrap();
+    for (name, node) in [("a1", "node-a"), ("b1", "node-b"), ("a2", "node-a")] {
+        server.apply(pod(name, node)).unwrap();
+    }
+    let settings = Settings {
+        kubeconfig: Some(kubeconfig),
+        pods_of: Some("node-a".to_owned()),
+        watch: vec![Kind::Service, Kind::Pod],
+        needed: vec![Kind::Service, Kind::Pod],
+        ..Settings::default()
+    };
+    let once = Kubernetes::once(&settings).await.unwrap().known().unwrap();
+    assert_eq!(pods(&once), ["a1", "a2"]);
+
+    let cluster = Kubernetes::start(&settings, 1).await.unwrap();
+    let mut batches = cluster.batches();
+    assert_eq!(pods(&next(&mut batches).await), ["a1", "a2"]);
+    server.apply(pod("b2", "node-b")).unwrap();
+    server.apply(pod("a3", "node-a")).unwrap();
+    assert_eq!(pods(&next(&mut batches).await), ["a3"]);
+    server.delete("pods", "default", "b1").unwrap();
+    server.delete("pods", "default", "a1").unwrap();
+    // With a time to end in: it is deleted first, and gone when that is over.
+    let mut said = pods(&next(&mut batches).await);
+    while said != ["-a1"] {
+        assert_eq!(said, ["a1"]);
+        said = pods(&next(&mut batches).await);
+    }
+
+    // What happens while nobody watches is listed.
+    server.expire();
+    server.cut_watches();
+    server.apply(pod("b3", "node-b")).unwrap();
+    server.apply(pod("a4", "node-a")).unwrap();
+    assert_eq!(pods(&next(&mut batches).await), ["a4"]);
+}

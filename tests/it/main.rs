@@ -1,0 +1,33 @@
+//! Tests of the whole system that need no rights: the real binary, with simulated and real servers on loopback.
+//!
+//! One binary, so that it is linked once. What a test needs beyond Rust it names: `#[needs(etcd)]`.
+
+#![cfg(test)]
+
+mod admin;
+mod audit;
+mod bad_input;
+mod commands;
+mod compute;
+mod edges;
+mod etcd;
+mod explain;
+mod failing;
+mod guests;
+mod ipam;
+mod kubernetes;
+mod languages;
+mod limits;
+mod neg;
+mod neg_plan;
+mod neg_recordings;
+mod nodes;
+mod numbering;
+mod page;
+mod quickstart;
+mod recordings;
+mod registry;
+mod reload;
+mod rendering;
+mod scenarios;
+mod swap;

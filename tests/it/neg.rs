@@ -1,0 +1,340 @@
+//! NEGs from end to end: manifests, the real binary, and a simulated Compute Engine in another process, over HTTP.
+//!
+//! What is judged is the server's ledger: each migration takes a tenth at most, one goes at a time, the next one keeps the
+//! pause, and nothing is asked for twice. So it is while nothing goes wrong, while the host is killed (`kill -9`) again and
+//! again, while operations fail, and while the guest is swapped.
+
+use crate::guests::renumbered;
+
+pub(crate) mod cluster;
+pub(crate) mod compute;
+pub(crate) mod judge;
+mod judged;
+mod killed;
+mod kubernetes;
+mod refused;
+pub(crate) mod stage;
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use cluster::{Cluster, Stack};
+use compute::{Compute, Does};
+use stage::{OPERATION_MS, Stage, WAIT_MS, sections};
+use support::{Engine, Site};
+
+/// In each of three zones: 600 endpoints in all.
+const MANY: u8 = 200;
+
+/// Where it is not about many: six endpoints, of which one goes at a time.
+const FEW: u8 = 2;
+
+/// What the host says of NEGs; null while it has not opened its socket, or has not looked at its source.
+fn shown(stage: &Stage) -> Value {
+    let status = ["status", "--output", "json", "--config"].map(std::ffi::OsStr::new);
+    let ran = support::trueup(status.into_iter().chain([stage.site.folder().as_os_str()]));
+    let is_early = ["no host runs", "it was not looked at yet"];
+    if is_early
+        .iter()
+        .any(|text| ran.stdout.contains(text) || ran.stderr.contains(text))
+    {
+        return Value::Null;
+    }
+    ran.exits(0).json()["negs"].take()
+}
+
+#[test]
+fn six_hundred_endpoints_get_a_second_address_a_tenth_at_a_time_and_lose_it_again() {
+    let mut stage = Stage::new(Cluster::of(MANY, Stack::Single), Compute::start(OPERATION_MS, &[]));
+    stage.start();
+    stage.comes_true();
+    for stack in [Stack::Dual, Stack::Single] {
+        stage.change(|cluster| cluster.set_stack(stack));
+        stage.comes_true();
+    }
+    let judged = stage.judge();
+    // Three zones of 200, 60 at a time: four steps each, there and back.
+    assert_eq!((judged.starts, judged.failed, judged.repeats), (24, 0, 0), "{judged}");
+    let shown = shown(&stage);
+    let (pods, moved) = (stage.cluster.pods(), 2 * stage.cluster.pods());
+    assert_eq!(shown["attached"], pods + moved, "{shown}");
+    assert_eq!(shown["detached"], moved, "{shown}");
+    stage.terminate();
+    stage.replays(None);
+}
+
+#[test]
+fn operations_that_fail_are_repeated_and_the_move_comes_to_its_end() {
+    let compute = Compute::start(OPERATION_MS, &["--fail-operations-percent", "5", "--seed", "6"]);
+    let mut stage = Stage::new(Cluster::of(MANY, Stack::Single), compute);
+    stage.start();
+    stage.comes_true();
+    for stack in [Stack::Dual, Stack::Single] {
+        // Whomever chance spares: one of each is sure to fail.
+        for call in ["attach", "detach"] {
+            let path = format!("*/{call}NetworkEndpoints");
+            stage.compute.fault(&json!({"path": path, "fail_operations": 1}));
+        }
+        stage.change(|cluster| cluster.set_stack(stack));
+        stage.comes_true();
+    }
+    let judged = stage.judge();
+    assert!(judged.failed >= 4, "{judged}");
+    stage.terminate();
+    stage.replays(None);
+}
+
+/// The same guest under another number, in a file.
+fn renumbered(site: &Site) -> PathBuf {
+    let file = site.path("neg-1.1.wasm");
+    fs::write(&file, renumbered::renumbered("neg", "1", "1.1")).unwrap();
+    file
+}
+
+#[test]
+fn a_guest_that_is_swapped_half_way_goes_on_where_the_other_one_was() {
+    let mut stage = Stage::new(Cluster::of(MANY, Stack::Single), Compute::start(OPERATION_MS, &[]));
+    let other = renumbered(&stage.site);
+    stage.start();
+    stage.comes_true();
+    stage.hold();
+    stage.change(|cluster| cluster.set_stack(Stack::Dual));
+    for step in 1..=7 {
+        // One that is under way until the next version is there; mostly the attachment after the one before is, too.
+        stage.in_flight(Does::Detach);
+        let version = match step {
+            3 => other.to_str(),
+            6 => Some("neg@1"),
+            _ => None,
+        };
+        if let Some(version) = version {
+            stage.site.guest(&["swap", "neg", version]).exits(0);
+        }
+        stage.compute.end_operations();
+    }
+    stage.let_go();
+    stage.comes_true();
+
+    let judged = stage.judge();
+    assert_eq!((judged.starts, judged.failed, judged.repeats), (12, 0, 0), "{judged}");
+    let mut history = stage.site.history("neg");
+    let versions: Vec<Value> = history.iter_mut().map(|revision| revision["version"].take()).collect();
+    assert_eq!(versions, ["1", "1.1", "1"]);
+    stage.terminate();
+    let segments = stage.replays(Some(&other));
+    assert_eq!(segments.keys().collect::<Vec<_>>(), ["1", "1.1"]);
+}
+
+#[test]
+fn a_move_that_waits_shows_how_far_it_is_and_waits_on_after_a_swap_and_a_kill() {
+    // Longer than all of this takes.
+    let wait_ms = 600_000;
+    let mut stage = Stage::waiting(
+        wait_ms,
+        Cluster::of(FEW, Stack::Single),
+        Compute::start(OPERATION_MS, &[]),
+    );
+    let other = renumbered(&stage.site);
+    stage.start();
+    stage.comes_true();
+    stage.change(|cluster| cluster.set_stack(Stack::Dual));
+    let waits = |stage: &mut Stage| {
+        let mut negs = Value::Null;
+        stage.wait_until("a move that waits", |stage| {
+            negs = shown(stage);
+            let migration = &negs["migrations"][0];
+            // The attachment has ended, too.
+            migration["paused_until_ms"].is_u64() && migration["of"] == 6
+        });
+        negs
+    };
+    let shown = waits(&mut stage);
+    let started = stage.compute.detachments();
+    let ended_ms = started[0].done_ms.unwrap();
+    let until_ms = shown["migrations"][0]["paused_until_ms"].as_u64().unwrap();
+    assert!(until_ms + judge::CLOCKS_APART_MS >= ended_ms + wait_ms, "{shown}");
+    let migration = json!({
+        "key": "shop/web/80", "migrating": 5, "of": 6, "detaching_at": [], "paused": true, "paused_until_ms": until_ms,
+    });
+    assert_eq!(
+        (&shown["migrations"], &shown["migration_count"]),
+        (&json!([migration]), &json!(1))
+    );
+
+    stage.site.guest(&["swap", "neg", other.to_str().unwrap()]).exits(0);
+    stage.kill();
+    stage.start();
+    assert_eq!(waits(&mut stage)["migrations"], json!([migration]));
+    assert_eq!(stage.compute.detachments().len(), 1);
+    stage.judge();
+    stage.terminate();
+    let segments = stage.replays(Some(&other));
+    assert_eq!(segments.keys().collect::<Vec<_>>(), ["1", "1.1"]);
+}
+
+#[test]
+fn the_negs_of_a_service_that_goes_are_emptied_and_it_is_forgotten() {
+    let mut cluster = Cluster::of(FEW, Stack::Dual);
+    cluster.add("api", FEW, Stack::Single);
+    let mut stage = Stage::new(cluster, Compute::start(OPERATION_MS, &[]));
+    stage.start();
+    stage.comes_true();
+    stage.wait_until("both keys", |stage| stage.known_keys().len() == 2);
+    stage.change(|cluster| cluster.remove("api"));
+    stage.comes_true();
+    stage.wait_until("`api` to be forgotten", |stage| stage.known_keys() == ["shop/web/80"]);
+
+    // While the host is down.
+    stage.kill();
+    stage.change(|cluster| cluster.remove("web"));
+    stage.start();
+    stage.comes_true();
+    stage.wait_until("`web` to be forgotten", |stage| stage.known_keys().is_empty());
+    let ledger = stage.compute.changes();
+    let of = |neg: &str, does: Does| {
+        let fits = ledger.iter().filter(|change| change.neg == neg && change.does == does);
+        fits.flat_map(|change| &change.endpoints).count()
+    };
+    for neg in ["web", "api"] {
+        assert_eq!((of(neg, Does::Attach), of(neg, Does::Detach)), (6, 6), "{neg}");
+    }
+
+    // It comes again, under the name that it had.
+    stage.change(|cluster| cluster.add("web", FEW, Stack::Single));
+    stage.comes_true();
+    stage.terminate();
+    stage.replays(None);
+}
+
+#[test]
+fn an_operator_sets_the_error_state_of_a_key_and_it_outlives_a_kill() {
+    let mut stage = Stage::new(Cluster::of(FEW, Stack::Single), Compute::start(OPERATION_MS, &[]));
+    stage.start();
+    stage.comes_true();
+    let set = |stage: &Stage, key: &str, state: &str| {
+        let mut command = support::program();
+        command.args(["neg", "error-state", key, state, "--config"]);
+        support::ran(command.arg(stage.site.folder()))
+    };
+    let is_told = |stage: &Stage, on: bool| {
+        let mut entries = stage.entries().into_iter();
+        entries.any(|entry| entry["call"] == "syncer.set-error-state" && entry["args"]["in_error_state"] == on)
+    };
+    let ran = set(&stage, "shop/web/81", "on");
+    assert!(ran.code != Some(0) && ran.stdout.is_empty(), "{ran}");
+    assert!(ran.stderr.contains("no NEG is wished for it"), "{ran}");
+    set(&stage, "shop/web/80", "on").exits(0);
+    stage.wait_until("the guest to be told", |stage| is_told(stage, true));
+    stage.kill();
+    stage.start();
+    stage.comes_true();
+    // A segment that begins after the kill has it in the state that it goes on from.
+    let was_kept = |stage: &Stage, on: bool| {
+        let mut headers = stage.entries().into_iter().filter_map(|mut entry| {
+            let snapshot: Value = serde_json::from_str(entry["header"]["snapshot"].take().as_str()?).ok()?;
+            snapshot["in_error_state"].as_bool()
+        });
+        headers.next_back() == Some(on)
+    };
+    stage.wait_until("the state after the kill", |stage| was_kept(stage, true));
+    set(&stage, "shop/web/80", "off").exits(0);
+    stage.wait_until("the guest to be told otherwise", |stage| is_told(stage, false));
+    stage.terminate();
+    stage.replays(None);
+}
+
+#[test]
+fn once_ends_when_a_move_has_come_to_its_end_and_nothing_is_in_flight() {
+    let mut stage = Stage::new(Cluster::of(FEW, Stack::Single), Compute::start(OPERATION_MS, &[]));
+    for (stack, line) in [
+        (Stack::Single, "1 neg: 1 true, 0 failed; 6 attached, 0 detached"),
+        (Stack::Single, "1 neg: 1 true, 0 failed; 0 attached, 0 detached"),
+        (Stack::Dual, "1 neg: 1 true, 0 failed; 6 attached, 6 detached"),
+        (Stack::Single, "1 neg: 1 true, 0 failed; 6 attached, 6 detached"),
+    ] {
+        stage.change(|cluster| cluster.set_stack(stack));
+        let ran = stage.site.run_once().exits(0);
+        assert_eq!(ran.last_line(), line, "{ran}");
+        assert!(stage.is_true(), "{ran}");
+    }
+    let judged = stage.judge();
+    // One at a time, there and back.
+    assert_eq!(judged.starts, 12, "{judged}");
+    stage.change(|cluster| cluster.remove("web"));
+    let ran = stage.site.run_once().exits(0);
+    assert!(ran.last_line().ends_with("0 attached, 6 detached"), "{ran}");
+    assert!(stage.is_true() && stage.known_keys().is_empty(), "{ran}");
+    stage.replays(None);
+}
+
+#[test]
+fn an_operation_that_ends_while_the_host_is_down_is_found_and_told() {
+    let mut stage = Stage::new(Cluster::of(FEW, Stack::Single), Compute::start(OPERATION_MS, &[]));
+    stage.start();
+    stage.comes_true();
+    stage.hold();
+    stage.change(|cluster| cluster.set_stack(Stack::Dual));
+    // Asked to end, and killed; at a detachment and at an attachment.
+    for (kills, call) in [(false, Does::Detach), (true, Does::Attach), (true, Does::Detach)] {
+        let in_flight = stage.in_flight(call);
+        if kills {
+            stage.kill();
+        } else {
+            stage.terminate();
+        }
+        stage.compute.end_operations();
+        stage.start();
+        stage.wait_until("the guest to be told", |stage| {
+            let mut entries = stage.entries().into_iter();
+            entries.any(|entry| entry["call"] == "syncer.on-operation" && entry["args"]["operation"] == in_flight)
+        });
+    }
+    stage.let_go();
+    stage.comes_true();
+    let judged = stage.judge();
+    assert_eq!(judged.failed, 0, "{judged}");
+    stage.terminate();
+    stage.replays(None);
+}
+
+#[test]
+fn services_and_negs_are_brought_about_by_one_process() {
+    let engine = Engine::start(&[]);
+    let site = Site::against(&engine);
+    let compute = Compute::start(OPERATION_MS, &[]);
+    let config = fs::read_to_string(site.path("trueup.toml")).unwrap();
+    fs::write(site.path("trueup.toml"), config + &sections(&compute, WAIT_MS)).unwrap();
+    // One Service is both.
+    let mut cluster = Cluster::of(FEW, Stack::Single);
+    cluster.set_spec("web", json!({"type": "LoadBalancer"}));
+    cluster.write(&site);
+    let ran = site.run_once().exits(0);
+    assert!(
+        ran.stdout.contains("1 neg: 1 true, 0 failed; 6 attached, 0 detached"),
+        "{ran}"
+    );
+    assert!(ran.last_line().starts_with("4 services: 4 true, 0 failed; "), "{ran}");
+    let is_true = |cluster: &Cluster| compute.at_rest() == Some(cluster.contents());
+    assert!(is_true(&cluster), "{ran}");
+    assert!(!engine.objects_of("web.shop").is_empty(), "{ran}");
+
+    let mut host = site.start("run", &[]);
+    cluster.set_stack(Stack::Dual);
+    cluster.write(&site);
+    site.remove_manifest("dns.yaml");
+    support::wait_until("both to be as they should be", || {
+        assert!(host.ended().is_none(), "{}{}", host.stdout(), host.stderr());
+        is_true(&cluster) && engine.objects_of("dns.kube-system").is_empty()
+    });
+    judge::judge(&compute.operations(), judge::Rules::new(cluster.pods(), WAIT_MS));
+
+    // It is both no more.
+    cluster.remove("web");
+    cluster.write(&site);
+    support::wait_until("what is gone to go", || {
+        is_true(&cluster) && engine.objects_of("web.shop").is_empty()
+    });
+    host.terminate().0.exits(0);
+}

@@ -1,0 +1,285 @@
+//! A host, the manifests that it reads, and the Compute Engine that it asks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::cluster::Cluster;
+use super::compute::{Compute, Contents, Does, Operation, now_ms};
+use super::judge::{CLOCKS_APART_MS, Judged, Rules, judge};
+use support::{Site, Started, TOKEN, trueup};
+
+/// What takes longer hangs.
+const PATIENCE: Duration = Duration::from_secs(240);
+
+/// Between two looks at the server: these are not to be what keeps the machine busy.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// How long operations take: what no setting changes.
+pub(crate) const OPERATION_MS: u64 = 50;
+
+/// The pause after a detachment: more than twice what an operation takes, so that attachments mostly end within it on a
+/// machine that does other things too.
+pub(crate) const WAIT_MS: u64 = 300;
+
+/// What takes so long does not end by itself.
+pub(crate) const HELD_MS: u64 = 600_000;
+
+pub(crate) struct Stage {
+    pub(crate) compute: Compute,
+    pub(crate) site: Site,
+    pub(crate) cluster: Cluster,
+    wait_ms: u64,
+    host: Option<Started>,
+}
+
+impl Stage {
+    /// With the usual wait.
+    pub(crate) fn new(cluster: Cluster, compute: Compute) -> Self {
+        Self::waiting(WAIT_MS, cluster, compute)
+    }
+
+    /// Nothing runs yet but the server; the manifests are there.
+    pub(crate) fn waiting(wait_ms: u64, cluster: Cluster, compute: Compute) -> Self {
+        let sections = sections(&compute, wait_ms);
+        let config = format!("[source]\nmanifests = \"manifests\"\n\n[run]\nbackoff_initial_ms = 10\n{sections}");
+        let site = Site::of(&config);
+        fs::create_dir(site.path("manifests")).unwrap();
+        fs::write(site.path("token"), TOKEN).unwrap();
+        cluster.write(&site);
+        Self {
+            compute,
+            site,
+            cluster,
+            wait_ms,
+            host: None,
+        }
+    }
+
+    pub(crate) fn start(&mut self) {
+        assert!(self.host.is_none(), "one host is enough");
+        self.host = Some(self.site.start("run", &[]));
+    }
+
+    /// As `kill -9` does.
+    pub(crate) fn kill(&mut self) {
+        self.host.take().unwrap().kill();
+    }
+
+    /// As the system does when it goes down; it must end well.
+    pub(crate) fn terminate(&mut self) {
+        let (ran, _) = self.host.take().unwrap().terminate();
+        ran.exits(0);
+    }
+
+    /// What the host has said so far.
+    pub(crate) fn said(&self) -> String {
+        self.host
+            .as_ref()
+            .map_or_else(String::new, |host| host.stdout() + &host.stderr())
+    }
+
+    /// The cluster says something else from here on.
+    pub(crate) fn change(&mut self, change: impl FnOnce(&mut Cluster)) {
+        change(&mut self.cluster);
+        self.cluster.write(&self.site);
+    }
+
+    /// Waits, while the host runs, until it is so.
+    #[track_caller]
+    pub(crate) fn wait_until(&mut self, what: &str, mut is_so: impl FnMut(&Self) -> bool) {
+        let began = Instant::now();
+        while !is_so(self) {
+            let ended = self.host.as_mut().and_then(Started::ended);
+            assert!(ended.is_none(), "the host ended, {ended:?}: {}", self.said());
+            assert!(
+                began.elapsed() < PATIENCE,
+                "waited {PATIENCE:?} for {what}\n{}\n{}",
+                self.difference(),
+                self.said()
+            );
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// The NEGs hold what the cluster says, and nothing is under way.
+    pub(crate) fn is_true(&self) -> bool {
+        self.compute.at_rest() == Some(self.cluster.contents())
+    }
+
+    #[track_caller]
+    pub(crate) fn comes_true(&mut self) {
+        self.wait_until("the NEGs to be as they should be", Self::is_true);
+    }
+
+    /// From here on, no operation ends by itself.
+    pub(crate) fn hold(&self) {
+        self.compute.operations_take(HELD_MS);
+    }
+
+    /// Waits for an operation of this kind, where none ends by itself; answers its number.
+    #[track_caller]
+    pub(crate) fn in_flight(&mut self, does: Does) -> u64 {
+        let mut number = 0;
+        self.wait_until("an operation in flight", |stage| {
+            let held = stage.held();
+            let found = held.iter().find(|operation| operation.does == does);
+            number = found.map_or(0, |operation| operation.id);
+            // The attachment comes after the detachment's end, until which the host asks for nothing.
+            if found.is_none() && held.iter().any(|operation| operation.does == Does::Detach) {
+                stage.compute.end_operations();
+            }
+            found.is_some()
+        });
+        number
+    }
+
+    /// Operations that do not end by themselves: what came before they were held has ended when these are seen.
+    fn held(&self) -> Vec<Operation> {
+        let before_ms = now_ms() - OPERATION_MS - CLOCKS_APART_MS;
+        let mut held = self.compute.operations();
+        held.retain(|operation| operation.done_ms.is_none() && operation.received_ms < before_ms);
+        held
+    }
+
+    /// What is held ends, and from here on all do. There must be a detachment to come: while that is in flight, the host asks
+    /// for nothing.
+    #[track_caller]
+    pub(crate) fn let_go(&mut self) {
+        self.in_flight(Does::Detach);
+        self.compute.operations_take(OPERATION_MS);
+        self.compute.end_operations();
+    }
+
+    /// What the NEGs hold and what they should, for the messages of assertions.
+    fn difference(&self) -> String {
+        let counts = |contents: Contents| -> BTreeMap<_, _> {
+            contents
+                .into_iter()
+                .map(|(place, there)| (place, there.len()))
+                .collect()
+        };
+        let (is, shall) = (self.compute.at_rest(), self.cluster.contents());
+        format!("there: {:?}\nwanted: {:?}", is.map(counts), counts(shall))
+    }
+
+    /// Whatever was done was within the rules, and of every operation the guest is told how it ended, where the host runs
+    /// in a moment.
+    #[track_caller]
+    pub(crate) fn judge(&mut self) -> Judged {
+        let judged = judge(
+            &self.compute.operations(),
+            Rules::new(self.cluster.pods(), self.wait_ms),
+        );
+        let changes = self.compute.changes();
+        let mut told = self.told();
+        if self.host.is_some() {
+            self.wait_until("the guest to be told of every end", |stage| {
+                told = stage.told();
+                changes.iter().all(|change| told.contains_key(&change.id))
+            });
+        }
+        for change in changes {
+            let said = told
+                .get(&change.id)
+                .unwrap_or_else(|| panic!("nobody was told of {change:?}"));
+            assert_eq!(*said, BTreeSet::from([change.failure.is_some()]), "{change:?}");
+        }
+        judged
+    }
+
+    /// Which ends of operations the guest was told, and whether these were failures.
+    fn told(&self) -> BTreeMap<u64, BTreeSet<bool>> {
+        let mut told: BTreeMap<u64, BTreeSet<bool>> = BTreeMap::new();
+        for entry in self
+            .entries()
+            .iter()
+            .filter(|entry| entry["call"] == "syncer.on-operation")
+        {
+            let operation = entry["args"]["operation"].as_u64().unwrap();
+            let failed = !entry["args"]["failure"].is_null();
+            told.entry(operation).or_default().insert(failed);
+        }
+        told
+    }
+
+    /// Everything that was recorded; the last line of a file may be cut.
+    pub(crate) fn entries(&self) -> Vec<Value> {
+        let files = self.site.journals().into_iter();
+        let lines = files.flat_map(|file| {
+            let text = fs::read_to_string(file).unwrap();
+            let lines: Vec<Value> = text.lines().map_while(|line| serde_json::from_str(line).ok()).collect();
+            lines
+        });
+        lines.collect()
+    }
+
+    /// Every recording decides the same again, with the guest that made it; answers how many there are of each version.
+    /// `other` is the file of any version but the one that ships.
+    #[track_caller]
+    pub(crate) fn replays(&self, other: Option<&Path>) -> BTreeMap<String, usize> {
+        let mut by_version: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for file in self.site.journals() {
+            let text = fs::read_to_string(&file).unwrap();
+            let header: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+            let version = header["header"]["version"].as_str().unwrap().to_owned();
+            by_version
+                .entry(version)
+                .or_default()
+                .push(file.to_str().unwrap().to_owned());
+        }
+        let replay = |(version, files): (String, Vec<String>)| {
+            let count = files.len();
+            let mut words = vec!["replay".to_owned()];
+            if let Some(other) = other.filter(|_| version != "1") {
+                words.extend(["--guest".to_owned(), other.to_str().unwrap().to_owned()]);
+            }
+            words.extend(files);
+            let ran = trueup(words).exits(0);
+            assert_eq!(ran.said("was recorded by another guest"), Vec::<&str>::new(), "{ran}");
+            assert_eq!(ran.stdout.matches(": identical").count(), count, "{ran}");
+            (version, count)
+        };
+        by_version.into_iter().map(replay).collect()
+    }
+
+    /// Keys that the host will look after once it is started again.
+    pub(crate) fn known_keys(&self) -> Vec<String> {
+        let files = support::files_under(&self.site.state_dir().join("keys").join("neg"));
+        let key = |file: &std::path::PathBuf| {
+            let known: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+            known["key"].as_str().unwrap().to_owned()
+        };
+        files.iter().map(key).collect()
+    }
+}
+
+/// What a configuration says of NEGs: retries come soon, and requests as fast as may be.
+pub(crate) fn sections(compute: &Compute, wait_ms: u64) -> String {
+    let url = compute.url();
+    format!(
+        r#"
+[guests.neg]
+use = "builtin:neg@1"
+settings = {{ migration_wait_ms = {wait_ms}, min_retry_delay_ms = 20, max_retry_delay_ms = 500 }}
+grants = {{ neg = {{ read = ["*"], write = ["*"] }} }}
+
+[adapter.neg]
+cluster = "c1"
+subnet = "default"
+
+[backend.neg]
+kind = "compute"
+project = "p1"
+url = "{url}/compute/v1"
+token_file = "token"
+requests_per_second = 1000
+concurrent = 16
+poll_min_ms = 20
+poll_max_ms = 100
+"#
+    )
+}

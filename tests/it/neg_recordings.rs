@@ -1,0 +1,226 @@
+//! Recordings of the guest `neg`: over restarts with timers and operations under way, and replayed with the commands that
+//! operators have.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::value::to_raw_value;
+use serde_json::{Value, json};
+use trueup_journal::{Files, Options, Tape, segment_files};
+use trueup_runtime::capabilities::clock::VirtualClock;
+use trueup_runtime::capabilities::faults::Faults;
+use trueup_runtime::capabilities::grants::Grants;
+use trueup_runtime::capabilities::log::NoLog;
+use trueup_runtime::capabilities::meter::Limits;
+use trueup_runtime::capabilities::neg::simulated::{Neg, Simulated};
+use trueup_runtime::capabilities::{Backends, Host};
+use trueup_runtime::guests::Program;
+use trueup_runtime::guests::neg::NAME;
+use trueup_runtime::instance::{Instance, REPLAY_GUARD, Start};
+use trueup_runtime::run::Instances;
+use trueup_runtime::{Engine, EngineOptions};
+
+use support::trueup;
+
+const KEY: &str = "default/web:80";
+
+/// One instance's host, world and clock.
+struct Stage {
+    folder: tempfile::TempDir,
+    instances: Instances,
+    api: Arc<Simulated>,
+    clock: Arc<VirtualClock>,
+}
+
+fn endpoint(n: u8, is_dual: bool) -> Value {
+    let ipv6 = if is_dual { format!("fd00::{n}") } else { String::new() };
+    json!({"ip": format!("10.0.0.{n}"), "ipv6": ipv6, "port": "80", "node": "n1"})
+}
+
+impl Stage {
+    /// Ten single-stack endpoints are in the NEG; each segment ends with its first call.
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let cache_dir = Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache"));
+        let engine = Engine::new(&EngineOptions {
+            cache_dir,
+            ..EngineOptions::default()
+        })
+        .unwrap();
+        let ships = trueup_guests_builtin::find(NAME, "1").unwrap();
+        let program = Arc::new(Program::new(&engine, engine.load(ships.bytes).unwrap()).unwrap());
+        let settings = json!({"neg_names": {"s1": "web"}});
+        let initial = initial(&engine, &program, &settings).await;
+        let api = Simulated::new(Arc::<Faults>::default());
+        let endpoints: Vec<Value> = (1..=10).map(|n| endpoint(n, false)).collect();
+        let neg = json!({"name": "web", "zone": "z1", "subnet": "s1", "endpoints": endpoints});
+        api.put(serde_json::from_value::<Neg>(neg).unwrap());
+        Self {
+            instances: Instances {
+                engine,
+                name: NAME,
+                program,
+                recorded: Arc::new(|_| None),
+                settings,
+                grants: Grants::everything(),
+                limits: Limits::default(),
+                initial,
+                state_dir: folder.path().to_owned(),
+                record: true,
+                journal: Options {
+                    segment_entries: 1,
+                    ..Options::default()
+                },
+                files: Files::default(),
+            },
+            folder,
+            api: Arc::new(api),
+            clock: Arc::new(VirtualClock::new(100_000)),
+        }
+    }
+
+    async fn open(&self) -> Instance {
+        let backends = Backends {
+            clock: Arc::<VirtualClock>::clone(&self.clock) as _,
+            log: Arc::new(NoLog),
+            neg: Some(Arc::<Simulated>::clone(&self.api) as _),
+            ..Backends::default()
+        };
+        self.instances.open(KEY, backends).await.unwrap()
+    }
+
+    /// Ends an operation and tells the instance.
+    async fn end(&self, instance: &mut Instance, operation: u64) -> Value {
+        assert!(self.api.end(operation, true), "operation {operation} is not under way");
+        call(instance, "syncer.on-operation", json!({"operation": operation})).await
+    }
+
+    /// Moves the clock to the next timer and fires it: its id, its time and the answer.
+    async fn fire(&self, instance: &mut Instance) -> (u64, u64, Value) {
+        let due_ms = instance.host().timers.next_due_ms().unwrap();
+        self.clock.set_ms(due_ms);
+        let (_, timer) = instance.host_mut().timers.take_due(due_ms).unwrap();
+        (
+            timer,
+            due_ms,
+            call(instance, "timer-events.on-timer", json!({"timer": timer})).await,
+        )
+    }
+
+    fn recordings(&self) -> Vec<PathBuf> {
+        let segments = segment_files(&self.instances.recording(KEY)).unwrap();
+        segments.into_iter().map(|segment| segment.path).collect()
+    }
+}
+
+/// The state of an instance that was given its settings and nothing else.
+async fn initial(engine: &Engine, program: &Arc<Program>, settings: &Value) -> String {
+    let host = Host::new(
+        Default::default(),
+        Tape::off(),
+        Grants::default(),
+        Backends::default(),
+        Limits::default(),
+    );
+    let start = Start {
+        settings,
+        snapshot: None,
+        cpu_max: REPLAY_GUARD,
+    };
+    let started = Instance::start(engine, program, host, start).await;
+    started.map_err(|(_, error)| error).unwrap().snapshot().await.unwrap()
+}
+
+async fn call(instance: &mut Instance, name: &str, args: Value) -> Value {
+    let answer = instance.call(name, &to_raw_value(&args).unwrap()).await.unwrap();
+    serde_json::from_str(answer.get()).unwrap()
+}
+
+/// Asks for all ten endpoints with both families.
+async fn sync(instance: &mut Instance) -> Value {
+    let endpoints: Vec<Value> = (1..=10).map(|n| endpoint(n, true)).collect();
+    let target = json!([{"location": {"zone": "z1", "subnet": "s1"}, "endpoints": endpoints}]);
+    call(instance, "syncer.sync", json!({ "target": target })).await["Ok"].clone()
+}
+
+fn report(attaching: u32, detaching: u32, in_flight: u32) -> Value {
+    let migration = (detaching > 0).then(|| json!({"zone": "z1", "subnet": "s1"}));
+    json!({"attaching": attaching, "detaching": detaching, "in_flight": in_flight, "migration": migration})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_migration_goes_on_over_restarts_and_new_segments_and_each_segment_replays() {
+    let stage = Stage::new().await;
+    let mut instance = stage.open().await;
+    assert_eq!(sync(&mut instance).await, report(0, 1, 0), "a tenth of ten");
+    drop(instance);
+
+    // An operation is under way.
+    let mut instance = stage.open().await;
+    assert_eq!(sync(&mut instance).await, report(0, 0, 1));
+    assert_eq!(stage.end(&mut instance, 1).await, json!(true));
+    assert_eq!(
+        instance.host().timers.next_due_ms(),
+        Some(160_000),
+        "a minute is waited for"
+    );
+    drop(instance);
+
+    // A timer waits: it is scheduled anew, for what is left of its time, also over a new segment in the same process.
+    stage.clock.set_ms(130_000);
+    let instance = stage.open().await;
+    assert_eq!(
+        (instance.host().timers.len(), instance.host().timers.next_due_ms()),
+        (1, Some(160_000))
+    );
+    let segments = stage.recordings().len();
+    let mut instance = stage.instances.rotate_if_long(instance).await.unwrap();
+    assert_eq!(sync(&mut instance).await, report(1, 0, 0));
+    let mut instance = stage.instances.rotate_if_long(instance).await.unwrap();
+    assert!(stage.recordings().len() > segments);
+    assert_eq!(instance.host().timers.len(), 1, "the old instance's are gone");
+    assert_eq!(
+        stage.fire(&mut instance).await,
+        (1, 160_000, json!(true)),
+        "ids begin at 1"
+    );
+    assert_eq!(stage.end(&mut instance, 2).await, json!(true));
+    assert_eq!(sync(&mut instance).await, report(0, 1, 0));
+    drop(instance);
+
+    let recordings = stage.recordings();
+    assert_eq!(recordings.len(), 4, "two restarts and a long one: {recordings:?}");
+    let files = || recordings.iter().map(|file| file.to_str().unwrap());
+    let replayed = trueup(["replay"].into_iter().chain(files())).exits(0);
+    let identical = replayed.stdout.lines().filter(|line| line.contains(": identical: "));
+    assert_eq!(identical.count(), recordings.len(), "{replayed}");
+
+    let shown = trueup(["journal", "show", "--call", "api.detach"].into_iter().chain(files())).exits(0);
+    let asked = shown
+        .stdout
+        .lines()
+        .filter(|line| line.contains("api.detach {\"neg\":{\"name\":\"web\",\"zone\":\"z1\"}"));
+    assert_eq!(asked.count(), 2, "{shown}");
+    assert!(shown.stdout.contains("guest neg@1"), "{shown}");
+
+    let inferred = trueup(["grants", "infer", stage.folder.path().to_str().unwrap()]).exits(0);
+    let grants = "grants = { neg = { read = [\"web@z1\"], write = [\"web@z1\"] } }";
+    assert!(inferred.stdout.contains(grants), "{inferred}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recording_that_was_edited_diverges_where_it_was() {
+    let stage = Stage::new().await;
+    let mut instance = stage.open().await;
+    sync(&mut instance).await;
+    drop(instance);
+    let file = stage.recordings().pop().unwrap();
+    let text = std::fs::read_to_string(&file).unwrap();
+    let edited = stage.folder.path().join("edited.jsonl");
+    // One endpoint of the list has another port: it is no twin of what is wanted, and is taken out for good.
+    let listed = r#""ip":"10.0.0.1","ipv6":"","port":"80""#;
+    assert!(text.contains(listed), "{text}");
+    std::fs::write(&edited, text.replacen(listed, &listed.replace("80", "81"), 1)).unwrap();
+    let ran = trueup(["replay", edited.to_str().unwrap()]).exits(3);
+    assert!(ran.stdout.contains("diverged at entry "), "{ran}");
+}

@@ -1,0 +1,169 @@
+//! `trueup run --once` of a node: it ends when all is told, says how it stands in its last line and its exit code, and leaves
+//! recordings that replay.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use super::manifests::Manifests;
+use super::site::{Config, Host};
+use support::ran;
+
+fn manifests() -> Manifests {
+    let manifests = Manifests::new();
+    manifests.put_node("node-a", "172.30.1.1");
+    manifests.put_service("web", 10, 30080);
+    manifests.put_service("db", 11, 0);
+    manifests.put_endpoints("web", &["10.1.1.2", "10.1.2.2"]);
+    manifests.put_endpoints("db", &["10.1.1.3"]);
+    manifests
+}
+
+fn config(manifests: &Manifests) -> Config {
+    Config::new("node-a", manifests)
+        .numbered()
+        .publishing(&["192.168.16.1/24"])
+        .serving(&["nftables", "nat44"])
+}
+
+#[test]
+fn a_node_is_numbered_and_its_services_rendered_and_the_last_line_says_so() {
+    let manifests = manifests();
+    let host = Host::new(config(&manifests));
+    let first = host.site.run_once().exits(0);
+    assert_eq!(
+        first.last_line(),
+        "1 node, 2 services: 2 renderers true, 0 failed",
+        "{first}"
+    );
+    assert!(
+        first.stdout.contains(&format!("{:<24} numbered 1\n", "node-a")),
+        "{first}"
+    );
+    assert_eq!(first.stderr, "", "{first}");
+    // The host's own store keeps the number.
+    let again = host.site.run_once().exits(0);
+    assert_eq!(again.last_line(), first.last_line(), "{again}");
+    assert!(
+        again.stdout.contains(&format!("{:<24} numbered 1\n", "node-a")),
+        "{again}"
+    );
+
+    let document = ran(&mut host.site.command("run", &["--once", "--output", "json"]))
+        .exits(0)
+        .json();
+    let expected = json!({
+        "id": 1, "nodes": 1, "services": 2, "rendered": ["nftables/node-a", "nat44/node-a"], "failed": [], "problems": [],
+        "cut_short": null,
+    });
+    assert_eq!(document["node"], expected, "{document}");
+    let events = document["events"].as_array().unwrap();
+    let numbered = json!({ "numbered": { "node": "node-a", "id": 1 } });
+    assert!(
+        events
+            .iter()
+            .any(|event| *event == json!({ "node": numbered }) || *event == numbered),
+        "{document}"
+    );
+    let words: [std::ffi::OsString; 1] = ["replay".into()];
+    support::trueup(
+        words
+            .into_iter()
+            .chain(host.site.journals().into_iter().map(Into::into)),
+    )
+    .exits(0);
+}
+
+#[test]
+fn what_cannot_be_read_is_a_failure_that_is_named() {
+    let manifests = manifests();
+    manifests.put("broken.yaml", "kind: Service\n  this: is no YAML\n");
+    let host = Host::new(config(&manifests));
+    let ended = host.site.run_once().exits(1);
+    assert!(ended.stderr.contains("broken.yaml"), "{ended}");
+}
+
+#[test]
+fn without_its_store_a_node_fails_with_what_was_against_it_and_says_who_has_what() {
+    let manifests = manifests();
+    // Nobody listens there.
+    let host = Host::new(config(&manifests).against("http://127.0.0.1:1").patient(200));
+    let ended = host.site.run_once().exits(1);
+    assert_eq!(
+        ended.last_line(),
+        "0 nodes, 2 services: 1 renderer true, 2 failed",
+        "{ended}"
+    );
+    let failed: Vec<&str> = ended
+        .stdout
+        .lines()
+        .filter(|line| line.contains(" failed   "))
+        .collect();
+    for (line, name) in failed.iter().zip(["nat44/node-a", "nodesync/node-a"]) {
+        assert!(line.starts_with(name) && line.contains("unavailable: "), "{ended}");
+    }
+    let document = ran(&mut host.site.command("run", &["--once", "--output", "json"]))
+        .exits(1)
+        .json();
+    let node: &Value = &document["node"];
+    assert_eq!(
+        (&node["id"], &node["rendered"]),
+        (&Value::Null, &json!(["nftables/node-a"])),
+        "{document}"
+    );
+    assert_eq!(node["failed"].as_array().unwrap().len(), 2, "{document}");
+    assert!(fs::exists(host.site.state_dir()).unwrap());
+}
+
+#[test]
+fn what_a_guest_asks_and_is_not_granted_is_told_at_the_start() {
+    let manifests = manifests();
+    let host = Host::new(config(&manifests));
+    for grants in [
+        "grants = { nftables = { write = [\"ip trueup\", \"ip6 trueup\"] } }\n",
+        "read = [\"/vnf-agent/node-a/\"], ",
+    ] {
+        host.site.edit("trueup.toml", grants, "");
+    }
+    let ended = host.site.run_once().exits(1);
+    for told in [
+        "[guests.nftables] has no grant to write any of nftables' tables (`nftables = { write = [\"ip trueup\", \"ip6 \
+         trueup\"] }`): its calls will be refused",
+        "[guests.nat44] has no grant to read any of etcd's keys (`etcd = { read = [\"PREFIX\"] }`): its calls will be refused",
+    ] {
+        assert!(ended.stderr.contains(told), "{ended}");
+    }
+    assert_eq!(ended.stderr.matches("has no grant to").count(), 2, "{ended}");
+}
+
+/// So often in a row the number is tried before a run that is to end gives it up.
+const FAILURES_MAX_ONCE: u64 = 5;
+
+#[test]
+fn where_the_store_refuses_connections_a_run_ends_and_says_so_however_long_a_question_may_take() {
+    let manifests = Manifests::new();
+    manifests.put_node("node-a", "172.30.1.1");
+    // Nobody listens there. A question is tried there for seconds before it fails, longer than anything else takes in the
+    // loop that waits for it.
+    let config = Config::new("node-a", &manifests).against("http://127.0.0.1:1");
+    let host = Host::new(config.patient_by_default().numbered());
+    let mut run = host.site.command("run", &["--once", "--output", "json"]);
+    let ended = ran(&mut run).exits(1);
+    let document = ended.json();
+    let node = &document["node"];
+    assert_eq!((&node["id"], &node["nodes"]), (&Value::Null, &json!(0)), "{document}");
+    let failed = node["failed"].as_array().unwrap();
+    let why = failed[0][1].as_str().unwrap();
+    assert_eq!(
+        (failed.len(), &failed[0][0]),
+        (1, &json!("nodesync/node-a")),
+        "{document}"
+    );
+    assert!(
+        why.starts_with("reading `/vnf-agent/contiv-ksr/allocatedIDs/`: unavailable: etcd at `http://127.0.0.1:1`: "),
+        "{why}"
+    );
+    // It was tried as often as anything is, and with pauses between.
+    let tries = document["events"].to_string().matches("not_numbered").count();
+    assert_eq!(u64::try_from(tries).unwrap(), FAILURES_MAX_ONCE, "{document}");
+}

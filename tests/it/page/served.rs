@@ -1,0 +1,94 @@
+//! `trueup journal serve` in a process of its own, and plain HTTP to it.
+
+use std::ffi::OsStr;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use support::program;
+
+pub(crate) struct Served {
+    child: Child,
+    pub(crate) url: String,
+}
+
+/// What an HTTP request was answered with.
+#[derive(Debug)]
+pub(crate) struct Answered {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+impl Served {
+    pub(crate) fn start(args: &[&OsStr]) -> Self {
+        let mut child = program()
+            .args(["journal", "serve"])
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let url = line.trim().to_owned();
+        assert!(url.starts_with("http://127.0.0.1:") && url.ends_with('/'), "{line:?}");
+        Self { child, url }
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        self.url.trim_start_matches("http://").trim_end_matches('/')
+    }
+
+    /// A request as it is: its first line without the version, and its `Host`.
+    pub(crate) fn request(&self, line: &str, host: &str) -> Answered {
+        let mut stream = TcpStream::connect(self.address()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+        write!(stream, "{line} HTTP/1.0\r\nHost: {host}\r\n\r\n").unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        let answer = String::from_utf8(answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        Answered {
+            status: head.split(' ').nth(1).unwrap().parse().unwrap(),
+            head: head.to_ascii_lowercase(),
+            body: body.to_owned(),
+        }
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Answered {
+        self.request(&format!("GET {path}"), self.address())
+    }
+
+    /// What a question is answered with, which must be an answer.
+    #[track_caller]
+    pub(crate) fn ask(&self, question: &str) -> Value {
+        let answered = self.get(&format!("/api/{question}"));
+        assert_eq!(answered.status, 200, "{question}: {answered:?}");
+        serde_json::from_str(&answered.body).unwrap()
+    }
+
+    /// Waits until all there is was read.
+    pub(crate) fn wait_until_read(&self, recording: &str) -> Value {
+        loop {
+            let standing = self.ask(&format!("standing?r={recording}"));
+            if standing["is_read"] == true && standing["read"].as_u64() <= standing["size"].as_u64() {
+                return standing;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}

@@ -1,0 +1,116 @@
+//! The configuration is read again at SIGHUP, while the host runs: all of it becomes true, or none.
+
+use std::net::TcpListener;
+
+use rustix::process::Signal;
+
+use support::{Engine, Object, Site, Started, wait_until};
+
+const CONFIG: &str = "trueup.toml";
+
+/// The quickstart, true, at an Engine of its own.
+fn running() -> (Engine, Site, Started) {
+    let engine = Engine::start(&["--settle-ms", "20"]);
+    let site = Site::against(&engine);
+    let mut host = site.start("run", &[]);
+    for key in ["default/api", "default/web", "kube-system/dns"] {
+        host.wait_for(&format!("{key:<24} true "));
+    }
+    (engine, site, host)
+}
+
+/// Which addresses frontends of the Service `web` are bound to.
+fn addresses_of_web(engine: &Engine) -> Vec<String> {
+    let objects = engine.objects_of("web.default");
+    let binds = objects.iter().filter(|object| object.kind == "bind");
+    let mut addresses: Vec<String> = binds.map(|bind: &Object| bind.field("address")).collect();
+    addresses.sort();
+    addresses.dedup();
+    addresses
+}
+
+#[test]
+fn what_is_edited_becomes_true_without_a_restart() {
+    let (engine, site, mut host) = running();
+    assert_eq!(addresses_of_web(&engine), ["203.0.113.10"]);
+    site.edit(
+        CONFIG,
+        "addresses = [\"203.0.113.10\"]",
+        "addresses = [\"203.0.113.99\"]",
+    );
+    host.signal(Signal::HUP);
+    host.wait_for("trueup.toml is read again and taken");
+    wait_until("the new address", || addresses_of_web(&engine) == ["203.0.113.99"]);
+
+    // And once more, another kind of setting: who decides.
+    site.edit(CONFIG, "builtin:lbaas@1", "builtin:lbaas@2");
+    host.signal(Signal::HUP);
+    wait_until("the other version", || {
+        site.history("lbaas").last().unwrap()["version"] == "2"
+    });
+    host.terminate().0.exits(0);
+}
+
+#[test]
+fn what_can_not_be_used_changes_nothing_and_is_said() {
+    let (engine, site, host) = running();
+    let before = engine.requests();
+    let good = std::fs::read_to_string(site.path(CONFIG)).unwrap();
+    let mistakes = [
+        // Two of which one alone would do: neither is taken.
+        (
+            "load_balancers = [\"lb-1\"]",
+            "load_balancers = [\"lb-1\"]\nadress = 1",
+            "unknown key",
+        ),
+        ("builtin:lbaas@1", "file:nowhere.wasm", "nowhere.wasm"),
+        ("token_file = \"token\"", "token_file = \"no-token\"", "no-token"),
+        ("manifests = \"manifests\"", "manifests = \"nowhere\"", "nowhere"),
+        ("# What should be:", "state_dir = \"elsewhere\"\n#", "state_dir: was"),
+    ];
+    for (from, to, says) in mistakes {
+        site.edit(CONFIG, from, to);
+        host.signal(Signal::HUP);
+        wait_until(says, || {
+            let said = host.stderr();
+            let line = said
+                .lines()
+                .rfind(|line| line.contains("the configuration stays as it was"));
+            line.is_some_and(|line| line.contains(says))
+        });
+        std::fs::write(site.path(CONFIG), &good).unwrap();
+    }
+    assert_eq!(engine.requests(), before, "nobody asked the Engine anything");
+    assert!(!host.stdout().contains("read again and taken"), "{}", host.stdout());
+
+    // It goes on as before.
+    site.edit("manifests/web.yaml", "nodePort: 30080", "nodePort: 30090");
+    wait_until("the changed Service", || {
+        let objects = engine.objects_of("web.default");
+        objects
+            .iter()
+            .any(|object| object.kind == "server" && object.field("port") == "30090")
+    });
+    host.terminate().0.exits(0);
+}
+
+#[test]
+fn what_can_not_begin_after_all_leaves_the_old_configuration_running() {
+    let (engine, site, mut host) = running();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let config = std::fs::read_to_string(site.path(CONFIG)).unwrap();
+    let sim = format!("{config}\n[sim.lbaas]\nlisten = \"{}\"\n", taken.local_addr().unwrap());
+    std::fs::write(site.path(CONFIG), sim).unwrap();
+    host.signal(Signal::HUP);
+    host.wait_for_warning("the configuration stays as it was");
+    std::fs::write(site.path(CONFIG), config).unwrap();
+
+    site.edit("manifests/web.yaml", "nodePort: 30080", "nodePort: 30090");
+    wait_until("the changed Service", || {
+        let objects = engine.objects_of("web.default");
+        objects
+            .iter()
+            .any(|object| object.kind == "server" && object.field("port") == "30090")
+    });
+    host.terminate().0.exits(0);
+}

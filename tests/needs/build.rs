@@ -1,0 +1,67 @@
+//! Looks once for what tests may need, and tells the macro what is missing.
+//!
+//! Cargo runs this again when something was installed or removed.
+
+use std::path::{Path, PathBuf};
+
+/// A name for `#[needs(...)]`, and the programs that must all be there: in `PATH`, or at this path.
+const COMPONENTS: [(&str, &[&str]); 14] = [
+    ("chromium", &["chromium", "chromedriver"]),
+    ("cni", &["/usr/lib/cni/bridge"]),
+    ("containerd", &["containerd", "ctr", "runc"]),
+    ("docker_registry", &["docker-registry"]),
+    ("etcd", &["etcd"]),
+    ("etcdctl", &["etcdctl"]),
+    ("gcc", &["gcc"]),
+    ("kubectl", &["kubectl"]),
+    ("netns", &["ip", "nsenter", "ping", "unshare"]),
+    ("nft", &["nft"]),
+    ("openssl", &["openssl"]),
+    ("promtool", &["promtool"]),
+    ("pypi", &["python3"]),
+    ("script", &["script"]),
+];
+
+/// Names to take for missing, separated by commas. `tools/test` sets it where PyPI does not answer.
+const WITHOUT: &str = "TRUEUP_TEST_WITHOUT";
+
+fn main() {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    // Debian puts administrators' programs there, and leaves it out of a user's PATH.
+    folders.extend(["/usr/sbin", "/sbin"].map(PathBuf::from));
+    println!("cargo::rerun-if-changed=build.rs");
+    for name in ["PATH", "USER", WITHOUT] {
+        println!("cargo::rerun-if-env-changed={name}");
+    }
+    for folder in ["/usr/bin", "/usr/sbin", "/usr/lib/cni"].map(Path::new) {
+        if folder.is_dir() {
+            println!("cargo::rerun-if-changed={}", folder.display());
+        }
+    }
+    let without = std::env::var(WITHOUT).unwrap_or_default();
+    let is_there = |program: &&str| folders.iter().any(|folder| folder.join(program).is_file());
+    let mut missing: Vec<&str> = COMPONENTS
+        .iter()
+        .filter(|(name, programs)| without.split(',').any(|it| it == *name) || !programs.iter().all(is_there))
+        .map(|(name, _)| *name)
+        .collect();
+    if without.split(',').any(|it| it == "root") || !is_root() {
+        missing.push("root");
+    }
+    let known: Vec<&str> = COMPONENTS.iter().map(|(name, _)| *name).chain(["root"]).collect();
+    println!("cargo::rustc-env=TRUEUP_TEST_KNOWN={}", known.join(","));
+    println!("cargo::rustc-env=TRUEUP_TEST_MISSING={}", missing.join(","));
+}
+
+/// The owner of a process's own folder is the user that it runs as.
+#[cfg(target_os = "linux")]
+fn is_root() -> bool {
+    use std::os::linux::fs::MetadataExt as _;
+    std::fs::metadata("/proc/self").is_ok_and(|of_process| of_process.st_uid() == 0)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_root() -> bool {
+    false
+}

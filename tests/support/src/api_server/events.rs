@@ -1,0 +1,45 @@
+//! The two forms of an Event: `v1`, in which they are kept, and `events.k8s.io/v1`.
+//!
+//! Pure. Only fields' names differ.
+
+use serde_json::Value;
+
+use super::kinds::{EVENTS_GROUP, Kind};
+
+/// The names of a field in `v1` and in `events.k8s.io/v1`.
+const NAMES: [(&str, &str); 7] = [
+    ("involvedObject", "regarding"),
+    ("message", "note"),
+    ("reportingComponent", "reportingController"),
+    ("source", "deprecatedSource"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("count", "deprecatedCount"),
+];
+
+/// A kept object in the form of the kind that was asked for.
+pub(super) fn shown(kind: &Kind, object: &Value) -> Value {
+    let mut object = object.clone();
+    if kind.group == EVENTS_GROUP {
+        rename(kind, &mut object, |(old, new)| (old, new));
+    }
+    object
+}
+
+/// An object as it was sent, in the form in which it is kept.
+pub(super) fn kept(kind: &Kind, mut object: Value) -> Value {
+    if kind.group == EVENTS_GROUP {
+        rename(kind.stored(), &mut object, |(old, new)| (new, old));
+    }
+    object
+}
+
+fn rename(kind: &Kind, object: &mut Value, way: fn((&'static str, &'static str)) -> (&'static str, &'static str)) {
+    object["apiVersion"] = kind.api_version().into();
+    let Some(fields) = object.as_object_mut() else { return };
+    for (from, to) in NAMES.map(way) {
+        if let Some(value) = fields.remove(from) {
+            fields.insert(to.to_owned(), value);
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! The kinds of objects that the server knows, and what is special about each.
+//!
+//! A new kind is a row here, a printer in `columns.rs` if `kubectl get` shall show more than its name and age, and defaults in
+//! `admit.rs` if it has any.
+
+use k8s_openapi::api::{apps, coordination, core, discovery, events, policy, rbac};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// A kind of objects, and its resource.
+#[derive(Debug)]
+pub struct Kind {
+    /// The API group; empty is core.
+    pub group: &'static str,
+    /// The version of the group.
+    pub version: &'static str,
+    /// The resource's name in paths, such as `services`.
+    pub plural: &'static str,
+    /// The kind's name, such as `Service`.
+    pub kind: &'static str,
+    /// What kubectl also understands.
+    pub short: &'static [&'static str],
+    /// The object is in a namespace.
+    pub namespaced: bool,
+    /// What is true of it besides.
+    traits: &'static [Trait],
+    /// What is not a field of the kind is dropped; what has the wrong type is an error.
+    pub typed: fn(Value) -> Result<Value, String>,
+}
+
+/// What is true of some kinds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trait {
+    /// There is a `/status`, and status is changed only there.
+    Status,
+    /// The one who creates an object says its status too, as a kubelet does with its Node.
+    StatusAtCreation,
+    /// `metadata.generation` counts changes of what is not metadata or status. Services, Nodes and others have none.
+    Generation,
+    /// A PUT must say which resourceVersion it replaces.
+    Conditional,
+    /// A PUT of what does not exist creates it.
+    CreatedByPut,
+    /// A deletion answers with the object, not with a `Status`.
+    DeletedIsReturned,
+    /// `kubectl get all` has it.
+    InAll,
+}
+
+impl Kind {
+    /// Whether a trait holds.
+    pub fn has(&self, wanted: Trait) -> bool {
+        self.traits.contains(&wanted)
+    }
+
+    /// `group/version`, or just the version of the core group.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() {
+            self.version.to_owned()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
+    }
+
+    /// `leases.coordination.k8s.io`, or just `services`.
+    pub fn qualified(&self) -> String {
+        if self.group.is_empty() {
+            self.plural.to_owned()
+        } else {
+            format!("{}.{}", self.plural, self.group)
+        }
+    }
+
+    /// The kind whose form the objects are kept in: Events are the same ones in both of their groups.
+    pub fn stored(&self) -> &'static Self {
+        let group = if self.group == EVENTS_GROUP { "" } else { self.group };
+        by_resource(group, self.plural).unwrap()
+    }
+}
+
+/// The newer group of Events.
+pub(super) const EVENTS_GROUP: &str = "events.k8s.io";
+
+/// The kind of a resource.
+pub(super) fn by_resource(group: &str, plural: &str) -> Option<&'static Kind> {
+    KINDS.iter().find(|kind| kind.group == group && kind.plural == plural)
+}
+
+/// The kind of an object, as the object says itself.
+pub(super) fn of_object(object: &Value) -> Option<&'static Kind> {
+    let api_version = object.get("apiVersion")?.as_str()?;
+    let name = object.get("kind")?.as_str()?;
+    KINDS
+        .iter()
+        .find(|kind| kind.kind == name && kind.api_version() == api_version)
+}
+
+/// A resource by the name that a test calls it: `services`, `endpointslices`; the first group that has it.
+///
+/// # Panics
+///
+/// If there is no such resource.
+pub(super) fn named(plural: &str) -> &'static Kind {
+    KINDS
+        .iter()
+        .find(|kind| kind.plural == plural)
+        .unwrap_or_else(|| panic!("no resource is called `{plural}`"))
+}
+
+fn typed<T: DeserializeOwned + Serialize>(object: Value) -> Result<Value, String> {
+    let object: T = serde_json::from_value(object).map_err(|error| error.to_string())?;
+    serde_json::to_value(object).map_err(|error| error.to_string())
+}
+
+use Trait::{Conditional, CreatedByPut, DeletedIsReturned, Generation, InAll, Status, StatusAtCreation};
+
+/// All kinds. The first group that has a resource is what kubectl takes when no group is named.
+pub(super) static KINDS: &[Kind] = &[
+    Kind {
+        group: "",
+        version: "v1",
+        plural: "services",
+        kind: "Service",
+        short: &["svc"],
+        namespaced: true,
+        traits: &[Status, DeletedIsReturned, InAll],
+        typed: typed::<core::v1::Service>,
+    },
+    Kind {
+        group: "",
+        version: "v1",
+        plural: "nodes",
+        kind: "Node",
+        short: &["no"],
+        namespaced: false,
+        traits: &[Status, StatusAtCreation],
+        typed: typed::<core::v1::Node>,
+    },
+    Kind {
+        group: "",
+        version: "v1",
+        plural: "pods",
+        kind: "Pod",
+        short: &["po"],
+        namespaced: true,
+        traits: &[Status, DeletedIsReturned, InAll],
+        typed: typed::<core::v1::Pod>,
+    },
+    Kind {
+        group: "",
+        version: "v1",
+        plural: "namespaces",
+        kind: "Namespace",
+        short: &["ns"],
+        namespaced: false,
+        traits: &[Status],
+        typed: typed::<core::v1::Namespace>,
+    },
+    Kind {
+        group: "",
+        version: "v1",
+        plural: "events",
+        kind: "Event",
+        short: &["ev"],
+        namespaced: true,
+        traits: &[CreatedByPut],
+        typed: typed::<core::v1::Event>,
+    },
+    Kind {
+        group: "",
+        version: "v1",
+        plural: "configmaps",
+        kind: "ConfigMap",
+        short: &["cm"],
+        namespaced: true,
+        traits: &[],
+        typed: typed::<core::v1::ConfigMap>,
+    },
+    Kind {
+        group: "",
+        version: "v1",
+        plural: "serviceaccounts",
+        kind: "ServiceAccount",
+        short: &["sa"],
+        namespaced: true,
+        traits: &[DeletedIsReturned],
+        typed: typed::<core::v1::ServiceAccount>,
+    },
+    Kind {
+        group: "",
+        version: "v1",
+        plural: "secrets",
+        kind: "Secret",
+        short: &[],
+        namespaced: true,
+        traits: &[],
+        typed: typed::<core::v1::Secret>,
+    },
+    Kind {
+        group: "discovery.k8s.io",
+        version: "v1",
+        plural: "endpointslices",
+        kind: "EndpointSlice",
+        short: &[],
+        namespaced: true,
+        traits: &[Generation],
+        typed: typed::<discovery::v1::EndpointSlice>,
+    },
+    Kind {
+        group: "coordination.k8s.io",
+        version: "v1",
+        plural: "leases",
+        kind: "Lease",
+        short: &[],
+        namespaced: true,
+        traits: &[Conditional, CreatedByPut],
+        typed: typed::<coordination::v1::Lease>,
+    },
+    Kind {
+        group: EVENTS_GROUP,
+        version: "v1",
+        plural: "events",
+        kind: "Event",
+        short: &["ev"],
+        namespaced: true,
+        traits: &[CreatedByPut],
+        typed: typed::<events::v1::Event>,
+    },
+    Kind {
+        group: "apps",
+        version: "v1",
+        plural: "deployments",
+        kind: "Deployment",
+        short: &["deploy"],
+        namespaced: true,
+        traits: &[Status, Generation, InAll],
+        typed: typed::<apps::v1::Deployment>,
+    },
+    Kind {
+        group: "policy",
+        version: "v1",
+        plural: "poddisruptionbudgets",
+        kind: "PodDisruptionBudget",
+        short: &["pdb"],
+        namespaced: true,
+        traits: &[Status, Generation, Conditional],
+        typed: typed::<policy::v1::PodDisruptionBudget>,
+    },
+    Kind {
+        group: RBAC_GROUP,
+        version: "v1",
+        plural: "roles",
+        kind: "Role",
+        short: &[],
+        namespaced: true,
+        traits: &[CreatedByPut],
+        typed: typed::<rbac::v1::Role>,
+    },
+    Kind {
+        group: RBAC_GROUP,
+        version: "v1",
+        plural: "rolebindings",
+        kind: "RoleBinding",
+        short: &[],
+        namespaced: true,
+        traits: &[CreatedByPut],
+        typed: typed::<rbac::v1::RoleBinding>,
+    },
+    Kind {
+        group: RBAC_GROUP,
+        version: "v1",
+        plural: "clusterroles",
+        kind: "ClusterRole",
+        short: &[],
+        namespaced: false,
+        traits: &[CreatedByPut],
+        typed: typed::<rbac::v1::ClusterRole>,
+    },
+    Kind {
+        group: RBAC_GROUP,
+        version: "v1",
+        plural: "clusterrolebindings",
+        kind: "ClusterRoleBinding",
+        short: &[],
+        namespaced: false,
+        traits: &[CreatedByPut],
+        typed: typed::<rbac::v1::ClusterRoleBinding>,
+    },
+];
+
+/// The group of roles and their bindings.
+pub(super) const RBAC_GROUP: &str = "rbac.authorization.k8s.io";

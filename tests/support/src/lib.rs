@@ -1,0 +1,634 @@
+//! What the tests of the whole system share: a copy of an example in a folder of its own, the real binary run on it, and a
+//! simulated Engine in a process of its own.
+//!
+//! Asserts nothing about trueup but that it could be started; what it must do, each file of tests says itself.
+
+#![expect(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "written for tests, which fail where they find something wrong"
+)]
+
+pub mod api_server;
+pub mod etcd;
+pub mod network;
+pub mod plugins;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde::Deserialize;
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+/// The token of every site, and what every Engine lets in. Long enough to be found nowhere by chance.
+pub const TOKEN: &str = "a-token-that-must-be-seen-nowhere-3141592653";
+
+/// On a machine that does other things too, a process may take long for what is done at once.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The binary that cargo builds for the tests that use this: beside the folder of the running test.
+pub static TRUEUP: LazyLock<PathBuf> = LazyLock::new(|| {
+    let test = std::env::current_exe().unwrap();
+    let folder = test.ancestors().nth(2).unwrap();
+    folder.join("trueup")
+});
+
+/// The binary, in an environment without any of trueup's variables.
+pub fn program() -> Command {
+    let mut command = Command::new(&*TRUEUP);
+    for (name, _) in std::env::vars_os() {
+        if name.as_encoded_bytes().starts_with(b"TRUEUP_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
+/// Runs the binary to its end.
+pub fn trueup<A: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = A>) -> Ran {
+    ran(program().args(args))
+}
+
+/// Runs a command to its end.
+pub fn ran(command: &mut Command) -> Ran {
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    Ran {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+/// How a program ended, and what it said. `{}` shows all of it, for the messages of assertions.
+#[derive(Debug)]
+pub struct Ran {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Ran {
+    /// The same, once the exit code is known to be this one.
+    #[track_caller]
+    pub fn exits(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "{self}");
+        self
+    }
+
+    pub fn last_line(&self) -> &str {
+        self.stdout.lines().last().unwrap_or_default()
+    }
+
+    /// The lines of stderr that hold this text.
+    pub fn said(&self, text: &str) -> Vec<&str> {
+        self.stderr.lines().filter(|line| line.contains(text)).collect()
+    }
+
+    /// The one JSON document that stdout is.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("stdout is no JSON: {error}\n{self}"))
+    }
+}
+
+impl fmt::Display for Ran {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { code, stdout, stderr } = self;
+        write!(f, "exit code {code:?}\n--- stdout\n{stdout}--- stderr\n{stderr}---")
+    }
+}
+
+/// A copy of an example, or a configuration of the test's own; gone with this value.
+pub struct Site {
+    folder: TempDir,
+}
+
+impl Site {
+    /// As it ships, but for the port: several tests run at once.
+    pub fn quickstart() -> Self {
+        let site = Self::copied();
+        site.edit("trueup.toml", "url = \"http://127.0.0.1:9480\"\n", "");
+        site.edit("trueup.toml", "listen = \"127.0.0.1:9480\"", "listen = \"127.0.0.1:0\"");
+        site
+    }
+
+    /// With an Engine in another process, a guest that looks again soon, and a host that tries again soon.
+    pub fn against(engine: &Engine) -> Self {
+        let site = Self::copied();
+        let config = fs::read_to_string(site.path("trueup.toml")).unwrap();
+        let (before, _) = config.split_once("\n[sim.lbaas]").unwrap();
+        fs::write(
+            site.path("trueup.toml"),
+            format!("{before}\n[run]\nbackoff_initial_ms = 10\n"),
+        )
+        .unwrap();
+        site.edit("trueup.toml", "http://127.0.0.1:9480", engine.url());
+        site.edit("trueup.toml", "backoff_initial_ms = 200", "backoff_initial_ms = 20");
+        site
+    }
+
+    /// With this configuration and nothing else.
+    pub fn of(config: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let site = Self { folder };
+        fs::write(site.path("trueup.toml"), config).unwrap();
+        site
+    }
+
+    /// The one that gives pods their addresses, as it ships.
+    pub fn ipam() -> Self {
+        Self::copy("ipam", &[""])
+    }
+
+    /// The one with Services on a node, as it ships.
+    pub fn services() -> Self {
+        Self::copy("services", &["", "manifests"])
+    }
+
+    fn copied() -> Self {
+        let site = Self::copy("quickstart", &["", "manifests"]);
+        fs::write(site.path("token"), TOKEN).unwrap();
+        site
+    }
+
+    fn copy(example: &str, folders: &[&str]) -> Self {
+        let shipped = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../examples")
+            .join(example);
+        let folder = tempfile::tempdir().unwrap();
+        for files in folders {
+            fs::create_dir_all(folder.path().join(files)).unwrap();
+            for entry in fs::read_dir(shipped.join(files)).unwrap() {
+                let entry = entry.unwrap();
+                if entry.file_type().unwrap().is_file() {
+                    fs::copy(entry.path(), folder.path().join(files).join(entry.file_name())).unwrap();
+                }
+            }
+        }
+        Self { folder }
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn state_dir(&self) -> PathBuf {
+        self.path(".trueup")
+    }
+
+    /// Replaces a text that stands in a file exactly once.
+    #[track_caller]
+    pub fn edit(&self, file: &str, from: &str, to: &str) {
+        let text = fs::read_to_string(self.path(file)).unwrap();
+        assert_eq!(
+            text.matches(from).count(),
+            1,
+            "`{from}` must stand once in {file}:\n{text}"
+        );
+        fs::write(self.path(file), text.replacen(from, to, 1)).unwrap();
+    }
+
+    /// Puts a manifest there, whole, as an editor does.
+    pub fn put_manifest(&self, name: &str, text: &str) {
+        let draft = self.path("draft");
+        fs::write(&draft, text).unwrap();
+        fs::rename(draft, self.path("manifests").join(name)).unwrap();
+    }
+
+    pub fn remove_manifest(&self, name: &str) {
+        fs::remove_file(self.path("manifests").join(name)).unwrap();
+    }
+
+    /// A command that takes the configuration: `run` or `plan`, and what else it is given.
+    pub fn command(&self, command: &str, args: &[&str]) -> Command {
+        self.command_of(&[command], args)
+    }
+
+    /// The same for one of several words, such as `ipam show`.
+    pub fn command_of(&self, words: &[&str], args: &[&str]) -> Command {
+        let mut program = program();
+        program.args(words).arg(self.folder()).args(args);
+        program
+    }
+
+    pub fn run_once(&self) -> Ran {
+        ran(&mut self.command("run", &["--once"]))
+    }
+
+    pub fn plan(&self) -> Ran {
+        ran(&mut self.command("plan", &[]))
+    }
+
+    /// A command about the guests of the host that runs here: `swap lbaas lbaas@2`.
+    pub fn guest(&self, args: &[&str]) -> Ran {
+        ran(&mut self.guest_command(args))
+    }
+
+    /// The same, not yet run.
+    pub fn guest_command(&self, args: &[&str]) -> Command {
+        let mut program = program();
+        program.arg("guest").args(args).arg("--config").arg(self.folder());
+        program
+    }
+
+    /// Every version of a guest that was active, the oldest first.
+    #[track_caller]
+    pub fn history(&self, guest: &str) -> Vec<Value> {
+        let history = self.guest(&["history", guest, "--output", "json"]).exits(0).json();
+        history.as_array().unwrap().clone()
+    }
+
+    /// The recordings, in order of their keys.
+    pub fn journals(&self) -> Vec<PathBuf> {
+        let files = files_under(&self.state_dir().join("journals"));
+        files
+            .into_iter()
+            .filter(|file| file.extension().is_some_and(|extension| extension == "jsonl"))
+            .collect()
+    }
+
+    /// Starts a command that goes on until it is stopped.
+    pub fn start(&self, command: &str, args: &[&str]) -> Started {
+        Started::of(&mut self.command(command, args))
+    }
+}
+
+/// All files below a folder, in order; none where there is no such folder.
+pub fn files_under(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return Vec::new();
+    };
+    let mut files = Vec::new();
+    for entry in entries {
+        let entry = entry.unwrap();
+        if entry.file_type().unwrap().is_dir() {
+            files.extend(files_under(&entry.path()));
+        } else {
+            files.push(entry.path());
+        }
+    }
+    files.sort();
+    files
+}
+
+/// A program that runs; killed with this value, where it still does.
+pub struct Started {
+    child: Child,
+    said: TempDir,
+}
+
+impl Started {
+    /// Starts a program that goes on until it is stopped.
+    pub fn of(command: &mut Command) -> Self {
+        let said = tempfile::tempdir().unwrap();
+        let file = |name| File::create(said.path().join(name)).unwrap();
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(file("stdout"))
+            .stderr(file("stderr"))
+            .spawn()
+            .unwrap();
+        Self { child, said }
+    }
+
+    pub fn stdout(&self) -> String {
+        fs::read_to_string(self.said.path().join("stdout")).unwrap()
+    }
+
+    pub fn stderr(&self) -> String {
+        fs::read_to_string(self.said.path().join("stderr")).unwrap()
+    }
+
+    /// Waits until stdout holds this text.
+    #[track_caller]
+    pub fn wait_for(&mut self, text: &str) {
+        self.wait_until_said("stdout", text, Self::stdout);
+    }
+
+    /// Waits until stderr holds this text.
+    #[track_caller]
+    pub fn wait_for_warning(&mut self, text: &str) {
+        self.wait_until_said("stderr", text, Self::stderr);
+    }
+
+    #[track_caller]
+    fn wait_until_said(&mut self, place: &str, text: &str, said: fn(&Self) -> String) {
+        wait_until(&format!("`{text}` on {place}"), || {
+            assert!(
+                self.ended().is_none(),
+                "it ended:\n{}\n{}",
+                self.stdout(),
+                self.stderr()
+            );
+            said(self).contains(text)
+        });
+    }
+
+    /// How it ended, where it has.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
+    }
+
+    /// Asks it to end, as the system does when it goes down (SIGTERM), and answers how it did and how long it took.
+    pub fn terminate(mut self) -> (Ran, Duration) {
+        let began = Instant::now();
+        self.signal(Signal::TERM);
+        let mut code = None;
+        wait_until("the program's end", || {
+            code = self.ended();
+            code.is_some()
+        });
+        let ran = Ran {
+            code: code.and_then(|status| status.code()),
+            stdout: self.stdout(),
+            stderr: self.stderr(),
+        };
+        (ran, began.elapsed())
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Ends it at once, as `kill -9` does.
+    pub fn kill(mut self) {
+        self.end();
+    }
+
+    /// The same, and what it had said until then.
+    pub fn killed(mut self) -> String {
+        self.end();
+        self.stdout() + &self.stderr()
+    }
+
+    fn end(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+/// Looks again and again until it is so.
+#[track_caller]
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "waited {} s for {what}", PATIENCE.as_secs());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A resource, as the Engine has it: fields by name, references as identifiers.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Object {
+    pub kind: String,
+    pub identifier: String,
+    pub fields: BTreeMap<String, Value>,
+    pub tags: BTreeSet<String>,
+    pub state: String,
+}
+
+impl Object {
+    /// A field as text, whatever it holds; empty where there is none.
+    pub fn field(&self, name: &str) -> String {
+        match self.fields.get(name) {
+            Some(Value::String(text)) => text.clone(),
+            Some(other) => other.to_string(),
+            None => String::new(),
+        }
+    }
+
+    pub fn name(&self) -> String {
+        self.field("name")
+    }
+}
+
+/// What the Engine has, in order: each object with its parent's name, its tags and its state (`3` is deployed).
+pub fn described(objects: &[Object]) -> Vec<String> {
+    let names: BTreeMap<&str, String> = objects
+        .iter()
+        .map(|object| (object.identifier.as_str(), object.name()))
+        .collect();
+    let describe = |object: &Object| {
+        let field = |name: &str| object.field(name);
+        let parent = |name: &str| {
+            let parent = object.field(name);
+            names
+                .get(parent.as_str())
+                .map_or_else(|| format!("nothing ({parent})"), Clone::clone)
+        };
+        let fields = match object.kind.as_str() {
+            "backend" => format!(
+                "on {} {} {}",
+                field("load_balancer"),
+                field("mode"),
+                field("health_check")
+            ),
+            "frontend" => {
+                format!(
+                    "on {} {} to {}",
+                    field("load_balancer"),
+                    field("mode"),
+                    parent("default_backend")
+                )
+            }
+            "bind" => format!("{} {} of {}", field("address"), field("port"), parent("frontend")),
+            "server" => format!(
+                "{} {} {} in {}",
+                field("ip"),
+                field("port"),
+                field("check"),
+                parent("backend")
+            ),
+            other => panic!("an object of kind {other}"),
+        };
+        format!(
+            "{} {} {fields} {:?} {}",
+            object.kind,
+            object.name(),
+            Vec::from_iter(&object.tags),
+            object.state
+        )
+    };
+    let mut all: Vec<String> = objects.iter().map(describe).collect();
+    all.sort();
+    all
+}
+
+/// The state of an object that could not be deployed.
+pub const FAILED: &str = "2";
+
+/// `trueup sim ...` in a process of its own, ended with this value.
+pub struct Simulation {
+    child: Child,
+    url: String,
+}
+
+impl Simulation {
+    /// `of` is what is simulated: `lbaas`.
+    pub fn start(of: &str, args: &[&str]) -> Self {
+        let mut child = program()
+            .args(["sim", of, "--listen", "127.0.0.1:0", "--token", TOKEN])
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let url = line
+            .trim()
+            .strip_prefix("listening on ")
+            .unwrap_or_else(|| panic!("`{line}` is no address"));
+        Self {
+            child,
+            url: url.to_owned(),
+        }
+    }
+
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    pub fn get(&self, path: &str) -> Value {
+        serde_json::from_slice(&self.answer(HTTP.client.get(self.address(path)))).unwrap()
+    }
+
+    pub fn put(&self, path: &str, body: &Value) {
+        self.answer(HTTP.client.put(self.address(path)).json(body));
+    }
+
+    pub fn post(&self, path: &str, body: &Value) {
+        self.answer(HTTP.client.post(self.address(path)).json(body));
+    }
+
+    pub fn patch(&self, path: &str, body: &Value) {
+        self.answer(HTTP.client.patch(self.address(path)).json(body));
+    }
+
+    pub fn delete(&self, path: &str) {
+        self.answer(HTTP.client.delete(self.address(path)));
+    }
+
+    fn address(&self, path: &str) -> String {
+        format!("{}{path}", self.url)
+    }
+
+    fn answer(&self, request: reqwest::RequestBuilder) -> Vec<u8> {
+        HTTP.runtime.block_on(async {
+            let answer = request.send().await.unwrap().error_for_status().unwrap();
+            answer.bytes().await.unwrap().to_vec()
+        })
+    }
+}
+
+impl Drop for Simulation {
+    fn drop(&mut self) {
+        _ = self.child.kill();
+        _ = self.child.wait();
+    }
+}
+
+/// A simulated Engine, ended with this value.
+pub struct Engine(Simulation);
+
+impl Engine {
+    pub fn start(args: &[&str]) -> Self {
+        Self(Simulation::start("lbaas", args))
+    }
+
+    pub fn url(&self) -> &str {
+        self.0.url()
+    }
+
+    /// All that was ever created and is still there, by kind and identifier; load balancers apart.
+    pub fn objects(&self) -> Vec<Object> {
+        serde_json::from_value(self.0.get("/state")["objects"].take()).unwrap()
+    }
+
+    /// The objects of one Service of the quickstart: `web.default`.
+    pub fn objects_of(&self, service: &str) -> Vec<Object> {
+        let suffix = format!(".{service}.quickstart");
+        self.objects()
+            .into_iter()
+            .filter(|object| object.name().ends_with(&suffix))
+            .collect()
+    }
+
+    /// How many requests of each kind came so far: `POST /api/LBaaS/v1/backend.json`.
+    pub fn requests(&self) -> BTreeMap<String, u64> {
+        serde_json::from_value(self.0.get("/requests")["requests"].take()).unwrap()
+    }
+
+    /// Those of them that are no reads.
+    pub fn writes(&self) -> BTreeMap<String, u64> {
+        self.requests()
+            .into_iter()
+            .filter(|(request, _)| !request.starts_with("GET "))
+            .collect()
+    }
+
+    /// Has something go wrong.
+    pub fn fault(&self, fault: &Value) {
+        self.0.post("/faults", fault);
+    }
+
+    /// Nothing goes wrong any more.
+    pub fn clear_faults(&self) {
+        self.0.delete("/faults");
+    }
+
+    /// Has the one object that this fits fail, as if it had been deployed badly. Only where nobody changes anything meanwhile.
+    pub fn fail_one(&self, fits: impl Fn(&Object) -> bool) {
+        let mut state = self.0.get("/state");
+        let objects = state["objects"].as_array_mut().unwrap().iter_mut();
+        let mut fitting = objects.filter(|object| fits(&serde_json::from_value((**object).clone()).unwrap()));
+        let object = fitting.next().unwrap();
+        assert!(fitting.next().is_none(), "more than one object fits");
+        object["state"] = FAILED.into();
+        self.0.put("/state", &state);
+    }
+}
+
+/// What speaks HTTP for tests, which are not async themselves.
+struct Http {
+    runtime: Runtime,
+    client: reqwest::Client,
+}
+
+static HTTP: LazyLock<Http> = LazyLock::new(|| {
+    // Plain HTTP alone is spoken, but a client is not built without something for TLS. Another may have been first.
+    _ = rustls::crypto::ring::default_provider().install_default();
+    let client = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().unwrap();
+    Http {
+        runtime: Runtime::new().unwrap(),
+        client,
+    }
+});

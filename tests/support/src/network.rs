@@ -1,0 +1,117 @@
+//! A node's network for one test, in namespaces of its own: nothing of it is seen on the machine, whose own network the
+//! test neither sees nor changes.
+//!
+//! ```text
+//! the machine | the node: its links, bridge and routes, its /run | a pod | a pod | ...
+//! ```
+//!
+//! The node's namespaces are those of one process. With it they end, and with them everything in them; and it ends when
+//! its stdin is closed, which happens even where the test itself is killed.
+
+use std::ffi::OsStr;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+use super::plugins::ended;
+use super::{Ran, wait_until};
+
+/// What the node's process does: a `/run` of the node's own, where `ip netns` and plugins leave their files, and then
+/// nothing until its stdin ends.
+const NODE: &str = "mount -t tmpfs node /run && mkdir /run/netns && ip link set lo up && echo ready && exec cat";
+
+/// A node's network, gone with this value.
+pub struct Network {
+    node: Child,
+}
+
+impl Network {
+    /// For tests that need `root` and `netns`.
+    #[track_caller]
+    pub fn start() -> Self {
+        let node = Command::new("unshare")
+            .args(["--net", "--mount", "--propagation", "private", "sh", "-c", NODE])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // Made first, so that it is ended where it does not begin well.
+        let mut network = Self { node };
+        let mut line = String::new();
+        let stdout = network.node.stdout.take().unwrap();
+        BufReader::new(stdout).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n", "the node's namespaces could not be made");
+        network
+    }
+
+    /// A program that will run in the node's namespaces.
+    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new("nsenter");
+        command.args(["--target", &self.node.id().to_string(), "--mount", "--net", "--"]);
+        command.arg(program);
+        command
+    }
+
+    /// A namespace for each of these pods, with nothing in it yet.
+    #[track_caller]
+    pub fn add_pods<'p>(&self, pods: impl IntoIterator<Item = &'p str>) {
+        let mut batch = self.command("ip");
+        let mut child = batch.args(["-batch", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+        let lines: String = pods.into_iter().map(|pod| format!("netns add {pod}\n")).collect();
+        child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+        assert!(child.wait().unwrap().success(), "{lines}");
+    }
+
+    /// A pod's namespace, as the node sees it.
+    pub fn namespace(pod: &str) -> PathBuf {
+        Path::new("/run/netns").join(pod)
+    }
+
+    /// Waits until a pod reaches an address: answers come late where the machine does other things too.
+    #[track_caller]
+    pub fn ping(&self, pod: &str, address: Ipv4Addr) {
+        let once = format!("netns exec {pod} ping -n -q -c 1 -W 2 {address}");
+        wait_until(&format!("{pod} to reach {address}"), || {
+            ended(self.command("ip").args(once.split(' ')), "").code == Some(0)
+        });
+    }
+
+    /// The IPv4 addresses of a pod's interface, each with its prefix length; none where there is no such interface.
+    #[track_caller]
+    pub fn addresses_of(&self, pod: &str, interface: &str) -> Vec<String> {
+        let links = self.ip(&format!("netns exec {pod} ip -json -4 address show"));
+        let of_interface = links.into_iter().filter(|link| link["ifname"] == interface);
+        let addresses = of_interface.flat_map(|link| link["addr_info"].as_array().unwrap().clone());
+        addresses
+            .map(|address| format!("{}/{}", address["local"].as_str().unwrap(), address["prefixlen"]))
+            .collect()
+    }
+
+    /// How many interfaces the node has on this bridge.
+    #[track_caller]
+    pub fn links_on(&self, bridge: &str) -> usize {
+        self.ip(&format!("-json link show master {bridge}")).len()
+    }
+
+    /// What `ip` lists.
+    #[track_caller]
+    fn ip(&self, args: &str) -> Vec<Value> {
+        let ran: Ran = ended(self.command("ip").args(args.split(' ')), "").exits(0);
+        // Of nothing it prints either an empty list or nothing at all.
+        match ran.stdout.trim() {
+            "" => Vec::new(),
+            _ => serde_json::from_value(ran.json()).unwrap(),
+        }
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        drop(self.node.stdin.take());
+        _ = self.node.kill();
+        _ = self.node.wait();
+    }
+}
