@@ -249,13 +249,24 @@ impl Call {
                     tries += 1;
                     sleep(self.engine.pauses.tagging).await;
                 }
-                // The tag is there already.
-                Err(Failure {
-                    error: Error::Refused((422, _)),
-                    ..
-                }) => return Ok(()),
+                // That the tag is there already, or that it can't be one.
+                Err(
+                    refused @ Failure {
+                        error: Error::Refused((422, _)),
+                        ..
+                    },
+                ) => return self.check_tag(identifier, tag, refused).await,
                 other => return other,
             }
+        }
+    }
+
+    /// Fails with `refused` where the resource does not carry the tag.
+    async fn check_tag(&self, identifier: &str, tag: &str, refused: Failure) -> Result<(), Failure> {
+        let answer = self.get(Collection::Resources, identifier).await?;
+        match wire::tags(&answer) {
+            Ok(tags) if tags.iter().any(|it| it == tag) => Ok(()),
+            _ => Err(refused),
         }
     }
 
