@@ -13,6 +13,8 @@ use tokio::time::{Instant, sleep};
 
 use super::RequestMetrics;
 use super::created::CreatedParents;
+use super::intents::Intents;
+use super::leftovers::Looks;
 use super::path::{self, Collection};
 use super::settings::Token;
 use super::wire;
@@ -69,6 +71,8 @@ pub(super) struct Engine {
     pub(super) connect_timeout_ms: u64,
     pub(super) adopt_orphans: bool,
     pub(super) created_parents: CreatedParents,
+    pub(super) intents: Arc<Intents>,
+    pub(super) looks: Looks,
 }
 
 /// One import call, by all that handle its entries: the first that is rate-limited stops what is not yet sent.
