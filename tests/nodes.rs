@@ -9,6 +9,8 @@
 
 #[path = "nodes/entries.rs"]
 mod entries;
+#[path = "nodes/killed.rs"]
+mod killed;
 #[path = "nodes/leaving_out.rs"]
 mod leaving_out;
 #[path = "nodes/manifests.rs"]

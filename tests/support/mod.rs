@@ -27,6 +27,15 @@ pub(crate) const TOKEN: &str = "a-token-that-must-be-seen-nowhere-3141592653";
 /// On a machine that does other things too, a process may take long for what is done at once.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// How often a host is killed by a test: the variable `KILL_TEST_MOMENTS`, or else this.
+pub(crate) fn kill_moments(default: u32) -> u32 {
+    let given = std::env::var("KILL_TEST_MOMENTS");
+    let moments = given.map_or(default, |text| text.parse().expect("KILL_TEST_MOMENTS is a number"));
+    // Shown where the test fails.
+    println!("KILL_TEST_MOMENTS={moments}");
+    moments
+}
+
 /// The binary, in an environment without any of trueup's variables.
 pub(crate) fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_trueup"));
