@@ -68,6 +68,7 @@ pub fn reconcile(stage: &Stage, size: Size, latency: Latency, concurrent: u16) -
             Token::from_file(&token)?,
             Arc::clone(&requests) as _,
             Fence::open(),
+            None,
         )?;
         let mut instance = stage.instance(Arc::new(api)).await?;
         let args = size.args()?;

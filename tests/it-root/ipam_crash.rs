@@ -22,7 +22,7 @@ fn seed() -> u64 {
     std::env::var("CRASH_TEST_SEED").map_or(SEED, |seed| seed.parse().expect("CRASH_TEST_SEED is a number"))
 }
 
-/// So often the host is killed with each kind of store: 100 times in all.
+/// So often the host is killed with each kind of store, where the variable `KILL_TEST_MOMENTS` gives no other number.
 const KILLS: u32 = 50;
 
 /// So that kills hit whole checkpoints and entries alike.
@@ -46,9 +46,10 @@ fn killed_and_killed(shared_sync: bool, cooling_period_ms: u64) {
         compact_after: COMPACT_AFTER,
         limits: "",
     };
+    let kills = support::kill_moments(KILLS);
     let course = Course {
         seed: seed() + u64::from(shared_sync),
-        rounds: KILLS,
+        rounds: kills,
         clients: CLIENTS,
         answers_max: ANSWERS_MAX,
         kills: true,
@@ -68,7 +69,7 @@ fn killed_and_killed(shared_sync: bool, cooling_period_ms: u64) {
     let replayed = host.replays().exits(0);
     let identical = replayed.stdout.lines().filter(|line| line.contains(": identical"));
     assert_eq!(identical.count(), host.recordings(), "{replayed}");
-    assert!(host.recordings() > KILLS as usize, "{replayed}");
+    assert!(host.recordings() > kills as usize, "{replayed}");
 }
 
 #[test]

@@ -10,6 +10,7 @@ use crate::guests::renumbered;
 use support::etcd as server;
 
 mod entries;
+mod killed;
 mod leaving_out;
 mod manifests;
 mod numbers;

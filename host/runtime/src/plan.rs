@@ -12,7 +12,7 @@ use trueup_capabilities::clock::VirtualClock;
 use trueup_capabilities::clock::{Clock as _, SystemClock};
 use trueup_capabilities::fence::Fence;
 use trueup_capabilities::lbaas::planned::{Planned, Reads};
-use trueup_capabilities::lbaas::{Error, Kind, Object, ObjectRef, Spec};
+use trueup_capabilities::lbaas::{Api, Error, Kind, Object, ObjectRef, Spec};
 use trueup_capabilities::log::NoLog;
 use trueup_journal::Event;
 
@@ -35,6 +35,9 @@ pub struct KeyPlan {
     pub key: String,
     /// The Service went away: its objects would be removed.
     pub gone: bool,
+    /// What a host that was killed has created and not tagged; a run tags it first, and then does what `writes` says.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub untagged: Vec<Orphan>,
     /// In order.
     pub writes: Vec<Write>,
     /// Why it would not become true; none: it would.
@@ -86,7 +89,7 @@ pub struct Plan {
     pub orphans: Vec<Orphan>,
 }
 
-/// A resource that no service owns.
+/// A resource that carries no service's tag.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Orphan {
     /// `backend`, `frontend`, `bind` or `server`.
@@ -125,7 +128,8 @@ impl Plan {
 
     /// True where a run would write something.
     pub fn has_changes(&self) -> bool {
-        self.keys.iter().any(|key| !key.writes.is_empty()) || self.negs.iter().any(NegPlan::has_changes)
+        let changes = |key: &KeyPlan| !key.writes.is_empty() || !key.untagged.is_empty();
+        self.keys.iter().any(changes) || self.negs.iter().any(NegPlan::has_changes)
     }
 
     fn count(&self, action: Action) -> usize {
@@ -211,15 +215,16 @@ async fn plan_services(
         let wish = wishes.wish(&key);
         let gone = wish.is_none();
         let outcome = match wish.transpose() {
-            Ok(desired) => plan_key(&setup, config, &key, &calls(&wishes, &known, &key, desired)).await,
-            Err(error) => Outcome {
-                writes: Vec::new(),
-                error: Some(error),
-            },
+            Ok(desired) => {
+                let api = setup.api_of(wishes.owned(&key, &wishes.places(&known, &key)));
+                plan_key(&setup, config, &key, api, &calls(&wishes, &known, &key, desired)).await
+            }
+            Err(error) => Outcome::failed(error),
         };
         plan.keys.push(KeyPlan {
             key: key.to_string(),
             gone,
+            untagged: outcome.untagged,
             writes: outcome.writes,
             error: outcome.error,
         });
@@ -274,38 +279,50 @@ async fn find_orphans(setup: &Setup, load_balancers: &[String]) -> Result<Vec<Or
     let found = anexia.orphans(load_balancers).await;
     let found = found
         .map_err(|error| SetupError::Failed(format!("listing orphans: {}", describe(&Reconciliation::Api(error)))))?;
-    let orphan = |object: Object| Orphan {
-        kind: object.spec.kind().name(),
-        name: object.spec.name().to_owned(),
-        identifier: object.identifier,
-    };
-    Ok(found.into_iter().map(orphan).collect())
+    Ok(found.into_iter().map(Orphan::from).collect())
 }
 
+impl From<Object> for Orphan {
+    fn from(object: Object) -> Self {
+        Self {
+            kind: object.spec.kind().name(),
+            name: object.spec.name().to_owned(),
+            identifier: object.identifier,
+        }
+    }
+}
+
+#[derive(Default)]
 struct Outcome {
+    untagged: Vec<Orphan>,
     writes: Vec<Write>,
     error: Option<String>,
 }
 
+impl Outcome {
+    fn failed(error: String) -> Self {
+        Self {
+            error: Some(error),
+            ..Self::default()
+        }
+    }
+}
+
 /// Runs the guest's decision for one key. The grants are the real ones: what a run would be refused, a plan is too.
-async fn plan_key(setup: &Setup, config: &Config, key: &Key, calls: &[Call]) -> Outcome {
-    let failed = |error: String| Outcome {
-        writes: Vec::new(),
-        error: Some(error),
-    };
+async fn plan_key(setup: &Setup, config: &Config, key: &Key, api: Arc<dyn Api>, calls: &[Call]) -> Outcome {
     let instances = &setup.active.instances();
     let clock = Arc::new(VirtualClock::new(SystemClock.now_ms()));
-    let planned = Planned::new(Reads::of(Arc::clone(&setup.api)), Arc::clone(&clock));
+    let planned = Arc::new(Planned::new(Reads::of(api), Arc::clone(&clock)));
+    let lbaas: Arc<dyn Api> = Arc::<Planned>::clone(&planned);
     let backends = Backends {
         clock,
         log: Arc::new(NoLog),
-        lbaas: Some(Arc::new(planned)),
         metrics: Arc::default(),
-        ..setup.backends(config.seed, &key.to_string())
+        ..setup.backends(config.seed, &key.to_string(), lbaas)
     };
     let mut instance = match instances.start_unrecorded(&key.to_string(), backends, None).await {
         Ok(instance) => instance,
-        Err(error) => return failed(error.to_string()),
+        Err(error) => return Outcome::failed(error.to_string()),
     };
     let mut error = None;
     for Call { desired, removing } in calls {
@@ -320,7 +337,7 @@ async fn plan_key(setup: &Setup, config: &Config, key: &Key, calls: &[Call]) -> 
             break;
         }
         let Ok(args) = to_raw_value(&Args { desired }) else {
-            return failed("the wish is no JSON".to_owned());
+            return Outcome::failed("the wish is no JSON".to_owned());
         };
         let answer = match instance.call("reconciliation.reconcile", &args).await {
             Ok(answer) => answer,
@@ -350,6 +367,7 @@ async fn plan_key(setup: &Setup, config: &Config, key: &Key, calls: &[Call]) -> 
     let mut story = Story::default();
     events.for_each(|event| story.read(&event));
     Outcome {
+        untagged: planned.leftovers().into_iter().map(Orphan::from).collect(),
         writes: story.writes,
         error,
     }

@@ -71,6 +71,15 @@ impl Cluster {
         self.services.get_mut(name).unwrap().spec = spec;
     }
 
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.services.contains_key(name)
+    }
+
+    /// So many pods of a Service in each zone.
+    pub(crate) fn resize(&mut self, name: &str, pods_per_zone: u8) {
+        self.services.get_mut(name).unwrap().pods_per_zone = pods_per_zone;
+    }
+
     pub(crate) fn remove(&mut self, name: &str) {
         self.services.remove(name).unwrap();
     }

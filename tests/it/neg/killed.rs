@@ -1,4 +1,5 @@
-//! The host is killed (`kill -9`) again and again, in the middle of calls too: each operation is asked for once.
+//! The host is killed (`kill -9`) again and again, in the middle of calls too: each operation is asked for once, and what
+//! is edited while it is down comes true.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -7,13 +8,17 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_chacha::ChaCha8Rng;
 use serde_json::json;
 
-use super::MANY;
 use super::cluster::{Cluster, Stack};
 use super::compute::Compute;
 use super::stage::{HELD_MS, OPERATION_MS, Stage};
+use super::support::kill_moments;
+use super::{FEW, MANY};
 
 /// So often the host is killed in its work. It is killed three times more when there is none.
 const KILLS: usize = 20;
+
+/// So often it is killed while Services are edited, where the variable `KILL_TEST_MOMENTS` gives no other number.
+const EDITED_KILLS: u32 = 12;
 
 /// The seed, where the variable `NEG_TEST_SEED` does not give another.
 const SEED: u64 = 20_261_122;
@@ -81,12 +86,55 @@ fn kill_anytime(stage: &mut Stage, random: &mut ChaCha8Rng, kills: &mut Kills) {
     kills.anytime += 1;
 }
 
-#[test]
-fn a_killed_host_goes_on_where_it_was_and_asks_for_nothing_twice() {
+fn seeded() -> ChaCha8Rng {
     let seed = std::env::var("NEG_TEST_SEED").map_or(SEED, |seed| seed.parse().expect("NEG_TEST_SEED is a number"));
     // Shown where the test fails.
     println!("NEG_TEST_SEED={seed}");
-    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    ChaCha8Rng::seed_from_u64(seed)
+}
+
+/// One change: of pods, of their addresses, or of a Service that comes or goes.
+fn edit(cluster: &mut Cluster, random: &mut ChaCha8Rng) {
+    match random.random_range(0..4) {
+        0 if cluster.has("api") => cluster.remove("api"),
+        0 | 1 if !cluster.has("api") => cluster.add("api", FEW, Stack::Single),
+        1 => cluster.resize("api", random.random_range(1..4)),
+        2 => cluster.set_stack([Stack::Single, Stack::Dual][random.random_range(0..2)]),
+        _ => cluster.resize("web", random.random_range(1..4)),
+    }
+}
+
+#[test]
+fn a_killed_host_converges_though_services_are_edited_meanwhile() {
+    let mut random = seeded();
+    let mut stage = Stage::new(Cluster::of(FEW, Stack::Single), Compute::start(OPERATION_MS, &[]));
+    let mut kills = Kills::default();
+    for _ in 0..kill_moments(EDITED_KILLS) {
+        match random.random_range(0..=CUTS.len()) {
+            cut if cut < CUTS.len() => kill_within(&mut stage, cut, &mut random, &mut kills),
+            _ => kill_anytime(&mut stage, &mut random, &mut kills),
+        }
+        stage.change(|cluster| edit(cluster, &mut random));
+        // Now and then what comes after a kill is killed, too.
+        if random.random_range(0..3) == 0 {
+            continue;
+        }
+        stage.start();
+        stage.comes_true();
+        stage.kill();
+        stage.change(|cluster| edit(cluster, &mut random));
+    }
+    println!("{kills:?}");
+    assert!(kills.cut.iter().sum::<usize>() > 0, "{kills:?}");
+    stage.start();
+    stage.comes_true();
+    stage.kill();
+    stage.replays(None);
+}
+
+#[test]
+fn a_killed_host_goes_on_where_it_was_and_asks_for_nothing_twice() {
+    let mut random = seeded();
     let mut stage = Stage::new(Cluster::of(MANY, Stack::Single), Compute::start(OPERATION_MS, &[]));
     let (mut kills, mut deck) = (Kills::default(), Vec::new());
     // The NEGs' making and filling, the move there, and back; again, where a move was faster than the kills.

@@ -45,6 +45,15 @@ pub static TRUEUP: LazyLock<PathBuf> = LazyLock::new(|| {
     folder.join("trueup")
 });
 
+/// How often a host is killed by a test: the variable `KILL_TEST_MOMENTS`, or else this.
+pub fn kill_moments(default: u32) -> u32 {
+    let given = std::env::var("KILL_TEST_MOMENTS");
+    let moments = given.map_or(default, |text| text.parse().expect("KILL_TEST_MOMENTS is a number"));
+    // Shown where the test fails.
+    println!("KILL_TEST_MOMENTS={moments}");
+    moments
+}
+
 /// The binary, in an environment without any of trueup's variables.
 pub fn program() -> Command {
     let mut command = Command::new(&*TRUEUP);

@@ -98,6 +98,9 @@ impl<'a> Door<'a> {
     async fn list(&mut self, tag: &str) -> Result<Vec<Object>, Error> {
         self.check_some("api.list-tagged", Access::Read)?;
         let api = self.api()?;
+        if self.grants().allow_some(LBAAS, Access::Write) {
+            api.adopt(tag).await?;
+        }
         let listed = api.list_tagged(tag).await?;
         // Writes ask for the owner too: what this list shows need not be read again for them.
         self.see(Access::Write, &listed);

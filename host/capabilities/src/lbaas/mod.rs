@@ -18,6 +18,15 @@ use crate::Answer;
 pub trait Api: Send + Sync {
     /// The state of a load balancer.
     fn load_balancer<'a>(&'a self, identifier: &'a str) -> Answer<'a, Result<State, Error>>;
+    /// What was created for the tag and does not carry it: what a host that was killed has left. Changes nothing.
+    fn leftovers<'a>(&'a self, _tag: &'a str) -> Answer<'a, Result<Vec<Object>, Error>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+    /// Gives the tag to [`Api::leftovers`], so that the next list shows them. Asked before [`Api::list_tagged`] where the
+    /// guest may write.
+    fn adopt<'a>(&'a self, _tag: &'a str) -> Answer<'a, Result<(), Error>> {
+        Box::pin(async { Ok(()) })
+    }
     /// Every resource that carries the tag, by kind then identifier.
     fn list_tagged<'a>(&'a self, tag: &'a str) -> Answer<'a, Result<Vec<Object>, Error>>;
     /// Each resource, in the order of `refs`.

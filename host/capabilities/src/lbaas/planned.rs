@@ -31,6 +31,11 @@ impl Reads {
         self.0.list_tagged(tag).await
     }
 
+    /// As [`Api::leftovers`].
+    pub async fn leftovers(&self, tag: &str) -> Result<Vec<Object>, Error> {
+        self.0.leftovers(tag).await
+    }
+
     /// As [`Api::get`].
     pub async fn get(&self, refs: &[ObjectRef]) -> Vec<Result<Object, Error>> {
         self.0.get(refs).await
@@ -51,6 +56,8 @@ struct Seen {
     tags: BTreeSet<String>,
     /// By kind (in the order of the contract) and identifier.
     resources: BTreeSet<(u8, String)>,
+    /// What was listed by a tag that it does not carry.
+    leftovers: Vec<Object>,
 }
 
 impl Planned {
@@ -61,6 +68,11 @@ impl Planned {
             simulated: Simulated::new(clock, Arc::new(Faults::default()), 0),
             seen: Mutex::default(),
         }
+    }
+
+    /// What was created without the tag that it is listed by: a run tags it first.
+    pub fn leftovers(&self) -> Vec<Object> {
+        self.seen(|seen| seen.leftovers.clone())
     }
 
     fn seen<T>(&self, look: impl FnOnce(&mut Seen) -> T) -> T {
@@ -143,7 +155,10 @@ impl Api for Planned {
     fn list_tagged<'a>(&'a self, tag: &'a str) -> Answer<'a, Result<Vec<Object>, Error>> {
         Box::pin(async move {
             if !self.seen(|seen| seen.tags.contains(tag)) {
-                let listed = self.real.list_tagged(tag).await?;
+                let mut listed = self.real.list_tagged(tag).await?;
+                let leftovers = self.real.leftovers(tag).await?;
+                listed.extend(leftovers.iter().cloned());
+                self.seen(|seen| seen.leftovers.extend(leftovers));
                 // What the plan has destroyed meanwhile does not come back with a second tag's list.
                 let mut there = Vec::with_capacity(listed.len());
                 for object in listed {

@@ -62,6 +62,12 @@ fn show(config: &Config, plan: &Plan, orphans: bool) -> anyhow::Result<()> {
     }
     for key in &plan.keys {
         output::line(&headline(key))?;
+        for orphan in &key.untagged {
+            output::line(&format!(
+                "  ? {:<8} {}  {}: was created without its tag; a run tags it first",
+                orphan.kind, orphan.name, orphan.identifier
+            ))?;
+        }
         for write in &key.writes {
             output::line(&format!("  {}", line(write)))?;
         }
@@ -125,6 +131,7 @@ fn headline(key: &KeyPlan) -> String {
     match (&key.error, counts.is_empty()) {
         (Some(error), true) => format!("{}{gone}  fails: {error}", key.key),
         (Some(error), false) => format!("{}{gone}  {}, then fails: {error}", key.key, counts.join(" ")),
+        (None, true) if !key.untagged.is_empty() => format!("{}{gone}  {} to tag", key.key, key.untagged.len()),
         (None, true) => format!("{}{gone}  nothing to do", key.key),
         (None, false) => format!("{}{gone}  {}", key.key, counts.join(" ")),
     }

@@ -251,6 +251,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
                 break LoopEnd::TermEnded;
             }
             self.start_jobs();
+            self.note_all_listed();
             // What is set aside may be released by the version that is about to become active.
             if self.once && self.acts.may() && self.controller.is_idle() && !self.falling.is_under_way() {
                 break LoopEnd::NothingLeft;
@@ -541,7 +542,8 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
                 version: self.versions,
             },
         );
-        let backends = self.setup.backends(self.seed, &key.to_string());
+        let api = self.setup.api_of(self.wishes.owned(&key, &places));
+        let backends = self.setup.backends(self.seed, &key.to_string(), api);
         let decided = self.decided(&key);
         let job = Job {
             decided,

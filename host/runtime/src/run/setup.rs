@@ -2,6 +2,7 @@
 //! kept.
 
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -14,7 +15,7 @@ use trueup_capabilities::cri::remote::{self, Remote};
 use trueup_capabilities::faults::Faults;
 use trueup_capabilities::fence::Fence;
 use trueup_capabilities::grants::{Access, OWN, SANDBOXES};
-use trueup_capabilities::lbaas::anexia::{Anexia, RequestMetrics, Token};
+use trueup_capabilities::lbaas::anexia::{Anexia, Owned, RequestMetrics, Token};
 use trueup_capabilities::lbaas::server::SimulatedEngine;
 use trueup_capabilities::lbaas::simulated::Simulated;
 use trueup_capabilities::lbaas::{Api, State};
@@ -33,6 +34,9 @@ use crate::guests::{ipam, lbaas};
 use crate::instance::{Instance, Start};
 use crate::registry::{Registry, Store as GuestStore};
 use crate::swap::{self, Guests, Revisions, Wish};
+
+/// The folder in the state folder that holds what is about to be created, by the guest's name.
+const INTENTS: &str = "intents";
 
 /// Why nothing could be begun: one line.
 #[derive(Debug, thiserror::Error)]
@@ -219,7 +223,8 @@ impl Setup {
             None => None,
         };
         let address = simulated_engine.as_ref().map(SimulatedEngine::local_addr);
-        let (api, anexia) = connect(lbaas, address, &ground.metrics, fence)?;
+        let intents = config.state_dir.join(INTENTS).join(lbaas::NAME);
+        let (api, anexia) = connect(lbaas, address, &ground.metrics, fence, Some(&intents))?;
         Ok(Self {
             active: Active::new(Arc::new(instances)),
             revisions,
@@ -245,16 +250,23 @@ impl Setup {
             read_token(&sim.token, SIMULATED_ENGINES_TOKEN)?;
         }
         let somewhere = lbaas.sim.as_ref().map(|sim| sim.listen);
-        connect(lbaas, somewhere, &Arc::default(), Fence::closed()).map(drop)
+        connect(lbaas, somewhere, &Arc::default(), Fence::closed(), None).map(drop)
     }
 
-    /// What answers the instance of `key`, in what is decided from here on: the Engine hears nothing more of it once others
-    /// may have acted.
-    pub fn backends(&self, seed: u64, key: &str) -> Backends {
-        let api: Arc<dyn Api> = match &self.anexia {
-            Some(anexia) => Arc::new(anexia.of_this_epoch()),
+    /// The Engine as the job of this Service sees it: it hears nothing more of the job once others may have acted.
+    pub fn api_of(&self, mut owned: Owned) -> Arc<dyn Api> {
+        let grants = &self.active.instances().grants;
+        owned
+            .load_balancers
+            .retain(|identifier| grants.allow(lbaas::NAME, Access::Write, identifier));
+        match &self.anexia {
+            Some(anexia) => Arc::new(anexia.of_this_epoch(owned)),
             None => Arc::clone(&self.api),
-        };
+        }
+    }
+
+    /// What answers the instance of `key`, in what is decided from here on.
+    pub fn backends(&self, seed: u64, key: &str, api: Arc<dyn Api>) -> Backends {
         Backends {
             random: Arc::new(Seeded::new(seed, stream_of(key))),
             metrics: Arc::clone(&self.metrics),
@@ -436,6 +448,7 @@ fn connect(
     simulated: Option<SocketAddr>,
     metrics: &Arc<Metrics>,
     fence: Fence,
+    intents: Option<&Path>,
 ) -> Result<Connected, SetupError> {
     match &lbaas.backend {
         LbaasBackend::Anexia(backend) => {
@@ -445,7 +458,8 @@ fn connect(
                 metrics: Arc::clone(metrics),
                 in_flight: AtomicI64::new(0),
             };
-            let anexia = Anexia::new(settings, token, Arc::new(metrics), fence).map_err(SetupError::misused)?;
+            let anexia =
+                Anexia::new(settings, token, Arc::new(metrics), fence, intents).map_err(SetupError::misused)?;
             let anexia = Arc::new(anexia);
             Ok((Arc::<Anexia>::clone(&anexia), Some(anexia)))
         }

@@ -10,6 +10,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use trueup_capabilities::lbaas::anexia::Owned;
+
 use super::files;
 use super::known::{KnownKeys, Places};
 use crate::config::Source;
@@ -208,6 +210,15 @@ impl Wishes {
             on.extend(self.settings.load_balancers.iter().cloned());
         }
         places
+    }
+
+    /// How the objects of a key are known at the Engine: by their names, where they should be and where some were made.
+    pub(crate) fn owned(&self, key: &Key, places: &Places) -> Owned {
+        let load_balancers = self.settings.load_balancers.iter().chain(places.values().flatten());
+        Owned {
+            name_suffix: adapter::name_suffix(key, &self.settings),
+            load_balancers: load_balancers.cloned().collect(),
+        }
     }
 
     /// Whether a key that nobody wishes for is gone: everything was read, and it would be seen if it were there.

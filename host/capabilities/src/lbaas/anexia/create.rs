@@ -6,8 +6,11 @@
 //! ```text
 //! an earlier run's orphan   -> found among its parent's children before the POST, and adopted
 //! the POST's answer is lost -> looked for among its parent's children, and adopted; else posted once more
-//! a tagging fails           -> destroyed; where that fails too, the next creation finds it
+//! a tagging fails           -> destroyed; where that fails too, its intent stays open
+//! the host is killed        -> the intent, which is on disk, stays open
 //! ```
+//!
+//! What open intents are about is found before the next list by its tag (`leftovers`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,6 +20,7 @@ use tokio::time::sleep;
 
 use super::created::Unaccounted;
 use super::http::{Call, Failure, Fate};
+use super::intents::Intent;
 use super::path::{self, Collection, Parent};
 use super::{SERVICE_TAG_PREFIX, ordered, wire};
 use crate::lbaas::{Error, Kind, Object, Spec};
@@ -46,12 +50,12 @@ impl Batch {
             .unwrap_or_else(PoisonError::into_inner)
             .contains(identifier)
     }
+}
 
-    /// Whether these are the tags of another Service's resource.
-    fn is_foreign(&self, tags: &[String]) -> bool {
-        tags.iter()
-            .any(|tag| tag.starts_with(SERVICE_TAG_PREFIX) && !self.tags.contains(tag))
-    }
+/// Whether these are the tags of another Service's resource than that which is to carry `wanted`.
+pub(super) fn is_foreign(tags: &[String], wanted: &[String]) -> bool {
+    tags.iter()
+        .any(|tag| tag.starts_with(SERVICE_TAG_PREFIX) && !wanted.contains(tag))
 }
 
 impl Call {
@@ -62,18 +66,25 @@ impl Call {
             return specs.iter().map(|_| Err(Error::Unavailable(problem.clone()))).collect();
         }
         let siblings = self.siblings(specs).await;
+        let intents = match self.engine.intents.begin(specs, tags).await {
+            Ok(intents) => intents,
+            Err(error) => {
+                let problem = format!("nothing created: what is about to be created can't be written down: {error}");
+                return specs.iter().map(|_| Err(Error::Unavailable(problem.clone()))).collect();
+            }
+        };
         let batch = Arc::new(Batch {
             tags: tags.to_vec(),
             taken: Mutex::default(),
         });
-        let entries = specs.iter().map(|spec| {
+        let entries = specs.iter().zip(intents).map(|(spec, intent)| {
             let candidates = match siblings.get(&(Collection::from(spec.kind()), Parent::of(spec))) {
                 Some(Ok(children)) => Ok(children.get(spec.name()).cloned().unwrap_or_default()),
                 Some(Err(error)) => Err(error.clone()),
                 None => Ok(BTreeSet::new()),
             };
             let (call, spec, batch) = (self.clone(), spec.clone(), Arc::clone(&batch));
-            async move { call.create_one(&spec, &batch, &candidates?).await }
+            async move { call.create_one(&spec, &batch, candidates, intent).await }
         });
         ordered::all(entries).await
     }
@@ -105,15 +116,29 @@ impl Call {
         ordered::all(lists).await.into_iter().collect()
     }
 
-    async fn create_one(&self, spec: &Spec, batch: &Batch, candidates: &BTreeSet<String>) -> Result<Object, Error> {
-        if let Some(orphan) = self.orphan_of(spec, batch, candidates).await? {
-            let unaccounted = Unaccounted::new(&self.engine, &Parent::of(spec).identifier);
-            return self.tag_or_destroy(orphan, batch, unaccounted).await;
+    async fn create_one(
+        &self,
+        spec: &Spec,
+        batch: &Batch,
+        candidates: Result<BTreeSet<String>, Error>,
+        intent: Intent,
+    ) -> Result<Object, Error> {
+        let unaccounted = Unaccounted::new(&self.engine, &Parent::of(spec).identifier, Some(intent));
+        let orphan = match candidates {
+            Ok(candidates) => self.orphan_of(spec, batch, &candidates).await,
+            Err(error) => Err(error),
+        };
+        match orphan {
+            Ok(None) => {}
+            Ok(Some(orphan)) => return self.tag_or_destroy(orphan, &batch.tags, unaccounted).await,
+            Err(error) => {
+                unaccounted.settle();
+                return Err(error);
+            }
         }
-        let unaccounted = Unaccounted::new(&self.engine, &Parent::of(spec).identifier);
         match self.post_spec(spec, batch).await {
             Ok(Posted::Whole(object)) => {
-                let object = self.tag_or_destroy(object, batch, unaccounted).await?;
+                let object = self.tag_or_destroy(object, &batch.tags, unaccounted).await?;
                 self.note_parent(&object);
                 Ok(object)
             }
@@ -149,7 +174,7 @@ impl Call {
             let mut children = self.children_by_name(spec.kind(), &parent).await?;
             let candidates = children.remove(spec.name()).unwrap_or_default();
             if let Some(found) = self.orphan_of(spec, batch, &candidates).await? {
-                return self.tag_or_destroy(found, batch, unaccounted).await;
+                return self.tag_or_destroy(found, &batch.tags, unaccounted).await;
             }
         }
         let (kind, name) = (wire::kind_text(spec.kind()), spec.name());
@@ -157,8 +182,8 @@ impl Call {
         // `unaccounted` is never settled from here on: what the first POST made may still turn up.
         match self.post_spec(spec, batch).await? {
             Posted::Whole(object) => {
-                let second = Unaccounted::new(&self.engine, &parent.identifier);
-                self.tag_or_destroy(object, batch, second).await
+                let second = Unaccounted::new(&self.engine, &parent.identifier, None);
+                self.tag_or_destroy(object, &batch.tags, second).await
             }
             Posted::Unreadable { identifier, error } => {
                 self.destroy_untagged(spec.kind(), &identifier, &error, unaccounted)
@@ -217,7 +242,7 @@ impl Call {
             let Some(tags) = self.tags(identifier).await? else {
                 continue;
             };
-            if !batch.is_foreign(&tags) && batch.take(identifier) {
+            if !is_foreign(&tags, &batch.tags) && batch.take(identifier) {
                 let (kind, name) = (wire::kind_text(spec.kind()), spec.name());
                 tracing::info!(
                     kind,
@@ -232,8 +257,13 @@ impl Call {
     }
 
     /// Gives an object all tags. One that can't be tagged must not stay.
-    async fn tag_or_destroy(&self, object: Object, batch: &Batch, unaccounted: Unaccounted) -> Result<Object, Error> {
-        for tag in &batch.tags {
+    pub(super) async fn tag_or_destroy(
+        &self,
+        object: Object,
+        tags: &[String],
+        unaccounted: Unaccounted,
+    ) -> Result<Object, Error> {
+        for tag in tags {
             if let Err(failure) = self.tag(&object.identifier, tag).await {
                 self.destroy_untagged(object.spec.kind(), &object.identifier, &failure.error, unaccounted)
                     .await;
@@ -255,7 +285,7 @@ impl Call {
                 identifier,
                 ?reason,
                 error = ?failure.error,
-                "left an object without its tags: it could not be destroyed; the next creation of its like adopts it",
+                "left an object without its tags: it could not be destroyed; it is looked for before the next list by its tag",
             ),
         }
     }

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::http::Engine;
+use super::intents::Intent;
 
 /// Identifiers have 32 characters, so this is a few MiB. Beyond it, the smallest are forgotten.
 const PARENTS_MAX: usize = 50_000;
@@ -58,19 +59,22 @@ impl CreatedParents {
     }
 }
 
-/// A child's creation under way. Dropped before it is accounted for (also by whoever stops waiting), its parent is
-/// forgotten.
+/// A child's creation under way. Dropped before it is accounted for (also where its call is dropped), its parent is
+/// forgotten and its intent stays open.
 pub(super) struct Unaccounted {
     engine: Arc<Engine>,
     parent: String,
+    intent: Option<Intent>,
     accounted: bool,
 }
 
 impl Unaccounted {
-    pub(super) fn new(engine: &Arc<Engine>, parent: &str) -> Self {
+    /// None as the intent: that of an earlier request for the same child stays open in any case.
+    pub(super) fn new(engine: &Arc<Engine>, parent: &str, intent: Option<Intent>) -> Self {
         Self {
             engine: Arc::clone(engine),
             parent: parent.to_owned(),
+            intent,
             accounted: false,
         }
     }
@@ -78,6 +82,9 @@ impl Unaccounted {
     /// The child carries its tags, or is certainly not there.
     pub(super) fn settle(mut self) {
         self.accounted = true;
+        if let Some(intent) = self.intent.take() {
+            intent.settle();
+        }
     }
 }
 
@@ -85,6 +92,9 @@ impl Drop for Unaccounted {
     fn drop(&mut self) {
         if !self.accounted {
             self.engine.created_parents.remove(&self.parent);
+            if let Some(intent) = &self.intent {
+                intent.leave_open();
+            }
         }
     }
 }

@@ -13,6 +13,8 @@ use tokio::time::{Instant, sleep};
 
 use super::RequestMetrics;
 use super::created::CreatedParents;
+use super::intents::Intents;
+use super::leftovers::Looks;
 use super::path::{self, Collection};
 use super::settings::Token;
 use super::wire;
@@ -69,6 +71,8 @@ pub(super) struct Engine {
     pub(super) connect_timeout_ms: u64,
     pub(super) adopt_orphans: bool,
     pub(super) created_parents: CreatedParents,
+    pub(super) intents: Arc<Intents>,
+    pub(super) looks: Looks,
 }
 
 /// One import call, by all that handle its entries: the first that is rate-limited stops what is not yet sent.
@@ -249,13 +253,24 @@ impl Call {
                     tries += 1;
                     sleep(self.engine.pauses.tagging).await;
                 }
-                // The tag is there already.
-                Err(Failure {
-                    error: Error::Refused((422, _)),
-                    ..
-                }) => return Ok(()),
+                // That the tag is there already, or that it can't be one.
+                Err(
+                    refused @ Failure {
+                        error: Error::Refused((422, _)),
+                        ..
+                    },
+                ) => return self.check_tag(identifier, tag, refused).await,
                 other => return other,
             }
+        }
+    }
+
+    /// Fails with `refused` where the resource does not carry the tag.
+    async fn check_tag(&self, identifier: &str, tag: &str, refused: Failure) -> Result<(), Failure> {
+        let answer = self.get(Collection::Resources, identifier).await?;
+        match wire::tags(&answer) {
+            Ok(tags) if tags.iter().any(|it| it == tag) => Ok(()),
+            _ => Err(refused),
         }
     }
 

@@ -18,15 +18,7 @@ pub(super) const PAGES_MAX: u64 = 10_000;
 impl Call {
     /// Every LBaaS resource that carries the tag, in full, by kind then identifier.
     pub(super) async fn list_tagged(&self, tag: &str) -> Result<Vec<Object>, Error> {
-        let entries = match self.entries(Collection::Resources, &path::tag_query(tag)).await {
-            // Nobody has used the tag yet.
-            Err(Unlisted {
-                page: 1,
-                error: Error::Refused((422, _)),
-            }) => Vec::new(),
-            other => other.map_err(|unlisted| unlisted.error)?,
-        };
-        let reads = entries.into_iter().map(|entry| {
+        let reads = self.tagged(tag).await?.into_iter().map(|entry| {
             let call = self.clone();
             async move {
                 match call.kind(&entry).await? {
@@ -36,6 +28,18 @@ impl Call {
             }
         });
         Ok(sorted(ordered::all_or_error(reads).await?))
+    }
+
+    /// The entry of every resource that carries the tag.
+    pub(super) async fn tagged(&self, tag: &str) -> Result<Vec<Entry>, Error> {
+        match self.entries(Collection::Resources, &path::tag_query(tag)).await {
+            // The Engine has never seen the tag.
+            Err(Unlisted {
+                page: 1,
+                error: Error::Refused((422, _)),
+            }) => Ok(Vec::new()),
+            other => other.map_err(|unlisted| unlisted.error),
+        }
     }
 
     /// Children of the load balancers, direct or not, that carry no Service's tag: by kind then identifier.
@@ -207,7 +211,7 @@ struct Unlisted {
     error: Error,
 }
 
-fn sorted(objects: Vec<Option<Object>>) -> Vec<Object> {
+pub(super) fn sorted(objects: Vec<Option<Object>>) -> Vec<Object> {
     let mut objects: Vec<Object> = objects.into_iter().flatten().collect();
     objects.sort_by(|left, right| {
         let key = |object: &Object| Collection::from(object.spec.kind());

@@ -4,7 +4,7 @@
 //! binding's. From the contract inwards:
 //!
 //! ```text
-//! mod (the six functions) -> list, create -> http (one request: slots, tries, rate limit) -> http::client -> the Engine
+//! mod (the functions) -> list, create, leftovers -> http (one request: slots, tries, rate limit) -> http::client -> the Engine
 //!                            wire, path: what its JSON and paths mean
 //! ```
 //!
@@ -21,6 +21,8 @@
 mod create;
 mod created;
 mod http;
+mod intents;
+mod leftovers;
 mod list;
 mod ordered;
 mod path;
@@ -29,6 +31,8 @@ mod settings;
 mod tests;
 mod wire;
 
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,6 +41,7 @@ use hyper_util::client::proxy::matcher::Matcher;
 use tokio::sync::{Mutex, Semaphore};
 
 use self::http::{Call, Engine, Pauses};
+use self::intents::Intents;
 use self::path::Collection;
 pub use self::settings::{Settings, SettingsError, TOKEN_ENV_DEFAULT, Token, TokenError};
 use crate::Answer;
@@ -57,21 +62,39 @@ pub trait RequestMetrics: Send + Sync {
     fn in_flight(&self, delta: i64);
 }
 
+/// How the objects of one Service are known: by their names, and below what they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owned {
+    /// Each of its objects is named so, or ends so after a dot.
+    pub name_suffix: String,
+    /// The load balancers where its objects may be.
+    pub load_balancers: BTreeSet<String>,
+}
+
 /// The Anexia Engine. One for the whole host: its requests share one limit, and its taggings one queue.
 pub struct Anexia {
     engine: Arc<Engine>,
     fence: Fence,
+    /// None: it is no Service's.
+    owned: Option<Owned>,
 }
 
 impl Anexia {
-    /// Checks the settings and prepares a client; sends nothing yet, and nothing when `fence` lets nothing through.
+    /// Checks the settings and prepares a client; sends nothing yet, and nothing when `fence` lets nothing through. What is
+    /// about to be created is written to the folder `intents`, and read from there at the start; none: it is forgotten
+    /// with the process.
+    ///
+    /// # Errors
+    /// One line: the setting that can't be, or why the folder can't be read.
     pub fn new(
         settings: Settings,
         token: Token,
         metrics: Arc<dyn RequestMetrics>,
         fence: Fence,
+        intents: Option<&Path>,
     ) -> Result<Self, SettingsError> {
-        Self::build(settings, token, metrics, fence, Pauses::default(), &Matcher::from_env())
+        let proxies = Matcher::from_env();
+        Self::build(settings, token, metrics, fence, intents, Pauses::default(), &proxies)
     }
 
     fn build(
@@ -79,11 +102,14 @@ impl Anexia {
         token: Token,
         metrics: Arc<dyn RequestMetrics>,
         fence: Fence,
+        intents: Option<&Path>,
         pauses: Pauses,
         proxies: &Matcher,
     ) -> Result<Self, SettingsError> {
         settings.check_numbers()?;
         let base = settings.base()?;
+        let intents = Intents::open(intents, Duration::from_millis(settings.request_timeout_ms))
+            .map_err(SettingsError::Intents)?;
         let times = Times {
             request: Duration::from_millis(settings.request_timeout_ms),
             connect: Duration::from_millis(settings.connect_timeout_ms),
@@ -112,8 +138,11 @@ impl Anexia {
                 connect_timeout_ms: settings.connect_timeout_ms,
                 adopt_orphans: settings.adopt_orphans,
                 created_parents: created::CreatedParents::default(),
+                intents,
+                looks: leftovers::Looks::default(),
             }),
             fence,
+            owned: None,
         })
     }
 
@@ -128,12 +157,26 @@ impl Anexia {
         Ok(self.call().untag(identifier, tag).await?)
     }
 
-    /// The same Engine for what is decided from here on, such as one job: once others may have acted it sends nothing more,
-    /// also where this host acts again.
-    pub fn of_this_epoch(&self) -> Self {
+    /// The same Engine for what is decided from here on, such as one job of this Service: once others may have acted it sends
+    /// nothing more, also where this host acts again.
+    pub fn of_this_epoch(&self, owned: Owned) -> Self {
         Self {
             engine: Arc::clone(&self.engine),
             fence: self.fence.of_this_epoch(),
+            owned: Some(owned),
+        }
+    }
+
+    /// Whether Services are looked at by name, since the intents on disk do not say all. With several hosts they never do.
+    pub fn looks_by_name(&self) -> bool {
+        self.fence.epoch() > 0 || !self.engine.intents.is_complete()
+    }
+
+    /// Every Service was listed since the start. Where this host is alone, its intents say all from here on, also after a
+    /// restart.
+    pub fn all_listed(&self) {
+        if self.fence.epoch() == 0 {
+            self.engine.intents.complete();
         }
     }
 
@@ -147,6 +190,17 @@ impl Api for Anexia {
         Box::pin(async move {
             let answer = self.call().get(Collection::LoadBalancers, identifier).await?;
             Ok(wire::state(answer.get("state")))
+        })
+    }
+
+    fn adopt<'a>(&'a self, tag: &'a str) -> Answer<'a, Result<(), Error>> {
+        Box::pin(async move { self.call().adopt(tag, self.owned.as_ref()).await })
+    }
+
+    fn leftovers<'a>(&'a self, tag: &'a str) -> Answer<'a, Result<Vec<Object>, Error>> {
+        Box::pin(async move {
+            let look = self.call().look(tag, self.owned.as_ref()).await?;
+            Ok(look.found.into_iter().map(|leftover| leftover.object).collect())
         })
     }
 
@@ -187,7 +241,7 @@ impl Api for Anexia {
     fn destroy<'a>(&'a self, refs: &'a [ObjectRef]) -> Answer<'a, Vec<Result<(), Error>>> {
         Box::pin(async move {
             let call = self.call();
-            ordered::all(refs.iter().cloned().map(|it| {
+            let answers = ordered::all(refs.iter().cloned().map(|it| {
                 let call = call.clone();
                 async move {
                     call.delete(it.kind.into(), &it.identifier).await?;
@@ -195,7 +249,12 @@ impl Api for Anexia {
                     Ok(())
                 }
             }))
-            .await
+            .await;
+            let is_referred_to = |answer: &Result<(), Error>| matches!(answer, Err(Error::Refused((409, _))));
+            if let Some(owned) = self.owned.as_ref().filter(|_| answers.iter().any(is_referred_to)) {
+                self.engine.looks.doubt(&owned.name_suffix);
+            }
+            answers
         })
     }
 }

@@ -81,6 +81,9 @@ pub enum SettingsError {
         /// What the client's library said.
         reason: String,
     },
+    /// What an earlier process was about to create can't be read; names the folder.
+    #[error("{0}")]
+    Intents(std::io::Error),
 }
 
 impl Settings {

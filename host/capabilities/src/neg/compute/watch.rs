@@ -76,7 +76,8 @@ impl Watch {
             lock(&self.watched).remove(&key);
             return Err(error);
         }
-        self.spawn(started, tasks);
+        let until = self.until(Duration::ZERO);
+        self.spawn(started, until, tasks);
         Ok(())
     }
 
@@ -84,24 +85,32 @@ impl Watch {
     pub(super) fn resume(self: &Arc<Self>, stored: Vec<Started>, tasks: &Tasks) {
         for started in stored {
             lock(&self.watched).insert((started.instance.clone(), started.number));
-            self.spawn(started, tasks);
+            // Over a restart, the wall clock alone says how long ago that was.
+            let ago_ms = now_ms().saturating_sub(started.started_ms);
+            let until = self.until(Duration::from_millis(ago_ms));
+            self.spawn(started, until, tasks);
         }
     }
 
-    fn spawn(self: &Arc<Self>, started: Started, tasks: &Tasks) {
+    /// Until when an operation may take that was started so long ago.
+    fn until(&self, ago: Duration) -> Instant {
+        Instant::now() + Duration::from_millis(self.settings.operation_timeout_ms).saturating_sub(ago)
+    }
+
+    fn spawn(self: &Arc<Self>, started: Started, until: Instant, tasks: &Tasks) {
         let watch = Arc::clone(self);
         let mut tasks = lock(tasks);
         while tasks.try_join_next().is_some() {}
-        tasks.spawn(async move { watch.to_its_end(started).await });
+        tasks.spawn(async move { watch.to_its_end(started, until).await });
     }
 
-    async fn to_its_end(&self, mut started: Started) {
+    async fn to_its_end(&self, mut started: Started, until: Instant) {
         let end = match started.end.clone() {
             // It ended before the host did.
             Some(end) => end,
             None => {
                 let end = End {
-                    failure: self.failure(&started).await,
+                    failure: self.failure(&started, until).await,
                 };
                 started.end = Some(end.clone());
                 if let Err(error) = self.keep(&started).await {
@@ -126,7 +135,7 @@ impl Watch {
     }
 
     /// Why an operation failed, as soon as it has ended; none where it went well.
-    async fn failure(&self, started: &Started) -> Option<String> {
+    async fn failure(&self, started: &Started, until: Instant) -> Option<String> {
         let mut looks = 0;
         let mut may_wait = true;
         loop {
@@ -152,11 +161,10 @@ impl Watch {
                     may_wait = !may_wait;
                 }
             }
-            let taken_ms = now_ms().saturating_sub(started.started_ms);
-            if taken_ms >= self.settings.operation_timeout_ms {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
                 return Some(TIMED_OUT.to_owned());
             }
-            let left = Duration::from_millis(self.settings.operation_timeout_ms - taken_ms);
             sleep(pause.min(left)).await;
         }
     }

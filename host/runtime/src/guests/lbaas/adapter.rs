@@ -324,7 +324,8 @@ fn wish_of(key: &Key, service: &Service, servers: &Servers, settings: &Settings)
     })
 }
 
-fn name_suffix(key: &Key, settings: &Settings) -> String {
+/// How the names of a Service's objects end.
+pub(crate) fn name_suffix(key: &Key, settings: &Settings) -> String {
     format!("{}.{}.{}", key.name, key.namespace, settings.cluster)
 }
 

@@ -145,6 +145,18 @@ impl<T: FnMut(Event)> Services<'_, T> {
         Some((input, too_much))
     }
 
+    /// Once every key is true, what the intents on disk say is all that a kill may leave without its tags.
+    pub(super) fn note_all_listed(&self) {
+        let anexia = self.setup.anexia.as_ref().filter(|anexia| anexia.looks_by_name());
+        let Some(anexia) = anexia.filter(|_| self.running.is_empty() && self.wishes.is_complete()) else {
+            return;
+        };
+        let is_true = |key: &Key| matches!(self.standing.get(key), Some(Ok(())));
+        if self.wishes.keys().iter().all(is_true) && self.gone().is_empty() {
+            anexia.all_listed();
+        }
+    }
+
     /// Nothing is left of a key, unless it came back meanwhile.
     pub(super) fn forget(&mut self, key: &Key) {
         self.let_go(key);

@@ -395,7 +395,7 @@ async fn what_cannot_be_tagged_is_destroyed() {
         (Reply::status(503), 1, Err(unavailable("HTTP 503: Service Unavailable"))),
         (Reply::status(409), 3, Err(refused(409, "Conflict"))),
         (Reply::status(409), 2, Ok(())),
-        (Reply::status(422), 1, Ok(())),
+        (Reply::status(422), 1, Err(refused(422, "Unprocessable Entity"))),
     ] {
         let (fake, server) = Fake::start().await;
         fake.refuse(TAGGING, times, reply.clone());
@@ -407,6 +407,14 @@ async fn what_cannot_be_tagged_is_destroyed() {
             usize::from(expected.is_err())
         );
     }
+}
+
+#[tokio::test]
+async fn a_tag_that_is_there_already_is_no_failure() {
+    let (fake, server) = Fake::start().await;
+    fake.lose(TAGGING, 1, Reply::status(422));
+    let object = create(&engine(&server.url), backend("b")).await.unwrap();
+    assert_eq!(fake.tags()[&object.identifier], [TAG]);
 }
 
 #[tokio::test]

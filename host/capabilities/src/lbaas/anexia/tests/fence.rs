@@ -226,7 +226,7 @@ async fn what_was_decided_on_in_one_epoch_is_not_sent_in_the_next() {
     let (fake, server) = Fake::start().await;
     let (fence, hand) = leased();
     let (engine, _) = fenced(&server.url, &fence);
-    let job = engine.of_this_epoch();
+    let job = engine.of_this_epoch(leftovers::owned());
     assert_eq!(job.list_tagged(TAG).await, Ok(vec![]));
     let before = server.lines();
     again_after_others(&fence, &hand);
@@ -236,7 +236,10 @@ async fn what_was_decided_on_in_one_epoch_is_not_sent_in_the_next() {
     let destroyed = job.destroy(&refs(Kind::Server, &["s1"])).await.remove(0);
     assert_eq!(destroyed, Err(not_sent("DELETE /api/LBaaS/v1/server.json/s1")));
     assert_eq!((server.lines(), fake.tags().len()), (before, 0));
-    let created = engine.of_this_epoch().create(&[backend("b")], &[TAG.to_owned()]).await;
+    let created = engine
+        .of_this_epoch(leftovers::owned())
+        .create(&[backend("b")], &[TAG.to_owned()])
+        .await;
     assert!(created.iter().all(Result::is_ok), "{created:?}");
 }
 
@@ -278,7 +281,7 @@ async fn a_creation_that_waits_for_the_tagging_of_others_leaves_the_rest_to_the_
     let (fence, hand) = leased();
     let (engine, counted) = fenced(&server.url, &fence);
     let others = engine.engine.tagging.lock().await;
-    let job = engine.of_this_epoch();
+    let job = engine.of_this_epoch(leftovers::owned());
     let creating = tokio::spawn(async move { job.create(&[backend("b")], &[TAG.to_owned()]).await });
     // Not before its answer is taken: what comes then is the tagging.
     let posted = "/api/LBaaS/v1/backend.json POST 200: 1";
@@ -307,7 +310,7 @@ async fn a_lost_creation_is_neither_looked_for_nor_repeated_in_the_next_epoch() 
     fake.refuse(post, 1, Reply::status(200).after_ms(600_000));
     let (fence, hand) = leased();
     let (engine, _) = fenced(&server.url, &fence);
-    let job = engine.of_this_epoch();
+    let job = engine.of_this_epoch(leftovers::owned());
     let creating = tokio::spawn(async move { job.create(&[backend("b")], &[TAG.to_owned()]).await });
     until("the creation", || server.lines().iter().any(|line| line == post)).await;
     let before = server.lines();

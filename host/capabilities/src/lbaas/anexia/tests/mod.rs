@@ -3,6 +3,7 @@
 mod creations;
 mod fake;
 mod fence;
+mod leftovers;
 mod limits;
 mod lists;
 mod log;
@@ -27,7 +28,7 @@ use crate::fence::{Fence, Moment};
 use crate::lbaas::{Backend, Bind, Error, Frontend, Kind, Mode, ObjectRef, Server as ServerSpec, Spec};
 
 const TOKEN: &str = "t0p-secret-token";
-const TAG: &str = "anxccm-svc-uid=u-1";
+pub(super) const TAG: &str = "anxccm-svc-uid=u-1";
 
 /// Remembers what was counted.
 #[derive(Default)]
@@ -81,7 +82,7 @@ fn engine_behind(settings: Settings, fence: Fence, proxies: &Matcher) -> (Anexia
     let counted = Arc::new(Counted::default());
     let metrics: Arc<dyn RequestMetrics> = Arc::<Counted>::clone(&counted);
     let token = Token::new(TOKEN, "the test").unwrap();
-    let engine = Anexia::build(settings, token, metrics, fence, QUICK, proxies).unwrap();
+    let engine = Anexia::build(settings, token, metrics, fence, None, QUICK, proxies).unwrap();
     (engine, counted)
 }
 
@@ -123,7 +124,7 @@ fn refs(kind: Kind, identifiers: &[&str]) -> Vec<ObjectRef> {
         .collect()
 }
 
-fn backend(name: &str) -> Spec {
+pub(super) fn backend(name: &str) -> Spec {
     Spec::Backend(Backend {
         name: name.to_owned(),
         load_balancer: "lb".to_owned(),

@@ -234,9 +234,15 @@ fn settings_have_documented_defaults_and_no_unknown_names() {
 fn settings_that_cannot_work_are_refused() {
     let refusal = |settings: Settings| {
         let metrics: Arc<dyn RequestMetrics> = Arc::new(Counted::default());
-        Anexia::new(settings, Token::new("t", "the test").unwrap(), metrics, Fence::open())
-            .err()
-            .map(|error: SettingsError| error.to_string())
+        Anexia::new(
+            settings,
+            Token::new("t", "the test").unwrap(),
+            metrics,
+            Fence::open(),
+            None,
+        )
+        .err()
+        .map(|error: SettingsError| error.to_string())
     };
     let url = |url: &str| Settings {
         url: url.to_owned(),

@@ -301,7 +301,6 @@ async fn a_reset_sends_what_is_there() {
 async fn taggings_are_tried_again_on_conflict_alone() {
     let cases = [
         (vec![200], Ok(())),
-        (vec![422], Ok(())),
         (vec![409, 409, 204], Ok(())),
         (vec![409, 409, 409], Err(refused(409, "Conflict"))),
         (vec![503], Err(unavailable("HTTP 503: Service Unavailable"))),

@@ -1,7 +1,8 @@
 //! How operations are watched to their end.
 
 use super::*;
-use crate::neg::compute::OperationsFile;
+use crate::neg::compute::operations::Started;
+use crate::neg::compute::{OperationStore as _, OperationsFile};
 
 #[tokio::test]
 async fn the_end_of_an_operation_is_told() {
@@ -92,6 +93,53 @@ async fn an_operation_that_takes_too_long_has_failed() {
     let store = Arc::new(OperationsInMemory::default());
     let (compute, mut ends) = Compute::new(short, Credentials::fixed("t").unwrap(), store, Fence::open()).unwrap();
     compute.of("i").attach(&web(), &[endpoint(1)], id(1)).await.unwrap();
+    let ended = tokio::time::timeout(HANG, ends.recv()).await.unwrap().unwrap();
+    assert_eq!(ended.failure.as_deref(), Some("timed out"));
+}
+
+#[tokio::test]
+async fn a_clock_that_is_set_ends_no_operation_and_prolongs_none() {
+    let config = ServerConfig {
+        operation_ms: 300,
+        wait_ms: 1,
+        ..ServerConfig::default()
+    };
+    let world = World::new(config).await;
+    world.given(&[]).await;
+    let watch = |timeout_ms, started: Vec<Started>| {
+        let store = OperationsInMemory::default();
+        started.iter().for_each(|started| store.put(started).unwrap());
+        let settings = Settings {
+            operation_timeout_ms: timeout_ms,
+            ..settings(&world.server)
+        };
+        Compute::new(
+            settings,
+            Credentials::fixed("t").unwrap(),
+            Arc::new(store),
+            Fence::open(),
+        )
+        .unwrap()
+    };
+    let operation = world.api().attach(&web(), &[endpoint(1)], id(1)).await.unwrap();
+    let started = |started_ms| Started {
+        instance: "i".to_owned(),
+        number: operation,
+        zone: "z-a".to_owned(),
+        neg: "web".to_owned(),
+        request: id(1).to_string(),
+        started_ms,
+        end: None,
+    };
+    // The clock was set forward while it is under way: this process began it, so the clock says nothing.
+    let (compute, mut ends) = watch(60_000, Vec::new());
+    let shared = &compute.shared.watch;
+    shared.begin(started(0), &compute.tasks).await.unwrap();
+    let ended = tokio::time::timeout(HANG, ends.recv()).await.unwrap().unwrap();
+    assert_eq!(ended.failure, None);
+    // It was set back before a restart: the operation may take its time once more, not for ever.
+    world.fault(json!({"path": "*/operations/*", "status": 503})).await;
+    let (_compute, mut ends) = watch(50, vec![started(u64::MAX)]);
     let ended = tokio::time::timeout(HANG, ends.recv()).await.unwrap().unwrap();
     assert_eq!(ended.failure.as_deref(), Some("timed out"));
 }

@@ -1,0 +1,401 @@
+//! What is about to be created, on disk before the first request for it is sent.
+//!
+//! A creation is two requests: one creates, one tags. A host that is killed in between leaves an object that no list by
+//! tag shows. The intent says what to look for after the restart. One file holds the entries of one `create`:
+//!
+//! ```text
+//! begin (the file is on disk) -> create, tag -> every entry is settled -> the file is removed
+//! ```
+//!
+//! A file that a kill cut short is no loss: nothing was sent yet. Beside the files is [`COMPLETE`]: without it (a new
+//! folder, a damaged file) creations of another host or an earlier version may have been cut short too, and the folder
+//! does not say which. Then each Service is looked at by name once.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use crate::clock::{Clock as _, SystemClock};
+use crate::lbaas::Spec;
+
+/// The name of the file that says that the folder holds every creation that may have been cut short.
+const COMPLETE: &str = "complete";
+
+/// One `create`, as its file has it.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    /// When, in milliseconds since 1970.
+    at_ms: u64,
+    /// The tags that each object is to get.
+    tags: Vec<String>,
+    specs: Vec<Spec>,
+}
+
+/// Every creation whose end is not known.
+pub(super) struct Intents {
+    /// None: they end with the process.
+    folder: Option<PathBuf>,
+    complete: AtomicBool,
+    /// Files that can't be read.
+    damaged: Vec<PathBuf>,
+    batches: Mutex<Batches>,
+    /// For so long after the request a creation may still have its effect.
+    request_timeout: Duration,
+}
+
+#[derive(Default)]
+struct Batches {
+    next: u64,
+    open: BTreeMap<u64, Batch>,
+}
+
+/// The entries of one `create` that are not settled.
+struct Batch {
+    tags: Vec<String>,
+    entries: BTreeMap<usize, Entry>,
+}
+
+struct Entry {
+    spec: Spec,
+    /// An object that is not there then will not turn up any more. None: its creation is under way.
+    late_from: Option<Instant>,
+}
+
+/// One object that may have been created without its tags.
+pub(super) struct Sought {
+    pub(super) intent: Intent,
+    pub(super) spec: Spec,
+    pub(super) tags: Vec<String>,
+    /// An object that is not there now will not turn up any more.
+    pub(super) is_late: bool,
+}
+
+/// The intent to create one object. Dropped before it is settled, it stays open.
+pub(super) struct Intent {
+    intents: Arc<Intents>,
+    batch: u64,
+    entry: usize,
+}
+
+impl Intent {
+    /// The object carries its tags, or is certainly not there.
+    pub(super) fn settle(self) {
+        self.intents.settle(self.batch, self.entry);
+    }
+
+    /// Nothing more is sent for it: what does not turn up soon will not turn up at all.
+    pub(super) fn leave_open(&self) {
+        let late_from = Instant::now() + self.intents.request_timeout;
+        let mut batches = self.intents.lock();
+        let batch = batches.open.get_mut(&self.batch);
+        if let Some(entry) = batch.and_then(|batch| batch.entries.get_mut(&self.entry)) {
+            entry.late_from = Some(late_from);
+        }
+    }
+}
+
+impl Intents {
+    /// Reads what an earlier process has left in `folder`, and changes nothing there.
+    ///
+    /// # Errors
+    /// Where the folder can't be read, with its name.
+    pub(super) fn open(folder: Option<&Path>, request_timeout: Duration) -> io::Result<Arc<Self>> {
+        let mut intents = Self {
+            folder: folder.map(Path::to_owned),
+            complete: AtomicBool::new(false),
+            damaged: Vec::new(),
+            batches: Mutex::default(),
+            request_timeout,
+        };
+        if let Some(folder) = folder {
+            intents
+                .load(folder)
+                .map_err(|error| io::Error::new(error.kind(), format!("reading {}: {error}", folder.display())))?;
+        }
+        Ok(Arc::new(intents))
+    }
+
+    fn load(&mut self, folder: &Path) -> io::Result<()> {
+        let files = match std::fs::read_dir(folder) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            files => files?,
+        };
+        let (mut open, mut is_whole, mut next) = (BTreeMap::new(), true, 0);
+        for file in files {
+            let path = file?.path();
+            if path.extension().is_none_or(|extension| extension != "json") {
+                continue;
+            }
+            let number = path.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok());
+            next = number.map_or(next, |number| next.max(number.saturating_add(1)));
+            let text = match std::fs::read(&path) {
+                // A host that runs has settled it meanwhile.
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                text => text?,
+            };
+            match (number, serde_json::from_slice::<Written>(&text)) {
+                (Some(number), Ok(written)) => {
+                    open.insert(number, self.batch_of(written));
+                    continue;
+                }
+                // Cut short before anything was sent.
+                (_, Err(error)) if error.is_eof() => {}
+                _ => {
+                    is_whole = false;
+                    tracing::warn!(
+                        "{} can't be read: each Service is looked at by name for what was created without its tags",
+                        path.display()
+                    );
+                }
+            }
+            self.damaged.push(path);
+        }
+        self.complete = AtomicBool::new(is_whole && folder.join(COMPLETE).exists());
+        self.batches = Mutex::new(Batches { next, open });
+        Ok(())
+    }
+
+    /// Wall time says how long ago it was written; from here on time is monotonic.
+    fn batch_of(&self, written: Written) -> Batch {
+        let ago = Duration::from_millis(SystemClock.now_ms().saturating_sub(written.at_ms));
+        let late_from = Instant::now() + self.request_timeout.saturating_sub(ago);
+        let entry = |spec| Entry {
+            spec,
+            late_from: Some(late_from),
+        };
+        Batch {
+            tags: written.tags,
+            entries: written.specs.into_iter().map(entry).enumerate().collect(),
+        }
+    }
+
+    /// Writes down what is about to be created with these tags, on disk before this returns: one intent a spec, in order.
+    ///
+    /// # Errors
+    /// Where it can't be written; then nothing may be created.
+    pub(super) async fn begin(self: &Arc<Self>, specs: &[Spec], tags: &[String]) -> io::Result<Vec<Intent>> {
+        let number = {
+            let mut batches = self.lock();
+            batches.next += 1;
+            batches.next - 1
+        };
+        if let Some(file) = self.file(number) {
+            let written = Written {
+                at_ms: SystemClock.now_ms(),
+                tags: tags.to_vec(),
+                specs: specs.to_vec(),
+            };
+            let written = serde_json::to_vec(&written)?;
+            tokio::task::spawn_blocking(move || write(&file, &written)).await??;
+        }
+        let entry = |spec: &Spec| Entry {
+            spec: spec.clone(),
+            late_from: None,
+        };
+        let batch = Batch {
+            tags: tags.to_vec(),
+            entries: specs.iter().map(entry).enumerate().collect(),
+        };
+        self.lock().open.insert(number, batch);
+        Ok((0..specs.len()).map(|entry| self.intent(number, entry)).collect())
+    }
+
+    /// What may have been created for this tag and not been tagged.
+    pub(super) fn of_tag(self: &Arc<Self>, tag: &str) -> Vec<Sought> {
+        let now = Instant::now();
+        let batches = self.lock();
+        let of_tag = batches
+            .open
+            .iter()
+            .filter(|(_, batch)| batch.tags.iter().any(|it| it == tag));
+        let sought = of_tag.flat_map(|(number, batch)| {
+            batch.entries.iter().map(|(entry, about)| Sought {
+                intent: self.intent(*number, *entry),
+                spec: about.spec.clone(),
+                tags: batch.tags.clone(),
+                is_late: about.late_from.is_some_and(|late_from| now >= late_from),
+            })
+        });
+        sought.collect()
+    }
+
+    /// Whether nothing but what the intents say may have been left without its tags.
+    pub(super) fn is_complete(&self) -> bool {
+        self.complete.load(Ordering::Relaxed)
+    }
+
+    /// Every Service was looked at by name: from here on, also after a restart, the intents say all.
+    pub(super) fn complete(&self) {
+        if self.complete.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let Some(folder) = &self.folder else { return };
+        let noted = write(&folder.join(COMPLETE), b"");
+        let removed = self.damaged.iter().try_for_each(|path| remove(path));
+        if let Err(error) = noted.and(removed) {
+            tracing::warn!("after the next start each Service is looked at by name again: {error}");
+        }
+    }
+
+    /// Other hosts act too: the folder says no more what they have left.
+    pub(super) fn incomplete(&self) {
+        if !self.complete.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        if let Some(Err(error)) = self.folder.as_ref().map(|folder| remove(&folder.join(COMPLETE))) {
+            tracing::warn!("what other hosts have left may not be looked for where this one is alone again: {error}");
+        }
+    }
+
+    fn settle(&self, number: u64, entry: usize) {
+        {
+            let mut batches = self.lock();
+            let Some(batch) = batches.open.get_mut(&number) else {
+                return;
+            };
+            batch.entries.remove(&entry);
+            if !batch.entries.is_empty() {
+                return;
+            }
+            batches.open.remove(&number);
+        }
+        if let Some(Err(error)) = self.file(number).map(|file| remove(&file)) {
+            tracing::warn!("what it says is looked for once more after the next start: {error}");
+        }
+    }
+
+    fn intent(self: &Arc<Self>, batch: u64, entry: usize) -> Intent {
+        Intent {
+            intents: Arc::clone(self),
+            batch,
+            entry,
+        }
+    }
+
+    fn file(&self, number: u64) -> Option<PathBuf> {
+        Some(self.folder.as_ref()?.join(format!("{number}.json")))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Batches> {
+        self.batches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Writes a file that is not there yet, its name with it.
+fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+    let write = || {
+        let folder = path.parent().unwrap_or(Path::new(""));
+        std::fs::create_dir_all(folder)?;
+        let mut file = File::create(path)?;
+        file.write_all(content)?;
+        file.sync_data()?;
+        File::open(folder)?.sync_data()
+    };
+    write().map_err(|error| io::Error::new(error.kind(), format!("writing {}: {error}", path.display())))
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(io::Error::new(
+            error.kind(),
+            format!("removing {}: {error}", path.display()),
+        )),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{TAG, backend};
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(30);
+
+    fn open(folder: &Path) -> Arc<Intents> {
+        Intents::open(Some(folder), TIMEOUT).unwrap()
+    }
+
+    fn names(intents: &Arc<Intents>) -> Vec<String> {
+        let sought = intents.of_tag(TAG);
+        sought.iter().map(|sought| sought.spec.name().to_owned()).collect()
+    }
+
+    #[tokio::test]
+    async fn what_is_not_settled_is_there_after_a_restart() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("intents/lbaas");
+        let intents = open(&folder);
+        let tags = [TAG.to_owned()];
+        for intent in intents.begin(&[backend("a"), backend("b")], &tags).await.unwrap() {
+            intent.settle();
+        }
+        let mut begun = intents.begin(&[backend("c"), backend("d")], &tags).await.unwrap();
+        begun.remove(0).settle();
+        assert_eq!(names(&intents), ["d"]);
+        // The file holds what was begun: to look for an object that carries its tags costs one list.
+        let again = open(&folder);
+        assert_eq!(names(&again), ["c", "d"]);
+        assert!(again.of_tag("another").is_empty());
+        again.of_tag(TAG).into_iter().for_each(|sought| sought.intent.settle());
+        assert_eq!(names(&open(&folder)), [""; 0]);
+        // Numbers do not repeat while a file has one.
+        let begun = again.begin(&[backend("e")], &tags).await.unwrap();
+        assert_eq!((begun.len(), names(&open(&folder))), (1, vec!["e".to_owned()]));
+    }
+
+    #[tokio::test]
+    async fn what_is_not_there_may_turn_up_until_the_request_is_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let timeout = Duration::from_millis(300);
+        let open = |folder| Intents::open(Some(folder), timeout).unwrap();
+        let intents = open(folder.path());
+        let begun = intents.begin(&[backend("a")], &[TAG.to_owned()]).await.unwrap();
+        let is_late = |intents: &Arc<Intents>| intents.of_tag(TAG)[0].is_late;
+        let again = open(folder.path());
+        assert!(!is_late(&again));
+        tokio::time::sleep(2 * timeout).await;
+        assert!(!is_late(&intents), "it is under way");
+        begun.iter().for_each(Intent::leave_open);
+        assert!(!is_late(&intents));
+        tokio::time::sleep(timeout).await;
+        assert!(is_late(&intents) && is_late(&again));
+    }
+
+    #[tokio::test]
+    async fn a_clock_that_was_set_back_delays_by_one_timeout_at_most() {
+        let folder = tempfile::tempdir().unwrap();
+        let batch = open(folder.path()).batch_of(Written {
+            at_ms: u64::MAX,
+            tags: Vec::new(),
+            specs: vec![backend("a")],
+        });
+        assert!(batch.entries[&0].late_from.unwrap() <= Instant::now() + TIMEOUT);
+    }
+
+    #[tokio::test]
+    async fn a_damaged_file_means_that_the_folder_does_not_say_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        assert!(!open(folder.path()).is_complete(), "it is new");
+        open(folder.path()).complete();
+        assert!(open(folder.path()).is_complete());
+        put("7.json", r#"{"at_ms":1,"ta"#);
+        assert!(
+            open(folder.path()).is_complete(),
+            "nothing was sent before it was written"
+        );
+        put("8.json", r#"{"at_ms":"never"}"#);
+        let intents = open(folder.path());
+        assert!(!intents.is_complete());
+        intents.complete();
+        assert!(open(folder.path()).is_complete());
+    }
+}

@@ -1,0 +1,314 @@
+//! Finds what was created for a tag and does not carry it, and gives it the tag, before the next list by that tag.
+//!
+//! The guest then sees it, and decides what becomes of it. Where to look:
+//!
+//! ```text
+//! open intents           -> the children of the same parent that equal what was to be created
+//! without such knowledge -> all that is named as the Service's objects are, below its load balancers
+//! ```
+//!
+//! The second is for what other hosts have left, whose intents are on their disks: once for each Service in each epoch.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::create::is_foreign;
+use super::created::Unaccounted;
+use super::http::{Call, Failure};
+use super::intents::{Intent, Sought};
+use super::path::{Collection, Parent};
+use super::{Owned, SERVICE_TAG_PREFIX, ordered, wire};
+use crate::lbaas::{Error, Kind, Object};
+
+/// So many Services are remembered as looked at. Beyond it, all are forgotten, which costs each one look.
+const LOOKED_MAX: usize = 1_000_000;
+
+/// The lists of a load balancer's children are read again after this time: what this host creates meanwhile has intents.
+const LISTS_FRESH: Duration = Duration::from_secs(60);
+
+/// A parent's children of one kind: identifiers by name.
+type Children = BTreeMap<String, BTreeSet<String>>;
+
+/// Which Services were looked at by name, and what the load balancers held then.
+#[derive(Default)]
+pub(super) struct Looks {
+    looked: Mutex<Looked>,
+    lists: tokio::sync::Mutex<Lists>,
+}
+
+#[derive(Default)]
+struct Looked {
+    epoch: u64,
+    /// Of this epoch, by name suffix.
+    done: BTreeSet<String>,
+    /// An object of theirs could not be destroyed since something refers to it, by name suffix.
+    doubted: BTreeSet<String>,
+    doubts: u64,
+}
+
+#[derive(Default)]
+struct Lists {
+    /// Of which epoch, after how many doubts.
+    of: (u64, u64),
+    read: BTreeMap<(Collection, String), (Instant, Arc<Children>)>,
+}
+
+impl Looks {
+    /// Something that is not seen refers to one of this Service's objects.
+    pub(super) fn doubt(&self, name_suffix: &str) {
+        let mut looked = self.lock();
+        looked.done.remove(name_suffix);
+        looked.doubted.insert(name_suffix.to_owned());
+        looked.doubts += 1;
+    }
+
+    /// Whether a Service is to be looked at by name. `is_complete`: the intents of this host say all.
+    fn is_due(&self, epoch: u64, is_complete: bool, name_suffix: &str) -> bool {
+        let looked = self.of_epoch(epoch);
+        looked.doubted.contains(name_suffix) || !(is_complete || looked.done.contains(name_suffix))
+    }
+
+    fn note(&self, epoch: u64, name_suffix: &str) {
+        let mut looked = self.of_epoch(epoch);
+        if looked.done.len() >= LOOKED_MAX {
+            looked.done.clear();
+        }
+        looked.doubted.remove(name_suffix);
+        looked.done.insert(name_suffix.to_owned());
+    }
+
+    /// Others may have acted before this epoch.
+    fn of_epoch(&self, epoch: u64) -> MutexGuard<'_, Looked> {
+        let mut looked = self.lock();
+        if looked.epoch < epoch {
+            looked.epoch = epoch;
+            looked.done.clear();
+        }
+        looked
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Looked> {
+        self.looked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An object without a tag that it should carry.
+pub(super) struct Leftover {
+    pub(super) object: Object,
+    tags: Vec<String>,
+    /// None: it was found by its name.
+    intent: Option<Intent>,
+}
+
+/// What a look has found.
+pub(super) struct Look {
+    pub(super) found: Vec<Leftover>,
+    /// What will not turn up any more.
+    late: Vec<Intent>,
+    /// The Service was looked at by name.
+    by_name: bool,
+}
+
+impl Call {
+    /// Gives what was created for this tag the tags that it lacks. What can't be tagged is destroyed.
+    pub(super) async fn adopt(&self, tag: &str, owned: Option<&Owned>) -> Result<(), Error> {
+        if self.fence.epoch() > 0 {
+            self.engine.intents.incomplete();
+        }
+        let look = self.look(tag, owned).await?;
+        for Leftover { object, tags, intent } in look.found {
+            let (kind, identifier) = (wire::kind_text(object.spec.kind()), object.identifier.clone());
+            let name = object.spec.name().to_owned();
+            tracing::info!(
+                kind,
+                identifier,
+                name,
+                "tagging an object that was created without its tags"
+            );
+            let unaccounted = Unaccounted::new(&self.engine, &Parent::of(&object.spec).identifier, intent);
+            match self.tag_or_destroy(object, &tags, unaccounted).await {
+                // It is gone, or it was said that it stays: the others go on.
+                Ok(_) | Err(Error::NotFound | Error::Refused(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        look.late.into_iter().for_each(Intent::settle);
+        if let Some(owned) = owned.filter(|_| look.by_name) {
+            self.engine.looks.note(self.fence.epoch(), &owned.name_suffix);
+        }
+        Ok(())
+    }
+
+    /// Looks for what was created for this tag and does not carry it. Changes nothing.
+    pub(super) async fn look(&self, tag: &str, owned: Option<&Owned>) -> Result<Look, Error> {
+        let sought = self.engine.intents.of_tag(tag);
+        let epoch = self.fence.epoch();
+        // A host that is alone has only one epoch. Where others act, no intent of this one says what they have left.
+        let is_complete = epoch == 0 && self.engine.intents.is_complete();
+        let owned = owned.filter(|owned| {
+            let is_due = || self.engine.looks.is_due(epoch, is_complete, &owned.name_suffix);
+            self.engine.adopt_orphans && tag.starts_with(SERVICE_TAG_PREFIX) && is_due()
+        });
+        let mut look = Look {
+            found: Vec::new(),
+            late: Vec::new(),
+            by_name: owned.is_some(),
+        };
+        let named = match owned {
+            Some(owned) => self.named(owned).await?,
+            None => Vec::new(),
+        };
+        if sought.is_empty() && named.is_empty() {
+            return Ok(look);
+        }
+        // What was tagged already, or found by an intent, is not looked at again.
+        let mut seen: BTreeSet<String> = self.tagged(tag).await?.into_iter().map(|it| it.identifier).collect();
+        self.look_for_intents(sought, &mut seen, &mut look).await?;
+        for (kind, identifier) in named {
+            let tags = vec![tag.to_owned()];
+            if !seen.insert(identifier.clone()) {
+                continue;
+            }
+            if let Some(object) = self.untagged(kind, &identifier, &tags).await? {
+                look.found.push(Leftover {
+                    object,
+                    tags,
+                    intent: None,
+                });
+            }
+        }
+        Ok(look)
+    }
+
+    async fn look_for_intents(
+        &self,
+        sought: Vec<Sought>,
+        seen: &mut BTreeSet<String>,
+        look: &mut Look,
+    ) -> Result<(), Error> {
+        let mut lists: BTreeMap<(Collection, Parent), Children> = BTreeMap::new();
+        for Sought {
+            intent,
+            spec,
+            tags,
+            is_late,
+        } in sought
+        {
+            let parent = Parent::of(&spec);
+            let children = match lists.entry((Collection::from(spec.kind()), parent.clone())) {
+                Entry::Occupied(listed) => listed.into_mut(),
+                Entry::Vacant(place) => place.insert(self.children_if_any(spec.kind(), &parent).await?),
+            };
+            let mut found = None;
+            for identifier in children.get(spec.name()).into_iter().flatten() {
+                if seen.contains(identifier) {
+                    continue;
+                }
+                let object = self.untagged(spec.kind(), identifier, &tags).await?;
+                if let Some(object) = object.filter(|object| wire::same(&spec, &object.spec)) {
+                    found = Some(object);
+                    break;
+                }
+            }
+            match found {
+                Some(object) => {
+                    seen.insert(object.identifier.clone());
+                    look.found.push(Leftover {
+                        object,
+                        tags,
+                        intent: Some(intent),
+                    });
+                }
+                None if is_late => look.late.push(intent),
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// All that is named as this Service's objects are, below its load balancers.
+    async fn named(&self, owned: &Owned) -> Result<Vec<(Kind, String)>, Error> {
+        let mut named = Vec::new();
+        for load_balancer in &owned.load_balancers {
+            for kind in [Kind::Backend, Kind::Frontend] {
+                let children = self.listed(kind, load_balancer).await?;
+                named.extend(owned.named(kind, &children));
+            }
+        }
+        let below = named.iter().filter_map(|(kind, identifier)| match kind {
+            Kind::Backend => Some((Kind::Server, identifier)),
+            Kind::Frontend => Some((Kind::Bind, identifier)),
+            Kind::Bind | Kind::Server => None,
+        });
+        let lists = below.map(|(kind, parent)| {
+            let (call, parent) = (self.clone(), Parent::of_kind(kind, parent));
+            async move { Ok::<_, Error>((kind, call.children_if_any(kind, &parent).await?)) }
+        });
+        for (kind, children) in ordered::all_or_error(lists).await? {
+            named.extend(owned.named(kind, &children));
+        }
+        Ok(named)
+    }
+
+    /// A load balancer's children; of one list, many Services are looked at.
+    async fn listed(&self, kind: Kind, load_balancer: &str) -> Result<Arc<Children>, Error> {
+        let mut lists = self.engine.looks.lists.lock().await;
+        let of = (self.fence.epoch(), self.engine.looks.lock().doubts);
+        if lists.of != of {
+            *lists = Lists {
+                of,
+                read: BTreeMap::new(),
+            };
+        }
+        let list = (Collection::from(kind), load_balancer.to_owned());
+        if let Some((_, children)) = lists.read.get(&list).filter(|(at, _)| at.elapsed() < LISTS_FRESH) {
+            return Ok(Arc::clone(children));
+        }
+        let parent = Parent::of_kind(kind, load_balancer);
+        let children = Arc::new(self.children_if_any(kind, &parent).await?);
+        lists.read.insert(list, (Instant::now(), Arc::clone(&children)));
+        Ok(children)
+    }
+
+    /// A parent's children of one kind; none where the parent is gone.
+    async fn children_if_any(&self, kind: Kind, parent: &Parent) -> Result<Children, Error> {
+        match self.children_by_name(kind, parent).await {
+            Err(Error::NotFound | Error::Refused((422, _))) => Ok(Children::new()),
+            children => children,
+        }
+    }
+
+    /// The object, where it lacks one of these tags and is no other Service's. One that can't be read is left alone.
+    async fn untagged(&self, kind: Kind, identifier: &str, tags: &[String]) -> Result<Option<Object>, Error> {
+        let Some(carried) = self.tags(identifier).await? else {
+            return Ok(None);
+        };
+        if is_foreign(&carried, tags) || tags.iter().all(|tag| carried.contains(tag)) {
+            return Ok(None);
+        }
+        match self.get(kind.into(), identifier).await {
+            Ok(answer) => Ok(wire::object(kind, &answer).ok()),
+            Err(Failure {
+                error: Error::NotFound, ..
+            }) => Ok(None),
+            Err(failure) => Err(failure.error),
+        }
+    }
+}
+
+impl Owned {
+    /// Those of the children that are named as this Service's objects are.
+    fn named(&self, kind: Kind, children: &Children) -> Vec<(Kind, String)> {
+        let is_ours = |name: &str| {
+            name.strip_suffix(&self.name_suffix)
+                .is_some_and(|before| before.is_empty() || before.ends_with('.'))
+        };
+        let ours = children.iter().filter(|(name, _)| is_ours(name));
+        ours.flat_map(|(_, identifiers)| identifiers.iter().map(|identifier| (kind, identifier.clone())))
+            .collect()
+    }
+}
