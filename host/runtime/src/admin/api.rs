@@ -16,7 +16,6 @@ use trueup_capabilities::audit;
 use super::{Reads, answer, failed, status};
 use crate::board::KeyState;
 use crate::decisions::{self, ExplainError, Wanted};
-use crate::guests::lbaas;
 use crate::swap::Manager;
 
 /// So many keys, lines or journals one answer holds, where the request names no number.
@@ -119,8 +118,8 @@ async fn key(State(reads): Shared, Of(key): Of<String>) -> Response {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Why {
-    /// Which guest's key it is.
-    guest: String,
+    /// Which guest's key it is; absent: that of the guest that has decided about it, where it is one alone.
+    guest: Option<String>,
     /// So many of its last jobs.
     last: usize,
     /// The job of this decision instead.
@@ -130,7 +129,7 @@ struct Why {
 impl Default for Why {
     fn default() -> Self {
         Self {
-            guest: lbaas::NAME.to_owned(),
+            guest: None,
             last: 1,
             decision: None,
         }
@@ -149,7 +148,7 @@ async fn explain(
         )));
     }
     let state_dir = reads.board.facts().state_dir.clone();
-    let explain = move || decisions::explain(&state_dir, &guest, &key, Wanted { last, decision });
+    let explain = move || decisions::explain(&state_dir, guest.as_deref(), &key, Wanted { last, decision });
     match slowly(&reads, explain).await? {
         Ok(explanation) => Ok(Json(explanation).into_response()),
         Err(error @ ExplainError::Io(_)) => Err(failed(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())),
