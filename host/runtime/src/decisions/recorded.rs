@@ -184,7 +184,7 @@ fn requested(call: &Call) -> String {
         "datastore.remove-eni-from-data-store" => format!("interface {} left the list", text("/eni_id")),
         "datastore.remove-unused-eni-from-store" => "the host looks for interfaces that nobody uses".to_owned(),
         name if name.ends_with(".resync") => format!("input: everything from the beginning{}", by(call)),
-        _ => format!("{}{}", given(&args), by(call)),
+        _ => format!("{}{}", given(&call.name, &args), by(call)),
     }
 }
 
@@ -195,8 +195,8 @@ fn by(call: &Call) -> String {
     format!(", from {}/{}{number}", by.guest, by.instance)
 }
 
-/// What a guest is given: `input: ServicePut shop/web`, `input: VppNodePut node-b`.
-fn given(args: &Value) -> String {
+/// What a guest is given: `input: ServicePut shop/web`, `input: VppNodePut node-b`; else the function that is called.
+fn given(call: &str, args: &Value) -> String {
     let event = args.get("event").or_else(|| args.get("change"));
     let variant = event.and_then(Value::as_object).and_then(|event| event.iter().next());
     let name = |value: &Value| value.get("name").and_then(Value::as_str).map(str::to_owned);
@@ -209,7 +209,10 @@ fn given(args: &Value) -> String {
                 .to_owned()
         }
         (None, Some(id)) => format!("input: {id}"),
-        (None, None) => "the host asks".to_owned(),
+        (None, None) => {
+            let function = call.split_once('.').map_or(call, |(_, function)| function);
+            format!("input: {function}")
+        }
     }
 }
 
