@@ -243,7 +243,7 @@ fn a_host_at_work_is_seen_as_it_is() {
     let page = get(&all, "/v1/keys?limit=2").json();
     assert_eq!(
         (page["keys"].as_array().unwrap().len(), &page["next"]),
-        (2, &json!("default/web"))
+        (2, &json!("lbaas/default/web"))
     );
     assert_eq!(get(&all, "/v1/keys?state=failed").json()["keys"], json!([]));
     let wrong = get(&all, "/v1/keys?state=broken");
@@ -334,6 +334,35 @@ fn what_a_page_in_a_browser_could_send_is_refused() {
             assert_eq!(refused.status, 405, "{method} {path}: {}", refused.body);
         }
     }
+    host.kill();
+}
+
+#[test]
+fn a_file_that_was_broken_since_does_not_hide_the_host_that_runs() {
+    let site = listening(Site::quickstart());
+    let mut host = site.start("run", &[]);
+    let all = address(&mut host, 0);
+    wait_for_three(&mut host);
+    let config = fs::read_to_string(site.path("trueup.toml")).unwrap();
+    for (broken, says) in [("\n[journal\n", "not TOML"), ("\n[jurnal]\n", "jurnal")] {
+        fs::write(site.path("trueup.toml"), format!("{config}{broken}")).unwrap();
+        let seen = status(&site, &[]).exits(0);
+        assert!(seen.stdout.contains("keys      3 true"), "{seen}");
+        assert!(seen.stderr.contains(says), "{seen}");
+        assert!(seen.stderr.contains("going on with the state folder "), "{seen}");
+        assert!(seen.stderr.contains("--state-dir names another"), "{seen}");
+        let why = ran(program()
+            .args(["explain", "default/web", "--config"])
+            .arg(site.folder()));
+        assert!(why.exits(0).stdout.contains("the host started"));
+    }
+    // Nor does an address without a path.
+    let paths = get(&all, "/");
+    assert!(
+        paths.status == 200 && paths.body.contains("/v1/status"),
+        "{}",
+        paths.body
+    );
     host.kill();
 }
 

@@ -425,13 +425,26 @@ fn version_is_told() {
 fn a_reader_that_went_away_is_no_error() {
     use std::process::Stdio;
     let scenarios: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/scenarios/lbaas/first.yaml");
+    let scenarios = scenarios.to_str().unwrap();
+    for words in [&["test", scenarios][..], &["completions", "bash"], &["guest", "list"]] {
+        let mut child = program()
+            .args(words)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        let ended = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!((ended.status.code(), said.as_ref()), (Some(0), ""), "{words:?}");
+    }
+    // Nor is one of what is said beside the data.
     let mut child = program()
-        .arg("test")
-        .arg(scenarios)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
+        .arg("replay")
+        .arg("/none")
+        .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    drop(child.stdout.take());
-    assert_eq!(child.wait().unwrap().code(), Some(0));
+    drop(child.stderr.take());
+    assert_eq!(child.wait().unwrap().code(), Some(2));
 }

@@ -227,6 +227,14 @@ fn an_operator_sets_the_error_state_of_a_key_and_it_outlives_a_kill() {
     assert!(ran.stderr.contains("no NEG is wished for it"), "{ran}");
     set(&stage, "shop/web/80", "on").exits(0);
     stage.wait_until("the guest to be told", |stage| is_told(stage, true));
+    let status = |stage: &Stage| {
+        let mut command = support::program();
+        support::ran(command.args(["status", "--keys", "--config"]).arg(stage.site.folder()))
+    };
+    let says = "error     shop/web/80: in its error state, until `trueup neg error-state KEY off`";
+    stage.wait_until("it in the status", |stage| status(stage).stdout.contains(says));
+    let seen = status(&stage).exits(1);
+    assert!(seen.last_line().contains("1 key is in its error state"), "{seen}");
     stage.kill();
     stage.start();
     stage.comes_true();
@@ -241,6 +249,7 @@ fn an_operator_sets_the_error_state_of_a_key_and_it_outlives_a_kill() {
     stage.wait_until("the state after the kill", |stage| was_kept(stage, true));
     set(&stage, "shop/web/80", "off").exits(0);
     stage.wait_until("the guest to be told otherwise", |stage| is_told(stage, false));
+    stage.wait_until("all to be well", |stage| status(stage).code == Some(0));
     stage.terminate();
     stage.replays(None);
 }

@@ -311,6 +311,35 @@ fn a_node_that_is_not_ready_is_no_server() {
 }
 
 #[test]
+fn plan_beside_a_host_that_runs_asks_its_simulated_engine() {
+    let site = Site::quickstart();
+    let mut host = site.start("run", &[]);
+    host.wait_for("kube-system/dns          true");
+    // Its port is known to the host alone.
+    let refused = site.plan().exits(1);
+    assert!(
+        refused.stderr.contains("another trueup runs with it (process "),
+        "{refused}"
+    );
+    assert!(refused.stderr.contains("give its simulated server a port"), "{refused}");
+    host.kill();
+
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    site.edit("trueup.toml", "127.0.0.1:0", &format!("127.0.0.1:{port}"));
+    let mut host = site.start("run", &[]);
+    for key in ["default/api", "default/web", "kube-system/dns"] {
+        host.wait_for(&format!("{key:<24} true"));
+    }
+    let planned = site.plan().exits(0);
+    assert_eq!(planned.last_line(), "3 services: 0 to create, 0 to destroy, 0 failed");
+    host.kill();
+}
+
+#[test]
 fn a_second_host_with_the_same_state_is_refused() {
     let engine = Engine::start(&SETTLE);
     let site = Site::against(&engine);

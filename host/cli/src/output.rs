@@ -15,10 +15,14 @@ pub(crate) enum Output {
     Json,
 }
 
-/// Writes a line of data. A reader that went away (`| head`) ends the program quietly, as it does for other tools.
+/// Writes a line of data.
 pub(crate) fn line(text: &str) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    match writeln!(out, "{text}") {
+    bytes(format!("{text}\n").as_bytes())
+}
+
+/// Writes data. A reader that went away (`| head`) ends the program quietly, as it does for other tools.
+pub(crate) fn bytes(data: &[u8]) -> anyhow::Result<()> {
+    match std::io::stdout().lock().write_all(data) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
         written => written.context("writing to stdout"),
     }

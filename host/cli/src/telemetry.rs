@@ -11,6 +11,7 @@
 mod export;
 mod json;
 
+use std::ffi::OsString;
 use std::io::IsTerminal as _;
 
 use tracing::Metadata;
@@ -89,6 +90,11 @@ fn is_question(metadata: &Metadata<'_>) -> bool {
     metadata.is_span() && metadata.target() == trace::TARGET
 }
 
+/// Colours are for a terminal, unless `NO_COLOR` is there and not empty: <https://no-color.org>.
+fn has_colours(is_terminal: bool, no_color: Option<OsString>) -> bool {
+    is_terminal && no_color.is_none_or(|value| value.is_empty())
+}
+
 /// The log on stderr. `TRUEUP_LOG` says what is shown, in the syntax of `RUST_LOG`: `debug`, `guest=info`.
 fn log(format: LogFormat, default: &str) -> Looker {
     let wanted = std::env::var("TRUEUP_LOG").unwrap_or_else(|_| default.to_owned());
@@ -101,7 +107,10 @@ fn log(format: LogFormat, default: &str) -> Looker {
         .log_internal_errors(false);
     match format {
         LogFormat::Text => stderr
-            .with_ansi(std::io::stderr().is_terminal())
+            .with_ansi(has_colours(
+                std::io::stderr().is_terminal(),
+                std::env::var_os("NO_COLOR"),
+            ))
             .with_filter(shown.and(filter_fn(|metadata| !is_decision(metadata) && !is_question(metadata))))
             .boxed(),
         LogFormat::Json => stderr
@@ -115,5 +124,17 @@ fn log(format: LogFormat, default: &str) -> Looker {
                     .or(filter_fn(is_decision)),
             )
             .boxed(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_color_takes_the_colours_away() {
+        let has = |is_terminal, value: Option<&str>| has_colours(is_terminal, value.map(OsString::from));
+        assert!(has(true, None) && has(true, Some("")));
+        assert!(!has(true, Some("1")) && !has(false, None));
     }
 }

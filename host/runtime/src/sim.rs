@@ -56,7 +56,17 @@ pub fn lbaas_config(file: Option<&Path>, flags: LbaasFlags) -> Result<ServerConf
 /// # Errors
 /// One line: why it can't listen, or its state can't be read.
 pub async fn start_lbaas(config: ServerConfig, listen: SocketAddr) -> Result<SimulatedEngine, SetupError> {
-    SimulatedEngine::start(config, listen).await.map_err(SetupError::failed)
+    let started = SimulatedEngine::start(config, listen).await;
+    started.map_err(|error| not_started(listen, error))
+}
+
+/// Why a server did not start: an address of another machine is misuse.
+fn not_started(listen: SocketAddr, error: impl Into<anyhow::Error>) -> SetupError {
+    if listen.ip().is_loopback() {
+        SetupError::failed(error)
+    } else {
+        SetupError::misused(error)
+    }
 }
 
 /// What a TOML file says of a server.

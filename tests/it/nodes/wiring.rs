@@ -139,11 +139,12 @@ fn a_renderer_whose_store_is_down_is_told_everything_when_it_is_back_and_the_oth
     host.wait_for("it has everything");
     let expected = [dnat("web", 10, &["10.1.1.2"]), dnat("api", 12, &["10.1.1.4"])];
     wait_until("its values", || dnats(&etcd) == expected.clone().into());
-    host.status().exits(0);
+    wait_until("all to be well", || host.status().last_line() == "all is well");
     // From here on it is told what changes, as before.
     manifests.put_endpoints("api", &["10.1.1.5"]);
     let expected = [dnat("web", 10, &["10.1.1.2"]), dnat("api", 12, &["10.1.1.5"])];
     wait_until("the change", || dnats(&etcd) == expected.clone().into());
+    host.wait_for("endpoints shop/api applied by nftables/node-a, nat44/node-a");
     is_told_everything_first(&told(&host, "nat44"), true);
     assert_eq!(
         told(&host, "nat44").last(),

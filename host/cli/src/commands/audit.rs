@@ -66,7 +66,7 @@ fn folder(path: &Path) -> Result<PathBuf, Failure> {
         return Ok(below);
     }
     if path.is_file() || path.join("trueup.toml").is_file() {
-        return Ok(super::run::read(path, &[])?.state_dir.join("audit"));
+        return Ok(super::run::state_dir(path)?.join("audit"));
     }
     Err(AuditError::None(path.to_owned()).into())
 }

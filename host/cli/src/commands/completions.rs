@@ -4,6 +4,7 @@ use clap::CommandFactory as _;
 use clap_complete::Shell;
 
 use crate::exit::{Ending, Exit};
+use crate::output;
 
 /// Prints completions for a shell.
 #[derive(Debug, clap::Args)]
@@ -17,6 +18,8 @@ pub(crate) struct Args {
 pub(crate) fn exec(args: Args) -> Ending {
     let mut command = super::Cli::command();
     let name = command.get_name().to_owned();
-    clap_complete::generate(args.shell, &mut command, name, &mut std::io::stdout());
+    let mut text = Vec::new();
+    clap_complete::generate(args.shell, &mut command, name, &mut text);
+    output::bytes(&text)?;
     Ok(Exit::Done)
 }

@@ -8,7 +8,7 @@ use trueup_runtime::decisions::{
     self, Action, CallTold, Came, Cause, ExplainError, Explained, Explanation, Field, Fields, Happened, Input, Made,
     Operation, Origin, Record, TimedCause, Told, Wanted, Write,
 };
-use trueup_runtime::guests::{lbaas, neg};
+use trueup_runtime::guests::neg;
 
 use crate::exit::{Ending, Exit, Failure, misused};
 use crate::output::{self, Output, printable};
@@ -19,11 +19,11 @@ use crate::output::{self, Output, printable};
 /// Reads the state folder alone: of a host that runs, of one that ended, or a copy of it.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  trueup explain default/web --config examples/quickstart\n  trueup explain default/web --last 5\n  trueup explain default/web --decision 57 --state-dir /backup/.trueup --output json\n  trueup explain shop/web/80 --last 3\n  trueup explain 10.0.0.3 --guest ipam --config /etc/trueup"
+    after_help = "Examples:\n  trueup explain default/web --config examples/quickstart\n  trueup explain default/web --last 5\n  trueup explain default/web --decision 57 --state-dir /backup/.trueup --output json\n  trueup explain shop/web/80 --last 3\n  trueup explain 10.0.0.3 --guest ipam --config /etc/trueup\n  trueup explain shop/web --guest nftables --config /etc/trueup"
 )]
 pub(crate) struct Args {
-    /// A Service, `NAMESPACE/NAME`, or a port of one that has NEGs, `NAMESPACE/NAME/PORT`. With `--guest ipam`: the node's
-    /// instance, a container's id, or an address.
+    /// A Service, `NAMESPACE/NAME`, or a port of one that has NEGs, `NAMESPACE/NAME/PORT`. Of pod addresses and a node's guests:
+    /// the instance, which is the node's name; or with `--guest` a container's id, an address, or a Service.
     key: String,
     /// The configuration of the host: a TOML file, or a folder with `trueup.toml`.
     #[arg(long, value_name = "CONFIG", default_value = ".")]
@@ -31,7 +31,7 @@ pub(crate) struct Args {
     /// The state folder itself, wherever it is; then no configuration is read.
     #[arg(long, value_name = "FOLDER")]
     state_dir: Option<PathBuf>,
-    /// Whose decisions: `lbaas`, `neg` or `ipam`. Left out: `neg` for a key with a port, else `lbaas`.
+    /// Whose decisions, as in `[guests.NAME]`. Left out: those of the guest that has decided about the key.
     #[arg(long, value_name = "NAME")]
     guest: Option<String>,
     /// Only the job of this decision: the number in its id.
@@ -51,14 +51,13 @@ impl From<ExplainError> for Failure {
 pub(crate) fn exec(args: Args, output: Output) -> Ending {
     let state_dir = match args.state_dir {
         Some(folder) => folder,
-        None => super::run::read(&args.config, &[])?.state_dir,
+        None => super::run::state_dir(&args.config)?,
     };
     let wanted = Wanted {
         last: usize::from(args.last),
         decision: args.decision,
     };
-    let guest = args.guest.as_deref().unwrap_or_else(|| guest_of(&args.key));
-    let explained = decisions::explain(&state_dir, guest, &args.key, wanted)?;
+    let explained = decisions::explain(&state_dir, args.guest.as_deref(), &args.key, wanted)?;
     match output {
         Output::Json => output::json(&explained)?,
         Output::Text => {
@@ -68,15 +67,6 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
         }
     }
     Ok(Exit::Done)
-}
-
-/// Who decides about a key, by how it looks.
-fn guest_of(key: &str) -> &'static str {
-    if key.parse::<neg::adapter::Key>().is_ok() {
-        neg::NAME
-    } else {
-        lbaas::NAME
-    }
 }
 
 fn text(of: &Explanation) -> Vec<String> {
@@ -95,7 +85,8 @@ fn text(of: &Explanation) -> Vec<String> {
         ));
     }
     if of.unread > 0 {
-        lines.push(format!("! {} kept lines can't be read and are passed over", of.unread));
+        let lines_are = if of.unread == 1 { "line" } else { "lines" };
+        lines.push(format!("! {} kept {lines_are} can't be read: passed over", of.unread));
     }
     lines
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use serde_json::value::RawValue;
 use trueup_journal::{By, Ending, Entry, Event, Header, Segment};
+use trueup_runtime::infer;
 
 use crate::exit::{Ending as CommandEnding, Exit, misused};
 use crate::output::{self, Output};
@@ -26,7 +27,7 @@ pub(crate) enum Command {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Show {
-    /// Recordings.
+    /// Recordings, or folders of them.
     #[arg(required = true)]
     files: Vec<PathBuf>,
     /// Only calls and questions whose name holds this text; may be given several times.
@@ -46,10 +47,10 @@ pub(crate) fn exec(command: Command, output: Output) -> CommandEnding {
         Command::Serve(args) => return serve::exec(args, output),
     };
     let mut shown = Vec::new();
-    for file in &show.files {
+    for file in &infer::recordings(&show.files).map_err(|error| misused(anyhow::anyhow!(error)))? {
         let segment = Segment::read(file).map_err(misused)?;
         if let Some(torn) = &segment.torn {
-            eprintln!("warning: {torn}");
+            output::talk(&format!("warning: {torn}"));
         }
         let entries = select(&segment.entries, &show.call);
         match output {

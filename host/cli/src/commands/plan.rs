@@ -8,7 +8,7 @@ use trueup_runtime::config::{Config, Source};
 use trueup_runtime::plan::{self, Action, KeyPlan, Plan, Write};
 use trueup_runtime::run::StateLock;
 
-use crate::exit::{Ending, Exit};
+use crate::exit::{Ending, Exit, Failure};
 use crate::output::{self, Output};
 
 /// Shows what a run would do now, and changes nothing.
@@ -29,12 +29,23 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn exec(args: Args, output: Output) -> Ending {
-    let config = super::run::read(&args.config, &[])?;
-    // A simulated Engine, or Compute Engine, of its own writes to the same file as that of a host that runs.
+    let mut config = super::run::read(&args.config, &[])?;
+    // A simulated Engine, or Compute Engine, of its own writes to the same file as that of a host that runs: while one runs,
+    // its servers are asked.
     let has_own = config.lbaas.as_ref().is_some_and(|lbaas| lbaas.sim.is_some())
         || config.neg.as_ref().is_some_and(|neg| neg.sim.is_some());
     let _lock = if has_own {
-        Some(StateLock::take(&config.state_dir)?)
+        match StateLock::try_take(&config.state_dir)? {
+            Ok(lock) => Some(lock),
+            Err(_) if config.use_running_servers() => None,
+            Err(taken) => {
+                let error = format!(
+                    "{taken}; or plan beside it: give its simulated server a port, `listen = \"127.0.0.1:9480\"` in [sim.lbaas] or \
+                     [sim.compute]"
+                );
+                return Err(Failure::Failed(anyhow::Error::msg(error)));
+            }
+        }
     } else {
         None
     };
@@ -58,7 +69,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
 
 fn show(config: &Config, plan: &Plan, orphans: bool) -> anyhow::Result<()> {
     for problem in plan.problems.iter().chain(&plan.notes) {
-        eprintln!("warning: {problem}");
+        output::talk(&format!("warning: {problem}"));
     }
     for key in &plan.keys {
         output::line(&headline(key))?;

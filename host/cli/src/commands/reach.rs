@@ -27,7 +27,7 @@ impl Reach {
         let client = match (&self.admin, &self.state_dir) {
             (Some(address), _) => Client::at(address),
             (None, Some(state_dir)) => Client::new(state_dir),
-            (None, None) => Client::new(&super::run::read(&self.config, &[])?.state_dir),
+            (None, None) => Client::new(&super::run::state_dir(&self.config)?),
         };
         client.map_err(failure)
     }

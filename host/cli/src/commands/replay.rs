@@ -10,7 +10,7 @@ use trueup_journal::{Outcome, Segment};
 use trueup_runtime::capabilities::log::{Log, NoLog, TracingLog};
 use trueup_runtime::guests::Program;
 use trueup_runtime::registry::{Reference, Registry};
-use trueup_runtime::{Engine, replay};
+use trueup_runtime::{Engine, infer, replay};
 
 use crate::exit::{Ending, Exit, Failure, misused};
 use crate::output::{self, Output};
@@ -23,7 +23,7 @@ use crate::output::{self, Output};
     after_help = "Examples:\n  trueup replay .trueup/journals/lbaas/default%2Fweb/0.jsonl\n  trueup replay --guest target/my-guest.wasm incident.jsonl\n  trueup replay --guest lbaas@2 incident.jsonl"
 )]
 pub(crate) struct Args {
-    /// Recordings: each file stands by itself.
+    /// Recordings, or folders of them: each file stands by itself.
     #[arg(required = true)]
     files: Vec<PathBuf>,
     /// Another guest: a file, or the name of one that ships. Without it, the recorded guest, found by its digest, else
@@ -62,10 +62,11 @@ async fn replay_all(args: &Args, engine: &Engine, registry: &Registry, log: &Arc
     let mut unreadable = 0;
     // Recordings of one guest, however many, are replayed by one program.
     let mut programs: BTreeMap<Reference, Arc<Program>> = BTreeMap::new();
-    for file in &args.files {
+    let files = infer::recordings(&args.files).map_err(|error| misused(anyhow!(error)))?;
+    for file in &files {
         let segment = match Segment::read(file) {
             Ok(segment) => segment,
-            Err(error) if args.files.len() == 1 => return Err(misused(error)),
+            Err(error) if files.len() == 1 => return Err(misused(error)),
             Err(error) => {
                 // The others are worth a look all the same.
                 output::talk(&format!("error: {:#}", anyhow::Error::from(error)));
@@ -104,7 +105,7 @@ async fn replay_all(args: &Args, engine: &Engine, registry: &Registry, log: &Arc
     if unreadable > 0 {
         return Err(misused(anyhow!(
             "{unreadable} of {} recordings can't be read, see above",
-            args.files.len()
+            files.len()
         )));
     }
     Ok(if all.iter().all(|replayed| replayed.outcome.is_identical()) {
@@ -160,14 +161,14 @@ fn load(
 
 fn show(replayed: &Replayed) -> anyhow::Result<()> {
     if let Some(torn) = &replayed.torn {
-        eprintln!("warning: {torn}");
+        output::talk(&format!("warning: {torn}"));
     }
     output::line(&format!("{}: {}", replayed.file, replayed.outcome))?;
     if replayed.recorded_digest != replayed.replayed_digest {
-        eprintln!(
+        output::talk(&format!(
             "note: {} was recorded by another guest ({}) than `{}` ({})",
             replayed.file, replayed.recorded_digest, replayed.guest, replayed.replayed_digest
-        );
+        ));
     }
     Ok(())
 }

@@ -46,6 +46,26 @@ pub(super) fn read(config: &std::path::Path, overrides: &[Override]) -> Result<C
     Config::load_under(config, overrides).map_err(misused)
 }
 
+/// The state folder of a configuration. Where the rest of the file can't be used and the folder is there, that is said and
+/// the folder is used: the host may go on with what it read before the file was broken.
+pub(super) fn state_dir(config: &std::path::Path) -> Result<PathBuf, crate::exit::Failure> {
+    let (state_dir, error) = Config::state_dir_of(config).map_err(misused)?;
+    match error {
+        None => {}
+        Some(error) if state_dir.is_dir() => {
+            for problem in error.problems() {
+                output::talk(&format!("warning: {problem}"));
+            }
+            let folder = state_dir.display();
+            output::talk(&format!(
+                "warning: the configuration can't be used; going on with the state folder {folder} (--state-dir names another)"
+            ));
+        }
+        Some(error) => return Err(misused(error)),
+    }
+    Ok(state_dir)
+}
+
 pub(crate) fn exec(args: Args, output: Output) -> Ending {
     let no_record = Override {
         flag: "--no-record".to_owned(),

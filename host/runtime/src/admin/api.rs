@@ -7,6 +7,7 @@ use std::sync::Arc;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path as Of, Query, State};
 use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
@@ -16,7 +17,6 @@ use trueup_capabilities::audit;
 use super::{Reads, answer, failed, status};
 use crate::board::KeyState;
 use crate::decisions::{self, ExplainError, Wanted};
-use crate::guests::lbaas;
 use crate::swap::Manager;
 
 /// So many keys, lines or journals one answer holds, where the request names no number.
@@ -27,6 +27,7 @@ const LIMIT_MAX: usize = 10_000;
 
 pub(super) fn routes() -> Router<Arc<Reads>> {
     Router::new()
+        .route("/", get(paths))
         .route("/v1/status", get(status_now))
         .route("/v1/keys", get(keys))
         .route("/v1/keys/{*key}", get(key))
@@ -38,6 +39,25 @@ pub(super) fn routes() -> Router<Arc<Reads>> {
         .route("/v1/audit", get(audit_lines))
         .route("/v1/journals", get(journals))
         .route("/v1/config", get(config))
+}
+
+/// What can be asked, for those who open the address without a path.
+const PATHS: &str = "/ui/                       recordings, as a page
+/healthz /readyz           health; ?verbose shows every check
+/metrics                   in Prometheus' text format
+/v1/status                 everything at a glance
+/v1/keys /v1/keys/KEY      keys; ?state= ?limit= ?after= ?guest=
+/v1/explain/KEY            why what was done about a key was done; ?guest= ?last= ?decision=
+/v1/guests                 guests; /v1/guests/NAME/history, /v1/guests/NAME/shadow
+/v1/ipam                   pod addresses
+/v1/audit                  the last lines of the audit log; ?limit=
+/v1/journals               recordings; ?limit=
+/v1/config                 the configuration in force
+";
+
+async fn paths() -> Response {
+    let text = format!("trueup {}\n\n{PATHS}", env!("CARGO_PKG_VERSION"));
+    ([(CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()
 }
 
 type Shared = State<Arc<Reads>>;
@@ -107,11 +127,40 @@ async fn keys(State(reads): Shared, asked: Asked) -> Result<Response, Response> 
     Ok(Json(keys).into_response())
 }
 
-/// A `/` in a key may be escaped: `default%2Fweb`.
-async fn key(State(reads): Shared, Of(key): Of<String>) -> Response {
-    match reads.board.key(&key) {
-        Some(shown) => Json(shown).into_response(),
-        None => failed(StatusCode::NOT_FOUND, format!("no key `{key}` is known to this host")),
+/// Whose key is meant, where several guests have one of that text.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Whose {
+    guest: Option<String>,
+}
+
+/// A `/` in a key may be escaped: `default%2Fweb`. The guest's name may come before the key: `lbaas/default/web`.
+async fn key(
+    State(reads): Shared,
+    Of(key): Of<String>,
+    asked: Result<Query<Whose>, QueryRejection>,
+) -> Result<Response, Response> {
+    let Query(Whose { guest }) = asked.map_err(|rejection| misused(rejection.body_text()))?;
+    let mut found = match &guest {
+        Some(guest) => reads.board.key(guest, &key).into_iter().collect(),
+        None => reads.board.keys_named(&key),
+    };
+    if let (true, None, Some((guest, key))) = (found.is_empty(), &guest, key.split_once('/')) {
+        found.extend(reads.board.key(guest, key));
+    }
+    match found.as_slice() {
+        [] => Err(failed(
+            StatusCode::NOT_FOUND,
+            format!("no key `{key}` is known to this host"),
+        )),
+        [shown] => Ok(Json(shown).into_response()),
+        several => {
+            let guests: Vec<&str> = several.iter().map(|shown| shown.guest.as_str()).collect();
+            let guests = guests.join(", ");
+            Err(misused(format!(
+                "`{key}` is a key of several guests: name one with `?guest=`, of {guests}"
+            )))
+        }
     }
 }
 
@@ -119,8 +168,8 @@ async fn key(State(reads): Shared, Of(key): Of<String>) -> Response {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Why {
-    /// Which guest's key it is.
-    guest: String,
+    /// Which guest's key it is; absent: that of the guest that has decided about it, where it is one alone.
+    guest: Option<String>,
     /// So many of its last jobs.
     last: usize,
     /// The job of this decision instead.
@@ -130,7 +179,7 @@ struct Why {
 impl Default for Why {
     fn default() -> Self {
         Self {
-            guest: lbaas::NAME.to_owned(),
+            guest: None,
             last: 1,
             decision: None,
         }
@@ -149,7 +198,7 @@ async fn explain(
         )));
     }
     let state_dir = reads.board.facts().state_dir.clone();
-    let explain = move || decisions::explain(&state_dir, &guest, &key, Wanted { last, decision });
+    let explain = move || decisions::explain(&state_dir, guest.as_deref(), &key, Wanted { last, decision });
     match slowly(&reads, explain).await? {
         Ok(explanation) => Ok(Json(explanation).into_response()),
         Err(error @ ExplainError::Io(_)) => Err(failed(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())),

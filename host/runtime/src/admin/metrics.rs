@@ -16,8 +16,7 @@ use trueup_capabilities::metrics::{BUCKETS, HOST, Sample, Shown};
 use super::families::{self, Families, Value};
 use super::process::Process;
 use super::{Reads, failed, status};
-use crate::board::{BOUNDS, Histogram, StandingShown, Status};
-use crate::guests::lbaas::NAME as SERVICES;
+use crate::board::{BOUNDS, Histogram, Measured, StandingShown, Status};
 
 pub(super) fn routes() -> Router<Arc<Reads>> {
     Router::new().route("/metrics", get(metrics))
@@ -141,8 +140,14 @@ fn of_keys(all: &mut Families, reads: &Reads, status: &Status) {
     let help = "How long the key that could run the longest has waited.";
     let oldest = Value::Gauge(seconds(queue.oldest_waiting_ms));
     all.add("trueup_queue_oldest_waiting_seconds", help, &[], oldest);
-    let measured = reads.board.measured();
-    let guest = ("guest", SERVICES);
+    for measured in reads.board.measured() {
+        of_work(all, &measured);
+    }
+}
+
+/// What work on the keys of one guest came to.
+fn of_work(all: &mut Families, measured: &Measured) {
+    let guest = ("guest", measured.guest.as_str());
     for (outcome, times) in &measured.outcomes {
         let labels = [guest, ("outcome", outcome.name())];
         let help = "Work on a key that ended, by outcome.";
@@ -151,18 +156,13 @@ fn of_keys(all: &mut Families, reads: &Reads, status: &Status) {
     let help = "How long work on a key took, with what it waited.";
     all.add("trueup_decision_seconds", help, &[guest], histogram(&measured.took));
     let help = "From a change of the source until its key was true.";
-    all.add(
-        "trueup_change_to_effect_seconds",
-        help,
-        &[guest],
-        histogram(&measured.to_effect),
-    );
-    let effects = status.total.effects;
+    let to_effect = histogram(&measured.to_effect);
+    all.add("trueup_change_to_effect_seconds", help, &[guest], to_effect);
     let help = "Objects created.";
-    let created = Value::Counter(count(effects.created));
+    let created = Value::Counter(count(measured.effects.created));
     all.add("trueup_objects_created_total", help, &[guest], created);
     let help = "Objects destroyed.";
-    let destroyed = Value::Counter(count(effects.destroyed));
+    let destroyed = Value::Counter(count(measured.effects.destroyed));
     all.add("trueup_objects_destroyed_total", help, &[guest], destroyed);
 }
 

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::process::Process;
 use super::{Reads, health};
-use crate::board::{GuestShown, KeyState, ShadowShown, StandingShown, Status};
+use crate::board::{Board, GuestShown, KeyState, ShadowShown, StandingShown, Status};
 use crate::swap::Manager;
 
 /// Everything at a glance.
@@ -72,20 +72,31 @@ fn problems(reads: &Reads, status: &Status) -> Vec<String> {
         "keys failed",
     );
     count(set_aside, "key is set aside", "keys are set aside");
+    if let Some(negs) = &status.negs {
+        let (one, many) = ("key is in its error state", "keys are in their error state");
+        count(negs.error_state_count, one, many);
+    }
     if let Some(source) = &status.source {
         count(source.problem_count, "problem of the source", "problems of the source");
     }
+    if let Some(node) = &status.node {
+        let (one, many) = ("node's record can't be read", "nodes' records can't be read");
+        count(node.problem_count, one, many);
+    }
     for guest in &status.guests {
-        // Those of Services are counted as keys.
-        if guest.guest != crate::guests::lbaas::NAME {
-            count(
-                guest.quarantined,
-                &format!("request to guest `{}` is set aside", guest.guest),
-                &format!("requests to guest `{}` are set aside", guest.guest),
-            );
-        }
+        // Those that are keys are counted above.
+        count(
+            requests_set_aside(guest, &reads.board),
+            &format!("request to guest `{}` is set aside", guest.guest),
+            &format!("requests to guest `{}` are set aside", guest.guest),
+        );
     }
     problems
+}
+
+/// Inputs of a guest that are set aside, without those that are keys: a key is counted as one.
+fn requests_set_aside(guest: &GuestShown, board: &Board) -> usize {
+    guest.quarantined.saturating_sub(board.set_aside_of(&guest.guest))
 }
 
 /// A host that rests while the one it last knew to act is itself, or nobody, knows of none that acts.
@@ -130,8 +141,22 @@ mod tests {
     }
 
     #[test]
+    fn an_input_that_is_set_aside_is_counted_once() {
+        let board = Board::new(crate::board::Facts::default());
+        board.set_aside("neg", "shop/web/80", "it trapped", 5);
+        let guest = |name: &str, quarantined: usize| {
+            let guest = json!({
+                "guest": name, "name": name, "version": "1", "digest": "", "working": 0, "resting": 0, "calls": 5, "failures": 5,
+                "memory_bytes": 0, "quarantined": quarantined,
+            });
+            requests_set_aside(&serde_json::from_value(guest).unwrap(), &board)
+        };
+        assert_eq!((guest("neg", 1), guest("ipam", 2)), (0, 2));
+    }
+
+    #[test]
     fn a_standby_that_knows_of_nobody_else_says_so() {
-        let mut status = crate::board::Board::new(crate::board::Facts::default()).status();
+        let mut status = Board::new(crate::board::Facts::default()).status();
         assert_eq!(nobody_acts(&status), None);
         status.host.standing = StandingShown::Standby;
         status.host.identity = "a".to_owned();

@@ -1,5 +1,7 @@
 //! How each key stands. A step costs the logarithm of the number of keys, however many there are, and so does finding the
 //! ones that are in trouble.
+//!
+//! Two guests may have keys of the same text: a line is named `GUEST/KEY`, as a decision is. A guest's name has no `/`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -158,11 +160,29 @@ pub(super) struct Keys {
     /// Queued, or failed and to be tried again, by when.
     waiting: BTreeSet<(u64, Arc<str>)>,
     gone: VecDeque<Arc<str>>,
+    /// By guest: those that have or had a key.
+    worked: BTreeMap<String, Worked>,
+}
+
+/// What work on the keys of one guest came to, since the start.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Worked {
     pub(super) outcomes: BTreeMap<Outcome, u64>,
     pub(super) took: Histogram,
     pub(super) to_effect: Histogram,
     pub(super) created: u64,
     pub(super) destroyed: u64,
+    set_aside: usize,
+}
+
+/// The name of a line: `GUEST/KEY`.
+pub(super) fn line_of(guest: &str, key: &str) -> String {
+    format!("{guest}/{key}")
+}
+
+/// The guest and the key of a line.
+fn parts(line: &str) -> (&str, &str) {
+    line.split_once('/').unwrap_or(("", line))
 }
 
 impl Keys {
@@ -172,6 +192,10 @@ impl Keys {
             Some((key, entry)) => {
                 if let Some(of_state) = self.by_state.get_mut(&entry.state) {
                     of_state.remove(&key);
+                }
+                if entry.state == KeyState::SetAside {
+                    let worked = self.worked(&key);
+                    worked.set_aside = worked.set_aside.saturating_sub(1);
                 }
                 self.troubled.remove(&key);
                 if let Some(due_ms) = entry.due_ms {
@@ -183,7 +207,15 @@ impl Keys {
         }
     }
 
+    /// What work on the keys of a line's guest came to.
+    fn worked(&mut self, line: &str) -> &mut Worked {
+        let (guest, _) = parts(line);
+        self.worked.entry(guest.to_owned()).or_default()
+    }
+
     fn put(&mut self, key: Arc<str>, entry: Entry) {
+        let is_set_aside = entry.state == KeyState::SetAside;
+        self.worked(&key).set_aside += usize::from(is_set_aside);
         self.by_state.entry(entry.state).or_default().insert(Arc::clone(&key));
         if entry.error.is_some() {
             self.troubled.insert(Arc::clone(&key));
@@ -219,14 +251,15 @@ impl Keys {
     pub(super) fn finished(&mut self, key: &str, finished: Finished, now_ms: u64) {
         let (key, mut entry) = self.taken(key, now_ms);
         let took_ms = now_ms.saturating_sub(entry.began_ms.take().unwrap_or(now_ms));
-        self.took.observe_ms(took_ms);
-        *self.outcomes.entry(finished.outcome).or_default() += 1;
-        self.created += finished.created;
-        self.destroyed += finished.destroyed;
         entry.remember(&finished, took_ms, now_ms);
         let is_true = matches!(finished.outcome, Outcome::True | Outcome::Gone);
+        let worked = self.worked(&key);
+        worked.took.observe_ms(took_ms);
+        *worked.outcomes.entry(finished.outcome).or_default() += 1;
+        worked.created += finished.created;
+        worked.destroyed += finished.destroyed;
         if is_true && let Some(open_ms) = entry.open_ms.take() {
-            self.to_effect.observe_ms(now_ms.saturating_sub(open_ms));
+            worked.to_effect.observe_ms(now_ms.saturating_sub(open_ms));
         }
         let state = match finished.outcome {
             // It changed while it was worked on: there is more to do.
@@ -341,8 +374,18 @@ impl Keys {
         found.collect()
     }
 
-    pub(super) fn one(&self, key: &str, now_ms: u64) -> Option<KeyShown> {
-        self.all.get(key).map(|entry| entry.show(key, now_ms))
+    pub(super) fn one(&self, line: &str, now_ms: u64) -> Option<KeyShown> {
+        self.all.get(line).map(|entry| entry.show(line, now_ms))
+    }
+
+    /// Of each guest that has or had a key, what work on them came to.
+    pub(super) fn by_guest(&self) -> &BTreeMap<String, Worked> {
+        &self.worked
+    }
+
+    /// How many keys of a guest are set aside.
+    pub(super) fn set_aside_of(&self, guest: &str) -> usize {
+        self.worked.get(guest).map_or(0, |worked| worked.set_aside)
     }
 }
 
@@ -389,7 +432,8 @@ impl Entry {
         });
     }
 
-    fn show(&self, key: &str, now_ms: u64) -> KeyShown {
+    fn show(&self, line: &str, now_ms: u64) -> KeyShown {
+        let (guest, key) = parts(line);
         let recent = self.recent.iter().rev().map(|decided| Recent {
             at_ms: decided.at_ms,
             took_ms: decided.took_ms,
@@ -398,6 +442,7 @@ impl Entry {
             destroyed: decided.destroyed,
         });
         KeyShown {
+            guest: guest.to_owned(),
             key: key.to_owned(),
             state: self.state,
             since_ms: self.since_ms,

@@ -31,12 +31,13 @@ pub use self::keys::{Decided, Finished, GONE_MAX, KeyState, Outcome, RECENT_MAX}
 pub use self::loops::{BEAT_MAX, Beating, Late};
 pub use self::negs::{MigrationShown, NegsShown, OperationShown};
 pub(crate) use self::negs::{NegAt, OperationAt};
+pub(crate) use self::shown::Measured;
 pub use self::shown::{
     Counts, Effects, GuestShown, HostShown, KeyShown, KeysShown, MemoryShown, NodeShown, PodsShown, QueueShown,
     ShadowShown, SourceShown, StandingShown, Status, Times, Total,
 };
 
-use self::keys::Keys;
+use self::keys::{Keys, line_of};
 use self::loops::Loops;
 use self::negs::Negs;
 use self::pods::Pods;
@@ -117,6 +118,7 @@ struct OnNode {
     number: Option<u32>,
     nodes: usize,
     services: usize,
+    problems: Vec<String>,
 }
 
 #[derive(Default)]
@@ -235,43 +237,45 @@ impl Board {
         self.inner().sleeping = count;
     }
 
-    /// What a key stands for changed: it waits to be worked on.
-    pub fn changed(&self, key: &str) {
+    /// What a key of a guest, named as in `[guests.NAME]`, stands for changed: it waits to be worked on.
+    pub fn changed(&self, guest: &str, key: &str) {
         let now_ms = self.now_ms();
-        self.inner().keys.changed(key, now_ms);
+        self.inner().keys.changed(&line_of(guest, key), now_ms);
     }
 
     /// Work on a key began.
-    pub fn began(&self, key: &str) {
+    pub fn began(&self, guest: &str, key: &str) {
         let now_ms = self.now_ms();
-        self.inner().keys.began(key, now_ms);
+        self.inner().keys.began(&line_of(guest, key), now_ms);
     }
 
     /// Work on a key ended.
-    pub fn finished(&self, key: &str, finished: Finished) {
+    pub fn finished(&self, guest: &str, key: &str, finished: Finished) {
         let now_ms = self.now_ms();
-        self.inner().keys.finished(key, finished, now_ms);
+        self.inner().keys.finished(&line_of(guest, key), finished, now_ms);
     }
 
     /// A key can't be used: nothing is done until it changes.
-    pub fn refused(&self, key: &str, error: &str) {
+    pub fn refused(&self, guest: &str, key: &str, error: &str) {
         let now_ms = self.now_ms();
+        let line = line_of(guest, key);
         self.inner()
             .keys
-            .stands(key, KeyState::Failed, Some((error, 0)), now_ms);
+            .stands(&line, KeyState::Failed, Some((error, 0)), now_ms);
     }
 
     /// A key is set aside: nothing is done until it or the guest changes.
-    pub fn set_aside(&self, key: &str, error: &str, failures: u32) {
+    pub fn set_aside(&self, guest: &str, key: &str, error: &str, failures: u32) {
         let now_ms = self.now_ms();
-        let why = Some((error, failures));
-        self.inner().keys.stands(key, KeyState::SetAside, why, now_ms);
+        let (line, why) = (line_of(guest, key), Some((error, failures)));
+        self.inner().keys.stands(&line, KeyState::SetAside, why, now_ms);
     }
 
     /// What a key has is kept, since it may be hidden by what can't be read.
-    pub fn held(&self, key: &str) {
+    pub fn held(&self, guest: &str, key: &str) {
         let now_ms = self.now_ms();
-        self.inner().keys.stands(key, KeyState::Held, None, now_ms);
+        let line = line_of(guest, key);
+        self.inner().keys.stands(&line, KeyState::Held, None, now_ms);
     }
 
     /// What a job found out about the NEGs of a key.
@@ -298,6 +302,11 @@ impl Board {
     /// So many Services each renderer should have.
     pub(crate) fn renders(&self, services: usize) {
         self.inner().node.services = services;
+    }
+
+    /// The nodes' records that can't be read now, one line each.
+    pub(crate) fn node_problems(&self, problems: Vec<String>) {
+        self.inner().node.problems = problems;
     }
 
     /// Something about pod addresses.

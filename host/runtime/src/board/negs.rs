@@ -9,6 +9,9 @@ use crate::neg::Migration;
 /// So many migrations are shown; beyond these, a number says more than a list.
 const MIGRATIONS_SHOWN_MAX: usize = 100;
 
+/// So many keys in their error state are shown.
+const ERROR_STATES_SHOWN_MAX: usize = 100;
+
 /// So many operations in flight are shown, those that are longest.
 const OPERATIONS_SHOWN_MAX: usize = 100;
 
@@ -23,6 +26,8 @@ pub(crate) struct NegAt {
     pub(crate) detached: u64,
     /// A migration in progress; none: there is none.
     pub(crate) migration: Option<Migration>,
+    /// An operator said that it is in its error state.
+    pub(crate) in_error_state: bool,
 }
 
 /// An operation in flight.
@@ -52,6 +57,13 @@ pub struct NegsShown {
     pub migrations: Vec<MigrationShown>,
     /// How many of these there are.
     pub migration_count: usize,
+    /// Keys of which an operator said that they are in their error state (`trueup neg error-state`), in order; the first
+    /// 100.
+    #[serde(default)]
+    pub error_states: Vec<String>,
+    /// How many of these there are.
+    #[serde(default)]
+    pub error_state_count: usize,
     /// Operations in flight, those that are longest; the first 100.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_flight: Vec<OperationShown>,
@@ -90,6 +102,7 @@ struct Kept {
     /// With the time at which it was seen first.
     in_flight: Vec<(OperationAt, u64)>,
     migration: Option<Migration>,
+    in_error_state: bool,
 }
 
 /// See the module.
@@ -106,7 +119,7 @@ impl Negs {
         self.attached = self.attached.saturating_add(at.attached);
         self.detached = self.detached.saturating_add(at.detached);
         let before = self.by_key.remove(key);
-        if at.in_flight.is_empty() && at.migration.is_none() {
+        if at.in_flight.is_empty() && at.migration.is_none() && !at.in_error_state {
             return;
         }
         let since = |operation: u64| {
@@ -120,6 +133,7 @@ impl Negs {
         let kept = Kept {
             in_flight: in_flight.collect(),
             migration: at.migration,
+            in_error_state: at.in_error_state,
         };
         self.by_key.insert(key.to_owned(), kept);
     }
@@ -135,6 +149,7 @@ impl Negs {
                 migration: at.migration.clone()?,
             })
         });
+        let in_error_state = self.by_key.iter().filter(|(_, at)| at.in_error_state);
         let mut in_flight: Vec<OperationShown> = self.in_flight().collect();
         let endpoints = in_flight.iter().map(|operation| operation.endpoints).sum();
         let operations = in_flight.len();
@@ -148,6 +163,11 @@ impl Negs {
             detached: self.detached,
             migration_count: self.by_key.values().filter(|at| at.migration.is_some()).count(),
             migrations: migrations.take(MIGRATIONS_SHOWN_MAX).collect(),
+            error_state_count: in_error_state.clone().count(),
+            error_states: in_error_state
+                .map(|(key, _)| key.clone())
+                .take(ERROR_STATES_SHOWN_MAX)
+                .collect(),
             in_flight,
         }
     }
@@ -218,6 +238,16 @@ mod tests {
             .collect();
         assert_eq!(since, [(7, 10), (8, 12)]);
         assert_eq!(negs.show().endpoints, 120);
+        let in_error_state = NegAt {
+            in_error_state: true,
+            ..NegAt::default()
+        };
+        negs.at(13, "shop/api/443", in_error_state);
+        assert_eq!(
+            (negs.show().error_state_count, &*negs.show().error_states),
+            (1, &["shop/api/443".to_owned()][..])
+        );
+        negs.at(13, "shop/api/443", NegAt::default());
         negs.at(13, "shop/web/80", NegAt::default());
         negs.at(14, "shop/x/1", migrating);
         negs.forget("shop/x/1");

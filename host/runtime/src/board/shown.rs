@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::keys::{KeyState, Outcome};
-use super::{Board, Histogram, NegsShown, Standing};
+use super::keys::{KeyState, Outcome, Worked, line_of};
+use super::{Board, Histogram, NegsShown, PROBLEMS_MAX, Standing};
 use crate::ipam::Stats;
 
 /// How many keys stand how.
@@ -220,6 +220,12 @@ pub struct NodeShown {
     pub nodes: usize,
     /// Services that each renderer should have. Renderers that don't are among the keys in trouble.
     pub services: usize,
+    /// Records of nodes that can't be read, one line each; the first 100.
+    #[serde(default)]
+    pub problems: Vec<String>,
+    /// How many of these there are.
+    #[serde(default)]
+    pub problem_count: usize,
 }
 
 /// Pod addresses.
@@ -253,7 +259,11 @@ pub struct MemoryShown {
 /// A key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyShown {
-    /// `namespace/name`.
+    /// Whose key it is, as in `[guests.NAME]`.
+    #[serde(default)]
+    pub guest: String,
+    /// `namespace/name`; of NEGs `namespace/name/port`; of a guest of this node `NAME/NODE`, and the object
+    /// that is left out of its input.
     pub key: String,
     /// How it stands.
     pub state: KeyState,
@@ -295,31 +305,41 @@ pub struct Recent {
 /// Some keys: `/v1/keys`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeysShown {
-    /// In order of their names.
+    /// In order of their guests and names.
     pub keys: Vec<KeyShown>,
-    /// There are more: ask with `after` for those behind this one. Absent: there are not.
+    /// There are more: ask with `after` for those behind this one, `GUEST/KEY`. Absent: there are not.
     pub next: Option<String>,
 }
 
-/// What `/metrics` needs beyond a [`Status`].
+/// What work on the keys of one guest came to, for `/metrics`.
 pub(crate) struct Measured {
+    pub(crate) guest: String,
     pub(crate) outcomes: Vec<(Outcome, u64)>,
     pub(crate) took: Histogram,
     pub(crate) to_effect: Histogram,
+    pub(crate) effects: Effects,
 }
 
 impl Board {
-    pub(crate) fn measured(&self) -> Measured {
+    /// Of each guest that has or had a key, by name.
+    pub(crate) fn measured(&self) -> Vec<Measured> {
         let inner = self.inner();
-        let count = |outcome| inner.keys.outcomes.get(&outcome).copied().unwrap_or_default();
-        Measured {
-            outcomes: Outcome::ALL
-                .into_iter()
-                .map(|outcome| (outcome, count(outcome)))
-                .collect(),
-            took: inner.keys.took.clone(),
-            to_effect: inner.keys.to_effect.clone(),
-        }
+        let measured = inner.keys.by_guest().iter().map(|(guest, worked)| {
+            let count = |outcome| worked.outcomes.get(&outcome).copied().unwrap_or_default();
+            Measured {
+                guest: guest.clone(),
+                outcomes: Outcome::ALL.map(|outcome| (outcome, count(outcome))).to_vec(),
+                took: worked.took.clone(),
+                to_effect: worked.to_effect.clone(),
+                effects: worked.effects(),
+            }
+        });
+        measured.collect()
+    }
+
+    /// How many keys of a guest are set aside.
+    pub(crate) fn set_aside_of(&self, guest: &str) -> usize {
+        self.inner().keys.set_aside_of(guest)
     }
 
     /// What stands on the board; guests, memory and whether all is well are for whoever knows of them to add.
@@ -349,10 +369,6 @@ impl Board {
             Standing::Leading => (StandingShown::Leading, None),
             Standing::Standby { leader } => (StandingShown::Standby, leader.clone()),
         };
-        let times = |histogram: &Histogram| Times {
-            count: histogram.count,
-            seconds: histogram.sum,
-        };
         Status {
             host: HostShown {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -372,15 +388,7 @@ impl Board {
             keys: keys.counts(),
             in_trouble: keys.in_trouble("", IN_TROUBLE_MAX, now_ms),
             in_trouble_count: keys.in_trouble_count(),
-            total: Total {
-                decisions: keys.took.count,
-                effects: Effects {
-                    created: keys.created,
-                    destroyed: keys.destroyed,
-                },
-                took: times(&keys.took),
-                change_to_effect: times(&keys.to_effect),
-            },
+            total: total(keys.by_guest().values()),
             guests: Vec::new(),
             negs: facts.negs.then(|| inner.negs.show()),
             node: facts.node.as_ref().map(|name| NodeShown {
@@ -388,6 +396,8 @@ impl Board {
                 number: inner.node.number,
                 nodes: inner.node.nodes,
                 services: inner.node.services,
+                problems: inner.node.problems.iter().take(PROBLEMS_MAX).cloned().collect(),
+                problem_count: inner.node.problems.len(),
             }),
             pods: facts.pods.as_ref().map(|instance| inner.pods.show(instance, now_ms)),
             memory: MemoryShown::default(),
@@ -395,7 +405,7 @@ impl Board {
         }
     }
 
-    /// Keys in order of their names, those behind `after`: at most so many, of one state or of any.
+    /// Keys in order of `GUEST/KEY`, those behind `after`: at most so many, of one state or of any.
     pub fn keys(&self, state: Option<KeyState>, after: &str, max: usize) -> KeysShown {
         let now_ms = self.now_ms();
         cut(self.inner().keys.list(state, after, max.saturating_add(1), now_ms), max)
@@ -407,16 +417,53 @@ impl Board {
         cut(self.inner().keys.in_trouble(after, max.saturating_add(1), now_ms), max)
     }
 
-    /// One key; none: it is not known.
-    pub fn key(&self, key: &str) -> Option<KeyShown> {
+    /// One key of a guest; none: it is not known.
+    pub fn key(&self, guest: &str, key: &str) -> Option<KeyShown> {
         let now_ms = self.now_ms();
-        self.inner().keys.one(key, now_ms)
+        self.inner().keys.one(&line_of(guest, key), now_ms)
     }
+
+    /// The key of that text of each guest that has one, by guest.
+    pub fn keys_named(&self, key: &str) -> Vec<KeyShown> {
+        let now_ms = self.now_ms();
+        let inner = self.inner();
+        let guests = inner.keys.by_guest().keys();
+        guests
+            .filter_map(|guest| inner.keys.one(&line_of(guest, key), now_ms))
+            .collect()
+    }
+}
+
+impl Worked {
+    fn effects(&self) -> Effects {
+        Effects {
+            created: self.created,
+            destroyed: self.destroyed,
+        }
+    }
+}
+
+/// Of all guests.
+fn total<'a>(worked: impl Iterator<Item = &'a Worked>) -> Total {
+    let mut total = Total::default();
+    let add = |times: &mut Times, histogram: &Histogram| {
+        times.count += histogram.count;
+        times.seconds += histogram.sum;
+    };
+    for worked in worked {
+        add(&mut total.took, &worked.took);
+        add(&mut total.change_to_effect, &worked.to_effect);
+        total.effects.created += worked.created;
+        total.effects.destroyed += worked.destroyed;
+    }
+    total.decisions = total.took.count;
+    total
 }
 
 fn cut(mut keys: Vec<KeyShown>, max: usize) -> KeysShown {
     let has_more = keys.len() > max;
     keys.truncate(max);
-    let next = keys.last().filter(|_| has_more).map(|last| last.key.clone());
+    let next = keys.last().filter(|_| has_more);
+    let next = next.map(|last| line_of(&last.guest, &last.key));
     KeysShown { keys, next }
 }

@@ -37,25 +37,25 @@ fn failed(again_in_ms: u64) -> Finished {
 }
 
 fn state(board: &Board, key: &str) -> KeyState {
-    board.key(key).unwrap().state
+    board.key("lbaas", key).unwrap().state
 }
 
 #[test]
 fn the_time_to_effect_counts_from_the_first_change_to_the_first_success() {
     let (clock, board) = board();
-    board.changed("a/b");
+    board.changed("lbaas", "a/b");
     clock.advance_ms(10);
-    board.began("a/b");
+    board.began("lbaas", "a/b");
     clock.advance_ms(10);
-    board.finished("a/b", failed(100));
+    board.finished("lbaas", "a/b", failed(100));
     clock.advance_ms(100);
-    board.changed("a/b");
-    board.began("a/b");
+    board.changed("lbaas", "a/b");
+    board.began("lbaas", "a/b");
     // Comes too late for this work: it counts by itself.
     clock.advance_ms(5);
-    board.changed("a/b");
+    board.changed("lbaas", "a/b");
     clock.advance_ms(5);
-    board.finished("a/b", ended(Outcome::True));
+    board.finished("lbaas", "a/b", ended(Outcome::True));
     assert_eq!(state(&board, "a/b"), KeyState::Queued);
     let effect = |count, seconds: f64| {
         let Times {
@@ -66,14 +66,14 @@ fn the_time_to_effect_counts_from_the_first_change_to_the_first_success() {
         assert!((sum - seconds).abs() < 1e-9, "{sum}");
     };
     effect(1, 0.130);
-    board.began("a/b");
+    board.began("lbaas", "a/b");
     clock.advance_ms(5);
-    board.finished("a/b", ended(Outcome::True));
+    board.finished("lbaas", "a/b", ended(Outcome::True));
     assert_eq!(state(&board, "a/b"), KeyState::True);
     effect(2, 0.140);
     // A look at what is true already is no effect of a change.
-    board.began("a/b");
-    board.finished("a/b", ended(Outcome::True));
+    board.began("lbaas", "a/b");
+    board.finished("lbaas", "a/b", ended(Outcome::True));
     effect(2, 0.140);
     assert_eq!(board.status().total.decisions, 4);
 }
@@ -81,40 +81,40 @@ fn the_time_to_effect_counts_from_the_first_change_to_the_first_success() {
 #[test]
 fn a_failed_key_is_delayed_until_its_pause_is_over_and_keeps_its_error_until_it_is_true() {
     let (clock, board) = board();
-    board.changed("a/b");
-    board.changed("a/c");
+    board.changed("lbaas", "a/b");
+    board.changed("lbaas", "a/c");
     clock.advance_ms(7);
     let queue = || board.status().queue.unwrap();
     assert_eq!((queue().ready, queue().oldest_waiting_ms), (2, 7));
-    board.began("a/b");
+    board.began("lbaas", "a/b");
     assert_eq!((queue().ready, queue().running), (1, 1));
-    board.finished("a/b", failed(50));
+    board.finished("lbaas", "a/b", failed(50));
     assert_eq!((queue().ready, queue().delayed), (1, 1));
-    let key = board.key("a/b").unwrap();
+    let key = board.key("lbaas", "a/b").unwrap();
     assert_eq!((key.state, key.next_try_in_ms), (KeyState::Failed, Some(50)));
     clock.advance_ms(60);
     assert_eq!((queue().ready, queue().delayed, queue().oldest_waiting_ms), (2, 0, 67));
-    board.began("a/b");
+    board.began("lbaas", "a/b");
     let in_trouble = || board.status().in_trouble;
     assert_eq!(
         in_trouble()[0].state,
         KeyState::Running,
         "in trouble while it is tried again"
     );
-    board.finished("a/b", ended(Outcome::True));
+    board.finished("lbaas", "a/b", ended(Outcome::True));
     assert_eq!(in_trouble(), []);
-    assert_eq!(board.key("a/b").unwrap().error, None);
+    assert_eq!(board.key("lbaas", "a/b").unwrap().error, None);
 }
 
 #[test]
 fn keys_that_are_set_aside_held_or_refused_wait_for_nothing() {
     let (_clock, board) = board();
     for key in ["a/a", "a/b", "a/c"] {
-        board.changed(key);
+        board.changed("lbaas", key);
     }
-    board.set_aside("a/a", "it trapped", 5);
-    board.held("a/b");
-    board.refused("a/c", "no nodePort");
+    board.set_aside("lbaas", "a/a", "it trapped", 5);
+    board.held("lbaas", "a/b");
+    board.refused("lbaas", "a/c", "no nodePort");
     let status = board.status();
     assert_eq!(status.queue.unwrap(), QueueShown::default());
     let count = |state| status.keys[&state];
@@ -131,35 +131,61 @@ fn keys_that_are_gone_are_kept_for_a_while_and_those_that_came_back_stay() {
     let (_clock, board) = board();
     for index in 0..GONE_MAX + 10 {
         let key = format!("a/{index:04}");
-        board.began(&key);
-        board.finished(&key, ended(Outcome::Gone));
+        board.began("lbaas", &key);
+        board.finished("lbaas", &key, ended(Outcome::Gone));
         if index == 3 {
-            board.changed(&key);
+            board.changed("lbaas", &key);
         }
     }
     let status = board.status();
     assert_eq!(status.keys[&KeyState::Gone], GONE_MAX);
     assert_eq!(state(&board, "a/0003"), KeyState::Queued);
-    assert_eq!(board.key("a/0000"), None);
+    assert_eq!(board.key("lbaas", "a/0000"), None);
 }
 
 #[test]
 fn keys_come_in_pages() {
     let (_clock, board) = board();
     for key in ["a/a", "a/b", "b/a"] {
-        board.changed(key);
+        board.changed("lbaas", key);
     }
-    board.held("a/b");
+    board.held("lbaas", "a/b");
     let names = |shown: &KeysShown| -> Vec<String> { shown.keys.iter().map(|key| key.key.clone()).collect() };
     let first = board.keys(None, "", 2);
     assert_eq!(
         (names(&first), first.next.as_deref()),
-        (vec!["a/a".to_owned(), "a/b".to_owned()], Some("a/b"))
+        (vec!["a/a".to_owned(), "a/b".to_owned()], Some("lbaas/a/b"))
     );
-    let rest = board.keys(None, "a/b", 2);
+    let rest = board.keys(None, "lbaas/a/b", 2);
     assert_eq!((names(&rest), rest.next), (vec!["b/a".to_owned()], None));
     assert_eq!(names(&board.keys(Some(KeyState::Queued), "", 9)), ["a/a", "b/a"]);
     assert_eq!(names(&board.keys_in_trouble("", 9)), Vec::<String>::new());
+}
+
+#[test]
+fn two_guests_may_have_keys_of_one_name_and_are_counted_apart() {
+    let (_clock, board) = board();
+    let key = "nftables/node-a";
+    board.began("lbaas", key);
+    board.finished("lbaas", key, ended(Outcome::True));
+    board.set_aside("nftables", key, "it trapped", 5);
+    let states: Vec<_> = board
+        .keys_named(key)
+        .into_iter()
+        .map(|it| (it.guest, it.state))
+        .collect();
+    let expected = [("lbaas", KeyState::True), ("nftables", KeyState::SetAside)];
+    assert_eq!(states, expected.map(|(guest, state)| (guest.to_owned(), state)));
+    assert_eq!(board.keys(None, "", 9).keys.len(), 2);
+    assert_eq!((board.set_aside_of("lbaas"), board.set_aside_of("nftables")), (0, 1));
+    let decided: Vec<_> = board
+        .measured()
+        .into_iter()
+        .map(|it| (it.guest, it.took.count))
+        .collect();
+    assert_eq!(decided, [("lbaas".to_owned(), 1), ("nftables".to_owned(), 0)]);
+    board.began("nftables", key);
+    assert_eq!(board.set_aside_of("nftables"), 0);
 }
 
 #[test]

@@ -40,6 +40,11 @@ pub struct ComputeBackend {
 }
 
 impl ComputeBackend {
+    pub(super) fn use_sim(&mut self, address: SocketAddr) {
+        self.settings = self.settings(Some(address));
+        self.at_sim = false;
+    }
+
     /// The settings, where `[sim.compute]` (if there is one) listens on `sim`: without a `url` of its own, the backend
     /// speaks to that.
     pub fn settings(&self, sim: Option<SocketAddr>) -> Settings {

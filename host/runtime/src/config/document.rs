@@ -212,8 +212,11 @@ impl<'d> Document<'d> {
             ),
             None => {
                 let settable = variables.iter().filter(|(_, variable)| variable.settable);
-                let offer = nearest(name, settable.map(|(known, _)| known.as_str()))
-                    .map(offered)
+                // All begin with the prefix: it makes no two of them alike.
+                let bare = |name: &'_ str| name.strip_prefix(PREFIX).unwrap_or_default().to_owned();
+                let known: Vec<String> = settable.map(|(known, _)| bare(known)).collect();
+                let offer = nearest(&bare(name), known.iter().map(String::as_str))
+                    .map(|known| offered(&format!("{PREFIX}{known}")))
                     .unwrap_or_default();
                 format!("{name}: unknown variable{offer} (`{PREFIX}A_B` sets the key `b` in [a])")
             }

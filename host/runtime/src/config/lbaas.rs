@@ -51,6 +51,19 @@ pub struct AnexiaBackend {
     at_sim: bool,
 }
 
+impl Lbaas {
+    /// Takes the simulated Engine of the host that runs in place of an own one. False where its port is not known.
+    pub(super) fn use_running_sim(&mut self) -> bool {
+        let Some(sim) = self.sim.take_if(|sim| sim.listen.port() != 0) else {
+            return self.sim.is_none();
+        };
+        if let LbaasBackend::Anexia(backend) = &mut self.backend {
+            backend.use_sim(sim.listen);
+        }
+        true
+    }
+}
+
 impl AnexiaBackend {
     /// The settings, where `[sim.lbaas]` (if there is one) listens on `sim`: without a `url` of its own, the backend
     /// speaks to that.
@@ -60,6 +73,11 @@ impl AnexiaBackend {
             settings.url = format!("http://{address}");
         }
         settings
+    }
+
+    fn use_sim(&mut self, address: SocketAddr) {
+        self.settings = self.settings(Some(address));
+        self.at_sim = false;
     }
 
     /// Where its token is.

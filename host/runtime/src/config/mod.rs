@@ -99,6 +99,11 @@ pub struct Config {
     pub election: Option<Election>,
 }
 
+/// The key of the state folder, its variable, and its default, relative to the file.
+const STATE_DIR: &str = "state_dir";
+const STATE_DIR_ENV: &str = "TRUEUP_STATE_DIR";
+const STATE_DIR_DEFAULT: &str = ".trueup";
+
 /// `[source]`: where what should be is read from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
@@ -176,11 +181,7 @@ impl Config {
         environment: &BTreeMap<String, String>,
         overrides: &[Override],
     ) -> Result<Self, ConfigError> {
-        let file = if path.is_dir() {
-            path.join(FILE_NAME)
-        } else {
-            path.to_owned()
-        };
+        let file = file_of(path);
         let text = read(&file).map_err(|problem| one(format!("{}: {problem}", file.display())))?;
         let document = Document::new(file.display().to_string(), &text, environment, overrides);
         let table = match DeTable::parse(&text) {
@@ -195,10 +196,41 @@ impl Config {
         }
     }
 
+    /// The state folder that a configuration names, also where the rest of the file can't be used: then with what is wrong
+    /// with it. For commands about a host that goes on with what it read before the file was broken.
+    ///
+    /// # Errors
+    /// Where the file can't be read at all.
+    pub fn state_dir_of(path: &Path) -> Result<(PathBuf, Option<ConfigError>), ConfigError> {
+        let environment = environment()?;
+        let error = match Self::load_with(path, &environment, &[]) {
+            Ok(config) => return Ok((config.state_dir, None)),
+            Err(error) => error,
+        };
+        let file = file_of(path);
+        let Ok(text) = read(&file) else { return Err(error) };
+        let (table, _) = DeTable::parse_recoverable(&text);
+        let in_file = table
+            .get_ref()
+            .get(STATE_DIR)
+            .and_then(|value| value.get_ref().as_str());
+        let named = environment.get(STATE_DIR_ENV).map(String::as_str).or(in_file);
+        let folder = file.parent().unwrap_or(Path::new(""));
+        Ok((folder.join(named.unwrap_or(STATE_DIR_DEFAULT)), Some(error)))
+    }
+
+    /// Takes the simulated servers of the host that runs with this configuration in place of own ones. False where that host
+    /// alone knows on which port one listens.
+    pub fn use_running_servers(&mut self) -> bool {
+        let of_lbaas = self.lbaas.as_mut().is_none_or(Lbaas::use_running_sim);
+        let of_neg = self.neg.as_mut().is_none_or(Neg::use_running_sim);
+        of_lbaas && of_neg
+    }
+
     /// What the document says; `None` only where it has a problem.
     fn from_document<'d>(document: &'d Document<'d>, mut root: Section<'d>, file: &Path) -> Option<Self> {
         let folder = file.parent().unwrap_or(Path::new(""));
-        let state_dir = folder.join(root.path("state_dir").unwrap_or_else(|| PathBuf::from(".trueup")));
+        let state_dir = folder.join(root.path(STATE_DIR).unwrap_or_else(|| PathBuf::from(STATE_DIR_DEFAULT)));
         let seed = root.whole("seed", 1, 0..=u64::MAX);
         let Apart {
             source,
@@ -516,6 +548,15 @@ impl Run {
 }
 
 /// The variables of this process that may set keys.
+/// The file that a path means.
+fn file_of(path: &Path) -> PathBuf {
+    if path.is_dir() {
+        path.join(FILE_NAME)
+    } else {
+        path.to_owned()
+    }
+}
+
 fn environment() -> Result<BTreeMap<String, String>, ConfigError> {
     let ours = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value)));
     let ours = ours.filter(|(name, _)| name.starts_with(document::PREFIX) || name == JSON_FILE_ENV);

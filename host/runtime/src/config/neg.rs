@@ -28,6 +28,19 @@ pub struct Neg {
     pub sim: Option<ComputeSim>,
 }
 
+impl Neg {
+    /// Takes the simulated Compute Engine of the host that runs in place of an own one. False where its port is not known.
+    pub(super) fn use_running_sim(&mut self) -> bool {
+        let Some(sim) = self.sim.take_if(|sim| sim.listen.port() != 0) else {
+            return self.sim.is_none();
+        };
+        if let NegBackend::Compute(backend) = &mut self.backend {
+            backend.use_sim(sim.listen);
+        }
+        true
+    }
+}
+
 /// What is told the operator who has none of these sections.
 pub(super) const ADAPTER: &str = "`[adapter.neg]` with `cluster = \"c1\"` and `subnet = \"default\"`";
 pub(super) const GUEST: &str = "`[guests.neg]` with `use = \"builtin:neg@1\"` and \

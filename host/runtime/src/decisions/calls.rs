@@ -10,11 +10,13 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use trueup_capabilities::etcd::Operation;
 use trueup_capabilities::lbaas::{Error, Kind, Object, ObjectRef, Spec};
 use trueup_journal::{Ask, Call, Ending, Entry, Event, Segment, segment_numbers, segment_path};
 
 use super::fields::{Fields, VALUE_CHARS_MAX, differing};
-use super::negs::{self, Ends, Operation};
+use super::negs::{self, Ends};
+use super::recorded;
 
 /// So many writes of one decision are listed; the others are counted. More than fit on a few screens nobody reads.
 pub const WRITES_MAX: usize = 200;
@@ -62,7 +64,7 @@ pub struct Write {
     pub n: u64,
     /// What was done.
     pub action: Action,
-    /// `backend`, `server`, `record`, `neg`.
+    /// `backend`, `server`, `record`, `neg`, `key` (of etcd), `ruleset` (of nftables).
     pub kind: String,
     /// Its name, or its identifier where the name is not in the recording; empty where it has neither.
     pub name: String,
@@ -73,7 +75,7 @@ pub struct Write {
     pub error: Option<String>,
     /// Of endpoints of a NEG: what was begun with it, which ends later. None: it was done when it was answered.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub operation: Option<Operation>,
+    pub operation: Option<negs::Operation>,
 }
 
 /// What was done to an object.
@@ -174,8 +176,9 @@ impl Recordings {
             return None;
         }
         let now: Value = serde_json::from_str(call.args.get()).ok()?;
-        let now = now.get("desired").cloned().unwrap_or(now);
+        let now = what_should_be(now);
         let uid = now.get("service_uid").cloned();
+        let subject = recorded::subject(&now);
         for path in segments.into_iter().rev().take(SEGMENTS_BACK_MAX) {
             let Some(segment) = self.segment(&path) else { continue };
             for entry in segment.entries.iter().rev().filter(|entry| entry.n < n) {
@@ -186,8 +189,8 @@ impl Recordings {
                 let Ok(was) = serde_json::from_str::<Value>(before.args.get()) else {
                     continue;
                 };
-                let was = was.get("desired").cloned().unwrap_or(was);
-                if was.get("service_uid").cloned() == uid {
+                let was = what_should_be(was);
+                if was.get("service_uid").cloned() == uid && recorded::subject(&was) == subject {
                     let fields = negs::target_difference(&call.name, &was, &now);
                     return Some(Wish {
                         against: entry.n,
@@ -250,6 +253,12 @@ impl Recordings {
         }
         None
     }
+}
+
+/// What the arguments of a call say that should be: one of them, or all.
+fn what_should_be(args: Value) -> Value {
+    let one = args.get("desired").or_else(|| args.get("new"));
+    one.cloned().unwrap_or(args)
 }
 
 /// The entries of the call at `n`, up to and with its ending.
@@ -411,28 +420,65 @@ fn writes(n: u64, ask: &Ask, seen: &Objects, ends: &Ends) -> Vec<Write> {
             });
             each.collect()
         }
-        "store.append" | "store.checkpoint" => {
-            let (kind, field) = if ask.name == "store.append" {
-                ("record", "entry")
-            } else {
-                ("checkpoint", "data")
-            };
-            let text = of(field);
-            let error = ask.answer.as_ref().map_or(Some("no answer".to_owned()), |answer| {
-                let answer: Value = parsed(answer)?;
-                answer.get("Err").map(ToString::to_string)
-            });
-            vec![Write {
-                n,
-                action: Action::Store,
-                kind: kind.to_owned(),
-                name: String::new(),
-                details: cut(text.as_str().unwrap_or_default()),
-                error,
-                operation: None,
-            }]
-        }
+        "store.append" => vec![stored(n, ask, "record", String::new(), of("entry"))],
+        "store.checkpoint" => vec![stored(n, ask, "checkpoint", String::new(), of("data"))],
+        "nftables.apply" => vec![stored(n, ask, "ruleset", String::new(), of("ruleset"))],
+        "kv.put" | "kv.put-if-not-exists" | "kv.delete" | "kv.commit" => etcd_writes(n, ask),
         _ => negs::write(n, ask, ends).into_iter().collect(),
+    }
+}
+
+/// A text that was stored, or was to be.
+fn stored(n: u64, ask: &Ask, kind: &str, name: String, text: Value) -> Write {
+    Write {
+        n,
+        action: Action::Store,
+        kind: kind.to_owned(),
+        name,
+        details: cut(text.as_str().unwrap_or_default()),
+        error: refusal(ask),
+        operation: None,
+    }
+}
+
+/// Why a question with one answer was not done; none: it was.
+fn refusal(ask: &Ask) -> Option<String> {
+    let Some(answer) = &ask.answer else {
+        return Some("no answer".to_owned());
+    };
+    parsed::<Value>(answer)?.get("Err").map(ToString::to_string)
+}
+
+/// What a question wrote to etcd. A transaction of which something else was there than it expects wrote nothing.
+fn etcd_writes(n: u64, ask: &Ask) -> Vec<Write> {
+    #[derive(Default, serde::Deserialize)]
+    #[serde(default)]
+    struct Args {
+        key: String,
+        value: Value,
+        operations: Vec<Operation>,
+    }
+    let Some(Args { key, value, operations }) = parsed(&ask.args) else {
+        return Vec::new();
+    };
+    let answer = ask.answer.as_deref().and_then(parsed::<Value>).unwrap_or_default();
+    if answer.get("Ok") == Some(&Value::Bool(false)) {
+        return Vec::new();
+    }
+    let destroyed = |key: String| Write {
+        action: Action::Destroy,
+        ..stored(n, ask, "key", key, Value::Null)
+    };
+    match ask.name.as_str() {
+        "kv.delete" => vec![destroyed(key)],
+        "kv.commit" => {
+            let each = operations.into_iter().map(|operation| match operation {
+                Operation::Put((key, value)) => stored(n, ask, "key", key, value.into()),
+                Operation::Delete(key) => destroyed(key),
+            });
+            each.collect()
+        }
+        _ => vec![stored(n, ask, "key", key, value)],
     }
 }
 

@@ -1,21 +1,19 @@
 //! From a key to the chain of what was done about it and why: read from a state folder, of a host that runs or of one that
 //! ended long ago.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use serde_json::Value;
-use trueup_capabilities::Identity;
-use trueup_journal::{Call, Ending, Entry, Event};
 
 use super::calls::{Recordings, Told};
 use super::cause::Cause;
 use super::fields::is_zero;
-use super::file;
 use super::pending::{TimedCause, Why};
-use super::record::{Came, Effected, FORMAT, Made, Record};
-use crate::guests::ipam;
+use super::record::{Came, Made, Record};
+use super::{file, recorded};
+use crate::guests::{lbaas, neg};
 use crate::run::SetAside;
 
 /// So many keys are offered where one is not known.
@@ -23,19 +21,6 @@ const OFFERED_MAX: usize = 3;
 
 /// How alike a key must be to be offered: half of it.
 const LIKENESS_MIN: f64 = 0.5;
-
-/// Calls of pod addresses that only look: they are no answer to why something is as it is.
-const LOOKS: [&str; 9] = [
-    "datastore.find-address-for-sandbox",
-    "datastore.allocated-ips",
-    "datastore.freeable-ips",
-    "datastore.get-eni-ips",
-    "datastore.get-eni-infos",
-    "datastore.get-eni-needs-ip",
-    "datastore.get-enis",
-    "datastore.get-stats",
-    "datastore.get-trunk-eni",
-];
 
 /// What is to be explained of a key.
 #[derive(Debug, Clone, Copy)]
@@ -123,6 +108,22 @@ pub enum ExplainError {
         /// `; did you mean ...?`, or what keys there are.
         offered: String,
     },
+    /// No guest has decided about it.
+    #[error("nothing is known of `{key}`; {choice}", choice = choice(guests))]
+    NoGuest {
+        /// The key.
+        key: String,
+        /// Guests of which anything is kept.
+        guests: Vec<String>,
+    },
+    /// Several guests have decided about a key of that name.
+    #[error("several guests have decided about `{key}`; {choice}", choice = choice(guests))]
+    Several {
+        /// The key.
+        key: String,
+        /// Which.
+        guests: Vec<String>,
+    },
     /// It is known, but no decision about it is kept.
     #[error("no decision about `{key}` of guest `{guest}` is kept{recording}")]
     NoDecisions {
@@ -148,19 +149,37 @@ pub enum ExplainError {
     Io(#[from] io::Error),
 }
 
-/// Explains a key of a guest. Reads alone: a host may write meanwhile. For pod addresses the key is the instance (the node's
-/// name), or anything that stands in a request: a container's id, an address.
+fn choice(guests: &[String]) -> String {
+    if guests.is_empty() {
+        return "no decision of any guest is kept here".to_owned();
+    }
+    format!("name a guest with --guest, of {}", guests.join(", "))
+}
+
+/// Explains a key of a guest; of no guest: of the one that has decided about the key. Reads alone: a host may write meanwhile.
+/// For a guest of one instance (pod addresses, a node's guests) the key is the instance (the node's name), or anything that
+/// a call was about: a container's id, an address, a Service.
 ///
 /// # Errors
 /// Why there is nothing to explain, in one line.
-pub fn explain(state_dir: &Path, guest: &str, key: &str, wanted: Wanted) -> Result<Explanation, ExplainError> {
+pub fn explain(state_dir: &Path, guest: Option<&str>, key: &str, wanted: Wanted) -> Result<Explanation, ExplainError> {
     if !state_dir.is_dir() {
         return Err(ExplainError::NoState(state_dir.to_owned()));
     }
-    if guest == ipam::NAME {
-        return of_addresses(state_dir, key, wanted);
-    }
+    let decided_by;
+    let guest = match guest {
+        Some(guest) => guest,
+        None => {
+            decided_by = guest_of(state_dir, key)?;
+            &decided_by
+        }
+    };
+    // As status and stdout name an instance on a node.
+    let of_instance = key.strip_prefix(guest).and_then(|rest| rest.strip_prefix('/'));
     let (records, unread) = file::read(&file::path(state_dir, guest, key))?;
+    if records.is_empty() && !keeps_lines(guest) {
+        return recorded::explain(state_dir, guest, of_instance.unwrap_or(key), wanted);
+    }
     let mut recordings = Recordings::new(state_dir, guest, key);
     if records.is_empty() {
         return Err(nothing(state_dir, guest, key, &recordings)?);
@@ -186,7 +205,58 @@ pub fn explain(state_dir: &Path, guest: &str, key: &str, wanted: Wanted) -> Resu
     })
 }
 
-fn no_such(key: &str, wanted: u64, records: &[Record]) -> ExplainError {
+/// Every guest of which anything is kept, by name.
+fn guests(state_dir: &Path) -> io::Result<BTreeSet<String>> {
+    let mut guests = BTreeSet::new();
+    for root in KEPT {
+        guests.extend(file::names(&state_dir.join(root), trueup_journal::key_of)?);
+    }
+    Ok(guests)
+}
+
+/// The guest that has decided about a key, where it is one alone.
+fn guest_of(state_dir: &Path, key: &str) -> Result<String, ExplainError> {
+    let guests = guests(state_dir)?;
+    let (mut found, mut alike) = (Vec::new(), None);
+    for guest in &guests {
+        let of_instance = key.strip_prefix(guest.as_str()).and_then(|rest| rest.strip_prefix('/'));
+        // What is no folder holds no key.
+        let known = known(state_dir, guest).unwrap_or_default();
+        alike = alike.or_else(|| (!nearest(key, &known).is_empty()).then(|| guest.clone()));
+        let is_known = known
+            .iter()
+            .any(|known| known == key || Some(known.as_str()) == of_instance);
+        // The name of the file of a long key is shortened: it is no key.
+        if is_known || file::path(state_dir, guest, key).is_file() {
+            found.push(guest.clone());
+        }
+    }
+    match found.as_slice() {
+        [guest] => Ok(guest.clone()),
+        [] => {
+            // One guest alone, or the one that has a key like this: it says what it knows.
+            let one = guests.first().filter(|_| guests.len() == 1).cloned();
+            one.or(alike).ok_or_else(|| ExplainError::NoGuest {
+                key: key.to_owned(),
+                guests: guests.into_iter().collect(),
+            })
+        }
+        _ => Err(ExplainError::Several {
+            key: key.to_owned(),
+            guests: found,
+        }),
+    }
+}
+
+/// What is kept about keys, by guest and key.
+const KEPT: [&str; 3] = ["decisions", "journals", "instances"];
+
+/// Whether a guest's jobs are kept; where not, its recordings say why it was called.
+fn keeps_lines(guest: &str) -> bool {
+    [lbaas::NAME, neg::NAME].contains(&guest)
+}
+
+pub(super) fn no_such(key: &str, wanted: u64, records: &[Record]) -> ExplainError {
     let mut numbers = records
         .iter()
         .flat_map(|record| record.decisions.iter().filter_map(|made| made.n));
@@ -260,7 +330,7 @@ fn named(made: &Made) -> String {
     format!("{}@{}", made.guest, made.version)
 }
 
-fn call_told(id: &str, n: Option<u64>, recordings: &mut Recordings) -> CallTold {
+pub(super) fn call_told(id: &str, n: Option<u64>, recordings: &mut Recordings) -> CallTold {
     let told = match n {
         Some(n) => recordings.tell(n),
         None => Err("it was not recorded".to_owned()),
@@ -277,16 +347,16 @@ fn call_told(id: &str, n: Option<u64>, recordings: &mut Recordings) -> CallTold 
 }
 
 /// What is set aside of a key. A file that can't be read sets nothing aside for the host either.
-fn set_aside(state_dir: &Path, guest: &str, key: &str) -> Option<SetAside> {
+pub(super) fn set_aside(state_dir: &Path, guest: &str, key: &str) -> Option<SetAside> {
     let name = format!("{}.json", trueup_journal::path_component(key));
     let text = std::fs::read(state_dir.join("quarantine").join(guest).join(name)).ok()?;
     serde_json::from_slice(&text).ok()
 }
 
 /// Every key of a guest that anything is kept of.
-fn known(state_dir: &Path, guest: &str) -> io::Result<Vec<String>> {
+pub(super) fn known(state_dir: &Path, guest: &str) -> io::Result<Vec<String>> {
     let mut keys = file::keys(state_dir, guest)?;
-    for root in ["journals", "instances"] {
+    for root in KEPT.into_iter().skip(1) {
         let folder = trueup_journal::guest_dir(&state_dir.join(root), guest);
         keys.extend(file::names(&folder, trueup_journal::key_of)?);
     }
@@ -296,7 +366,7 @@ fn known(state_dir: &Path, guest: &str) -> io::Result<Vec<String>> {
 }
 
 /// Why there is nothing to say of a key.
-fn nothing(state_dir: &Path, guest: &str, key: &str, recordings: &Recordings) -> io::Result<ExplainError> {
+pub(super) fn nothing(state_dir: &Path, guest: &str, key: &str, recordings: &Recordings) -> io::Result<ExplainError> {
     let known = known(state_dir, guest)?;
     let (guest, key) = (guest.to_owned(), key.to_owned());
     if known.contains(&key) {
@@ -334,155 +404,9 @@ fn nearest(wanted: &str, known: &[String]) -> Vec<String> {
         .collect()
 }
 
-/// Pod addresses keep no lines of their own: what asks is the request itself, and it stands in the journal.
-fn of_addresses(state_dir: &Path, key: &str, wanted: Wanted) -> Result<Explanation, ExplainError> {
-    let guest = ipam::NAME;
-    let instances = known(state_dir, guest)?;
-    let of_instance = instances.iter().any(|instance| instance == key);
-    let fits = |call: &Call, entries: &[Entry]| {
-        if of_instance {
-            !LOOKS.contains(&call.name.as_str())
-        } else {
-            !LOOKS.contains(&call.name.as_str()) && mentions(key, call, entries)
-        }
-    };
-    let mut jobs = Vec::new();
-    for instance in instances.iter().filter(|instance| !of_instance || *instance == key) {
-        let mut recordings = Recordings::new(state_dir, guest, instance);
-        let calls = match wanted.decision {
-            Some(n) => recordings.newest(usize::MAX, |_, entries| {
-                entries.first().is_some_and(|entry| entry.n == n)
-            }),
-            None => recordings.newest(wanted.last.max(1), fits),
-        };
-        for (n, call) in calls.into_iter().rev() {
-            jobs.extend(request(instance, n, &call, &mut recordings));
-        }
-    }
-    if jobs.is_empty() {
-        return Err(match wanted.decision {
-            Some(wanted) => no_such(key, wanted, &[]),
-            None => nothing(state_dir, guest, key, &Recordings::new(state_dir, guest, key))?,
-        });
-    }
-    let kept = jobs.len();
-    Ok(Explanation {
-        guest: guest.to_owned(),
-        key: key.to_owned(),
-        set_aside: set_aside(state_dir, guest, key),
-        jobs,
-        kept,
-        unread: 0,
-    })
-}
-
-/// Whether a text stands in what was asked or answered: as a whole value, or as the beginning of a container's id.
-fn mentions(text: &str, call: &Call, entries: &[Entry]) -> bool {
-    /// Shorter beginnings fit too much.
-    const PREFIX_MIN: usize = 4;
-    fn holds(value: &Value, text: &str) -> bool {
-        match value {
-            Value::String(string) => string == text || (text.len() >= PREFIX_MIN && string.starts_with(text)),
-            Value::Array(values) => values.iter().any(|value| holds(value, text)),
-            Value::Object(fields) => fields.values().any(|value| holds(value, text)),
-            Value::Null | Value::Bool(_) | Value::Number(_) => false,
-        }
-    }
-    let in_text = |json: &str| serde_json::from_str(json).is_ok_and(|value: Value| holds(&value, text));
-    let in_result = entries.iter().any(|entry| match &entry.event {
-        Event::Ending(Ending::Result(result)) => in_text(result.get()),
-        _ => false,
-    });
-    in_text(call.args.get()) || in_result
-}
-
-fn request(instance: &str, n: u64, call: &Call, recordings: &mut Recordings) -> Option<Explained> {
-    let header = recordings.header_of(n)?;
-    let identity = Identity {
-        guest: header.guest,
-        version: header.version,
-        digest: header.digest,
-        instance: instance.to_owned(),
-    };
-    let id = super::id(&identity, Some(n));
-    let told = call_told(&id, Some(n), recordings);
-    let failed = told
-        .told
-        .as_ref()
-        .filter(|told| told.failed)
-        .map(|told| told.ending.clone());
-    let Identity {
-        guest, version, digest, ..
-    } = identity;
-    let made = Made {
-        id,
-        n: Some(n),
-        call: call.name.clone(),
-        removes: false,
-        guest,
-        version,
-        digest,
-        began_ms: call.at_ms,
-        took_ms: 0,
-        asked: told.told.as_ref().map_or(0, |told| told.asked.values().sum()),
-        error: failed.clone(),
-        recording: told.told.as_ref().map(|told| told.file.clone()),
-        trace: None,
-    };
-    let job = Record {
-        format: FORMAT,
-        key: instance.to_owned(),
-        causes: vec![TimedCause {
-            at_ms: call.at_ms,
-            cause: Cause::Request {
-                request: requested(call),
-            },
-        }],
-        more_causes: 0,
-        began_ms: call.at_ms,
-        took_ms: 0,
-        failures_before: 0,
-        decisions: vec![made],
-        came: failed.map_or(Came::True, |error| Came::Failed { error }),
-        effects: Effected::default(),
-    };
-    Some(Explained {
-        job,
-        origin: None,
-        guest_before: None,
-        calls: vec![told],
-    })
-}
-
-/// Who asked for what, in an operator's words.
-fn requested(call: &Call) -> String {
-    let args: Value = serde_json::from_str(call.args.get()).unwrap_or_default();
-    let text = |path: &str| args.pointer(path).and_then(Value::as_str).unwrap_or("?").to_owned();
-    let of_pod = || {
-        format!(
-            "container {}, interface {}, network {}",
-            text("/key/container_id"),
-            text("/key/if_name"),
-            text("/key/network_name")
-        )
-    };
-    match call.name.as_str() {
-        "datastore.assign-pod-ipv4-address" => format!("ADD of {}", of_pod()),
-        "datastore.unassign-pod-ipv4-address" => format!("DEL of {}", of_pod()),
-        "datastore.read-backing-store" => "the host reads the store".to_owned(),
-        "datastore.add-eni" => format!("the list of interfaces has {}", text("/eni_id")),
-        "datastore.add-ipv4-address-to-store" => format!("interface {} has {}", text("/eni_id"), text("/ipv4")),
-        "datastore.del-ipv4-address-from-store" => {
-            format!("interface {} has {} no more", text("/eni_id"), text("/ipv4"))
-        }
-        "datastore.remove-eni-from-data-store" => format!("interface {} left the list", text("/eni_id")),
-        "datastore.remove-unused-eni-from-store" => "the host looks for interfaces that nobody uses".to_owned(),
-        other => other.to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::record::{Effected, FORMAT};
     use super::*;
 
     fn job(began_ms: u64, cause: Cause, came: Came) -> Record {
@@ -564,7 +488,7 @@ mod tests {
             last: 1,
             decision: None,
         };
-        let said = |guest: &str, key: &str| explain(dir.path(), guest, key, wanted).unwrap_err().to_string();
+        let said = |guest: &str, key: &str| explain(dir.path(), Some(guest), key, wanted).unwrap_err().to_string();
         assert_eq!(
             said("lbaas", "default/web"),
             "nothing is known of `default/web` of guest `lbaas`; no decision of this guest is kept at all"
@@ -582,7 +506,7 @@ mod tests {
             said("lbaas", "default/wbe"),
             "nothing is known of `default/wbe` of guest `lbaas`; did you mean `default/web`?"
         );
-        let none = explain(&dir.path().join("x"), "lbaas", "a/b", wanted)
+        let none = explain(&dir.path().join("x"), Some("lbaas"), "a/b", wanted)
             .unwrap_err()
             .to_string();
         assert!(none.starts_with("no state folder at "), "{none}");

@@ -21,6 +21,7 @@ mod file;
 mod negs;
 mod pending;
 mod record;
+mod recorded;
 mod spans;
 
 pub use self::calls::{Action, Told, WRITES_MAX, Wish, Write};

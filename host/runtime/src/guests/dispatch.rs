@@ -19,6 +19,29 @@ pub enum InvokeError {
     Call(#[from] CallError),
 }
 
+impl InvokeError {
+    /// The guest failed in this call. If not, the host could not record the call, and a retry may help.
+    pub(crate) fn is_fault(&self) -> bool {
+        !matches!(self, Self::Call(CallError::Tape(_)))
+    }
+}
+
+/// A call was answered, and the answer is not what it should be. It is a fault of the guest, as a trap is.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer of `{call}`: {error}")]
+pub(crate) struct Unreadable {
+    call: String,
+    error: serde_json::Error,
+}
+
+/// The answer of a call, typed.
+pub(crate) fn read<T: DeserializeOwned>(call: &str, answer: &RawValue) -> Result<T, Unreadable> {
+    serde_json::from_str(answer.get()).map_err(|error| Unreadable {
+        call: call.to_owned(),
+        error,
+    })
+}
+
 /// The exports of `trueup:guest/lifecycle`, which every world has.
 pub(crate) const LIFECYCLE: [&str; 3] = ["lifecycle.init", "lifecycle.snapshot", "lifecycle.restore"];
 

@@ -3,6 +3,7 @@
 use trueup_capabilities::clock::{Clock as _, SystemClock};
 
 use super::{Negs, Wanted, job};
+use crate::guests::neg::NAME;
 use crate::guests::neg::adapter::Key;
 use crate::run::Event;
 use crate::run::active::{Handover, became_active};
@@ -28,7 +29,7 @@ impl<T: FnMut(Event)> Negs<'_, T> {
             self.start(key, wanted);
             return;
         };
-        self.setup.board.set_aside(&instance, &held.error, held.failures);
+        self.setup.board.set_aside(NAME, &instance, &held.error, held.failures);
         self.rest(&key);
         let standing = Some(Err(held.error.clone()));
         if self.entry(&key).standing != standing {
@@ -51,7 +52,7 @@ impl<T: FnMut(Event)> Negs<'_, T> {
         }
         self.setup
             .board
-            .set_aside(&entry.instance, &entry.error, entry.failures);
+            .set_aside(NAME, &entry.instance, &entry.error, entry.failures);
         (self.tell)(entry.event());
         self.falling.wish(&entry);
         self.entry(&key).standing = Some(Err(entry.error));

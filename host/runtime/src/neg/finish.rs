@@ -8,6 +8,7 @@ use super::inbox::Inbox;
 use super::job::{self, Came, Done};
 use super::{Negs, Running};
 use crate::board::{self, Finished, NegAt, OperationAt};
+use crate::guests::neg::NAME;
 use crate::guests::neg::adapter::Key;
 use crate::run::quarantine;
 use crate::run::troubles::TooMuch;
@@ -52,7 +53,7 @@ impl<T: FnMut(Event)> Negs<'_, T> {
             self.controller.done(&key, Outcome::Success, self.now_ms());
             self.setup
                 .board
-                .finished(&key.to_string(), on_the_board(&end, &came, 0, None));
+                .finished(NAME, &key.to_string(), on_the_board(&end, &came, 0, None));
             self.set_aside(key, input, too_much);
             return;
         }
@@ -68,7 +69,7 @@ impl<T: FnMut(Event)> Negs<'_, T> {
         let by_timer = timer_ms.map(|timer_ms| timer_ms.saturating_sub(SystemClock.now_ms()));
         let again_in_ms = by_queue.filter(|_| outcome != Outcome::Success).or(by_timer);
         let finished = on_the_board(&end, &came, failures, again_in_ms);
-        self.setup.board.finished(&key.to_string(), finished);
+        self.setup.board.finished(NAME, &key.to_string(), finished);
         match end {
             End::Interrupted => {
                 if let Some(cause) = self.became_active.clone().filter(|_| is_other_version) {
@@ -176,7 +177,7 @@ impl<T: FnMut(Event)> Negs<'_, T> {
     pub(super) fn fail(&mut self, key: &Key, error: &str) {
         let now_ms = self.now_ms();
         let due_ms = self.controller.done(key, Outcome::Failure, now_ms);
-        self.setup.board.refused(&key.to_string(), error);
+        self.setup.board.refused(NAME, &key.to_string(), error);
         (self.tell)(Event::Failed {
             key: key.to_string(),
             error: error.to_owned(),
@@ -222,6 +223,7 @@ impl<T: FnMut(Event)> Negs<'_, T> {
             attached: came.attached,
             detached: came.detached,
             migration: state.migration(&self.setup.metrics, &instance),
+            in_error_state: state.in_error_state,
         };
         self.setup.board.neg(&instance, at);
     }

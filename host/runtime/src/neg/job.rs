@@ -17,14 +17,13 @@ use trueup_capabilities::Backends;
 use trueup_capabilities::fence::Fence;
 use trueup_capabilities::meter::Effects;
 use trueup_capabilities::neg::{self, EndpointGroup};
-use trueup_engine::CallError;
 use trueup_journal::{Interrupted, Journal, JournalError};
 
 use super::inbox::Inbox;
 use super::operations::{self, InFlight, NOT_FOUND, Noted, Operations, Started};
 use super::progress::State;
 use crate::decisions::Decided;
-use crate::guests::dispatch::{Answer, InvokeError};
+use crate::guests::dispatch::{self, Answer, InvokeError, Unreadable};
 use crate::guests::neg::adapter::Key;
 use crate::guests::neg::{Error, OnOperation, OnTimer, SetErrorState, Sync, SyncReport};
 use crate::instance::Instance;
@@ -133,6 +132,22 @@ enum Trouble {
     Interrupted,
     Failed(String),
     Fault(String),
+}
+
+impl From<InvokeError> for Trouble {
+    fn from(error: InvokeError) -> Self {
+        if error.is_fault() {
+            Self::Fault(with_causes(error))
+        } else {
+            Self::Failed(with_causes(error))
+        }
+    }
+}
+
+impl From<Unreadable> for Trouble {
+    fn from(error: Unreadable) -> Self {
+        Self::Fault(with_causes(error))
+    }
 }
 
 impl Trouble {
@@ -488,10 +503,7 @@ impl Work<'_> {
         let calling = active.call_at(self.last_at_ms, &self.instance, &mut live.instance, call, &args);
         let answer = calling.instrument(span).await;
         let answered = self.answered(live, answer).await;
-        let read = answered.and_then(|answer| {
-            serde_json::from_str(answer.get())
-                .map_err(|error| Trouble::Failed(format!("the answer of `{call}`: {error}")))
-        });
+        let read = answered.and_then(|answer| Ok(dispatch::read(call, &answer)?));
         self.decided.end_call(read.as_ref().err().map(Trouble::said));
         read
     }
@@ -499,10 +511,7 @@ impl Work<'_> {
     /// What a call came to. The instance goes on where it ended well, in a new segment where the old one is long.
     async fn answered(&mut self, mut live: Live, answer: Answer) -> Result<Box<RawValue>, Trouble> {
         self.decided.asked(live.instance.host().meter.used.imports);
-        let answer = answer.map_err(|error| match error {
-            InvokeError::Call(CallError::Tape(_)) => Trouble::Failed(with_causes(error)),
-            error => Trouble::Fault(with_causes(error)),
-        })?;
+        let answer = answer?;
         live.sync_if_due()
             .map_err(|error| Trouble::Failed(with_causes(error)))?;
         let Live {
@@ -578,5 +587,20 @@ pub(crate) fn describe(error: &Error) -> String {
             neg::Error::Unavailable(text) => format!("Compute Engine is not available: {text}"),
             neg::Error::AccessDenied(text) => format!("access denied: {text}; see `grants` in [guests.neg]"),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unreadable_answer_is_a_fault_of_the_guest() {
+        let answer = to_raw_value("yes").unwrap_or_default();
+        let trouble = dispatch::read::<bool>("timer-events.on-timer", &answer).map_err(Trouble::from);
+        let Err(Trouble::Fault(said)) = trouble else {
+            panic!("it counts as a failure that is tried again for ever");
+        };
+        assert!(said.starts_with("the answer of `timer-events.on-timer`: "), "{said}");
     }
 }

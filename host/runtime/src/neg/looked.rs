@@ -7,6 +7,7 @@ use trueup_capabilities::clock::{Clock as _, SystemClock};
 use super::Negs;
 use crate::board::Look;
 use crate::decisions::{Input as Changed, Nodes, Seen};
+use crate::guests::neg::NAME;
 use crate::guests::neg::adapter::{Changed as Affected, Key, Wish};
 use crate::run::quarantine::digest_of;
 use crate::run::{Event, nothing_there};
@@ -93,7 +94,7 @@ impl<T: FnMut(Event)> Negs<'_, T> {
         let entry = self.entry(&key);
         if entry.gathers_until_ms.is_none() {
             entry.gathers_until_ms = Some(until_ms);
-            self.setup.board.changed(&key.to_string());
+            self.setup.board.changed(NAME, &key.to_string());
             self.gathering.insert((until_ms, key));
         }
     }
@@ -162,7 +163,7 @@ impl<T: FnMut(Event)> Negs<'_, T> {
 
     /// Nothing is taken for gone while what may hold it can't be read.
     pub(super) fn hold(&mut self, key: Key) {
-        self.setup.board.held(&key.to_string());
+        self.setup.board.held(NAME, &key.to_string());
         if self.held.insert(key.clone()) {
             (self.tell)(Event::Held {
                 key: key.to_string(),

@@ -54,6 +54,7 @@ use self::summary::LoopEnd;
 use self::turn::LastTurn;
 use crate::config::{Config, Neg};
 use crate::decisions::{Came, Cause, Decided, Pending};
+use crate::guests::neg::NAME;
 use crate::guests::neg::adapter::{Key, NEG_NAMES, Targets, Wish};
 use crate::run::active::Handover;
 use crate::run::falling::Falling;
@@ -398,10 +399,10 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
         if self.entry(key).gathers_until_ms.is_some() {
             return;
         }
-        self.setup.board.changed(&key.to_string());
+        self.setup.board.changed(NAME, &key.to_string());
         if let Err(error) = self.controller.changed(key, self.now_ms()) {
             tracing::error!(%key, "{error}");
-            self.setup.board.refused(&key.to_string(), &error.to_string());
+            self.setup.board.refused(NAME, &key.to_string(), &error.to_string());
             self.entry(key).standing = Some(Err(error.to_string()));
         }
     }
@@ -579,7 +580,7 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
     fn refuse(&mut self, key: Key, error: String) {
         // That was for another input.
         self.quarantine.release(&key.to_string());
-        self.setup.board.refused(&key.to_string(), &error);
+        self.setup.board.refused(NAME, &key.to_string(), &error);
         self.rest(&key);
         let standing = Some(Err(error.clone()));
         if self.entry(&key).standing != standing {
@@ -632,7 +633,7 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
         }
         let last_at_ms = entry.last_at_ms;
         self.set_alarm(&key, None);
-        self.setup.board.began(&key.to_string());
+        self.setup.board.began(NAME, &key.to_string());
         let fence = self.acts.fence().of_this_epoch();
         let ending = Arc::new(AtomicBool::new(false));
         let decided = self.decided(&key);

@@ -39,12 +39,16 @@ pub(super) struct State {
     detaching_at: BTreeSet<String>,
     paused: bool,
     wait_ends_ms: Option<u64>,
+    /// An operator said so.
+    pub(super) in_error_state: bool,
 }
 
 #[derive(Deserialize)]
 struct Snapshot {
     #[serde(default)]
     paused: bool,
+    #[serde(default)]
+    in_error_state: bool,
     #[serde(default)]
     wait_ends_ms: Option<u64>,
     #[serde(default)]
@@ -73,6 +77,7 @@ impl State {
         let mut state = Self {
             paused: snapshot.paused,
             wait_ends_ms: snapshot.wait_ends_ms,
+            in_error_state: snapshot.in_error_state,
             ..Self::default()
         };
         for operation in snapshot.operations {

@@ -52,6 +52,11 @@ use crate::swap::Fallen;
 /// How often instances at rest are looked at for what is to be brought to the disk.
 const SYNC: Duration = Duration::from_secs(1);
 
+/// The guest of an instance that operators know as `NAME/NODE`, or of an object that is left out of its input.
+fn guest_of(what: &str) -> &str {
+    what.split_once('/').map_or(what, |(guest, _)| guest)
+}
+
 /// What happens on this node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -86,6 +91,15 @@ pub enum Event {
         /// So many.
         services: usize,
         /// Renderers that have all of them, in the order of the configuration.
+        renderers: Vec<String>,
+    },
+    /// A change of one object was rendered.
+    Applied {
+        /// The node.
+        node: String,
+        /// Its kind, namespace and name: `Service shop/web`, `endpoints shop/web`, `Pod shop/web-0`.
+        object: String,
+        /// Renderers that have everything now, in the order of the configuration.
         renderers: Vec<String>,
     },
     /// The service processor did not take something, or no renderer did.

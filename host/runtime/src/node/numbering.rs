@@ -27,7 +27,7 @@ use trueup_journal::By;
 use self::following::Following;
 use super::ending::Ending;
 use super::seat::{NoAnswer, Seat};
-use super::{Event, Failing, SYNC};
+use super::{Event, Failing, SYNC, guest_of};
 use crate::board::{self, Board, Facts, Finished};
 use crate::config::{Address, FailurePolicy};
 use crate::guests::nodesync::records;
@@ -130,6 +130,10 @@ pub struct Numbering {
     /// The number that was said; none: none was.
     said: Option<u32>,
     records: BTreeMap<u32, VppNode>,
+    /// By id: why the value of a key is no record.
+    unreadable: BTreeMap<u32, String>,
+    /// Why this node's addresses are not in its record; none: they are, or nothing went wrong so far.
+    unpublished: Option<String>,
     kube_nodes: BTreeMap<String, KubeNode>,
     kube: mpsc::Receiver<Vec<Change>>,
     is_fed: bool,
@@ -201,6 +205,8 @@ impl Numbering {
             overwritten: None,
             said: None,
             records: BTreeMap::new(),
+            unreadable: BTreeMap::new(),
+            unpublished: None,
             kube_nodes: BTreeMap::new(),
             kube: parts.kube,
             is_fed: true,
@@ -302,7 +308,7 @@ impl Numbering {
             return;
         }
         if self.controller.take_ready(self.now_ms()).is_some() {
-            self.board.began(&self.key);
+            self.board.began(guest_of(&self.key), &self.key);
             // What comes of the listing ends it.
             self.following.list_again();
         }
@@ -337,6 +343,7 @@ impl Numbering {
     async fn take_listing(&mut self, listing: Listing) {
         self.begin();
         let mut all = BTreeMap::new();
+        self.unreadable.clear();
         for stored in listing.entries {
             let Some(id) = self.id_of(&stored.key) else {
                 let key = String::from_utf8_lossy(&stored.key);
@@ -351,6 +358,7 @@ impl Numbering {
             }
         }
         self.records = all;
+        self.show_unreadable();
         self.resync().await;
     }
 
@@ -370,11 +378,15 @@ impl Numbering {
                 }
                 None => {
                     self.records.remove(&id);
+                    if value.is_none() {
+                        self.unreadable.remove(&id);
+                    }
                     Change::VppNodeDeleted(id)
                 }
             };
             self.update(change).await;
         }
+        self.show_unreadable();
         self.check_published();
         if was_published && self.is_synced && !self.is_published() {
             self.show_overwritten();
@@ -393,9 +405,7 @@ impl Numbering {
             record.ip_addresses.join(", "),
             self.node
         );
-        let pause = self.publish_at.map(|at| at.saturating_duration_since(Instant::now()));
-        let again_in_ms = pause.map(|pause| u64::try_from(pause.as_millis()).unwrap_or(u64::MAX));
-        self.show(Err((text.clone(), 1)), again_in_ms);
+        self.show(Err((text.clone(), 1)), self.publish_in_ms());
         if self.overwritten.as_ref() != Some(&text) {
             tracing::warn!("{text}");
         }
@@ -406,7 +416,13 @@ impl Numbering {
         records::id_of(&self.prefix, std::str::from_utf8(key).ok()?)
     }
 
-    fn record(&self, id: u32, value: &[u8]) -> Option<VppNode> {
+    fn show_unreadable(&self) {
+        let problems = self.unreadable.values().cloned().collect();
+        self.board.node_problems(problems);
+    }
+
+    fn record(&mut self, id: u32, value: &[u8]) -> Option<VppNode> {
+        self.unreadable.remove(&id);
         match records::record(id, value) {
             Ok(records::Record { node, warning }) => {
                 if let Some(warning) = warning {
@@ -415,7 +431,9 @@ impl Numbering {
                 Some(node)
             }
             Err(why) => {
-                tracing::warn!("`{}{id}` {why}", self.prefix);
+                let problem = format!("`{}{id}` {why}", self.prefix);
+                tracing::warn!("{problem}");
+                self.unreadable.insert(id, problem);
                 None
             }
         }
@@ -583,7 +601,7 @@ impl Numbering {
         let (id, now_ms) = (self.id, self.now_ms());
         self.controller.done(&Resyncing, Outcome::Success, now_ms);
         self.board.numbered(Some(id));
-        self.show(Ok(()), None);
+        self.show_numbered();
         let node = self.node.clone();
         if self.said.replace(id) != Some(id) {
             _ = self.events.send(Event::Numbered { node, id });
@@ -617,6 +635,7 @@ impl Numbering {
         if self.addresses.is_empty() {
             return;
         }
+        self.unpublished = None;
         for version in [IpVersion::Ipv4, IpVersion::Ipv6] {
             let of_family = self.addresses.iter().filter(|address| address.version == version);
             let args = PublishNodeIps {
@@ -624,20 +643,27 @@ impl Numbering {
                 version,
             };
             let call = "node-sync.publish-node-ips";
-            match self.seat.ask::<Result<bool, Error>>(call, &args, None).await {
-                Ok(Ok(_)) => {}
-                Ok(Err(error)) => tracing::warn!("publishing this node's addresses: {}", describe(&error)),
-                Err(no_answer) => tracing::warn!("publishing this node's addresses: {}", no_answer.error),
-            }
+            let why = match self.seat.ask::<Result<bool, Error>>(call, &args, None).await {
+                Ok(Ok(_)) => continue,
+                Ok(Err(error)) => describe(&error),
+                Err(no_answer) => no_answer.error,
+            };
+            let error = format!("publishing this node's addresses: {why}");
+            tracing::warn!("{error}");
+            self.unpublished = Some(error);
         }
         self.check_published();
+        if self.unpublished.is_some() && self.said.is_some() {
+            self.show_numbered();
+        }
     }
 
     /// This node's record is to have its addresses: the watch tells soon, or they are published again.
     fn check_published(&mut self) {
         if self.is_published() {
-            if self.publish_at.take().is_some() && self.overwritten.is_some() && self.is_synced {
-                self.show(Ok(()), None);
+            let was_wrong = self.unpublished.take().is_some() || self.overwritten.is_some();
+            if self.publish_at.take().is_some() && was_wrong && self.is_synced {
+                self.show_numbered();
             }
         } else if self.is_synced && self.publish_at.is_none() {
             self.publish_at = Some(Instant::now() + PUBLISH_PAUSE);
@@ -661,6 +687,18 @@ impl Numbering {
         }
     }
 
+    /// It has its number, and its addresses are published or not.
+    fn show_numbered(&self) {
+        let came = self.unpublished.clone().map_or(Ok(()), |error| Err((error, 1)));
+        let again_in_ms = self.publish_in_ms().filter(|_| came.is_err());
+        self.show(came, again_in_ms);
+    }
+
+    fn publish_in_ms(&self) -> Option<u64> {
+        let pause = self.publish_at.map(|at| at.saturating_duration_since(Instant::now()));
+        pause.map(|pause| u64::try_from(pause.as_millis()).unwrap_or(u64::MAX))
+    }
+
     fn show(&self, came: Result<(), (String, u32)>, again_in_ms: Option<u64>) {
         let (outcome, error, failures) = match came {
             Ok(()) => (board::Outcome::True, None, 0),
@@ -675,7 +713,7 @@ impl Numbering {
             destroyed: 0,
             in_service: Vec::new(),
         };
-        self.board.finished(&self.key, finished);
+        self.board.finished(guest_of(&self.key), &self.key, finished);
     }
 }
 

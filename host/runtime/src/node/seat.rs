@@ -10,11 +10,10 @@ use serde::de::DeserializeOwned;
 use serde_json::value::to_raw_value;
 use tracing::Instrument as _;
 use trueup_capabilities::Backends;
-use trueup_engine::CallError;
 use trueup_journal::{By, Journal};
 
 use crate::decisions;
-use crate::guests::dispatch::InvokeError;
+use crate::guests::dispatch::{self, InvokeError, Unreadable};
 use crate::instance::Instance;
 use crate::run::Instances;
 use crate::run::active::{Active, Handover};
@@ -26,6 +25,24 @@ pub(super) struct NoAnswer {
     pub(super) error: String,
     /// It is the guest that failed, in this call: it trapped, or used more than it may. Not a full disk.
     pub(super) is_fault: bool,
+}
+
+impl From<InvokeError> for NoAnswer {
+    fn from(error: InvokeError) -> Self {
+        Self {
+            is_fault: error.is_fault(),
+            error: with_causes(error),
+        }
+    }
+}
+
+impl From<Unreadable> for NoAnswer {
+    fn from(error: Unreadable) -> Self {
+        Self {
+            error: with_causes(error),
+            is_fault: true,
+        }
+    }
 }
 
 /// See the module.
@@ -134,10 +151,7 @@ impl Seat {
         let answer = calling.instrument(span.clone()).await;
         let said = answer.as_ref().err().map(ToString::to_string);
         decisions::came(&span, said.as_deref());
-        let answer = answer.map_err(|error| NoAnswer {
-            is_fault: !matches!(error, InvokeError::Call(CallError::Tape(_))),
-            error: with_causes(error),
-        })?;
+        let answer = answer?;
         let host = live.instance.host();
         self.last_entry = Some(By {
             guest: host.identity.guest.clone(),
@@ -150,10 +164,7 @@ impl Seat {
             // It answered, and is opened again by the next question, which says why it can't be where it can't.
             Err(error) => tracing::warn!(instance = self.key, "its recording can't go on: {}", with_causes(error)),
         }
-        serde_json::from_str(answer.get()).map_err(|error| NoAnswer {
-            error: format!("the answer of `{call}`: {error}"),
-            is_fault: true,
-        })
+        Ok(dispatch::read(call, &answer)?)
     }
 
     /// Where the last call stands that was answered, for whoever's call follows from it.

@@ -17,7 +17,7 @@ use super::failing::Failing;
 use super::numbering::Known;
 use super::rendering::{RendererAt, Rendering};
 use super::wiring::Wiring;
-use super::{Event, SYNC, Summary};
+use super::{Event, SYNC, Summary, guest_of};
 use crate::board::{self, Board, Finished, Look};
 use crate::guests::nodesync::Change;
 use crate::guests::service::adapter::{Cluster, Told};
@@ -168,6 +168,14 @@ impl Serving {
         others: impl Future<Output = ()>,
         once: bool,
     ) -> Summary {
+        // Each shows as queued until its first resync.
+        if let Some(processor) = &self.parts.processor {
+            let name = processor.wiring.processor.name();
+            self.parts.board.changed(guest_of(&name), &name);
+        }
+        for at in self.parts.rendering.standing().await {
+            self.parts.board.changed(guest_of(&at.name), &at.name);
+        }
         let batches = match input.from {
             From::Once(all) => {
                 self.take_in(all, &IsAsked::default()).await;
@@ -451,9 +459,10 @@ impl Serving {
     fn show(&self) {
         let Some(processor) = &self.parts.processor else { return };
         let key = processor.wiring.processor.name();
-        self.parts
-            .board
-            .finished(&key, self.finished(Work::Service, self.error.as_ref()));
+        let board = &self.parts.board;
+        // What it was queued for is done with this.
+        board.began(guest_of(&key), &key);
+        board.finished(guest_of(&key), &key, self.finished(Work::Service, self.error.as_ref()));
     }
 
     /// How it stands, as the board has it.

@@ -47,7 +47,7 @@ use trueup_capabilities::Backends;
 pub(crate) use self::instances::cancel;
 pub use self::instances::{Instances, OpenError, Recorded, Reopened};
 pub use self::known::KnownKeys;
-pub use self::lock::StateLock;
+pub use self::lock::{StateLock, Taken};
 pub use self::quarantine::SetAside;
 pub use self::reload::Reload;
 pub(crate) use self::services::nothing_there;

@@ -357,7 +357,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             .take_in(SystemClock.now_ms(), seen, &changed.affected, self.wishes.is_complete());
         let now_ms = self.now_ms();
         for key in changed.affected {
-            self.setup.board.changed(&key.to_string());
+            self.setup.board.changed(lbaas::NAME, &key.to_string());
             if let Some(running) = self.running.get(&key) {
                 // The same wish is on its way already.
                 if self.wishes.wish(&key).and_then(Result::ok) != running.desired {
@@ -366,7 +366,9 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             }
             if let Err(error) = self.controller.changed(&key, now_ms) {
                 tracing::error!(%key, "{error}");
-                self.setup.board.refused(&key.to_string(), &error.to_string());
+                self.setup
+                    .board
+                    .refused(lbaas::NAME, &key.to_string(), &error.to_string());
                 self.standing.insert(key, Err(error.to_string()));
             }
         }
@@ -405,7 +407,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
 
     /// Nothing is taken for gone while what may hold it can't be read.
     fn hold(&mut self, key: Key) {
-        self.setup.board.held(&key.to_string());
+        self.setup.board.held(lbaas::NAME, &key.to_string());
         if self.held.insert(key.clone()) {
             (self.tell)(Event::Held {
                 key: key.to_string(),
@@ -471,7 +473,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
     fn refuse(&mut self, key: Key, error: String) {
         // That was for another input.
         self.quarantine.release(&key.to_string());
-        self.setup.board.refused(&key.to_string(), &error);
+        self.setup.board.refused(lbaas::NAME, &key.to_string(), &error);
         self.controller.done(&key, Outcome::Success, self.now_ms());
         let is_new = self
             .standing
@@ -531,7 +533,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             .as_ref()
             .map_or_else(Interrupt::new, |live| Arc::clone(&live.interrupt));
         interrupt.clear();
-        self.setup.board.began(&key.to_string());
+        self.setup.board.began(lbaas::NAME, &key.to_string());
         let fence = self.acts.fence().of_this_epoch();
         self.running.insert(
             key.clone(),

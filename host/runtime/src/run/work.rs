@@ -12,7 +12,6 @@ use trueup_capabilities::fence::Fence;
 use trueup_capabilities::meter::{Change, Effects};
 use trueup_capabilities::{Backends, lbaas};
 use trueup_controller::Outcome;
-use trueup_engine::CallError;
 use trueup_journal::{Journal, JournalError};
 
 use super::active::Active;
@@ -22,7 +21,7 @@ use super::interrupt::{Interrupt, InterruptibleClock, Sleepers};
 use super::known::{KnownKeys, Places};
 use super::publish::{Publish, Unpublished};
 use crate::decisions::{Came, Decided};
-use crate::guests::dispatch::InvokeError;
+use crate::guests::dispatch::{self, InvokeError, Unreadable};
 use crate::guests::lbaas::adapter::{self, Key};
 use crate::guests::lbaas::{AddressPorts, Desired, Error as Reconciliation, Report};
 use crate::instance::Instance;
@@ -150,6 +149,22 @@ impl Trouble {
             Self::Interrupted => "ended while it slept",
             Self::Failed { error, .. } | Self::Fault(error) => error,
         }
+    }
+}
+
+impl From<InvokeError> for Trouble {
+    fn from(error: InvokeError) -> Self {
+        if error.is_fault() {
+            Self::Fault(with_causes(error))
+        } else {
+            Self::from(with_causes(error))
+        }
+    }
+}
+
+impl From<Unreadable> for Trouble {
+    fn from(error: Unreadable) -> Self {
+        Self::Fault(with_causes(error))
     }
 }
 
@@ -350,10 +365,7 @@ impl Work<'_> {
             );
             return Err(Trouble::Interrupted);
         };
-        let answer = answer.map_err(|error| match error {
-            InvokeError::Call(CallError::Tape(_)) => Trouble::from(with_causes(error)),
-            error => Trouble::Fault(with_causes(error)),
-        })?;
+        let answer = answer?;
         live.sync_if_due().map_err(with_causes)?;
         // An instance whose journal can't go on is opened anew, which says why it can't.
         let Live {
@@ -371,8 +383,7 @@ impl Work<'_> {
             }
             Err(error) => tracing::warn!(instance = %self.key, "its recording goes on in a new instance: {error}"),
         }
-        let result: Result<R, Reconciliation> =
-            serde_json::from_str(answer.get()).map_err(|error| format!("the answer of `{call}`: {error}"))?;
+        let result: Result<R, Reconciliation> = dispatch::read(call, &answer)?;
         result.map_err(|error| Trouble::Failed {
             error: describe(&error),
             retry_after_ms: retry_after_ms(&error),
@@ -494,5 +505,21 @@ fn list(refs: &[lbaas::ObjectRef]) -> String {
         named.join(", ")
     } else {
         format!("{} and {more} more", named.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unreadable_answer_is_a_fault_of_the_guest() {
+        let answer = to_raw_value(&serde_json::json!({"Ok": {"created": -1}})).unwrap_or_default();
+        let read = dispatch::read::<Result<Report, Reconciliation>>("reconciliation.reconcile", &answer);
+        let trouble = read.map_err(Trouble::from).err();
+        let Some(Trouble::Fault(said)) = trouble else {
+            panic!("it counts as a failure that is tried again for ever");
+        };
+        assert!(said.starts_with("the answer of `reconciliation.reconcile`: "), "{said}");
     }
 }

@@ -73,7 +73,6 @@ pub fn compute_config(file: Option<&Path>, flags: ComputeFlags) -> Result<Server
 /// # Errors
 /// One line: why it can't listen, or its state can't be read.
 pub async fn start_compute(config: ServerConfig, listen: SocketAddr) -> Result<SimulatedCompute, SetupError> {
-    SimulatedCompute::start(config, listen)
-        .await
-        .map_err(SetupError::failed)
+    let started = SimulatedCompute::start(config, listen).await;
+    started.map_err(|error| super::not_started(listen, error))
 }

@@ -23,7 +23,7 @@ impl Host {
     pub(in crate::commands) fn state_dir(&self) -> Result<PathBuf, Failure> {
         match &self.state_dir {
             Some(state_dir) => Ok(state_dir.clone()),
-            None => Ok(crate::commands::run::read(&self.config, &[])?.state_dir),
+            None => crate::commands::run::state_dir(&self.config),
         }
     }
 

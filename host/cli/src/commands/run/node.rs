@@ -21,17 +21,18 @@ pub(super) fn say(event: &Event) {
             services,
             renderers,
         } => {
-            let by = if renderers.is_empty() {
-                "nobody".to_owned()
-            } else {
-                renderers.join(", ")
-            };
+            let by = names(renderers);
             line(
                 node,
                 "true",
                 &format!("{} rendered by {by}", counted(*services, "service")),
             );
         }
+        Event::Applied {
+            node,
+            object,
+            renderers,
+        } => line(node, "true", &format!("{object} applied by {}", names(renderers))),
         Event::NotRendered {
             node,
             error,
@@ -76,6 +77,14 @@ pub(super) fn conclude(summary: &Summary, place: Option<&str>) {
         output::line_if_read(&format!("{what:<24} failed   {why}"));
     }
     output::line_if_read(&summary.to_string());
+}
+
+fn names(renderers: &[String]) -> String {
+    if renderers.is_empty() {
+        "nobody".to_owned()
+    } else {
+        renderers.join(", ")
+    }
 }
 
 fn counted(count: usize, word: &str) -> String {

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use trueup_runtime::board::{GuestShown, KeyShown, KeyState, MigrationShown, OperationShown, Status};
+use trueup_runtime::guests::neg;
 use trueup_runtime::neg::Migration;
 
 use crate::output::{self, printable, table};
@@ -44,6 +45,9 @@ pub(super) fn lines(status: &Status, keys: Option<&[KeyShown]>) -> Vec<String> {
     for problem in status.source.iter().flat_map(|source| &source.problems) {
         lines.push(format!("problem   {}", printable(problem)));
     }
+    for problem in status.node.iter().flat_map(|node| &node.problems) {
+        lines.push(format!("problem   {}", printable(problem)));
+    }
     lines.push(String::new());
     lines.extend(guests(&status.guests));
     let shown = keys.unwrap_or(&status.in_trouble);
@@ -62,10 +66,23 @@ pub(super) fn lines(status: &Status, keys: Option<&[KeyShown]>) -> Vec<String> {
 
 fn verdict(status: &Status) -> String {
     if status.problems.is_empty() {
-        "all is well".to_owned()
+        without_problems(status)
     } else {
         let problems = status.problems.iter().map(|problem| printable(problem));
         format!("not well: {}", problems.collect::<Vec<_>>().join("; "))
+    }
+}
+
+/// What is said where nothing is wrong: that all is well, or which keys are not true yet.
+pub(in crate::commands) fn without_problems(status: &Status) -> String {
+    let of = |state| status.keys.get(&state).copied().unwrap_or_default();
+    let waiting = [KeyState::Held, KeyState::Running, KeyState::Queued].map(|state| (of(state), state.name()));
+    let waiting = waiting.iter().filter(|(count, _)| *count > 0);
+    let waiting: Vec<String> = waiting.map(|(count, name)| format!("{count} {name}")).collect();
+    if waiting.is_empty() {
+        "all is well".to_owned()
+    } else {
+        format!("nothing is wrong; not true yet: {}", waiting.join(", "))
     }
 }
 
@@ -141,6 +158,13 @@ fn negs(status: &Status) -> Vec<String> {
     if more > 0 {
         lines.push(format!("and {more} more that migrate"));
     }
+    for key in &negs.error_states {
+        lines.push(format!("error     {}: {IN_ERROR_STATE}", printable(key)));
+    }
+    let more = negs.error_state_count.saturating_sub(negs.error_states.len());
+    if more > 0 {
+        lines.push(format!("and {more} more in their error state"));
+    }
     for operation in negs.in_flight.iter().take(IN_FLIGHT_MAX) {
         lines.push(format!(
             "in flight {}: {}",
@@ -155,16 +179,27 @@ fn negs(status: &Status) -> Vec<String> {
     lines
 }
 
+const IN_ERROR_STATE: &str = "in its error state, until `trueup neg error-state KEY off`";
+
 /// What is going on in the NEGs of one key, a line each.
 pub(in crate::commands) fn negs_of(key: &KeyShown, status: &Status) -> Vec<String> {
-    let (now_ms, negs) = (status.host.now_ms, status.negs.iter());
+    let (now_ms, negs) = (
+        status.host.now_ms,
+        status.negs.iter().filter(|_| key.guest == neg::NAME),
+    );
     let migrations = negs.clone().flat_map(|negs| &negs.migrations);
     let migrations = migrations.filter(|shown| shown.key == key.key);
     let in_flight = negs.flat_map(|negs| &negs.in_flight);
     let in_flight = in_flight.filter(|operation| operation.key == key.key);
+    let in_error_state = is_in_error_state(key, status).then(|| format!("error     {IN_ERROR_STATE}"));
     let migrates = migrations.map(|shown| format!("migrates  {}", migration_text(&shown.migration, now_ms)));
     let flies = in_flight.map(|operation| format!("in flight {}", operation_text(operation, now_ms)));
-    migrates.chain(flies).collect()
+    in_error_state.into_iter().chain(migrates).chain(flies).collect()
+}
+
+fn is_in_error_state(key: &KeyShown, status: &Status) -> bool {
+    let mut negs = status.negs.iter().filter(|_| key.guest == neg::NAME);
+    negs.any(|negs| negs.error_states.contains(&key.key))
 }
 
 /// `operation 7 detaches 60 endpoints at zone-a/default, for 12 s`.
@@ -277,11 +312,12 @@ fn guests(guests: &[GuestShown]) -> Vec<String> {
 }
 
 fn key_table(keys: &[KeyShown], status: &Status) -> Vec<String> {
-    let head = ["KEY", "STATE", "SINCE", "FAILURES", "NEXT TRY", "WHAT"];
+    let head = ["KEY", "GUEST", "STATE", "SINCE", "FAILURES", "NEXT TRY", "WHAT"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for key in keys {
         rows.push(vec![
             printable(&key.key),
+            printable(&key.guest),
             key.state.name().replace('-', " "),
             since(key.since_ms, status.host.now_ms),
             key.failures.to_string(),
@@ -302,10 +338,15 @@ pub(in crate::commands) fn next_try(key: &KeyShown) -> String {
     }
 }
 
-/// Its error, how far its migration is, or what is in service.
+/// Its error, that it is in its error state, how far its migration is, or what is in service.
 pub(in crate::commands) fn what(key: &KeyShown, status: &Status) -> String {
-    let migrations = status.negs.iter().flat_map(|negs| &negs.migrations);
-    let migration = migrations.into_iter().find(|shown| shown.key == key.key);
+    if key.error.is_none() && is_in_error_state(key, status) {
+        return IN_ERROR_STATE.to_owned();
+    }
+    let negs = status.negs.iter().filter(|_| key.guest == neg::NAME);
+    let migration = negs
+        .flat_map(|negs| &negs.migrations)
+        .find(|shown| shown.key == key.key);
     match (&key.error, migration, key.in_service.as_slice()) {
         (Some(error), ..) => printable(error),
         (None, Some(shown), _) => migration_text(&shown.migration, status.host.now_ms),
@@ -314,7 +355,7 @@ pub(in crate::commands) fn what(key: &KeyShown, status: &Status) -> String {
     }
 }
 
-fn counted(count: u64, one: &str, many: &str) -> String {
+pub(in crate::commands) fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 

@@ -88,8 +88,8 @@ pub(super) struct App {
     pub(super) filter: String,
     /// The filter is being typed.
     pub(super) typing: bool,
-    /// The name of the key that is marked: it stays marked wherever it moves to.
-    pub(super) marked: String,
+    /// The guest and the name of the key that is marked: it stays marked wherever it moves to.
+    pub(super) marked: (String, String),
     /// So many keys are on the screen, as it was drawn last.
     pub(super) page: usize,
 }
@@ -104,7 +104,7 @@ impl App {
             sort: Sort::State,
             filter: String::new(),
             typing: false,
-            marked: String::new(),
+            marked: Default::default(),
             page: 1,
         };
         app.mark(0);
@@ -146,19 +146,23 @@ impl App {
 
     /// Where the marked key stands among these.
     pub(super) fn position(&self) -> Option<usize> {
-        self.keys().iter().position(|key| key.key == self.marked)
+        self.keys().iter().position(|key| self.is_marked(key))
     }
 
     /// The marked key, also where the filter hides it.
     pub(super) fn marked(&self) -> Option<&KeyShown> {
-        self.data.keys.iter().find(|key| key.key == self.marked)
+        self.data.keys.iter().find(|key| self.is_marked(key))
+    }
+
+    fn is_marked(&self, key: &KeyShown) -> bool {
+        (&key.guest, &key.key) == (&self.marked.0, &self.marked.1)
     }
 
     fn mark(&mut self, position: usize) {
         let keys = self.keys();
         let last = keys.len().saturating_sub(1);
         if let Some(key) = keys.get(position.min(last)) {
-            self.marked = key.key.clone();
+            self.marked = (key.guest.clone(), key.key.clone());
         }
     }
 

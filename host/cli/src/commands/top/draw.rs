@@ -9,7 +9,7 @@ use ratatui::widgets::{Cell, LineGauge, Paragraph, Row, Table, TableState, Wrap}
 use trueup_runtime::board::{KeyShown, KeyState, Status};
 
 use super::app::{App, View};
-use crate::commands::status::{bytes, negs_of, next_try, passed, since, what};
+use crate::commands::status::{bytes, counted, negs_of, next_try, passed, since, what, without_problems};
 use crate::output::{self, printable};
 
 /// So many guests have a line: there are two worlds that run.
@@ -72,7 +72,7 @@ fn head_lines(app: &App) -> Vec<Line<'static>> {
     }
     let well = match (&app.away, status.problems.as_slice()) {
         (Some(why), _) => Line::styled(printable(why), trouble()),
-        (None, []) => Line::styled("all is well", Style::new().fg(Color::Green)),
+        (None, []) => Line::styled(without_problems(status), Style::new().fg(Color::Green)),
         (None, problems) => Line::styled(printable(&problems.join("; ")), trouble()),
     };
     let queue = status.queue.unwrap_or_default();
@@ -221,6 +221,7 @@ fn detail_lines(key: &KeyShown, status: &Status) -> Vec<Line<'static>> {
             Span::styled(key.state.name().replace('-', " "), style(key.state)),
             Span::raw(format!(", {}", since(key.since_ms, now_ms))),
         ]),
+        Line::from(format!("guest     {}", printable(&key.guest))),
         Line::from(format!("next try  {}", next_try(key))),
         Line::from(format!("failures  {} in a row", key.failures)),
         Line::from(format!("error     {}", printable(key.error.as_deref().unwrap_or("-")))),
@@ -233,7 +234,10 @@ fn detail_lines(key: &KeyShown, status: &Status) -> Vec<Line<'static>> {
     lines.extend(negs_of(key, status).into_iter().map(Line::from));
     lines.extend([
         Line::default(),
-        Line::from(format!("{} decisions; the last:", key.decisions)),
+        Line::from(format!(
+            "{}; the last:",
+            counted(key.decisions, "decision", "decisions")
+        )),
     ]);
     lines.extend(key.recent.iter().map(|recent| {
         Line::from(format!(

@@ -19,7 +19,7 @@ fn key(name: &str, state: &str, since_ms: u64, error: Option<&str>, next: Option
         json!([])
     };
     json!({
-        "key": name, "state": state, "since_ms": since_ms, "error": error, "failures": u32::from(error.is_some()) * 3,
+        "guest": "lbaas", "key": name, "state": state, "since_ms": since_ms, "error": error, "failures": u32::from(error.is_some()) * 3,
         "next_try_in_ms": next, "created": 14, "destroyed": 0, "in_service": serving, "decisions": 4,
         "recent": [
             { "at_ms": since_ms, "took_ms": 250, "outcome": if error.is_some() { "failed" } else { "true" }, "created": 0, "destroyed": 0 },
@@ -157,7 +157,7 @@ fn a_filter_looks_at_names_states_and_errors() {
     }
     app.pressed(Press::Enter);
     assert_eq!(
-        (names(&app), app.marked.as_str()),
+        (names(&app), app.marked.1.as_str()),
         (vec!["default/loops".to_owned()], "default/loops")
     );
     golden("filtered", &screen(&mut app));
@@ -166,23 +166,23 @@ fn a_filter_looks_at_names_states_and_errors() {
 #[test]
 fn the_mark_stays_on_its_key_whatever_the_order() {
     let mut app = app();
-    assert_eq!(app.marked, "default/broken");
+    assert_eq!(app.marked.1, "default/broken");
     app.pressed(Press::Down(1));
-    assert_eq!(app.marked, "default/loops");
+    assert_eq!(app.marked.1, "default/loops");
     app.pressed(Press::Letter('s'));
     app.pressed(Press::Letter('s'));
     assert_eq!(
-        (app.sort, app.marked.as_str(), app.position()),
+        (app.sort, app.marked.1.as_str(), app.position()),
         (Sort::Name, "default/loops", Some(2))
     );
     app.pressed(Press::Down(usize::MAX));
-    assert_eq!(app.marked, "kube-system/dns");
+    assert_eq!(app.marked.1, "kube-system/dns");
     app.pressed(Press::Up(usize::MAX));
-    assert_eq!(app.marked, "apps/api");
+    assert_eq!(app.marked.1, "apps/api");
     let mut less = data(1_790_000_061_000, 112);
     less.keys.remove(0);
     app.answered(Ok(less));
-    assert_eq!(app.marked, "default/broken", "the marked key is gone");
+    assert_eq!(app.marked.1, "default/broken", "the marked key is gone");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::board::{self, Finished};
 use crate::guests::nodesync::Node;
 use crate::guests::service::{self, ObjectId, Resync, State, Update};
 use crate::node::seat::{NoAnswer, Seat};
-use crate::node::{Event, culprits};
+use crate::node::{Event, culprits, guest_of};
 use crate::run::quarantine::SetAside;
 
 impl Serving {
@@ -49,8 +49,30 @@ impl Serving {
         };
         let args = Update { event };
         let answer = processor.wiring.ask(&args, by).await;
+        let applied = what.clone().filter(|_| matches!(answer, Ok(Ok(()))));
         let suspect = what.map(|what| (what, args.event));
         self.came(answer, suspect).await;
+        if let Some(what) = applied {
+            self.tell_applied(&what).await;
+        }
+    }
+
+    /// A change of one object was taken by the processor and by each renderer that is in step.
+    async fn tell_applied(&self, what: &str) {
+        let object = what.split_once(' ').map_or(what, |(_, object)| object);
+        _ = self.parts.events.send(Event::Applied {
+            node: self.parts.node.clone(),
+            object: object.to_owned(),
+            renderers: self.in_step().await,
+        });
+    }
+
+    /// Renderers that have everything, in the order of the configuration.
+    async fn in_step(&self) -> Vec<String> {
+        let all = self.parts.rendering.standing().await.into_iter();
+        all.filter(|renderer| renderer.is_in_step)
+            .map(|renderer| renderer.name)
+            .collect()
     }
 
     /// The processor is told everything, or once more the nodes, which has it tell what it still has to.
@@ -75,12 +97,11 @@ impl Serving {
             // It rests until there is something to tell.
             self.controller.forget(&Work::Service);
             let services = self.parts.rendering.services().await;
-            let all = self.parts.rendering.standing().await;
-            let in_step = all.into_iter().filter(|renderer| renderer.is_in_step);
+            let renderers = self.in_step().await;
             _ = self.parts.events.send(Event::Rendered {
                 node: self.parts.node.clone(),
                 services,
-                renderers: in_step.map(|renderer| renderer.name).collect(),
+                renderers,
             });
             return;
         }
@@ -169,7 +190,9 @@ impl Serving {
             if self.left_out.contains_key(what) {
                 continue;
             }
-            self.parts.board.set_aside(what, &entry.error, entry.failures);
+            self.parts
+                .board
+                .set_aside(guest_of(what), what, &entry.error, entry.failures);
             _ = self.parts.events.send(Event::SetAside {
                 what: what.clone(),
                 error: entry.error.clone(),
@@ -190,7 +213,7 @@ impl Serving {
             outcome: board::Outcome::Gone,
             ..self.finished(Work::Service, None)
         };
-        self.parts.board.finished(what, gone);
+        self.parts.board.finished(guest_of(what), what, gone);
     }
 
     /// What a call of the processor came to, and who is out of step since.

@@ -4,8 +4,8 @@ use tokio::task::{self, JoinError};
 use trueup_controller::Outcome;
 
 use super::{Serving, Work};
-use crate::node::Event;
 use crate::node::rendering::RendererAt;
+use crate::node::{Event, guest_of};
 use crate::run::active::Handover;
 
 impl Serving {
@@ -17,7 +17,7 @@ impl Serving {
             .spawn(async move { rendering.bring_into_step(renderer).await });
         self.telling.insert(task.id(), renderer);
         if let Some(Some(at)) = self.shown.get(renderer) {
-            self.parts.board.began(&at.name);
+            self.parts.board.began(guest_of(&at.name), &at.name);
         }
     }
 
@@ -171,15 +171,19 @@ impl Serving {
         if at.is_set_aside {
             let failures = self.controller.status(&work).map_or(0, |status| status.failures);
             let error = at.error.clone().unwrap_or_default();
-            self.parts.board.set_aside(&at.name, &error, failures);
+            self.parts
+                .board
+                .set_aside(guest_of(&at.name), &at.name, &error, failures);
         } else if at.is_being_told {
-            self.parts.board.began(&at.name);
+            self.parts.board.began(guest_of(&at.name), &at.name);
         } else if !at.is_in_step && at.error.is_none() {
-            self.parts.board.changed(&at.name);
+            self.parts.board.changed(guest_of(&at.name), &at.name);
         } else {
             let error = at.error.as_ref().filter(|_| !at.is_in_step);
-            self.parts.board.began(&at.name);
-            self.parts.board.finished(&at.name, self.finished(work, error));
+            self.parts.board.began(guest_of(&at.name), &at.name);
+            self.parts
+                .board
+                .finished(guest_of(&at.name), &at.name, self.finished(work, error));
         }
     }
 }

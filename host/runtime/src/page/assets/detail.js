@@ -199,6 +199,6 @@ export function openAll(box) {
   cards.forEach((card) => card.open(isAnyClosed));
 }
 
-export function welcome(recording) {
-  return el("div", { class: "welcome" }, el("div", { text: recording ? "Choose a decision: j and k, the arrows, or a click." : "There is no recording yet." }), recording && recording.bytes !== undefined && el("div", { text: `${several(recording.files, "file")}, ${bytes(recording.bytes)}` }));
+export function welcome(recording, wanted) {
+  return el("div", { class: "welcome" }, el("div", { text: recording ? "Choose a decision: j and k, the arrows, or a click." : wanted ? `There is no recording ${wanted} here, or not any more: choose one above.` : "There is no recording yet." }), recording && recording.bytes !== undefined && el("div", { text: `${several(recording.files, "file")}, ${bytes(recording.bytes)}` }));
 }

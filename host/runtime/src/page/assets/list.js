@@ -164,8 +164,9 @@ export class List {
     element.classList.toggle("hit", Boolean(given && this.hits.has(given.n)));
     element.classList.toggle("marked", Boolean(given && given.n === this.markedN));
     element.classList.toggle("lost", Boolean(given?.rolled_back));
+    element.classList.remove("differs");
     const text = (cell, value) => { if (cell.data !== value) cell.data = value; };
-    if (!given) { for (const cell of Object.values(cells)) if (cell.nodeType === 3) text(cell, ""); cells.mark.className = "mark"; cells.bar.style.width = "0"; return; }
+    if (!given) { for (const cell of Object.values(cells)) if (cell.nodeType === 3) text(cell, ""); cells.outcomeBox.className = "outcome"; cells.mark.className = "mark"; cells.bar.style.width = "0"; return; }
     element.dataset.n = given.n;
     cells.mark.className = `mark ${given.outcome}`;
     cells.outcomeBox.className = `outcome ${given.outcome}`;
@@ -185,7 +186,8 @@ export class List {
     const who = this.segments[given.segment];
     text(cells.who, who ? `${who.guest}@${who.version}` : "");
     const verdict = this.verdict(given);
-    text(cells.verdict, verdict === "differs" ? " ≠" : verdict === "same" ? " =" : "");
+    text(cells.verdict, verdict === "differs" ? "≠" : verdict === "same" ? "=" : "");
+    element.classList.toggle("differs", verdict === "differs");
     element.title = given.rolled_back ? "rolled back: what it did was lost" : given.at_ms === null ? "" : moment(given.at_ms);
   }
 
@@ -202,12 +204,13 @@ export class List {
 function makeRow(at) {
   const node = () => document.createTextNode("");
   const cells = { outcome: node(), n: node(), day: node(), time: node(), name: node(), took: node(), asks: node(), writes: node(), who: node(), verdict: node(), mark: el("i", { class: "mark", "aria-hidden": "true" }), bar: el("i", { class: "bar" }) };
-  cells.outcomeBox = el("span", { class: "outcome" }, cells.mark, cells.outcome);
+  // In the first column, which every width of the page shows.
+  cells.outcomeBox = el("span", { class: "outcome" }, cells.mark, cells.outcome, el("b", { class: "compared" }, cells.verdict));
   cells.dayBox = el("small", {}, cells.day);
   const cell = (name, ...children) => el("span", { class: name, role: "gridcell" }, ...children);
   const element = el("div", { class: "row", role: "row", id: `row-${at}` },
     cell("cell", cells.outcomeBox), cell("num n", cells.n), cell("time", cells.dayBox, cells.time), cell("name", cells.name),
     cell("took", el("span", { class: "track" }, cells.bar), el("span", { class: "ms" }, cells.took)), cell("num", cells.asks), cell("num writes", cells.writes),
-    cell("who", cells.who, el("b", {}, cells.verdict)));
+    cell("who", cells.who));
   return { element, cells };
 }

@@ -64,7 +64,7 @@ async function lookUp() {
   list.markedN = state.marked;
   chosen();
   if (number("n") !== null) await go(number("n"), { centre: true });
-  else if (number("with") === null && state.n === null) box.replaceChildren(detail.welcome(state.recordings.find((one) => one.id === state.recording)));
+  else if (number("with") === null && state.n === null) box.replaceChildren(detail.welcome(state.recordings.find((one) => one.id === state.recording), state.recording));
   if (number("with") !== null && state.marked !== null) await showDifference(state.marked, number("with"));
 }
 

@@ -9,8 +9,8 @@ use super::super::publish::News;
 use super::super::quarantine::{self, SetAside};
 use super::super::troubles::TooMuch;
 use super::{Services, key_of};
-use crate::guests::lbaas::Desired;
 use crate::guests::lbaas::adapter::Key;
+use crate::guests::lbaas::{self, Desired};
 
 impl<T: FnMut(Event)> Services<'_, T> {
     /// Starts a job, unless exactly this input is set aside.
@@ -31,7 +31,9 @@ impl<T: FnMut(Event)> Services<'_, T> {
             self.start(key, desired);
             return;
         };
-        self.setup.board.set_aside(&instance, &held.error, held.failures);
+        self.setup
+            .board
+            .set_aside(lbaas::NAME, &instance, &held.error, held.failures);
         self.controller.done(&key, Outcome::Success, self.now_ms());
         let is_told = self
             .standing
@@ -56,7 +58,7 @@ impl<T: FnMut(Event)> Services<'_, T> {
         }
         self.setup
             .board
-            .set_aside(&entry.instance, &entry.error, entry.failures);
+            .set_aside(lbaas::NAME, &entry.instance, &entry.error, entry.failures);
         self.tell_set_aside(&entry);
         self.falling.wish(&entry);
         self.standing.insert(key, Err(entry.error));
@@ -100,7 +102,7 @@ impl<T: FnMut(Event)> Services<'_, T> {
             }
             self.became_active = Some(cause);
             for key in again {
-                self.setup.board.changed(&key.to_string());
+                self.setup.board.changed(lbaas::NAME, &key.to_string());
                 if let Err(error) = self.controller.changed(&key, now_ms) {
                     tracing::error!(%key, "{error}");
                 }

@@ -12,8 +12,8 @@ use super::super::work::{Done, End, Live};
 use super::super::{Event, FAILURES_MAX_ONCE};
 use super::{Running, Services};
 use crate::board::{self, Finished};
-use crate::guests::lbaas::AddressPorts;
 use crate::guests::lbaas::adapter::Key;
+use crate::guests::lbaas::{self, AddressPorts};
 
 /// So many instances are kept for their next call; the one that rested longest is let go for another, and rebuilt from
 /// its recording when its key changes again.
@@ -71,7 +71,7 @@ impl<T: FnMut(Event)> Services<'_, T> {
         let finished = on_the_board(&end, effects, &in_service);
         if let Some((input, too_much)) = running.and_then(|running| self.trouble(&key, &running, &end, &changes)) {
             self.controller.done(&key, Outcome::Success, now_ms);
-            self.setup.board.finished(&key.to_string(), finished);
+            self.setup.board.finished(lbaas::NAME, &key.to_string(), finished);
             self.set_aside(key, input, too_much);
             return;
         }
@@ -82,7 +82,7 @@ impl<T: FnMut(Event)> Services<'_, T> {
             again_in_ms: due_ms.map(|due_ms| due_ms.saturating_sub(now_ms)),
             ..finished
         };
-        self.setup.board.finished(&key.to_string(), finished);
+        self.setup.board.finished(lbaas::NAME, &key.to_string(), finished);
         match end {
             End::Interrupted if is_other_version => {
                 if let Some(cause) = self.became_active.clone() {

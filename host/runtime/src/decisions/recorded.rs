@@ -1,0 +1,316 @@
+//! Explains guests that keep no lines of their jobs (pod addresses, a node's guests): each call is a job of its own, and its
+//! recording says why it was made.
+//!
+//! ```text
+//! call n: its arguments -> what it was about    by -> the decision of another guest that it follows from
+//! ```
+
+use std::path::Path;
+
+use serde_json::Value;
+use trueup_capabilities::Identity;
+use trueup_journal::{Call, Ending, Entry, Event};
+
+use super::calls::Recordings;
+use super::cause::Cause;
+use super::explain::{ExplainError, Explained, Explanation, Wanted, call_told, known, no_such, nothing, set_aside};
+use super::pending::TimedCause;
+use super::record::{Came, Effected, FORMAT, Made, Record};
+
+/// Calls that only look: they are no answer to why something is as it is.
+const LOOKS: [&str; 11] = [
+    "datastore.find-address-for-sandbox",
+    "datastore.allocated-ips",
+    "datastore.freeable-ips",
+    "datastore.get-eni-ips",
+    "datastore.get-eni-infos",
+    "datastore.get-eni-needs-ip",
+    "datastore.get-enis",
+    "datastore.get-stats",
+    "datastore.get-trunk-eni",
+    "node-sync.get-all-nodes",
+    "node-sync.get-node-id",
+];
+
+pub(super) fn explain(state_dir: &Path, guest: &str, key: &str, wanted: Wanted) -> Result<Explanation, ExplainError> {
+    let instances = known(state_dir, guest)?;
+    let of_instance = instances.iter().any(|instance| instance == key);
+    let fits = |call: &Call, entries: &[Entry]| {
+        !LOOKS.contains(&call.name.as_str()) && (of_instance || mentions(key, call, entries))
+    };
+    let mut jobs = Vec::new();
+    for instance in instances.iter().filter(|instance| !of_instance || *instance == key) {
+        let mut recordings = Recordings::new(state_dir, guest, instance);
+        let calls = match wanted.decision {
+            Some(n) => recordings.newest(usize::MAX, |_, entries| {
+                entries.first().is_some_and(|entry| entry.n == n)
+            }),
+            None => recordings.newest(wanted.last.max(1), fits),
+        };
+        for (n, call) in calls.into_iter().rev() {
+            jobs.extend(job(instance, n, &call, &mut recordings));
+        }
+    }
+    if jobs.is_empty() {
+        return Err(match wanted.decision {
+            Some(wanted) => no_such(key, wanted, &[]),
+            None => nothing(state_dir, guest, key, &Recordings::new(state_dir, guest, key))?,
+        });
+    }
+    let kept = jobs.len();
+    Ok(Explanation {
+        guest: guest.to_owned(),
+        key: key.to_owned(),
+        set_aside: set_aside(state_dir, guest, key),
+        jobs,
+        kept,
+        unread: 0,
+    })
+}
+
+/// Whether a text stands in what was asked or answered: as a whole value, as the beginning of a container's id, or as
+/// `NAMESPACE/NAME` of an object.
+fn mentions(text: &str, call: &Call, entries: &[Entry]) -> bool {
+    /// Shorter beginnings fit too much.
+    const PREFIX_MIN: usize = 4;
+    fn holds(value: &Value, text: &str) -> bool {
+        match value {
+            Value::String(string) => string == text || (text.len() >= PREFIX_MIN && string.starts_with(text)),
+            Value::Array(values) => values.iter().any(|value| holds(value, text)),
+            Value::Object(fields) => {
+                object_id(value).is_some_and(|id| id == text) || fields.values().any(|value| holds(value, text))
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => false,
+        }
+    }
+    let in_text = |json: &str| serde_json::from_str(json).is_ok_and(|value: Value| holds(&value, text));
+    let in_result = entries.iter().any(|entry| match &entry.event {
+        Event::Ending(Ending::Result(result)) => in_text(result.get()),
+        _ => false,
+    });
+    in_text(call.args.get()) || in_result
+}
+
+/// `NAMESPACE/NAME`, where a value is the id of an object.
+fn object_id(value: &Value) -> Option<String> {
+    let text = |name: &str| value.get(name).and_then(Value::as_str);
+    Some(format!("{}/{}", text("namespace")?, text("name")?))
+}
+
+/// The object that the arguments of a call are about, where they are about one: the first that they name outside a list.
+pub(super) fn subject(args: &Value) -> Option<String> {
+    object_id(args).or_else(|| args.as_object()?.values().find_map(subject))
+}
+
+fn job(instance: &str, n: u64, call: &Call, recordings: &mut Recordings) -> Option<Explained> {
+    let header = recordings.header_of(n)?;
+    let identity = Identity {
+        guest: header.guest,
+        version: header.version,
+        digest: header.digest,
+        instance: instance.to_owned(),
+    };
+    let id = super::id(&identity, Some(n));
+    let told = call_told(&id, Some(n), recordings);
+    let failed = told
+        .told
+        .as_ref()
+        .filter(|told| told.failed)
+        .map(|told| told.ending.clone());
+    let Identity {
+        guest, version, digest, ..
+    } = identity;
+    let made = Made {
+        id,
+        n: Some(n),
+        call: call.name.clone(),
+        removes: false,
+        guest,
+        version,
+        digest,
+        began_ms: call.at_ms,
+        took_ms: 0,
+        asked: told.told.as_ref().map_or(0, |told| told.asked.values().sum()),
+        error: failed.clone(),
+        recording: told.told.as_ref().map(|told| told.file.clone()),
+        trace: None,
+    };
+    let job = Record {
+        format: FORMAT,
+        key: instance.to_owned(),
+        causes: vec![TimedCause {
+            at_ms: call.at_ms,
+            cause: Cause::Request {
+                request: requested(call),
+            },
+        }],
+        more_causes: 0,
+        began_ms: call.at_ms,
+        took_ms: 0,
+        failures_before: 0,
+        decisions: vec![made],
+        came: failed.map_or(Came::True, |error| Came::Failed { error }),
+        effects: Effected::default(),
+    };
+    Some(Explained {
+        job,
+        origin: None,
+        guest_before: None,
+        calls: vec![told],
+    })
+}
+
+/// Who asked for what, in an operator's words.
+fn requested(call: &Call) -> String {
+    let args: Value = serde_json::from_str(call.args.get()).unwrap_or_default();
+    let text = |path: &str| args.pointer(path).and_then(Value::as_str).unwrap_or("?").to_owned();
+    let of_pod = || {
+        format!(
+            "container {}, interface {}, network {}",
+            text("/key/container_id"),
+            text("/key/if_name"),
+            text("/key/network_name")
+        )
+    };
+    match call.name.as_str() {
+        "datastore.assign-pod-ipv4-address" => format!("ADD of {}", of_pod()),
+        "datastore.unassign-pod-ipv4-address" => format!("DEL of {}", of_pod()),
+        "datastore.read-backing-store" => "the host reads the store".to_owned(),
+        "datastore.add-eni" => format!("the list of interfaces has {}", text("/eni_id")),
+        "datastore.add-ipv4-address-to-store" => format!("interface {} has {}", text("/eni_id"), text("/ipv4")),
+        "datastore.del-ipv4-address-from-store" => {
+            format!("interface {} has {} no more", text("/eni_id"), text("/ipv4"))
+        }
+        "datastore.remove-eni-from-data-store" => format!("interface {} left the list", text("/eni_id")),
+        "datastore.remove-unused-eni-from-store" => "the host looks for interfaces that nobody uses".to_owned(),
+        name if name.ends_with(".resync") => format!("input: everything from the beginning{}", by(call)),
+        _ => format!("{}{}", given(&call.name, &args), by(call)),
+    }
+}
+
+/// `, from service/node-a#57`.
+fn by(call: &Call) -> String {
+    let Some(by) = &call.by else { return String::new() };
+    let number = by.n.map(|n| format!("#{n}")).unwrap_or_default();
+    format!(", from {}/{}{number}", by.guest, by.instance)
+}
+
+/// What a guest is given: `input: ServicePut shop/web`, `input: VppNodePut node-b`; else the function that is called.
+fn given(call: &str, args: &Value) -> String {
+    let event = args.get("event").or_else(|| args.get("change"));
+    let variant = event.and_then(Value::as_object).and_then(|event| event.iter().next());
+    let name = |value: &Value| value.get("name").and_then(Value::as_str).map(str::to_owned);
+    match (variant, subject(args)) {
+        (Some((kind, _)), Some(id)) => format!("input: {kind} {id}"),
+        (Some((kind, value)), None) => {
+            let of = name(value).or_else(|| (!value.is_object() && !value.is_array()).then(|| value.to_string()));
+            format!("input: {kind} {}", of.unwrap_or_default())
+                .trim_end()
+                .to_owned()
+        }
+        (None, Some(id)) => format!("input: {id}"),
+        (None, None) => {
+            let function = call.split_once('.').map_or(call, |(_, function)| function);
+            format!("input: {function}")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: &str = r#"{"n":0,"header":{"format":1,"guest":"G","version":"1","digest":"sha256:x","world":"w","host":"0","settings":{},"limits":{}}}"#;
+
+    fn record(state_dir: &Path, guest: &str, lines: &[&str]) {
+        let folder = state_dir.join("journals").join(guest).join("node-a");
+        std::fs::create_dir_all(&folder).unwrap();
+        let header = HEADER.replace('G', guest);
+        std::fs::write(folder.join("0.jsonl"), format!("{header}\n{}\n", lines.join("\n"))).unwrap();
+    }
+
+    fn explained(state_dir: &Path, guest: Option<&str>, key: &str) -> Result<Explanation, String> {
+        let wanted = Wanted {
+            last: 5,
+            decision: None,
+        };
+        super::super::explain(state_dir, guest, key, wanted).map_err(|error| error.to_string())
+    }
+
+    /// Why the last call was made.
+    fn request(of: &Explanation) -> String {
+        match &of.jobs.last().unwrap().job.causes[0].cause {
+            Cause::Request { request } => request.clone(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_renderers_call_is_explained_by_its_input_and_its_writes() {
+        let dir = tempfile::tempdir().unwrap();
+        record(
+            dir.path(),
+            "nat44",
+            &[
+                r#"{"n":1,"at_ms":1,"call":"renderer.add-service","args":{"service":{"id":{"namespace":"shop","name":"web"},"ports":[]}},"by":{"guest":"service","instance":"node-a","n":7}}"#,
+                r#"{"n":2,"ask":"kv.put","args":{"key":"/a","value":"1"},"answer":{"Ok":4}}"#,
+                r#"{"n":3,"ask":"kv.commit","args":{"compares":[],"operations":[{"Put":["/b","2"]},{"Delete":"/c"}]},"answer":{"Err":{"Unavailable":"x"}}}"#,
+                r#"{"n":4,"ask":"kv.put-if-not-exists","args":{"key":"/d","value":"1"},"answer":{"Ok":false}}"#,
+                r#"{"n":5,"result":{"Ok":null}}"#,
+                r#"{"n":6,"at_ms":2,"call":"renderer.delete-service","args":{"service":{"id":{"namespace":"shop","name":"db"}}}}"#,
+                r#"{"n":7,"ask":"nftables.apply","args":{"ruleset":"table ip t {}"},"answer":{"Ok":null}}"#,
+                r#"{"n":8,"result":{"Ok":null}}"#,
+            ],
+        );
+        // Of one guest alone a name is enough; as status names the instance it is found, too.
+        for key in ["node-a", "nat44/node-a"] {
+            assert_eq!(explained(dir.path(), None, key).unwrap().jobs.len(), 2, "{key}");
+        }
+        let web = explained(dir.path(), Some("nat44"), "shop/web").unwrap();
+        assert_eq!(request(&web), "input: shop/web, from service/node-a#7");
+        let told = web.jobs[0].calls[0].told.as_ref().unwrap();
+        let writes = told
+            .writes
+            .iter()
+            .map(|it| (it.n, it.kind.as_str(), it.name.as_str(), it.error.is_some()));
+        let expected = [(2, "key", "/a", false), (3, "key", "/b", true), (3, "key", "/c", true)];
+        assert_eq!(
+            writes.collect::<Vec<_>>(),
+            expected,
+            "what was there already was not written"
+        );
+        let db = explained(dir.path(), Some("nat44"), "shop/db").unwrap();
+        let told = db.jobs[0].calls[0].told.as_ref().unwrap();
+        assert_eq!(
+            (told.writes[0].kind.as_str(), told.writes[0].details.as_str()),
+            ("ruleset", "table ip t {}")
+        );
+    }
+
+    #[test]
+    fn where_several_guests_have_a_key_they_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        for guest in ["nodesync", "service"] {
+            let update = r#"{"n":1,"at_ms":1,"call":"processor.update","args":{"event":{"ServicePut":{"id":{"namespace":"shop","name":"web"}}}}}"#;
+            record(dir.path(), guest, &[update, r#"{"n":2,"result":{"Ok":null}}"#]);
+        }
+        assert_eq!(
+            explained(dir.path(), None, "node-a").unwrap_err(),
+            "several guests have decided about `node-a`; name a guest with --guest, of nodesync, service"
+        );
+        assert_eq!(
+            explained(dir.path(), None, "shop/cart").unwrap_err(),
+            "nothing is known of `shop/cart`; name a guest with --guest, of nodesync, service"
+        );
+        assert_eq!(
+            explained(dir.path(), None, "node-b").unwrap_err(),
+            "nothing is known of `node-b` of guest `nodesync`; did you mean `node-a`?"
+        );
+        let of_service = explained(dir.path(), Some("service"), "node-a").unwrap();
+        assert_eq!(request(&of_service), "input: ServicePut shop/web");
+        assert_eq!(
+            explained(dir.path(), Some("lbaas"), "node-a").unwrap_err(),
+            "nothing is known of `node-a` of guest `lbaas`; no decision of this guest is kept at all"
+        );
+    }
+}
