@@ -11,7 +11,7 @@ use serde_json::json;
 use super::cluster::{Cluster, Stack};
 use super::compute::Compute;
 use super::stage::{HELD_MS, OPERATION_MS, Stage};
-use super::support::kill_moments;
+use support::kill_moments;
 use super::{FEW, MANY};
 
 /// So often the host is killed in its work. It is killed three times more when there is none.
