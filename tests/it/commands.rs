@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use support::{Engine, Site, program, ran, trueup};
 
 /// Every command that does something, as it is typed.
-const COMMANDS: [&[&str]; 32] = [
+const COMMANDS: [&[&str]; 34] = [
     &["run"],
     &["plan"],
     &["test"],
@@ -34,6 +34,8 @@ const COMMANDS: [&[&str]; 32] = [
     &["guest", "push"],
     &["guest", "verify"],
     &["ipam", "show"],
+    &["ipam", "release"],
+    &["checkpoint", "accept"],
     &["checkpoint", "show"],
     &["checkpoint", "verify"],
     &["checkpoint", "copy"],

@@ -141,7 +141,7 @@ fn addresses_outlive_the_host_and_rest_before_others_get_them() {
     let shown = host.show();
     assert_eq!(
         shown["stats"],
-        json!({"enis": 2, "addresses": 5, "assigned": 3, "held": 0})
+        json!({"enis": 2, "addresses": 5, "assigned": 3, "held": 0, "free": 2})
     );
     assert_eq!(shown["read"], true);
     let rested = &shown["enis"][0]["addresses"][0];
@@ -153,7 +153,7 @@ fn addresses_outlive_the_host_and_rest_before_others_get_them() {
         "store     read",
         "total     2 interfaces, 5 addresses: 3 assigned, 0 held",
         "eni-1      0       primary  3          2         1        0",
-        "10.0.0.3  eni-1      assigned                 net      c2         eth0",
+        "10.0.0.3  eni-1      assigned                 -    net      c2         eth0",
         "10.0.1.3  eni-2      free",
     ] {
         assert!(
@@ -253,7 +253,7 @@ fn an_address_that_left_the_list_is_its_pod_s_until_the_pod_is_gone_over_restart
     let shown = host.show();
     assert_eq!(
         shown["stats"],
-        json!({"enis": 2, "addresses": 6, "assigned": 3, "held": 0}),
+        json!({"enis": 2, "addresses": 6, "assigned": 3, "held": 0, "free": 3}),
         "{shown}"
     );
     for (container, ip) in [("c1", "10.0.0.2"), ("c2", "10.0.0.3"), ("c3", "10.0.0.4")] {
@@ -377,6 +377,137 @@ fn a_store_that_can_not_be_read_is_never_written_and_nobody_gets_an_address() {
     assert!(shown["error"].as_str().unwrap().contains("corrupt"), "{shown}");
     host.ends();
     assert_eq!(fs::read(&checkpoint).unwrap(), b"no checkpoint");
+}
+
+/// What `trueup status` says, and its exit code.
+fn host_status(site: &Site, code: i32) -> Value {
+    let mut status = support::program();
+    status
+        .args(["status", "--output", "json", "--config"])
+        .arg(site.folder());
+    ran(&mut status).exits(code).json()
+}
+
+#[test]
+fn status_counts_addresses_as_they_are_and_an_exhausted_pool_is_not_well() {
+    let site = Site::ipam();
+    let host = Host::start(&site);
+    let stats =
+        |assigned: u64| json!({"enis": 2, "addresses": 5, "assigned": assigned, "held": 0, "free": 5 - assigned});
+    let counts = |code, expected: &Value| {
+        wait_until("the status to follow", || {
+            let mut status = support::program();
+            status
+                .args(["status", "--output", "json", "--config"])
+                .arg(site.folder());
+            let ran = ran(&mut status);
+            ran.code == Some(code) && ran.json()["pods"]["stats"] == *expected
+        });
+    };
+    counts(0, &stats(0));
+    for container in ["c1", "c2", "c3", "c4", "c5"] {
+        assert!(host.pod("ADD", container)["ok"].is_object());
+    }
+    counts(1, &stats(5));
+    let problems = &host_status(&site, 1)["problems"];
+    assert_eq!(
+        problems,
+        &json!(["pod-addresses: no address is free: 5 of 5 are assigned"])
+    );
+    assert_eq!(code(&host.pod("ADD", "c6")), 11);
+    assert!(host.pod("DEL", "c5")["ok"].is_object());
+    counts(1, &stats(4));
+    let problem = host_status(&site, 1)["problems"][0].to_string();
+    assert!(problem.contains("4 of 5 are assigned, the others rest"), "{problem}");
+    host.ends();
+}
+
+#[test]
+fn a_list_of_interfaces_that_can_not_be_read_is_not_well_until_it_can() {
+    let site = Site::ipam();
+    let host = Host::start(&site);
+    let good = fs::read_to_string(site.path("enis.json")).unwrap();
+    assert_eq!(host_status(&site, 0)["problems"], json!([]));
+    put_list(&site, "{");
+    let said = || host_status_text(&site).contains("going on with the last list that was right");
+    wait_until("the status to say it", said);
+    put_list(&site, &good);
+    wait_until("the status to be well again", || !said());
+    host.ends();
+}
+
+fn host_status_text(site: &Site) -> String {
+    let mut status = support::program();
+    status.args(["status", "--config"]).arg(site.folder());
+    ran(&mut status).stdout
+}
+
+#[test]
+fn pods_are_named_where_the_plugin_names_them_also_after_a_restart() {
+    let site = Site::ipam();
+    let host = Host::start(&site);
+    host.asked(&json!({
+        "v": 1, "command": "ADD", "network": "net", "containerId": "c1", "ifName": "eth0", "pod": "default/web-0",
+    }));
+    assert_eq!(host.show()["pods"], json!({"10.0.0.2": "default/web-0"}));
+    host.ends();
+    let host = Host::start(&site);
+    assert_eq!(host.show()["pods"], json!({"10.0.0.2": "default/web-0"}));
+    let release = |args: &[&str]| ran(&mut site.command_of(&["ipam", "release"], args));
+    assert!(release(&[]).exits(2).stderr.contains("set `socket` in `[backend.cri]`"));
+    let dry = release(&["--container", "c1"]).exits(0).stdout;
+    assert!(
+        dry.contains("default/web-0") && dry.contains("nothing was changed"),
+        "{dry}"
+    );
+    assert_eq!(host.show()["stats"]["assigned"], 1);
+    let done = release(&["--container", "c1", "--apply"]).exits(0).stdout;
+    assert!(done.ends_with("1 address freed\n"), "{done}");
+    assert_eq!(host.show()["stats"]["assigned"], 0);
+    assert!(
+        release(&["--container", "c1"])
+            .exits(2)
+            .stderr
+            .contains("has no address")
+    );
+    host.ends();
+    replays(&site);
+}
+
+#[test]
+fn a_checkpoint_that_lost_entries_gives_no_address_until_it_is_accepted() {
+    let site = Site::ipam();
+    let checkpoint = site.path(".trueup/checkpoints/ipam");
+    let host = Host::start(&site);
+    host.gives("c1", "10.0.0.2", 0);
+    host.gives("c2", "10.0.0.3", 0);
+    let short = fs::read(&checkpoint).unwrap();
+    host.gives("c3", "10.0.0.4", 0);
+    host.started.kill();
+    for lost in [Some(&short), None] {
+        match lost {
+            Some(short) => fs::write(&checkpoint, short).unwrap(),
+            None => fs::remove_file(&checkpoint).unwrap(),
+        }
+        let shown = checkpoint.to_str().unwrap();
+        let verified = trueup(["checkpoint", "verify", shown]).exits(1);
+        assert!(verified.stdout.starts_with("corrupt: "), "{verified}");
+        let mut started = site.start("run", &[]);
+        started.wait_for_warning("the store can't be read: ");
+        started.wait_for("listening on ");
+        let host = Host { site: &site, started };
+        assert_eq!(code(&host.pod("ADD", "c9")), 11);
+        let why = host.show()["error"].to_string();
+        assert!(why.contains("trueup checkpoint accept"), "{why}");
+        let problem = host_status(&site, 1)["problems"][0].to_string();
+        assert!(problem.contains("trueup checkpoint accept"), "{problem}");
+        host.ends();
+        let accepted = trueup(["checkpoint", "accept", shown]).exits(0);
+        assert!(accepted.stdout.contains("going on with "), "{accepted}");
+    }
+    let host = Host::start(&site);
+    host.gives("c9", "10.0.0.2", 0);
+    host.ends();
 }
 
 #[test]

@@ -58,10 +58,10 @@ impl Datastore {
         Ok(())
     }
 
-    /// The time of this call, asked at most once in it. What is over by then is forgotten.
+    /// The time of this call, asked at most once in it. Memory looks at it first.
     pub(crate) fn now_ms(&mut self, world: &mut impl World) -> u64 {
         let now_ms = world.now_ms();
-        self.memory.forget_over(self.settings.cooling, now_ms);
+        self.memory.look_at_clock(self.settings.cooling, now_ms);
         now_ms
     }
 

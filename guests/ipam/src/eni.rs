@@ -128,6 +128,18 @@ impl Eni {
         before
     }
 
+    /// Where the clock has gone back since, a free address was unassigned now. Answers whether there was such a one.
+    pub fn none_after(&mut self, now_ms: u64) -> bool {
+        let mut changed = false;
+        while let Some(&(time, address)) = self.used.last()
+            && time > now_ms
+        {
+            self.replace_unassigned_at(address, Some(now_ms));
+            changed = true;
+        }
+        changed
+    }
+
     /// The address to give out next.
     #[must_use]
     pub fn candidate(&self, cooling: Cooling, now_ms: u64) -> Option<Address> {

@@ -129,8 +129,15 @@ impl Memory {
         &self.rests
     }
 
-    /// Forgets the rests that are over.
-    pub fn forget_over(&mut self, cooling: Cooling, now_ms: u64) {
+    /// Takes note of the time: rests that are over are forgotten. Where the clock has gone back, what was unassigned later
+    /// than now rests from now on; else it would rest until the clock has caught up.
+    pub fn look_at_clock(&mut self, cooling: Cooling, now_ms: u64) {
+        self.rests.none_after(now_ms);
+        for (key, eni) in &mut self.enis {
+            if eni.none_after(now_ms) {
+                self.openings.update(key, eni);
+            }
+        }
         self.rests.forget_over(cooling, now_ms);
     }
 
@@ -348,6 +355,21 @@ mod tests {
         assert_eq!(memory.candidate(COOLING, 111).unwrap().1, address("10.0.2.1"));
         assert_eq!(given_out(&mut memory, 116), Some(address("10.0.1.1")));
         assert_eq!(given_out(&mut memory, 116), Some(address("10.0.2.1")));
+    }
+
+    #[test]
+    fn after_a_step_back_of_the_clock_addresses_rest_one_period_from_now() {
+        let mut memory = memory(&[("a", 1, &["10.0.0.1", "10.0.0.2"])]);
+        for (text, now_ms) in [("10.0.0.1", 100_000), ("10.0.0.2", 100_001)] {
+            assert_eq!(given_out(&mut memory, 0), Some(address(text)));
+            memory.release(address(text));
+            memory.rest(address(text), COOLING, now_ms);
+        }
+        assert_eq!(memory.candidate(COOLING, 100_002), None);
+        for (now_ms, expected) in [(50, None), (60, None), (61, Some(address("10.0.0.1")))] {
+            memory.look_at_clock(COOLING, now_ms);
+            assert_eq!(given_out(&mut memory, now_ms), expected, "at {now_ms}");
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ impl Cooling {
     }
 
     /// Whether an address that was unassigned then still rests, at exactly the period's end too. Where the clock has
-    /// gone back it was unassigned just now.
+    /// gone back since, it rests; its time is made now before anything else is decided, so that the rest has an end.
     #[must_use]
     pub const fn rests(self, unassigned_at_ms: u64, now_ms: u64) -> bool {
         self.period_ms != 0 && now_ms.saturating_sub(unassigned_at_ms) <= self.period_ms
@@ -64,6 +64,15 @@ impl Rests {
         }
     }
 
+    /// Where the clock has gone back since, an address was unassigned now.
+    pub fn none_after(&mut self, now_ms: u64) {
+        while let Some(&(time, address)) = self.by_time.last()
+            && time > now_ms
+        {
+            self.replace(address, Some(now_ms));
+        }
+    }
+
     /// All of them, by address.
     pub fn iter(&self) -> impl Iterator<Item = (Address, u64)> {
         self.by_address.iter().map(|(&address, &time)| (address, time))
@@ -79,10 +88,23 @@ mod tests {
         let cooling = Cooling::of_ms(30_000);
         assert!(cooling.rests(1000, 31_000));
         assert!(!cooling.rests(1000, 31_001));
-        assert!(cooling.rests(1000, 10), "the clock has gone back");
+        assert!(cooling.rests(1000, 10), "the clock has gone back, at this look");
         assert!(cooling.rests(u64::MAX, 0));
         assert!(!cooling.rests(0, u64::MAX));
         assert!(!Cooling::of_ms(0).rests(5, 5), "0 is off");
+    }
+
+    #[test]
+    fn after_a_step_back_of_the_clock_a_rest_lasts_one_period_from_now() {
+        let cooling = Cooling::of_ms(10);
+        let [one, two] = ["10.0.0.1", "10.0.0.2"].map(|text| Address::parse(text).unwrap());
+        let mut rests = Rests::default();
+        rests.replace(one, Some(1000));
+        rests.replace(two, Some(3));
+        rests.none_after(5);
+        assert_eq!(rests.iter().collect::<Vec<_>>(), [(one, 5), (two, 3)]);
+        rests.forget_over(cooling, 16);
+        assert_eq!(rests.iter().count(), 0);
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub(crate) struct Variables {
     pub(crate) if_name: Option<OsString>,
     /// `CNI_NETNS`: must be there for ADD and CHECK; its value is not used.
     pub(crate) netns: Option<OsString>,
-    /// `CNI_ARGS`: for the log alone.
+    /// `CNI_ARGS`: for the log, and for the pod's name.
     pub(crate) args: Option<OsString>,
 }
 
@@ -35,6 +35,17 @@ impl Variables {
             netns: env::var_os("CNI_NETNS"),
             args: env::var_os("CNI_ARGS"),
         }
+    }
+
+    /// `namespace/name` of the pod, as kubelet's runtimes put it into `CNI_ARGS`; none where one of the two is missing.
+    pub(crate) fn pod(&self) -> Option<String> {
+        let args = self.args.as_deref()?.to_str()?;
+        let of = |name: &str| {
+            let pairs = args.split(';').filter_map(|pair| pair.split_once('='));
+            let mut values = pairs.filter_map(|(key, value)| (key == name).then_some(value));
+            values.next().filter(|value| !value.is_empty())
+        };
+        Some(format!("{}/{}", of("K8S_POD_NAMESPACE")?, of("K8S_POD_NAME")?))
     }
 }
 
@@ -149,6 +160,23 @@ mod tests {
             if_name: set(if_name),
             netns: set(netns),
             args: None,
+        }
+    }
+
+    #[test]
+    fn the_pod_is_named_where_the_arguments_name_both_parts() {
+        let pod = |args: &str| {
+            let args = Some(OsString::from(args));
+            Variables {
+                args,
+                ..Variables::default()
+            }
+            .pod()
+        };
+        let args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0;K8S_POD_UID=7";
+        assert_eq!(pod(args).as_deref(), Some("default/web-0"));
+        for none in ["", ";", "K8S_POD_NAME=web-0", "K8S_POD_NAMESPACE=;K8S_POD_NAME=web-0"] {
+            assert_eq!(pod(none), None, "{none}");
         }
     }
 

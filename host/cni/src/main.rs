@@ -30,6 +30,15 @@ mod version;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // For people; a runtime gives no arguments, and asks with `CNI_COMMAND=VERSION`.
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|argument| argument == "--version")
+    {
+        let version = concat!("trueup-cni ", env!("CARGO_PKG_VERSION"), "\n");
+        let written = std::io::Write::write_all(&mut std::io::stdout(), version.as_bytes());
+        return written.map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+    }
     let variables = environment::Variables::of_process();
     let input = configuration::read(std::io::stdin());
     let ending = plugin::guarded(|| plugin::run(&variables, input));

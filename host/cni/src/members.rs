@@ -1,6 +1,6 @@
 //! Reads members of a JSON object, each by its rule; an error names the member by its path.
 //!
-//! Members that nobody asks for are passed over. Pure.
+//! Members that nobody asks for are passed over, but for those that are spelled nearly as a known one. Pure.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -21,6 +21,28 @@ impl<'a> Members<'a> {
     /// Those of `object`, whose members are called `path` and their name.
     pub(crate) fn new(object: &'a Map<String, Value>, path: &'a str) -> Self {
         Self { object, path }
+    }
+
+    /// Refuses a member that is not `known` and spelled nearly as a known one: passed over, its default would count.
+    ///
+    /// # Errors
+    /// Code 7, naming the member and the one that is meant.
+    pub(crate) fn misspelt(&self, known: &[&str]) -> Result<(), CniError> {
+        /// So many letters may be wrong, left out, too many, or exchanged with the next.
+        const WRONG_MAX: usize = 2;
+        let bare = |name: &str| name.replace(['_', '-'], "").to_ascii_lowercase();
+        for name in self.object.keys().filter(|name| !known.contains(&name.as_str())) {
+            let distance = |known: &&&str| strsim::damerau_levenshtein(&bare(name), &bare(known));
+            let nearest = known.iter().min_by_key(distance);
+            if let Some(meant) = nearest.filter(|known| distance(known) <= WRONG_MAX) {
+                let msg = format!(
+                    "`{}{name}` is no member of this plugin; did you mean `{meant}`?",
+                    self.path
+                );
+                return Err(CniError::new(INVALID_CONFIGURATION, msg));
+            }
+        }
+        Ok(())
     }
 
     /// The member, also one that is null; `None` where it is missing.

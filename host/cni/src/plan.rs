@@ -28,6 +28,8 @@ pub(crate) struct Ask {
     pub(crate) settings: Settings,
     /// What is asked.
     pub(crate) what: What,
+    /// `namespace/name` of the pod; none where the caller did not say.
+    pub(crate) pod: Option<String>,
 }
 
 /// What is asked of the host.
@@ -107,6 +109,7 @@ pub(crate) fn plan(variables: &Variables, input: Input) -> Result<Plan, CniError
         version,
         settings,
         what,
+        pod: variables.pod(),
     })))
 }
 
@@ -168,6 +171,7 @@ pub(crate) mod examples {
             version: Version::V1_0_0,
             settings: Settings::read(configuration.as_object().unwrap(), Version::V1_0_0).unwrap(),
             what,
+            pod: None,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! One call of the plugin: plan, ask, conclude, and what the conclusion needs done.
 
 use std::panic::{self, UnwindSafe};
+use std::path::Path;
 
 use crate::answer::{Answer, NoAnswer};
 use crate::configuration::Input;
@@ -62,7 +63,8 @@ fn call(ask: &Ask, note: &mut Option<String>) -> Result<Option<String>, CniError
         Outcome::Fails(error) => Err(error),
         Outcome::Spool(why) => {
             put(ask, &why)?;
-            *note = Some(format!("{why}; the release waits in the spool"));
+            let spool = ask.settings.spool_dir.as_deref().unwrap_or(Path::new("")).display();
+            *note = Some(format!("{why}; the release waits in the spool `{spool}`"));
             Ok(None)
         }
     }

@@ -60,7 +60,13 @@ fn text_of(error: &CniError) -> String {
 fn log_line(variables: &Variables, text: &str) -> String {
     let shown =
         |value: &Option<std::ffi::OsString>| value.as_deref().unwrap_or_default().to_string_lossy().into_owned();
-    let mut line = format!("trueup-cni: {}: {text}", shown(&variables.command));
+    let command = shown(&variables.command);
+    let command = if command.is_empty() {
+        command
+    } else {
+        format!("{command}: ")
+    };
+    let mut line = format!("trueup-cni: {command}{text}");
     let args: String = shown(&variables.args).chars().take(ARGS_CHARS_MAX).collect();
     if !args.is_empty() {
         // Writing to a `String` does not fail.
@@ -91,7 +97,7 @@ mod tests {
         };
         assert_eq!(
             log_line(&long, "x").chars().count(),
-            "trueup-cni: : x []".len() + ARGS_CHARS_MAX
+            "trueup-cni: x []".len() + ARGS_CHARS_MAX
         );
     }
 }

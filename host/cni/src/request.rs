@@ -31,6 +31,9 @@ struct Request<'a> {
     valid: Option<Vec<[&'a str; 2]>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     gc_migrated: Option<bool>,
+    /// `namespace/name` of the pod, for people who look at the host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pod: Option<&'a str>,
 }
 
 /// The request with its line's end.
@@ -58,6 +61,7 @@ fn request(ask: &Ask) -> Request<'_> {
         if_name: None,
         valid: None,
         gc_migrated: None,
+        pod: ask.pod.as_deref(),
     };
     let network = Some(ask.settings.network.as_str());
     match &ask.what {
@@ -107,6 +111,12 @@ mod tests {
         check(
             &ask(What::Gc(vec![attachment()])),
             r#"{"v":1,"command":"GC","instance":null,"network":"net","valid":[["c1","eth0"]],"gcMigrated":false}"#,
+        );
+        let mut of_pod = ask(What::Del(attachment()));
+        of_pod.pod = Some("default/web-0".to_owned());
+        check(
+            &of_pod,
+            r#"{"v":1,"command":"DEL","instance":null,"network":"net","containerId":"c1","ifName":"eth0","pod":"default/web-0"}"#,
         );
         let mut named = ask(What::Status);
         named.settings.instance = Some("pods".to_owned());

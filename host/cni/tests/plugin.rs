@@ -162,7 +162,10 @@ fn check_unanswered(node: &Node, code: u64, said: &str, ipam: &Value) {
                 assert_eq!((ended.code, ended.stdout.as_str()), (0, ""), "{ended:?}");
                 assert!(ended.stderr.contains(said), "{said}: {ended:?}");
                 assert!(
-                    ended.stderr.ends_with("; the release waits in the spool\n"),
+                    ended.stderr.contains(&format!(
+                        "; the release waits in the spool `{}`",
+                        node.spool().display()
+                    )),
                     "{ended:?}"
                 );
                 assert_eq!(node.spooled(), [RELEASE]);

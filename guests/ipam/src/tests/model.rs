@@ -291,6 +291,12 @@ impl Model {
     fn now(&mut self) -> u64 {
         let now = self.world.now_ms;
         let cooling = self.settings.cooling;
+        // What is free or remembered was not given back later than now.
+        let free = self.lists.addresses.iter_mut().filter(|address| address.key.is_none());
+        let times = free.filter_map(|address| address.at.as_mut());
+        for at in times.chain(self.lists.remembered.iter_mut().map(|(_, at)| at)) {
+            *at = now.min(*at);
+        }
         self.lists.remembered.retain(|(_, at)| cooling.rests(*at, now));
         now
     }

@@ -5,16 +5,20 @@
 //! entries   (instance, epoch, number)  -> CRC-32C, text
 //! ```
 //! A checkpoint begins an epoch of its instance and deletes those that are too many; the highest is what is stored, the
-//! ones before it are the generations. Each call is one transaction and durable when it is answered.
+//! ones before it are the generations. Each call is one transaction and durable when it is answered. Beside the file each
+//! instance has an anchor, `PATH.INSTANCE.anchor`: a database that has less than it says is not served.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
 
 use redb::backends::InMemoryBackend;
 use redb::{ReadableDatabase as _, ReadableTable as _, StorageBackend as _, TableDefinition};
 
+use super::anchor::{self, Anchor, Mark};
+use super::disk::Real;
 use super::generations::Keep;
 use super::lock::{Lock, OpenError};
 use super::tools::Generation;
@@ -40,6 +44,7 @@ pub struct Database {
     base: Arc<Base>,
     instance: String,
     keep_generations: u32,
+    anchor: Arc<Mutex<Anchor>>,
 }
 
 /// A database file that this process has open.
@@ -83,10 +88,17 @@ impl Database {
             });
         }
         Ok(Self {
+            anchor: Arc::new(Mutex::new(Anchor::of(&anchored(path, instance)))),
             base,
             instance: instance.to_owned(),
             keep_generations,
         })
+    }
+}
+
+impl Database {
+    fn parts(&self) -> (Arc<Base>, String, Arc<Mutex<Anchor>>) {
+        (Arc::clone(&self.base), self.instance.clone(), Arc::clone(&self.anchor))
     }
 }
 
@@ -158,8 +170,8 @@ impl Base {
 
 /// Closing writes, and can fail; what was answered is durable without it.
 fn close(open: Option<Open>) {
-    let closed = catch_unwind(AssertUnwindSafe(|| open.map(|open| open.database.close())));
-    if let Ok(Some(Err(error))) = closed {
+    let closed = caught(|| open.map(|open| open.database.close()));
+    if let Some(Some(Err(error))) = closed {
         tracing::warn!("checkpoint: closing the database: {error}");
     }
 }
@@ -262,10 +274,32 @@ fn stable_bytes(path: &Path) -> Result<Vec<u8>, Error> {
 
 /// What the database refuses, told as a store does. On a file that was changed behind its back it may also panic.
 fn guarded<T>(path: &Path, work: impl FnOnce() -> Result<T, redb::Error>) -> Result<T, Error> {
-    match catch_unwind(AssertUnwindSafe(work)) {
-        Ok(done) => done.map_err(|error| told(path, &error)),
-        Err(_) => Err(corrupt(path, "the database could not make sense of it")),
+    match caught(work) {
+        Some(done) => done.map_err(|error| told(path, &error)),
+        None => Err(corrupt(path, "the database could not make sense of it")),
     }
+}
+
+/// None where it panicked. The panic's own text, of code that is not ours, goes to the log at level debug.
+fn caught<T>(work: impl FnOnce() -> T) -> Option<T> {
+    static HOOK: Once = Once::new();
+    thread_local! {
+        static IS_CAUGHT: Cell<bool> = const { Cell::new(false) };
+    }
+    HOOK.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if IS_CAUGHT.get() {
+                tracing::debug!("checkpoint: the database panicked: {info}");
+            } else {
+                before(info);
+            }
+        }));
+    });
+    let outer = IS_CAUGHT.replace(true);
+    let done = catch_unwind(AssertUnwindSafe(work)).ok();
+    IS_CAUGHT.set(outer);
+    done
 }
 
 fn told(path: &Path, error: &redb::Error) -> Error {
@@ -286,7 +320,10 @@ fn told(path: &Path, error: &redb::Error) -> Error {
 
 fn corrupt(path: &Path, damage: &str) -> Error {
     let path = path.display();
-    Error::Corrupt(format!("{path}: {damage}; the database is left as it is: move it away"))
+    Error::Corrupt(format!(
+        "{path}: {damage}; the database is left as it is: with the host stopped, put a copy of it in its place, or move it \
+         away and run `trueup checkpoint accept {path}` to begin with nothing"
+    ))
 }
 
 fn row(text: &str) -> Vec<u8> {
@@ -315,29 +352,59 @@ fn epochs(
     rows.map(|row| Ok(row?.0.value().1)).collect()
 }
 
-/// The newest epoch and the number that its next entry gets.
-fn position(transaction: &redb::WriteTransaction, instance: &str) -> Result<Option<(u64, u64)>, redb::Error> {
-    let data = transaction.open_table(DATA)?;
+/// What an instance's anchor stands beside. A name is that of a key of the configuration: it has no `/`.
+pub(super) fn anchored(path: &Path, instance: &str) -> PathBuf {
+    place::beside(path, &format!(".{}", instance.replace('/', "_")))
+}
+
+/// Where an instance has got to; none where nothing is stored for it.
+fn mark(database: &redb::Database, instance: &str) -> Result<Option<Mark>, redb::Error> {
+    let transaction = database.begin_read()?;
+    position(
+        &transaction.open_table(DATA)?,
+        &transaction.open_table(ENTRIES)?,
+        instance,
+    )
+}
+
+/// Where an instance has got to, of a database that an operator looks at.
+pub(super) fn mark_of(path: &Path, database: &redb::Database, instance: &str) -> Result<Option<Mark>, Error> {
+    guarded(path, || mark(database, instance))
+}
+
+/// The newest epoch and the number of its last entry.
+fn position(
+    data: &impl redb::ReadableTable<(&'static str, u64), &'static [u8]>,
+    entries: &impl redb::ReadableTable<(&'static str, u64, u64), &'static [u8]>,
+    instance: &str,
+) -> Result<Option<Mark>, redb::Error> {
     let newest = data.range((instance, 0)..=(instance, u64::MAX))?.next_back();
     let Some(epoch) = newest.transpose()?.map(|row| row.0.value().1) else {
         return Ok(None);
     };
-    let entries = transaction.open_table(ENTRIES)?;
     let last = entries
         .range((instance, epoch, 0)..=(instance, epoch, u64::MAX))?
         .next_back();
-    let last = last.transpose()?.map_or(0, |row| row.0.value().2);
-    Ok(Some((epoch, last + 1)))
+    let records = last.transpose()?.map_or(0, |row| row.0.value().2);
+    Ok(Some(Mark { epoch, records }))
 }
 
-/// A new epoch of an instance; of those before it `keep` stay.
-pub(super) fn put(database: &redb::Database, instance: &str, keep: Keep, saved: &Saved) -> Result<(), redb::Error> {
+/// A new epoch of an instance, higher than any `known` one; of those before it `keep` stay.
+pub(super) fn put(
+    database: &redb::Database,
+    instance: &str,
+    keep: Keep,
+    saved: &Saved,
+    known: Option<Mark>,
+) -> Result<Mark, redb::Error> {
     let transaction = database.begin_write()?;
+    let epoch;
     {
         let mut data = transaction.open_table(DATA)?;
         let mut entries = transaction.open_table(ENTRIES)?;
         let old = epochs(&data, instance)?;
-        let epoch = old.last().map_or(1, |last| last + 1);
+        let last = old.last().copied().max(known.map(|mark| mark.epoch));
+        epoch = last.map_or(1, |last| last + 1);
         data.insert((instance, epoch), row(&saved.data).as_slice())?;
         for (number, entry) in (1..).zip(&saved.entries) {
             entries.insert((instance, epoch, number), row(entry).as_slice())?;
@@ -352,7 +419,8 @@ pub(super) fn put(database: &redb::Database, instance: &str, keep: Keep, saved: 
         }
     }
     transaction.commit()?;
-    Ok(())
+    let records = saved.entries.len() as u64;
+    Ok(Mark { epoch, records })
 }
 
 /// What an instance has stored, `generation` checkpoints ago.
@@ -437,13 +505,17 @@ pub(super) fn store(path: &Path, instance: &str, saved: &Saved) -> Result<(), Er
         create(path)?;
     }
     let database = open_existing(path)?;
-    let stored = guarded(path, || put(&database, instance, Keep::All, saved));
-    stored.and_then(|()| guarded(path, || Ok(database.close()?)))
+    let anchored = anchored(path, instance);
+    // A damaged one is replaced too.
+    let known = anchor::look(&anchored).unwrap_or_default();
+    let mark = guarded(path, || put(&database, instance, Keep::All, saved, known))?;
+    guarded(path, || Ok(database.close()?))?;
+    anchor::set(&Real, &anchored, Some(mark))
 }
 
 impl Store for Database {
     fn checkpoint<'a>(&'a self, data: &'a str) -> Answer<'a, Result<(), Error>> {
-        let (base, instance) = (Arc::clone(&self.base), self.instance.clone());
+        let (base, instance, anchor) = self.parts();
         let keep = Keep::Newest(self.keep_generations);
         let saved = Saved {
             data: data.to_owned(),
@@ -451,36 +523,57 @@ impl Store for Database {
         };
         Box::pin(blocking(move || {
             within(&base.path, "the data", &saved.data, DATA_BYTES_MAX)?;
-            base.with_new(|database| put(database, &instance, keep, &saved))
+            let mut anchor = lock(&anchor);
+            let known = match anchor.mark() {
+                None => anchor.read()?,
+                known => known,
+            };
+            let mark = base.with_new(|database| put(database, &instance, keep, &saved, known))?;
+            anchor.raise(&Real, mark);
+            Ok(())
         }))
     }
 
     fn append<'a>(&'a self, entry: &'a str) -> Answer<'a, Result<(), Error>> {
-        let (base, instance, entry) = (Arc::clone(&self.base), self.instance.clone(), entry.to_owned());
+        let ((base, instance, anchor), entry) = (self.parts(), entry.to_owned());
         Box::pin(blocking(move || {
             within(&base.path, "the entry", &entry, ENTRY_BYTES_MAX)?;
+            let mut anchor = lock(&anchor);
             let added = base.with(|database| {
                 let transaction = database.begin_write()?;
-                let Some((epoch, number)) = position(&transaction, &instance)? else {
-                    return Ok(false);
-                };
                 let mut entries = transaction.open_table(ENTRIES)?;
-                entries.insert((instance.as_str(), epoch, number), row(&entry).as_slice())?;
+                let Some(mut mark) = position(&transaction.open_table(DATA)?, &entries, &instance)? else {
+                    return Ok(None);
+                };
+                mark.records += 1;
+                let key = (instance.as_str(), mark.epoch, mark.records);
+                entries.insert(key, row(&entry).as_slice())?;
                 drop(entries);
                 transaction.commit()?;
-                Ok(true)
+                Ok(Some(mark))
             })?;
-            match added {
-                Some(true) => Ok(()),
-                Some(false) | None => Err(Error::Unavailable("nothing to append to".to_owned())),
-            }
+            let nothing = || Error::Unavailable("nothing to append to".to_owned());
+            anchor.raise(&Real, added.flatten().ok_or_else(nothing)?);
+            Ok(())
         }))
     }
 
     fn restore(&self) -> Answer<'_, Result<Option<Saved>, Error>> {
-        let (base, instance) = (Arc::clone(&self.base), self.instance.clone());
+        let (base, instance, anchor) = self.parts();
         Box::pin(blocking(move || {
-            Ok(base.with(|database| get(database, &instance, 0))?.flatten())
+            let mut anchor = lock(&anchor);
+            let known = anchor.read()?;
+            let read = base.with(|database| Ok((get(database, &instance, 0)?, mark(database, &instance)?)))?;
+            let (saved, found) = read.unwrap_or_default();
+            if let Some(lost) = anchor::lost(known, found) {
+                let path = base.path.display();
+                let way_out = anchor::way_out(&base.path);
+                return Err(Error::Corrupt(format!("{path}: `{instance}`: {lost}; {way_out}")));
+            }
+            if let Some(found) = found {
+                anchor.raise(&Real, found);
+            }
+            Ok(saved)
         }))
     }
 }

@@ -217,6 +217,114 @@ async fn what_could_not_be_cut_off_is_not_read_and_is_a_torn_tail_later() {
     assert_eq!(world.found().await, ["first"]);
 }
 
+/// Power is lost while entries wait for a sync: the disk has kept some of them, in any order, and the anchor as it was at
+/// any earlier time.
+#[tokio::test]
+async fn after_power_loss_no_answered_entry_is_lost_and_nothing_is_damaged() {
+    let world = World::new(true).await;
+    let anchor = world.folder.path().join("ipam.anchor");
+    let mut anchors = vec![fs::read(&anchor).unwrap()];
+    for durable in ["second", "third"] {
+        world.append(durable).await.unwrap();
+        world.durable(world.store.written()).await.unwrap();
+        anchors.push(fs::read(&anchor).unwrap());
+    }
+    let mut ends = vec![fs::read(world.path()).unwrap().len()];
+    let waiting = ["a", "bb", "ccc", "dddd"];
+    for entry in waiting {
+        world.append(entry).await.unwrap();
+        ends.push(fs::read(world.path()).unwrap().len());
+    }
+    let whole = fs::read(world.path()).unwrap();
+    for kept in 0..1_u32 << waiting.len() {
+        let mut bytes = whole.clone();
+        let is_kept = |number: usize| kept & (1 << number) != 0;
+        for (number, range) in ends.windows(2).enumerate() {
+            if !is_kept(number) {
+                bytes[range[0]..range[1]].fill(0);
+            }
+        }
+        let prefix = (0..waiting.len()).take_while(|number| is_kept(*number)).count();
+        let expected: Vec<&str> = ["first", "second", "third"]
+            .into_iter()
+            .chain(waiting.into_iter().take(prefix))
+            .collect();
+        for anchored in &anchors {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("ipam");
+            fs::write(&path, &bytes).unwrap();
+            fs::write(folder.path().join("ipam.anchor"), anchored).unwrap();
+            let store = open(&Arc::new(Faulty::default()), &path, true);
+            let saved = store.restore().await.unwrap().unwrap();
+            assert_eq!(saved.entries, expected, "kept {kept:b}");
+            store.append("next").await.unwrap();
+            store.durable(store.written()).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_durable_entry_that_is_damaged_is_damage_whatever_came_later() {
+    let world = World::new(true).await;
+    for entry in ["second", "third"] {
+        world.append(entry).await.unwrap();
+    }
+    // Both share one sync: that the second is durable, the anchor alone says.
+    world.durable(world.store.written()).await.unwrap();
+    let mut bytes = fs::read(world.path()).unwrap();
+    let at = bytes.windows(6).position(|window| window == b"second").unwrap();
+    bytes[at] ^= 1;
+    let path = world.path();
+    drop(world.store);
+    fs::write(&path, &bytes).unwrap();
+    let store = open(&Arc::new(Faulty::default()), &path, true);
+    let text = told(&store.restore().await.unwrap_err());
+    assert!(
+        text.contains("record 2 at offset") && text.contains("are lost"),
+        "{text}"
+    );
+}
+
+/// The host is killed, or the disk fails, at each operation of a start, a checkpoint and an entry.
+#[tokio::test]
+async fn a_crash_at_any_step_leaves_an_anchor_that_fits_the_store() {
+    for step in 1..40 {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ipam");
+        let disk = Arc::new(Faulty::default());
+        disk.dead_from.store(step, Ordering::Relaxed);
+        let store = open(&disk, &path, false);
+        let mut answered = Vec::new();
+        let is_there = store.checkpoint("one").await.is_ok();
+        for entry in ["a", "b"] {
+            if store.append(entry).await.is_ok() {
+                answered.push(entry);
+            }
+        }
+        let is_replaced = store.checkpoint("two").await.is_ok();
+        drop(store);
+        let store = open(&Arc::new(Faulty::default()), &path, false);
+        let saved = store
+            .restore()
+            .await
+            .unwrap_or_else(|error| panic!("step {step}: {}", told(&error)));
+        assert!(saved.is_some() || !is_there, "step {step}");
+        let saved = saved.unwrap_or(super::Saved {
+            data: String::new(),
+            entries: Vec::new(),
+        });
+        if is_replaced {
+            assert_eq!(saved.data, "two", "step {step}");
+        } else if saved.data == "one" {
+            assert!(
+                saved
+                    .entries
+                    .starts_with(&answered.iter().map(ToString::to_string).collect::<Vec<_>>())
+            );
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_failed_sync_is_told_to_all_who_wait_and_to_who_asks_later() {
     let world = World::new(true).await;

@@ -3,8 +3,9 @@
 //! ```text
 //! append      one write at the known end -> fdatasync        (shared_sync: the sync comes later, see below)
 //! checkpoint  a new file beside it, synced -> renamed over it -> folder synced
-//! open        read whole -> a torn tail is kept beside the file and cut off; damage is left as it is
+//! open        read whole -> a torn tail is kept beside the file and cut off; damage is left as it is -> synced
 //! ```
+//! After each of them the anchor beside the file is raised (`anchor.rs`): a file that has less than it says is not served.
 //!
 //! With `shared_sync` an append is answered once it is written, and `durable` is what waits for the disk: one sync is under
 //! way at a time, and all who wait meanwhile share the next. Where it fails, what was not durable is given up: the file is
@@ -18,10 +19,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, OwnedMutexGuard};
 
+use super::anchor::{self, Anchor, Mark};
 use super::disk::{Disk, Real};
-use super::format::{self, Torn};
+use super::format::{self, Torn, Version};
 use super::generations::{self, Keep};
 use super::lock::{Lock, OpenError};
+use super::syncs::Syncs;
 use super::{DATA_BYTES_MAX, ENTRY_BYTES_MAX, Error, Saved, Store, blocking, place, within};
 use crate::Answer;
 use crate::metrics::{HOST, Line, Registry};
@@ -71,8 +74,20 @@ struct State {
     /// Why there are no appends until a checkpoint has replaced the file.
     refusal: Option<String>,
     /// Grows whenever another file, or none, takes the place of the one that was open.
-    epoch: u64,
+    turnovers: u64,
     syncs: Syncs,
+    anchor: Anchor,
+}
+
+impl State {
+    /// What is durable can't be lost unnoticed from here on.
+    fn anchor(&mut self, disk: &dyn Disk) {
+        if let Content::Log(log) = &self.content {
+            let records = log.durable.next - 1;
+            let epoch = log.epoch;
+            self.anchor.raise(disk, Mark { epoch, records });
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -91,6 +106,9 @@ enum Content {
 #[derive(Debug, Clone)]
 struct Log {
     file: Arc<OsFile>,
+    version: Version,
+    /// As the file's header has it.
+    epoch: u64,
     /// Which file it is, so that another one in its place is seen.
     identity: (u64, u64),
     end: End,
@@ -105,54 +123,6 @@ struct End {
     next: u64,
 }
 
-/// Who waits for which change. Changes are counted from the store's opening.
-#[derive(Debug, Default)]
-struct Syncs {
-    written: u64,
-    durable: u64,
-    /// The highest that anybody waits for.
-    wanted: u64,
-    /// Whether a sync is under way.
-    is_running: bool,
-    /// Why the changes after `durable` are lost; told to all who ask for them or for what came later.
-    failed: Option<Error>,
-    /// Changes after the first and up to the second number may be lost, whatever became durable later. Where syncs failed
-    /// several times, what lies between the first and the last failure counts too: those who still ask are told once more
-    /// to look again, which harms nothing.
-    lost: Option<(u64, u64)>,
-}
-
-impl Syncs {
-    /// Gives up what is not durable.
-    fn fail(&mut self, error: &Error) {
-        let after = self.lost.map_or(self.durable, |(after, _)| after);
-        self.lost = Some((after, self.written));
-        self.failed = Some(error.clone());
-    }
-
-    /// A new beginning: all that is there is durable. It counts as a change, so that it is told from what was lost.
-    fn renew(&mut self) {
-        self.written += 1;
-        self.durable = self.written;
-        self.failed = None;
-    }
-
-    /// What to tell somebody who asks for the first `wanted` changes; none where it is not known yet.
-    fn answer(&self, wanted: u64) -> Option<Result<(), Error>> {
-        let lost = self.lost.is_some_and(|(after, last)| after < wanted && wanted <= last);
-        if lost {
-            let why = self.failed.clone();
-            return Some(Err(why.unwrap_or_else(|| {
-                Error::Unavailable("the sync that covered this change failed".to_owned())
-            })));
-        }
-        if wanted <= self.durable {
-            return Some(Ok(()));
-        }
-        self.failed.clone().map(Err)
-    }
-}
-
 impl File {
     /// Takes the lock and reads the file. Where that is damaged, or not ours, the store is open all the same: each call
     /// says what is wrong, until an operator has moved it away.
@@ -165,6 +135,7 @@ impl File {
 
     pub(super) fn open_on(disk: Arc<dyn Disk>, settings: Settings, metrics: Arc<Registry>) -> Result<Self, OpenError> {
         let lock = Lock::take(&settings.path)?;
+        let anchor = Anchor::of(&settings.path);
         metrics.take(HOST, TORN_TAILS_TOTAL, &[], Line::CounterAdd(0));
         let shared = Shared {
             settings,
@@ -174,8 +145,9 @@ impl File {
             state: Mutex::new(State {
                 content: Content::Missing,
                 refusal: None,
-                epoch: 0,
+                turnovers: 0,
                 syncs: Syncs::default(),
+                anchor,
             }),
             settled: Arc::default(),
             _lock: lock,
@@ -312,13 +284,14 @@ impl Shared {
             Err(error) => (Content::Unusable(error.clone()), Err(error)),
         };
         self.give_way(content, "another file took its place before this change was durable");
+        self.lock().anchor(self.disk.as_ref());
         read
     }
 
     /// Something else takes the place of the file that was open; what was not durable there is given up, and why.
     fn give_way(&self, content: Content, why: &str) {
         let mut state = self.lock();
-        state.epoch += 1;
+        state.turnovers += 1;
         state.refusal = None;
         state.content = content;
         if state.syncs.durable < state.syncs.written && state.syncs.failed.is_none() {
@@ -330,26 +303,37 @@ impl Shared {
 
     fn read(&self) -> Result<Option<(Log, Saved)>, Error> {
         let path = self.path();
+        let known = self.lock().anchor.read()?;
         let Some(mut file) = place::open_ours(path, true)? else {
-            return Ok(None);
+            return anchor::lost(known, None).map_or(Ok(None), |lost| Err(corrupt(path, &lost)));
         };
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)
             .map_err(|error| self.failed("reading", &error))?;
-        let scan = format::scan(&bytes).map_err(|damage| corrupt(path, &damage))?;
+        let scan = format::scan(&bytes, known).map_err(|damage| corrupt(path, &damage))?;
         if let Some(torn) = &scan.torn {
             let tail = usize::try_from(torn.offset).ok().and_then(|from| bytes.get(from..));
             self.cut_tail(&file, torn, tail.unwrap_or_default())?;
         }
-        let log = self.log(file, scan.end, scan.saved.entries.len() as u64 + 1)?;
+        // A host that was killed may have left what is only in the system's cache; from here on it counts as durable.
+        let synced = self.disk.sync_data(&file);
+        synced
+            .and_then(|()| self.disk.sync_folder(place::folder(path)))
+            .map_err(|error| self.failed("syncing", &error))?;
+        let end = End {
+            offset: scan.end,
+            next: scan.saved.entries.len() as u64 + 1,
+        };
+        let log = self.log(file, scan.version, scan.epoch, end)?;
         Ok(Some((log, scan.saved)))
     }
 
-    fn log(&self, file: OsFile, offset: u64, next: u64) -> Result<Log, Error> {
+    fn log(&self, file: OsFile, version: Version, epoch: u64, end: End) -> Result<Log, Error> {
         let meta = file.metadata().map_err(|error| self.failed("looking at", &error))?;
-        let end = End { offset, next };
         Ok(Log {
             file: Arc::new(file),
+            version,
+            epoch,
             identity: place::identity(&meta),
             end,
             durable: end,
@@ -408,7 +392,7 @@ impl Shared {
         let mut bytes = vec![0; usize::try_from(log.end.offset).unwrap_or(usize::MAX)];
         let read = log.file.read_exact_at(&mut bytes, 0);
         let damage = match read {
-            Ok(()) => match format::scan(&bytes) {
+            Ok(()) => match format::scan(&bytes, None) {
                 Ok(format::Scan { saved, torn: None, .. }) => return Ok(Some(saved)),
                 Ok(format::Scan { torn: Some(torn), .. }) => format!(
                     "record {} at offset {} is damaged: {}; it was whole when it was written",
@@ -449,20 +433,21 @@ impl Shared {
             return Ok(());
         }
         let synced = self.disk.sync_data(&file);
+        let synced = synced.map_err(|error| self.failed("syncing an entry", &error));
         let mut state = self.lock();
         let Content::Log(log) = &mut state.content else {
-            return Ok(());
+            return synced;
         };
         if let Err(error) = synced {
             log.end = log.durable;
             let end = log.end.offset;
-            let error = self.failed("syncing an entry", &error);
             state.refusal = Some(error.text().to_owned());
             drop(state);
             self.cut_back(&file, end, true);
             return Err(error);
         }
         log.durable = log.end;
+        state.anchor(self.disk.as_ref());
         Ok(())
     }
 
@@ -487,7 +472,7 @@ impl Shared {
             state.refusal = Some(refusal);
             return Err(error);
         }
-        let record = format::record(log.end.next, entry);
+        let record = format::record(log.version, log.end.next, log.durable.next - 1, entry);
         let bytes = log.end.offset + record.len() as u64;
         if bytes > FILE_BYTES_MAX {
             return Err(Error::Unavailable(format!(
@@ -524,13 +509,15 @@ impl Shared {
         let stands = match &self.lock().content {
             Content::Unusable(_) | Content::Damaged(..) => false,
             Content::Missing => place::look(self.path())?.is_none(),
-            Content::Log(log) => self.is_at_path(log),
+            // Where the file is gone, what it had is known here, and this checkpoint makes it good.
+            Content::Log(log) => self.is_at_path(log) || place::look(self.path())?.is_none(),
         };
         if !stands {
             // Another file, or none, is there now: it is replaced only where it is one that could be read.
             self.load()?;
         }
-        let (header, head) = (format::header(), format::record_head(0, data));
+        let epoch = self.next_epoch();
+        let (header, head) = (format::header(epoch), format::record_head(Version::Two, 0, 0, data));
         let pieces = [header.as_slice(), head.as_slice(), data.as_bytes()];
         let bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
         let keep = Keep::Newest(self.settings.keep_generations);
@@ -541,14 +528,18 @@ impl Shared {
                 None => return Err(unreplaced.error),
             },
         };
-        let log = self.log(file, bytes, 1);
+        let end = End { offset: bytes, next: 1 };
+        let log = self.log(file, Version::Two, epoch, end);
         let mut state = self.lock();
-        state.epoch += 1;
+        state.turnovers += 1;
         state.content = match log {
             Ok(log) => Content::Log(log),
             Err(error) => Content::Unusable(error),
         };
         state.refusal = unsure.as_ref().map(|error| error.text().to_owned());
+        if unsure.is_none() {
+            state.anchor(self.disk.as_ref());
+        }
         if self.settings.shared_sync {
             match &unsure {
                 None => state.syncs.renew(),
@@ -562,14 +553,25 @@ impl Shared {
         unsure.map_or(Ok(()), Err)
     }
 
+    /// The epoch of the next file: higher than that of any before it, as far as this is known.
+    fn next_epoch(&self) -> u64 {
+        let state = self.lock();
+        let known = state.anchor.mark().map_or(0, |mark| mark.epoch);
+        let present = match &state.content {
+            Content::Log(log) => log.epoch,
+            Content::Missing | Content::Unusable(_) | Content::Damaged(..) => 0,
+        };
+        known.max(present) + 1
+    }
+
     /// Makes durable what is written, for as long as somebody waits for more. Whoever calls tells those who wait of the end.
     fn sync(&self) {
         loop {
-            let (log, written, epoch) = {
+            let (log, written, turnovers) = {
                 let mut state = self.lock();
                 match &state.content {
                     Content::Log(log) if state.syncs.failed.is_none() => {
-                        (log.clone(), state.syncs.written, state.epoch)
+                        (log.clone(), state.syncs.written, state.turnovers)
                     }
                     _ => {
                         state.syncs.is_running = false;
@@ -579,7 +581,7 @@ impl Shared {
             };
             let synced = self.disk.sync_data(&log.file);
             let mut state = self.lock();
-            let failure = self.note_sync(&mut state, epoch, written, log.end, synced);
+            let failure = self.note_sync(&mut state, turnovers, written, log.end, synced);
             let goes_on = failure.is_none() && state.syncs.answer(state.syncs.wanted).is_none();
             state.syncs.is_running = goes_on;
             drop(state);
@@ -594,8 +596,15 @@ impl Shared {
     }
 
     /// Takes note of how a sync ended that began with `written` changes and this end. Where it failed: where to cut.
-    fn note_sync(&self, state: &mut State, epoch: u64, written: u64, end: End, synced: io::Result<()>) -> Option<u64> {
-        if state.epoch != epoch {
+    fn note_sync(
+        &self,
+        state: &mut State,
+        turnovers: u64,
+        written: u64,
+        end: End,
+        synced: io::Result<()>,
+    ) -> Option<u64> {
+        if state.turnovers != turnovers {
             // A checkpoint came meanwhile, and with it everything before it is durable.
             return None;
         }
@@ -606,6 +615,7 @@ impl Shared {
             Ok(()) => {
                 log.durable = end;
                 state.syncs.durable = state.syncs.durable.max(written);
+                state.anchor(self.disk.as_ref());
                 None
             }
             Err(error) => {
@@ -622,8 +632,5 @@ impl Shared {
 }
 
 fn corrupt(path: &Path, damage: &str) -> Error {
-    Error::Corrupt(format!(
-        "{}: {damage}; the file is left as it is: move it away, or bring back a generation with `trueup checkpoint restore`",
-        path.display()
-    ))
+    Error::Corrupt(format!("{}: {damage}; {}", path.display(), anchor::way_out(path)))
 }

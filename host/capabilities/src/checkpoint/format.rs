@@ -3,54 +3,92 @@
 //! Pure: bytes in, facts out. Little-endian, CRC-32C (Castagnoli):
 //!
 //! ```text
-//! file    TRUEUPCK | u32 format version 1 | u32 CRC of these 12 bytes
-//! record  u32 bytes of the payload | u8 kind | u64 number | u32 CRC of these 13 bytes and the payload | payload, UTF-8
+//! file    TRUEUPCK | u32 format version 2 | u64 epoch | u32 CRC of these 20 bytes
+//! record  u32 bytes of the payload | u8 kind | u64 number | u64 durable | u32 CRC of these 21 bytes and the payload
+//!         | payload, UTF-8
 //! ```
-//! The first record is the data, number 0; entries follow with 1, 2, ... What an interrupted write leaves behind is at the
-//! end and was never answered: a torn tail. A wrong record with a right one behind it was answered: damage.
+//! The first record is the data, number 0; entries follow with 1, 2, ... `durable` is the number of the last record that was
+//! durable when this one was written. Version 1 has neither epoch nor `durable`; it is read, and appended to, as it is.
+//!
+//! Records up to a known durable one must be right: a wrong one was answered, and is damage. Behind it a disk may have kept
+//! a later record and lost an earlier one of the same sync; none of them was answered, and from the first wrong one on they
+//! are a torn tail. Which are durable, later records say, and the anchor (`anchor.rs`).
 
+use super::anchor::{self, Mark};
 use super::{DATA_BYTES_MAX, ENTRY_BYTES_MAX, Saved};
 
 /// The first bytes of every such file.
 pub(super) const MAGIC: &[u8; 8] = b"TRUEUPCK";
 
-/// The one format version there is.
-pub(super) const VERSION: u32 = 1;
+/// How a file is laid out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Version {
+    /// Read, and appended to until the next checkpoint.
+    One,
+    /// What is written.
+    Two,
+}
 
-pub(super) const HEADER_BYTES: usize = 16;
+impl Version {
+    fn header_bytes(self) -> usize {
+        match self {
+            Self::One => 16,
+            Self::Two => HEADER_BYTES,
+        }
+    }
+
+    /// What the CRC of a record covers before the payload.
+    fn fact_bytes(self) -> usize {
+        match self {
+            Self::One => 13,
+            Self::Two => 21,
+        }
+    }
+
+    fn record_head_bytes(self) -> usize {
+        self.fact_bytes() + 4
+    }
+}
+
+/// The format version that is written.
+const VERSION: u32 = 2;
+
+pub(super) const HEADER_BYTES: usize = 24;
 
 /// What comes before a record's payload.
-pub(super) const RECORD_HEAD_BYTES: usize = 17;
+pub(super) const RECORD_HEAD_BYTES: usize = 25;
 
 const KIND_DATA: u8 = 1;
 const KIND_ENTRY: u8 = 2;
 
-/// The file's beginning.
-pub(super) fn header() -> Vec<u8> {
+/// The beginning of a new file.
+pub(super) fn header(epoch: u64) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
     bytes.extend(VERSION.to_le_bytes());
+    bytes.extend(epoch.to_le_bytes());
     bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
     bytes
 }
 
 /// What comes before the payload of record `number`. Payloads are limited where they come in: their length fits.
 #[expect(clippy::cast_possible_truncation, reason = "at most `DATA_BYTES_MAX`")]
-pub(super) fn record_head(number: u64, payload: &str) -> [u8; RECORD_HEAD_BYTES] {
+pub(super) fn record_head(version: Version, number: u64, durable: u64, payload: &str) -> Vec<u8> {
     let kind = if number == 0 { KIND_DATA } else { KIND_ENTRY };
-    let mut head = [0; RECORD_HEAD_BYTES];
-    let (facts, crc) = head.split_at_mut(13);
-    let bytes = (payload.len() as u32).to_le_bytes();
-    let fields = bytes.into_iter().chain([kind]).chain(number.to_le_bytes());
-    facts.iter_mut().zip(fields).for_each(|(to, byte)| *to = byte);
-    let sum = crc32c::crc32c_append(crc32c::crc32c(facts), payload.as_bytes());
-    crc.copy_from_slice(&sum.to_le_bytes());
+    let mut head = Vec::with_capacity(RECORD_HEAD_BYTES + payload.len());
+    head.extend((payload.len() as u32).to_le_bytes());
+    head.push(kind);
+    head.extend(number.to_le_bytes());
+    if version == Version::Two {
+        head.extend(durable.to_le_bytes());
+    }
+    let sum = crc32c::crc32c_append(crc32c::crc32c(&head), payload.as_bytes());
+    head.extend(sum.to_le_bytes());
     head
 }
 
 /// A record in one piece, as it is appended.
-pub(super) fn record(number: u64, payload: &str) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(RECORD_HEAD_BYTES + payload.len());
-    bytes.extend(record_head(number, payload));
+pub(super) fn record(version: Version, number: u64, durable: u64, payload: &str) -> Vec<u8> {
+    let mut bytes = record_head(version, number, durable, payload);
     bytes.extend(payload.as_bytes());
     bytes
 }
@@ -58,11 +96,23 @@ pub(super) fn record(number: u64, payload: &str) -> Vec<u8> {
 /// What is in a file.
 #[derive(Debug)]
 pub(super) struct Scan {
+    pub(super) version: Version,
+    pub(super) epoch: u64,
     pub(super) saved: Saved,
     /// Where the last right record ends.
     pub(super) end: u64,
     /// What comes after it.
     pub(super) torn: Option<Torn>,
+}
+
+impl Scan {
+    /// Where it has got to.
+    pub(super) fn mark(&self) -> Mark {
+        Mark {
+            epoch: self.epoch,
+            records: self.saved.entries.len() as u64,
+        }
+    }
 }
 
 /// The rest of a write that was interrupted.
@@ -81,20 +131,24 @@ pub struct Torn {
 #[derive(Debug)]
 struct Record<'a> {
     number: u64,
+    durable: u64,
     payload: &'a str,
     next: usize,
 }
 
-/// Reads a whole file. The error says which record is damaged, where and how: what stands before it must not be taken for
-/// all there was.
-pub(super) fn scan(bytes: &[u8]) -> Result<Scan, String> {
-    check_header(bytes)?;
-    let damaged = |reason: &str| format!("record 0 at offset {HEADER_BYTES} is damaged: {reason}");
-    let data = record_at(bytes, HEADER_BYTES).map_err(damaged)?;
+/// Reads a whole file, of which `known` says what was there at least; none: that is not known. The error says which record
+/// is damaged, where and how, or what is lost: what is there must not be taken for all there was.
+pub(super) fn scan(bytes: &[u8], known: Option<Mark>) -> Result<Scan, String> {
+    let (version, epoch) = read_header(bytes)?;
+    let start = version.header_bytes();
+    let damaged = |reason: &str| format!("record 0 at offset {start} is damaged: {reason}");
+    let data = record_at(version, bytes, start).map_err(damaged)?;
     if data.number != 0 {
         return Err(damaged("it is not the data"));
     }
     let mut scan = Scan {
+        version,
+        epoch,
         saved: Saved {
             data: data.payload.to_owned(),
             entries: Vec::new(),
@@ -105,7 +159,7 @@ pub(super) fn scan(bytes: &[u8]) -> Result<Scan, String> {
     let mut offset = data.next;
     let mut number = 1;
     while offset < bytes.len() {
-        let reason = match record_at(bytes, offset) {
+        let reason = match record_at(version, bytes, offset) {
             Ok(record) if record.number == number => {
                 scan.saved.entries.push(record.payload.to_owned());
                 offset = record.next;
@@ -115,9 +169,13 @@ pub(super) fn scan(bytes: &[u8]) -> Result<Scan, String> {
             Ok(_) => "it has another number",
             Err(reason) => reason,
         };
-        if let Some((later, at)) = right_record_from(bytes, offset, number) {
+        let durable = durable_behind(version, bytes, offset, number);
+        let anchored = known.filter(|known| known.epoch == epoch);
+        if let Some(durable) = durable.max(anchored.map(|known| known.records))
+            && durable >= number
+        {
             return Err(format!(
-                "record {number} at offset {offset} is damaged: {reason}; record {later} at offset {at} is right, so \
+                "record {number} at offset {offset} is damaged: {reason}; records up to {durable} were durable, so \
                  entries that were answered are lost"
             ));
         }
@@ -130,43 +188,51 @@ pub(super) fn scan(bytes: &[u8]) -> Result<Scan, String> {
         break;
     }
     scan.end = offset as u64;
-    Ok(scan)
+    anchor::lost(known, Some(scan.mark())).map_or(Ok(scan), Err)
 }
 
-fn check_header(bytes: &[u8]) -> Result<(), String> {
+/// The version and the epoch of a file.
+pub(super) fn read_header(bytes: &[u8]) -> Result<(Version, u64), String> {
     if bytes.is_empty() {
         return Err("the file is empty".to_owned());
     }
     let damaged = |reason: &str| Err(format!("the header at offset 0 is damaged: {reason}"));
-    let (Some(facts), Some(version), Some(crc)) = (bytes.get(..12), u32_at(bytes, 8), u32_at(bytes, 12)) else {
+    let Some(found) = u32_at(bytes, 8) else {
         return damaged("it is cut short");
     };
-    if !facts.starts_with(MAGIC) {
+    if !bytes.starts_with(MAGIC) {
         return damaged("it does not begin with `TRUEUPCK`");
     }
+    let version = if found == 1 { Version::One } else { Version::Two };
+    let facts = version.header_bytes() - 4;
+    let (Some(facts), Some(crc)) = (bytes.get(..facts), u32_at(bytes, facts)) else {
+        return damaged("it is cut short");
+    };
     if crc32c::crc32c(facts) != crc {
         return damaged(&format!(
-            "wrong CRC (format version {version}; this host reads {VERSION})"
+            "wrong CRC (format version {found}; this host reads 1 and {VERSION})"
         ));
     }
-    if version != VERSION {
-        return Err(format!(
-            "format version {version} is not known; this host reads {VERSION}"
-        ));
+    match version {
+        Version::One => Ok((version, 0)),
+        Version::Two if found == VERSION => Ok((version, u64_at(bytes, 12).unwrap_or_default())),
+        Version::Two => Err(format!(
+            "format version {found} is not known; this host reads 1 and {VERSION}"
+        )),
     }
-    Ok(())
 }
 
 /// The record at an offset; else why there is none.
-fn record_at(bytes: &[u8], offset: usize) -> Result<Record<'_>, &'static str> {
+fn record_at(version: Version, bytes: &[u8], offset: usize) -> Result<Record<'_>, &'static str> {
     const SHORT: &str = "it is cut short";
     let rest = bytes.get(offset..).unwrap_or_default();
+    let fact_bytes = version.fact_bytes();
     let (Some(facts), Some(length), Some(&kind), Some(number), Some(crc)) = (
-        rest.get(..13),
+        rest.get(..fact_bytes),
         u32_at(rest, 0),
         rest.get(4),
         u64_at(rest, 5),
-        u32_at(rest, 13),
+        u32_at(rest, fact_bytes),
     ) else {
         return Err(SHORT);
     };
@@ -182,25 +248,40 @@ fn record_at(bytes: &[u8], offset: usize) -> Result<Record<'_>, &'static str> {
     if length > most {
         return Err("it is longer than a record can be");
     }
-    let payload = rest.get(RECORD_HEAD_BYTES..RECORD_HEAD_BYTES + length).ok_or(SHORT)?;
+    let head_bytes = version.record_head_bytes();
+    let payload = rest.get(head_bytes..head_bytes + length).ok_or(SHORT)?;
     if crc32c::crc32c_append(crc32c::crc32c(facts), payload) != crc {
         return Err("wrong CRC");
     }
+    let durable = match version {
+        // An earlier host took what stands before a right record for answered, the record itself with it.
+        Version::One => number,
+        Version::Two => u64_at(rest, 13).unwrap_or_default(),
+    };
     Ok(Record {
         number,
+        durable,
         payload: std::str::from_utf8(payload).map_err(|_| "it is not UTF-8")?,
-        next: offset + RECORD_HEAD_BYTES + length,
+        next: offset + head_bytes + length,
     })
 }
 
-/// The first right record at or after an offset whose number is at least `number`, and where it is. Text has no control
-/// characters where a record's kind and length stand, so that few places are looked at twice.
-fn right_record_from(bytes: &[u8], offset: usize, number: u64) -> Option<(u64, usize)> {
-    let last = bytes.len().checked_sub(RECORD_HEAD_BYTES)?;
-    (offset..=last).find_map(|at| {
-        let record = record_at(bytes, at).ok()?;
-        (record.number >= number).then_some((record.number, at))
-    })
+/// The highest record that right ones from an offset on, with at least this number, know to be durable; none where there
+/// are none.
+/// Text has no control characters where a record's
+/// kind and length stand, so that few places are looked at twice.
+fn durable_behind(version: Version, bytes: &[u8], mut offset: usize, number: u64) -> Option<u64> {
+    let mut durable = None;
+    while offset < bytes.len() {
+        match record_at(version, bytes, offset) {
+            Ok(record) if record.number >= number => {
+                durable = durable.max(Some(record.durable));
+                offset = record.next;
+            }
+            _ => offset += 1,
+        }
+    }
+    durable
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {

@@ -100,7 +100,8 @@ fn put(disk: &dyn Disk, path: &Path, keep: Keep, new: &Path) -> Result<(), (Erro
     synced.map_err(|error| (place::failed(path, "syncing the folder", &error), true))
 }
 
-fn write_new(disk: &dyn Disk, new: &Path, pieces: &[&[u8]]) -> io::Result<File> {
+/// A synced file with these bytes, also where an earlier attempt left one.
+pub(super) fn write_new(disk: &dyn Disk, new: &Path, pieces: &[&[u8]]) -> io::Result<File> {
     match fs::remove_file(new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}

@@ -5,11 +5,13 @@
 //! ```text
 //! checkpoint: data and a newline -> PATH.tmp, synced -> over PATH
 //! ```
+//! The anchor beside it says that there was a file: one that is gone is told from one that never was.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::anchor::{self, Anchor, Mark};
 use super::disk::{Disk, Real};
 use super::generations::{self, Keep};
 use super::lock::{Lock, OpenError};
@@ -18,6 +20,9 @@ use crate::Answer;
 
 /// Where the original keeps its file (its environment variable: `AWS_VPC_K8S_CNI_BACKING_STORE`).
 pub const PATH_OF_THE_ORIGINAL: &str = "/var/run/aws-node/ipam.json";
+
+/// The file has no numbers that other programs would keep: the anchor says only that it was there.
+pub(super) const MARK: Mark = Mark { epoch: 0, records: 0 };
 
 /// Which file, and what stays of those that it replaces.
 #[derive(Debug, Clone)]
@@ -39,7 +44,7 @@ struct Shared {
     settings: Settings,
     disk: Arc<dyn Disk>,
     /// One replaces at a time.
-    turn: Mutex<()>,
+    turn: Mutex<Anchor>,
     _lock: Lock,
 }
 
@@ -54,11 +59,12 @@ impl JsonFile {
 
     pub(super) fn open_on(disk: Arc<dyn Disk>, settings: Settings) -> Result<Self, OpenError> {
         let lock = Lock::take(&settings.path)?;
+        let anchor = Anchor::of(&settings.path);
         Ok(Self {
             shared: Arc::new(Shared {
                 settings,
                 disk,
-                turn: Mutex::new(()),
+                turn: Mutex::new(anchor),
                 _lock: lock,
             }),
         })
@@ -67,23 +73,30 @@ impl JsonFile {
 
 impl Shared {
     fn checkpoint(&self, data: &str) -> Result<(), Error> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut anchor = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let path = &self.settings.path;
         within(path, "the data", data, DATA_BYTES_MAX)?;
         place::look(path)?;
         let keep = Keep::Newest(self.settings.keep_generations);
         let pieces = [data.as_bytes(), b"\n"];
         let replaced = generations::replace(self.disk.as_ref(), path, keep, &pieces);
-        replaced.map(drop).map_err(|unreplaced| unreplaced.error)
+        replaced.map_err(|unreplaced| unreplaced.error)?;
+        anchor.raise(self.disk.as_ref(), MARK);
+        Ok(())
     }
 
     fn restore(&self) -> Result<Option<Saved>, Error> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut anchor = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let path = &self.settings.path;
+        let known = anchor.read()?;
         let Some(mut file) = place::open_ours(path, false)? else {
-            return Ok(None);
+            let shown = path.display();
+            return anchor::lost(known, None).map_or(Ok(None), |lost| {
+                Err(Error::Corrupt(format!("{shown}: {lost}; {}", anchor::way_out(path))))
+            });
         };
         let data = read(path, &mut file)?;
+        anchor.raise(self.disk.as_ref(), MARK);
         Ok(Some(Saved {
             data,
             entries: Vec::new(),

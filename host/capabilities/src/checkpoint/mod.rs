@@ -5,6 +5,8 @@
 //! operator -> tools: what is stored, copied between stores, an earlier checkpoint brought back
 //! ```
 
+mod accept;
+mod anchor;
 mod binding;
 pub mod database;
 mod disk;
@@ -18,6 +20,7 @@ pub mod json_file;
 mod lock;
 mod place;
 pub mod simulated;
+mod syncs;
 pub mod tools;
 
 pub use lock::OpenError;

@@ -14,9 +14,14 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+pub use super::accept::{Accepted, accept};
+pub use super::anchor::Mark;
 pub use super::format::Torn;
 pub use super::lock::Holder;
 
+use super::accept::{anchors, lost_rows, next_epoch, not_there, own};
+use super::anchor;
+use super::disk::Real;
 use super::fold::{self, Allocation};
 use super::generations::{self, Keep};
 use super::lock::{self, Lock, OpenError};
@@ -128,6 +133,8 @@ pub struct Picture {
     pub end: Option<u64>,
     /// What comes after it.
     pub tail: Option<Torn>,
+    /// What is missing: how much there was, by the anchor beside it; none: nothing, as far as this is known.
+    pub lost: Option<String>,
     /// The pid of the host that has it now; none: no host, or one whose pid is not known. See `in_use`.
     pub pid: Option<u32>,
     /// Whether a host has it now. Then `tail` is a write that is not finished yet.
@@ -171,19 +178,25 @@ const LOOKS_MAX: u32 = 5;
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
 /// A reading of a `file` store.
-struct Reading {
+pub(super) struct Reading {
     bytes: u64,
+    pub(super) mark: Mark,
     saved: Saved,
     end: u64,
     torn: Option<Torn>,
 }
 
-fn read_file(path: &Path) -> Result<Reading, Error> {
+/// Reads a `file` store, of which at least what is `known` must be there.
+pub(super) fn read_file(path: &Path, known: Option<Mark>) -> Result<Reading, Error> {
     let bytes = read_bytes(path)?;
     let shown = path.display();
-    let scan = format::scan(&bytes).map_err(|damage| Error::Corrupt(format!("{shown}: {damage}")))?;
+    let scan = format::scan(&bytes, known).map_err(|damage| {
+        let way_out = anchor::way_out(path);
+        Error::Corrupt(format!("{shown}: {damage}; {way_out}"))
+    })?;
     Ok(Reading {
         bytes: bytes.len() as u64,
+        mark: scan.mark(),
         saved: scan.saved,
         end: scan.end,
         torn: scan.torn,
@@ -191,18 +204,18 @@ fn read_file(path: &Path) -> Result<Reading, Error> {
 }
 
 /// As `read_file`; where a host has it open and the end looks unfinished, again.
-fn read_file_in_use(path: &Path) -> Result<Reading, Error> {
+fn read_file_in_use(path: &Path, known: Option<Mark>) -> Result<Reading, Error> {
     for _ in 1..LOOKS_MAX {
-        match read_file(path) {
+        match read_file(path, known) {
             Ok(reading) if reading.torn.is_none() => return Ok(reading),
             _ if lock::holder(path).is_none() => break,
             _ => std::thread::sleep(LOOK_PAUSE),
         }
     }
-    read_file(path)
+    read_file(path, known)
 }
 
-fn read_bytes(path: &Path) -> Result<Vec<u8>, Error> {
+pub(super) fn read_bytes(path: &Path) -> Result<Vec<u8>, Error> {
     let mut file =
         place::open_any(path)?.ok_or_else(|| Error::Unavailable(format!("{}: it is gone", path.display())))?;
     let mut bytes = Vec::new();
@@ -229,7 +242,10 @@ pub fn kind_of(path: &Path) -> Result<Option<Kind>, ToolError> {
 
 fn kind_there(at: Place<'_>) -> Result<Kind, ToolError> {
     let path = at.path.display();
-    let found = kind_of(at.path)?.ok_or_else(|| ToolError::Misused(format!("`{path}`: there is no checkpoint")))?;
+    let found = match kind_of(at.path)? {
+        Some(found) => found,
+        None => return Err(not_there(at.path)?),
+    };
     match at.kind {
         Some(wanted) if wanted != found => Err(ToolError::Misused(format!(
             "`{path}`: it is of the kind `{}`, not `{}`",
@@ -283,6 +299,7 @@ pub fn look(at: Place<'_>) -> Result<Picture, ToolError> {
         last_sequence: None,
         end: None,
         tail: None,
+        lost: None,
         pid: holder.and_then(|holder| holder.pid),
         in_use: holder.is_some(),
         generations: Vec::new(),
@@ -295,7 +312,10 @@ pub fn look(at: Place<'_>) -> Result<Picture, ToolError> {
     };
     match kind {
         Kind::File => {
-            let reading = read_file_in_use(path)?;
+            // Before the file: a host that writes meanwhile raises both.
+            let known = anchor::look(path)?;
+            let reading = read_file_in_use(path, None)?;
+            picture.lost = anchor::lost(known, Some(reading.mark));
             picture.bytes = reading.bytes;
             picture.end = Some(reading.end);
             picture.tail = reading.torn;
@@ -303,7 +323,9 @@ pub fn look(at: Place<'_>) -> Result<Picture, ToolError> {
             picture.saved = reading.saved;
         }
         Kind::Database => {
+            let known = anchors(path)?;
             let snapshot = database::snapshot(path)?;
+            picture.lost = lost_rows(path, &snapshot, &known)?;
             let instance = instance_of(at, &snapshot)?;
             picture.bytes = size(path)?;
             picture.generations = database::generations(path, &snapshot, &instance)?;
@@ -348,7 +370,7 @@ fn generations_beside(path: &Path) -> Result<Vec<Generation>, Error> {
 }
 
 /// The text of a `json-file` store, without the newline that it ends with.
-fn read_json(path: &Path) -> Result<Saved, Error> {
+pub(super) fn read_json(path: &Path) -> Result<Saved, Error> {
     let mut file = place::open_any(path)?.ok_or_else(|| gone(path))?;
     let mut data = json_file::read(path, &mut file)?;
     if data.ends_with('\n') {
@@ -371,26 +393,40 @@ pub fn verify(path: &Path) -> Result<(Kind, Verdict), ToolError> {
         kind: None,
         instance: None,
     };
-    let kind = kind_there(at)?;
-    let checked = match kind {
-        Kind::File => read_file_in_use(path).map(|reading| match reading.torn {
+    let kind = match kind_there(at) {
+        Ok(kind) => kind,
+        Err(ToolError::Store(Error::Corrupt(text))) => return Ok((Kind::of_name(path), Verdict::Corrupt { text })),
+        Err(error) => return Err(error),
+    };
+    let known = anchors(path);
+    let checked = known.and_then(|known| check(path, kind, &known));
+    match checked {
+        Ok(verdict) => Ok((kind, verdict)),
+        Err(Error::Corrupt(text)) => Ok((kind, Verdict::Corrupt { text })),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Reads all of it, of which at least what is `known` must be there.
+fn check(path: &Path, kind: Kind, known: &[(Option<String>, Mark)]) -> Result<Verdict, Error> {
+    match kind {
+        Kind::File => read_file_in_use(path, own(known)).map(|reading| match reading.torn {
             None => Verdict::Whole,
             Some(tail) if lock::holder(path).is_some() => Verdict::Unfinished { tail },
             Some(tail) => Verdict::Torn { tail },
         }),
-        Kind::Database => database::snapshot(path)
-            .and_then(|snapshot| database::check(path, &snapshot))
-            .map(|()| Verdict::Whole),
+        Kind::Database => database::snapshot(path).and_then(|snapshot| {
+            database::check(path, &snapshot)?;
+            match lost_rows(path, &snapshot, known)? {
+                None => Ok(Verdict::Whole),
+                Some(lost) => Err(Error::Corrupt(format!("{}: {lost}", path.display()))),
+            }
+        }),
         Kind::JsonFile => read_json(path).and_then(|saved| {
             let json: Result<serde::de::IgnoredAny, _> = serde_json::from_str(&saved.data);
             json.map(|_| Verdict::Whole)
                 .map_err(|error| Error::Corrupt(format!("{}: not JSON: {error}", path.display())))
         }),
-    };
-    match checked {
-        Ok(verdict) => Ok((kind, verdict)),
-        Err(Error::Corrupt(text)) => Ok((kind, Verdict::Corrupt { text })),
-        Err(error) => Err(error.into()),
     }
 }
 
@@ -434,7 +470,7 @@ pub fn copy(from: Place<'_>, to: Place<'_>, replace: bool) -> Result<Copied, Too
     let _to = Lock::take(to.path)?;
     let (saved, left_out, instance) = match kind {
         Kind::File => {
-            let reading = read_file(from.path)?;
+            let reading = read_file(from.path, anchor::look(from.path)?)?;
             (reading.saved, reading.torn, None)
         }
         Kind::Database => {
@@ -505,21 +541,30 @@ fn store(path: &Path, kind: Kind, instance: &str, saved: &Saved) -> Result<(), E
     }
     match kind {
         Kind::File => {
-            let mut bytes = format::header();
+            let mark = Mark {
+                epoch: next_epoch(path)?,
+                records: saved.entries.len() as u64,
+            };
+            let mut bytes = format::header(mark.epoch);
             let texts = std::iter::once(&saved.data).chain(&saved.entries);
-            for (number, text) in (0..).zip(texts) {
-                bytes.extend(format::record(number, text));
+            for (number, text) in (0_u64..).zip(texts) {
+                let durable = number.saturating_sub(1);
+                bytes.extend(format::record(format::Version::Two, number, durable, text));
             }
-            put(path, &[&bytes])
+            put(path, &[&bytes])?;
+            anchor::set(&Real, path, Some(mark))
         }
-        Kind::JsonFile => put(path, &[saved.data.as_bytes(), b"\n"]),
+        Kind::JsonFile => {
+            put(path, &[saved.data.as_bytes(), b"\n"])?;
+            anchor::set(&Real, path, Some(json_file::MARK))
+        }
         Kind::Database => database::store(path, instance, saved),
     }
 }
 
 fn put(path: &Path, pieces: &[&[u8]]) -> Result<(), Error> {
     place::look(path)?;
-    let replaced = generations::replace(&super::disk::Real, path, Keep::All, pieces);
+    let replaced = generations::replace(&Real, path, Keep::All, pieces);
     replaced.map(drop).map_err(|unreplaced| unreplaced.error)
 }
 
@@ -552,7 +597,7 @@ pub fn restore(at: Place<'_>, generation: u32) -> Result<Copied, ToolError> {
     let mut left_out = None;
     let saved = match kind {
         Kind::File => {
-            let reading = read_file(&beside)?;
+            let reading = read_file(&beside, None)?;
             left_out = reading.torn;
             reading.saved
         }

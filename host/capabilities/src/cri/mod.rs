@@ -11,10 +11,20 @@ pub mod simulated;
 
 pub use crate::bindings::cri::sandboxes::Sandbox;
 
+use std::collections::BTreeSet;
+
 use crate::Answer;
 
 /// A container runtime, real or simulated.
 pub trait Runtime: Send + Sync {
     /// Running sandboxes that have an address of their own, by id; one record for each address.
     fn list_running(&self) -> Answer<'_, Result<Vec<Sandbox>, String>>;
+
+    /// The ids of all sandboxes that it knows, running or not. For the host alone: no guest can ask it.
+    ///
+    /// # Errors
+    /// Where they are not known: nothing follows from that.
+    fn list_ids(&self) -> Answer<'_, Result<BTreeSet<String>, String>> {
+        Box::pin(std::future::ready(Err("this runtime does not list them".to_owned())))
+    }
 }

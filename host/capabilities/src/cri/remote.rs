@@ -7,7 +7,7 @@
 //! socket -> connection -> ListPodSandbox -> PodSandboxStatus of each, some at a time -> addresses, by id
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error as _;
 use std::fmt;
 use std::io;
@@ -93,17 +93,28 @@ impl Remote {
         let started = Instant::now();
         let socket = chosen_socket(self.settings.socket.as_deref(), &SOCKETS_DEFAULT)?;
         let connection = Connection::open(socket, started, &self.settings).await?;
-        let listed = connection.list().await?;
+        let listed = connection.list(Some(SandboxState::Ready)).await?;
         let mut answers = connection.statuses(listed.keys()).await?;
         // By id, whatever the order in which the runtime listed and answered.
         let of_each = listed.iter().filter_map(|(id, item)| Some((item, answers.remove(id)?)));
         Ok(of_each.flat_map(|(item, status)| addresses(item, status)).collect())
+    }
+
+    async fn known(&self) -> Result<BTreeSet<String>, Failure> {
+        let started = Instant::now();
+        let socket = chosen_socket(self.settings.socket.as_deref(), &SOCKETS_DEFAULT)?;
+        let connection = Connection::open(socket, started, &self.settings).await?;
+        Ok(connection.list(None).await?.into_keys().collect())
     }
 }
 
 impl Runtime for Remote {
     fn list_running(&self) -> Answer<'_, Result<Vec<Sandbox>, String>> {
         Box::pin(async move { self.running().await.map_err(|failure| failure.to_string()) })
+    }
+
+    fn list_ids(&self) -> Answer<'_, Result<BTreeSet<String>, String>> {
+        Box::pin(async move { self.known().await.map_err(|failure| failure.to_string()) })
     }
 }
 
@@ -175,13 +186,11 @@ impl Connection {
         }
     }
 
-    /// What the runtime lists as running, by id.
-    async fn list(&self) -> Result<BTreeMap<String, PodSandbox>, Failure> {
-        let state = PodSandboxStateValue {
-            state: SandboxState::Ready.into(),
-        };
+    /// What the runtime lists in this state, or in any, by id.
+    async fn list(&self, state: Option<SandboxState>) -> Result<BTreeMap<String, PodSandbox>, Failure> {
+        let state = state.map(|state| PodSandboxStateValue { state: state.into() });
         let request = ListPodSandboxRequest {
-            filter: Some(PodSandboxFilter { state: Some(state) }),
+            filter: state.map(|state| PodSandboxFilter { state: Some(state) }),
         };
         let listed: ListPodSandboxResponse = self
             .unary(LIST, request)

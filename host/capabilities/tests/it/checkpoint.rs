@@ -3,6 +3,7 @@
 //! What needs a disk that fails is tested beside the code.
 mod conformance;
 mod damage;
+mod lost;
 mod places;
 mod tools;
 mod waits;
@@ -62,12 +63,12 @@ fn told(error: &Error) -> String {
     format!("{}: {}", error.kind(), error.text())
 }
 
-/// The names in a folder, but for the lock's.
+/// The names in a folder, but for the lock's and the anchor's.
 fn names(folder: &Path) -> Vec<String> {
     let all = std::fs::read_dir(folder).unwrap();
     let mut names: Vec<String> = all
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .filter(|name| !name.ends_with(".lock"))
+        .filter(|name| !name.ends_with(".lock") && !name.ends_with(".anchor"))
         .collect();
     names.sort();
     names

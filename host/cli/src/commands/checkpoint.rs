@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 use serde::Serialize;
-use trueup_runtime::capabilities::checkpoint::tools::{self, Copied, Kind, Picture, Place, ToolError, Torn, Verdict};
+use trueup_runtime::capabilities::checkpoint::tools::{
+    self, Accepted, Copied, Kind, Mark, Picture, Place, ToolError, Torn, Verdict,
+};
 
 use crate::exit::{Ending, Exit, Failure, misused};
 use crate::output::{self, Output};
@@ -44,6 +46,15 @@ pub(crate) enum Command {
         generation: u32,
         #[command(flatten)]
         instance: Instance,
+    },
+    /// Goes on with what is there, where a store was cut or replaced by an older copy; where it is gone, with nothing. What is
+    /// missing stays lost: addresses that pods got since are free again. No host may run on it.
+    #[command(
+        after_help = "Examples:\n  trueup checkpoint verify ipam.checkpoint\n  trueup checkpoint accept ipam.checkpoint"
+    )]
+    Accept {
+        /// The store.
+        path: PathBuf,
     },
 }
 
@@ -114,7 +125,33 @@ pub(crate) fn exec(command: Command, output: Output) -> Ending {
             let done = format!("brought back generation {generation} of {}", path.display());
             report(&copied, &done, output)
         }
+        Command::Accept { path } => accept(&path, output),
     }
+}
+
+fn accept(path: &Path, output: Output) -> Ending {
+    let changed = tools::accept(path)?;
+    if let Output::Json = output {
+        output::json(&changed)?;
+        return Ok(Exit::Done);
+    }
+    let shown = path.display();
+    if changed.is_empty() {
+        output::line(&format!("{shown}: nothing is missing"))?;
+    }
+    for Accepted { instance, known, found } in &changed {
+        let whose = instance
+            .as_ref()
+            .map(|name| format!(" of `{name}`"))
+            .unwrap_or_default();
+        let text = |mark: &Option<Mark>, none: &str| mark.map_or_else(|| none.to_owned(), |mark| mark.to_string());
+        output::line(&format!(
+            "{shown}{whose}: going on with {}; known was {}",
+            text(found, "an empty store"),
+            text(known, "nothing"),
+        ))?;
+    }
+    Ok(Exit::Done)
 }
 
 fn place<'a>(path: &'a Path, instance: &'a Instance) -> Place<'a> {
@@ -160,6 +197,9 @@ fn print(picture: &Picture) -> anyhow::Result<()> {
             "torn: a write was interrupted, and never answered"
         };
         fact("tail", &format!("{}; {what}", tail_text(tail)))?;
+    }
+    if let Some(lost) = &picture.lost {
+        fact("lost", lost)?;
     }
     for known in &picture.generations {
         fact("generation", &format!("{}: {} bytes", known.generation, known.bytes))?;

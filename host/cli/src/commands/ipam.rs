@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
 use trueup_runtime::capabilities::clock::{Clock as _, SystemClock};
 use trueup_runtime::config::SOCKET;
 use trueup_runtime::guests::ipam::{AddressInfo, Eni, IpamKey};
-use trueup_runtime::ipam::{self, Shown};
+use trueup_runtime::ipam::{self, FORGOTTEN_AFTER_MS, Shown};
 
 use super::run::{counted, seconds};
 use crate::exit::{Ending, Exit, misused};
@@ -17,11 +18,29 @@ pub(crate) enum Command {
     #[command(
         after_help = "Examples:\n  trueup ipam show\n  trueup ipam show /etc/trueup\n  trueup ipam show --socket /run/trueup/cni.sock --output json | jq '.stats'"
     )]
-    Show(Show),
+    Show(Asked),
+    /// Frees addresses of containers that the container runtime forgot: an address whose container the runtime has not
+    /// listed for 5 minutes, or one of a container that you name. Says what it would free; `--apply` frees it.
+    #[command(
+        after_help = "Examples:\n  trueup ipam release /etc/trueup\n  trueup ipam release /etc/trueup --apply\n  trueup ipam release --container 3f1c9e --apply"
+    )]
+    Release(Release),
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Show {
+pub(crate) struct Release {
+    #[command(flatten)]
+    asked: Asked,
+    /// Frees the addresses of this container alone, whatever the runtime lists: its id, whole. May be given several times.
+    #[arg(long, value_name = "ID")]
+    container: Vec<String>,
+    /// Frees them. Without it nothing is changed.
+    #[arg(long)]
+    apply: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Asked {
     /// The configuration of the host: a TOML file, or a folder with `trueup.toml`. Default: none is read.
     config: Option<PathBuf>,
     /// Where the host listens. Default: where the configuration says, else `/run/trueup/cni.sock`.
@@ -30,15 +49,11 @@ pub(crate) struct Show {
 }
 
 pub(crate) fn exec(command: Command, output: Output) -> Ending {
-    let Command::Show(args) = command;
-    let (socket, instance) = match &args.config {
-        Some(config) => {
-            let (socket, instance) = configured(config)?;
-            (args.socket.unwrap_or(socket), Some(instance))
-        }
-        None => (args.socket.unwrap_or_else(|| PathBuf::from(SOCKET)), None),
+    let args = match command {
+        Command::Show(args) => args,
+        Command::Release(args) => return release(&args, output),
     };
-    let shown = super::block_on(ipam::show(&socket, instance.as_deref()))?.map_err(anyhow::Error::msg)?;
+    let (_, shown) = args.ask()?;
     match output {
         Output::Json => output::json(&shown)?,
         Output::Text => {
@@ -48,6 +63,140 @@ pub(crate) fn exec(command: Command, output: Output) -> Ending {
         }
     }
     Ok(Exit::Done)
+}
+
+impl Asked {
+    /// How the instance stands, and where it was asked.
+    fn ask(&self) -> Result<(PathBuf, Shown), crate::exit::Failure> {
+        let (socket, instance) = match &self.config {
+            Some(config) => {
+                let (socket, instance) = configured(config)?;
+                (self.socket.clone().unwrap_or(socket), Some(instance))
+            }
+            None => (self.socket.clone().unwrap_or_else(|| PathBuf::from(SOCKET)), None),
+        };
+        let shown = super::block_on(ipam::show(&socket, instance.as_deref()))?.map_err(anyhow::Error::msg)?;
+        Ok((socket, shown))
+    }
+}
+
+/// An address that is to be freed.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Freed {
+    ip: String,
+    key: IpamKey,
+    pod: Option<String>,
+    /// For how long the runtime has not listed the container; null where that was not asked.
+    missing_ms: Option<u64>,
+}
+
+/// What `release` says, as JSON.
+#[derive(Serialize)]
+struct Released {
+    instance: String,
+    applied: bool,
+    addresses: Vec<Freed>,
+}
+
+fn release(args: &Release, output: Output) -> Ending {
+    let (socket, shown) = args.asked.ask()?;
+    let addresses = to_free(&shown, &args.container)?;
+    if args.apply {
+        for freed in &addresses {
+            let released = super::block_on(ipam::release(&socket, &shown.instance, &freed.key))?;
+            released.map_err(|error| anyhow::anyhow!("{} of {}: {error}", freed.ip, freed.key.container_id))?;
+        }
+    }
+    let released = Released {
+        instance: shown.instance,
+        applied: args.apply,
+        addresses,
+    };
+    match output {
+        Output::Json => output::json(&released)?,
+        Output::Text => {
+            for line in released_lines(&released) {
+                output::line(&line)?;
+            }
+        }
+    }
+    Ok(Exit::Done)
+}
+
+/// The addresses of the containers that are named; where none is, those that the runtime forgot.
+fn to_free(shown: &Shown, containers: &[String]) -> Result<Vec<Freed>, crate::exit::Failure> {
+    if containers.is_empty() {
+        let missing = shown.missing.as_ref().ok_or_else(|| {
+            misused(anyhow::anyhow!(
+                "the host does not ask the container runtime which containers there are: set `socket` in `[backend.cri]` \
+                 and wait 5 minutes, or name a container with `--container ID`"
+            ))
+        })?;
+        let gone = missing
+            .iter()
+            .filter(|missing| missing.missing_ms >= FORGOTTEN_AFTER_MS);
+        return Ok(gone
+            .map(|missing| Freed {
+                ip: missing.ip.clone(),
+                key: missing.key.clone(),
+                pod: missing.pod.clone(),
+                missing_ms: Some(missing.missing_ms),
+            })
+            .collect());
+    }
+    let of_enis = shown.enis.iter().flat_map(|eni| &eni.addresses);
+    let assigned = of_enis.filter_map(|info| Some((&info.address, info.key.as_ref()?)));
+    let all: Vec<_> = assigned
+        .chain(shown.held.iter().map(|held| (&held.ip, &held.key)))
+        .filter(|(_, key)| containers.contains(&key.container_id))
+        .collect();
+    if let Some(unknown) = containers
+        .iter()
+        .find(|container| all.iter().all(|(_, key)| key.container_id != **container))
+    {
+        return Err(misused(anyhow::anyhow!(
+            "container `{}` has no address; `trueup ipam show` has those that do",
+            printable(unknown)
+        )));
+    }
+    let freed = all.into_iter().map(|(ip, key)| Freed {
+        ip: ip.clone(),
+        key: key.clone(),
+        pod: shown.pods.get(ip).cloned(),
+        missing_ms: None,
+    });
+    Ok(freed.collect())
+}
+
+fn released_lines(released: &Released) -> Vec<String> {
+    let count = released.addresses.len();
+    let addresses = if count == 1 {
+        "1 address".to_owned()
+    } else {
+        format!("{count} addresses")
+    };
+    if count == 0 {
+        return vec![
+            "nothing to free: the container runtime knows every holder, or has not missed one for 5 minutes".to_owned(),
+        ];
+    }
+    let mut rows = vec![["ADDRESS", "POD", "CONTAINER", "MISSING"].map(str::to_owned).to_vec()];
+    for freed in &released.addresses {
+        let missing = freed.missing_ms.map_or_else(|| "-".to_owned(), seconds);
+        rows.push(vec![
+            printable(&freed.ip),
+            freed.pod.as_deref().map_or_else(|| "-".to_owned(), printable),
+            printable(&freed.key.container_id),
+            missing,
+        ]);
+    }
+    let mut lines = table(&rows);
+    lines.push(if released.applied {
+        format!("{addresses} freed")
+    } else {
+        format!("{addresses} would be freed; nothing was changed: `--apply` frees them")
+    });
+    lines
 }
 
 /// The socket and the instance that a configuration names.
@@ -156,8 +305,17 @@ fn flags(eni: &Eni) -> String {
 }
 
 fn addresses(shown: &Shown, now_ms: u64) -> Vec<Vec<String>> {
-    let row = |cells: [&str; 6]| cells.map(printable).to_vec();
-    let mut rows = vec![row(["ADDRESS", "INTERFACE", "STATE", "NETWORK", "CONTAINER", "IN POD"])];
+    let row = |cells: [&str; 7]| cells.map(printable).to_vec();
+    let mut rows = vec![row([
+        "ADDRESS",
+        "INTERFACE",
+        "STATE",
+        "POD",
+        "NETWORK",
+        "CONTAINER",
+        "IN POD",
+    ])];
+    let pod = |ip: &str| shown.pods.get(ip).map_or("-", String::as_str);
     for eni in &shown.enis {
         for info in &eni.addresses {
             let (address, id) = (&info.address, &eni.id);
@@ -166,12 +324,13 @@ fn addresses(shown: &Shown, now_ms: u64) -> Vec<Vec<String>> {
                     address,
                     id,
                     "assigned",
+                    pod(address),
                     &key.network_name,
                     &key.container_id,
                     &key.if_name,
                 ]),
-                State::Resting(ms) => row([address, id, &format!("resting, {} left", seconds(ms)), "", "", ""]),
-                State::Free => row([address, id, "free", "", "", ""]),
+                State::Resting(ms) => row([address, id, &format!("resting, {} left", seconds(ms)), "", "", "", ""]),
+                State::Free => row([address, id, "free", "", "", "", ""]),
             });
         }
     }
@@ -181,6 +340,7 @@ fn addresses(shown: &Shown, now_ms: u64) -> Vec<Vec<String>> {
             &held.ip,
             "-",
             "held",
+            pod(&held.ip),
             &key.network_name,
             &key.container_id,
             &key.if_name,
@@ -191,8 +351,10 @@ fn addresses(shown: &Shown, now_ms: u64) -> Vec<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use trueup_runtime::guests::ipam::PodIpInfo;
-    use trueup_runtime::ipam::{ShownGuest, Stats};
+    use trueup_runtime::ipam::{Forgotten, ShownGuest, Stats};
 
     use super::*;
 
@@ -240,6 +402,7 @@ mod tests {
                 addresses: 4,
                 assigned: 1,
                 held: 1,
+                free: 3,
             },
             cooling_period_ms: 30_000,
             enis: vec![eni],
@@ -249,6 +412,8 @@ mod tests {
                 device_number: -1,
             }],
             released: vec!["eni-9".to_owned()],
+            pods: BTreeMap::from([("10.0.0.2".to_owned(), "default/web-0".to_owned())]),
+            missing: None,
         }
     }
 
@@ -267,13 +432,50 @@ INTERFACE  DEVICE  FLAGS     ADDRESSES  ASSIGNED  RESTING  FREE
 eni-1      0       primary   4          1         1        2
 eni-9      -       given up  -          -         -        -
 
-ADDRESS   INTERFACE  STATE                NETWORK  CONTAINER    IN POD
-10.0.0.2  eni-1      assigned             net      c1\u{1b}[2J  eth0
+ADDRESS   INTERFACE  STATE                POD            NETWORK  CONTAINER    IN POD
+10.0.0.2  eni-1      assigned             default/web-0  net      c1\u{1b}[2J  eth0
 10.0.0.3  eni-1      resting, 0.0 s left
 10.0.0.4  eni-1      free
 10.0.0.5  eni-1      free
-10.0.7.5  -          held                 net      c9           eth0"
+10.0.7.5  -          held                 -              net      c9           eth0"
         );
+    }
+
+    #[test]
+    fn what_the_runtime_forgot_for_long_enough_is_to_be_freed() {
+        let missing = |ip: &str, container: &str, missing_ms| Forgotten {
+            ip: ip.to_owned(),
+            key: key(container),
+            pod: None,
+            missing_ms,
+        };
+        let asks = Shown {
+            missing: Some(vec![
+                missing("10.0.0.2", "c1", 300_000),
+                missing("10.0.7.5", "c9", 299_999),
+            ]),
+            ..shown()
+        };
+        let freed = to_free(&asks, &[]).unwrap();
+        assert_eq!(
+            freed.iter().map(|freed| freed.ip.as_str()).collect::<Vec<_>>(),
+            ["10.0.0.2"]
+        );
+        let lines = released_lines(&Released {
+            instance: "ipam".to_owned(),
+            applied: false,
+            addresses: freed,
+        });
+        assert_eq!(
+            lines.join("\n"),
+            r"ADDRESS   POD  CONTAINER  MISSING
+10.0.0.2  -    c1         300.0 s
+1 address would be freed; nothing was changed: `--apply` frees them"
+        );
+        assert!(to_free(&shown(), &[]).is_err(), "the host does not ask the runtime");
+        let named = to_free(&shown(), &["c9".to_owned()]).unwrap();
+        assert_eq!(named[0].ip, "10.0.7.5");
+        assert!(to_free(&asks, &["c9".to_owned(), "c7".to_owned()]).is_err());
     }
 
     #[test]

@@ -323,6 +323,8 @@ fn say_of_pods(event: &ipam::Event) {
             "warning: {instance}: of the releases left by pods that ended while no host ran, {done} are done and {kept} are tried \
              again"
         )),
+        // `trueup status` has these; what pods are refused is in the log.
+        Pods::Counted { .. } => {}
         Pods::Ended { instance, error } => output::talk(&format!("warning: {instance}: {error}")),
         Pods::RolledBack {
             instance,
@@ -366,6 +368,7 @@ pub(super) fn counted(stats: &Stats) -> String {
         addresses,
         assigned,
         held,
+        free: _,
     } = stats;
     let one_or_many = |count: usize, one: &'static str, many: &'static str| if count == 1 { one } else { many };
     format!(

@@ -58,6 +58,8 @@ pub(super) fn guests(manager: &Manager) -> Vec<GuestShown> {
 fn problems(reads: &Reads, status: &Status) -> Vec<String> {
     let mut problems = health::why_not_ready(reads);
     problems.extend(nobody_acts(status));
+    let pods = status.pods.iter().flat_map(|pods| &pods.problems);
+    problems.extend(pods.map(|problem| format!("pod-addresses: {problem}")));
     problems.extend(status.source.as_ref().and_then(|source| not_watched(&source.more)));
     let mut count = |count: usize, one: &str, many: &str| match count {
         0 => {}

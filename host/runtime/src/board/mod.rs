@@ -315,6 +315,11 @@ impl Board {
         self.inner().pods.told(event, now_ms);
     }
 
+    /// Why the list of interfaces can't be read; none: it can.
+    pub(crate) fn interfaces(&self, problem: Option<String>) {
+        self.inner().pods.interfaces(problem);
+    }
+
     /// Why pods get no address now; none: they do, or there are none here.
     pub fn pods_wait(&self) -> Option<String> {
         self.facts.pods.as_ref()?;

@@ -9,6 +9,9 @@ pub(super) struct Pods {
     read: bool,
     listening: bool,
     stats: Stats,
+    problems: Vec<String>,
+    /// Why the list of interfaces can't be read; none: it can.
+    interfaces: Option<String>,
     error: Option<String>,
     again_at_ms: Option<u64>,
     since_ms: u64,
@@ -23,6 +26,10 @@ impl Pods {
                 self.error = None;
                 self.again_at_ms = None;
                 self.since_ms = now_ms;
+            }
+            Event::Counted { stats, problems, .. } => {
+                self.stats = *stats;
+                self.problems.clone_from(problems);
             }
             Event::Listening { .. } => self.listening = true,
             Event::ReadingFailed { error, again_in_ms, .. } | Event::Down { error, again_in_ms, .. } => {
@@ -49,6 +56,11 @@ impl Pods {
         }
     }
 
+    /// How the list of interfaces stands.
+    pub(super) fn interfaces(&mut self, problem: Option<String>) {
+        self.interfaces = problem;
+    }
+
     pub(super) fn show(&self, instance: &str, now_ms: u64) -> PodsShown {
         PodsShown {
             instance: instance.to_owned(),
@@ -57,6 +69,7 @@ impl Pods {
             next_try_in_ms: self.again_at_ms.map(|at_ms| at_ms.saturating_sub(now_ms)),
             since_ms: self.since_ms,
             stats: self.stats,
+            problems: self.interfaces.iter().chain(&self.problems).cloned().collect(),
         }
     }
 }

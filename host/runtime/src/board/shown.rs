@@ -241,8 +241,12 @@ pub struct PodsShown {
     pub next_try_in_ms: Option<u64>,
     /// Since when it is so.
     pub since_ms: u64,
-    /// Counts, as of the last reading of the store.
+    /// Counts, at most about a second old.
     pub stats: Stats,
+    /// What is the matter though pods are served, one line each: no address is free, the list of interfaces can't be read,
+    /// the container runtime does not know a holder.
+    #[serde(default)]
+    pub problems: Vec<String>,
 }
 
 /// What the process uses.

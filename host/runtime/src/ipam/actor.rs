@@ -17,14 +17,17 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use trueup_capabilities::Backends;
+use trueup_capabilities::cri::Runtime;
 
 use super::Managing;
 use super::datastore::{Datastore, NoAnswer};
 use super::durability::{Answers, Lost};
 use super::enis::{Addition, Inventory, Removal, Traits};
 use super::failing::Failing;
+use super::holders::Holders;
 use super::protocol::{self, Answer, Command, Done, Gc, Refusal};
 use super::released::Released;
 use super::remembered::Remembered;
@@ -56,6 +59,12 @@ const FORGET_PAUSE: Duration = Duration::from_secs(1);
 /// Where it can't be forgotten, for example because the disk is full, it is tried again after so long.
 const FORGET_RETRY: Duration = Duration::from_secs(30);
 
+/// How often the container runtime is asked for its sandboxes.
+const LOOK_PERIOD: Duration = Duration::from_secs(60);
+
+/// A pod that got no address asks again within this time, as kubelet does.
+const REFUSED_FOR: Duration = Duration::from_secs(120);
+
 /// How often the recording is looked at for what is to be brought to the disk.
 const SYNC_PERIOD: Duration = Duration::from_secs(1);
 
@@ -77,6 +86,8 @@ const DOWN_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// What is asked of an instance, and who waits for the answer.
 pub(super) struct Job {
     pub(super) command: Command,
+    /// `namespace/name`, where it is known.
+    pub(super) pod: Option<String>,
     pub(super) reply: oneshot::Sender<Answer>,
 }
 
@@ -159,6 +170,16 @@ pub(super) struct Actor {
     /// None: nobody manages the guest any more.
     is_managed: bool,
     failing: Failing,
+    holders: Holders,
+    /// What was told of them last.
+    counted: Option<(Stats, Vec<String>)>,
+    /// When a pod last asked for an address, and none was free.
+    refused_at: Option<Instant>,
+    runtime: Option<Arc<dyn Runtime>>,
+    /// The look at the container runtime that is under way.
+    looking: Option<JoinHandle<Result<BTreeSet<String>, String>>>,
+    /// Why the last look failed, said once.
+    look_failed: Option<String>,
 }
 
 /// When what is to be done next; none: nothing is.
@@ -171,6 +192,7 @@ struct Due {
     warm: Option<Instant>,
     forget: Option<Instant>,
     sync: Option<Instant>,
+    look: Option<Instant>,
     last_warm: Option<Instant>,
 }
 
@@ -184,6 +206,7 @@ impl Due {
             self.warm,
             self.forget,
             self.sync,
+            self.look,
         ];
         all.into_iter().flatten().min()
     }
@@ -231,10 +254,13 @@ impl Actor {
             active,
             handovers,
             failing,
+            runtime,
         } = parts.managed;
         let after_end = Begin::after_end(&active.instances().settings);
+        let active_dir = active.instances().state_dir.clone();
         let datastore = Datastore::new(active, parts.settings.instance.clone(), parts.backends);
         let spool = parts.settings.spool_dir.as_deref().map(Spool::new);
+        let holders = Holders::new(&active_dir, &parts.settings.instance);
         Self {
             settings: parts.settings,
             datastore,
@@ -263,6 +289,12 @@ impl Actor {
             handovers,
             is_managed: true,
             failing,
+            holders,
+            counted: None,
+            refused_at: None,
+            runtime,
+            looking: None,
+            look_failed: None,
         }
     }
 
@@ -272,6 +304,7 @@ impl Actor {
         self.due.sync = Some(now + SYNC_PERIOD);
         self.due.leaving = Some(now + LEAVING_PERIOD);
         self.due.warm = self.settings.warm.map(|_| now + WARM_PERIOD);
+        self.due.look = self.runtime.as_ref().map(|_| now);
         self.take_in_enis();
         self.begin(Begin::FromStore).await;
         while self.has_releases() {
@@ -362,6 +395,7 @@ impl Actor {
         if self.due.forget.is_some() {
             self.forget_gone().await;
         }
+        self.holders.write(true);
         self.datastore.sync();
         self.answers.end().await;
     }
@@ -520,6 +554,7 @@ impl Actor {
                 self.readings_failed = 0;
                 self.downs = 0;
                 let stats = self.datastore.stats().await?;
+                self.holders.read(self.datastore.allocated().await?);
                 self.tell(Event::Read {
                     instance: self.name(),
                     stats,
@@ -554,7 +589,9 @@ impl Actor {
     // Requests.
 
     async fn serve(&mut self, job: Job) {
-        let Job { command, reply } = job;
+        let Job { command, pod, reply } = job;
+        let known = command.key().and_then(|key| self.holders.pod(key).map(str::to_owned));
+        self.datastore.about(pod.clone().or(known));
         let mut freed = Vec::new();
         let mut is_asked = false;
         let answer = match (&self.unread, &command) {
@@ -569,8 +606,10 @@ impl Actor {
                 }
             },
         };
+        self.datastore.about(None);
         let (answer, ended) = match answer {
             Ok(answer) => {
+                self.note(&command, &answer, pod.as_deref());
                 // What is refused is no answer of the guest; a pod's end is counted where its address is freed.
                 if is_asked && !matches!(command, Command::Del(_)) {
                     self.failing.answered(&command, &self.datastore);
@@ -593,6 +632,19 @@ impl Actor {
         match ended {
             Some(error) => self.recover(error).await,
             None => self.after(&freed).await,
+        }
+    }
+
+    /// Takes note of what the guest gave, for people who look.
+    fn note(&mut self, command: &Command, answer: &Answer, pod: Option<&str>) {
+        let Command::Add(key) = command else { return };
+        match answer {
+            Ok(Done::Allocation { ip, .. }) => {
+                self.holders.assigned(key, ip, pod);
+                self.refused_at = None;
+            }
+            Err(refusal) if refusal.is_exhausted() => self.refused_at = Some(Instant::now()),
+            _ => {}
         }
     }
 
@@ -631,7 +683,11 @@ impl Actor {
             Err(no_answer) => self.failing.failed(&command, no_answer, &self.datastore),
         }
         let unassigned = protocol::unassigned(unassigned?);
-        Ok(unassigned.map(|assignment| freed.extend(assignment.map(|assignment| assignment.ip))))
+        Ok(unassigned.map(|assignment| {
+            let ip = assignment.map(|assignment| assignment.ip);
+            ip.iter().for_each(|ip| self.holders.freed(ip));
+            freed.extend(ip);
+        }))
     }
 
     /// Frees what nobody uses. What can't be freed does not stop the others; the first of it is told.
@@ -686,11 +742,14 @@ impl Actor {
                 addresses: has.address_count(),
                 assigned: allocated_count - held.len(),
                 held: held.len(),
+                free: (has.address_count() + held.len()).saturating_sub(allocated_count),
             },
             cooling_period_ms: self.datastore.cooling_period_ms(),
             enis: infos.enis,
             held,
             released: self.released.ids().iter().cloned().collect(),
+            pods: self.holders.pods(),
+            missing: self.runtime.is_some().then(|| self.holders.missing(Instant::now())),
         })
     }
 
@@ -751,11 +810,93 @@ impl Actor {
         if take_due(&mut self.due.forget) {
             self.forget_gone().await;
         }
+        if take_due(&mut self.due.look) {
+            self.due.look = Some(Instant::now() + LOOK_PERIOD);
+            self.look_at_runtime();
+        }
         if take_due(&mut self.due.sync) {
             self.due.sync = Some(Instant::now() + SYNC_PERIOD);
+            self.take_in_look().await;
+            self.holders.write(false);
+            self.count();
             self.datastore.rest().await?;
         }
         Ok(())
+    }
+
+    // For people who look.
+
+    /// Tells how many addresses there are, and what is the matter with them, where that changed.
+    fn count(&mut self) {
+        if !self.is_serving() {
+            // What is the matter is said already.
+            return;
+        }
+        let stats = self.holders.stats(&self.has);
+        let mut problems = Vec::new();
+        let asked = self.refused_at.is_some_and(|at| at.elapsed() < REFUSED_FOR);
+        if stats.free == 0 || asked {
+            problems.push(format!(
+                "no address is free: {} of {} are assigned{}",
+                stats.assigned,
+                stats.addresses,
+                if stats.free > 0 { ", the others rest" } else { "" }
+            ));
+        }
+        match self.holders.forgotten_count(Instant::now()) {
+            0 => {}
+            count => problems.push(format!(
+                "{count} {} whose containers the container runtime does not know: look with `trueup ipam release`",
+                if count == 1 {
+                    "address is held"
+                } else {
+                    "addresses are held"
+                }
+            )),
+        }
+        let counted = Some((stats, problems));
+        if self.counted == counted {
+            return;
+        }
+        self.counted.clone_from(&counted);
+        if let Some((stats, problems)) = counted {
+            self.tell(Event::Counted {
+                instance: self.name(),
+                stats,
+                problems,
+            });
+        }
+    }
+
+    /// Asks the container runtime for its sandboxes, beside everything else.
+    fn look_at_runtime(&mut self) {
+        let Some(runtime) = self.runtime.clone().filter(|_| self.looking.is_none()) else {
+            return;
+        };
+        self.looking = Some(tokio::spawn(async move { runtime.list_ids().await }));
+    }
+
+    /// Compares the holders with what the container runtime listed, where it did.
+    async fn take_in_look(&mut self) {
+        let Some(looked) = self.looking.take_if(|looking| looking.is_finished()) else {
+            return;
+        };
+        match looked.await {
+            Ok(Ok(sandboxes)) => {
+                self.holders.compare(&sandboxes, Instant::now());
+                self.look_failed = None;
+            }
+            Ok(Err(error)) => {
+                if self.look_failed.as_ref() != Some(&error) {
+                    tracing::warn!(
+                        instance = self.settings.instance,
+                        "addresses are not compared with the container runtime: {error}; trying again"
+                    );
+                }
+                self.look_failed = Some(error);
+            }
+            Err(error) => tracing::error!("the look at the container runtime ended badly: {error}"),
+        }
     }
 
     // Interfaces.

@@ -4,12 +4,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
 use super::Shown;
 use super::protocol::{PROTOCOL, Refusal};
+use crate::guests::ipam::IpamKey;
 
 /// The host may be busy with what pods ask.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
@@ -19,7 +20,7 @@ const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
 #[derive(Deserialize)]
 struct Line {
-    ok: Option<Shown>,
+    ok: Option<Value>,
     error: Option<Refusal>,
 }
 
@@ -29,12 +30,32 @@ struct Line {
 /// One line: that no host listens there, or what it said.
 pub async fn show(socket: &Path, instance: Option<&str>) -> Result<Shown, String> {
     let failed = |what: &dyn std::fmt::Display| format!("asking the host at `{}`: {what}", socket.display());
-    let answer = tokio::time::timeout(ANSWER_MAX, ask(socket, instance)).await;
+    let request = json!({ "v": PROTOCOL, "command": "SHOW", "instance": instance });
+    let shown = ask(socket, &request).await?;
+    serde_json::from_value(shown).map_err(|error| failed(&format!("its answer is not understood: {error}")))
+}
+
+/// Frees the address of a key, as its container's DEL does; success too where it has none.
+///
+/// # Errors
+/// As [`show`].
+pub async fn release(socket: &Path, instance: &str, key: &IpamKey) -> Result<(), String> {
+    let request = json!({
+        "v": PROTOCOL, "command": "DEL", "instance": instance,
+        "network": key.network_name, "containerId": key.container_id, "ifName": key.if_name,
+    });
+    ask(socket, &request).await.map(drop)
+}
+
+/// What the host answers.
+async fn ask(socket: &Path, request: &Value) -> Result<Value, String> {
+    let failed = |what: &dyn std::fmt::Display| format!("asking the host at `{}`: {what}", socket.display());
+    let answer = tokio::time::timeout(ANSWER_MAX, exchange(socket, request)).await;
     let answer = answer
         .map_err(|_| failed(&format!("no answer within {} s", ANSWER_MAX.as_secs())))?
         .map_err(|error| failed(&format!("{error}; does `trueup run` serve there?")))?;
     match serde_json::from_slice(&answer) {
-        Ok(Line { ok: Some(shown), .. }) => Ok(shown),
+        Ok(Line { ok: Some(done), .. }) => Ok(done),
         Ok(Line {
             error: Some(refusal), ..
         }) => Err(failed(&refusal.msg)),
@@ -43,9 +64,8 @@ pub async fn show(socket: &Path, instance: Option<&str>) -> Result<Shown, String
     }
 }
 
-async fn ask(socket: &Path, instance: Option<&str>) -> std::io::Result<Vec<u8>> {
+async fn exchange(socket: &Path, request: &Value) -> std::io::Result<Vec<u8>> {
     let mut stream = UnixStream::connect(socket).await?;
-    let request = json!({ "v": PROTOCOL, "command": "SHOW", "instance": instance });
     stream.write_all(format!("{request}\n").as_bytes()).await?;
     let mut answer = Vec::new();
     stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).await?;

@@ -61,6 +61,8 @@ pub(super) struct Datastore {
     is_recorded: bool,
     /// The last entry of the recording, for when nothing records.
     last_entry: u64,
+    /// The pod that the present request is about, for whoever asks why.
+    about: Option<String>,
 }
 
 impl Datastore {
@@ -74,7 +76,13 @@ impl Datastore {
             live: None,
             is_recorded: false,
             last_entry: 0,
+            about: None,
         }
+    }
+
+    /// The requests that follow are about this pod, `namespace/name`.
+    pub(super) fn about(&mut self, pod: Option<String>) {
+        self.about = pod;
     }
 
     pub(super) fn is_live(&self) -> bool {
@@ -195,7 +203,10 @@ impl Datastore {
         let Some(instance) = &mut self.live else {
             return Err(NoAnswer::of_host("there is no instance".to_owned()));
         };
-        let span = decisions::span(instance.host(), call, &self.key, || "request".to_owned());
+        let span = decisions::span(instance.host(), call, &self.key, || match &self.about {
+            Some(pod) => format!("request of pod {pod}"),
+            None => "request".to_owned(),
+        });
         let calling = self
             .active
             .call(&self.key, instance, call, &args)
@@ -352,6 +363,7 @@ impl Datastore {
             addresses: count(total),
             assigned: count(assigned),
             held: allocated.saturating_sub(count(assigned)),
+            free: count(total).saturating_sub(count(assigned)),
         })
     }
 }

@@ -12,6 +12,7 @@ mod datastore;
 mod durability;
 mod enis;
 mod failing;
+mod holders;
 pub mod protocol;
 mod released;
 mod remembered;
@@ -20,7 +21,7 @@ mod server;
 mod spool;
 mod state_file;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,8 +31,10 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use trueup_capabilities::Backends;
+use trueup_capabilities::cri::Runtime;
 
-pub use self::client::show;
+pub use self::client::{release, show};
+pub use self::holders::{FORGOTTEN_AFTER_MS, Forgotten};
 pub use self::server::CONNECTIONS_MAX;
 
 pub(crate) use self::failing::Failing;
@@ -114,6 +117,15 @@ pub enum Event {
         /// How it stands.
         stats: Stats,
     },
+    /// How many addresses there are, and what is the matter with them, where that changed: told at most once a second.
+    Counted {
+        /// The instance.
+        instance: String,
+        /// How it stands.
+        stats: Stats,
+        /// One line each; none: nothing is.
+        problems: Vec<String>,
+    },
     /// The store could not be read: nobody gets an address until it can.
     ReadingFailed {
         /// The instance.
@@ -183,6 +195,9 @@ pub struct Stats {
     pub assigned: usize,
     /// Allocations whose address no interface has.
     pub held: usize,
+    /// Addresses of interfaces that no pod has, those that rest included. 0 where an earlier host said it.
+    #[serde(default)]
+    pub free: usize,
 }
 
 /// What [`once`] came to.
@@ -300,6 +315,8 @@ pub struct Managing {
     pub(crate) active: Arc<Active>,
     pub(crate) handovers: mpsc::Receiver<Handover>,
     pub(crate) failing: Failing,
+    /// Who knows which containers there are; none: holders are not compared with it.
+    pub(crate) runtime: Option<Arc<dyn Runtime>>,
 }
 
 impl From<Instances> for Managing {
@@ -311,6 +328,7 @@ impl From<Instances> for Managing {
             active: Active::new(Arc::new(instances)),
             handovers,
             failing: Failing::default(),
+            runtime: None,
         }
     }
 }
@@ -513,6 +531,12 @@ pub struct Shown {
     pub held: Vec<crate::guests::ipam::PodIpInfo>,
     /// Interfaces that were given up and are still in the list of interfaces, by id.
     pub released: Vec<String>,
+    /// The pods that hold addresses, `namespace/name` by address, as far as the plugin said.
+    #[serde(default)]
+    pub pods: BTreeMap<String, String>,
+    /// Holders that the container runtime does not list, by address; absent where the host does not ask it.
+    #[serde(default)]
+    pub missing: Option<Vec<Forgotten>>,
 }
 
 /// Which guest an instance runs.

@@ -17,6 +17,12 @@ pub const PROTOCOL: u64 = 1;
 /// node, and a thousand of them are 100 kB.
 pub const LINE_BYTES_MAX: usize = 1 << 20;
 
+/// What an ADD is told where no address is free.
+const EXHAUSTED: &str = "no address is free";
+
+/// A namespace has at most 63 bytes, a name 253.
+const POD_BYTES_MAX: usize = 320;
+
 /// The network of allocations that were learned from the container runtime; part of the stored format.
 pub(super) const MIGRATED_NETWORK: &str = "_migrated-from-cri";
 
@@ -45,6 +51,8 @@ pub(super) struct Request {
     pub(super) instance: Option<String>,
     /// What is wanted.
     pub(super) command: Command,
+    /// `namespace/name` of the pod that it is about, where the plugin knows it: for people alone.
+    pub(super) pod: Option<String>,
 }
 
 /// What a request wants.
@@ -114,6 +122,11 @@ impl Refusal {
         Self::new(code::TRY_AGAIN, msg)
     }
 
+    /// Whether it says that no address is free.
+    pub(super) fn is_exhausted(&self) -> bool {
+        self.code == code::TRY_AGAIN && self.msg == EXHAUSTED
+    }
+
     fn about(self, key: &IpamKey) -> Self {
         Self {
             details: Some(format!("{}/{}/{}", key.network_name, key.container_id, key.if_name)),
@@ -133,6 +146,14 @@ impl From<Assignment> for Done {
 }
 
 impl Command {
+    /// The key that it is about.
+    pub(super) fn key(&self) -> Option<&IpamKey> {
+        match self {
+            Self::Add(key) | Self::Del(key) | Self::Check(key) => Some(key),
+            Self::Gc(_) | Self::Status | Self::Show => None,
+        }
+    }
+
     /// The same refusal with what it is about, and with the code that this command has for an instance that can't serve.
     pub(super) fn refuse(&self, refusal: Refusal) -> Refusal {
         match self {
@@ -171,7 +192,7 @@ pub(super) fn parse(line: &[u8]) -> Result<Request, Refusal> {
         "ADD" => Command::Add(key(&members)?),
         "DEL" => Command::Del(key(&members)?),
         "CHECK" => Command::Check(key(&members)?),
-        "GC" => Command::Gc(gc(members)?),
+        "GC" => Command::Gc(gc(&members)?),
         "STATUS" => Command::Status,
         "SHOW" => Command::Show,
         other => {
@@ -179,7 +200,10 @@ pub(super) fn parse(line: &[u8]) -> Result<Request, Refusal> {
             return Err(Refusal::undecodable(msg));
         }
     };
-    Ok(Request { instance, command })
+    // A name that is none is passed over: it decides nothing.
+    let pod = members.get("pod").and_then(Value::as_str);
+    let pod = pod.filter(|pod| pod.len() <= POD_BYTES_MAX).map(str::to_owned);
+    Ok(Request { instance, command, pod })
 }
 
 fn text(members: &Map<String, Value>, name: &str) -> Result<String, Refusal> {
@@ -198,13 +222,13 @@ fn key(members: &Map<String, Value>) -> Result<IpamKey, Refusal> {
     })
 }
 
-fn gc(mut members: Map<String, Value>) -> Result<Gc, Refusal> {
-    let network = text(&members, "network")?;
+fn gc(members: &Map<String, Value>) -> Result<Gc, Refusal> {
+    let network = text(members, "network")?;
     // Without a list nothing is freed: an empty one would free everything.
     let valid = members
-        .remove("valid")
+        .get("valid")
         .ok_or_else(|| Refusal::undecodable("`valid` is missing"))?;
-    let valid: BTreeSet<(String, String)> = serde_json::from_value(valid)
+    let valid: BTreeSet<(String, String)> = BTreeSet::deserialize(valid)
         .map_err(|_| Refusal::undecodable("`valid` is not a list of [containerId, ifName]"))?;
     let migrated = match members.get("gcMigrated") {
         None => false,
@@ -248,7 +272,7 @@ pub(super) fn unassigned(result: Result<Assignment, Error>) -> Result<Option<Ass
 /// An error of the guest as CNI has it.
 pub(super) fn refusal(error: Error) -> Refusal {
     match error {
-        Error::NoAvailableIp => Refusal::later("no address is free"),
+        Error::NoAvailableIp => Refusal::later(EXHAUSTED),
         Error::BackingStore(text) => Refusal::later(format!("backing-store: {text}")),
         Error::InvalidKey(field) if field == "network-name" => {
             Refusal::new(code::CONFIGURATION, "the network's name is empty")
@@ -356,8 +380,20 @@ mod tests {
             (r#"{"v":1,"command":"SHOW"}"#, None, Command::Show),
         ] {
             let instance = instance.map(str::to_owned);
-            assert_eq!(parse(line.as_bytes()), Ok(Request { instance, command }), "{line}");
+            let request = Request {
+                instance,
+                command,
+                pod: None,
+            };
+            assert_eq!(parse(line.as_bytes()), Ok(request), "{line}");
         }
+        let named = |pod: &str| {
+            let line = format!(r#"{{"v":1,"command":"STATUS","pod":{pod}}}"#);
+            parse(line.as_bytes()).unwrap().pod
+        };
+        assert_eq!(named(r#""default/web-0""#).as_deref(), Some("default/web-0"));
+        assert_eq!(named("1"), None);
+        assert_eq!(named(&format!("{:?}", "x".repeat(321))), None);
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub(super) struct Router {
 impl Router {
     /// Answers one line.
     pub(super) async fn answer(&self, line: &[u8]) -> Answer {
-        let Request { instance, command } = protocol::parse(line)?;
+        let Request { instance, command, pod } = protocol::parse(line)?;
         let door = self
             .door(instance.as_deref())
             .map_err(|refusal| command.refuse(refusal))?;
@@ -42,7 +42,7 @@ impl Router {
         let asked = command.clone();
         let (reply, answer) = oneshot::channel();
         // What can't be sent comes back, and would keep its own answer waiting.
-        if door.jobs.send(Job { command, reply }).await.is_err() {
+        if door.jobs.send(Job { command, pod, reply }).await.is_err() {
             return Err(asked.refuse(gone()));
         }
         let answer = answer.await.unwrap_or_else(|_| Err(gone()));

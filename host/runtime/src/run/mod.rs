@@ -745,6 +745,7 @@ impl Management {
             active: addresses.active,
             handovers,
             failing: ipam::Failing::new(quarantine, ipam.guest.failure.clone(), fall_back),
+            runtime: ipam.runtime_socket.as_ref().map(|_| addresses.runtime),
         }
     }
 }
@@ -755,6 +756,7 @@ struct Pods {
     managed: ipam::Managing,
     backends: Backends,
     interfaces: Interfaces,
+    board: Arc<Board>,
 }
 
 /// This node's network interfaces: as they are, or as they change.
@@ -763,7 +765,7 @@ enum Interfaces {
     Watched {
         enis: channel::Receiver<Enis>,
         /// None: nothing is ever wrong with them.
-        problems: Option<mpsc::UnboundedReceiver<String>>,
+        problems: Option<mpsc::UnboundedReceiver<Option<String>>>,
     },
 }
 
@@ -806,6 +808,7 @@ impl Pods {
             managed: management.addresses(config, ipam, addresses, ground),
             backends,
             interfaces,
+            board: Arc::clone(&ground.board),
         })
     }
 
@@ -820,6 +823,7 @@ impl Pods {
             managed,
             backends,
             interfaces,
+            board,
         } = self;
         let tell_of_pods = |event| tell(Event::Ipam(event));
         match interfaces {
@@ -830,17 +834,24 @@ impl Pods {
                 let serving = ipam::serve(settings, managed, backends, enis, stop, tell_of_pods);
                 tokio::select! {
                     served = serving => served.map(|()| None),
-                    never = tell_problems(problems, &tell) => match never {},
+                    never = tell_problems(problems, &board, &tell) => match never {},
                 }
             }
         }
     }
 }
 
-async fn tell_problems(problems: Option<mpsc::UnboundedReceiver<String>>, tell: &impl Fn(Event)) -> Infallible {
+async fn tell_problems(
+    problems: Option<mpsc::UnboundedReceiver<Option<String>>>,
+    board: &Board,
+    tell: &impl Fn(Event),
+) -> Infallible {
     if let Some(mut problems) = problems {
         while let Some(problem) = problems.recv().await {
-            tell(Event::Problem(problem));
+            board.interfaces(problem.clone());
+            if let Some(problem) = problem {
+                tell(Event::Problem(problem));
+            }
         }
     }
     std::future::pending().await

@@ -11,6 +11,7 @@ use trueup_capabilities::audit::Audit;
 use trueup_capabilities::bindings::host::metrics::Label;
 use trueup_capabilities::checkpoint::{OpenError, Store, database, file, json_file, simulated};
 use trueup_capabilities::clock::SystemClock;
+use trueup_capabilities::cri::Runtime;
 use trueup_capabilities::cri::remote::{self, Remote};
 use trueup_capabilities::faults::Faults;
 use trueup_capabilities::fence::Fence;
@@ -342,6 +343,8 @@ pub(super) struct Addresses {
     pub(super) revisions: Revisions,
     pub(super) problem: Option<String>,
     pub(super) backends: Backends,
+    /// The container runtime, also for what the host itself asks of it.
+    pub(super) runtime: Arc<dyn Runtime>,
 }
 
 impl Addresses {
@@ -357,14 +360,15 @@ impl Addresses {
             problem,
         } = Self::version(config, ipam, ground).await?;
         let active = Active::new(Arc::new(instances));
+        let runtime: Arc<dyn Runtime> = Arc::new(Remote::new(remote::Settings {
+            socket: ipam.runtime_socket.clone(),
+            ..remote::Settings::default()
+        }));
         let backends = Backends {
             random: Arc::new(Seeded::new(config.seed, stream_of(&ipam.adapter.instance))),
             metrics: Arc::clone(&ground.metrics),
             checkpoint: Some(open_store(&ipam.checkpoint, &ipam.adapter.instance, &ground.metrics)?),
-            sandboxes: Some(Arc::new(Remote::new(remote::Settings {
-                socket: ipam.runtime_socket.clone(),
-                ..remote::Settings::default()
-            }))),
+            sandboxes: Some(Arc::clone(&runtime)),
             quotas: Arc::default(),
             audit: ground.audit.clone(),
             usage: Arc::clone(&active.usage),
@@ -375,6 +379,7 @@ impl Addresses {
             revisions,
             problem,
             backends,
+            runtime,
         })
     }
 

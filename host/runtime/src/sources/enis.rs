@@ -132,8 +132,8 @@ fn parse(text: &str) -> Result<Enis, String> {
 pub struct Watched {
     /// The last list that was right.
     pub enis: watch::Receiver<Enis>,
-    /// What is wrong with the file now, once for each different wrong; a list is as good as new after it.
-    pub problems: mpsc::UnboundedReceiver<String>,
+    /// What is wrong with the file now, once for each different wrong; none: it can be read again.
+    pub problems: mpsc::UnboundedReceiver<Option<String>>,
 }
 
 /// Reads the file, and goes on reading it whenever it changes, until both receivers are gone. Must be called within a
@@ -158,7 +158,7 @@ pub fn watch(file: &Path) -> Result<Watched, EnisError> {
 async fn follow(
     file: PathBuf,
     enis: watch::Sender<Enis>,
-    tell: mpsc::UnboundedSender<String>,
+    tell: mpsc::UnboundedSender<Option<String>>,
     changed: Arc<Notify>,
     mut watcher: Option<RecommendedWatcher>,
 ) {
@@ -179,6 +179,8 @@ async fn follow(
             Ok(new) => {
                 if said.take().is_some() {
                     tracing::info!(file = %file.display(), "the network interfaces can be read again");
+                    // Whoever listens no more has ended, or ends.
+                    _ = tell.send(None);
                 }
                 enis.send_if_modified(|old| {
                     let is_new = *old != new;
@@ -189,8 +191,7 @@ async fn follow(
                 });
             }
             Err(error) if said.as_ref() != Some(&error) => {
-                // Whoever listens no more has ended, or ends.
-                _ = tell.send(format!("{error}; going on with the last list that was right"));
+                _ = tell.send(Some(format!("{error}; going on with the last list that was right")));
                 said = Some(error);
             }
             Err(_) => {}
@@ -337,20 +338,21 @@ mod tests {
 
         // In place this time, as an editor may.
         std::fs::write(&file, &ONE[..40]).unwrap();
-        let said = problems.recv().await.unwrap();
+        let said = problems.recv().await.unwrap().unwrap();
         let begin = format!("network interfaces {}: EOF while parsing", file.display());
         assert!(
             said.starts_with(&begin) && said.ends_with("; going on with the last list that was right"),
             "{said}"
         );
         std::fs::remove_file(&file).unwrap();
-        let said = problems.recv().await.unwrap();
+        let said = problems.recv().await.unwrap().unwrap();
         assert!(said.contains("can't read the file: No such file"), "{said}");
         assert!(!enis.has_changed().unwrap(), "{:?}", *enis.borrow());
 
         put(&file, ONE);
         enis.changed().await.unwrap();
         assert_eq!(*enis.borrow_and_update(), parse(ONE).unwrap());
+        assert_eq!(problems.recv().await, Some(None), "it can be read again");
         assert!(problems.try_recv().is_err(), "each wrong is said once");
     }
 }

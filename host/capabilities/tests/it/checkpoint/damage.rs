@@ -14,8 +14,8 @@ use trueup_capabilities::metrics::Registry;
 use super::{Scratch, file, names, settings, stored, told};
 
 /// Of a record, beside its payload.
-const RECORD_HEAD_BYTES: usize = 17;
-const HEADER_BYTES: usize = 16;
+const RECORD_HEAD_BYTES: usize = 25;
+const HEADER_BYTES: usize = 24;
 
 /// A file with `count` entries, and where its records end: the data's first.
 async fn written(path: &Path, count: usize) -> (Vec<u8>, Vec<String>, Vec<usize>) {
@@ -137,9 +137,14 @@ async fn refused(bytes: &[u8]) -> String {
     text.replace(&path.display().to_string(), "PATH")
 }
 
+/// Of format version 1, or of one that nobody knows.
 fn header(version: u32) -> Vec<u8> {
     let mut bytes = b"TRUEUPCK".to_vec();
     bytes.extend(version.to_le_bytes());
+    if version > 1 {
+        // Of an unknown version it is not known that it begins as version 2 does, nor that it does not.
+        bytes.extend(0_u64.to_le_bytes());
+    }
     bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
     bytes
 }
@@ -154,6 +159,27 @@ fn record(kind: u8, number: u64, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// Of format version 2.
+fn record_2(kind: u8, number: u64, durable: u64, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = (payload.len() as u32).to_le_bytes().to_vec();
+    bytes.push(kind);
+    bytes.extend(number.to_le_bytes());
+    bytes.extend(durable.to_le_bytes());
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&bytes), payload);
+    bytes.extend(crc.to_le_bytes());
+    bytes.extend(payload);
+    bytes
+}
+
+/// Of format version 2.
+fn header_2(epoch: u64) -> Vec<u8> {
+    let mut bytes = b"TRUEUPCK".to_vec();
+    bytes.extend(2_u32.to_le_bytes());
+    bytes.extend(epoch.to_le_bytes());
+    bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
+    bytes
+}
+
 #[tokio::test]
 async fn the_bytes_are_those_of_the_specification() {
     let scratch = Scratch::new();
@@ -163,12 +189,39 @@ async fn the_bytes_are_those_of_the_specification() {
     store.append("é").await.unwrap();
     store.append("").await.unwrap();
     let expected = [
-        header(1),
-        record(1, 0, b"data"),
-        record(2, 1, "é".as_bytes()),
-        record(2, 2, b""),
+        header_2(1),
+        record_2(1, 0, 0, b"data"),
+        record_2(2, 1, 0, "é".as_bytes()),
+        record_2(2, 2, 1, b""),
     ];
     assert_eq!(fs::read(&path).unwrap(), expected.concat());
+    store.checkpoint("next").await.unwrap();
+    let expected = [header_2(2), record_2(1, 0, 0, b"next")];
+    assert_eq!(fs::read(&path).unwrap(), expected.concat());
+}
+
+#[tokio::test]
+async fn a_file_of_format_version_1_is_read_and_gone_on_with() {
+    let scratch = Scratch::new();
+    let path = scratch.path("ipam.checkpoint");
+    let old = [header(1), record(1, 0, b"x"), record(2, 1, b"a")].concat();
+    fs::write(&path, &old).unwrap();
+    let store = file(&path);
+    assert_eq!(stored(&store).await.unwrap().unwrap().1, ["a"]);
+    store.append("b").await.unwrap();
+    assert_eq!(fs::read(&path).unwrap(), [old.clone(), record(2, 2, b"b")].concat());
+    drop(store);
+    // From its first start with this host on, entries that are gone are missed.
+    fs::write(&path, &old).unwrap();
+    let text = stored(&file(&path)).await.unwrap_err();
+    assert!(
+        text.contains("ends at checkpoint 0 with 1 entries, and was at checkpoint 0 with 2"),
+        "{text}"
+    );
+    fs::write(&path, [old, record(2, 2, b"b")].concat()).unwrap();
+    let store = file(&path);
+    store.checkpoint("y").await.unwrap();
+    assert!(fs::read(&path).unwrap().starts_with(&header_2(1)));
 }
 
 #[tokio::test]
@@ -180,8 +233,8 @@ async fn what_is_wrong_is_told_with_record_and_offset() {
         "corrupt: PATH: the header at offset 0 is damaged: it is cut short",
     );
     starts(
-        &refused(&header(2)).await,
-        "corrupt: PATH: format version 2 is not known; this host reads 1",
+        &refused(&header(3)).await,
+        "corrupt: PATH: format version 3 is not known; this host reads 1 and 2",
     );
     starts(
         &refused(&header(1)).await,
@@ -195,7 +248,7 @@ async fn what_is_wrong_is_told_with_record_and_offset() {
     let gap = [header(1), record(1, 0, b"x"), record(2, 2, b"y")].concat();
     starts(
         &refused(&gap).await,
-        "corrupt: PATH: record 1 at offset 34 is damaged: it has another number; record 2 at offset 34 is right",
+        "corrupt: PATH: record 1 at offset 34 is damaged: it has another number; records up to 2 were durable",
     );
     let not_text = [header(1), record(1, 0, b"\xff")].concat();
     starts(
@@ -219,7 +272,7 @@ async fn an_older_record_behind_the_last_is_a_torn_tail() {
 }
 
 #[tokio::test]
-async fn a_corrupt_file_that_was_moved_away_is_asked_for_no_more() {
+async fn a_file_without_an_anchor_that_was_moved_away_is_asked_for_no_more() {
     let scratch = Scratch::new();
     let path = scratch.path("ipam.checkpoint");
     fs::write(&path, b"nonsense").unwrap();
@@ -256,7 +309,12 @@ async fn what_was_whole_a_moment_ago_is_no_torn_tail() {
         "{refused:?}"
     );
     assert_eq!(fs::read(&path).unwrap(), bytes);
+    // Gone is no better: what is lost stays lost until somebody says that it may be.
     fs::remove_file(&path).unwrap();
+    assert!(matches!(store.checkpoint("next").await, Err(Error::Corrupt(_))));
+    drop(store);
+    tools::accept(&path).unwrap();
+    let store = file(&path);
     store.checkpoint("another").await.unwrap();
     assert_eq!(stored(&store).await.unwrap(), Some(("another".to_owned(), vec![])));
 }

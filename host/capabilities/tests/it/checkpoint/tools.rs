@@ -57,7 +57,7 @@ async fn a_store_is_shown_while_a_host_has_it() {
     assert_eq!((picture.data_bytes, picture.end), (DATA.len(), Some(picture.bytes)));
     assert_eq!((picture.in_use, picture.pid), (true, Some(std::process::id())));
     assert_eq!(picture.tail, None);
-    let bytes = 16 + 17 + 3;
+    let bytes = 24 + 25 + 3;
     assert_eq!(picture.generations, [Generation { generation: 1, bytes }]);
     let shown = serde_json::to_value(picture.allocations.unwrap()).unwrap();
     let row = |container: &str, ipv4: &str| serde_json::json!({"networkName": "net", "containerID": container, "ifName": "eth0", "ipv4": ipv4});

@@ -1,0 +1,255 @@
+//! What a store has at least, in a small file beside it: `PATH.anchor`.
+//!
+//! A store that was cut at a record's end, deleted, or replaced by an older copy is whole by itself. The anchor shows that
+//! there was more.
+//!
+//! ```text
+//! two lines of 512 bytes: trueup-anchor 1 epoch EPOCH records RECORDS crc CRC-32C of what stands before " crc"
+//! ```
+//! The anchor is raised once a change is durable and before it is answered, so that it is never ahead of the store,
+//! whenever the host or the machine ends. A raise overwrites the lower of the two lines in place and is not synced: it costs
+//! one write into the system's cache. After power loss the anchor may be older than the store by what the system had not
+//! written back; then it detects less, and a whole store is still whole. Anything else that ends the host loses nothing of it.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use super::disk::Disk;
+use super::{Error, generations, place};
+
+/// Where a store has got to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+pub struct Mark {
+    /// Grows by at least one with each checkpoint; 0 in files of the first format and in JSON files.
+    pub epoch: u64,
+    /// So many entries followed that checkpoint.
+    pub records: u64,
+}
+
+impl std::fmt::Display for Mark {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "checkpoint {} with {} entries", self.epoch, self.records)
+    }
+}
+
+/// A line takes a sector of its own: no interrupted write hits both.
+const LINE_BYTES: usize = 512;
+
+/// The anchor of a store, and what it is known to say.
+#[derive(Debug)]
+pub(super) struct Anchor {
+    path: PathBuf,
+    open: Option<Open>,
+    /// Whether the last write failed: said once, not at every change.
+    has_failed: bool,
+}
+
+#[derive(Debug)]
+struct Open {
+    file: File,
+    mark: Mark,
+    /// Which line has it.
+    line: u64,
+}
+
+impl Anchor {
+    /// The anchor of the store at `path`; nothing is read yet.
+    pub(super) fn of(path: &Path) -> Self {
+        Self {
+            path: path_of(path),
+            open: None,
+            has_failed: false,
+        }
+    }
+
+    /// Reads it anew; none where there is none: of a store that never was, or of one that an earlier host wrote.
+    pub(super) fn read(&mut self) -> Result<Option<Mark>, Error> {
+        self.open = None;
+        let Some(mut file) = place::open_ours(&self.path, true)? else {
+            return Ok(None);
+        };
+        let (mark, line) = parse(&self.path, &mut file)?;
+        self.open = Some(Open { file, mark, line });
+        Ok(Some(mark))
+    }
+
+    /// What it said when it was last read or raised.
+    pub(super) fn mark(&self) -> Option<Mark> {
+        self.open.as_ref().map(|open| open.mark)
+    }
+
+    /// The store has got this far, durably. Where that can't be written the anchor stays lower, and detects less.
+    pub(super) fn raise(&mut self, disk: &dyn Disk, mark: Mark) {
+        let raised = match &mut self.open {
+            Some(open) if mark <= open.mark => Ok(()),
+            Some(open) => {
+                let line = 1 - open.line;
+                let written = disk.write_at(&open.file, &text(mark), line * LINE_BYTES as u64);
+                written.map(|()| (open.mark, open.line) = (mark, line))
+            }
+            None => self.create(disk, mark),
+        };
+        if let Err(error) = &raised
+            && !self.has_failed
+        {
+            let path = self.path.display();
+            tracing::warn!("checkpoint: {path}: writing: {error}; a loss of newer entries is not detected meanwhile");
+        }
+        self.has_failed = raised.is_err();
+    }
+
+    fn create(&mut self, disk: &dyn Disk, mark: Mark) -> io::Result<()> {
+        let file = write(disk, &self.path, mark)?;
+        self.open = Some(Open { file, mark, line: 0 });
+        Ok(())
+    }
+}
+
+/// The anchor's own path.
+fn path_of(path: &Path) -> PathBuf {
+    place::beside(path, ".anchor")
+}
+
+/// What the anchor of the store at `path` says, for those who only look.
+pub(super) fn look(path: &Path) -> Result<Option<Mark>, Error> {
+    let anchor = path_of(path);
+    match place::open_any(&anchor)? {
+        Some(mut file) => Ok(Some(parse(&anchor, &mut file)?.0)),
+        None => Ok(None),
+    }
+}
+
+/// For an operator's own doing, who holds the lock: the anchor says this from now on, lower or not; none: there is no store.
+pub(super) fn set(disk: &dyn Disk, path: &Path, mark: Option<Mark>) -> Result<(), Error> {
+    let anchor = path_of(path);
+    let done = match mark {
+        Some(mark) => write(disk, &anchor, mark).map(drop),
+        None => match std::fs::remove_file(&anchor) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed.and_then(|()| disk.sync_folder(place::folder(&anchor))),
+        },
+    };
+    done.map_err(|error| place::failed(&anchor, "writing", &error))
+}
+
+/// A whole new file, synced, in one step.
+fn write(disk: &dyn Disk, anchor: &Path, mark: Mark) -> io::Result<File> {
+    let new = place::beside(anchor, ".tmp");
+    let line = text(mark);
+    let file = generations::write_new(disk, &new, &[&line, &line])?;
+    disk.rename(&new, anchor)?;
+    disk.sync_folder(place::folder(anchor))?;
+    Ok(file)
+}
+
+/// Why what was found is not all there was; none where it may be.
+pub(super) fn lost(known: Option<Mark>, found: Option<Mark>) -> Option<String> {
+    let known = known?;
+    match found {
+        None => Some(format!("it is gone; it was at {known}")),
+        Some(found) if found < known => Some(format!(
+            "entries that were answered are lost: it ends at {found}, and was at {known}"
+        )),
+        Some(_) => None,
+    }
+}
+
+/// What an operator types where a store may not be gone on with.
+pub(super) fn way_out(path: &Path) -> String {
+    let path = path.display();
+    format!(
+        "nothing is written to it; with the host stopped, `trueup checkpoint restore {path} --generation 1` brings an \
+         earlier one back, and `trueup checkpoint accept {path}` goes on with what is there, or with nothing where it is gone"
+    )
+}
+
+fn facts(mark: Mark) -> String {
+    let Mark { epoch, records } = mark;
+    format!("trueup-anchor 1 epoch {epoch} records {records}")
+}
+
+fn text(mark: Mark) -> Vec<u8> {
+    let facts = facts(mark);
+    let line = format!("{facts} crc {:08x}", crc32c::crc32c(facts.as_bytes()));
+    format!("{line:<width$}\n", width = LINE_BYTES - 1).into_bytes()
+}
+
+/// The higher of the two lines, and which it is.
+fn parse(anchor: &Path, file: &mut File) -> Result<(Mark, u64), Error> {
+    let mut bytes = Vec::new();
+    let read = file.take(2 * LINE_BYTES as u64).read_to_end(&mut bytes);
+    read.map_err(|error| place::failed(anchor, "reading", &error))?;
+    let lines = (0..).zip(bytes.chunks_exact(LINE_BYTES));
+    let known = lines.filter_map(|(number, line)| Some((mark_of(line)?, number))).max();
+    known.ok_or_else(|| {
+        let path = anchor.display();
+        Error::Corrupt(format!(
+            "{path}: neither of its lines is right: whether entries of the checkpoint are lost is not known; with the host \
+             stopped, `trueup checkpoint verify` checks what is there, and `trueup checkpoint accept` goes on with it"
+        ))
+    })
+}
+
+fn mark_of(line: &[u8]) -> Option<Mark> {
+    let words: Vec<&str> = std::str::from_utf8(line).ok()?.split_ascii_whitespace().collect();
+    let [_, _, _, epoch, _, records, _, _] = words.as_slice() else {
+        return None;
+    };
+    let (epoch, records) = (epoch.parse().ok()?, records.parse().ok()?);
+    let mark = Mark { epoch, records };
+    (text(mark) == line).then_some(mark)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::disk::Real;
+    use super::*;
+
+    fn mark(epoch: u64, records: u64) -> Mark {
+        Mark { epoch, records }
+    }
+
+    #[test]
+    fn the_higher_line_counts_and_a_torn_one_leaves_the_one_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ipam");
+        let mut anchor = Anchor::of(&path);
+        assert_eq!(anchor.read().unwrap(), None);
+        for next in [mark(1, 0), mark(1, 9), mark(1, 10), mark(2, 0)] {
+            anchor.raise(&Real, next);
+            assert_eq!(look(&path).unwrap(), Some(next));
+            anchor.raise(&Real, mark(1, 0));
+            assert_eq!(look(&path).unwrap(), Some(next), "an anchor never goes back");
+        }
+        let beside = path_of(&path);
+        let mut bytes = std::fs::read(&beside).unwrap();
+        assert_eq!(bytes.len(), 2 * LINE_BYTES);
+        bytes[LINE_BYTES + 23] ^= 1;
+        std::fs::write(&beside, &bytes).unwrap();
+        assert_eq!(anchor.read().unwrap(), Some(mark(1, 10)));
+        anchor.raise(&Real, mark(2, 0));
+        assert_eq!(look(&path).unwrap(), Some(mark(2, 0)));
+        for wrong in [&b""[..], &bytes[..100], &[b' '; 2 * LINE_BYTES][..]] {
+            std::fs::write(&beside, wrong).unwrap();
+            assert_eq!(anchor.read().unwrap_err().kind(), "corrupt");
+        }
+        set(&Real, &path, None).unwrap();
+        assert_eq!(anchor.read().unwrap(), None);
+    }
+
+    #[test]
+    fn what_is_less_than_the_anchor_says_is_lost() {
+        assert_eq!(lost(None, None), None);
+        assert_eq!(lost(None, Some(mark(1, 0))), None);
+        assert_eq!(lost(Some(mark(2, 3)), Some(mark(2, 3))), None);
+        assert_eq!(lost(Some(mark(2, 3)), Some(mark(3, 0))), None);
+        assert_eq!(
+            lost(Some(mark(2, 3)), None).unwrap(),
+            "it is gone; it was at checkpoint 2 with 3 entries"
+        );
+        for less in [mark(2, 2), mark(1, 9)] {
+            assert!(lost(Some(mark(2, 3)), Some(less)).is_some());
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Stores that are whole and have less than they had: cut at a record's end, gone, or an older copy.
+
+use std::fs;
+use std::path::Path;
+
+use trueup_capabilities::checkpoint::Store;
+use trueup_capabilities::checkpoint::database::Database;
+use trueup_capabilities::checkpoint::json_file::{self, JsonFile};
+use trueup_capabilities::checkpoint::tools::{self, Mark, Place, Verdict};
+
+use super::{Scratch, file, settings, stored, told};
+
+fn at(path: &Path) -> Place<'_> {
+    Place {
+        path,
+        kind: None,
+        instance: None,
+    }
+}
+
+fn json_file(path: &Path) -> JsonFile {
+    JsonFile::open(json_file::Settings {
+        path: path.to_owned(),
+        keep_generations: 0,
+    })
+    .unwrap()
+}
+
+/// Nothing is answered, and nothing written, until an operator says what is to be.
+async fn refuses(store: &dyn Store, path: &Path, why: &str) {
+    for text in [
+        stored(store).await.unwrap_err(),
+        told(&store.append("x").await.unwrap_err()),
+        told(&store.checkpoint("x").await.unwrap_err()),
+    ] {
+        assert!(text.starts_with("corrupt: ") && text.contains(why), "{text}");
+        let shown = path.display();
+        for typed in ["restore", "accept"].map(|command| format!("`trueup checkpoint {command} {shown}")) {
+            assert!(text.contains(&typed), "{text}");
+        }
+    }
+    let Verdict::Corrupt { text } = tools::verify(path).unwrap().1 else {
+        panic!("it is not whole")
+    };
+    assert!(text.contains(why), "{text}");
+}
+
+async fn filled(path: &Path, entries: usize) {
+    let store = file(path);
+    store.checkpoint("data").await.unwrap();
+    for number in 0..entries {
+        store.append(&format!("{number}")).await.unwrap();
+    }
+}
+
+fn entries(count: usize) -> Vec<String> {
+    (0..count).map(|number| number.to_string()).collect()
+}
+
+#[tokio::test]
+async fn a_file_cut_at_a_record_s_end_is_not_served_until_it_is_accepted() {
+    let scratch = Scratch::new();
+    let path = scratch.path("ipam");
+    filled(&path, 2).await;
+    let short = fs::read(&path).unwrap();
+    filled(&scratch.path("more"), 0).await;
+    let store = file(&path);
+    store.append("2").await.unwrap();
+    drop(store);
+    assert_eq!(tools::verify(&path).unwrap().1, Verdict::Whole);
+    fs::write(&path, &short).unwrap();
+    let why = "it ends at checkpoint 1 with 2 entries, and was at checkpoint 1 with 3 entries";
+    refuses(&file(&path), &path, why).await;
+    assert_eq!(fs::read(&path).unwrap(), short);
+    let picture = tools::look(at(&path)).unwrap();
+    assert!(picture.lost.unwrap().contains(why), "what is left can be looked at");
+    let accepted = tools::accept(&path).unwrap();
+    let mark = |records| Some(Mark { epoch: 1, records });
+    assert_eq!((accepted[0].known, accepted[0].found), (mark(3), mark(2)));
+    assert_eq!(tools::accept(&path).unwrap(), []);
+    let store = file(&path);
+    assert_eq!(stored(&store).await.unwrap().unwrap().1, entries(2));
+    store.append("again").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_file_that_is_gone_or_older_is_told_from_one_that_never_was() {
+    let scratch = Scratch::new();
+    let path = scratch.path("ipam");
+    assert_eq!(stored(&file(&path)).await, Ok(None), "it never was");
+    filled(&path, 2).await;
+    let old = fs::read(&path).unwrap();
+    file(&path).checkpoint("newer").await.unwrap();
+    fs::write(&path, &old).unwrap();
+    refuses(
+        &file(&path),
+        &path,
+        "it ends at checkpoint 1 with 2 entries, and was at checkpoint 2",
+    )
+    .await;
+    fs::remove_file(&path).unwrap();
+    let gone = "it is gone; it was at checkpoint 2 with 0 entries";
+    let store = file(&path);
+    assert!(stored(&store).await.unwrap_err().contains(gone));
+    assert!(told(&store.append("x").await.unwrap_err()).contains(gone));
+    assert!(told(&store.checkpoint("x").await.unwrap_err()).contains(gone));
+    assert!(tools::accept(&path).is_err(), "a host has it");
+    drop(store);
+    let accepted = tools::accept(&path).unwrap();
+    assert_eq!(accepted[0].found, None);
+    assert_eq!(stored(&file(&path)).await, Ok(None));
+}
+
+#[tokio::test]
+async fn a_generation_that_is_brought_back_is_all_there_is() {
+    let scratch = Scratch::new();
+    let path = scratch.path("ipam");
+    let keeping = || {
+        let settings = trueup_capabilities::checkpoint::file::Settings {
+            keep_generations: 2,
+            ..settings(&path)
+        };
+        trueup_capabilities::checkpoint::file::File::open(settings, std::sync::Arc::default()).unwrap()
+    };
+    let store = keeping();
+    store.checkpoint("one").await.unwrap();
+    store.append("entry").await.unwrap();
+    store.checkpoint("two").await.unwrap();
+    drop(store);
+    fs::remove_file(&path).unwrap();
+    assert!(stored(&keeping()).await.is_err());
+    tools::restore(at(&path), 1).unwrap();
+    assert_eq!(tools::verify(&path).unwrap().1, Verdict::Whole);
+    let store = keeping();
+    let expected = Ok(Some(("one".to_owned(), vec!["entry".to_owned()])));
+    assert_eq!(stored(&store).await, expected);
+    store.append("more").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_file_that_a_running_host_lost_comes_back_with_its_next_checkpoint() {
+    let scratch = Scratch::new();
+    let path = scratch.path("ipam");
+    let store = file(&path);
+    store.checkpoint("data").await.unwrap();
+    fs::remove_file(&path).unwrap();
+    assert!(store.append("lost").await.is_err());
+    store.checkpoint("all of it").await.unwrap();
+    drop(store);
+    assert_eq!(stored(&file(&path)).await, Ok(Some(("all of it".to_owned(), vec![]))));
+}
+
+#[tokio::test]
+async fn a_damaged_anchor_is_told_and_can_be_accepted() {
+    let scratch = Scratch::new();
+    let path = scratch.path("ipam");
+    filled(&path, 2).await;
+    fs::write(scratch.path("ipam.anchor"), "nonsense").unwrap();
+    let text = stored(&file(&path)).await.unwrap_err();
+    assert!(text.contains("ipam.anchor: neither of its lines is right"), "{text}");
+    tools::accept(&path).unwrap();
+    assert_eq!(stored(&file(&path)).await.unwrap().unwrap().1, entries(2));
+}
+
+#[tokio::test]
+async fn a_database_that_is_gone_or_older_is_not_served() {
+    let scratch = Scratch::new();
+    let path = scratch.path("host.redb");
+    let open = |instance: &str| Database::open(&path, instance, 1).unwrap();
+    for instance in ["ipam", "other"] {
+        let store = open(instance);
+        assert_eq!(stored(&store).await, Ok(None));
+        store.checkpoint("data").await.unwrap();
+        store.append("one").await.unwrap();
+    }
+    let old = fs::read(&path).unwrap();
+    open("ipam").append("two").await.unwrap();
+    fs::write(&path, &old).unwrap();
+    let why = "it ends at checkpoint 1 with 1 entries, and was at checkpoint 1 with 2 entries";
+    let text = stored(&open("ipam")).await.unwrap_err();
+    assert!(text.starts_with("corrupt: ") && text.contains(why), "{text}");
+    assert!(matches!(tools::verify(&path).unwrap().1, Verdict::Corrupt { .. }));
+    assert_eq!(stored(&open("other")).await.unwrap().unwrap().1, ["one"]);
+    fs::remove_file(&path).unwrap();
+    for instance in ["ipam", "other"] {
+        assert!(stored(&open(instance)).await.unwrap_err().contains("it is gone"));
+    }
+    assert_eq!(tools::accept(&path).unwrap().len(), 2);
+    assert_eq!(stored(&open("ipam")).await, Ok(None));
+}
+
+#[tokio::test]
+async fn a_json_file_that_is_gone_is_told_from_one_that_never_was() {
+    let scratch = Scratch::new();
+    let path = scratch.path("ipam.json");
+    assert_eq!(stored(&json_file(&path)).await, Ok(None));
+    // Another program wrote it, and this host read it.
+    fs::write(&path, "{}").unwrap();
+    assert!(stored(&json_file(&path)).await.unwrap().is_some());
+    fs::remove_file(&path).unwrap();
+    let text = stored(&json_file(&path)).await.unwrap_err();
+    assert!(text.starts_with("corrupt: ") && text.contains("it is gone"), "{text}");
+    tools::accept(&path).unwrap();
+    assert_eq!(stored(&json_file(&path)).await, Ok(None));
+}
