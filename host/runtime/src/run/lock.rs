@@ -5,6 +5,8 @@ use std::path::Path;
 
 use rustix::fs::{FlockOperation, flock};
 
+use trueup_journal::regular;
+
 use super::setup::SetupError;
 
 /// Holds the state folder until it is dropped, or the process ends in whatever way.
@@ -30,12 +32,10 @@ impl StateLock {
             )));
         }
         std::fs::create_dir_all(state_dir).map_err(|error| failed(&error))?;
-        let file = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(state_dir.join("lock"))
-            .map_err(|error| failed(&error))?;
+        let mut options = File::options();
+        options.create(true).truncate(false).write(true);
+        let file = regular::open_own(&mut options, &state_dir.join("lock"));
+        let file = file.map_err(|error| failed(&error))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Self { _file: file }),
             Err(rustix::io::Errno::WOULDBLOCK) => Err(failed(
