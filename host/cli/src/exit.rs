@@ -5,6 +5,8 @@ use std::process::ExitCode;
 use trueup_runtime::registry::NotLoaded;
 use trueup_runtime::run::SetupError;
 
+use crate::output;
+
 /// An ending without an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
@@ -71,7 +73,7 @@ pub(crate) fn report(ending: Ending) -> ExitCode {
     };
     // An error of several lines has several problems, one a line.
     for line in format!("{error:#}").lines() {
-        eprintln!("error: {line}");
+        output::talk(&format!("error: {line}"));
     }
     ExitCode::from(code)
 }

@@ -5,6 +5,7 @@ use std::io::Write as _;
 use anyhow::Context as _;
 use clap::ValueEnum;
 use serde::Serialize;
+use trueup_runtime::capabilities::text;
 
 /// How data is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -15,8 +16,14 @@ pub(crate) enum Output {
     Json,
 }
 
-/// Writes a line of data. A reader that went away (`| head`) ends the program quietly, as it does for other tools.
+/// Writes lines of data for people. A reader that went away (`| head`) ends the program quietly, as it does for other tools.
 pub(crate) fn line(text: &str) -> anyhow::Result<()> {
+    let lines = text.split('\n').map(text::printable);
+    exactly(&lines.collect::<Vec<_>>().join("\n"))
+}
+
+/// Writes data as it is, under the same terms.
+fn exactly(text: &str) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     match writeln!(out, "{text}") {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
@@ -24,27 +31,38 @@ pub(crate) fn line(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Writes a line of data where the program goes on without a reader: a controller does not end because its log's reader did.
+/// Writes one line of data where the program goes on without a reader: a controller does not end because its log's reader
+/// did.
 pub(crate) fn line_if_read(text: &str) {
     // Nobody reads it: then nobody misses it.
-    let _ = writeln!(std::io::stdout().lock(), "{text}");
+    let _ = writeln!(std::io::stdout().lock(), "{}", text::printable(text));
 }
 
-/// Writes a line of talk, under the same terms.
+/// Writes a value as one line of JSON, under the same terms.
+pub(crate) fn json_if_read(value: &impl Serialize) {
+    if let Ok(line) = serde_json::to_string(value) {
+        // As above.
+        let _ = writeln!(std::io::stdout().lock(), "{line}");
+    }
+}
+
+/// Writes one line of talk, under the same terms.
 pub(crate) fn talk(text: &str) {
     // As above.
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
+    let _ = writeln!(std::io::stderr().lock(), "{}", text::printable(text));
 }
 
 /// Writes a JSON document.
 pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<()> {
-    line(&serde_json::to_string_pretty(value).context("writing JSON")?)
+    exactly(&serde_json::to_string_pretty(value).context("writing JSON")?)
 }
 
 /// Columns as wide as what stands in them, two blanks apart.
 pub(crate) fn table(rows: &[Vec<String>]) -> Vec<String> {
+    let printable_row = |row: &Vec<String>| row.iter().map(|cell| printable(cell)).collect();
+    let rows: Vec<Vec<String>> = rows.iter().map(printable_row).collect();
     let mut widths: Vec<usize> = Vec::new();
-    for row in rows {
+    for row in &rows {
         widths.resize(widths.len().max(row.len()), 0);
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());
@@ -59,15 +77,7 @@ pub(crate) fn table(rows: &[Vec<String>]) -> Vec<String> {
 
 /// Ids and keys are any text; a terminal obeys some of it.
 pub(crate) fn printable(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() {
-            shown.extend(c.escape_default());
-        } else {
-            shown.push(c);
-        }
-    }
-    shown
+    text::printable(text).into_owned()
 }
 
 /// Milliseconds since 1970 as a time in UTC.

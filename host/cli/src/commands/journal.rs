@@ -49,7 +49,7 @@ pub(crate) fn exec(command: Command, output: Output) -> CommandEnding {
     for file in &show.files {
         let segment = Segment::read(file).map_err(misused)?;
         if let Some(torn) = &segment.torn {
-            eprintln!("warning: {torn}");
+            output::talk(&format!("warning: {torn}"));
         }
         let entries = select(&segment.entries, &show.call);
         match output {

@@ -58,12 +58,12 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
 
 fn show(config: &Config, plan: &Plan, orphans: bool) -> anyhow::Result<()> {
     for problem in plan.problems.iter().chain(&plan.notes) {
-        eprintln!("warning: {problem}");
+        output::talk(&format!("warning: {problem}"));
     }
     for key in &plan.keys {
-        output::line(&headline(key))?;
+        output::line(&output::printable(&headline(key)))?;
         for write in &key.writes {
-            output::line(&format!("  {}", line(write)))?;
+            output::line(&output::printable(&format!("  {}", line(write))))?;
         }
     }
     for key in &plan.negs {
@@ -81,10 +81,10 @@ fn show(config: &Config, plan: &Plan, orphans: bool) -> anyhow::Result<()> {
             plan.orphans.len()
         ))?;
         for orphan in &plan.orphans {
-            output::line(&format!(
+            output::line(&output::printable(&format!(
                 "  ? {:<8} {}  {}",
                 orphan.kind, orphan.name, orphan.identifier
-            ))?;
+            )))?;
         }
     }
     if config.neg.is_some() {

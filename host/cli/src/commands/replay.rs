@@ -160,7 +160,7 @@ fn load(
 
 fn show(replayed: &Replayed) -> anyhow::Result<()> {
     if let Some(torn) = &replayed.torn {
-        eprintln!("warning: {torn}");
+        output::talk(&format!("warning: {torn}"));
     }
     output::line(&format!("{}: {}", replayed.file, replayed.outcome))?;
     if replayed.recorded_digest != replayed.replayed_digest {

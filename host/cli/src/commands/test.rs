@@ -55,7 +55,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
         }
     }))?;
     for error in &summary.errors {
-        eprintln!("error: {error}");
+        output::talk(&format!("error: {error}"));
     }
     match output {
         Output::Json => output::json(&summary)?,
