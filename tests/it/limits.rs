@@ -324,6 +324,138 @@ async fn a_guest_that_asks_for_ever_is_stopped_at_its_limit() {
 }
 
 #[tokio::test]
+async fn a_guest_that_asks_with_too_much_is_stopped_at_its_limit() {
+    let limits = Limits {
+        question_bytes: 1 << 20,
+        ..Limits::default()
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let instances = instances(dir.path(), "ask-large", 100_000, limits);
+    let mut instance = instances.open("default/bad", simulated()).await.unwrap();
+    let stopped = reconcile(&mut instance, &wish("wild", "uid")).await.unwrap_err();
+    assert!(
+        stopped.contains(
+            "asked with more than 1048576 bytes of arguments in one call, the last question was `api.list-tagged`"
+        ) && stopped.contains("`question_bytes`"),
+        "{stopped}"
+    );
+    drop(instance);
+    let [recorded] = <[Segment; 1]>::try_from(segments(dir.path(), "misbehaving", "default/bad")).unwrap();
+    assert_eq!(recorded.entries.len(), 12, "a call, ten questions, and its ending");
+    let outcome = replay::replay(&ENGINE, &MISBEHAVING, recorded.clone(), Arc::new(NoLog)).await;
+    assert!(matches!(outcome.unwrap(), Outcome::Identical { calls: 1, .. }));
+
+    // A host before this limit wrote none, and the call went on.
+    let mut old = recorded;
+    let header = old.header.limits.get().replace(r#""question_bytes":1048576,"#, "");
+    assert_ne!(header, old.header.limits.get());
+    old.header.limits = RawValue::from_string(header).unwrap();
+    let outcome = replay::replay(&ENGINE, &MISBEHAVING, old, Arc::new(NoLog)).await;
+    assert!(matches!(outcome.unwrap(), Outcome::AskedUnrecorded { .. }));
+}
+
+#[tokio::test]
+async fn a_call_that_sleeps_for_ever_is_stopped_by_the_time_of_a_whole_call() {
+    const CALL_MS: u64 = 300;
+    let limits = Limits {
+        call_ms: CALL_MS,
+        ..Limits::default()
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let instances = instances(dir.path(), "sleep", 1 << 32, limits);
+    let mut instance = instances.open("default/slow", Backends::default()).await.unwrap();
+    let stopped = reconcile(&mut instance, &wish("wild", "uid")).await.unwrap_err();
+    let says = "guest `misbehaving@1` in `reconciliation.reconcile`: took longer than 300 ms, its limit `call_ms`";
+    assert!(stopped.starts_with(says), "{stopped}");
+    drop(instance);
+    let [recorded] = <[Segment; 1]>::try_from(segments(dir.path(), "misbehaving", "default/slow")).unwrap();
+    let Some(Event::Ending(Ending::Deadline(text))) = recorded.entries.last().map(|entry| &entry.event) else {
+        panic!("the recording has no such ending")
+    };
+    assert_eq!(*text, stopped);
+    let outcome = replay::replay(&ENGINE, &MISBEHAVING, recorded, Arc::new(NoLog)).await;
+    let Outcome::IdenticalAsFarAsRecorded { why, .. } = outcome.unwrap() else {
+        panic!("the replay went on")
+    };
+    assert!(why.contains(says), "{why}");
+}
+
+#[tokio::test]
+async fn a_call_that_loops_is_stopped_by_the_time_of_a_whole_call() {
+    let limits = Limits {
+        call_ms: 300,
+        cpu_ms: 60_000,
+        ..Limits::default()
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let instances = instances(dir.path(), "loop", 0, limits);
+    let mut instance = instances.open("default/slow", simulated()).await.unwrap();
+    let stopped = reconcile(&mut instance, &wish("wild", "uid")).await.unwrap_err();
+    assert!(
+        stopped.contains("took longer than 300 ms, its limit `call_ms`"),
+        "{stopped}"
+    );
+}
+
+#[tokio::test]
+async fn a_state_is_rebuilt_within_the_limit_of_a_call() {
+    for (does, export) in [("loop-in-snapshot", "snapshot"), ("loop-in-restore", "restore")] {
+        let limits = Limits {
+            cpu_ms: 300,
+            ..Limits::default()
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let calm = instances(dir.path(), "count", 0, limits);
+        let mut instance = calm.open("default/bad", simulated()).await.unwrap();
+        reconcile(&mut instance, &wish("wild", "uid")).await.unwrap();
+        // The state is in the calls, or in the snapshot that the next segment begins with.
+        if export == "restore" {
+            drop(instance);
+            instance = Instances {
+                settings: json!({ "does": "count", "amount": 1 }),
+                ..calm
+            }
+            .open("default/bad", simulated())
+            .await
+            .unwrap();
+        }
+        drop(instance);
+
+        let wild = instances(dir.path(), does, 0, limits);
+        let folder = instance_dir(&dir.path().join("journals"), "misbehaving", "default/bad");
+        let newest = segment_files(&folder).unwrap().pop().unwrap().path;
+        let recorded = std::fs::read_to_string(&newest).unwrap();
+        // As if it had been so from the beginning.
+        let recorded = recorded.replacen(r#""does":"count""#, &format!(r#""does":"{does}""#), 1);
+        std::fs::write(&newest, recorded).unwrap();
+        let begun = Instant::now();
+        let error = wild.open("default/bad", simulated()).await.err().unwrap();
+        let took = begun.elapsed();
+        assert!(
+            matches!(error, trueup_runtime::run::OpenError::Start(_)),
+            "{does}: {error}"
+        );
+        let text = error.to_string();
+        let says = format!("in `lifecycle.{export}`: used more than 300 ms of CPU time, its limit `cpu_ms`");
+        assert!(text.contains(&says), "{does}: {text}");
+        assert!(took < Duration::from_secs(10), "{does}: {took:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_guest_adds_nothing_to_the_metrics_of_the_host() {
+    let dir = tempfile::tempdir().unwrap();
+    let instances = instances(dir.path(), "foreign-metric", 0, Limits::default());
+    let backends = simulated();
+    let metrics = Arc::clone(&backends.metrics);
+    let mut instance = instances.open("default/bad", backends).await.unwrap();
+    reconcile(&mut instance, &wish("wild", "uid")).await.unwrap();
+    let dropped = r#"trueup_metric_lines_dropped_total{guest="misbehaving"}"#;
+    assert_eq!(metrics.number(dropped), Some(1.0));
+    assert_eq!(metrics.number("trueup_keys"), None);
+}
+
+#[tokio::test]
 async fn an_answer_above_its_limit_ends_the_call() {
     let limits = Limits {
         answer_bytes: 1 << 10,

@@ -83,6 +83,7 @@ impl lifecycle::Guest for Misbehaving {
             return taken;
         }
         let state = CALLS.get().to_string();
+        DOES.with_borrow(|does| trouble::loops_in(does, "snapshot", CALLS.get()));
         if DOES.with_borrow(|does| does == "swell") {
             return trouble::swell(&state, AMOUNT.get());
         }
@@ -99,6 +100,7 @@ impl lifecycle::Guest for Misbehaving {
         if DOES.with_borrow(|does| trouble::refuses(does, calls)) {
             return Err(format!("snapshot: was {calls}, must be 0"));
         }
+        DOES.with_borrow(|does| trouble::loops_in(does, "restore", calls));
         CALLS.set(calls);
         Ok(())
     }
@@ -119,6 +121,10 @@ impl reconciliation::Guest for Misbehaving {
         } else if !desired.name_suffix.starts_with(CALM) {
             DOES.with_borrow(|does| trouble::make(does, AMOUNT.get(), &desired.service_uid));
         }
+        let is_calm = desired.name_suffix.starts_with(CALM);
+        if !is_calm && DOES.with_borrow(|does| does == "say") {
+            return Err(Error::InvalidInput(trouble::error(AMOUNT.get())));
+        }
         trouble::ask_once();
         CALLS.set(CALLS.get() + 1);
         let rounds = u32::try_from(CALLS.get()).unwrap_or(u32::MAX);
@@ -129,8 +135,15 @@ impl reconciliation::Guest for Misbehaving {
         })
     }
 
-    fn status(_: Desired) -> Result<Vec<AddressPorts>, Error> {
-        Ok(Vec::new())
+    fn status(desired: Desired) -> Result<Vec<AddressPorts>, Error> {
+        let is_calm = desired.name_suffix.starts_with(CALM);
+        if is_calm || DOES.with_borrow(|does| does != "serve") {
+            return Ok(Vec::new());
+        }
+        Ok(vec![AddressPorts {
+            address: trouble::FOR_A_TERMINAL.to_owned(),
+            ports: vec![80],
+        }])
     }
 }
 

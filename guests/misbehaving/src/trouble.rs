@@ -10,24 +10,35 @@ pub const ALL: &[&str] = &[
     "allocate",
     "ask",
     "ask-at-start",
+    "ask-large",
     "choosy",
     "count",
+    "foreign-metric",
     "list",
     "log",
     "loop",
+    "loop-in-restore",
+    "loop-in-snapshot",
     "metrics",
     "panic",
     "panic-2",
     "recurse",
+    "say",
+    "serve",
     "sleep",
     "swell",
 ];
+
+/// What a terminal obeys, and a line that looks like one of the host's.
+pub const FOR_A_TERMINAL: &str = "\u{1b}[31mred\u{7}\r\ndefault/calm             true     \u{202e}reversed";
 
 /// Makes the trouble of that name, if it is one of a call.
 pub fn make(does: &str, amount: u64, tag: &str) {
     match does {
         "allocate" => allocate_without_end(),
         "ask" => ask_for_ever(),
+        "ask-large" => ask_large_questions(amount),
+        "foreign-metric" => metrics::gauge_set("trueup_keys", &[], f64::INFINITY),
         "list" => {
             // How large the answer is, and whether it comes, is the test's to say.
             let _ = api::list_tagged(tag);
@@ -109,6 +120,28 @@ fn recurse_without_end(depth: u64) -> u64 {
 fn ask_for_ever() {
     loop {
         clock::now_ms();
+    }
+}
+
+/// Whether a guest loops that was asked for its state, or given it, after so many calls.
+pub fn loops_in(does: &str, export: &str, calls: u64) {
+    if calls > 0 && does.strip_prefix("loop-in-") == Some(export) {
+        loop_for_ever();
+    }
+}
+
+/// An error of so many bytes, which a terminal would obey.
+pub fn error(bytes: u64) -> String {
+    let more = usize::try_from(bytes).unwrap_or(usize::MAX);
+    FOR_A_TERMINAL.to_owned() + &"x".repeat(more.saturating_sub(FOR_A_TERMINAL.len()))
+}
+
+#[inline(never)]
+fn ask_large_questions(bytes: u64) {
+    let tag = "x".repeat(usize::try_from(bytes).unwrap_or(usize::MAX));
+    for _ in 0..1000 {
+        // Whether the answer comes is the test's to say.
+        let _ = api::list_tagged(&tag);
     }
 }
 

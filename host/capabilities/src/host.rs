@@ -4,7 +4,7 @@
 //! grant is checked inside the question, so that a refusal is recorded like any other answer.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -26,10 +26,11 @@ use crate::meter::{CHANGES_MAX, Change, Limits, Meter, Usage};
 use crate::metrics::{HOST, Line, Origin, Registry};
 use crate::neg;
 use crate::nftables;
+use crate::pace::Pace;
 use crate::quota::{Blast, Quotas};
 use crate::random::{Random, Seeded};
 use crate::renderer;
-use crate::size::AnswerSize;
+use crate::size::{AnswerSize, json_bytes};
 use crate::timers::Timers;
 use crate::trace;
 use crate::wasi::Slot;
@@ -79,6 +80,8 @@ pub struct Backends {
     pub audit: Option<Arc<Audit>>,
     /// What the instances that are given this hold together.
     pub usage: Arc<Usage>,
+    /// Says when a call that computes for long goes on; none: at once.
+    pub pace: Option<Arc<dyn Pace>>,
 }
 
 impl Default for Backends {
@@ -99,6 +102,7 @@ impl Default for Backends {
             quotas: Arc::default(),
             audit: None,
             usage: Arc::default(),
+            pace: None,
         }
     }
 }
@@ -143,6 +147,22 @@ pub enum Stop {
         limit: u32,
         /// The question that was one too many.
         name: &'static str,
+    },
+    /// The call asked with more than it may.
+    #[error(
+        "asked with more than {limit} bytes of arguments in one call, the last question was `{name}`; a guest that needs more must split its work, or get a higher `question_bytes`"
+    )]
+    TooLargeQuestions {
+        /// `question_bytes`.
+        limit: u64,
+        /// The question that was too large.
+        name: &'static str,
+    },
+    /// The call took longer than it may, all that it waited for included.
+    #[error("took longer than {limit_ms} ms, its limit `call_ms`")]
+    TooLong {
+        /// `call_ms`.
+        limit_ms: u64,
     },
     /// The call drew more of `wasi:random` than it may.
     #[error("drew more than {limit} random bytes in one call; a guest that needs more stretches what it has")]
@@ -206,7 +226,7 @@ impl Host {
 
     /// A call begins that is no entry of its own (`init`, `restore`, `snapshot`).
     pub fn begin_unrecorded_call(&mut self) {
-        self.meter.begin_call();
+        self.meter.begin_call(!self.tape.is_replay());
         self.began = neg::Began::Unrecorded(self.backends.clock.now_ms());
         self.owners.clear();
         self.blast.clear();
@@ -270,15 +290,35 @@ where
     F: FnOnce() -> Fut + Send,
     Fut: Future<Output = R> + Send,
 {
-    count(meter, name)?;
     let limit = meter.limits.answer_bytes;
+    ask_or_end(tape, meter, name, args, async || sized(question().await, name, limit)).await
+}
+
+/// [`ask`] for a question that may end the call.
+pub(crate) async fn ask_or_end<A, R, F, Fut>(
+    tape: &mut Tape,
+    meter: &mut Meter,
+    name: &'static str,
+    args: &A,
+    question: F,
+) -> wasmtime::Result<R>
+where
+    A: Serialize + Sync + ?Sized,
+    R: Serialize + DeserializeOwned + AnswerSize + Send,
+    F: FnOnce() -> Fut + Send,
+    Fut: Future<Output = Result<R, Refusal>> + Send,
+{
+    count(meter, name, args)?;
     let entered = Instant::now();
     let span = trace::question(name, args);
-    let asking = tape.call(name, args, async || sized(question().await, name, limit));
+    let asking = tape.call(name, args, question);
     let answer = asking.instrument(span.clone().unwrap_or_else(Span::none)).await;
     trace::answered(span.as_ref(), &answer);
     meter.used.waited += entered.elapsed();
-    answer.map_err(|stop| Stop::from(stop).into())
+    answer.map_err(|stop| match stop {
+        TapeError::Refused(_) if meter.is_over() => too_long(meter).into(),
+        stop => Stop::from(stop).into(),
+    })
 }
 
 /// [`ask`] for a question that is answered at once.
@@ -294,7 +334,7 @@ where
     R: Serialize + DeserializeOwned + AnswerSize,
     F: FnOnce() -> R,
 {
-    count(meter, name)?;
+    count(meter, name, args)?;
     let limit = meter.limits.answer_bytes;
     // Answering takes no time, recording may: the disk is waited for where every line is synced.
     let entered = Instant::now();
@@ -308,12 +348,29 @@ where
     answer.map_err(|stop| Stop::from(stop).into())
 }
 
-fn count(meter: &mut Meter, name: &'static str) -> Result<(), Stop> {
-    if meter.question() {
-        return Ok(());
+fn count<A: Serialize + ?Sized>(meter: &mut Meter, name: &'static str, args: &A) -> Result<(), Stop> {
+    // A call that waits for an answer does not compute.
+    meter.holding.end();
+    if meter.is_over() {
+        return Err(too_long(meter));
     }
-    let limit = meter.limits.imports_per_call;
-    Err(Stop::TooManyQuestions { limit, name })
+    if !meter.question() {
+        let limit = meter.limits.imports_per_call;
+        return Err(Stop::TooManyQuestions { limit, name });
+    }
+    // Before the tape has it: a recording does not hold a question that is too large, and a replay refuses it again.
+    let Some(bytes) = json_bytes(args, meter.question_bytes_left()) else {
+        let limit = meter.limits.question_bytes;
+        return Err(Stop::TooLargeQuestions { limit, name });
+    };
+    meter.used.question_bytes += bytes;
+    Ok(())
+}
+
+fn too_long(meter: &Meter) -> Stop {
+    Stop::TooLong {
+        limit_ms: meter.limits.call_ms,
+    }
 }
 
 fn sized<R: AnswerSize>(answer: R, name: &str, limit: u64) -> Result<R, Refusal> {
@@ -324,6 +381,20 @@ fn sized<R: AnswerSize>(answer: R, name: &str, limit: u64) -> Result<R, Refusal>
         )));
     }
     Ok(answer)
+}
+
+/// Sleeps as the question `name` says, and refuses to sleep on where the call has no more time `left`; none: it has no
+/// limit.
+pub(crate) async fn sleep_within<R>(
+    name: &str,
+    left: Option<Duration>,
+    sleeping: impl Future<Output = R>,
+) -> Result<R, Refusal> {
+    let Some(left) = left else {
+        return Ok(sleeping.await);
+    };
+    let slept = tokio::time::timeout(left, sleeping).await;
+    slept.map_err(|_| Refusal(format!("`{name}` would last longer than the call may")))
 }
 
 #[derive(Serialize)]
@@ -366,13 +437,11 @@ impl clock::Host for Host {
             duration_ms: u64,
         }
         let clock = &self.backends.clock;
-        ask(
-            &mut self.tape,
-            &mut self.meter,
-            "clock.sleep-ms",
-            &Args { duration_ms },
-            || clock.sleep_ms(duration_ms),
-        )
+        let left = self.meter.time_left();
+        let name = "clock.sleep-ms";
+        ask_or_end(&mut self.tape, &mut self.meter, name, &Args { duration_ms }, || {
+            sleep_within(name, left, clock.sleep_ms(duration_ms))
+        })
         .await
     }
 }

@@ -1,10 +1,12 @@
 //! `trueup:host/log`: where a guest's lines go.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::sync::{Mutex, PoisonError};
 
 use crate::bindings::host::log::{Field, Level};
 use crate::host::Identity;
+use crate::text::printable;
 
 /// A line longer than this is cut, in bytes: nobody reads on, and a log is no place to keep data.
 pub const LINE_BYTES_MAX: usize = 16 << 10;
@@ -17,19 +19,18 @@ pub trait Log: Send + Sync {
 
 /// The message and its fields as one line: `message key=value key="two words"`.
 pub(crate) fn line(message: &str, fields: &[Field]) -> String {
-    let mut line = on_one_line(message);
+    let mut line = printable(beginning(message)).into_owned();
     for field in fields {
-        let key = on_one_line(&field.key);
-        let plain = !field.value.is_empty()
-            && field
-                .value
-                .chars()
-                .all(|c| !c.is_whitespace() && !c.is_control() && c != '"');
+        if line.len() > LINE_BYTES_MAX {
+            break;
+        }
+        let key = printable(beginning(&field.key));
+        let value = beginning(&field.value);
+        let plain = !value.is_empty() && value.chars().all(|c| !c.is_whitespace() && c != '"');
         // Writing to a String can't fail.
-        let _ = if plain {
-            write!(line, " {key}={}", field.value)
-        } else {
-            write!(line, " {key}={:?}", field.value)
+        let _ = match printable(value) {
+            Cow::Borrowed(value) if plain => write!(line, " {key}={value}"),
+            _ => write!(line, " {key}={value:?}"),
         };
     }
     if line.len() > LINE_BYTES_MAX {
@@ -39,13 +40,9 @@ pub(crate) fn line(message: &str, fields: &[Field]) -> String {
     line
 }
 
-/// What a guest writes stays on its line: a line of its own would look like one of the host's.
-fn on_one_line(text: &str) -> String {
-    if text.chars().any(char::is_control) {
-        text.escape_debug().collect()
-    } else {
-        text.to_owned()
-    }
+/// What a line may hold of a text, and one character more where the text goes on.
+fn beginning(text: &str) -> &str {
+    text.get(..text.ceil_char_boundary(LINE_BYTES_MAX + 1)).unwrap_or(text)
 }
 
 /// Hands lines to `tracing`, with the guest's name, version and instance.
@@ -111,8 +108,8 @@ mod tests {
             "made kind=bind why=\"two words\" none=\"\""
         );
         assert_eq!(
-            line("two\nlines", &[field("k\r", "a\nb")]),
-            "two\\nlines k\\r=\"a\\nb\""
+            line("two\nlines \"it\"", &[field("k\r", "a\nb"), field("to", "a\u{202e}b")]),
+            "two\\nlines \"it\" k\\r=\"a\\nb\" to=\"a\\u{202e}b\""
         );
         let cut = line(&"ä".repeat(LINE_BYTES_MAX), &[]);
         assert!(cut.len() <= LINE_BYTES_MAX + 3 && cut.ends_with("ä..."));

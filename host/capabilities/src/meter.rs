@@ -1,9 +1,11 @@
 //! Limits of one guest call, and the count of what it used.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+
+use crate::pace::Holding;
 
 /// What one instance, and each of its calls, may use. All are named in the header of its journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,8 +16,15 @@ pub struct Limits {
     /// CPU time of one call, in milliseconds, without what it waits for the host. Generous, since it is measured as
     /// wall-clock time on a machine that does other things too.
     pub cpu_ms: u64,
+    /// Wall-clock time of one call, in milliseconds, with all that it sleeps and waits for. An hour, since a creation of
+    /// 10,000 servers asks 31,000 questions, which take 52 minutes where the Engine lets 10 a second pass.
+    pub call_ms: u64,
     /// Questions that one call may ask. A rate-limited creation of 10,000 servers asks 31,000.
     pub imports_per_call: u32,
+    /// Size of the arguments of all questions of one call together, as JSON, in bytes: each of them is a line of the
+    /// recording. The creation of 10,000 servers asks with 9 MiB. A recording from before this limit has none.
+    #[serde(default = "unlimited")]
+    pub question_bytes: u64,
     /// Size of one answer, in bytes, the host's to the guest and the guest's to the host: a listing of 100,000
     /// resources is 30 MiB.
     pub answer_bytes: u64,
@@ -30,7 +39,9 @@ impl Default for Limits {
         Self {
             memory_bytes: 256 << 20,
             cpu_ms: 10_000,
+            call_ms: 3_600_000,
             imports_per_call: 100_000,
+            question_bytes: 64 << 20,
             answer_bytes: 64 << 20,
             log_lines_per_call: 1_000,
             metric_lines_per_call: 10_000,
@@ -38,11 +49,17 @@ impl Default for Limits {
     }
 }
 
+fn unlimited() -> u64 {
+    u64::MAX
+}
+
 /// What the running call has used so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Used {
     /// Questions asked.
     pub imports: u32,
+    /// Bytes of their arguments.
+    pub question_bytes: u64,
     /// Time spent in imports: it does not count against the CPU limit.
     pub waited: Duration,
     /// Lines of log written or dropped.
@@ -125,7 +142,7 @@ pub enum Change {
 pub const CHANGES_MAX: usize = 20_000;
 
 /// Counts one instance's use against its limits.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Default)]
 pub struct Meter {
     /// What may be used.
     pub limits: Limits,
@@ -133,6 +150,10 @@ pub struct Meter {
     pub used: Used,
     /// What came of it.
     pub effects: Effects,
+    /// When the running call must have ended; none: a replay, whose calls take what time they take.
+    must_end: Option<Instant>,
+    /// Its turn to compute, where it computes for long.
+    pub holding: Holding,
 }
 
 impl Meter {
@@ -144,15 +165,33 @@ impl Meter {
         }
     }
 
-    /// Starts to count anew.
-    pub fn begin_call(&mut self) {
+    /// Starts to count anew. `timed`: the call has `call_ms` from now on.
+    pub fn begin_call(&mut self, timed: bool) {
         self.used = Used::default();
+        let limit = Duration::from_millis(self.limits.call_ms);
+        self.must_end = if timed { Instant::now().checked_add(limit) } else { None };
+    }
+
+    /// How long the running call may still take; none: for ever.
+    pub fn time_left(&self) -> Option<Duration> {
+        let must_end = self.must_end?;
+        Some(must_end.saturating_duration_since(Instant::now()))
+    }
+
+    /// The running call has taken its `call_ms`.
+    pub fn is_over(&self) -> bool {
+        self.time_left().is_some_and(|left| left.is_zero())
     }
 
     /// Counts a question; false where the call has asked as many as it may.
     pub(crate) fn question(&mut self) -> bool {
         self.used.imports = self.used.imports.saturating_add(1);
         self.used.imports <= self.limits.imports_per_call
+    }
+
+    /// How many bytes of arguments the call may still ask with.
+    pub(crate) fn question_bytes_left(&self) -> u64 {
+        self.limits.question_bytes.saturating_sub(self.used.question_bytes)
     }
 
     /// Counts a line of log; false where it is to be dropped.

@@ -15,6 +15,15 @@ pub const SERIES_MAX: usize = 10_000;
 /// A series' name and labels may be so long together, in bytes; a longer line is dropped.
 pub const SERIES_NAME_BYTES_MAX: usize = 1 << 10;
 
+/// So many labels one series may have: a label without a name and a value has no bytes.
+pub const LABELS_MAX: usize = 32;
+
+/// Names that begin so are the host's.
+const OWN_PREFIX: &str = "trueup_";
+
+/// But for those that go on so: the guests that ship use them, and others that do the same job.
+const GUESTS_PREFIXES: [&str; 3] = ["ipam_", "lbaas_", "neg_"];
+
 /// The instance under which the host's own lines are taken: they are few, and always fit.
 pub const HOST: &str = "host";
 
@@ -109,6 +118,23 @@ pub enum Line {
     HistogramObserve(f64),
 }
 
+impl Line {
+    /// A sum with an infinite number, or one that is not a number, never becomes finite again.
+    fn is_finite(self) -> bool {
+        match self {
+            Self::CounterAdd(_) => true,
+            Self::GaugeSet(value) | Self::HistogramObserve(value) => value.is_finite(),
+        }
+    }
+}
+
+/// Whether no guest may use the name: what the format does not allow in one is `_` where it is shown.
+fn is_the_hosts(name: &str) -> bool {
+    let shown = name.replace(|c: char| !c.is_ascii_alphanumeric(), "_");
+    let rest = shown.strip_prefix(OWN_PREFIX);
+    rest.is_some_and(|rest| !GUESTS_PREFIXES.iter().any(|prefix| rest.starts_with(prefix)))
+}
+
 /// `name{key="value",...}`, labels in order of their keys, values escaped as Prometheus' text format has it.
 pub fn series_name(name: &str, labels: &[Label]) -> String {
     let mut sorted: Vec<&Label> = labels.iter().collect();
@@ -141,8 +167,11 @@ impl Registry {
     }
 
     /// Takes a line of a guest; false where it was dropped: the registry is full, or the name is in use for another kind of
-    /// series, or too long.
+    /// series, or too long, or the host's, or the number is not finite.
     pub fn take_of(&self, origin: Origin<'_>, name: &str, labels: &[Label], line: Line) -> bool {
+        if is_the_hosts(name) {
+            return false;
+        }
         self.take_as(Owner::Guest, origin, name, labels, line)
     }
 
@@ -152,7 +181,7 @@ impl Registry {
                 .iter()
                 .map(|label| label.key.len() + label.value.len())
                 .sum::<usize>();
-        if bytes > SERIES_NAME_BYTES_MAX {
+        if bytes > SERIES_NAME_BYTES_MAX || labels.len() > LABELS_MAX || !line.is_finite() {
             return false;
         }
         let series = (owner, series_name(name, labels));
@@ -362,6 +391,41 @@ mod tests {
         assert_eq!(registry.numbers()["n_total"], 1.0);
         let shown: Vec<Shown> = registry.samples().into_iter().map(|sample| sample.shown).collect();
         assert_eq!(shown, [Shown::Counter(1), Shown::Gauge(8.0)]);
+    }
+
+    #[test]
+    fn a_guest_adds_nothing_to_a_name_of_the_host() {
+        let registry = Registry::default();
+        let ipam = Origin {
+            guest: "ipam",
+            instance: "node",
+        };
+        for name in ["trueup_keys", "trueup-keys", "trueup_ipamx", "trueup_", "trueup_ipam"] {
+            assert!(!registry.take_of(ipam, name, &[], Line::GaugeSet(1.0)), "{name}");
+        }
+        for name in ["trueup_ipam_pods", "trueup_neg_x", "ipam_pods", "trueupx"] {
+            assert!(registry.take_of(ipam, name, &[], Line::GaugeSet(1.0)), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_number_that_is_not_finite_is_refused() {
+        let registry = Registry::default();
+        for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            assert!(!registry.take("a", "h", &[], Line::HistogramObserve(value)));
+            assert!(!registry.take("a", "g", &[], Line::GaugeSet(value)));
+        }
+        assert!(registry.take("a", "h", &[], Line::HistogramObserve(1.0)));
+        let shown: Vec<Shown> = registry.samples().into_iter().map(|sample| sample.shown).collect();
+        assert!(matches!(shown[..], [Shown::Histogram { count: 1, sum: 1.0, .. }]));
+    }
+
+    #[test]
+    fn a_series_has_a_limited_number_of_labels() {
+        let registry = Registry::default();
+        let labels = vec![label("", ""); LABELS_MAX + 1];
+        assert!(!registry.take("a", "n", &labels, Line::CounterAdd(1)));
+        assert!(registry.take("a", "n", &labels[1..], Line::CounterAdd(1)));
     }
 
     #[test]

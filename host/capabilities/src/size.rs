@@ -1,13 +1,47 @@
-//! How large an answer is: what the limit on answers counts.
+//! How large an answer is, and the arguments of a question: what the limits on both count.
 //!
-//! Counted on the value, not on its JSON, so that the limit holds, and costs little, whether or not anything is
+//! An answer is counted on the value, not on its JSON, so that the limit holds, and costs little, whether or not anything is
 //! recorded.
+
+use std::io;
+
+use serde::Serialize;
 
 use crate::checkpoint::{self, Saved};
 use crate::cri::Sandbox;
 use crate::etcd::{self, KeyValue};
 use crate::lbaas::{Error, Object, Spec, State};
 use crate::neg::{self, Endpoint};
+
+/// The bytes of a value as JSON; none: more than `bytes_max`. What has no JSON form counts as far as it goes: the tape says
+/// why.
+pub(crate) fn json_bytes<T: Serialize + ?Sized>(value: &T, bytes_max: u64) -> Option<u64> {
+    let mut counted = Counted { bytes: 0, bytes_max };
+    match serde_json::to_writer(&mut counted, value) {
+        Err(error) if error.is_io() => None,
+        _ => Some(counted.bytes),
+    }
+}
+
+/// Counts the bytes that are written, and refuses more than so many.
+struct Counted {
+    bytes: u64,
+    bytes_max: u64,
+}
+
+impl io::Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.bytes = self.bytes.saturating_add(bytes.len() as u64);
+        if self.bytes > self.bytes_max {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
 
 /// The bytes that a value brings into a guest's memory, roughly: its own and those of its texts.
 pub trait AnswerSize {

@@ -5,6 +5,7 @@ use std::io::Write as _;
 use anyhow::Context as _;
 use clap::ValueEnum;
 use serde::Serialize;
+use trueup_runtime::capabilities::text;
 
 /// How data is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -15,12 +16,13 @@ pub(crate) enum Output {
     Json,
 }
 
-/// Writes a line of data.
+/// Writes lines of data for people.
 pub(crate) fn line(text: &str) -> anyhow::Result<()> {
-    bytes(format!("{text}\n").as_bytes())
+    let lines = text.split('\n').map(text::printable);
+    bytes((lines.collect::<Vec<_>>().join("\n") + "\n").as_bytes())
 }
 
-/// Writes data. A reader that went away (`| head`) ends the program quietly, as it does for other tools.
+/// Writes data as it is. A reader that went away (`| head`) ends the program quietly, as it does for other tools.
 pub(crate) fn bytes(data: &[u8]) -> anyhow::Result<()> {
     match std::io::stdout().lock().write_all(data) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
@@ -28,27 +30,38 @@ pub(crate) fn bytes(data: &[u8]) -> anyhow::Result<()> {
     }
 }
 
-/// Writes a line of data where the program goes on without a reader: a controller does not end because its log's reader did.
+/// Writes one line of data where the program goes on without a reader: a controller does not end because its log's reader
+/// did.
 pub(crate) fn line_if_read(text: &str) {
     // Nobody reads it: then nobody misses it.
-    let _ = writeln!(std::io::stdout().lock(), "{text}");
+    let _ = writeln!(std::io::stdout().lock(), "{}", text::printable(text));
 }
 
-/// Writes a line of talk, under the same terms.
+/// Writes a value as one line of JSON, under the same terms.
+pub(crate) fn json_if_read(value: &impl Serialize) {
+    if let Ok(line) = serde_json::to_string(value) {
+        // As above.
+        let _ = writeln!(std::io::stdout().lock(), "{line}");
+    }
+}
+
+/// Writes one line of talk, under the same terms.
 pub(crate) fn talk(text: &str) {
     // As above.
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
+    let _ = writeln!(std::io::stderr().lock(), "{}", text::printable(text));
 }
 
 /// Writes a JSON document.
 pub(crate) fn json(value: &impl Serialize) -> anyhow::Result<()> {
-    line(&serde_json::to_string_pretty(value).context("writing JSON")?)
+    bytes((serde_json::to_string_pretty(value).context("writing JSON")? + "\n").as_bytes())
 }
 
 /// Columns as wide as what stands in them, two blanks apart.
 pub(crate) fn table(rows: &[Vec<String>]) -> Vec<String> {
+    let printable_row = |row: &Vec<String>| row.iter().map(|cell| printable(cell)).collect();
+    let rows: Vec<Vec<String>> = rows.iter().map(printable_row).collect();
     let mut widths: Vec<usize> = Vec::new();
-    for row in rows {
+    for row in &rows {
         widths.resize(widths.len().max(row.len()), 0);
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());
@@ -63,15 +76,7 @@ pub(crate) fn table(rows: &[Vec<String>]) -> Vec<String> {
 
 /// Ids and keys are any text; a terminal obeys some of it.
 pub(crate) fn printable(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() {
-            shown.extend(c.escape_default());
-        } else {
-            shown.push(c);
-        }
-    }
-    shown
+    text::printable(text).into_owned()
 }
 
 /// Milliseconds since 1970 as a time in UTC.

@@ -32,6 +32,8 @@ pub enum Outcome {
     RetryAfter(u64),
     /// It was ended before it could succeed or fail: nothing is counted, and the key runs again at once.
     Interrupted,
+    /// It was ended so that another key could run: nothing is counted, and the key runs again after so many ms.
+    GaveWay(u64),
 }
 
 /// A change was refused because the controller already knows [`KEYS_MAX`] other keys.
@@ -222,6 +224,7 @@ impl<K: Ord + Clone> Controller<K> {
                 Some((backoff.with_jitter_ms(base_ms, chance), Reason::Work))
             }
             Outcome::Interrupted => Some((0, Reason::Work)),
+            Outcome::GaveWay(pause_ms) => Some((pause_ms, Reason::Work)),
             Outcome::RetryAfter(pause_ms) => {
                 entry.failures = entry.failures.saturating_add(1);
                 Some((pause_ms.max(RETRY_AFTER_MS_MIN), Reason::Work))

@@ -14,6 +14,7 @@ use sha2::{Digest as _, Sha256};
 use wasmtime::component::Component;
 
 use crate::guest::Digest;
+use trueup_journal::regular;
 
 /// Each entry that is being written has a name of its own in this process.
 static DRAFTS: AtomicU64 = AtomicU64::new(0);
@@ -49,7 +50,7 @@ impl Cache {
     /// The component that was compiled from these bytes before; none where there is none that can be trusted.
     pub(crate) fn get(&self, engine: &wasmtime::Engine, digest: &Digest) -> Option<Component> {
         let file = self.file(digest)?;
-        let bytes = std::fs::read(&file).ok()?;
+        let bytes = regular::read(&file, regular::RECORDS).ok()?;
         let (checksum, content) = bytes.split_at_checked(CHECKSUM).unwrap_or_default();
         let content = (self.checksum(digest, content) == checksum).then_some(content);
         let Some(content) = content else {

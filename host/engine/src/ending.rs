@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use trueup_capabilities::{Identity, Stop};
+use trueup_capabilities::{Identity, Stop, text};
 use trueup_journal::{Ending, TapeError};
 use wasmtime::WasmBacktrace;
 
@@ -12,7 +12,7 @@ pub enum CallError {
     /// The guest trapped, or asked too much.
     #[error("{0}")]
     Trap(String),
-    /// The guest used up its CPU time.
+    /// The guest used up its CPU time, or the time of a whole call.
     #[error("{0}")]
     Deadline(String),
     /// The guest wanted more memory than it may have.
@@ -38,19 +38,31 @@ impl CallError {
         }
     }
 
-    /// Reads a wasmtime error: what ended the call, and where in the guest it was.
+    /// Reads a wasmtime error: what ended the call, and where in the guest it was. Names of functions are the guest's, and may
+    /// be of any length.
     pub(crate) fn from_wasmtime(
         error: wasmtime::Error,
         identity: &Identity,
         export: &str,
         memory: Option<(usize, usize)>,
     ) -> Self {
+        let cut = |text| text::cut(text, TEXT_BYTES_MAX);
+        match Self::read(error, identity, export, memory) {
+            Self::Trap(text) => Self::Trap(cut(text)),
+            Self::Deadline(text) => Self::Deadline(cut(text)),
+            Self::Memory(text) => Self::Memory(cut(text)),
+            other => other,
+        }
+    }
+
+    fn read(error: wasmtime::Error, identity: &Identity, export: &str, memory: Option<(usize, usize)>) -> Self {
         let place = format!("guest `{}@{}` in `{export}`", identity.guest, identity.version);
         let backtrace = error.downcast_ref::<WasmBacktrace>().map(frames).unwrap_or_default();
         if error.is::<Stop>() {
             return match error.downcast::<Stop>() {
                 Ok(Stop::Tape(TapeError::Refused(text))) => Self::Trap(format!("{place}: {text}{backtrace}")),
                 Ok(Stop::Tape(tape)) => Self::Tape(tape),
+                Ok(stop @ Stop::TooLong { .. }) => Self::Deadline(format!("{place}: {stop}{backtrace}")),
                 Ok(stop) => Self::Trap(format!("{place}: {stop}{backtrace}")),
                 Err(error) => Self::Trap(format!("{place}: {error:#}{backtrace}")),
             };
@@ -83,6 +95,9 @@ impl CallError {
 pub(crate) struct DeadlineExceeded {
     pub(crate) limit_ms: u128,
 }
+
+/// A longer text is cut, in bytes: the frames of a program in C++ or Rust with its longest names have a few thousand.
+const TEXT_BYTES_MAX: usize = 16 << 10;
 
 /// So many frames a text names: enough to see where it was, and that it recursed.
 const FRAMES_MAX: usize = 16;

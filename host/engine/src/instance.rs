@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant as Now};
 
+use trueup_capabilities::pace::SLICE;
 use trueup_capabilities::wasi::{self, HasHost};
 use trueup_capabilities::{Host, Identity, Stop};
 use trueup_journal::TapeError;
@@ -60,15 +61,25 @@ impl<B> Instance<B> {
             if data.host.tape.stop_at_end() {
                 return Err(Stop::Tape(TapeError::Ended).into());
             }
-            let waited = data.host.meter.used.waited;
-            if data.entered.elapsed().saturating_sub(waited) < data.cpu_max {
-                // Others get their turn: a busy guest holds no thread for longer than an epoch.
-                return Ok(UpdateDeadline::Yield(1));
+            let meter = &mut data.host.meter;
+            if meter.is_over() {
+                let limit_ms = meter.limits.call_ms;
+                return Err(Stop::TooLong { limit_ms }.into());
             }
-            Err(DeadlineExceeded {
-                limit_ms: data.cpu_max.as_millis(),
+            meter.used.waited += meter.holding.take_waited();
+            let computed = data.entered.elapsed().saturating_sub(meter.used.waited);
+            if computed >= data.cpu_max {
+                let limit_ms = data.cpu_max.as_millis();
+                return Err(DeadlineExceeded { limit_ms }.into());
             }
-            .into())
+            // Others get their turn: a busy guest holds no thread for longer than an epoch.
+            Ok(match &data.host.backends.pace {
+                Some(pace) if computed >= SLICE => {
+                    let next = meter.holding.clone().wait(Arc::clone(pace), computed);
+                    UpdateDeadline::YieldCustom(1, Box::pin(next))
+                }
+                _ => UpdateDeadline::Yield(1),
+            })
         });
         store.set_epoch_deadline(1);
         let instantiated = instantiate(&mut store).await;
@@ -97,8 +108,14 @@ impl<B> Instance<B> {
         self.usable = false;
         let data = self.store.data_mut();
         data.entered = Now::now();
+        data.host.meter.holding.take_waited();
         data.limiter.refused_bytes = None;
         self.store.set_epoch_deadline(1);
+    }
+
+    /// Calls from here on may compute for so long.
+    pub fn set_cpu_max(&mut self, cpu_max: Duration) {
+        self.store.data_mut().cpu_max = cpu_max;
     }
 
     /// What a typed call needs.
@@ -112,6 +129,7 @@ impl<B> Instance<B> {
     /// Why it gave no result; the instance is gone.
     pub fn leave<R>(&mut self, export: &str, result: wasmtime::Result<R>) -> Result<R, CallError> {
         self.host_mut().end_printing();
+        self.host().meter.holding.end();
         match result {
             Ok(result) => {
                 self.usable = true;
@@ -138,7 +156,10 @@ impl<B> Instance<B> {
 
     /// Ends the instance and keeps what answered it.
     pub fn into_host(self) -> Host {
-        self.store.into_data().host
+        let host = self.store.into_data().host;
+        // A call that was dropped has not ended it.
+        host.meter.holding.end();
+        host
     }
 }
 

@@ -22,9 +22,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cache::Cache;
+use trueup_journal::regular;
 
 /// How often the engine looks whether a call has used up its CPU time. A call may overrun its limit by this much.
 const EPOCH: Duration = Duration::from_millis(10);
+
+/// A longer file is no guest.
+const GUEST_BYTES_MAX: u64 = 256 << 20;
 
 /// Call stack of a guest, in bytes: deep recursion ends in a trap, not in the host's own stack.
 const WASM_STACK_BYTES: usize = 512 << 10;
@@ -119,7 +123,7 @@ impl Engine {
             file: file.to_owned(),
             error,
         };
-        let bytes = std::fs::read(file).map_err(|error| named(error.to_string()))?;
+        let bytes = regular::read(file, GUEST_BYTES_MAX).map_err(|error| named(error.to_string()))?;
         self.load(&bytes).map_err(|error| named(error.to_string()))
     }
 }

@@ -9,6 +9,8 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::regular;
+
 /// How many journal files are open at once unless told otherwise: a quarter of 1,024, the usual limit of a process.
 pub const OPEN_FILES_MAX: usize = 256;
 
@@ -77,7 +79,7 @@ impl Files {
         if let Some(file) = self.lock().touch(owner) {
             return Ok(file);
         }
-        let file = Arc::new(OpenOptions::new().append(true).open(path)?);
+        let file = Arc::new(regular::open_own(OpenOptions::new().append(true), path)?);
         self.lock().insert(owner, Arc::clone(&file));
         Ok(file)
     }

@@ -19,6 +19,7 @@ use crate::divergence::Asked;
 use crate::entry::{Ask, Call, Event};
 use crate::folder::{failed, sync_dir};
 use crate::reader::{ReadError, Segment};
+use crate::regular;
 use crate::tape::AskedAnew;
 use crate::writer::JournalError;
 
@@ -120,7 +121,7 @@ impl Interrupted {
 
     fn kept(dir: &Path) -> Result<Option<Self>, JournalError> {
         let path = dir.join(FILE);
-        let text = match fs::read(&path) {
+        let text = match regular::read(&path, regular::RECORDS) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             read => read.map_err(failed("read", &path))?,
         };

@@ -25,6 +25,7 @@ mod key;
 mod line;
 mod order;
 mod reader;
+pub mod regular;
 mod scan;
 mod tape;
 #[cfg(test)]

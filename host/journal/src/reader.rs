@@ -2,10 +2,11 @@
 
 use std::io::{Read, Write};
 use std::path::Path;
-use std::{fmt, fs, io};
+use std::{fmt, io};
 
 use crate::entry::{Ending, Entry, Event, Header};
 use crate::order::Position;
+use crate::regular;
 use crate::scan::Scan;
 
 /// One segment of a journal, read whole.
@@ -128,7 +129,7 @@ impl Segment {
     /// Reads the segment in a file.
     pub fn read(path: &Path) -> Result<Self, ReadError> {
         let name = path.display().to_string();
-        match fs::read(path) {
+        match regular::read(path, regular::RECORDS) {
             Ok(bytes) => Self::from_bytes(&name, &bytes),
             Err(source) => Err(ReadError::Io { file: name, source }),
         }

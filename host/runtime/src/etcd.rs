@@ -9,6 +9,7 @@ use trueup_capabilities::etcd::Api;
 use trueup_capabilities::etcd::embedded::Embedded;
 use trueup_capabilities::etcd::remote::{Etcd, Settings, Tls};
 use trueup_capabilities::etcd::simulated::Simulated;
+use trueup_journal::regular;
 
 use crate::config::{EtcdBackend, EtcdCluster};
 
@@ -51,7 +52,8 @@ fn settings(cluster: &EtcdCluster) -> Result<Settings, String> {
 }
 
 fn read(key: &str, file: &Path) -> Result<Vec<u8>, String> {
-    std::fs::read(file).map_err(|error| format!("`{key}` of [backend.etcd]: reading `{}`: {error}", file.display()))
+    regular::read(file, regular::SMALL)
+        .map_err(|error| format!("`{key}` of [backend.etcd]: reading `{}`: {error}", file.display()))
 }
 
 fn password(file: &Path) -> Result<String, String> {

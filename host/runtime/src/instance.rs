@@ -125,6 +125,11 @@ impl Instance {
         serde_json::from_str(answer.get()).map_err(|error| CallError::Trap(format!("the answer of `{call}`: {error}")))
     }
 
+    /// Calls from here on may compute for so long.
+    pub(crate) fn set_cpu_max(&mut self, cpu_max: Duration) {
+        self.running.set_cpu_max(cpu_max);
+    }
+
     /// The guest that this is an instance of.
     pub fn program(&self) -> &Arc<Program> {
         &self.program

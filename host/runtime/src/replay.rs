@@ -7,6 +7,7 @@ use serde_json::Value;
 use trueup_capabilities::grants::Grants;
 use trueup_capabilities::log::{Log, NoLog};
 use trueup_capabilities::meter::Limits;
+use trueup_capabilities::pace::Pace;
 use trueup_capabilities::{Backends, Host, Identity};
 use trueup_engine::{CallError, Engine};
 use trueup_journal::{Accepted, Outcome, Segment, Tape};
@@ -46,12 +47,14 @@ impl ReplayError {
 }
 
 /// How far a replay may differ, and how long one of its calls may take.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub struct Options {
     /// Differences that are none.
     pub accepted: Arc<Accepted>,
     /// CPU time of one call.
     pub cpu: Cpu,
+    /// Says when a call that computes for long goes on; none: at once.
+    pub pace: Option<Arc<dyn Pace>>,
 }
 
 /// CPU time of one call of a replay.
@@ -62,6 +65,23 @@ pub enum Cpu {
     Guarded,
     /// What the recorded guest had, `cpu_ms` of the header's limits: where someone waits for the outcome.
     AsRecorded,
+    /// So much for `init`, `restore` and `snapshot`, and [`REPEATED_TIMES`] as much for a call: in a host that runs, a state
+    /// is rebuilt within a limit.
+    Rebuild(Duration),
+}
+
+/// A call that ended within its limit may take so many times as long when it is repeated: a machine is not always as quick.
+const REPEATED_TIMES: u32 = 3;
+
+/// Why recorded calls give no state.
+#[derive(Debug, thiserror::Error)]
+pub enum NoState {
+    /// They can't be repeated by this guest. One line.
+    #[error("{0}")]
+    Calls(String),
+    /// They were repeated, and the guest gave no snapshot.
+    #[error(transparent)]
+    Snapshot(CallError),
 }
 
 /// Replays one segment with `program` and says how it compares. Lines of the guest's log go to `log`.
@@ -94,22 +114,35 @@ pub async fn replay_with(
     })
 }
 
-/// The state of a guest after the calls of `segment`, as a snapshot.
+/// The state of a guest after the calls of `segment`, as a snapshot. `cpu_max`: what `init`, `restore` and `snapshot` may
+/// compute each.
 ///
 /// # Errors
-/// One line: why the calls can't be repeated by this guest.
-pub async fn state_after(engine: &Engine, program: &Arc<Program>, segment: Segment) -> Result<String, String> {
+/// Why there is none.
+pub async fn state_after(
+    engine: &Engine,
+    program: &Arc<Program>,
+    segment: Segment,
+    cpu_max: Duration,
+    pace: Option<Arc<dyn Pace>>,
+) -> Result<String, NoState> {
     let log = Arc::new(NoLog);
-    let mut instance = match run(engine, program, segment, log, Options::default()).await {
+    let options = Options {
+        cpu: Cpu::Rebuild(cpu_max),
+        pace,
+        ..Options::default()
+    };
+    let mut instance = match run(engine, program, segment, log, options).await {
         Ok(Ok(instance)) => instance,
-        Ok(Err(outcome)) => return Err(in_words(&outcome)),
-        Err(error) => return Err(error.to_string()),
+        Ok(Err(outcome)) => return Err(NoState::Calls(in_words(&outcome))),
+        Err(error) => return Err(NoState::Calls(error.to_string())),
     };
     let outcome = instance.host().tape.replay_outcome();
-    match outcome {
-        Some(outcome) if !outcome.is_identical() => Err(in_words(&outcome)),
-        _ => instance.snapshot().await.map_err(|error| error.to_string()),
+    if let Some(outcome) = outcome.filter(|outcome| !outcome.is_identical()) {
+        return Err(NoState::Calls(in_words(&outcome)));
     }
+    instance.set_cpu_max(cpu_max);
+    instance.snapshot().await.map_err(NoState::Snapshot)
 }
 
 fn in_words(outcome: &Outcome) -> String {
@@ -160,6 +193,7 @@ pub(crate) async fn begin(
     };
     let backends = Backends {
         log,
+        pace: options.pace,
         ..Backends::default()
     };
     // Nothing is asked but the tape, so there is nothing to grant.
@@ -176,10 +210,16 @@ pub(crate) async fn begin(
         cpu_max: match options.cpu {
             Cpu::Guarded => REPLAY_GUARD,
             Cpu::AsRecorded => Duration::from_millis(limits.cpu_ms),
+            Cpu::Rebuild(cpu_max) => cpu_max,
         },
     };
     match Instance::start(engine, program, host, start).await {
-        Ok(instance) => Ok(Ok(instance)),
+        Ok(mut instance) => {
+            if let Cpu::Rebuild(cpu_max) = options.cpu {
+                instance.set_cpu_max(cpu_max.saturating_mul(REPEATED_TIMES));
+            }
+            Ok(Ok(instance))
+        }
         Err((host, StartError::Call(CallError::Tape(_)))) => Ok(Err(outcome(&host))),
         Err((_, error)) => Err(error.into()),
     }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 use trueup_capabilities::lbaas::server::{LoadBalancer, ServerConfig, SimulatedEngine};
+use trueup_journal::regular;
 
 pub use self::compute::{ComputeFlags, compute_config, start_compute};
 use crate::run::SetupError;
@@ -72,7 +73,7 @@ fn not_started(listen: SocketAddr, error: impl Into<anyhow::Error>) -> SetupErro
 /// What a TOML file says of a server.
 fn read<T: DeserializeOwned>(file: &Path) -> Result<T, SetupError> {
     let unreadable = |error| SetupError::Misused(format!("{}: {}", file.display(), crate::text::cause(&error)));
-    let text = std::fs::read_to_string(file).map_err(unreadable)?;
+    let text = regular::read_text(file, regular::SMALL).map_err(unreadable)?;
     toml::from_str(&text).map_err(|error| {
         let before = text.bytes().take(error.span().unwrap_or_default().start);
         let line = 1 + before.filter(|byte| *byte == b'\n').count();

@@ -4,6 +4,8 @@
 
 use std::io;
 
+use trueup_capabilities::text::printable;
+
 /// So much of a text that somebody else wrote is shown: enough to know what it says.
 const SHOWN_CHARS_MAX: usize = 500;
 
@@ -20,8 +22,9 @@ pub(crate) fn cause(error: &io::Error) -> String {
 pub(crate) fn line(text: &str) -> String {
     let words = text.split(|c: char| c.is_whitespace() || c.is_control());
     let line = words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
+    let line = printable(&line);
     if line.chars().count() <= SHOWN_CHARS_MAX {
-        return line;
+        return line.into_owned();
     }
     line.chars().take(SHOWN_CHARS_MAX).chain("...".chars()).collect()
 }

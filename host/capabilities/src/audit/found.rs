@@ -9,6 +9,7 @@ use super::head::{self, Head};
 use super::line::{NO_HASH, sha256};
 use super::verify::{Walk, segments};
 use super::{AuditError, Open, failed};
+use trueup_journal::regular;
 
 /// What is in the folder of a log that is to go on.
 pub(super) struct Found {
@@ -50,7 +51,7 @@ impl Found {
             let Some(newest) = files.pop() else {
                 return Ok(Self::of_no_file(folder, head));
             };
-            let bytes = fs::read(&newest.path).map_err(failed("read", &newest.path))?;
+            let bytes = regular::read(&newest.path, regular::RECORDS).map_err(failed("read", &newest.path))?;
             let begun_only = !bytes.contains(&b'\n');
             let counted = head
                 .as_ref()
@@ -96,10 +97,7 @@ impl Found {
             return Ok(Self::broken(folder, &walk, file, what, after));
         }
         let whole = walk.last_bytes().map_or(0, <[u8]>::len) - walk.torn_bytes;
-        let file = OpenOptions::new()
-            .append(true)
-            .open(path)
-            .map_err(failed("open", path))?;
+        let file = regular::open_own(OpenOptions::new().append(true), path).map_err(failed("open", path))?;
         if walk.torn_bytes > 0 {
             tracing::warn!(
                 "`{name}` of the audit log ended in a torn line of {} bytes: the host was stopped while it wrote; cut off",

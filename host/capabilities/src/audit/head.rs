@@ -3,12 +3,13 @@
 //! A chain of hashes does not miss its own end; this does. It is overwritten in place after each line, which is on the disk
 //! by then, so it may be behind the log after a crash, never ahead of it.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use super::line::NO_HASH;
+use trueup_journal::regular;
 
 /// The file's name.
 pub(super) const NAME: &str = "head";
@@ -45,7 +46,7 @@ impl Head {
 
     /// Reads it; none where there is none. The inner error says what is wrong with it.
     pub(super) fn read(folder: &Path) -> io::Result<Option<Result<Self, String>>> {
-        match fs::read(folder.join(NAME)) {
+        match regular::read(&folder.join(NAME), regular::SMALL) {
             Ok(bytes) => {
                 Ok(Some(Self::parse(&bytes).ok_or_else(|| {
                     "is not a number of lines and the hash of the last one".to_owned()

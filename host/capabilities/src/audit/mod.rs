@@ -28,6 +28,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
+use trueup_journal::regular;
 
 pub use line::{Kind, Line};
 pub use verify::{PROBLEMS_MAX, Problem, Verdict, is_log, verify, walk};
@@ -137,12 +138,9 @@ impl Audit {
         let is_new = !is_log(folder);
         let found = Found::look(folder)?;
         let head_path = folder.join(head::NAME);
-        let head_file = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&head_path)
-            .map_err(failed("open", &head_path))?;
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(false).write(true);
+        let head_file = regular::open_own(&mut options, &head_path).map_err(failed("open", &head_path))?;
         let end = End {
             head: found.head,
             head_file,
@@ -250,7 +248,7 @@ impl Open {
     fn create(folder: &Path, first: u64) -> Result<Self, AuditError> {
         let path = folder.join(segment_name(first));
         // Appending: after a line was taken back, the next one begins where the file ends.
-        let file = OpenOptions::new().append(true).create(true).open(&path);
+        let file = regular::open_own(OpenOptions::new().append(true).create(true), &path);
         let file = file.map_err(failed("create", &path))?;
         // An earlier try may have come this far. A file that holds something is another's.
         let is_empty = file.metadata().map(|about| about.len() == 0);

@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::head::{self, Head};
 use super::line::{Kind, Line, NO_HASH, sha256};
 use super::{AuditError, failed};
+use trueup_journal::regular;
 
 /// So many problems one verdict names: a log that was cut to pieces has one a line.
 pub const PROBLEMS_MAX: usize = 100;
@@ -126,7 +127,7 @@ pub fn walk(folder: &Path, mut see: impl FnMut(Line)) -> Result<Verdict, AuditEr
     }
     let mut walk = Walk::from_start(Head::read(folder).map_err(failed("read", &folder.join(head::NAME)))?);
     for segment in segments(folder)? {
-        let bytes = fs::read(&segment.path).map_err(failed("read", &segment.path))?;
+        let bytes = regular::read(&segment.path, regular::RECORDS).map_err(failed("read", &segment.path))?;
         walk.file(&segment.name, segment.first, bytes, &mut see);
     }
     Ok(walk.end())

@@ -326,6 +326,15 @@ fn proxy(base: &Url, proxies: &Matcher) -> Option<Intercept> {
 }
 
 /// Whether a URL's host is this machine.
+/// Why a URL is refused that [`sends_openly`].
+pub(crate) const OPENLY: &str = "must begin with `https://`: over plain `http` everyone on the way can read the token; set \
+                                 `allow_http = true` where you want that";
+
+/// Whether what is sent there can be read on the way.
+pub(crate) fn sends_openly(url: &Url) -> bool {
+    url.scheme() != "https" && !is_loopback(url)
+}
+
 pub(crate) fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     host == "localhost"

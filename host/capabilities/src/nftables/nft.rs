@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
+use trueup_journal::regular;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use tokio::process::{Child, Command};
@@ -145,7 +146,7 @@ async fn lock(path: &Path) -> Result<File, String> {
     let mut options = File::options();
     // Nobody else can hold it, and so stop the packet filter.
     options.write(true).create(true).truncate(false).mode(0o600);
-    let file = options.open(path).map_err(failed)?;
+    let file = regular::open_own(&mut options, path).map_err(failed)?;
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(file),

@@ -14,7 +14,7 @@ use wasmtime_wasi::p2::bindings::io::poll;
 use super::clocks::{Monotonic, RESOLUTION_NS};
 use crate::Host;
 use crate::clock::Clock;
-use crate::host::ask;
+use crate::host::{ask_or_end, sleep_within};
 
 /// So many pollables one wait may name: as many as an instance may keep.
 const POLLED_MAX: usize = super::RESOURCES_MAX;
@@ -52,8 +52,9 @@ impl poll::Host for Host {
         };
         let (clock, wasi) = (&self.backends.clock, self.wasi.get());
         let monotonic = &mut wasi.monotonic;
-        ask(&mut self.tape, &mut self.meter, "poll.poll", &args, || {
-            wait(clock, monotonic, &deadlines_ns)
+        let (name, left) = ("poll.poll", self.meter.time_left());
+        ask_or_end(&mut self.tape, &mut self.meter, name, &args, || {
+            sleep_within(name, left, wait(clock, monotonic, &deadlines_ns))
         })
         .await
     }
@@ -76,15 +77,12 @@ impl poll::HostPollable for Host {
         let (clock, wasi) = (&self.backends.clock, self.wasi.get());
         let monotonic = &mut wasi.monotonic;
         let args = One { deadline_ns };
-        ask(
-            &mut self.tape,
-            &mut self.meter,
-            "pollable.block",
-            &args,
-            || async move {
+        let (name, left) = ("pollable.block", self.meter.time_left());
+        ask_or_end(&mut self.tape, &mut self.meter, name, &args, || {
+            sleep_within(name, left, async move {
                 wait(clock, monotonic, &[Some(deadline_ns)]).await;
-            },
-        )
+            })
+        })
         .await
     }
 

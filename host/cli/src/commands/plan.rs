@@ -72,7 +72,7 @@ fn show(config: &Config, plan: &Plan, orphans: bool) -> anyhow::Result<()> {
         output::talk(&format!("warning: {problem}"));
     }
     for key in &plan.keys {
-        output::line(&headline(key))?;
+        output::line(&output::printable(&headline(key)))?;
         for orphan in &key.untagged {
             output::line(&format!(
                 "  ? {:<8} {}  {}: was created without its tag; a run tags it first",
@@ -80,7 +80,7 @@ fn show(config: &Config, plan: &Plan, orphans: bool) -> anyhow::Result<()> {
             ))?;
         }
         for write in &key.writes {
-            output::line(&format!("  {}", line(write)))?;
+            output::line(&output::printable(&format!("  {}", line(write))))?;
         }
     }
     for key in &plan.negs {
@@ -98,10 +98,10 @@ fn show(config: &Config, plan: &Plan, orphans: bool) -> anyhow::Result<()> {
             plan.orphans.len()
         ))?;
         for orphan in &plan.orphans {
-            output::line(&format!(
+            output::line(&output::printable(&format!(
                 "  ? {:<8} {}  {}",
                 orphan.kind, orphan.name, orphan.identifier
-            ))?;
+            )))?;
         }
     }
     if config.neg.is_some() {

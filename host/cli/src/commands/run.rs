@@ -6,7 +6,6 @@ use std::convert::Infallible;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use serde::Serialize;
 use serde_json::{Map, Value};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -83,7 +82,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
         Output::Text => say(&event),
         // A run that ends is one document; one that does not is a line an event.
         Output::Json if args.once => events.push(event),
-        Output::Json => json_line(&event),
+        Output::Json => output::json_if_read(&event),
     };
     let ended = if args.once {
         super::block_on(traced(traces, async {
@@ -107,13 +106,13 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
         Output::Json if args.once => output::json(&document(&events, &ended).context("writing JSON")?)?,
         Output::Json => {
             if let Some(negs) = &ended.negs {
-                json_line(negs);
+                output::json_if_read(negs);
             }
             if let Some(node) = &ended.node {
-                json_line(node);
+                output::json_if_read(node);
             }
             if let Some(services) = &ended.services {
-                json_line(services);
+                output::json_if_read(services);
             }
         }
         Output::Text => conclude(&ended, place, args.once),
@@ -209,12 +208,6 @@ fn document(events: &[Event], ended: &Ended) -> serde_json::Result<Map<String, V
         document.insert("addresses".to_owned(), serde_json::to_value(addresses)?);
     }
     Ok(document)
-}
-
-fn json_line(value: &impl Serialize) {
-    if let Ok(line) = serde_json::to_string(value) {
-        output::line_if_read(&line);
-    }
 }
 
 /// One line for each thing that happened: what came of a key to stdout, warnings to stderr.

@@ -36,9 +36,6 @@ use crate::page;
 use crate::run::Ground;
 use crate::swap::Manager;
 
-/// So many requests that read whole files are carried out at once: others wait.
-const SLOW_READS_MAX: usize = 2;
-
 /// What is read from.
 pub struct Reads {
     pub(crate) board: Arc<Board>,
@@ -61,7 +58,7 @@ impl Reads {
             config: config.shown(),
             pods_socket: config.ipam.as_ref().map(|ipam| ipam.adapter.socket.clone()),
             manager: OnceLock::new(),
-            slow: Arc::new(Semaphore::new(SLOW_READS_MAX)),
+            slow: Arc::clone(&page::SLOW_READS),
             listens: OnceLock::new(),
         })
     }

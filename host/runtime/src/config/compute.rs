@@ -153,6 +153,7 @@ pub(super) fn read_backend(
         operation_timeout_ms: section.whole("operation_timeout_ms", default.operation_timeout_ms, OPERATION_MS),
         request_timeout_ms: section.whole("request_timeout_ms", default.request_timeout_ms, TIMEOUT_MS),
         connect_timeout_ms: section.whole("connect_timeout_ms", default.connect_timeout_ms, TIMEOUT_MS),
+        allow_http: section.truth("allow_http", default.allow_http),
         wait_timeout_ms: section.whole("wait_timeout_ms", default.wait_timeout_ms, TIMEOUT_MS),
         ensure_timeout_ms: section.whole("ensure_timeout_ms", default.ensure_timeout_ms, TIMEOUT_MS),
         poll_min_ms,

@@ -382,17 +382,23 @@ fn read_limits(mut section: Section<'_>) -> Limits {
     const MEMORY_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 32;
     /// Up to an hour: a guest under a debugger is as slow as that, a decision is not.
     const CPU_MS: RangeInclusive<u64> = 1..=3_600_000;
+    /// Up to a day: what waits for longer is better tried again.
+    const CALL_MS: RangeInclusive<u64> = 1..=86_400_000;
     /// Each is an entry of the journal: ten million are some gigabytes.
     const IMPORTS: RangeInclusive<u32> = 1..=10_000_000;
     /// An answer is copied into the guest's memory at least once, so it stays well below what 32 bits address.
     const ANSWER_BYTES: RangeInclusive<u64> = 1 << 10..=1 << 30;
+    /// What a guest asks with comes out of its memory, which is 4 GiB at most.
+    const QUESTION_BYTES: RangeInclusive<u64> = 1 << 10..=1 << 32;
     /// None at all is allowed: lines above the limit are dropped, the call goes on.
     const LINES: RangeInclusive<u32> = 0..=1_000_000;
     let default = Limits::default();
     let limits = Limits {
         memory_bytes: section.whole("memory_bytes", default.memory_bytes, MEMORY_BYTES),
         cpu_ms: section.whole("cpu_ms", default.cpu_ms, CPU_MS),
+        call_ms: section.whole("call_ms", default.call_ms, CALL_MS),
         imports_per_call: section.whole("imports_per_call", default.imports_per_call, IMPORTS),
+        question_bytes: section.whole("question_bytes", default.question_bytes, QUESTION_BYTES),
         answer_bytes: section.whole("answer_bytes", default.answer_bytes, ANSWER_BYTES),
         log_lines_per_call: section.whole("log_lines_per_call", default.log_lines_per_call, LINES),
         metric_lines_per_call: section.whole("metric_lines_per_call", default.metric_lines_per_call, LINES),

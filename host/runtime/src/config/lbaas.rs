@@ -296,6 +296,7 @@ fn read_backend(mut section: Section<'_>, folder: &Path, sim: &Section<'_>) -> O
         page_size: section.whole("page_size", default.page_size, PAGE_SIZE),
         request_timeout_ms: section.whole("request_timeout_ms", default.request_timeout_ms, TIMEOUT_MS),
         connect_timeout_ms: section.whole("connect_timeout_ms", default.connect_timeout_ms, TIMEOUT_MS),
+        allow_http: section.truth("allow_http", default.allow_http),
         adopt_orphans: section.truth("adopt_orphans", default.adopt_orphans),
     };
     let backend = match kind {

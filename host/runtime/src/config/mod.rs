@@ -27,13 +27,13 @@ mod telemetry;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use toml::de::DeTable;
 use trueup_capabilities::lbaas::anexia::TOKEN_ENV_DEFAULT;
+use trueup_journal::regular;
 use trueup_journal::{Keep, Options, Sync};
 
 pub use self::admin::{Admin, AdminAt};
@@ -570,17 +570,10 @@ fn environment() -> Result<BTreeMap<String, String>, ConfigError> {
 fn read(file: &Path) -> Result<String, String> {
     let hint = format!("give a TOML file, or a folder with `{FILE_NAME}`");
     let unreadable = |cause: io::Error| format!("can't read the configuration: {}; {hint}", crate::text::cause(&cause));
-    let mut text = String::new();
-    // One byte more than allowed tells a file that is too long from one that just fits.
-    File::open(file)
-        .and_then(|opened| opened.take(FILE_BYTES_MAX + 1).read_to_string(&mut text))
-        .map_err(unreadable)?;
-    if text.len() as u64 > FILE_BYTES_MAX {
-        return Err(format!(
-            "longer than {FILE_BYTES_MAX} bytes, so no configuration; {hint}"
-        ));
-    }
-    Ok(text)
+    regular::read_text(file, FILE_BYTES_MAX).map_err(|error| match error.kind() {
+        io::ErrorKind::FileTooLarge => format!("longer than {FILE_BYTES_MAX} bytes, so no configuration; {hint}"),
+        _ => unreadable(error),
+    })
 }
 
 fn one(problem: String) -> ConfigError {

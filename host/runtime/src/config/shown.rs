@@ -163,6 +163,7 @@ fn backend(lbaas: &Lbaas) -> Value {
             json!({
                 "kind": "anexia",
                 "url": settings.url,
+                "allow_http": settings.allow_http,
                 "token": backend.token().to_string(),
                 "max_concurrent_requests": settings.max_concurrent_requests,
                 "page_size": settings.page_size,
@@ -185,6 +186,7 @@ fn compute(neg: &Neg) -> Value {
                 "network": settings.network,
                 "network_project": settings.network_project,
                 "url": settings.endpoint,
+                "allow_http": settings.allow_http,
                 "credentials": backend.credentials.to_string(),
                 "operation_timeout_ms": settings.operation_timeout_ms,
                 "poll_min_ms": settings.poll_min_ms,

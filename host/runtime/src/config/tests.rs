@@ -147,6 +147,8 @@ memory_bytes = 0x4000000
 cpu_ms = 2_000
 imports_per_call = 3
 answer_bytes = 4096
+call_ms = 60000
+question_bytes = 2048
 log_lines_per_call = 0
 metric_lines_per_call = 6
 
@@ -221,6 +223,8 @@ backoff_max_ms = 500
         answer_bytes: 4096,
         log_lines_per_call: 0,
         metric_lines_per_call: 6,
+        call_ms: 60_000,
+        question_bytes: 2048,
     };
     assert_eq!(guest.limits, limits);
 
@@ -451,7 +455,7 @@ fn unknown_keys_are_named_with_the_nearest_known_one() {
         "orphans = true\n",
         &[
             "trueup.toml:11: unknown key `orphans` in [backend.lbaas]; did you mean `adopt_orphans`? (known: \
-           adopt_orphans, connect_timeout_ms, kind, max_concurrent_requests, page_size, request_timeout_ms, token_env, \
+           adopt_orphans, allow_http, connect_timeout_ms, kind, max_concurrent_requests, page_size, request_timeout_ms, token_env, \
            token_file, url)",
         ],
     );

@@ -6,6 +6,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use serde_json::Value;
+use trueup_capabilities::Identity;
+use trueup_journal::regular;
+use trueup_journal::{Call, Ending, Entry, Event};
 
 use super::calls::{Recordings, Told};
 use super::cause::Cause;
@@ -349,7 +353,7 @@ pub(super) fn call_told(id: &str, n: Option<u64>, recordings: &mut Recordings) -
 /// What is set aside of a key. A file that can't be read sets nothing aside for the host either.
 pub(super) fn set_aside(state_dir: &Path, guest: &str, key: &str) -> Option<SetAside> {
     let name = format!("{}.json", trueup_journal::path_component(key));
-    let text = std::fs::read(state_dir.join("quarantine").join(guest).join(name)).ok()?;
+    let text = regular::read(&state_dir.join("quarantine").join(guest).join(name), regular::SMALL).ok()?;
     serde_json::from_slice(&text).ok()
 }
 

@@ -12,6 +12,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 use super::record::{Effected, FORMAT, Record};
+use trueup_journal::regular;
 
 /// A file with so many bytes becomes the old one: at 1 KiB a job some two hundred jobs, and as many in the old one.
 pub const FILE_BYTES_MAX: u64 = 256 << 10;
@@ -57,7 +58,7 @@ pub(super) fn append(file: &Path, record: &Record) -> io::Result<()> {
 }
 
 fn open(file: &Path) -> io::Result<File> {
-    let opened = || OpenOptions::new().read(true).append(true).create(true).open(file);
+    let opened = || regular::open_own(OpenOptions::new().read(true).append(true).create(true), file);
     match opened() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             fs::create_dir_all(file.parent().unwrap_or(Path::new("")))?;
@@ -123,7 +124,7 @@ pub(super) fn read(file: &Path) -> io::Result<(Vec<Record>, usize)> {
 }
 
 fn lines(file: &Path) -> io::Result<Vec<u8>> {
-    match fs::read(file) {
+    match regular::read(file, regular::LIST) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) => Err(io::Error::new(
             error.kind(),

@@ -1,7 +1,9 @@
 //! A name that no other process has: the host's, which tells an operator where to look, and chance, which makes two
 //! processes of one host, and a process and the one before it, two.
 
-use std::fs;
+use std::path::Path;
+
+use trueup_journal::regular;
 
 /// What the kernel calls this host; in a pod, the pod's name.
 const HOST_NAME: &str = "/proc/sys/kernel/hostname";
@@ -17,7 +19,7 @@ pub(super) fn of_this_process() -> Result<String, String> {
 }
 
 fn said(file: &str) -> Result<String, String> {
-    let text = fs::read_to_string(file);
+    let text = regular::read_text(Path::new(file), regular::SMALL);
     let text = text.map_err(|error| format!("can't read `{file}`: {error}; set `election.identity`"))?;
     let text = text.trim();
     if text.is_empty() {
@@ -28,6 +30,8 @@ fn said(file: &str) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -205,6 +205,7 @@ impl Proof {
         let options = Options {
             accepted: Arc::clone(&self.gate.accepted),
             cpu: Cpu::AsRecorded,
+            ..Options::default()
         };
         let calls: Vec<u64> = calls_of(&segment);
         let log = Arc::new(NoLog);

@@ -5,11 +5,12 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use trueup_journal::regular;
 use trueup_journal::{JournalError, ReadError, Segment, key_of, segment_numbers, segment_path};
 
 /// So many keys are looked at; of those beyond, recordings are not found. A cluster has 10,000 services at most.
@@ -108,7 +109,7 @@ impl Found {
             file: name.clone(),
             source,
         };
-        let mut reader = BufReader::new(File::open(&self.path).map_err(failed)?);
+        let mut reader = BufReader::new(regular::open(&self.path).map_err(failed)?);
         let mut bytes = Vec::new();
         reader.read_until(b'\n', &mut bytes).map_err(failed)?;
         if Segment::from_bytes(&name, &bytes)?.header.digest != digest {

@@ -18,6 +18,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::Value;
 use toml::Spanned;
+use trueup_journal::regular;
 use trueup_journal::{Accepted, Rule};
 
 /// A file above this is another file given by mistake.
@@ -52,7 +53,7 @@ pub fn read_accepted(file: &Path) -> Result<Accepted, String> {
             "it has {bytes} bytes, and accepted differences have {RULES_BYTES_MAX} at most"
         )));
     }
-    let text = std::fs::read_to_string(file).map_err(|error| failed(&crate::text::cause(&error)))?;
+    let text = regular::read_text(file, RULES_BYTES_MAX).map_err(|error| failed(&crate::text::cause(&error)))?;
     parse(&text).map_err(|Wrong { at, what }| match at {
         Some(at) => format!("{}:{}: {what}", file.display(), line(&text, at)),
         None => failed(&what),

@@ -331,6 +331,10 @@ impl Running {
         each!(self, instance => instance.host_mut())
     }
 
+    pub(crate) fn set_cpu_max(&mut self, cpu_max: std::time::Duration) {
+        each!(self, instance => instance.set_cpu_max(cpu_max));
+    }
+
     pub(crate) fn is_usable(&self) -> bool {
         each!(self, instance => instance.is_usable())
     }

@@ -17,6 +17,8 @@ use trueup_capabilities::Backends;
 use trueup_capabilities::fence::Fence;
 use trueup_capabilities::meter::Effects;
 use trueup_capabilities::neg::{self, EndpointGroup};
+use trueup_capabilities::text;
+use trueup_engine::CallError;
 use trueup_journal::{Interrupted, Journal, JournalError};
 
 use super::inbox::Inbox;
@@ -28,6 +30,8 @@ use crate::guests::neg::adapter::Key;
 use crate::guests::neg::{Error, OnOperation, OnTimer, SetErrorState, Sync, SyncReport};
 use crate::instance::Instance;
 use crate::run::active::Active;
+use crate::run::interrupt::{Interrupt, InterruptibleClock, Sleepers};
+use crate::run::turns::{Paced, Turns};
 use crate::run::work::End;
 use crate::run::{Instances, OpenError, Reopened};
 
@@ -94,6 +98,8 @@ pub(super) struct Job {
 pub(super) struct Shared {
     pub(super) active: Arc<Active>,
     pub(super) operations: Arc<dyn Operations>,
+    pub(super) sleepers: Arc<Sleepers>,
+    pub(super) turns: Arc<Turns>,
 }
 
 /// What came of a job.
@@ -330,8 +336,22 @@ impl Work<'_> {
     /// Opens it, finishes what a kill cut short, and finds out about operations that it has in flight and nobody knows.
     async fn open(&mut self, base: Arc<Instances>, version: Arc<Instances>) -> Result<(), Trouble> {
         let in_flight = InFlight::default();
+        // No call is cut: this interrupt is never wanted.
+        let interrupt = Interrupt::new();
+        let clock = InterruptibleClock {
+            clock: Arc::clone(&self.backends.clock),
+            interrupt: Arc::clone(&interrupt),
+            sleepers: Arc::clone(&self.shared.sleepers),
+        };
+        let pace = Paced {
+            turns: Arc::clone(&self.shared.turns),
+            interrupt,
+            sleepers: Arc::clone(&self.shared.sleepers),
+        };
         let backends = Backends {
             neg: Some(self.noted(&in_flight)),
+            clock: Arc::new(clock),
+            pace: Some(Arc::new(pace)),
             ..self.backends.clone()
         };
         let opened = version.open_to_finish(&self.instance, backends).await;
@@ -570,8 +590,12 @@ fn with_causes(error: impl Into<anyhow::Error>) -> String {
     format!("{:#}", error.into())
 }
 
-/// An error of the guest, in an operator's words.
+/// An error of the guest, in an operator's words. A guest may say as much as an answer may hold.
 pub(crate) fn describe(error: &Error) -> String {
+    text::error(in_words(error))
+}
+
+fn in_words(error: &Error) -> String {
     match error {
         Error::InvalidInput(text) => format!("invalid input: {text}"),
         Error::Api(error) => match error {

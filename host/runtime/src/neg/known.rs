@@ -17,6 +17,7 @@ use serde_json::{Map, Value};
 use crate::guests::neg::NAME;
 use crate::guests::neg::adapter::{Key, Places};
 use crate::run::files;
+use trueup_journal::regular;
 
 /// What is known of one key, as its file has it.
 #[derive(Debug, Serialize, Deserialize)]
@@ -55,7 +56,7 @@ impl KnownNegs {
             if file.extension().is_none_or(|extension| extension != "json") {
                 continue;
             }
-            let text = std::fs::read_to_string(&file).map_err(|error| named(&file, &error))?;
+            let text = regular::read_text(&file, regular::LIST).map_err(|error| named(&file, &error))?;
             let damaged = |error: &dyn std::fmt::Display| {
                 let next = "repair it: it says which NEGs a Service has, should that go away";
                 named(&file, &format!("{error}; {next}"))
@@ -120,7 +121,7 @@ impl KnownNegs {
     /// # Errors
     /// Where the file can't be read, with its name.
     pub(super) fn places(&self) -> io::Result<Places> {
-        match std::fs::read(&self.places) {
+        match regular::read(&self.places, regular::LIST) {
             Ok(text) => serde_json::from_slice(&text).map_err(|error| named(&self.places, &error)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Places::default()),
             Err(error) => Err(named(&self.places, &error)),

@@ -62,9 +62,14 @@ use crate::run::input::{From, Input, next};
 use crate::run::leading::Acts;
 use crate::run::quarantine::Quarantine;
 use crate::run::troubles::Troubles;
+use crate::run::turns::Turns;
 use crate::run::{Event, SetupError};
 use crate::sources::{Batches, Objects};
 use crate::swap::Fallen;
+
+/// So many calls may be in work at once, those that sleep included. A call about NEGs is never cut, so that more of them than
+/// of Services have a place: an instance takes 1 MiB or two.
+const JOBS_MAX: usize = 512;
 
 /// How often instances at rest are looked at for what is to be brought to the disk. Also how late a timer may be noticed
 /// after the machine's clock was set.
@@ -212,6 +217,7 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
         let known = KnownNegs::load(&config.state_dir).map_err(unreadable)?;
         let places = known.places().map_err(unreadable)?;
         let run = &config.run;
+        let workers = usize::try_from(run.workers).unwrap_or(usize::MAX);
         let backoff = Backoff {
             initial_ms: run.backoff_initial_ms,
             max_ms: run.backoff_max_ms,
@@ -220,12 +226,14 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
         let shared = Shared {
             active: Arc::clone(&setup.active),
             operations: Arc::clone(&setup.operations),
+            sleepers: Arc::default(),
+            turns: Turns::new(workers),
         };
         Ok(Self {
             setup,
             shared: Arc::new(shared),
             seed: config.seed,
-            workers: usize::try_from(run.workers).unwrap_or(usize::MAX),
+            workers,
             once,
             tell,
             started: Instant::now(),
@@ -307,6 +315,7 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
         sync.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let beating = self.setup.board.begin_loop("negs");
         self.begin_turn();
+        let sleepers = Arc::clone(&self.shared.sleepers);
         let end = loop {
             beating.beat();
             if self.once && (term.is_none() || self.acts.term() != term) {
@@ -336,6 +345,7 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
                     Some(batch) => self.take_in(batch),
                     None => break LoopEnd::SourceEnded,
                 },
+                () = sleepers.more() => {}
                 () = tokio::time::sleep(pause) => {}
                 _ = sync.tick() => self.sync_idle(),
             }
@@ -515,7 +525,8 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
     }
 
     fn has_room(&self) -> bool {
-        self.acts.may() && self.jobs.len() < self.workers
+        let awake = self.jobs.len().saturating_sub(self.shared.sleepers.count());
+        self.acts.may() && awake < self.workers && self.jobs.len() < JOBS_MAX
     }
 
     fn start_jobs(&mut self) {
@@ -603,7 +614,7 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
         let otherwise = || match status.and_then(|status| status.last) {
             None => Cause::Start,
             Some(Outcome::Success) => Cause::Resync,
-            Some(Outcome::Interrupted) => Cause::Interrupted,
+            Some(Outcome::Interrupted | Outcome::GaveWay(_)) => Cause::Interrupted,
             Some(Outcome::Failure | Outcome::RetryAfter(_)) => Cause::Retry {
                 failures,
                 error: error.unwrap_or_default(),

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::guests::neg::NAME;
 use crate::run::files;
+use trueup_journal::regular;
 
 /// As the file has it.
 #[derive(Debug, Serialize, Deserialize)]
@@ -52,7 +53,7 @@ impl LastTurn {
     }
 
     fn read(&self) -> io::Result<Option<Acted>> {
-        match std::fs::read(&self.file) {
+        match regular::read(&self.file, regular::SMALL) {
             Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),

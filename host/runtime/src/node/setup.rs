@@ -7,6 +7,7 @@ use trueup_capabilities::grants::{Access, ETCD, NFTABLES};
 use trueup_capabilities::quota::Quotas;
 use trueup_capabilities::random::Seeded;
 use trueup_capabilities::{Backends, nftables};
+use trueup_journal::regular;
 
 use crate::config::{Config, Guest, InterfacesFrom, OnService, ThisNode};
 use crate::guests::service::adapter::{Interfaces, read_interfaces};
@@ -181,7 +182,7 @@ fn read(from: &InterfacesFrom) -> Result<Interfaces, SetupError> {
         InterfacesFrom::Nowhere => Interfaces::None,
         InterfacesFrom::Pattern(pattern) => Interfaces::Pattern(pattern.clone()),
         InterfacesFrom::File(file) => {
-            let text = std::fs::read_to_string(file).map_err(|error| {
+            let text = regular::read_text(file, regular::LIST).map_err(|error| {
                 let cause = crate::text::cause(&error);
                 SetupError::Misused(format!("`pod_interfaces_file`: reading `{}`: {cause}", file.display()))
             })?;

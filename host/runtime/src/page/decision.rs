@@ -1,12 +1,12 @@
 //! One decision in full, read from its file: what was asked for, every question with its answer, how it ended, and by whom
 //! it was decided.
 
-use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
+use trueup_journal::regular;
 use trueup_journal::{Ask, Call, Ending, Entry, Event, Header};
 
 use super::growth::LINE_BYTES_MAX;
@@ -247,7 +247,7 @@ pub(super) fn value(file: &Path, decision: &Decision, n: u64, part: Part) -> Res
 /// Gives every entry of a stretch of a file, until that says that it has enough.
 fn for_each_entry(file: &Path, offset: u64, bytes: u64, mut each: impl FnMut(Entry) -> bool) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("can't read `{}`: {error}", file.display());
-    let mut opened = File::open(file).map_err(failed)?;
+    let mut opened = regular::open(file).map_err(failed)?;
     opened.seek(SeekFrom::Start(offset)).map_err(failed)?;
     let mut reader = BufReader::new(opened).take(bytes);
     let mut line = Vec::new();

@@ -10,6 +10,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 
+use trueup_journal::regular;
 use trueup_journal::{ReadError, Scan};
 
 use super::index::{Index, Located, Segment};
@@ -118,7 +119,7 @@ impl Followed {
             file: self.path.display().to_string(),
             source,
         };
-        let mut file = File::open(&self.path).map_err(failed)?;
+        let mut file = regular::open(&self.path).map_err(failed)?;
         file.seek(SeekFrom::Start(self.read)).map_err(failed)?;
         let mut reader = BufReader::with_capacity(1 << 20, file);
         let mut line = Vec::new();

@@ -18,11 +18,12 @@ mod decision;
 mod difference;
 mod growth;
 mod index;
-pub mod local_only;
+pub use trueup_capabilities::local_only;
 mod routes;
 mod search;
 mod source;
 
 pub use against::Against;
+pub(crate) use routes::SLOW_READS;
 pub use routes::{router, serve, under};
 pub use source::Source;

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
@@ -17,7 +17,7 @@ use axum::routing::get;
 use axum::{Json, Router, middleware};
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 use super::catalog::Listed;
 use super::decision::{self, Lines, Part, Shown, ShownHeader};
@@ -44,6 +44,12 @@ const NOTES_MAX: usize = 20;
 
 /// A search tells so much ahead of its reader.
 const SEARCH_AHEAD: usize = 64;
+
+/// What reads much of the disk: so many at a time in one process, of all that ask. A reader waits for its turn.
+pub(crate) static SLOW_READS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(SLOW_READS_MAX)));
+
+/// Two let one go on beside one that is large.
+const SLOW_READS_MAX: usize = 2;
 
 /// Nobody searches for more.
 const NEEDLE_BYTES_MAX: usize = 1000;
@@ -606,7 +612,10 @@ async fn search(State(source): State<Source>, Query(asked): Query<Sought>) -> Re
         open(&source, id).await?;
     }
     let (tell, told) = mpsc::channel::<Bytes>(SEARCH_AHEAD);
+    let slow = Arc::clone(&SLOW_READS).acquire_owned().await;
     tokio::task::spawn_blocking(move || {
+        // Held until the search ends, or its reader goes.
+        let _slow = slow;
         let wanted = source.recordings().into_values();
         let wanted = wanted.filter(|recording| asked.r.as_ref().is_none_or(|id| recording.id == *id));
         let places: Vec<_> = wanted

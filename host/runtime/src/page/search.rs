@@ -3,7 +3,6 @@
 //! Reads the files from beginning to end, a line at a time, whether or not there is an index; letters of ASCII count the
 //! same in both cases. A reader that goes away ends it.
 
-use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
@@ -11,6 +10,7 @@ use serde::Serialize;
 
 use super::growth::LINE_BYTES_MAX;
 use super::index::Outcome;
+use trueup_journal::regular;
 
 /// So many hits are shown; the rest is counted.
 pub(super) const HITS_MAX: u64 = 500;
@@ -140,7 +140,7 @@ impl<'t, T: FnMut(Said) -> bool> Search<'t, T> {
     }
 
     fn file(&mut self, id: &str, file: &Path) -> std::io::Result<bool> {
-        let mut reader = BufReader::with_capacity(1 << 20, File::open(file)?);
+        let mut reader = BufReader::with_capacity(1 << 20, regular::open(file)?);
         let (mut line, mut small) = (Vec::new(), Vec::new());
         let mut decision = 0;
         let mut counted = None;

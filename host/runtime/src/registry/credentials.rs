@@ -13,6 +13,7 @@ use oci_client::secrets::RegistryAuth;
 use serde::Deserialize;
 
 use super::NoGuest;
+use trueup_journal::regular;
 
 /// What is known of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,7 +68,7 @@ fn file() -> Option<PathBuf> {
 fn read(file: &Path, host: &str) -> Result<Credentials, NoGuest> {
     let shown = file.display();
     let log_in = format!("log in to {host} (`docker login`), which writes to {shown}");
-    let text = match std::fs::read_to_string(file) {
+    let text = match regular::read_text(file, regular::SMALL) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(anonymous(log_in)),
         Err(error) => return Err(NoGuest(format!("credentials in {shown}: can't read them: {error}"))),

@@ -12,8 +12,7 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{ErrorKind, Read as _};
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::Path;
 
@@ -22,6 +21,7 @@ use toml::Spanned;
 
 use super::store::{is_digest, write_whole};
 use super::{NoGuest, one_line};
+use trueup_journal::regular;
 
 /// The file's name, beside the configuration.
 pub const FILE_NAME: &str = "trueup.lock";
@@ -111,26 +111,19 @@ impl Lock {
     pub fn load(folder: &Path) -> Result<Self, NoGuest> {
         let file = folder.join(FILE_NAME);
         let unreadable = |error: &dyn std::fmt::Display| NoGuest(format!("{}: {error}", file.display()));
-        let opened = match File::open(&file) {
-            Ok(opened) => opened,
+        let text = match regular::read_text(&file, FILE_BYTES_MAX) {
+            Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::default()),
-            Err(error) => return Err(unreadable(&format_args!("can't read the lock file: {error}"))),
+            Err(error) if error.kind() == ErrorKind::FileTooLarge => {
+                return Err(unreadable(&format_args!(
+                    "longer than {FILE_BYTES_MAX} bytes, so no lock file"
+                )));
+            }
+            Err(error) => {
+                let cause = crate::text::cause(&error);
+                return Err(unreadable(&format_args!("can't read the lock file: {cause}")));
+            }
         };
-        let mut text = String::new();
-        opened
-            .take(FILE_BYTES_MAX + 1)
-            .read_to_string(&mut text)
-            .map_err(|error| {
-                unreadable(&format_args!(
-                    "can't read the lock file: {}",
-                    crate::text::cause(&error)
-                ))
-            })?;
-        if text.len() as u64 > FILE_BYTES_MAX {
-            return Err(unreadable(&format_args!(
-                "longer than {FILE_BYTES_MAX} bytes, so no lock file"
-            )));
-        }
         Self::parse(&text).map_err(|(offset, what)| {
             let line = 1 + text.bytes().take(offset).filter(|byte| *byte == b'\n').count();
             NoGuest(format!(
@@ -185,7 +178,7 @@ impl Lock {
     pub fn write(&self, folder: &Path) -> Result<(), NoGuest> {
         let file = folder.join(FILE_NAME);
         let text = self.to_string();
-        if std::fs::read(&file).is_ok_and(|there| there == text.as_bytes()) {
+        if regular::read(&file, FILE_BYTES_MAX).is_ok_and(|there| there == text.as_bytes()) {
             return Ok(());
         }
         let folder = if folder.as_os_str().is_empty() {

@@ -19,11 +19,12 @@ mod signature;
 mod store;
 mod versions;
 
-use std::io::Read as _;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use trueup_engine::{Digest, Engine, Guest};
+use trueup_journal::regular;
 
 use crate::config::{Config, Verify};
 use crate::guests::Program;
@@ -290,15 +291,10 @@ fn compile(engine: &Engine, reference: &Reference, bytes: &[u8]) -> Result<Guest
 /// The bytes of a guest's file.
 fn read_guest(file: &Path) -> Result<Vec<u8>, NoGuest> {
     let wrong = |error: &dyn std::fmt::Display| NoGuest(format!("guest {}: {error}", file.display()));
-    let mut bytes = Vec::new();
-    // One byte more than allowed tells a file that is too long from one that just fits.
-    std::fs::File::open(file)
-        .and_then(|opened| opened.take(GUEST_BYTES_MAX as u64 + 1).read_to_end(&mut bytes))
-        .map_err(|error| wrong(&error))?;
-    if bytes.len() > GUEST_BYTES_MAX {
-        return Err(wrong(&format_args!("longer than {GUEST_BYTES_MAX} bytes, so no guest")));
-    }
-    Ok(bytes)
+    regular::read(file, GUEST_BYTES_MAX as u64).map_err(|error| match error.kind() {
+        ErrorKind::FileTooLarge => wrong(&format_args!("longer than {GUEST_BYTES_MAX} bytes, so no guest")),
+        _ => wrong(&error),
+    })
 }
 
 fn one_line(text: &str) -> String {

@@ -19,6 +19,7 @@ use p256::pkcs8::DecodePublicKey as _;
 use serde::{Deserialize, Serialize};
 
 use super::NoGuest;
+use trueup_journal::regular;
 
 /// A PEM file of a key has 200 bytes, a signature 100: a file above this is another file given by mistake.
 const SMALL_FILE_BYTES_MAX: u64 = 64 << 10;
@@ -164,17 +165,12 @@ fn manifest_of(payload: &[u8]) -> Result<String, String> {
 }
 
 fn read_small(file: &Path) -> Result<String, String> {
-    use std::io::Read as _;
-    let mut text = String::new();
-    std::fs::File::open(file)
-        .and_then(|opened| opened.take(SMALL_FILE_BYTES_MAX + 1).read_to_string(&mut text))
-        .map_err(|error| crate::text::cause(&error))?;
-    if text.len() as u64 > SMALL_FILE_BYTES_MAX {
-        return Err(format!(
-            "longer than {SMALL_FILE_BYTES_MAX} bytes, so neither key nor signature"
-        ));
-    }
-    Ok(text)
+    regular::read_text(file, SMALL_FILE_BYTES_MAX).map_err(|error| match error.kind() {
+        std::io::ErrorKind::FileTooLarge => {
+            format!("longer than {SMALL_FILE_BYTES_MAX} bytes, so neither key nor signature")
+        }
+        _ => crate::text::cause(&error),
+    })
 }
 
 #[cfg(test)]

@@ -16,6 +16,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use trueup_engine::Digest;
+use trueup_journal::regular;
+
+use super::GUEST_BYTES_MAX;
 
 /// Each file that is being written has a name of its own in this process.
 static DRAFTS: AtomicU64 = AtomicU64::new(0);
@@ -80,7 +83,7 @@ impl Store {
         let digest = Digest::of(bytes);
         let file = self.folder.join("sha256").join(digest.hex());
         let has = fs::metadata(&file).is_ok_and(|found| found.len() == bytes.len() as u64)
-            && fs::read(&file).is_ok_and(|content| content == bytes);
+            && regular::read(&file, bytes.len() as u64).is_ok_and(|content| content == bytes);
         if !has {
             write(&file, bytes)?;
         }
@@ -132,7 +135,7 @@ pub(super) fn is_digest(text: &str) -> bool {
 }
 
 fn read(file: &Path) -> Result<Option<Vec<u8>>, StoreError> {
-    match fs::read(file) {
+    match regular::read(file, GUEST_BYTES_MAX as u64) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(StoreError::Io {

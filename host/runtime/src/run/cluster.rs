@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::files;
 use crate::config::Source;
+use trueup_journal::regular;
 
 /// The name of the file in the state folder.
 const FILE: &str = "cluster.json";
@@ -92,7 +93,7 @@ fn same(state_dir: &Path, uid: &str) -> Result<(), NotOurs> {
 fn remembered(state_dir: &Path) -> Result<Option<Remembered>, NotOurs> {
     let file: PathBuf = state_dir.join(FILE);
     let unread = |error: &dyn std::fmt::Display| NotOurs(format!("reading {}: {error}", file.display()));
-    match std::fs::read(&file) {
+    match regular::read(&file, regular::SMALL) {
         Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|error| unread(&error)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(unread(&error)),

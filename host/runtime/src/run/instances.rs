@@ -13,6 +13,7 @@ use trueup_capabilities::clock::{Clock as _, SystemClock, VirtualClock};
 use trueup_capabilities::grants::Grants;
 use trueup_capabilities::log::NoLog;
 use trueup_capabilities::meter::Limits;
+use trueup_capabilities::pace::Pace;
 use trueup_capabilities::{Backends, Host, Identity};
 use trueup_engine::{CallError, Engine};
 use trueup_journal::{
@@ -23,7 +24,7 @@ use trueup_journal::{
 use crate::guests::Program;
 use crate::guests::dispatch::{Answer, InvokeError};
 use crate::instance::{Instance, Start, StartError};
-use crate::replay;
+use crate::replay::{self, NoState};
 
 /// Why an instance can't be opened.
 #[derive(Debug, thiserror::Error)]
@@ -192,7 +193,7 @@ impl Instances {
         let last_at_ms = newest.as_ref().and_then(Segment::last_call_at_ms).unwrap_or(0);
         let old_header = newest.as_ref().map(|segment| segment.header.clone());
         let snapshot = match newest {
-            Some(segment) => self.recover(key, segment).await,
+            Some(segment) => self.recover(key, segment, backends.pace.clone()).await?,
             None => self.initial.clone(),
         };
         if let Some(interrupted) = &interrupted {
@@ -329,7 +330,8 @@ impl Instances {
         let Some(newest) = opened.newest else {
             return Err(OpenError::NoState("there are none".to_owned()));
         };
-        let snapshot = self.state_after(newest).await.map_err(OpenError::NoState)?;
+        let state = self.state_after(newest, backends.pace.clone()).await;
+        let snapshot = state.map_err(|error| OpenError::NoState(error.to_string()))?;
         let mut journal = opened.journal;
         journal.start_segment(&self.header(snapshot.clone())?)?;
         self.start_recorded(key, journal, backends, &snapshot).await
@@ -414,7 +416,7 @@ impl Instances {
                 return Ok(None);
             };
             match Segment::read(&segment_path(&folder, *newest)) {
-                Ok(segment) => return Ok(Some(self.recover(key, segment).await)),
+                Ok(segment) => return self.recover(key, segment, None).await.map(Some).map_err(with_causes),
                 // It may have been removed, or is being begun, this moment.
                 Err(_) if tries_left > 0 => tokio::time::sleep(STATE_PAUSE).await,
                 Err(error) => return Err(with_causes(error)),
@@ -425,14 +427,19 @@ impl Instances {
 
     /// The state after the recorded calls that succeeded. Where this guest decides differently than the recorded one
     /// did, the calls since the snapshot are no path to a state of its own: the snapshot is what is left.
-    async fn recover(&self, key: &str, segment: Segment) -> String {
+    ///
+    /// # Errors
+    /// Where this guest repeats the calls and then gives no state: its own failure, as one in a call.
+    async fn recover(&self, key: &str, segment: Segment, pace: Option<Arc<dyn Pace>>) -> Result<String, StartError> {
+        let is_own = segment.header.digest == self.program.guest.digest.to_string();
         let last = if segment.snapshot_stands() {
             self.snapshot_of(&segment)
         } else {
             self.initial.clone()
         };
-        match self.state_after(segment).await {
-            Ok(snapshot) => snapshot,
+        match self.state_after(segment, pace).await {
+            Ok(snapshot) => Ok(snapshot),
+            Err(NoState::Snapshot(error)) if is_own => Err(error.into()),
             Err(error) => {
                 tracing::warn!(
                     instance = key,
@@ -440,7 +447,7 @@ impl Instances {
                     self.program.guest.name,
                     self.program.guest.version,
                 );
-                last
+                Ok(last)
             }
         }
     }
@@ -449,10 +456,11 @@ impl Instances {
         segment.header.snapshot.clone().unwrap_or_else(|| self.initial.clone())
     }
 
-    /// The state after the recorded calls that succeeded and stand, or one line: why they can't be repeated.
-    async fn state_after(&self, segment: Segment) -> Result<String, String> {
+    /// The state after the recorded calls that succeeded and stand.
+    async fn state_after(&self, segment: Segment, pace: Option<Arc<dyn Pace>>) -> Result<String, NoState> {
         if !segment.snapshot_stands() {
-            return Err("they were rolled back beyond the beginning of their segment".to_owned());
+            let why = "they were rolled back beyond the beginning of their segment";
+            return Err(NoState::Calls(why.to_owned()));
         }
         let last = self.snapshot_of(&segment);
         let segment = segment.without_failed_calls();
@@ -468,7 +476,8 @@ impl Instances {
             (self.recorded)(&segment.header.digest)
         };
         let program = program.as_ref().unwrap_or(&self.program);
-        replay::state_after(&self.engine, program, segment).await
+        let cpu_max = Duration::from_millis(self.limits.cpu_ms);
+        replay::state_after(&self.engine, program, segment, cpu_max, pace).await
     }
 
     /// What answers an instance that is only tried: a clock on which nobody waits, and nothing beyond.

@@ -2,60 +2,100 @@
 //!
 //! Only a sleep is ever cut: a call that is asking a backend goes on, so that what it does is known and recorded.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{Notify, watch};
 use trueup_capabilities::Answer;
 use trueup_capabilities::clock::Clock;
 
-/// How many calls sleep now, of all instances: they hold no worker meanwhile.
+/// How many calls sleep now, of all instances, or compute for long: they hold no worker meanwhile.
 #[derive(Default)]
-pub(super) struct Sleepers {
+pub(crate) struct Sleepers {
     count: AtomicUsize,
     changed: Notify,
 }
 
 impl Sleepers {
-    pub(super) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::SeqCst)
     }
 
     /// Answers when a call fell asleep since the last time.
-    pub(super) async fn more(&self) {
+    pub(crate) async fn more(&self) {
         self.changed.notified().await;
     }
 }
 
 /// Counts a sleep until it is dropped, whether it ended or was cut.
-struct Asleep<'a>(&'a Sleepers);
+pub(super) struct Asleep(Arc<Sleepers>);
 
-impl<'a> Asleep<'a> {
-    fn new(sleepers: &'a Sleepers) -> Self {
+impl Asleep {
+    pub(super) fn new(sleepers: &Arc<Sleepers>) -> Self {
         sleepers.count.fetch_add(1, Ordering::SeqCst);
         sleepers.changed.notify_one();
-        Self(sleepers)
+        Self(Arc::clone(sleepers))
     }
 }
 
-impl Drop for Asleep<'_> {
+impl Drop for Asleep {
     fn drop(&mut self) {
         self.0.count.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-/// One instance's interrupt: its clock listens to it.
-pub(super) struct Interrupt {
+/// What the call of an instance waits for, where it may be cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Waits {
+    /// The end of a sleep.
+    ForTime,
+    /// Its turn to compute.
+    ForTurn,
+}
+
+/// One instance's interrupt: its clock and its pace listen to it.
+pub(crate) struct Interrupt {
     wanted: watch::Sender<bool>,
     asleep: Notify,
+    waits: Mutex<Option<Waits>>,
 }
 
 impl Interrupt {
-    pub(super) fn new() -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             wanted: watch::Sender::new(false),
             asleep: Notify::new(),
+            waits: Mutex::default(),
         })
+    }
+
+    /// What its call waits for now; none: for neither.
+    pub(super) fn waits(&self) -> Option<Waits> {
+        *self.waits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_waits(&self, waits: Option<Waits>) {
+        *self.waits.lock().unwrap_or_else(PoisonError::into_inner) = waits;
+    }
+
+    /// What `waiting` comes to; never anything once an interrupt is wanted: whoever waits for [`Interrupt::reached`] drops the
+    /// call.
+    pub(super) async fn unless_wanted<R>(&self, waits: Waits, waiting: impl Future<Output = R>) -> R {
+        let mut wanted = self.wanted.subscribe();
+        self.set_waits(Some(waits));
+        let came = tokio::select! {
+            // A sleep of no length at all is one too: a call that looks again and again ends there.
+            biased;
+            // The sender lives as long as this, so there is no error to handle.
+            _ = wanted.wait_for(|wanted| *wanted) => None,
+            came = waiting => Some(came),
+        };
+        if let Some(came) = came {
+            self.set_waits(None);
+            return came;
+        }
+        self.asleep.notify_one();
+        std::future::pending().await
     }
 
     /// Asks that the running call be ended at its next sleep, or at the one it is in.
@@ -66,6 +106,7 @@ impl Interrupt {
     /// A new call begins: nobody wants it ended yet.
     pub(super) fn clear(&self) {
         self.wanted.send_replace(false);
+        self.set_waits(None);
     }
 
     /// Answers when an interrupt is wanted and the call sleeps.
@@ -75,10 +116,10 @@ impl Interrupt {
 }
 
 /// A clock whose sleeps end never once an interrupt is wanted: whoever waits for [`Interrupt::reached`] drops the call.
-pub(super) struct InterruptibleClock {
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) interrupt: Arc<Interrupt>,
-    pub(super) sleepers: Arc<Sleepers>,
+pub(crate) struct InterruptibleClock {
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) interrupt: Arc<Interrupt>,
+    pub(crate) sleepers: Arc<Sleepers>,
 }
 
 impl Clock for InterruptibleClock {
@@ -89,18 +130,8 @@ impl Clock for InterruptibleClock {
     fn sleep_ms(&self, duration_ms: u64) -> Answer<'_, ()> {
         Box::pin(async move {
             let _asleep = Asleep::new(&self.sleepers);
-            let mut wanted = self.interrupt.wanted.subscribe();
-            let is_wanted = tokio::select! {
-                // A sleep of no length at all is one too: a call that looks again and again ends there.
-                biased;
-                // The sender lives as long as this clock, so there is no error to handle.
-                _ = wanted.wait_for(|wanted| *wanted) => true,
-                () = self.clock.sleep_ms(duration_ms) => false,
-            };
-            if is_wanted {
-                self.interrupt.asleep.notify_one();
-                std::future::pending::<()>().await;
-            }
+            let sleeping = self.clock.sleep_ms(duration_ms);
+            self.interrupt.unless_wanted(Waits::ForTime, sleeping).await;
         })
     }
 }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::files;
+use trueup_journal::regular;
 
 /// Where objects of a key may exist: UID to load balancers.
 pub(crate) type Places = BTreeMap<String, BTreeSet<String>>;
@@ -48,7 +49,7 @@ impl KnownKeys {
             if file.extension().is_none_or(|extension| extension != "json") {
                 continue;
             }
-            let text = std::fs::read_to_string(&file).map_err(|error| named(&file, &error))?;
+            let text = regular::read_text(&file, regular::LIST).map_err(|error| named(&file, &error))?;
             let read: Known = serde_json::from_str(&text).map_err(|error| {
                 let next = "repair it: it says where the objects of a Service are, should that go away";
                 named(&file, &format!("{error}; {next}"))

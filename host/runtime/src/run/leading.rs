@@ -13,6 +13,7 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use trueup_capabilities::fence::Fence;
+use trueup_journal::regular;
 
 use super::setup::SetupError;
 use crate::config::{Config, Lbaas, LbaasBackend, Source};
@@ -50,7 +51,7 @@ impl BegunWith {
         Some(Self {
             election,
             cluster: cluster.clone(),
-            kubeconfig: kubeconfig.and_then(|file| std::fs::read(file).ok()),
+            kubeconfig: kubeconfig.and_then(|file| regular::read(file, regular::SMALL).ok()),
         })
     }
 }

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
+use trueup_journal::regular;
+
 use super::setup::SetupError;
 
 /// The number of a process is no longer.
@@ -42,13 +44,9 @@ impl StateLock {
             )));
         }
         std::fs::create_dir_all(state_dir).map_err(|error| failed(&error))?;
-        let mut file = File::options()
-            .create(true)
-            .truncate(false)
-            .read(true)
-            .write(true)
-            .open(state_dir.join("lock"))
-            .map_err(|error| failed(&error))?;
+        let mut options = File::options();
+        options.create(true).truncate(false).read(true).write(true);
+        let mut file = regular::open_own(&mut options, &state_dir.join("lock")).map_err(|error| failed(&error))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {
                 // It is only shown: a disk that is full is no reason not to go on.

@@ -19,7 +19,7 @@ pub(crate) mod files;
 pub(crate) mod granted;
 pub(crate) mod input;
 mod instances;
-mod interrupt;
+pub(crate) mod interrupt;
 mod known;
 pub(crate) mod leading;
 mod lock;
@@ -29,6 +29,7 @@ mod reload;
 mod services;
 pub(crate) mod setup;
 pub(crate) mod troubles;
+pub(crate) mod turns;
 pub(crate) mod wishes;
 pub(crate) mod work;
 

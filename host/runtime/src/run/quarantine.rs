@@ -17,6 +17,7 @@ use sha2::{Digest as _, Sha256};
 use trueup_capabilities::Identity;
 use trueup_capabilities::audit::Audit;
 use trueup_capabilities::clock::{Clock as _, SystemClock};
+use trueup_journal::regular;
 
 use super::instances::Instances;
 use super::troubles::TooMuch;
@@ -99,7 +100,7 @@ impl Quarantine {
             if path.extension().is_none_or(|extension| extension != "json") {
                 continue;
             }
-            let read = std::fs::read(&path).map_err(|error| error.to_string());
+            let read = regular::read(&path, regular::SMALL).map_err(|error| error.to_string());
             let read =
                 read.and_then(|text| serde_json::from_slice::<SetAside>(&text).map_err(|error| error.to_string()));
             match read {

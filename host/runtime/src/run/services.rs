@@ -11,6 +11,7 @@
 
 mod aside;
 mod finish;
+mod room;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,13 +29,14 @@ use super::active::Handover;
 use super::cluster::NotOurs;
 use super::falling::Falling;
 use super::input::{From, Input, next};
-use super::interrupt::Interrupt;
+use super::interrupt::{Interrupt, Waits};
 use super::known::KnownKeys;
 use super::leading::Acts;
 use super::publish::{News, Publish};
 use super::quarantine::Quarantine;
 use super::setup::{Setup, SetupError};
 use super::troubles::Troubles;
+use super::turns::Turns;
 use super::wishes::Wishes;
 use super::work::{self, Done, Job, Live, Shared};
 use super::{Event, Summary};
@@ -45,9 +47,6 @@ use crate::guests::lbaas::adapter::{self, Key};
 use crate::guests::lbaas::{self, Desired};
 use crate::sources::{Batch, Batches};
 use crate::swap::Fallen;
-
-/// So many calls may be in work at once, those that sleep included: the engine's pool has room for more, with what rests.
-const JOBS_MAX: usize = 256;
 
 /// How often instances at rest are looked at for what is to be brought to the disk.
 const SYNC: Duration = Duration::from_secs(1);
@@ -70,6 +69,9 @@ enum LoopEnd {
 /// A job in work, as the loop sees it.
 struct Running {
     interrupt: Arc<Interrupt>,
+    began: Instant,
+    /// Its call is to end so that another key can run.
+    gives_way: Option<Waits>,
     /// Of the epoch in which it began.
     fence: Fence,
     desired: Option<Desired>,
@@ -155,6 +157,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         let wishes = Wishes::new(lbaas.adapter.clone(), &config.state_dir).map_err(SetupError::misused)?;
         let wishes = wishes.of(&lbaas.source);
         let run = &config.run;
+        let workers = usize::try_from(run.workers).unwrap_or(usize::MAX);
         let backoff = Backoff {
             initial_ms: run.backoff_initial_ms,
             max_ms: run.backoff_max_ms,
@@ -165,13 +168,14 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             known: Mutex::new(known),
             settings: lbaas.adapter.clone(),
             sleepers: Arc::default(),
+            turns: Turns::new(workers),
             publish,
         };
         Ok(Self {
             setup,
             shared: Arc::new(shared),
             seed: config.seed,
-            workers: usize::try_from(run.workers).unwrap_or(usize::MAX),
+            workers,
             once,
             tell,
             started: Instant::now(),
@@ -252,6 +256,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             }
             self.start_jobs();
             self.note_all_listed();
+            self.make_room();
             // What is set aside may be released by the version that is about to become active.
             if self.once && self.acts.may() && self.controller.is_idle() && !self.falling.is_under_way() {
                 break LoopEnd::NothingLeft;
@@ -441,14 +446,6 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         }
     }
 
-    fn has_room(&self) -> bool {
-        if !self.acts.may() {
-            return false;
-        }
-        let awake = self.jobs.len().saturating_sub(self.shared.sleepers.count());
-        awake < self.workers && self.jobs.len() < JOBS_MAX
-    }
-
     fn start_jobs(&mut self) {
         while self.has_room() {
             let Some(key) = self.controller.take_ready(self.now_ms()) else {
@@ -499,7 +496,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         let otherwise = || match status.and_then(|status| status.last) {
             None => Cause::Start,
             Some(Outcome::Success) => Cause::Resync,
-            Some(Outcome::Interrupted) => Cause::Interrupted,
+            Some(Outcome::Interrupted | Outcome::GaveWay(_)) => Cause::Interrupted,
             Some(Outcome::Failure | Outcome::RetryAfter(_)) => Cause::Retry {
                 failures,
                 error: self
@@ -539,6 +536,8 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             key.clone(),
             Running {
                 interrupt: Arc::clone(&interrupt),
+                began: Instant::now(),
+                gives_way: None,
                 fence: fence.clone(),
                 desired: desired.clone(),
                 version: self.versions,

@@ -25,6 +25,7 @@ use trueup_capabilities::quota::Quotas;
 use trueup_capabilities::random::Seeded;
 use trueup_capabilities::{Backends, Host};
 use trueup_engine::{Engine, Options as EngineOptions};
+use trueup_journal::regular;
 use trueup_journal::{Event, Files, OPEN_FILES_MAX, Tape};
 
 use super::active::Active;
@@ -484,7 +485,7 @@ fn connect(
 /// Where it can't be read, with whose it is.
 pub(crate) fn read_token(at: &TokenAt, whose: &str) -> Result<String, SetupError> {
     let token = match at {
-        TokenAt::File(file) => std::fs::read_to_string(file).map_err(|error| error.to_string()),
+        TokenAt::File(file) => regular::read_text(file, regular::SMALL).map_err(|error| error.to_string()),
         TokenAt::Variable(name) => std::env::var(name).map_err(|error| error.to_string()),
     };
     token.map_err(|error| SetupError::Misused(format!("{whose}: can't read {at}: {error}")))

@@ -19,6 +19,7 @@ use crate::decisions::{Input, Nodes, Seen};
 use crate::guests::lbaas::adapter::{self, Key, Servers, Settings};
 use crate::guests::lbaas::{Desired, Target};
 use crate::sources::{Change, Kind, Object, ObjectRef, Objects};
+use trueup_journal::regular;
 
 /// The name of the file in the state folder that holds the servers of the last complete look.
 const SERVERS_FILE: &str = "servers.json";
@@ -73,7 +74,7 @@ impl Wishes {
     pub(crate) fn new(settings: Settings, state_dir: &Path) -> io::Result<Self> {
         let file = state_dir.join(SERVERS_FILE);
         let named = |error: &dyn std::fmt::Display| io::Error::other(format!("reading {}: {error}", file.display()));
-        let remembered = match std::fs::read(&file) {
+        let remembered = match regular::read(&file, regular::LIST) {
             Ok(text) => serde_json::from_slice(&text).map_err(|error| named(&error))?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(named(&error)),

@@ -1,6 +1,7 @@
 //! What is done for one key: removes what is left of it under old UIDs, reconciles it, and asks what is in service.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
@@ -10,7 +11,7 @@ use tracing::Instrument as _;
 use trueup_capabilities::clock::Clock;
 use trueup_capabilities::fence::Fence;
 use trueup_capabilities::meter::{Change, Effects};
-use trueup_capabilities::{Backends, lbaas};
+use trueup_capabilities::{Backends, lbaas, text};
 use trueup_controller::Outcome;
 use trueup_journal::{Journal, JournalError};
 
@@ -20,6 +21,7 @@ use super::instances::{self, Instances, OpenError};
 use super::interrupt::{Interrupt, InterruptibleClock, Sleepers};
 use super::known::{KnownKeys, Places};
 use super::publish::{Publish, Unpublished};
+use super::turns::{Paced, Turns};
 use crate::decisions::{Came, Decided};
 use crate::guests::dispatch::{self, InvokeError, Unreadable};
 use crate::guests::lbaas::adapter::{self, Key};
@@ -74,6 +76,7 @@ pub(super) struct Shared {
     pub(super) known: Mutex<KnownKeys>,
     pub(super) settings: adapter::Settings,
     pub(super) sleepers: Arc<Sleepers>,
+    pub(super) turns: Arc<Turns>,
     /// Shows what is true of a Service to whoever asked for it.
     pub(super) publish: Arc<dyn Publish>,
 }
@@ -288,7 +291,7 @@ impl Work<'_> {
         let claimed = self.shared.publish.claim(&self.key, &desired.service_uid, &self.fence);
         claimed.await?;
         self.reconcile(&desired).await?;
-        *in_service = self.call("reconciliation.status", &desired).await?;
+        *in_service = addresses_only(self.call("reconciliation.status", &desired).await?)?;
         let publish = &self.shared.publish;
         let serving = publish.serve(&self.key, &desired.service_uid, in_service, &self.fence);
         serving.await?;
@@ -343,7 +346,12 @@ impl Work<'_> {
                 () = self.interrupt.reached() => return Err(Trouble::Interrupted),
             },
         };
-        live = self.brought_up_to_date(live).await?;
+        let interrupt = Arc::clone(&self.interrupt);
+        live = tokio::select! {
+            biased;
+            live = self.brought_up_to_date(live) => live?,
+            () = interrupt.reached() => return Err(Trouble::Interrupted),
+        };
         live.instance.host_mut().removing(self.removing);
         let before = live.instance.host().meter.effects;
         let key = self.key.to_string();
@@ -361,7 +369,7 @@ impl Work<'_> {
         let Some(answer) = answer else {
             instances::cancel(
                 live.instance,
-                "ended while it slept: the host stops, or there is a newer input or version",
+                "ended while it slept or waited for its turn: the host stops, there is a newer input or version, or another key waits",
             );
             return Err(Trouble::Interrupted);
         };
@@ -373,8 +381,15 @@ impl Work<'_> {
             version,
             interrupt,
         } = live;
-        match version.rotate_if_long(instance).await {
-            Ok(instance) => {
+        let rotated = tokio::select! {
+            biased;
+            rotated = version.rotate_if_long(instance) => Some(rotated),
+            // What was answered stands: its recording goes on in a new instance.
+            () = interrupt.reached() => None,
+        };
+        match rotated.transpose() {
+            Ok(None) => {}
+            Ok(Some(instance)) => {
                 self.live = Some(Live {
                     instance,
                     version,
@@ -426,8 +441,14 @@ impl Work<'_> {
             interrupt: Arc::clone(&interrupt),
             sleepers: Arc::clone(&self.shared.sleepers),
         });
+        let pace = Paced {
+            turns: Arc::clone(&self.shared.turns),
+            interrupt: Arc::clone(&interrupt),
+            sleepers: Arc::clone(&self.shared.sleepers),
+        };
         let backends = Backends {
             clock,
+            pace: Some(Arc::new(pace)),
             ..self.backends.clone()
         };
         let version = self.shared.active.instances();
@@ -452,6 +473,19 @@ impl Work<'_> {
     }
 }
 
+/// What is in service, where each address is one: it is shown to others as the Service's.
+fn addresses_only(in_service: Vec<AddressPorts>) -> Result<Vec<AddressPorts>, Trouble> {
+    let wrong = in_service.iter().find(|at| at.address.parse::<IpAddr>().is_err());
+    let Some(wrong) = wrong else { return Ok(in_service) };
+    let address = text::printable(&text::cut(wrong.address.clone(), ADDRESS_SHOWN_BYTES)).into_owned();
+    Err(Trouble::Fault(format!(
+        "the guest says that `{address}` is in service, which is no IP address"
+    )))
+}
+
+/// So much is shown of a text that is no address: the longest address has 45 characters.
+const ADDRESS_SHOWN_BYTES: usize = 64;
+
 /// On one line: what was tried, and what the disk or the guest had against it.
 fn with_causes(error: impl Into<anyhow::Error>) -> String {
     format!("{:#}", error.into())
@@ -464,8 +498,12 @@ fn retry_after_ms(error: &Reconciliation) -> Option<u64> {
     }
 }
 
-/// An error of the guest, in an operator's words.
+/// An error of the guest, in an operator's words. A guest may say as much as an answer may hold.
 pub(crate) fn describe(error: &Reconciliation) -> String {
+    text::error(in_words(error))
+}
+
+fn in_words(error: &Reconciliation) -> String {
     match error {
         Reconciliation::InvalidInput(text) => format!("invalid input: {text}"),
         Reconciliation::Progressing(refs) => format!("not ready yet: {}", list(refs)),

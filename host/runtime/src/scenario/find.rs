@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use super::file;
 use super::model::Scenario;
 use super::node::ParseError;
+use trueup_journal::regular;
 
 /// The scenarios of one file.
 #[derive(Debug)]
@@ -114,7 +115,7 @@ fn has_ending(path: &Path) -> bool {
 }
 
 fn read_file(path: &Path) -> Result<ScenarioFile, FileError> {
-    let text = std::fs::read_to_string(path).map_err(|cause| FileError::Unreadable {
+    let text = regular::read_text(path, regular::LIST).map_err(|cause| FileError::Unreadable {
         path: path.to_owned(),
         cause,
     })?;

@@ -250,7 +250,9 @@ impl Twin {
         let segment = self
             .recording(self.header(&versions.for_active, true))
             .map_err(|error| error.to_string())?;
-        let snapshot = replay::state_after(&versions.engine, &versions.active.program, segment).await?;
+        let cpu_max = Duration::from_millis(versions.active.limits.cpu_ms);
+        let snapshot = replay::state_after(&versions.engine, &versions.active.program, segment, cpu_max, None);
+        let snapshot = snapshot.await.map_err(|error| error.to_string())?;
         let begun_ms = self.calls.iter().find_map(|entry| match &entry.event {
             Event::Call(call) => Some(call.at_ms),
             _ => None,

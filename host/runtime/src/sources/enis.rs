@@ -9,8 +9,7 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read as _;
+use std::io::ErrorKind;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,6 +19,7 @@ use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::sleep;
 use trueup_capabilities::checkpoint::fold::canonical;
+use trueup_journal::regular;
 
 use crate::ipam::Enis;
 
@@ -106,14 +106,10 @@ pub fn load(file: &Path) -> Result<Enis, EnisError> {
         file: file.to_owned(),
         why,
     };
-    let mut text = String::new();
-    // One byte more than allowed tells a file that is too long from one that just fits.
-    File::open(file)
-        .and_then(|opened| opened.take(FILE_BYTES_MAX + 1).read_to_string(&mut text))
-        .map_err(|error| wrong(format!("can't read the file: {}", crate::text::cause(&error))))?;
-    if text.len() as u64 > FILE_BYTES_MAX {
-        return Err(wrong(format!("longer than {FILE_BYTES_MAX} bytes, so no such list")));
-    }
+    let text = regular::read_text(file, FILE_BYTES_MAX).map_err(|error| match error.kind() {
+        ErrorKind::FileTooLarge => wrong(format!("longer than {FILE_BYTES_MAX} bytes, so no such list")),
+        _ => wrong(format!("can't read the file: {}", crate::text::cause(&error))),
+    })?;
     parse(&text).map_err(wrong)
 }
 

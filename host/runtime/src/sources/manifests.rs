@@ -35,6 +35,7 @@ pub use watch::watch;
 
 use self::documents::{Contents, Found};
 use super::{ObjectRef, Objects, Place, Problem};
+use trueup_journal::regular;
 
 /// A file must keep its size and time of change this long before it is read, in ms. Programs write a file in one go, in
 /// pieces a few ms apart; people do not notice the wait.
@@ -428,7 +429,7 @@ fn read_text(file: &Path, look: Look) -> Result<String, String> {
             look.bytes
         ));
     }
-    fs::read_to_string(file).map_err(|error| format!("cannot be read: {}", crate::text::cause(&error)))
+    regular::read_text(file, FILE_BYTES_MAX).map_err(|error| format!("cannot be read: {}", crate::text::cause(&error)))
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::Verify;
 use crate::run::files;
+use trueup_journal::regular;
 
 /// So many revisions are remembered: a file of some tens of KiB, and months of a guest that is swapped each day.
 pub const REVISIONS_MAX: usize = 200;
@@ -140,7 +141,7 @@ impl Revisions {
                 file.display()
             )
         };
-        let document = match std::fs::read(&file) {
+        let document = match regular::read(&file, regular::LIST) {
             Ok(text) => serde_json::from_slice::<Document>(&text).map_err(|error| damaged(&error))?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => Document {
                 format: FORMAT,

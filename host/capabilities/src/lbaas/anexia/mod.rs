@@ -46,7 +46,7 @@ use self::path::Collection;
 pub use self::settings::{Settings, SettingsError, TOKEN_ENV_DEFAULT, Token, TokenError};
 use crate::Answer;
 use crate::fence::Fence;
-use crate::http::client::{Client, Times, is_loopback};
+use crate::http::client::{Client, Times};
 use crate::http::limit::RateLimit;
 use crate::lbaas::{Api, Error, Object, ObjectRef, Spec, State};
 
@@ -116,12 +116,6 @@ impl Anexia {
         };
         let headers = HeaderMap::from_iter([(AUTHORIZATION, token.header())]);
         let client = Client::new(&base, times, headers, proxies).map_err(|reason| SettingsError::Client { reason })?;
-        if base.scheme() != "https" && !is_loopback(&base) {
-            tracing::warn!(
-                url = base.as_str(),
-                "the Engine's token is sent unencrypted: use an `https` url"
-            );
-        }
         Ok(Self {
             engine: Arc::new(Engine {
                 client,

@@ -7,7 +7,10 @@ use std::path::{Path, PathBuf};
 
 use http::header::HeaderValue;
 use serde::Deserialize;
+use trueup_journal::regular;
 use url::Url;
+
+use crate::http::client::{OPENLY, sends_openly};
 
 /// Where the token is looked for when neither `token_file` nor `token_env` is set.
 pub const TOKEN_ENV_DEFAULT: &str = "TRUEUP_LBAAS_TOKEN";
@@ -25,6 +28,8 @@ const TIMEOUT_MAX_MS: u64 = 3_600_000;
 pub struct Settings {
     /// Base URL, `http` or `https`; a path prefix is kept. Default `https://engine.anexia-it.com`.
     pub url: String,
+    /// Whether the token may be sent over plain `http` to another machine. Default false.
+    pub allow_http: bool,
     /// File that holds the token; blanks and line ends around it are ignored. Default: none.
     pub token_file: Option<PathBuf>,
     /// Environment variable that holds the token, where there is no file. Default `TRUEUP_LBAAS_TOKEN`.
@@ -45,6 +50,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             url: "https://engine.anexia-it.com".to_owned(),
+            allow_http: false,
             token_file: None,
             token_env: None,
             max_concurrent_requests: 16,
@@ -105,6 +111,9 @@ impl Settings {
         }
         if url.query().is_some() || url.fragment().is_some() {
             return Err(wrong("must hold no query and no fragment"));
+        }
+        if !self.allow_http && sends_openly(&url) {
+            return Err(wrong(OPENLY));
         }
         Ok(url)
     }
@@ -180,7 +189,7 @@ impl Token {
 
     /// The token that a file holds; blanks and line ends around it are ignored.
     pub fn from_file(path: &Path) -> Result<Self, TokenError> {
-        let text = std::fs::read_to_string(path).map_err(|source| TokenError::File {
+        let text = regular::read_text(path, regular::SMALL).map_err(|source| TokenError::File {
             path: path.to_owned(),
             source,
         })?;
@@ -232,7 +241,7 @@ impl Token {
 
     /// The text without the token: servers and proxies echo requests in their errors, some as JSON within the text.
     pub(super) fn scrub(&self, text: String) -> String {
-        crate::http::scrub(&self.secret, text)
+        crate::text::scrub(&self.secret, text)
     }
 }
 

@@ -33,6 +33,7 @@ use super::{
     traffic::{Counters, End, Traffic},
     world::Dump,
 };
+use crate::local_only::for_this_machine;
 use crate::sim::connection::Connection;
 
 /// A request under `/api/` is a few hundred bytes.
@@ -100,6 +101,7 @@ impl Door {
             .route("/state", get(get_state).put(put_state))
             .route("/requests", get(get_requests).delete(delete_requests))
             .route("/faults", get(get_faults).post(post_fault).delete(delete_faults))
+            .route_layer(middleware::from_fn(for_this_machine))
             .layer(DefaultBodyLimit::max(STATE_BYTES_MAX))
             .fallback(serve)
             .layer(middleware::from_fn_with_state(Arc::clone(&door), log))

@@ -13,6 +13,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::world::{Dump, Effect, World};
+use trueup_journal::regular;
 
 /// The one format there is.
 const FORMAT: u32 = 1;
@@ -63,7 +64,7 @@ pub enum StateFileError {
 
 /// The world in the file; none where there is no file, or nothing in it.
 pub(super) fn load(path: &Path, seed: u64) -> Result<Option<World>, StateFileError> {
-    let text = match fs::read(path) {
+    let text = match regular::read(path, regular::LIST) {
         Ok(text) if text.is_empty() => return Ok(None),
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

@@ -15,6 +15,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::service_account::ServiceAccount;
+use trueup_journal::regular;
 
 /// What tokens are asked for.
 pub(super) const SCOPE: &str = "https://www.googleapis.com/auth/compute";
@@ -114,7 +115,7 @@ impl Credentials {
     /// # Errors
     /// Where the file can't be read, or holds no credentials.
     pub fn credentials_file(path: &Path) -> Result<Self, CredentialsError> {
-        let text = std::fs::read(path).map_err(|source| CredentialsError::Unreadable {
+        let text = regular::read(path, regular::SMALL).map_err(|source| CredentialsError::Unreadable {
             path: path.to_owned(),
             source,
         })?;
@@ -157,7 +158,7 @@ impl Credentials {
         match &self.source {
             Source::Fixed(token) => Ok(token.clone()),
             Source::File(path) => {
-                let text = tokio::fs::read_to_string(path).await;
+                let text = regular::read_text(path, regular::SMALL);
                 let text = text.map_err(|error| format!("the token file `{}`: {error}", path.display()))?;
                 Token::new(&text).map_err(|problem| format!("the token in `{}` {problem}", path.display()))
             }
@@ -267,7 +268,7 @@ impl Token {
 
     /// The text without the token.
     pub(super) fn scrub(&self, text: String) -> String {
-        crate::http::scrub(&self.secret, text)
+        crate::text::scrub(&self.secret, text)
     }
 }
 

@@ -16,7 +16,7 @@ use super::pace::Pace;
 use super::settings::{Settings, SettingsError};
 use super::wire::Said;
 use crate::fence::Fence;
-use crate::http::client::{Answer, Client, Times, Trouble, Unread, is_loopback};
+use crate::http::client::{Answer, Client, Times, Trouble, Unread};
 use crate::http::limit;
 use crate::neg::Error;
 
@@ -89,12 +89,6 @@ impl Requests {
             Client::new(&base, times, HeaderMap::new(), &Matcher::from_env())
                 .map_err(|reason| SettingsError::Client { reason })
         };
-        if base.scheme() != "https" && !is_loopback(&base) {
-            tracing::warn!(
-                endpoint = base.as_str(),
-                "the token for Compute Engine is sent unencrypted: use an `https` endpoint"
-            );
-        }
         let (times, wait_times) = (times(settings.request_timeout_ms), times(settings.wait_timeout_ms));
         Ok(Self {
             client: client(times)?,

@@ -82,7 +82,7 @@ impl ServiceAccount {
         let form_type = HeaderValue::from_static("application/x-www-form-urlencoded");
         let failed = |problem: String| {
             let text = format!("no token from {}: {problem}", self.token_uri);
-            crate::http::scrub(&statement, text)
+            crate::text::scrub(&statement, text)
         };
         // A token changes nothing: it may be fetched whether or not this host may act.
         let always = Fence::open();

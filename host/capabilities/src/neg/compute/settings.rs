@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use url::Url;
 
+use crate::http::client::{OPENLY, sends_openly};
+
 /// More connections than this to one API would be an attack on it.
 const CONCURRENT_REQUESTS_MAX: u64 = 1_000;
 /// Far above any quota of the API.
@@ -55,6 +57,8 @@ pub struct Settings {
     /// Base URL, `http` or `https`, with the path before `projects/`; without a path `/compute/v1`. Default
     /// [`ENDPOINT_DEFAULT`].
     pub endpoint: String,
+    /// Whether the token may be sent over plain `http` to another machine. Default false.
+    pub allow_http: bool,
     /// How many requests the whole host sends in any second, 1 to 1000. Default 10.
     pub requests_per_second: u32,
     /// How many requests the whole host has under way at a time, 1 to 1000; requests that wait for an operation are at
@@ -124,6 +128,7 @@ impl Settings {
             network: None,
             endpoint_type: EndpointType::default(),
             endpoint: ENDPOINT_DEFAULT.to_owned(),
+            allow_http: false,
             requests_per_second: 10,
             max_concurrent_requests: 4,
             request_timeout_ms: 30_000,
@@ -195,6 +200,9 @@ impl Settings {
         }
         if url.query().is_some() || url.fragment().is_some() {
             return Err(wrong("must hold no query and no fragment"));
+        }
+        if !self.allow_http && sends_openly(&url) {
+            return Err(wrong(OPENLY));
         }
         let path = match url.path().trim_end_matches('/') {
             "" => PATH_DEFAULT.to_owned(),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::extract::rejection::JsonRejection;
 use axum::http::StatusCode;
+use axum::middleware;
 use axum::routing::{get, patch, post};
 use axum::{Json, Router};
 use serde::Deserialize;
@@ -20,6 +21,7 @@ use super::refusal::Refusal;
 use super::target::Zone;
 use super::traffic::Counters;
 use super::world::World;
+use crate::local_only::for_this_machine;
 
 /// Where they are.
 pub(super) fn routes() -> Router<Arc<Door>> {
@@ -31,6 +33,7 @@ pub(super) fn routes() -> Router<Arc<Door>> {
         .route("/faults", get(get_faults).post(post_fault).delete(delete_faults))
         .route("/settings", patch(patch_settings).get(get_settings))
         .route("/behind", post(post_behind))
+        .route_layer(middleware::from_fn(for_this_machine))
 }
 
 type Body<T> = Result<Json<T>, JsonRejection>;

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::world::World;
+use trueup_journal::regular;
 
 /// The one format there is.
 const FORMAT: u32 = 1;
@@ -59,7 +60,7 @@ pub enum StateFileError {
 
 /// The world in the file; an empty one where there is no file.
 pub(super) fn load(path: &Path) -> Result<World, StateFileError> {
-    let text = match fs::read(path) {
+    let text = match regular::read(path, regular::LIST) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(World::default()),
         Err(source) => {

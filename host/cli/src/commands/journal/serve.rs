@@ -63,7 +63,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
         let stop = crate::commands::listen_for_stop();
         match output {
             Output::Text => output::line(&url)?,
-            Output::Json => output::line(&serde_json::json!({ "url": url }).to_string())?,
+            Output::Json => output::json_if_read(&serde_json::json!({ "url": url })),
         }
         if open == Open::Always {
             show(&url);

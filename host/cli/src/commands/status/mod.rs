@@ -60,7 +60,7 @@ pub(super) fn exec(args: &Args, output: Output) -> Ending {
         })?,
         (Output::Text, keys) => {
             for line in text::lines(&status, keys.as_deref()) {
-                output::line(&line)?;
+                output::line(&output::printable(&line))?;
             }
         }
     }

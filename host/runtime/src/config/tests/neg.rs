@@ -255,7 +255,7 @@ fn mistakes_about_negs_are_named() {
         "project = \"P\"\nconcurent = 3\npoll_min_ms = 5\npoll_max_ms = 4",
         &[
             "trueup.toml:11: backend.neg.project: was \"P\", must be the id of a project, such as `my-project`",
-            "trueup.toml:12: unknown key `concurent` in [backend.neg]; did you mean `concurrent`? (known: concurrent, \
+            "trueup.toml:12: unknown key `concurent` in [backend.neg]; did you mean `concurrent`? (known: allow_http, concurrent, \
              connect_timeout_ms, credentials_file, ensure_timeout_ms, kind, network, network_project, \
              operation_timeout_ms, poll_max_ms, poll_min_ms, project, request_timeout_ms, requests_per_second, \
              token_env, token_file, url, wait_timeout_ms)",

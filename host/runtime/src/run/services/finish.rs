@@ -5,11 +5,13 @@ use trueup_capabilities::clock::{Clock as _, SystemClock};
 use trueup_capabilities::meter::{Change, Effects};
 use trueup_controller::Outcome;
 
+use super::super::interrupt::Waits;
 use super::super::publish::News;
 use super::super::quarantine;
 use super::super::troubles::TooMuch;
 use super::super::work::{Done, End, Live};
 use super::super::{Event, FAILURES_MAX_ONCE};
+use super::room::GAVE_WAY_PAUSE_MS;
 use super::{Running, Services};
 use crate::board::{self, Finished};
 use crate::guests::lbaas::adapter::Key;
@@ -18,6 +20,9 @@ use crate::guests::lbaas::{self, AddressPorts};
 /// So many instances are kept for their next call; the one that rested longest is let go for another, and rebuilt from
 /// its recording when its key changes again.
 const IDLE_INSTANCES_MAX: usize = 256;
+
+/// Why a call failed that ended for another key and did not sleep.
+const COMPUTED_FOR_LONG: &str = "the guest computed for long while many other keys waited, and gave way to them";
 
 impl<T: FnMut(Event)> Services<'_, T> {
     pub(super) fn finish(&mut self, done: Result<(tokio::task::Id, Done), JoinError>) {
@@ -68,6 +73,13 @@ impl<T: FnMut(Event)> Services<'_, T> {
             End::Failed { .. } if is_past || !self.acts.may() => End::Interrupted,
             end => end,
         };
+        let gave_way = running.as_ref().and_then(|running| running.gives_way);
+        let end = match (end, gave_way) {
+            (End::Interrupted, Some(Waits::ForTurn)) => End::Fault {
+                error: COMPUTED_FOR_LONG.to_owned(),
+            },
+            (end, _) => end,
+        };
         let finished = on_the_board(&end, effects, &in_service);
         if let Some((input, too_much)) = running.and_then(|running| self.trouble(&key, &running, &end, &changes)) {
             self.controller.done(&key, Outcome::Success, now_ms);
@@ -75,7 +87,11 @@ impl<T: FnMut(Event)> Services<'_, T> {
             self.set_aside(key, input, too_much);
             return;
         }
-        let due_ms = self.controller.done(&key, end.outcome(), now_ms);
+        let outcome = match &end {
+            End::Interrupted if gave_way.is_some() => Outcome::GaveWay(GAVE_WAY_PAUSE_MS),
+            end => end.outcome(),
+        };
+        let due_ms = self.controller.done(&key, outcome, now_ms);
         let failures = self.controller.status(&key).map_or(0, |status| status.failures);
         let finished = Finished {
             failures,

@@ -6,7 +6,7 @@
 //! settings -> kubeconfig, or the pod's own account -> Cluster -> list, watch, get, patch
 //! ```
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures_util::io::{AsyncBufRead, AsyncReadExt as _};
@@ -16,6 +16,8 @@ use kube::api::{Api, ListParams, Patch, PatchParams, WatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::core::Request;
 use serde_json::Value;
+use trueup_capabilities::text::{scrub, without_credentials};
+use trueup_journal::regular;
 
 use super::Settings;
 use super::store::Scope;
@@ -78,6 +80,35 @@ pub(super) struct Cluster {
     page_size: u32,
     /// Pods of other Nodes are not asked for; none: all are.
     pods_of: Option<String>,
+    secrets: Secrets,
+}
+
+/// What a text must not show.
+#[derive(Clone)]
+struct Secrets {
+    token: Option<String>,
+    /// A token that is renewed in its file.
+    token_file: Option<PathBuf>,
+}
+
+impl Secrets {
+    fn new(config: &kube::Config) -> Self {
+        let auth = &config.auth_info;
+        // The library hands it out in no other way.
+        let shown = serde_json::to_value(auth).unwrap_or_default();
+        Self {
+            token: shown.get("token").and_then(Value::as_str).map(str::to_owned),
+            token_file: auth.token_file.as_ref().map(PathBuf::from),
+        }
+    }
+
+    fn hide(&self, text: String) -> String {
+        let read = |file: &PathBuf| regular::read_text(file, regular::SMALL).ok();
+        let in_file = self.token_file.as_ref().and_then(read);
+        let known = self.token.iter().chain(&in_file);
+        let text = known.fold(text, |text, secret| scrub(secret.trim(), text));
+        without_credentials(&text)
+    }
 }
 
 impl Cluster {
@@ -102,6 +133,7 @@ impl Cluster {
         config.read_timeout = None;
         // A write must not be sent again by itself: by then another host may act.
         config.default_retry = false;
+        let secrets = Secrets::new(&config);
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
         let client = kube::Client::try_from(config).map_err(|error| {
             ClusterError::Misused(format!("connecting to the API server {server}: {}", chain(&error)))
@@ -112,6 +144,7 @@ impl Cluster {
             request_timeout: Duration::from_millis(settings.request_timeout_ms),
             page_size: settings.page_size,
             pods_of: settings.pods_of.clone(),
+            secrets,
         })
     }
 
@@ -243,7 +276,8 @@ impl Cluster {
 
     /// What went wrong before the API server said anything.
     fn failed(&self, doing: &Doing, cause: &str) -> Failed {
-        let text = format!("{doing} at the API server {}: {}", self.server, text::line(cause));
+        let cause = self.secrets.hide(text::line(cause));
+        let text = format!("{doing} at the API server {}: {cause}", self.server);
         Failed { text, code: None }
     }
 
@@ -359,7 +393,10 @@ async fn from_kubeconfig(settings: &Settings, place: &Place<'_>) -> Result<kube:
     let (named, read) = match place {
         Place::File(file) => (
             format!("the kubeconfig `{}`", file.display()),
-            Kubeconfig::read_from(file),
+            // The library would wait for the writer of a pipe.
+            regular::open(file)
+                .map_err(|error| KubeconfigError::ReadConfig(error, file.to_path_buf()))
+                .and_then(|_| Kubeconfig::read_from(file)),
         ),
         Place::Pod | Place::Usual => (
             "the kubeconfig of $KUBECONFIG or ~/.kube/config".to_owned(),
@@ -444,6 +481,22 @@ mod tests {
             context: context.map(str::to_owned),
             ..Settings::default()
         }
+    }
+
+    #[test]
+    fn a_token_is_not_shown_wherever_it_comes_from() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("token");
+        std::fs::write(&file, "renewed-1\n").unwrap();
+        let config = kube::Config {
+            auth_info: serde_json::from_value(serde_json::json!({ "token": "fixed-1", "tokenFile": file })).unwrap(),
+            ..kube::Config::new("http://127.0.0.1:1".parse().unwrap())
+        };
+        let secrets = Secrets::new(&config);
+        let shown = secrets.hide("fixed-1, renewed-1 and Bearer of-a-helper-xyz".to_owned());
+        assert_eq!(shown, "***, *** and Bearer ***");
+        std::fs::write(&file, "renewed-2").unwrap();
+        assert_eq!(secrets.hide("renewed-2".to_owned()), "***");
     }
 
     async fn refused(kubeconfig: &str, context: Option<&str>) -> String {

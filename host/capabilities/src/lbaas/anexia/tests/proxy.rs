@@ -32,6 +32,7 @@ async fn a_proxy_is_asked_by_full_url_and_keeps_its_connection() {
     let proxies = Matcher::builder().http(with_user(&proxy)).build();
     let settings = Settings {
         url: ELSEWHERE.to_owned(),
+        allow_http: true,
         ..Settings::default()
     };
     let (engine, _) = engine_behind(settings, Fence::open(), &proxies);
@@ -73,6 +74,7 @@ async fn the_environment_names_the_proxy() {
     if std::env::var_os(CHILD).is_some() {
         let settings = Settings {
             url: ELSEWHERE.to_owned(),
+            allow_http: true,
             ..Settings::default()
         };
         let token = Token::new(TOKEN, "the test").unwrap();

@@ -261,6 +261,16 @@ fn settings_that_cannot_work_are_refused() {
         refusal(url("http://engine/?a=b")).unwrap(),
         "url: must hold no query and no fragment"
     );
+    let openly = refusal(url("http://192.0.2.1")).unwrap();
+    assert!(
+        openly.starts_with("url: must begin with `https://`: ") && openly.contains("`allow_http = true`"),
+        "{openly}"
+    );
+    let wanted = Settings {
+        allow_http: true,
+        ..url("http://192.0.2.1")
+    };
+    assert_eq!(refusal(wanted), None);
     let numbers = Settings {
         max_concurrent_requests: 0,
         ..url("http://localhost:1")

@@ -53,7 +53,10 @@ fn refusal(method: &Method, headers: &HeaderMap) -> Option<(StatusCode, String)>
     })
 }
 
-/// Whether a request names loopback as the host that it is for.
+/// By which a browser says whose page it is that asks. Such a page can't read the answer, but can have it computed.
+const FROM_WHERE: &str = "sec-fetch-site";
+
+/// Whether a request names loopback as the host that it is for, and is no foreign page's.
 ///
 /// # Errors
 /// One line: what it named, and what it must.
@@ -61,6 +64,14 @@ pub fn check_host(headers: &HeaderMap) -> Result<(), String> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let (host, more) = (hosts.next(), hosts.next());
     let named = host.and_then(|host| host.to_str().ok()).unwrap_or_default();
+    if headers
+        .get(FROM_WHERE)
+        .is_some_and(|site| site.as_bytes() == b"cross-site")
+    {
+        return Err(
+            "asked by a page of another site: this is for this machine alone; open its address yourself".to_owned(),
+        );
+    }
     if more.is_none() && is_loopback_host(named) {
         return Ok(());
     }
@@ -68,6 +79,14 @@ pub fn check_host(headers: &HeaderMap) -> Result<(), String> {
         "asked as `{}`: this is for this machine alone; ask as `localhost`, `127.0.0.1` or `[::1]`",
         named.escape_default()
     ))
+}
+
+/// Middleware for what needs no token and may also change something: see [`check_host`].
+pub(crate) async fn for_this_machine(request: Request, next: Next) -> Response {
+    match check_host(request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err(why) => (StatusCode::FORBIDDEN, format!("{why}\n")).into_response(),
+    }
 }
 
 fn is_loopback_host(named: &str) -> bool {
@@ -158,6 +177,16 @@ mod tests {
             assert!(asked_as(host).is_err(), "{host}");
         }
         assert!(check_host(&HeaderMap::new()).is_err());
+    }
+
+    #[test]
+    fn a_page_of_another_site_is_refused() {
+        for (site, is_refused) in [("cross-site", true), ("same-origin", false), ("none", false)] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, HeaderValue::from_static("localhost"));
+            headers.insert(FROM_WHERE, HeaderValue::from_static(site));
+            assert_eq!(check_host(&headers).is_err(), is_refused, "{site}");
+        }
     }
 
     #[test]

@@ -1,0 +1,59 @@
+//! Turns for calls that compute for long: they let those go first that do not.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::Answer;
+
+/// A call that has computed for so long in all goes on by turns: a decision about a Service takes a few milliseconds.
+pub const SLICE: Duration = Duration::from_millis(50);
+
+/// The right to compute until it is dropped.
+pub type Turn = Box<dyn Send>;
+
+/// Says when a call that computes for long goes on.
+pub trait Pace: Send + Sync {
+    /// Answers when a call that has computed for `computed` may go on for a while.
+    fn turn(&self, computed: Duration) -> Answer<'_, Turn>;
+}
+
+/// The turn of one call, where it has one. It ends with the call, and while the call waits for an answer.
+#[derive(Clone, Default)]
+pub struct Holding(Arc<Mutex<Held>>);
+
+#[derive(Default)]
+struct Held {
+    turn: Option<Turn>,
+    /// The time spent waiting for turns that no call has counted yet.
+    waited: Duration,
+}
+
+impl Holding {
+    /// The turn is over.
+    pub fn end(&self) {
+        let ended = self.0.lock().unwrap_or_else(PoisonError::into_inner).turn.take();
+        drop(ended);
+    }
+
+    /// The time spent waiting for turns since the last time.
+    pub fn take_waited(&self) -> Duration {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).waited)
+    }
+
+    /// Waits for the next turn of a call that has computed for `computed`, and holds it.
+    pub async fn wait(self, pace: Arc<dyn Pace>, computed: Duration) {
+        self.end();
+        let begun = Instant::now();
+        let turn = pace.turn(computed).await;
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        held.turn = Some(turn);
+        held.waited += begun.elapsed();
+    }
+}
+
+impl fmt::Debug for Holding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Holding")
+    }
+}
