@@ -6,10 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use serde_json::Value;
-use trueup_capabilities::Identity;
 use trueup_journal::regular;
-use trueup_journal::{Call, Ending, Entry, Event};
 
 use super::calls::{Recordings, Told};
 use super::cause::Cause;

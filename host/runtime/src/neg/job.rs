@@ -18,7 +18,6 @@ use trueup_capabilities::fence::Fence;
 use trueup_capabilities::meter::Effects;
 use trueup_capabilities::neg::{self, EndpointGroup};
 use trueup_capabilities::text;
-use trueup_engine::CallError;
 use trueup_journal::{Interrupted, Journal, JournalError};
 
 use super::inbox::Inbox;
