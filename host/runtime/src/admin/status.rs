@@ -1,6 +1,7 @@
 //! The board's status, completed with what others know: guests, memory, and whether all is well.
 
 use serde_json::Value;
+use trueup_capabilities::holdings::Waiting;
 
 use super::process::Process;
 use super::{Reads, health};
@@ -75,6 +76,23 @@ fn problems(reads: &Reads, status: &Status) -> Vec<String> {
     if let Some(source) = &status.source {
         count(source.problem_count, "problem of the source", "problems of the source");
     }
+    if let Some(manager) = reads.manager() {
+        for (managed, _) in manager.each() {
+            problems.extend(
+                managed
+                    .active
+                    .quotas
+                    .holdings
+                    .waiting()
+                    .map(|waiting| waits(managed.name, &waiting)),
+            );
+        }
+    }
+    let mut count = |count: usize, one: &str, many: &str| match count {
+        0 => {}
+        1 => problems.push(format!("1 {one}")),
+        count => problems.push(format!("{count} {many}")),
+    };
     for guest in &status.guests {
         // Those of Services are counted as keys.
         if guest.guest != crate::guests::lbaas::NAME {
@@ -86,6 +104,11 @@ fn problems(reads: &Reads, status: &Status) -> Vec<String> {
         }
     }
     problems
+}
+
+fn waits(guest: &str, waiting: &Waiting) -> String {
+    let Waiting { objects, of, .. } = waiting;
+    format!("guest `{guest}` waits for an approval to destroy {objects} of {of} objects: trueup approve {guest}")
 }
 
 /// A host that rests while the one it last knew to act is itself, or nobody, knows of none that acts.
