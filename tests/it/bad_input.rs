@@ -129,8 +129,10 @@ const MANIFESTS: &[(&str, usize, &str)] = &[
     ("tabs", 1, PLAN),
     ("two-ports-of-one-name", 1, PLAN),
     ("two-services-with-one-uid", 1, PLAN),
+    ("type-that-is-none", 1, PLAN),
     ("unclosed-list", 1, PLAN),
     ("unknown-anchor", 1, PLAN),
+    ("unknown-field", 1, PLAN),
     ("unknown-kind", 1, PLAN),
     ("wrong-api-version", 1, PLAN),
 ];

@@ -566,3 +566,105 @@ fn the_example_of_services_renders_them_replays_and_follows_an_endpoint_that_is_
             .all(|line| line.contains(": identical"))
     );
 }
+
+/// A change that is no wish: what is wrong with it, in the words of the run.
+fn check_typo(file: &str, from: &str, to: &str, problem: &str) {
+    let (engine, site, before) = converged();
+    site.edit(file, from, to);
+    let ran = site.run_once().exits(1);
+    assert_eq!(ran.said(problem).len(), 1, "{ran}");
+    assert_eq!(engine.objects(), before, "nothing goes: {ran}");
+}
+
+#[test]
+fn a_typo_in_a_manifest_is_named_and_takes_nothing_away() {
+    check_typo(
+        "manifests/web.yaml",
+        "ports:",
+        "prots:",
+        "web.yaml:11: spec.prots: unknown field; did you mean `ports`?",
+    );
+    check_typo(
+        "manifests/web.yaml",
+        "type: LoadBalancer",
+        "type: LoadBalncer",
+        "web.yaml:8: spec.type: was `LoadBalncer`, must be one of ClusterIP",
+    );
+}
+
+#[test]
+fn a_manifest_without_a_byte_and_missing_nodes_take_nothing_away() {
+    let (engine, site, before) = converged();
+    site.put_manifest("web.yaml", "");
+    let ran = site.run_once().exits(1);
+    assert_eq!(ran.said("web.yaml:1: holds nothing").len(), 1, "{ran}");
+    assert_eq!(engine.objects(), before);
+
+    let (engine, site, before) = converged();
+    site.remove_manifest("nodes.yaml");
+    let ran = site.run_once().exits(1);
+    assert_eq!(ran.said("the manifests hold no Node at all").len(), 1, "{ran}");
+    assert_eq!(engine.objects(), before);
+}
+
+#[test]
+fn what_destroys_more_than_half_waits_until_it_is_approved() {
+    let (engine, site, before) = converged();
+    site.remove_manifest("web.yaml");
+    site.remove_manifest("api.yaml");
+    let plan = site.plan().exits(3);
+    assert_eq!(
+        plan.said("a run waits for an approval before it destroys these 22 of 29 objects")
+            .len(),
+        1,
+        "{plan}"
+    );
+    let ran = site.run_once().exits(1);
+    let why = "destroying 22 of 29 objects is more than 10 and more than 50 %";
+    assert!(
+        ran.stdout.contains(why) && ran.stdout.contains("--once --approve"),
+        "{ran}"
+    );
+    assert_eq!(engine.objects(), before, "nothing goes before all of it may");
+
+    let mut host = site.start("run", &[]);
+    host.wait_for_warning(why);
+    let status = trueup(["status".as_ref(), "--config".as_ref(), site.folder().as_os_str()]);
+    let well = "guest `lbaas` waits for an approval to destroy 22 of 29 objects: trueup approve lbaas";
+    assert!(status.stdout.contains(well), "{status}");
+    let approved = trueup(["approve".as_ref(), "--config".as_ref(), site.folder().as_os_str()]);
+    assert_eq!(
+        approved.stdout, "lbaas: approved: 22 of 29 objects go: default/api, default/web\n",
+        "{approved}"
+    );
+    host.wait_for("default/web              gone     14 destroyed");
+    host.wait_for("default/api              gone     8 destroyed");
+    host.terminate().0.exits(0);
+    assert_eq!(engine.objects().len(), 7);
+
+    site.remove_manifest("dns.yaml");
+    site.run_once().exits(0);
+    assert_eq!(engine.objects(), [], "10 objects and fewer never wait");
+}
+
+#[test]
+fn what_waits_goes_with_approve_or_stays_when_less_is_to_go() {
+    let (engine, site, before) = converged();
+    let api = fs::read_to_string(site.path("manifests/api.yaml")).unwrap();
+    site.remove_manifest("web.yaml");
+    site.remove_manifest("api.yaml");
+    let mut host = site.start("run", &[]);
+    host.wait_for_warning("destroying 22 of 29 objects");
+    site.put_manifest("api.yaml", &api);
+    host.wait_for("default/web              gone     14 destroyed");
+    host.terminate().0.exits(0);
+    assert_eq!(engine.objects(), without(&before, "web.default"));
+
+    site.remove_manifest("api.yaml");
+    site.remove_manifest("dns.yaml");
+    let approved = ran(&mut site.command("run", &["--once", "--approve"]));
+    assert_eq!(
+        approved.exits(0).last_line(),
+        "2 services: 2 true, 0 failed; 0 created, 15 destroyed"
+    );
+}

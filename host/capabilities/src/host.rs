@@ -224,6 +224,11 @@ impl Host {
         }
     }
 
+    /// How many objects of an Engine the last call left to this instance; none: it did not look.
+    pub fn left(&self) -> Option<u64> {
+        self.blast.left()
+    }
+
     /// A call begins that is no entry of its own (`init`, `restore`, `snapshot`).
     pub fn begin_unrecorded_call(&mut self) {
         self.meter.begin_call(!self.tape.is_replay());

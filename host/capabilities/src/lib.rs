@@ -19,6 +19,7 @@ pub mod faults;
 pub mod fence;
 pub mod grants;
 pub mod guard;
+pub mod holdings;
 pub mod host;
 mod http;
 pub mod lbaas;

@@ -6,11 +6,13 @@
 //! Quotas: a guest's capability -> when it asked, over all its instances and versions   (calls_per_minute)
 //! Blast:  the running call     -> what it has seen, what it had destroyed              (destroy_max, destroy_percent)
 //! ```
+//! How much all calls of one round may destroy is `holdings.rs`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
 use crate::grants::Grant;
+use crate::holdings::Holdings;
 use crate::lbaas::{Object, ObjectRef};
 
 /// The window of `calls_per_minute`, in milliseconds. It slides: there is no moment at which all of a quota comes back.
@@ -22,6 +24,8 @@ pub const WINDOW_MS: u64 = 60_000;
 pub struct Quotas {
     /// By capability, oldest first, none older than the window.
     asked_at_ms: Mutex<BTreeMap<String, VecDeque<u64>>>,
+    /// What the guest holds, and what of it may go.
+    pub holdings: Holdings,
 }
 
 impl Quotas {
@@ -73,6 +77,8 @@ pub(crate) struct Blast {
     /// What the call made itself. It was not there before, so it makes nothing that was a smaller part of it.
     made: BTreeSet<Resource>,
     sent: BTreeSet<Resource>,
+    /// How many objects there are by the last list and what the call did since; none: nothing was listed.
+    left: Option<u64>,
 }
 
 /// A limit that a call would go above.
@@ -103,6 +109,21 @@ impl Blast {
         if has_percentage(grant) {
             self.made.extend(objects.into_iter().map(resource_of));
         }
+    }
+
+    /// The guest was told that these are all there are.
+    pub(crate) fn listed(&mut self, count: usize) {
+        self.left = Some(count as u64);
+    }
+
+    /// So many were made, and so many were destroyed.
+    pub(crate) fn changed(&mut self, made: u64, destroyed: u64) {
+        self.left = self.left.map(|left| (left + made).saturating_sub(destroyed));
+    }
+
+    /// How many objects the call leaves; none: that is not known.
+    pub(crate) fn left(&self) -> Option<u64> {
+        self.left
     }
 
     /// These go to the Engine. Counted whatever it answers: a request that timed out may have been carried out.

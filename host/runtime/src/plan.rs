@@ -22,10 +22,11 @@ use crate::guests::lbaas::{self, Desired, Error as Reconciliation, Report};
 use crate::neg::plan::NegPlan;
 use crate::registry::Registry;
 use crate::run::granted;
+use crate::run::held::Held;
 use crate::run::input;
 use crate::run::wishes::Wishes;
 use crate::run::work::describe;
-use crate::run::{Ground, KnownKeys, Setup, SetupError, nothing_there};
+use crate::run::{Ground, KnownKeys, Setup, SetupError, no_nodes, nothing_there};
 use crate::sources::Batch;
 
 /// What a run would do for one key.
@@ -198,6 +199,9 @@ async fn plan_services(
     if looked.is_empty {
         plan.problems.push(nothing_there(wishes.is_cluster()));
     }
+    if looked.no_nodes {
+        plan.problems.push(no_nodes(wishes.is_cluster()));
+    }
     let mut keys = wishes.keys();
     keys.extend(wishes.left_over());
     for (namespace, name) in known.keys().filter_map(|key| key.split_once('/')) {
@@ -229,6 +233,7 @@ async fn plan_services(
             error: outcome.error,
         });
     }
+    plan.notes.extend(waits(plan, config, lbaas)?);
     if orphans {
         plan.orphans = find_orphans(&setup, &lbaas.adapter.load_balancers).await?;
     }
@@ -236,6 +241,26 @@ async fn plan_services(
         engine.stop().await;
     }
     Ok(())
+}
+
+/// Whether a run would wait for an approval before it does this: one line.
+fn waits(plan: &Plan, config: &Config, lbaas: &Lbaas) -> Result<Option<String>, SetupError> {
+    let kept = Held::open(&config.state_dir, lbaas::NAME)
+        .map_err(SetupError::misused)?
+        .kept();
+    let going = plan.destroyed() as u64;
+    let all = kept.held.values().sum::<u64>() + kept.destroyed;
+    // Without counts it is not known how much of all that is.
+    let is_known = !kept.held.is_empty();
+    let above = lbaas.guest.approve_above;
+    let waits = is_known && above.is_above(going + kept.destroyed, all.max(going));
+    Ok(waits.then(|| {
+        format!(
+            "a run waits for an approval before it destroys these {going} of {all} objects: `trueup approve {name}`, or `trueup run \
+             --once --approve`",
+            name = lbaas::NAME
+        )
+    }))
 }
 
 /// What a run would call for: what is left under old UIDs goes, then what should be, then what is left elsewhere.

@@ -9,6 +9,9 @@ use trueup_capabilities::text::printable;
 /// So much of a text that somebody else wrote is shown: enough to know what it says.
 const SHOWN_CHARS_MAX: usize = 500;
 
+/// How alike two keys must be before one is offered for the other; below this the offer is noise.
+const LIKENESS_MIN: f64 = 0.5;
+
 /// Why a file of text could not be read.
 pub(crate) fn cause(error: &io::Error) -> String {
     if error.kind() == io::ErrorKind::InvalidData {
@@ -27,6 +30,15 @@ pub(crate) fn line(text: &str) -> String {
         return line.into_owned();
     }
     line.chars().take(SHOWN_CHARS_MAX).chain("...".chars()).collect()
+}
+
+/// The known word that somebody who wrote `wanted` most likely meant; none where no word is like it.
+pub(crate) fn nearest<'k>(wanted: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
+    let likeness = |key: &'k str| (strsim::normalized_damerau_levenshtein(wanted, key), key);
+    let (likeness, key) = known
+        .map(likeness)
+        .max_by(|(left, _), (right, _)| left.total_cmp(right))?;
+    (likeness >= LIKENESS_MIN).then_some(key)
 }
 
 #[cfg(test)]

@@ -69,12 +69,23 @@ impl<'a> Door<'a> {
             return Ok(());
         }
         match self.blast.above(self.grant(), refs, self.removing) {
-            None => Ok(()),
+            None => self.check_round(call, refs),
             Some(above) => {
                 let told = self.guard.refuse(call, above.limit, above.what, refs.len());
                 Err(Error::AccessDenied(told))
             }
         }
+    }
+
+    /// Refuses to destroy these, all of them, where the round would go above what waits for an approval.
+    fn check_round(&mut self, call: &str, refs: &[ObjectRef]) -> Result<(), Error> {
+        let holdings = &self.guard.backends.quotas.holdings;
+        holdings
+            .admit(&self.guard.identity.instance, refs.len() as u64)
+            .map_err(|why| {
+                let told = self.guard.refuse(call, "approve_above", why, refs.len());
+                Error::AccessDenied(told)
+            })
     }
 
     /// Finds out the load balancer behind `from` and checks the grant for it.
@@ -265,6 +276,7 @@ impl api::Host for Host {
             door.count("api.list-tagged", 1)?;
             let listed = door.list(&tag).await?;
             door.blast.see(door.grant(), &listed);
+            door.blast.listed(listed.len());
             Ok(listed)
         })
         .await
@@ -320,6 +332,7 @@ impl api::Host for Host {
         )
         .await?;
         meter.effects.created += succeeded(&answers);
+        self.blast.changed(succeeded(&answers), 0);
         self.changed(answers.iter().flatten().map(|object| Change::Created {
             kind: object.spec.kind().name(),
             name: object.spec.name().to_owned(),
@@ -361,7 +374,10 @@ impl api::Host for Host {
             sifted.answer(answers)
         })
         .await?;
-        meter.effects.destroyed += succeeded(&answers);
+        let count = succeeded(&answers);
+        meter.effects.destroyed += count;
+        self.blast.changed(0, count);
+        self.backends.quotas.holdings.destroyed(&self.identity.instance, count);
         let destroyed = refs.iter().zip(&answers).filter(|(_, answer)| answer.is_ok());
         self.changed(destroyed.map(|(reference, _)| Change::Destroyed {
             kind: reference.kind.name(),

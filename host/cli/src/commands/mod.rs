@@ -1,5 +1,6 @@
 //! The commands, one file each: its arguments and one `exec`.
 
+mod approve;
 mod audit;
 mod checkpoint;
 mod completions;
@@ -69,6 +70,7 @@ Log: TRUEUP_TELEMETRY_LOG=json; TRUEUP_LOG=debug, or TRUEUP_LOG=info,guest=info,
 enum Command {
     Run(run::Args),
     Plan(plan::Args),
+    Approve(approve::Args),
     Test(test::Args),
     Replay(replay::Args),
     Explain(explain::Args),
@@ -110,6 +112,7 @@ pub(crate) fn exec(cli: Cli) -> Ending {
     match cli.command {
         Command::Run(args) => run::exec(args, output),
         Command::Plan(args) => plan::exec(args, output),
+        Command::Approve(args) => approve::exec(&args, output),
         Command::Test(args) => test::exec(args, output),
         Command::Replay(args) => replay::exec(args, output),
         Command::Explain(args) => explain::exec(args, output),

@@ -35,6 +35,9 @@ pub(crate) struct Args {
     /// Of pod addresses, reads the store and works off what was left while no host ran; no pod is served.
     #[arg(long)]
     once: bool,
+    /// Destroys without waiting for an approval, also more than half of what a guest holds.
+    #[arg(long, requires = "once")]
+    approve: bool,
     /// Keeps no recordings beyond what a restart needs.
     #[arg(long)]
     no_record: bool,
@@ -72,7 +75,14 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
         value: "false".to_owned(),
     };
     let overrides = if args.no_record { vec![no_record] } else { Vec::new() };
-    let config = read(&args.config, &overrides)?;
+    let mut config = read(&args.config, &overrides)?;
+    if args.approve {
+        let lbaas = config.lbaas.as_mut().map(|lbaas| &mut lbaas.guest);
+        let service = config.node.as_mut().and_then(|node| node.service.as_mut());
+        for guest in lbaas.into_iter().chain(service.map(|service| &mut service.guest)) {
+            guest.approve_above.percent = 100;
+        }
+    }
     let traces = telemetry::start(&config.telemetry).map_err(|error| misused(anyhow::Error::msg(error)))?;
     let _lock = run::StateLock::take(&config.state_dir)?;
     let registry = super::registry();

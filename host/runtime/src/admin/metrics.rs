@@ -208,6 +208,11 @@ fn of_guests(all: &mut Families, reads: &Reads, status: &Status) {
             let help = "Calls of the guest that were answered, in which it failed, that were cut while they slept.";
             all.add("trueup_guest_calls_total", help, &labels, Value::Counter(count(times)));
         }
+        let waiting = managed.active.quotas.holdings.waiting();
+        let waiting = waiting.map_or(0, |waiting| waiting.objects);
+        let help = "Objects that the guest destroys once `trueup approve` lets it; 0: nothing waits.";
+        let name = "trueup_guest_awaiting_approval_objects";
+        all.add(name, help, &[guest], Value::Gauge(waiting as f64));
         let help = "How long calls of the guest took, with what they waited.";
         all.add("trueup_guest_call_seconds", help, &[guest], histogram(&calls.took()));
     }

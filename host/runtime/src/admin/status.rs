@@ -1,6 +1,7 @@
 //! The board's status, completed with what others know: guests, memory, and whether all is well.
 
 use serde_json::Value;
+use trueup_capabilities::holdings::Waiting;
 
 use super::process::Process;
 use super::{Reads, health};
@@ -61,6 +62,12 @@ fn problems(reads: &Reads, status: &Status) -> Vec<String> {
     let pods = status.pods.iter().flat_map(|pods| &pods.problems);
     problems.extend(pods.map(|problem| format!("pod-addresses: {problem}")));
     problems.extend(status.source.as_ref().and_then(|source| not_watched(&source.more)));
+    if let Some(manager) = reads.manager() {
+        for (managed, _) in manager.each() {
+            let waiting = managed.active.quotas.holdings.waiting();
+            problems.extend(waiting.map(|waiting| waits(managed.name, &waiting)));
+        }
+    }
     let mut count = |count: usize, one: &str, many: &str| match count {
         0 => {}
         1 => problems.push(format!("1 {one}")),
@@ -99,6 +106,11 @@ fn problems(reads: &Reads, status: &Status) -> Vec<String> {
 /// Inputs of a guest that are set aside, without those that are keys: a key is counted as one.
 fn requests_set_aside(guest: &GuestShown, board: &Board) -> usize {
     guest.quarantined.saturating_sub(board.set_aside_of(&guest.guest))
+}
+
+fn waits(guest: &str, waiting: &Waiting) -> String {
+    let Waiting { objects, of, .. } = waiting;
+    format!("guest `{guest}` waits for an approval to destroy {objects} of {of} objects: trueup approve {guest}")
 }
 
 /// A host that rests while the one it last knew to act is itself, or nobody, knows of none that acts.

@@ -130,6 +130,10 @@ struct Source {
     changed_ms: Option<u64>,
     problems: Vec<String>,
     problem_count: usize,
+    /// What Services on this node ask for in vain.
+    on_node: Vec<String>,
+    notes: Vec<String>,
+    note_count: usize,
     more: Value,
 }
 
@@ -225,6 +229,15 @@ impl Board {
         }
         source.problem_count = look.problems.len();
         source.problems = look.problems.iter().take(PROBLEMS_MAX).cloned().collect();
+    }
+
+    /// What of the Services on this node is not as they ask for (`problems`), and what is left out while all is well (`notes`).
+    /// Of the notes, which are so many, the first are kept.
+    pub fn on_node<'n>(&self, problems: &[String], notes: impl Iterator<Item = &'n str>, note_count: usize) {
+        let source = &mut self.inner().source;
+        source.on_node = problems.to_vec();
+        source.note_count = note_count;
+        source.notes = notes.take(PROBLEMS_MAX).map(str::to_owned).collect();
     }
 
     /// The source was looked at at least once since the start.

@@ -118,6 +118,12 @@ pub struct SourceShown {
     pub problems: Vec<String>,
     /// How many of these there are.
     pub problem_count: usize,
+    /// What of it is not honoured, while all is well; the first 100.
+    #[serde(default)]
+    pub notes: Vec<String>,
+    /// How many of these there are.
+    #[serde(default)]
+    pub note_count: usize,
     /// What this kind of source says of itself; null: nothing.
     #[serde(default)]
     pub more: Value,
@@ -364,8 +370,15 @@ impl Board {
                 .collect(),
             changes: inner.source.changes,
             changed_ms: inner.source.changed_ms,
-            problems: inner.source.problems.clone(),
-            problem_count: inner.source.problem_count,
+            problems: [&inner.source.problems, &inner.source.on_node]
+                .into_iter()
+                .flatten()
+                .take(PROBLEMS_MAX)
+                .cloned()
+                .collect(),
+            problem_count: inner.source.problem_count + inner.source.on_node.len(),
+            notes: inner.source.notes.clone(),
+            note_count: inner.source.note_count,
             more: inner.source.more.clone(),
         });
         let (standing, leader) = match &inner.standing {

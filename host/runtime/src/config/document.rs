@@ -14,15 +14,13 @@ use toml::de::{DeInteger, DeTable, DeValue};
 
 use super::Override;
 use super::section::Place;
+use crate::text::nearest;
 
 /// Every variable that sets a key begins so.
 pub(super) const PREFIX: &str = "TRUEUP_";
 
 /// A value in an error text is cut here: enough to find it, and the text stays one line.
 const SHOWN_CHARS_MAX: usize = 80;
-
-/// How alike two keys must be before one is offered for the other; below this the offer is noise.
-const LIKENESS_MIN: f64 = 0.5;
 
 /// The three places that values come from, and what was found wrong with them.
 pub(super) struct Document<'d> {
@@ -279,14 +277,6 @@ pub(super) fn parsed_u64(number: &DeInteger<'_>) -> Option<u64> {
 
 fn variable_of_key(key: &str) -> String {
     format!("{PREFIX}{}", key.replace(['.', '-'], "_").to_uppercase())
-}
-
-pub(super) fn nearest<'k>(wanted: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
-    let likeness = |key: &'k str| (strsim::normalized_damerau_levenshtein(wanted, key), key);
-    let (likeness, key) = known
-        .map(likeness)
-        .max_by(|(left, _), (right, _)| left.total_cmp(right))?;
-    (likeness >= LIKENESS_MIN).then_some(key)
 }
 
 pub(super) fn offered(key: &str) -> String {

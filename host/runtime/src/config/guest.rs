@@ -12,6 +12,7 @@ use trueup_capabilities::grants::{
     CAPABILITIES, ETCD, EVERYTHING, Grant, Grants, NEG, NFTABLES, OWN, SANDBOXES, is_etcd_scope, is_neg_scope,
     is_nftables_scope,
 };
+use trueup_capabilities::holdings::ApproveAbove;
 use trueup_capabilities::meter::Limits;
 
 use super::section::Section;
@@ -40,6 +41,9 @@ pub struct Guest {
     pub proof: Proof,
     /// What becomes of an input in which the guest fails.
     pub failure: FailurePolicy,
+    /// How much it may destroy in one round without an approval. Keys of `[guests.NAME]`: `approve_above` (10) objects, and
+    /// `approve_above_percent` (50).
+    pub approve_above: ApproveAbove,
 }
 
 /// What a candidate must show before it becomes the active version. Keys of `[guests.NAME]`: `gate` (`"identical"`),
@@ -201,6 +205,7 @@ impl Guest {
         let limits = read_limits(section.section("limits"));
         let proof = Proof::read(&mut section, folder);
         let failure = FailurePolicy::read(&mut section, folder);
+        let approve_above = read_approve_above(&mut section);
         let place = section.place();
         section.end();
         Some(Self {
@@ -212,7 +217,16 @@ impl Guest {
             limits,
             proof,
             failure,
+            approve_above,
         })
+    }
+}
+
+fn read_approve_above(section: &mut Section<'_>) -> ApproveAbove {
+    let default = ApproveAbove::default();
+    ApproveAbove {
+        objects: section.whole("approve_above", default.objects, 0..=1_000_000),
+        percent: section.whole("approve_above_percent", default.percent, 0..=100),
     }
 }
 

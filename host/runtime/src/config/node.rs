@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use super::Source;
-use super::document::{Document, nearest, offered};
+use super::document::{Document, offered};
 use super::guest::Guest;
 use super::section::{LABEL, Section, is_label};
 use crate::guests::nodesync::IpVersion;
 use crate::guests::service::NodeContext;
 use crate::guests::service::adapter::Pattern;
+use crate::text::nearest;
 
 /// The setting of the guest `nodesync` that names this node: the adapter gives it.
 pub const NODE_NAME: &str = "node_name";

@@ -17,7 +17,8 @@ use serde_json::Value;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
-use super::document::{Document, nearest, offered, parsed_u64};
+use super::document::{Document, offered, parsed_u64};
+use crate::text::nearest;
 
 /// What [`is_label`] wants.
 pub(super) const LABEL: &str = "be 1 to 63 letters, digits, `-`, `_` or `.`";

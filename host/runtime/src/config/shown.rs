@@ -142,6 +142,8 @@ fn guest(guest: &Guest) -> Value {
         "fall_back": fall_back,
         "quarantine_after": guest.failure.quarantine_after,
         "cycles_max": guest.failure.cycles_max,
+        "approve_above": guest.approve_above.objects,
+        "approve_above_percent": guest.approve_above.percent,
     })
 }
 

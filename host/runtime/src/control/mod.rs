@@ -11,6 +11,7 @@ mod server;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use trueup_capabilities::holdings::Waiting;
 
 pub use self::client::{Client, ClientError};
 pub(crate) use self::server::{listen, serve};
@@ -64,6 +65,25 @@ pub struct Promote {
     /// When so many calls in a row came out the same. Absent: now.
     #[serde(default)]
     pub after: Option<u64>,
+}
+
+/// The body of `POST /v1/approve`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Approve {
+    /// What waits of this guest. Absent: of every guest.
+    #[serde(default)]
+    pub guest: Option<String>,
+}
+
+/// One entry of the answer: what waited, and goes on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Approved {
+    /// Whose it is.
+    pub guest: String,
+    /// What it is.
+    #[serde(flatten)]
+    pub waiting: Waiting,
 }
 
 /// The body of `POST /v1/negs/error-state`, and of its answer.

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{ErrorState, Promote, Rollback, StartShadow, Swap};
+use super::{Approve, Approved, ErrorState, Promote, Rollback, StartShadow, Swap};
 use crate::admin::{self, OwnUser, Reads, answer, failed};
 use crate::config::GuestRef;
 use crate::neg::SetErrorState;
@@ -51,6 +51,7 @@ pub(crate) async fn serve(
     error_states: Option<mpsc::Sender<SetErrorState>>,
 ) {
     let changes = Router::new()
+        .route("/v1/approve", post(approve))
         .route("/v1/guests/{guest}/swap", post(swap))
         .route("/v1/guests/{guest}/rollback", post(rollback))
         .route("/v1/guests/{guest}/shadow", post(shadow_start).delete(shadow_stop))
@@ -126,6 +127,12 @@ async fn shadow_stop(State(manager): State<Arc<Manager>>, Of(guest): Of<String>)
 
 async fn promote(State(manager): State<Arc<Manager>>, Of(guest): Of<String>, Body(body): Body<Promote>) -> Response {
     done(async move { manager.promote(&guest, body.after).await }).await
+}
+
+async fn approve(State(manager): State<Arc<Manager>>, Body(body): Body<Approve>) -> Response {
+    let approved = manager.approve(body.guest.as_deref());
+    let shown = |(guest, waiting)| Approved { guest, waiting };
+    answer(approved.map(|all| all.into_iter().map(shown).collect::<Vec<_>>()))
 }
 
 async fn error_state(

@@ -9,6 +9,7 @@ pub mod neg;
 pub mod nodesync;
 pub mod renderer;
 pub mod service;
+pub(crate) mod source_ranges;
 
 use serde_json::value::RawValue;
 use trueup_capabilities::grants::CAPABILITIES;

@@ -10,7 +10,7 @@ use crate::decisions::{Input as Changed, Nodes, Seen};
 use crate::guests::neg::NAME;
 use crate::guests::neg::adapter::{Changed as Affected, Key, Wish};
 use crate::run::quarantine::digest_of;
-use crate::run::{Event, nothing_there};
+use crate::run::{Event, no_nodes, nothing_there};
 use crate::sources::{Batch, Kind, ObjectRef};
 
 /// A cluster says in several changes, one right after another, what is one: the two EndpointSlices of a pod with two
@@ -37,8 +37,8 @@ impl<T: FnMut(Event)> Negs<'_, T> {
         let mut changed = self.targets.take_in(&batch.changes, batch.complete, has_keys);
         changed.affected.extend(unreadable);
         changed.affected.extend(self.known_and_affected(&changed));
-        if changed.is_empty {
-            let problem = nothing_there(self.is_cluster);
+        let nothing = changed.is_empty.then(|| nothing_there(self.is_cluster));
+        if let Some(problem) = nothing.or_else(|| changed.no_nodes.then(|| no_nodes(self.is_cluster))) {
             if !self.source_is_told {
                 (self.tell)(Event::Problem(problem.clone()));
             }

@@ -10,6 +10,7 @@
 //!                               +-> Nodes --> Numbering (nodesync, store) -> nodes -> service
 //! ```
 
+mod approval;
 mod culprits;
 mod ending;
 mod failing;
@@ -33,6 +34,7 @@ pub use self::wiring::Wiring;
 
 pub(crate) use self::setup::{NodeSetup, Seated};
 
+use self::approval::Approval;
 use self::failing::Failing;
 use self::numbering::CHANGES_WAITING_MAX;
 use self::rendering::Rendering;
@@ -271,9 +273,15 @@ impl OnNode {
             processor,
             rendering: rendering.clone(),
         };
+        let mut approval = None;
         let processor = match (service, managing.service) {
             (Some(mut seated), Some(managing)) => {
                 seated.backends.renderers = Some(Arc::new(rendering.clone()));
+                approval = Some(Approval::new(
+                    Arc::clone(&seated.active),
+                    &config.state_dir,
+                    &seated.guest,
+                ));
                 let policy = seated.guest.failure.clone();
                 Some(serving::Processor {
                     wiring: wired(Seat::new(seated.active, &node.name, seated.backends)),
@@ -285,13 +293,19 @@ impl OnNode {
         };
         let nodes = numbering.as_ref().map(Numbering::known);
         let numbered = numbering.as_ref().map(Numbering::standing);
+        let mut cluster = Cluster::new(Settings {
+            node: node.name.clone(),
+            interfaces,
+        })
+        .of(node.source.is_cluster());
+        if let Some(approval) = &approval {
+            cluster = cluster.guarded(Arc::clone(&approval.active.quotas));
+        }
         let serving = Serving::new(serving::Parts {
             node: node.name.clone(),
             context: node.context.clone(),
-            cluster: Cluster::new(Settings {
-                node: node.name.clone(),
-                interfaces,
-            }),
+            cluster,
+            approval,
             is_cluster: node.source.is_cluster(),
             processor,
             rendering,

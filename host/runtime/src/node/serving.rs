@@ -12,6 +12,7 @@ use tokio::task::{self, JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior};
 use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSettings};
 
+use super::approval::{Approval, approved};
 use super::ending::{Ending, IsAsked, STOP_GRACE};
 use super::failing::Failing;
 use super::numbering::Known;
@@ -19,6 +20,7 @@ use super::rendering::{RendererAt, Rendering};
 use super::wiring::Wiring;
 use super::{Event, SYNC, Summary, guest_of};
 use crate::board::{self, Board, Finished, Look};
+use crate::guests::lbaas::adapter::Key;
 use crate::guests::nodesync::Change;
 use crate::guests::service::adapter::{Cluster, Told};
 use crate::guests::service::{self, NodeContext};
@@ -26,6 +28,7 @@ use crate::run::active::Handover;
 use crate::run::input::{From, Input, next};
 use crate::run::quarantine::SetAside;
 use crate::run::{FAILURES_MAX_ONCE, nothing_there};
+use crate::sources::kubernetes::events::{Events, Said};
 use crate::sources::{Batch, Batches, Objects};
 
 /// Changes of one look at the source that are told one by one. Of more, everything is told at once: renderers take that in
@@ -49,6 +52,8 @@ pub(super) struct Parts {
     pub(super) context: NodeContext,
     pub(super) cluster: Cluster,
     pub(super) is_cluster: bool,
+    /// What Services wait for before many of them go; none: nothing is rendered.
+    pub(super) approval: Option<Approval>,
     /// None: Nodes alone are handed on.
     pub(super) processor: Option<Processor>,
     pub(super) rendering: Rendering,
@@ -100,6 +105,10 @@ pub(super) struct Serving {
     /// Whoever follows Kubernetes' Nodes was told all of them.
     is_fed: bool,
     problems: Vec<String>,
+    /// Where notes are said at the Services that they are about; none: the source is a folder.
+    said: Option<Events>,
+    /// The last look at the source, without what it changed.
+    last: Batch,
     error: Option<String>,
     out_of_step: Vec<bool>,
     /// Renderers that are being told everything: what came of it, and which they are.
@@ -155,6 +164,8 @@ impl Serving {
             left_out: BTreeMap::new(),
             is_fed: false,
             problems: Vec::new(),
+            said: None,
+            last: Batch::default(),
             error: None,
         }
     }
@@ -168,6 +179,7 @@ impl Serving {
         others: impl Future<Output = ()>,
         once: bool,
     ) -> Summary {
+        self.said = input.events();
         // Each shows as queued until its first resync.
         if let Some(processor) = &self.parts.processor {
             let name = processor.wiring.processor.name();
@@ -189,6 +201,12 @@ impl Serving {
         self.drain(ending.until().unwrap_or_else(|| Instant::now() + STOP_GRACE))
             .await;
         self.parts.rendering.sync().await;
+        if let Some(approval) = &mut self.parts.approval {
+            approval.keep(true);
+        }
+        if let Some(events) = &self.said {
+            events.flush().await;
+        }
         if let Some(processor) = &mut self.parts.processor {
             processor.wiring.processor.sync();
         }
@@ -239,6 +257,7 @@ impl Serving {
                     others_settled = true;
                     Step::Look
                 }
+                () = approved(self.parts.approval.as_ref()) => Step::TakeIn(self.last.clone()),
                 () = tokio::time::sleep(pause) => Step::Look,
                 _ = sync.tick() => Step::Rest,
             };
@@ -328,13 +347,14 @@ impl Serving {
     async fn take_in(&mut self, batch: Batch, is_asked_to_end: &IsAsked) {
         let was_complete = self.parts.cluster.is_complete();
         let told = self.parts.cluster.take_in(&batch);
+        if let Some(approval) = &mut self.parts.approval {
+            approval.keep(false);
+        }
         for change in &batch.changes {
             self.objects.apply(change);
         }
         self.look(&batch, &told);
-        for note in &told.notes {
-            tracing::warn!("{note}");
-        }
+        self.say(&told);
         if !self.parts.cluster.is_complete() {
             return;
         }
@@ -363,23 +383,66 @@ impl Serving {
         }
     }
 
-    fn look(&mut self, batch: &Batch, told: &Told) {
-        self.problems = batch.problems.iter().map(ToString::to_string).collect();
-        if told.is_empty {
-            self.problems.push(nothing_there(self.parts.is_cluster));
+    /// What an operator should know, in the log and at the Services.
+    fn say(&self, told: &Told) {
+        for note in &told.notes {
+            tracing::warn!("{note}");
         }
+        let Some(events) = &self.said else { return };
+        for (service, note) in &told.about {
+            events.say(Said {
+                key: Key {
+                    namespace: service.namespace.clone(),
+                    name: service.name.clone(),
+                },
+                warning: true,
+                reason: "NotHonoured",
+                action: "RenderService",
+                note: note.clone(),
+            });
+        }
+    }
+
+    fn look(&mut self, batch: &Batch, told: &Told) {
+        let cluster = &self.parts.cluster;
+        let own = cluster.problems().map(str::to_owned);
+        let missing = told.is_empty.then(|| nothing_there(self.parts.is_cluster));
+        let waits = self.parts.approval.as_ref().and_then(Approval::problem);
+        let missing: Vec<String> = missing.into_iter().chain(waits).collect();
+        let new: Vec<String> = missing
+            .iter()
+            .filter(|line| !self.problems.contains(line))
+            .cloned()
+            .collect();
+        let own: Vec<String> = missing.into_iter().chain(own).collect();
+        let notes = cluster
+            .notes()
+            .filter(|note| !own.iter().any(|problem| problem == note));
+        let note_count = cluster.notes().len().saturating_sub(cluster.problems().count());
+        self.parts.board.on_node(&own, notes, note_count);
+        self.problems = batch.problems.iter().map(ToString::to_string).collect();
+        let in_the_source = self.problems.len();
+        self.problems.extend(own);
+        for problem in new {
+            _ = self.parts.events.send(Event::Problem(problem));
+        }
+        self.last = Batch {
+            problems: batch.problems.clone(),
+            complete: batch.complete,
+            unreadable: Arc::clone(&batch.unreadable),
+            ..Batch::default()
+        };
         if self.parts.source_is_told {
             return;
         }
-        let news = batch.new_problems.iter().map(ToString::to_string);
-        for problem in news.chain(told.is_empty.then(|| nothing_there(self.parts.is_cluster))) {
-            _ = self.parts.events.send(Event::Problem(problem));
+        for problem in &batch.new_problems {
+            _ = self.parts.events.send(Event::Problem(problem.to_string()));
         }
         self.parts.board.looked(Look {
             objects: &self.objects.counts(),
             changes: batch.changes.len(),
             complete: batch.complete,
-            problems: &self.problems,
+            problems: self.problems.get(..in_the_source).unwrap_or_default(),
         });
     }
 

@@ -6,8 +6,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
 use serde_json::value::RawValue;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use trueup_capabilities::meter::Usage;
+use trueup_capabilities::quota::Quotas;
 
 use super::instances::Instances;
 use crate::board::Calls;
@@ -37,6 +38,10 @@ pub(crate) struct Active {
     pub(crate) calls: Calls,
     /// What its instances hold: whoever makes instances of it hands it on to them.
     pub(crate) usage: Arc<Usage>,
+    /// How often it asked, and what it holds: likewise.
+    pub(crate) quotas: Arc<Quotas>,
+    /// What waits in it was approved.
+    pub(crate) approved: Notify,
 }
 
 impl Active {
@@ -46,6 +51,8 @@ impl Active {
             shadow: RwLock::default(),
             calls: Calls::default(),
             usage: Arc::default(),
+            quotas: Arc::default(),
+            approved: Notify::new(),
         })
     }
 

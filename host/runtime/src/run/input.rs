@@ -11,6 +11,7 @@ use trueup_capabilities::fence::Fence;
 use super::publish::{InCluster, Publish, StatusFiles};
 use super::setup::SetupError;
 use crate::config::Source;
+use crate::sources::kubernetes::events::Events;
 use crate::sources::kubernetes::{ClusterError, Kubernetes};
 use crate::sources::{Batch, Batches, Objects, manifests};
 
@@ -110,6 +111,12 @@ impl Input {
                 Ok(Some(client))
             }
         }
+    }
+
+    /// Where something can be said at an object; none: the source is a folder.
+    pub(crate) fn events(&self) -> Option<Events> {
+        let cluster = self.cluster.clone()?;
+        Some(Events::new(cluster, Fence::open()))
     }
 
     /// Whoever shows what is true: status files below `folder`, and the cluster itself, while `fence` lets it.

@@ -17,6 +17,7 @@ mod cycles;
 pub(crate) mod falling;
 pub(crate) mod files;
 pub(crate) mod granted;
+pub(crate) mod held;
 pub(crate) mod input;
 mod instances;
 pub(crate) mod interrupt;
@@ -51,7 +52,7 @@ pub use self::known::KnownKeys;
 pub use self::lock::{StateLock, Taken};
 pub use self::quarantine::SetAside;
 pub use self::reload::Reload;
-pub(crate) use self::services::nothing_there;
+pub(crate) use self::services::{no_nodes, nothing_there};
 pub use self::setup::{Ground, Setup, SetupError};
 
 use self::input::Input;

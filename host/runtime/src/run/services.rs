@@ -9,6 +9,7 @@
 //!                 +------ done -----------+
 //! ```
 
+mod approval;
 mod aside;
 mod finish;
 mod room;
@@ -28,6 +29,7 @@ use trueup_controller::{Backoff, Controller, Outcome, Settings as ControllerSett
 use super::active::Handover;
 use super::cluster::NotOurs;
 use super::falling::Falling;
+use super::held::Held;
 use super::input::{From, Input, next};
 use super::interrupt::{Interrupt, Waits};
 use super::known::KnownKeys;
@@ -91,6 +93,8 @@ pub(super) struct Services<'a, T> {
     started: Instant,
     controller: Controller<Key>,
     wishes: Wishes,
+    /// What is known of how many objects each key has.
+    held_objects: Held,
     problems: Vec<String>,
     /// Why such a key may be wished for all the same, in the words of the source.
     hidden: &'static str,
@@ -156,6 +160,9 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         let known = known.map_err(|error| SetupError::Misused(format!("reading the known keys: {error}")))?;
         let wishes = Wishes::new(lbaas.adapter.clone(), &config.state_dir).map_err(SetupError::misused)?;
         let wishes = wishes.of(&lbaas.source);
+        let held = Held::open(&config.state_dir, lbaas::NAME).map_err(SetupError::misused)?;
+        setup.quotas.holdings.guard(lbaas.guest.approve_above);
+        setup.quotas.holdings.restore(held.kept());
         let run = &config.run;
         let workers = usize::try_from(run.workers).unwrap_or(usize::MAX);
         let backoff = Backoff {
@@ -187,6 +194,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
                 config.seed,
             ),
             wishes,
+            held_objects: held,
             problems: Vec::new(),
             hidden: lbaas.source.hidden(),
             held: BTreeSet::new(),
@@ -273,6 +281,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
                 Some(handover) = self.handovers.recv() => self.hand_over(handover),
                 Some(done) = self.jobs.join_next_with_id() => self.finish(done),
                 () = self.falling.answered() => {}
+                () = self.setup.active.approved.notified() => self.try_waiting(),
                 ours = &mut belongs, if !is_ours => match ours {
                     Ok(()) => is_ours = true,
                     Err(why) => break LoopEnd::NotOurs(why.to_string()),
@@ -283,7 +292,10 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
                 },
                 () = sleepers.more() => {}
                 () = tokio::time::sleep(pause) => {}
-                _ = sync.tick() => self.sync_idle(),
+                _ = sync.tick() => {
+                    self.sync_idle();
+                    self.keep_held(false);
+                }
             }
         };
         // It ends in its own time.
@@ -313,6 +325,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         for (_, live) in self.idle.values_mut() {
             live.sync();
         }
+        self.keep_held(true);
         self.shared.publish.flush().await;
     }
 
@@ -332,6 +345,11 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         changed.affected.extend(unreadable);
         if changed.is_empty {
             let problem = nothing_there(self.wishes.is_cluster());
+            self.problems.push(problem.clone());
+            (self.tell)(Event::Problem(problem));
+        }
+        if changed.no_nodes {
+            let problem = no_nodes(self.wishes.is_cluster());
             self.problems.push(problem.clone());
             (self.tell)(Event::Problem(problem));
         }
@@ -360,6 +378,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         let seen = (std::mem::take(&mut changed.seen), std::mem::take(&mut changed.nodes));
         self.pending
             .take_in(SystemClock.now_ms(), seen, &changed.affected, self.wishes.is_complete());
+        self.expect(&changed.affected);
         let now_ms = self.now_ms();
         for key in changed.affected {
             self.setup.board.changed(lbaas::NAME, &key.to_string());
@@ -592,6 +611,19 @@ pub(crate) fn nothing_there(is_cluster: bool) -> String {
     }
     "the manifests hold no object at all: nothing is removed; leave one, such as a Node, where that is what you want"
         .to_owned()
+}
+
+/// Said where a source has no Node at all, though load balancers have servers.
+pub(crate) fn no_nodes(is_cluster: bool) -> String {
+    let source = if is_cluster {
+        "the cluster has"
+    } else {
+        "the manifests hold"
+    };
+    format!(
+        "{source} no Node at all: what was known of them stays, and nothing is removed; leave one that is not Ready, where no \
+         Node is what you want"
+    )
 }
 
 /// `namespace/name`; none: it is no key.

@@ -227,15 +227,16 @@ impl Setup {
         let address = simulated_engine.as_ref().map(SimulatedEngine::local_addr);
         let intents = config.state_dir.join(INTENTS).join(lbaas::NAME);
         let (api, anexia) = connect(lbaas, address, &ground.metrics, fence, Some(&intents))?;
+        let active = Active::new(Arc::new(instances));
         Ok(Self {
-            active: Active::new(Arc::new(instances)),
+            quotas: Arc::clone(&active.quotas),
+            active,
             revisions,
             problem,
             api,
             anexia,
             metrics: Arc::clone(&ground.metrics),
             simulated_engine,
-            quotas: Arc::default(),
             audit: ground.audit.clone(),
             board: Arc::clone(&ground.board),
         })

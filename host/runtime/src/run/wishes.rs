@@ -18,7 +18,7 @@ use crate::config::Source;
 use crate::decisions::{Input, Nodes, Seen};
 use crate::guests::lbaas::adapter::{self, Key, Servers, Settings};
 use crate::guests::lbaas::{Desired, Target};
-use crate::sources::{Change, Kind, Object, ObjectRef, Objects};
+use crate::sources::{Change, Kind, Object, ObjectRef, Objects, Showing};
 use trueup_journal::regular;
 
 /// The name of the file in the state folder that holds the servers of the last complete look.
@@ -44,8 +44,7 @@ pub(crate) struct Wishes {
     is_cluster: bool,
     /// Outside of these nothing is seen; empty: everything is.
     namespaces: BTreeSet<String>,
-    /// The source has held an object since this process began.
-    saw_any: bool,
+    showing: Showing,
     /// Objects that are there and can't be read.
     unreadable: Arc<BTreeSet<ObjectRef>>,
 }
@@ -62,6 +61,8 @@ pub(crate) struct Changed {
     pub(crate) notes: Vec<String>,
     /// The source holds no object at all, and there is something to lose.
     pub(crate) is_empty: bool,
+    /// It holds no Node at all, and load balancers have servers.
+    pub(crate) no_nodes: bool,
     /// The look is complete and the one before was not: what is missing is gone.
     pub(crate) completed: bool,
 }
@@ -91,7 +92,7 @@ impl Wishes {
             unsaved: false,
             is_cluster: false,
             namespaces: BTreeSet::new(),
-            saw_any: false,
+            showing: Showing::default(),
             unreadable: Arc::default(),
         })
     }
@@ -100,6 +101,7 @@ impl Wishes {
     pub(crate) fn of(mut self, source: &Source) -> Self {
         if let Source::Kubernetes(settings) = source {
             self.is_cluster = true;
+            self.showing = Showing::new(true);
             self.namespaces = settings.namespaces.iter().cloned().collect();
         }
         self
@@ -118,10 +120,9 @@ impl Wishes {
 
     /// Takes in a look at the source. `has_keys`: there are objects to lose.
     ///
-    /// A source without a single object, where there was something to lose, is taken for one that is not there (a volume
-    /// that is not mounted, a checkout that failed), not for a wish. Of a cluster that is so for what a process sees first
-    /// (a cluster without any Node and Service is another one than the keys are of, or a restored one): there, what goes
-    /// while somebody watches goes rightly, and a Service with our finalizer can't go otherwise.
+    /// A source without a single object, or without a Node, where there was something to lose, is taken for one that is not there:
+    /// see [`Showing`]. (A cluster without any Node and Service is another one than the keys are of, or a restored one; and a
+    /// Service with our finalizer can't go unseen.)
     ///
     /// What one changed Service costs does not depend on how many there are.
     pub(crate) fn take_in(&mut self, changes: &[Change], complete: bool, has_keys: bool) -> Changed {
@@ -129,7 +130,7 @@ impl Wishes {
         let (mut seen, mut nodes) = (Vec::new(), Nodes::default());
         let mut is_about_servers = false;
         for change in changes {
-            self.saw_any |= change.now.is_some();
+            self.showing.see(change);
             // Until everything was read once, one that is there at all stands in no more.
             let is_new = !self.was_complete && change.reference.kind == Kind::Node;
             let concerns_servers = adapter::concerns_servers(change, &self.objects);
@@ -152,16 +153,19 @@ impl Wishes {
                 seen.push(Seen { input, keys });
             }
         }
-        let is_empty = self.objects.is_empty() && has_keys && !(self.is_cluster && self.saw_any);
-        let complete = complete && !is_empty;
+        let is_empty = has_keys && self.showing.hides_all(self.objects.len());
+        let shown = self.objects.count(Kind::Node);
+        let no_nodes = !is_empty && !self.remembered.is_empty() && self.showing.hides(Kind::Node, shown);
+        let is_missed = complete && no_nodes;
+        let complete = complete && !is_empty && !no_nodes;
         let completed = complete && !self.complete;
         self.complete = complete;
         let had_targets = !self.servers.targets.is_empty();
         let mut notes = Vec::new();
-        if is_about_servers || (complete && !self.was_complete) {
+        if is_about_servers || completed || (no_nodes && !had_targets) {
             self.was_complete |= complete;
             let was = std::mem::replace(&mut self.servers, adapter::servers(&self.objects));
-            self.stand_in();
+            self.stand_in(no_nodes);
             if self.servers.targets == was.targets {
                 nodes = Nodes::default();
             } else {
@@ -183,6 +187,7 @@ impl Wishes {
             notes,
             completed,
             is_empty,
+            no_nodes: is_missed,
         }
     }
 
@@ -258,9 +263,9 @@ impl Wishes {
         Ok(())
     }
 
-    /// Until everything could be read once, servers whose Nodes are not there are those of the last time.
-    fn stand_in(&mut self) {
-        if self.was_complete {
+    /// Until everything could be read once, and while there is no Node at all, servers whose Nodes are not there are those of the last time.
+    fn stand_in(&mut self, no_nodes: bool) {
+        if self.was_complete && !no_nodes {
             return;
         }
         let read: BTreeSet<&str> = self
@@ -439,12 +444,8 @@ mod tests {
         assert_eq!(servers(&next, "web"), ["n2"], "it is in none");
         assert!(changed.completed && changed.affected.contains(&key("web")));
 
-        let changed = next.take_in(&[remove(&node("n2"))], false, true);
-        assert_eq!(
-            servers(&next, "web"),
-            Vec::<String>::new(),
-            "what a source says is gone is gone"
-        );
+        let changed = next.take_in(&[put(node("n3")), remove(&node("n2"))], false, true);
+        assert_eq!(servers(&next, "web"), ["n3"], "what a source says is gone is gone");
         assert!(changed.affected.contains(&key("web")));
     }
 
@@ -573,5 +574,31 @@ mod tests {
         assert!(!wishes.unsaved, "nothing to write down");
         let looked = wishes.take_in(&[put(node("n2"))], true, false);
         assert_eq!(looked.affected, [key("web")].into());
+    }
+
+    #[test]
+    fn servers_stay_while_there_is_no_node_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut wishes = Wishes::new(settings(), folder.path()).unwrap();
+        wishes.take_in(&[put(node("n1")), put(service("web", "u1"))], true, false);
+        wishes.remember().unwrap();
+        let servers = |wishes: &Wishes| wishes.wish(&key("web")).unwrap().unwrap().servers.len();
+        let looked = wishes.take_in(&[remove(&node("n1"))], true, true);
+        assert!(looked.no_nodes && !looked.is_empty && !wishes.is_complete());
+        assert_eq!((servers(&wishes), looked.affected), (1, BTreeSet::new()));
+
+        let mut next = Wishes::new(settings(), folder.path()).unwrap();
+        assert!(next.take_in(&[put(service("web", "u1"))], true, true).no_nodes);
+        assert_eq!(servers(&next), 1, "at the start as well");
+        let looked = next.take_in(&[put(node("n2"))], true, true);
+        assert!(!looked.no_nodes && looked.completed);
+        assert_eq!(next.wish(&key("web")).unwrap().unwrap().servers[0].name, "n2");
+
+        let mut watched = in_cluster(folder.path(), &[]);
+        watched.take_in(&[put(node("n1")), put(service("web", "u1"))], true, true);
+        assert!(
+            !watched.take_in(&[remove(&node("n1"))], true, true).no_nodes,
+            "it was watched as it went"
+        );
     }
 }

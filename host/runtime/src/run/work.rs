@@ -28,6 +28,9 @@ use crate::guests::lbaas::adapter::{self, Key};
 use crate::guests::lbaas::{AddressPorts, Desired, Error as Reconciliation, Report};
 use crate::instance::Instance;
 
+/// The call that brings a Service about.
+const RECONCILE: &str = "reconciliation.reconcile";
+
 /// An instance, of which version it is, and what ends its call while it sleeps.
 pub(super) struct Live {
     pub(super) instance: Instance,
@@ -321,7 +324,7 @@ impl Work<'_> {
         let instances = &self.shared.active.instances();
         let identity = instances.identity(&self.key.to_string());
         granted::check(&identity, &instances.grants, &self.backends, &desired.load_balancers)?;
-        self.call("reconciliation.reconcile", desired).await
+        self.call(RECONCILE, desired).await
     }
 
     /// Calls the guest, and reads its answer: `{"Ok": R}` or `{"Err": error}`. One decision.
@@ -362,6 +365,9 @@ impl Work<'_> {
             () = self.interrupt.reached() => None,
         };
         self.decided.asked(live.instance.host().meter.used.imports);
+        if let Some(left) = live.instance.host().left().filter(|_| call == RECONCILE) {
+            self.backends.quotas.holdings.hold(&key, left);
+        }
         let after = live.instance.host().meter.effects;
         self.effects.created += after.created - before.created;
         self.effects.destroyed += after.destroyed - before.destroyed;

@@ -17,13 +17,14 @@
 //! a slower writer is at work cannot be seen; such writers write beside the file and rename.
 //!
 //! *What cannot be read*: while anything in a file cannot be read, everything that it held before stays in force, unless
-//! what can be read of it says otherwise. The same holds for a folder that cannot be read. Only a file that is gone,
-//! or reads well without an object, takes it away.
+//! what can be read of it says otherwise. The same holds for a folder that cannot be read, and for a file that held objects
+//! and is blank now: a program may have cut it off. Only a file that is gone, or one that reads well, takes an object away.
 //!
 //! *Twice*: of one object in two places the first stays, in order of paths and lines, and the other is a problem.
 
 mod documents;
 mod located;
+mod rules;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet, btree_map};
@@ -182,20 +183,26 @@ impl Manifest {
         self.differs = None;
         self.unreadable = read.is_err();
         match read {
-            Ok(text) => self.hold(file, documents::parse(&text)),
+            Ok(text) => self.hold(file, &text),
             Err(reason) => self.problems = vec![hiding(file, None, reason)],
         }
         true
     }
 
     /// Believes what the file says; while it has flaws, what it does not say stays as it was.
-    fn hold(&mut self, file: &Path, contents: Contents) {
-        let held = std::mem::replace(&mut self.objects, contents.objects);
-        self.problems = contents
-            .flaws
-            .into_iter()
-            .map(|flaw| hiding(file, Some(flaw.line), flaw.reason))
-            .collect();
+    fn hold(&mut self, file: &Path, text: &str) {
+        let Contents {
+            objects,
+            flaws,
+            is_blank,
+        } = documents::parse(text);
+        let held = std::mem::replace(&mut self.objects, objects);
+        let flaws = flaws.into_iter();
+        self.problems = flaws.map(|flaw| hiding(file, Some(flaw.line), flaw.reason)).collect();
+        // At the start it is not known what a file held. One without a single byte was cut off, or is not written yet.
+        if is_blank && (!held.is_empty() || text.is_empty()) {
+            self.problems.push(hiding(file, Some(1), blank(held.len())));
+        }
         if !self.problems.is_empty() {
             let now: BTreeSet<ObjectRef> = self.objects.iter().map(|found| found.object.reference()).collect();
             self.objects.extend(
@@ -402,6 +409,16 @@ fn hiding(file: &Path, line: Option<u64>, reason: String) -> Problem {
         reason,
         hides_objects: true,
     }
+}
+
+/// Said of a file without an object, where `held` objects were in it.
+fn blank(held: usize) -> String {
+    let held = match held {
+        0 => "holds nothing".to_owned(),
+        1 => "held 1 object, and holds nothing now: what was known of it stays".to_owned(),
+        _ => format!("held {held} objects, and holds nothing now: what was known of them stays"),
+    };
+    format!("{held}; put objects into the file, or remove it")
 }
 
 fn is_manifest(path: &Path) -> bool {

@@ -250,6 +250,49 @@ impl Batches {
     }
 }
 
+/// When a source that shows nothing is taken for one that is not there (a volume that is not mounted, a checkout that failed),
+/// and not for a wish: one rule for every guest.
+///
+/// Of a folder, that is always so. Of a cluster it is so until something of it was seen: from then on, what goes while it is
+/// watched goes rightly.
+#[derive(Clone, Debug, Default)]
+pub struct Showing {
+    is_cluster: bool,
+    seen: BTreeSet<Kind>,
+}
+
+impl Showing {
+    /// Of a source that has shown nothing yet.
+    pub fn new(is_cluster: bool) -> Self {
+        Self {
+            is_cluster,
+            seen: BTreeSet::new(),
+        }
+    }
+
+    /// Whether the source is a cluster.
+    pub fn is_cluster(&self) -> bool {
+        self.is_cluster
+    }
+
+    /// Takes in what a look shows.
+    pub fn see(&mut self, change: &Change) {
+        if change.now.is_some() {
+            self.seen.insert(change.reference.kind);
+        }
+    }
+
+    /// Whether a source that shows so many objects hides them all.
+    pub fn hides_all(&self, shown: usize) -> bool {
+        shown == 0 && !(self.is_cluster && !self.seen.is_empty())
+    }
+
+    /// Whether a source that shows so many objects of a kind hides all of these.
+    pub fn hides(&self, kind: Kind, shown: usize) -> bool {
+        shown == 0 && !(self.is_cluster && self.seen.contains(&kind))
+    }
+}
+
 /// All objects of a source at one moment, in order of kind, namespace and name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Objects {
@@ -308,10 +351,17 @@ impl Objects {
         self.by_reference.is_empty()
     }
 
+    /// How many objects of a kind.
+    pub fn count(&self, kind: Kind) -> usize {
+        self.counts.get(&kind).copied().unwrap_or_default()
+    }
+
     /// How many objects of each kind, those of which there are none included.
     pub fn counts(&self) -> Vec<(&'static str, usize)> {
-        let count = |kind: Kind| self.counts.get(&kind).copied().unwrap_or_default();
-        Kind::ALL.into_iter().map(|kind| (kind.name(), count(kind))).collect()
+        Kind::ALL
+            .into_iter()
+            .map(|kind| (kind.name(), self.count(kind)))
+            .collect()
     }
 
     /// Puts an object in, in place of one of the same kind, namespace and name, which it answers.

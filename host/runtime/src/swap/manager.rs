@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use trueup_capabilities::Identity;
 use trueup_capabilities::audit::Audit;
 use trueup_capabilities::clock::{Clock as _, SystemClock};
+use trueup_capabilities::holdings::Waiting;
 use trueup_capabilities::metrics::Registry as Metrics;
 
 use super::fetch::{Fetched, Guests};
@@ -278,6 +279,27 @@ impl Manager {
             promoted_after: managed.promotion().as_ref().map(|awaited| awaited.after),
         };
         self.managed.values().map(move |managed| (managed, standing(managed)))
+    }
+
+    /// Lets what waits for an approval go on: of one guest, or of all. By guest, what that is.
+    ///
+    /// # Errors
+    /// Where there is no such guest.
+    pub fn approve(&self, name: Option<&str>) -> Result<Vec<(String, Waiting)>, ManageError> {
+        let guests = match name {
+            Some(name) => vec![self.managed(name)?],
+            None => self.managed.values().collect(),
+        };
+        let mut approved = Vec::new();
+        for managed in guests {
+            if let Some(waiting) = managed.active.quotas.holdings.approve() {
+                managed.active.approved.notify_one();
+                let outcome = format!("{} of {} objects go", waiting.objects, waiting.of);
+                self.write_down(managed, "approve", &waiting.keys.join(", "), &outcome);
+                approved.push((managed.name.to_owned(), waiting));
+            }
+        }
+        Ok(approved)
     }
 
     /// The revisions of a guest, ascending.

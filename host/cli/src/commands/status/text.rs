@@ -48,6 +48,13 @@ pub(super) fn lines(status: &Status, keys: Option<&[KeyShown]>) -> Vec<String> {
     for problem in status.node.iter().flat_map(|node| &node.problems) {
         lines.push(format!("problem   {}", printable(problem)));
     }
+    if let Some(source) = &status.source {
+        lines.extend(source.notes.iter().map(|note| format!("note      {}", printable(note))));
+        let more = source.note_count.saturating_sub(source.notes.len());
+        if more > 0 {
+            lines.push(format!("note      and {more} more"));
+        }
+    }
     lines.push(String::new());
     lines.extend(guests(&status.guests));
     let shown = keys.unwrap_or(&status.in_trouble);

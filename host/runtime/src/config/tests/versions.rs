@@ -144,7 +144,7 @@ fn every_mistake_about_versions_is_one_line() {
         "on_fail = \"hold\"",
         &[
             "trueup.toml:6: unknown key `on_fail` in [guests.lbaas]; did you mean `on_failure`? \
-           (known: accepted_differences, cycles_max, fall_back, gate, gate_calls, grants, limits, on_failure, quarantine_after, \
+           (known: accepted_differences, approve_above, approve_above_percent, cycles_max, fall_back, gate, gate_calls, grants, limits, on_failure, quarantine_after, \
            self_test, settings, use, verify)",
         ],
     );

@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use uuid::{Uuid, uuid};
 
 use super::{AddressPorts, Desired, Port, Target};
+use crate::guests::source_ranges::SourceRanges;
 use crate::sources::{Change, Kind, Object, ObjectRef, Objects};
 
 /// The `spec.loadBalancerClass` of Services that are for trueup; Services without any are too.
@@ -123,6 +124,17 @@ pub enum AdapterError {
         /// What it says.
         was: i32,
     },
+    /// Load balancers here take connections from every client.
+    #[error(
+        "service `{service}`: {ranges} can't be held to by these load balancers, which every client reaches: nothing is created or \
+         changed, and what is there stays as it is; remove it, or give the Service a loadBalancerClass of another controller"
+    )]
+    Restricted {
+        /// Which Service.
+        service: Key,
+        /// Where it says which clients may.
+        ranges: String,
+    },
     /// Taken as "no addresses", an oversight in the configuration would close every port.
     #[error(
         "service `{service}`: has no external address: set spec.loadBalancerIP, the annotation \
@@ -195,6 +207,13 @@ pub fn removal(key: &Key, uid: &str, load_balancers: Vec<String>, settings: &Set
         servers: Vec::new(),
         backoff_steps: settings.backoff_steps,
     }
+}
+
+/// How many objects a Service has that is as it should be: for each load balancer and port a backend and a frontend, a bind for
+/// each address and a server for each Node.
+pub fn object_count(desired: &Desired) -> u64 {
+    let of_a_port = 2 + desired.external_addresses.len() + desired.servers.len();
+    (desired.load_balancers.len() * desired.ports.len() * of_a_port) as u64
 }
 
 /// The Nodes that are ready, not excluded, and have an internal address.
@@ -313,11 +332,20 @@ fn wish_of(key: &Key, service: &Service, servers: &Servers, settings: &Settings)
     let spec = service.spec.as_ref();
     let ports = spec.and_then(|spec| spec.ports.as_deref()).unwrap_or_default();
     let uid = service.metadata.uid.as_deref().filter(|uid| !uid.is_empty());
+    let external_addresses = addresses(key, service, spec, settings)?;
+    if let Some(ranges) = SourceRanges::of(service)
+        && !external_addresses.iter().all(|address| ranges.let_all_in(address))
+    {
+        return Err(AdapterError::Restricted {
+            service: key.clone(),
+            ranges: ranges.to_string(),
+        });
+    }
     Ok(Desired {
         load_balancers: settings.load_balancers.clone(),
         name_suffix: name_suffix(key, settings),
         service_uid: uid.map_or_else(|| made_uid(key, settings), str::to_owned),
-        external_addresses: addresses(key, service, spec, settings)?,
+        external_addresses,
         ports: ports.iter().map(|port| port_of(key, port)).collect::<Result<_, _>>()?,
         servers: servers.targets.clone(),
         backoff_steps: settings.backoff_steps,

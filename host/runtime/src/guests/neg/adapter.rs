@@ -171,6 +171,8 @@ pub struct Changed {
     pub notes: Vec<String>,
     /// The source holds no object at all, and there is something to lose: taken for one that is not there.
     pub is_empty: bool,
+    /// It holds no Node any more, and there are keys.
+    pub no_nodes: bool,
     /// The look is complete and the one before was not: what is missing is gone.
     pub completed: bool,
     /// [`Targets::places`] are more than before.

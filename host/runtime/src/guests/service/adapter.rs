@@ -28,6 +28,7 @@ mod pod;
 mod protocol;
 mod service;
 mod slice;
+mod unhonoured;
 
 use std::fmt;
 use std::str::FromStr;
@@ -110,6 +111,8 @@ pub struct Told {
     pub nodes: Vec<Change>,
     /// What an operator should know and was not told yet: a line each. One that went and comes again is told again.
     pub notes: Vec<String>,
+    /// Those of the notes that are about one Service, which it is.
+    pub about: Vec<(Id, String)>,
     /// The objects because of which something differs. Of looks up to the first complete one: all of which something is told.
     pub seen: Vec<ObjectRef>,
     /// The source holds no object any more, where there were some: taken for one that is not there. Nothing is deleted.

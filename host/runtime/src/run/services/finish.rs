@@ -80,6 +80,7 @@ impl<T: FnMut(Event)> Services<'_, T> {
             },
             (end, _) => end,
         };
+        let end = self.waits(&key, end);
         let finished = on_the_board(&end, effects, &in_service);
         if let Some((input, too_much)) = running.and_then(|running| self.trouble(&key, &running, &end, &changes)) {
             self.controller.done(&key, Outcome::Success, now_ms);
@@ -129,12 +130,14 @@ impl<T: FnMut(Event)> Services<'_, T> {
                     in_service,
                 });
                 self.standing.insert(key.clone(), Ok(()));
+                self.setup.quotas.holdings.done(&key.to_string());
                 if gone {
                     self.forget(&key);
                 }
             }
             End::Failed { error, .. } | End::Fault { error } => {
-                let given_up = self.once && failures >= FAILURES_MAX_ONCE;
+                let waits = self.setup.quotas.holdings.refusal(&key.to_string()).is_some();
+                let given_up = self.once && (failures >= FAILURES_MAX_ONCE || waits && self.held_objects.is_known());
                 if given_up {
                     self.controller.forget(&key);
                 }

@@ -8,13 +8,16 @@
 //! ```
 //!
 //! JSON is read as the YAML it is. Scalars follow YAML's core schema (`on` and `yes` are text), and types are Kubernetes':
-//! a number where text belongs is a problem, and so is text where a number belongs.
+//! a number where text belongs is a problem, and so is text where a number belongs. As an API server with strict field
+//! validation does, an object is refused whole for a field that its kind does not have, and for what `rules.rs` refuses.
 
 use std::sync::Arc;
 
+use serde::de::IgnoredAny;
 use serde_saphyr::{DefaultMessageFormatter, MessageFormatter, Options};
 
-use super::located::{Located, Value, entry, read, text};
+use super::located::{FieldError, Located, Value, entry, read, text};
+use super::rules;
 use crate::sources::{Kind, Object};
 
 /// Values in one document at most. 10,000 Services as `kubectl get -o yaml` prints them have about a million.
@@ -48,13 +51,19 @@ impl Flaw {
 pub(super) struct Contents {
     pub(super) objects: Vec<Found>,
     pub(super) flaws: Vec<Flaw>,
+    /// There is no value in it: it is empty, or holds comments and markers alone.
+    pub(super) is_blank: bool,
 }
 
 /// Reads the text of a file.
 pub(super) fn parse(text: &str) -> Contents {
-    let mut contents = Contents::default();
+    let mut contents = Contents {
+        is_blank: true,
+        ..Contents::default()
+    };
     for document in split(text) {
         let found = parse_document(document.text);
+        contents.is_blank &= found.is_blank;
         let objects = found.objects.into_iter();
         contents.objects.extend(objects.map(|found| Found {
             line: found.line + document.lines_before,
@@ -73,7 +82,10 @@ pub(super) fn parse(text: &str) -> Contents {
 fn parse_document(text: &str) -> Contents {
     let mut contents = Contents::default();
     match serde_saphyr::from_str_with_options::<Located>(text, options()) {
-        Ok(value) => take(&value, None, &mut contents),
+        Ok(value) => {
+            contents.is_blank = value.value == Value::Null;
+            take(&value, None, &mut contents);
+        }
         Err(error) => contents.flaws.push(flaw_of(&error)),
     }
     contents
@@ -196,6 +208,12 @@ fn take(value: &Located, list: Option<(&str, &str)>, contents: &mut Contents) {
         && entry(value, "metadata")
             .and_then(|metadata| text(metadata, "name"))
             .is_none();
+    if is_list && is_read_here(api_version, kind) {
+        let flaw = |error: FieldError| Flaw::new(error.line.unwrap_or(line), error.to_string());
+        if let Err(error) = read::<ListOfObjects>(value) {
+            return contents.flaws.push(flaw(error));
+        }
+    }
     if let Some(items) = entry(value, "items").filter(|_| is_list) {
         let list = kind
             .strip_suffix("List")
@@ -219,6 +237,26 @@ fn take(value: &Located, list: Option<(&str, &str)>, contents: &mut Contents) {
         ),
         Err(flaw) => contents.flaws.push(flaw),
     }
+}
+
+/// The fields of a list, each of which may hold anything: objects are looked at one by one.
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[expect(dead_code, reason = "names its fields, and that `items` must be there")]
+struct ListOfObjects {
+    #[serde(default)]
+    api_version: IgnoredAny,
+    #[serde(default)]
+    kind: IgnoredAny,
+    #[serde(default)]
+    metadata: IgnoredAny,
+    items: IgnoredAny,
+}
+
+/// Whether a list is of objects of kinds that are read here, as far as its kind says.
+fn is_read_here(api_version: &str, kind: &str) -> bool {
+    let of_kind = |known: Kind| known.api_version() == api_version && kind.strip_suffix("List") == Some(known.name());
+    (api_version, kind) == ("v1", "List") || Kind::ALL.into_iter().any(of_kind)
 }
 
 /// One object; none where its kind is not used here.
@@ -254,7 +292,9 @@ fn object(value: &Located, api_version: &str, kind: &str) -> Result<Option<Objec
         Kind::Node => read(value).map(|node| Object::Node(Arc::new(node))),
         Kind::Service => read(value).map(|service| Object::Service(Arc::new(service))),
     };
-    let object = object.map_err(|error| Flaw::new(error.line.unwrap_or(1), error.to_string()))?;
+    let flaw = |error: FieldError| Flaw::new(error.line.unwrap_or(1), error.to_string());
+    let object = object.map_err(flaw)?;
+    rules::check(object.kind(), value).map_err(flaw)?;
     check_names(value, &object)?;
     Ok(Some(object))
 }

@@ -27,13 +27,16 @@ pub(super) enum Value {
     Float(f64),
     Text(String),
     List(Vec<Located>),
-    Map(Vec<(String, Located)>),
+    Map(Vec<(Spanned<String>, Located)>),
 }
 
 /// The entry of a map.
 pub(super) fn entry<'a>(located: &'a Located, key: &str) -> Option<&'a Located> {
     match &located.value {
-        Value::Map(entries) => entries.iter().find(|(name, _)| name == key).map(|(_, value)| value),
+        Value::Map(entries) => entries
+            .iter()
+            .find(|(name, _)| name.value == key)
+            .map(|(_, value)| value),
         _ => None,
     }
 }
@@ -121,12 +124,35 @@ pub(super) struct FieldError {
 }
 
 impl FieldError {
+    fn unknown(key: &Spanned<String>, known: &[&str]) -> Self {
+        let meant = crate::text::nearest(&key.value, known.iter().copied());
+        let meant = meant
+            .map(|meant| format!("; did you mean `{meant}`?"))
+            .unwrap_or_default();
+        let mut error = Self::new(format!("unknown field{meant}")).within(key.value.escape_debug().to_string());
+        error.line = Some(key.referenced.line());
+        error
+    }
+
+    /// What is wrong with this value.
+    pub(super) fn of(value: &Located, message: impl Into<String>) -> Self {
+        Self::new(message.into()).at(value)
+    }
+
+    fn new(message: String) -> Self {
+        Self {
+            line: None,
+            path: Vec::new(),
+            message,
+        }
+    }
+
     fn at(mut self, value: &Located) -> Self {
         self.line.get_or_insert(value.referenced.line());
         self
     }
 
-    fn within(mut self, field: String) -> Self {
+    pub(super) fn within(mut self, field: String) -> Self {
         self.path.push(field);
         self
     }
@@ -152,11 +178,7 @@ impl std::error::Error for FieldError {}
 
 impl de::Error for FieldError {
     fn custom<T: fmt::Display>(message: T) -> Self {
-        Self {
-            line: None,
-            path: Vec::new(),
-            message: message.to_string(),
-        }
+        Self::new(message.to_string())
     }
 
     fn invalid_type(unexpected: Unexpected<'_>, expected: &dyn Expected) -> Self {
@@ -223,9 +245,24 @@ impl<'de> Deserializer<'de> for Reader<'de> {
         visitor.visit_newtype_struct(self).map_err(|error| error.at(value))
     }
 
+    /// A field that the type does not have is an error: types of Kubernetes would pass over it.
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, FieldError> {
+        if let Value::Map(map) = &self.0.value
+            && let Some((key, _)) = map.iter().find(|(key, _)| !fields.contains(&key.value.as_str()))
+        {
+            return Err(FieldError::unknown(key, fields));
+        }
+        self.deserialize_any(visitor)
+    }
+
     forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
-        tuple_struct map struct enum identifier ignored_any
+        tuple_struct map enum identifier ignored_any
     }
 }
 
@@ -247,7 +284,7 @@ impl<'de> SeqAccess<'de> for Elements<'de> {
 }
 
 struct Entries<'de> {
-    rest: std::slice::Iter<'de, (String, Located)>,
+    rest: std::slice::Iter<'de, (Spanned<String>, Located)>,
     value: Option<(&'de str, &'de Located)>,
 }
 
@@ -258,8 +295,8 @@ impl<'de> MapAccess<'de> for Entries<'de> {
         let Some((key, value)) = self.rest.next() else {
             return Ok(None);
         };
-        self.value = Some((key, value));
-        seed.deserialize(StrDeserializer::new(key)).map(Some)
+        self.value = Some((&key.value, value));
+        seed.deserialize(StrDeserializer::new(&key.value)).map(Some)
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, FieldError> {

@@ -8,7 +8,9 @@ use super::*;
 use crate::sources::{Batch, Batches, Objects};
 
 fn service(name: &str) -> String {
-    format!("apiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\nspec: {{type: LoadBalancer}}\n")
+    format!(
+        "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}}}\nspec: {{type: LoadBalancer, ports: [{{port: 80}}]}}\n"
+    )
 }
 
 fn folder(files: &[(&str, &str)]) -> TempDir {
@@ -56,7 +58,7 @@ fn all_manifests_below_a_folder_are_read_and_nothing_else() {
             "c.json",
             r#"{"apiVersion":"v1","kind":"Service","metadata":{"name":"c"}}"#,
         ),
-        ("empty.yaml", ""),
+        ("comment.yaml", "# nothing yet\n"),
         (".hidden.yaml", broken),
         (".git/config.yaml", broken),
         ("a.yaml~", broken),
@@ -161,21 +163,23 @@ fn a_file_is_read_once_it_keeps_still() {
 fn a_file_cut_short_takes_nothing_away_until_it_stays_so() {
     let folder = folder(&[("a.yaml", &format!("{}---\n{}", service("a"), service("b")))]);
     let mut reading = settled(&folder);
-    for (cut, left) in [(service("a"), vec!["a"]), (String::new(), vec![])] {
+    // What is left is believed; nothing is a problem, and takes nothing away.
+    for cut in [service("a"), String::new()] {
         let before = names(&reading.objects);
         write(&folder, "a.yaml", &cut);
         assert_eq!(reading.look(10_000), Some(SHRUNK_MS));
         assert_eq!(reading.look(11_999), Some(1));
         assert_eq!(names(&reading.objects), before);
         assert_eq!(reading.look(12_000), None);
-        assert_eq!(names(&reading.objects), left);
+        assert_eq!(names(&reading.objects), ["a"]);
+        assert_eq!(reading.problems.is_empty(), !cut.is_empty());
     }
 
     // A new file held nothing yet that a wait could save.
     write(&folder, "b.yaml", &service("b"));
     reading.look(13_000);
     assert_eq!(reading.look(13_200), None);
-    assert_eq!(names(&reading.objects), ["b"]);
+    assert_eq!(names(&reading.objects), ["a", "b"]);
 }
 
 #[test]
@@ -364,4 +368,79 @@ async fn an_empty_folder_says_so_and_a_dropped_watch_ends() {
         None
     );
     assert!(watch(Path::new("/nonexistent")).is_err());
+}
+
+#[test]
+fn a_file_that_is_emptied_is_a_problem_until_it_holds_objects_or_goes() {
+    let folder = folder(&[("a.yaml", &service("a")), ("b.yaml", &service("b"))]);
+    let mut reading = settled(&folder);
+    for text in ["", "# nothing is left\n", "---\n"] {
+        write(&folder, "a.yaml", text);
+        reading.look(2_000);
+        reading.look(2_000 + SHRUNK_MS);
+        assert_eq!(names(&reading.objects), ["a", "b"], "{text:?}");
+        assert_eq!(
+            said(&folder, &reading.problems),
+            [
+                "a.yaml:1: held 1 object, and holds nothing now: what was known of it stays; put objects into the file, or remove it"
+            ]
+        );
+        assert!(!reading.is_complete());
+    }
+    write(&folder, "a.yaml", &service("c"));
+    reading.look(10_000);
+    reading.look(11_000);
+    assert_eq!(names(&reading.objects), ["b", "c"]);
+    assert!(reading.is_complete());
+
+    write(&folder, "a.yaml", "");
+    reading.look(20_000);
+    reading.look(20_000 + SHRUNK_MS);
+    fs::remove_file(folder.path().join("a.yaml")).unwrap();
+    reading.look(30_000);
+    reading.look(30_000 + SHRUNK_MS);
+    assert_eq!(names(&reading.objects), ["b"]);
+    assert!(reading.is_complete());
+}
+
+#[test]
+fn a_file_without_a_byte_may_have_held_objects_before_the_start() {
+    let folder = folder(&[("a.yaml", ""), ("b.yaml", &service("b"))]);
+    let snapshot = load(folder.path()).unwrap();
+    assert_eq!(
+        said(&folder, &snapshot.problems),
+        ["a.yaml:1: holds nothing; put objects into the file, or remove it"]
+    );
+    assert!(!snapshot.is_complete());
+}
+
+#[test]
+fn a_typo_keeps_what_was_known_of_the_object() {
+    let folder = folder(&[("a.yaml", &service("a"))]);
+    let mut reading = settled(&folder);
+    let before = reading.objects.clone();
+    for (typo, problem) in [
+        ("ports:", "spec.prots: unknown field; did you mean `ports`?"),
+        (
+            "LoadBalancer",
+            "spec.type: was `LoadBalncer`, must be one of ClusterIP, NodePort, LoadBalancer, ExternalName; did you mean `LoadBalancer`?",
+        ),
+        (
+            "80",
+            "spec.ports[0].port: was 808100, must be a whole number from 1 to 65535",
+        ),
+    ] {
+        let written = match typo {
+            "ports:" => "prots:",
+            "80" => "808100",
+            _ => "LoadBalncer",
+        };
+        let now_ms = 2_000 + 10_000 * u64::try_from(written.len()).unwrap();
+        write(&folder, "a.yaml", &service("a").replace(typo, written));
+        reading.look(now_ms);
+        reading.look(now_ms + SHRUNK_MS);
+        assert_eq!(reading.objects, before, "{written}");
+        assert_eq!(said(&folder, &reading.problems), [format!("a.yaml:4: {problem}")]);
+        assert!(!reading.is_complete());
+    }
 }

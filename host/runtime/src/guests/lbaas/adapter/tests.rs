@@ -304,3 +304,33 @@ fn an_unknown_setting_is_refused() {
     let error = serde_json::from_value::<Settings>(json!({"cluster": "c1", "load_balancers": [], "adresses": []}));
     assert!(error.unwrap_err().to_string().contains("adresses"));
 }
+
+#[test]
+fn a_service_for_some_clients_alone_is_refused() {
+    let ranges = |ranges: Value| json!({"spec": {"loadBalancerSourceRanges": ranges}});
+    let error = wish_for(service(ranges(json!(["198.51.100.0/24"]))))
+        .unwrap()
+        .unwrap_err();
+    let line = error.to_string();
+    assert!(
+        line.starts_with("service `shop/web`: spec.loadBalancerSourceRanges can't be held to by these load balancers"),
+        "{line}"
+    );
+    let annotation = json!({"service.beta.kubernetes.io/load-balancer-source-ranges": "198.51.100.0/24"});
+    let annotated = service(json!({"metadata": {"annotations": annotation}}));
+    assert!(matches!(
+        wish_for(annotated),
+        Some(Err(AdapterError::Restricted { .. }))
+    ));
+    assert!(
+        wish_for(service(ranges(json!(["0.0.0.0/0"])))).unwrap().is_ok(),
+        "every client may"
+    );
+}
+
+#[test]
+fn objects_are_counted_as_the_guest_makes_them() {
+    let desired = wish_for(service(json!({}))).unwrap().unwrap();
+    // Two load balancers, two ports; a backend, a frontend, one bind and one server each.
+    assert_eq!(object_count(&desired), 2 * 2 * 4);
+}

@@ -58,6 +58,11 @@ impl Index {
         self.services.len() + self.service_of.len() + self.nodes.len()
     }
 
+    /// How many Nodes there are.
+    pub(super) fn node_count(&self) -> usize {
+        self.nodes.len()
+    }
+
     pub(super) fn has(&self, reference: &ObjectRef) -> bool {
         match reference.kind {
             Kind::Service => self.services.contains_key(&name_of(reference)),

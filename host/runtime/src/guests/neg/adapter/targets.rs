@@ -18,7 +18,7 @@ use super::node::Facts;
 use super::notes::Notes;
 use super::{Changed, Concern, Key, NEG_NAMES, Places, ServiceName, Settings, Wish, ZONES};
 use crate::config::Source;
-use crate::sources::{Change, Kind, ObjectRef};
+use crate::sources::{Change, Kind, ObjectRef, Showing};
 
 /// Everything that NEGs are made from, and what each key asks for.
 #[derive(Clone, Debug)]
@@ -37,10 +37,7 @@ pub struct Targets {
     complete: bool,
     /// A look was complete: from then on there are wishes.
     was_complete: bool,
-    /// The source has held an object since this process began.
-    saw_any: bool,
-    /// The source is a cluster: the API server's word is final.
-    is_cluster: bool,
+    showing: Showing,
     /// Outside of these nothing is seen; empty: everything is.
     namespaces: BTreeSet<String>,
 }
@@ -63,8 +60,7 @@ impl Targets {
             unreadable: Arc::default(),
             complete: false,
             was_complete: false,
-            saw_any: false,
-            is_cluster: false,
+            showing: Showing::default(),
             namespaces: BTreeSet::new(),
         }
     }
@@ -72,7 +68,7 @@ impl Targets {
     /// The same for this source.
     pub fn of(mut self, source: &Source) -> Self {
         if let Source::Kubernetes(settings) = source {
-            self.is_cluster = true;
+            self.showing = Showing::new(true);
             self.namespaces = settings.namespaces.iter().cloned().collect();
         }
         self
@@ -93,15 +89,14 @@ impl Targets {
     /// Takes in a look at the source. `has_keys`: there is something to lose.
     ///
     /// What goes while `complete` is false stands until it is true. A source without a single object, where there was
-    /// something to lose, is taken for one that is not there (a volume that is not mounted), not for a wish. Of a cluster
-    /// that is so for what a process sees first: there, what goes while somebody watches goes rightly.
+    /// something to lose, is taken for one that is not there: see [`Showing`].
     pub fn take_in(&mut self, changes: &[Change], complete: bool, has_keys: bool) -> Changed {
         let mut looked = Looked::default();
         for change in changes {
             let reference = &change.reference;
+            self.showing.see(change);
             match &change.now {
                 Some(object) => {
-                    self.saw_any = true;
                     self.held.remove(reference);
                     let touched = self.index.put(reference, object, &self.settings);
                     self.see_place(reference, &mut looked);
@@ -111,8 +106,13 @@ impl Targets {
                 None => {}
             }
         }
-        let is_empty = self.index.len() == self.held.len() && has_keys && !(self.is_cluster && self.saw_any);
-        let complete = complete && !is_empty;
+        let is_empty = has_keys && self.showing.hides_all(self.index.len() - self.held.len());
+        let is_node = |reference: &&ObjectRef| reference.kind == Kind::Node;
+        let nodes = self.index.node_count();
+        let shown = nodes - self.held.iter().filter(is_node).count();
+        let no_nodes = !is_empty && has_keys && nodes > 0 && self.showing.hides(Kind::Node, shown);
+        let is_missed = complete && no_nodes;
+        let complete = complete && !is_empty && !no_nodes;
         let completed = complete && !self.complete;
         self.complete = complete;
         if complete {
@@ -136,6 +136,7 @@ impl Targets {
             seen: looked.seen,
             notes,
             is_empty,
+            no_nodes: is_missed,
             completed,
             more_places: looked.more_places,
         }

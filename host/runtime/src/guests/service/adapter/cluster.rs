@@ -1,16 +1,18 @@
 //! A cluster as guests are told it, look by look.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use trueup_capabilities::bindings::kube::types::Node;
+use trueup_capabilities::quota::Quotas;
 
-use super::index::{Index, Reading, local_pod, pod_notes};
+use super::index::{Fact, Index, Reading, local_pod, pod_notes};
 use super::notes::Notes;
 use super::parts::{Looked, Part, Translated};
 use super::slice::united;
-use super::{Interfaces, Settings, Told};
+use super::{Id, Interfaces, Settings, Told};
 use crate::guests::service::{Endpoints, LocalPod, Service};
-use crate::sources::{Batch, Kind, Object, ObjectRef};
+use crate::sources::{Batch, Kind, Object, ObjectRef, Showing};
 
 /// Everything that guests are told of a cluster.
 #[derive(Clone, Debug)]
@@ -22,6 +24,9 @@ pub struct Cluster {
     held: BTreeSet<ObjectRef>,
     /// A look was complete: from then on changes are told.
     was_complete: bool,
+    showing: Showing,
+    /// What is rendered, and how much of it may go; none: all may.
+    quotas: Option<Arc<Quotas>>,
 }
 
 impl Cluster {
@@ -33,17 +38,31 @@ impl Cluster {
             notes: Notes::default(),
             held: BTreeSet::new(),
             was_complete: false,
+            showing: Showing::default(),
+            quotas: None,
         }
+    }
+
+    /// The same for a source that is a cluster, or a folder.
+    pub fn of(mut self, is_cluster: bool) -> Self {
+        self.showing = Showing::new(is_cluster);
+        self
+    }
+
+    /// The same where much of what is rendered goes only after an approval.
+    pub fn guarded(mut self, quotas: Arc<Quotas>) -> Self {
+        self.quotas = Some(quotas);
+        self
     }
 
     /// Takes in a look at the source.
     ///
     /// What goes while the look is not complete stands until one is, and what goes because it can't be read until it can,
-    /// or is gone. A source that holds nothing any more, where it held something, is taken for one that is not there (a
-    /// volume that is not mounted), not for a wish.
+    /// or is gone. A source that holds nothing, also at the start, is taken for one that is not there: see [`Showing`].
     pub fn take_in(&mut self, batch: &Batch) -> Told {
         let mut looked = Looked::default();
         for change in &batch.changes {
+            self.showing.see(change);
             match &change.now {
                 Some(object) => {
                     self.held.remove(&change.reference);
@@ -53,8 +72,8 @@ impl Cluster {
                 None => {}
             }
         }
-        let is_empty = !self.held.is_empty() && self.held.len() == self.index.len();
-        let is_complete = batch.complete && !is_empty;
+        let is_empty = batch.complete && self.showing.hides_all(self.index.len() - self.held.len());
+        let is_complete = batch.complete && !is_empty && self.may_go(&batch.unreadable);
         if is_complete {
             let hidden = |reference: &ObjectRef| batch.unreadable.contains(reference);
             let (hidden, gone) = std::mem::take(&mut self.held).into_iter().partition(hidden);
@@ -81,7 +100,7 @@ impl Cluster {
             };
             self.touch(&reference, [Part::Pod(id.clone())].into(), &mut looked);
             let notes = pod_notes(id, pod, &interfaces);
-            looked.notes.extend(self.notes.set(&reference, notes));
+            looked.notes.extend(self.notes.set(&reference, notes.into()));
         }
         self.settings.interfaces = interfaces;
         if self.was_complete {
@@ -120,8 +139,28 @@ impl Cluster {
     }
 
     /// The notes that hold, whether or not they were told.
-    pub fn notes(&self) -> impl Iterator<Item = &str> {
+    pub fn notes(&self) -> impl ExactSizeIterator<Item = &str> {
         self.notes.standing()
+    }
+
+    /// Those because of which something is not as it was asked for: they are no notes.
+    pub fn problems(&self) -> impl Iterator<Item = &str> {
+        self.notes.problems()
+    }
+
+    /// Whether the Services that the source shows no more may go: all of them, or none. At the start these are those of the
+    /// process before, where the source is a folder: what is not in a cluster any more was deleted there.
+    fn may_go(&self, unreadable: &BTreeSet<ObjectRef>) -> bool {
+        let Some(quotas) = &self.quotas else { return true };
+        let services = self.held.iter().filter(|reference| reference.kind == Kind::Service);
+        let gone = services.filter(|reference| !unreadable.contains(reference));
+        let mut gone: BTreeSet<String> = gone.map(|reference| Id::from(reference).to_string()).collect();
+        if !self.was_complete && !self.showing.is_cluster() {
+            let is_known = |key: &str| key.parse::<Id>().is_ok_and(|id| self.index.has_service(&id));
+            gone.extend(quotas.holdings.without(is_known));
+        }
+        quotas.holdings.begin_round();
+        quotas.holdings.let_go(&gone)
     }
 
     fn translated(&self, part: &Part) -> Option<Translated> {
@@ -129,14 +168,25 @@ impl Cluster {
     }
 
     fn put(&mut self, reference: &ObjectRef, object: &Object, looked: &mut Looked) {
-        let Reading { fact, notes } = Reading::of(reference, object, &self.settings);
-        looked.notes.extend(self.notes.set(reference, notes));
+        let Reading { fact, said, service } = Reading::of(reference, object, &self.settings);
+        let new = self.notes.set(reference, said);
+        if let Some(service) = service {
+            looked
+                .about
+                .extend(new.iter().map(|note| (service.clone(), note.clone())));
+        }
+        looked.notes.extend(new);
         let fact = match fact {
             Ok(fact) => fact,
             Err(()) if self.index.has(reference) => return,
             Err(()) => None,
         };
         self.touch(reference, self.index.parts(reference, fact.as_ref()), looked);
+        if let (Some(Fact::Service(_)), Some(quotas)) = (&fact, &self.quotas) {
+            let key = Id::from(reference).to_string();
+            quotas.holdings.hold(&key, 1);
+            quotas.holdings.done(&key);
+        }
         self.index.put(reference, fact);
     }
 

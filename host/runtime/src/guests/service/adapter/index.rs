@@ -6,10 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use trueup_capabilities::bindings::kube::types::Node;
 
+use super::notes::Said;
 use super::parts::{Part, Translated};
 use super::pod::Pod;
 use super::slice::{Slice, united};
-use super::{Id, Interfaces, Settings, node, service};
+use super::{Id, Interfaces, Settings, node, service, unhonoured};
 use crate::guests::service::{LocalPod, Service};
 use crate::sources::{Kind, Object, ObjectRef};
 
@@ -44,7 +45,9 @@ pub(super) enum Fact {
 pub(super) struct Reading {
     /// Ok(None): nothing is told of it. Err: it can't be translated, and what was known of it stands.
     pub(super) fact: Result<Option<Fact>, ()>,
-    pub(super) notes: BTreeSet<String>,
+    pub(super) said: Said,
+    /// The Service that it is about, where it is about one.
+    pub(super) service: Option<Id>,
 }
 
 impl Reading {
@@ -53,8 +56,8 @@ impl Reading {
         match object {
             Object::Service(service) => {
                 let translated = service::translated(&id, service);
-                let used = translated.map(|(service, notes)| (Some(Fact::Service(service)), notes));
-                Self::from(used, &format!("service `{id}`"))
+                let used = translated.map(|(service, said)| (Some(Fact::Service(service)), said));
+                Self::from(used, &format!("service `{id}`"), id)
             }
             Object::EndpointSlice(slice) => {
                 let labels = slice.metadata.labels.as_ref();
@@ -66,20 +69,25 @@ impl Reading {
                     namespace: id.namespace.clone(),
                     name: service.clone(),
                 };
-                let used = Slice::read(&id, slice);
-                let used = used.map(|(slice, notes)| (slice.map(|slice| Fact::Slice(service, slice)), notes));
-                Self::from(used, &format!("endpointslice `{id}`"))
+                let unhonoured = unhonoured::of_slice(&service, slice);
+                let used = Slice::read(&id, slice).map(|(slice, mut notes)| {
+                    notes.extend(unhonoured);
+                    (slice.map(|slice| Fact::Slice(service.clone(), slice)), notes.into())
+                });
+                Self::from(used, &format!("endpointslice `{id}`"), service)
             }
             Object::Pod(pod) => match Pod::read(pod, &settings.node) {
                 Some(pod) => Self {
-                    notes: pod_notes(&id, &pod, &settings.interfaces),
+                    said: pod_notes(&id, &pod, &settings.interfaces).into(),
                     fact: Ok(Some(Fact::Pod(pod))),
+                    service: None,
                 },
                 None => Self::unused(),
             },
             Object::Node(node) => Self {
                 fact: Ok(Some(Fact::Node(node::translated(&reference.name, node)))),
-                notes: BTreeSet::new(),
+                said: Said::default(),
+                service: None,
             },
         }
     }
@@ -87,17 +95,27 @@ impl Reading {
     fn unused() -> Self {
         Self {
             fact: Ok(None),
-            notes: BTreeSet::new(),
+            said: Said::default(),
+            service: None,
         }
     }
 
-    fn from(used: Result<(Option<Fact>, BTreeSet<String>), String>, who: &str) -> Self {
-        match used {
-            Ok((fact, notes)) => Self { fact: Ok(fact), notes },
-            Err(cause) => Self {
-                fact: Err(()),
-                notes: [format!("{who}: {cause}; what was known of it stands")].into(),
-            },
+    fn from(used: Result<(Option<Fact>, Said), String>, who: &str, service: Id) -> Self {
+        let (fact, said) = match used {
+            Ok((fact, said)) => (Ok(fact), said),
+            Err(cause) => {
+                let problems = [format!("{who}: {cause}; what was known of it stands")].into();
+                let said = Said {
+                    problems,
+                    ..Said::default()
+                };
+                (Err(()), said)
+            }
+        };
+        Self {
+            fact,
+            said,
+            service: Some(service),
         }
     }
 }
@@ -122,6 +140,10 @@ impl Index {
             Kind::Node => self.nodes.contains_key(&reference.name),
         };
         is_used || self.unused.contains(reference)
+    }
+
+    pub(super) fn has_service(&self, id: &Id) -> bool {
+        self.services.contains_key(id)
     }
 
     /// The parts that an object belongs to, now and with this of it.

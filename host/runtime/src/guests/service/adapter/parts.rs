@@ -33,6 +33,7 @@ pub(super) enum Translated {
 pub(super) struct Looked {
     parts: BTreeMap<Part, Before>,
     pub(super) notes: Vec<String>,
+    pub(super) about: Vec<(Id, String)>,
 }
 
 #[derive(Debug)]
@@ -62,6 +63,7 @@ impl Looked {
     pub(super) fn differences(self, now: impl Fn(&Part) -> Option<Translated>) -> Told {
         let mut told = Told {
             notes: self.notes,
+            about: self.about,
             ..Told::default()
         };
         let mut seen = BTreeSet::new();
@@ -81,6 +83,7 @@ impl Looked {
         let seen: BTreeSet<ObjectRef> = self.parts.into_values().flat_map(|before| before.because).collect();
         Told {
             notes: self.notes,
+            about: self.about,
             seen: seen.into_iter().collect(),
             ..Told::default()
         }

@@ -5,15 +5,17 @@ use std::ops::RangeInclusive;
 
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service, ServicePort, ServiceSpec};
 
-use super::Id;
+use super::notes::Said;
 use super::protocol::Protocol;
+use super::{Id, unhonoured};
 use crate::guests::service::{Service as Told, ServicePort as ToldPort};
+use crate::guests::source_ranges::SourceRanges;
 
 /// What a Service may be.
 const TYPES: [&str; 4] = ["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"];
 
 /// How long a client stays with its backend where the Service does not say, in s. Kubernetes' own default.
-const AFFINITY_TIMEOUT_S_DEFAULT: u32 = 10_800;
+pub(super) const AFFINITY_TIMEOUT_S_DEFAULT: u32 = 10_800;
 
 /// What Kubernetes allows for that, in s.
 const AFFINITY_TIMEOUT_S: RangeInclusive<i32> = 1..=86_400;
@@ -22,7 +24,7 @@ const AFFINITY_TIMEOUT_S: RangeInclusive<i32> = 1..=86_400;
 ///
 /// # Errors
 /// What it says that can't be.
-pub(super) fn translated(id: &Id, service: &Service) -> Result<(Told, BTreeSet<String>), String> {
+pub(super) fn translated(id: &Id, service: &Service) -> Result<(Told, Said), String> {
     let default = ServiceSpec::default();
     let spec = service.spec.as_ref().unwrap_or(&default);
     let service_type = or(spec.type_.as_deref(), "ClusterIP");
@@ -33,7 +35,7 @@ pub(super) fn translated(id: &Id, service: &Service) -> Result<(Told, BTreeSet<S
             TYPES.join(" or ")
         ));
     }
-    let mut notes = BTreeSet::new();
+    let mut notes = BTreeSet::from_iter(unhonoured::of_service(id, service));
     let mut ports = Vec::new();
     for (position, port) in spec.ports.iter().flatten().enumerate() {
         match translated_port(port).map_err(|cause| format!("spec.ports[{position}].{cause}"))? {
@@ -41,19 +43,21 @@ pub(super) fn translated(id: &Id, service: &Service) -> Result<(Told, BTreeSet<S
             None => _ = notes.insert(unknown_protocol(id, port)),
         }
     }
+    let (lb_ingress_ips, kept_back) = lb_ingress_ips(id, service);
     let told = Told {
         id: id.into(),
         service_type,
         // Of a Service of two families the primary one: the contract has one.
         cluster_ip: spec.cluster_ip.clone().unwrap_or_default(),
         external_ips: spec.external_ips.clone().unwrap_or_default(),
-        lb_ingress_ips: lb_ingress_ips(service),
+        lb_ingress_ips,
         external_traffic_policy: or(spec.external_traffic_policy.as_deref(), "Cluster"),
         session_affinity: or(spec.session_affinity.as_deref(), "None"),
         session_affinity_timeout_s: affinity_timeout_s(spec)?,
         ports,
     };
-    Ok((told, notes))
+    let problems = kept_back.into_iter().collect();
+    Ok((told, Said { notes, problems }))
 }
 
 fn or(given: Option<&str>, default: &str) -> String {
@@ -88,15 +92,29 @@ fn unknown_protocol(id: &Id, port: &ServicePort) -> String {
 }
 
 /// Those that a balancer leaves to the nodes; one in mode `Proxy` wants its addresses for itself, so that all that is for
-/// them goes through it.
-fn lb_ingress_ips(service: &Service) -> Vec<String> {
+/// them goes through it. Kept back, which the line says, are those that not every client may reach: no renderer restricts
+/// clients.
+fn lb_ingress_ips(id: &Id, service: &Service) -> (Vec<String>, Option<String>) {
     let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     let ingress = status.and_then(|status| status.ingress.as_deref()).unwrap_or_default();
     let ip = |ingress: &LoadBalancerIngress| {
         let is_ours = ingress.ip_mode.as_deref() != Some("Proxy");
         ingress.ip.clone().filter(|ip| is_ours && !ip.is_empty())
     };
-    ingress.iter().filter_map(ip).collect()
+    let ips = ingress.iter().filter_map(ip);
+    let Some(ranges) = SourceRanges::of(service) else {
+        return (ips.collect(), None);
+    };
+    let (open, restricted): (Vec<_>, Vec<_>) = ips.partition(|ip| ranges.let_all_in(ip));
+    let line = || {
+        format!(
+            "service `{id}`: {ranges} is not honoured: its load balancer addresses {} are not given to the renderers, its \
+             cluster IP and node ports are",
+            restricted.join(", ")
+        )
+    };
+    let kept_back = (!restricted.is_empty()).then(line);
+    (open, kept_back)
 }
 
 fn affinity_timeout_s(spec: &ServiceSpec) -> Result<u32, String> {

@@ -14,6 +14,7 @@ mod interfaces;
 mod pods;
 mod property;
 mod services;
+mod unhonoured;
 
 fn cluster() -> Cluster {
     Cluster::new(Settings {

@@ -334,3 +334,86 @@ fn endpoint_slices_and_pods_are_read_in_their_version() {
         "apiVersion: was `discovery.k8s.io/v1beta1`, must be `discovery.k8s.io/v1` for kind EndpointSlice"
     );
 }
+
+#[test]
+fn a_field_that_a_kind_does_not_have_is_a_flaw_with_its_line() {
+    let service = |spec: &str| format!("apiVersion: v1\nkind: Service\nmetadata:\n  name: web\nspec:\n{spec}");
+    check(
+        &service("  type: ClusterIP\n  prots:\n  - port: 80\n"),
+        &["7: spec.prots: unknown field; did you mean `ports`?"],
+    );
+    check(
+        &service("  ports:\n  - port: 80\n    nodeport: 1\n"),
+        &["8: spec.ports[0].nodeport: unknown field; did you mean `nodePort`?"],
+    );
+    check(
+        "apiVersion: v1\nkind: Node\nmetadata: {name: n1}\nxyz: 1\n",
+        &["4: xyz: unknown field"],
+    );
+    check(
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers:\n  - image: web\n    nmae: web\n",
+        &["7: spec.containers[0].nmae: unknown field; did you mean `name`?"],
+    );
+    check(
+        "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: s}\naddressType: IPv4\nendpoints:\n- addreses: []\n",
+        &["6: endpoints[0].addreses: unknown field; did you mean `addresses`?"],
+    );
+    check(
+        "apiVersion: v1\nkind: List\nitmes: []\n",
+        &["3: itmes: unknown field; did you mean `items`?"],
+    );
+    check("apiVersion: v1\nkind: List\n", &["1: missing field `items`"]);
+}
+
+#[test]
+fn a_value_that_an_api_server_refuses_is_a_flaw_with_its_line() {
+    let spec = |spec: &str| format!("apiVersion: v1\nkind: Service\nmetadata: {{name: web}}\nspec: {{{spec}}}\n");
+    for (text, flaw) in [
+        (
+            "type: Loadbalancer, ports: [{port: 80}]",
+            "4: spec.type: was `Loadbalancer`, must be one of ClusterIP, NodePort",
+        ),
+        (
+            "ports: [{port: 0}]",
+            "4: spec.ports[0].port: was 0, must be a whole number from 1 to 65535",
+        ),
+        (
+            "ports: [{port: 80}, {port: -1}]",
+            "4: spec.ports[1].port: was -1, must be",
+        ),
+        (
+            "ports: [{port: 80, nodePort: 65536}]",
+            "4: spec.ports[0].nodePort: was 65536, must be a whole number from 0",
+        ),
+        ("ports: [{name: http}]", "4: spec.ports[0].port: is missing"),
+        (
+            "ports: [{port: 80, protocol: tcp}]",
+            "4: spec.ports[0].protocol: was `tcp`, must be one of TCP, UDP, SCTP",
+        ),
+        (
+            "externalTrafficPolicy: local",
+            "4: spec.externalTrafficPolicy: was `local`, must be one of Cluster, Local",
+        ),
+        (
+            "ipFamilies: [IPv4, ipv6]",
+            "4: spec.ipFamilies[1]: was `ipv6`, must be one of IPv4, IPv6",
+        ),
+        (
+            "type: LoadBalancer",
+            "4: spec.ports: is missing: a Service of type LoadBalancer has at least one port",
+        ),
+        (
+            "type: LoadBalancer, ports: []",
+            "4: spec.ports: is missing: a Service of type LoadBalancer",
+        ),
+    ] {
+        check_flaw(&spec(text), flaw);
+    }
+    for text in [
+        "type: \"\", ports: [{port: 80, nodePort: 0, protocol: null}]",
+        "clusterIP: None",
+        "type: ExternalName",
+    ] {
+        check(&spec(text), &["1 Service default/web"]);
+    }
+}

@@ -133,7 +133,8 @@ fn an_object_that_cannot_be_read_takes_no_endpoint_away() {
     let service = reference(Kind::Service, "shop", "web");
     assert_eq!(unreadable(&mut all, &[service]), Some(Ok(1)));
 
-    all.take_in(&[gone(&node("n1", json!({})))], true, true);
+    let other = is(node("n9", json!({})));
+    all.take_in(&[gone(&node("n1", json!({}))), other], true, true);
     let new_node = reference(Kind::Node, "", "n1");
     let said = unreadable(&mut all, &[new_node]).unwrap().unwrap_err();
     assert!(said.contains("Node n1 can't be read"), "{said}");

@@ -1,5 +1,8 @@
 //! What is not known changes nothing.
 
+use trueup_capabilities::holdings::ApproveAbove;
+use trueup_capabilities::quota::Quotas;
+
 use super::*;
 
 fn objects() -> [Object; 4] {
@@ -36,9 +39,6 @@ fn before_a_complete_look_nothing_is_told() {
     let told = all.take_in(&look([one]));
     assert_eq!((told.events, all.is_complete()), (vec![], true));
     assert_eq!(all.services().len(), 2);
-    let an_empty_one = &mut cluster();
-    assert_eq!(an_empty_one.take_in(&look([])), Told::default());
-    assert!(an_empty_one.is_complete());
 }
 
 #[test]
@@ -107,4 +107,84 @@ fn objects_of_which_nothing_is_told_show_that_the_source_is_there() {
     assert_eq!(short(&told.events), ["-service web", "-endpoints web", "-pod p"]);
     assert!(all.take_in(&look([gone(&foreign)])).is_empty);
     assert!(!all.take_in(&look([is(foreign)])).is_empty);
+}
+
+#[test]
+fn an_empty_folder_at_the_start_is_one_that_is_not_there() {
+    let mut all = cluster();
+    let told = all.take_in(&look([]));
+    assert!(told.is_empty && !all.is_complete());
+    let told = all.take_in(&look([is(node("node-a", "10.20.0.2"))]));
+    assert!(
+        !told.is_empty && all.is_complete(),
+        "a Node says that the folder is there"
+    );
+}
+
+#[test]
+fn a_cluster_whose_last_object_goes_while_it_is_watched_is_empty() {
+    let mut all = cluster().of(true);
+    assert!(all.take_in(&look([])).is_empty, "at the start it may be another one");
+    let web = service("web", json!({}));
+    all.take_in(&look([is(web.clone())]));
+    let told = all.take_in(&look([gone(&web)]));
+    assert_eq!(
+        (told.is_empty, told.events),
+        (false, vec![Event::ServiceDeleted(id("web"))])
+    );
+}
+
+/// A cluster of twenty Services, of which many go only after an approval.
+fn guarded(quotas: &Arc<Quotas>) -> (Cluster, Vec<Object>) {
+    quotas.holdings.guard(ApproveAbove::default());
+    let services: Vec<Object> = (0..20)
+        .map(|number| service(&format!("s{number}"), json!({})))
+        .collect();
+    let mut all = cluster().guarded(Arc::clone(quotas));
+    all.take_in(&look(services.iter().cloned().map(is)));
+    (all, services)
+}
+
+#[test]
+fn more_than_half_of_the_services_go_only_after_an_approval() {
+    let quotas = Arc::new(Quotas::default());
+    let (mut all, services) = guarded(&quotas);
+    assert_eq!(
+        all.take_in(&look(services[..10].iter().map(gone))).events.len(),
+        10,
+        "half"
+    );
+    let (mut all, services) = guarded(&quotas);
+    assert_eq!(all.take_in(&look(services[..11].iter().map(gone))).events, []);
+    assert_eq!(all.services().len(), 20);
+    assert_eq!(quotas.holdings.waiting().unwrap().objects, 11);
+    assert_eq!(
+        all.take_in(&look([is(services[0].clone())])).events.len(),
+        10,
+        "less is to go now"
+    );
+    assert_eq!(quotas.holdings.waiting(), None);
+
+    let (mut all, services) = guarded(&quotas);
+    all.take_in(&look(
+        services.iter().map(gone).chain([is(node("node-a", "10.20.0.2"))]),
+    ));
+    assert_eq!(all.services().len(), 20);
+    quotas.holdings.approve().unwrap();
+    assert_eq!(all.take_in(&look([])).events.len(), 20);
+}
+
+#[test]
+fn services_that_go_while_no_process_runs_wait_as_well() {
+    let quotas = Arc::new(Quotas::default());
+    let (_, services) = guarded(&quotas);
+    let next = Arc::new(Quotas::default());
+    next.holdings.guard(ApproveAbove::default());
+    next.holdings.restore(quotas.holdings.changed().unwrap());
+    let mut all = cluster().guarded(Arc::clone(&next));
+    all.take_in(&look(services[..5].iter().cloned().map(is)));
+    assert!(!all.is_complete(), "nothing is rendered anew");
+    next.holdings.approve().unwrap();
+    all.take_in(&look([]));
+    assert!(all.is_complete());
 }

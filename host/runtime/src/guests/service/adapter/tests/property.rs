@@ -112,7 +112,7 @@ impl Source {
                 self.held.insert(reference);
             }
         }
-        let is_empty = !self.held.is_empty() && self.held.len() == self.there.len();
+        let is_empty = self.held.len() == self.there.len();
         if complete && !is_empty {
             let (hidden, gone) = std::mem::take(&mut self.held)
                 .into_iter()

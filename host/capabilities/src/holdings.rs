@@ -1,0 +1,389 @@
+//! What a guest holds over all its keys, and how much of it may go in one round without a person's approval.
+//!
+//! Beside `quota.rs`, which limits one call. A round is everything that follows from one look at the source; it goes on while
+//! something of it waits. Knows nothing of guests: keys are texts, objects are counted.
+//!
+//! ```text
+//! look   -> expect: what each key will lose --+
+//! destroy -> admit: may this many go? --------+-> waits, or goes (destroyed)
+//! approve -> the keys that wait may ------------> go
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+
+/// More than both of these waits for an approval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApproveAbove {
+    /// So many objects.
+    pub objects: u32,
+    /// So much of all that the guest holds, in percent. 100: nothing waits.
+    pub percent: u8,
+}
+
+impl Default for ApproveAbove {
+    fn default() -> Self {
+        Self {
+            objects: 10,
+            percent: 50,
+        }
+    }
+}
+
+impl ApproveAbove {
+    /// Whether `going` of `all` objects wait.
+    pub fn is_above(self, going: u64, all: u64) -> bool {
+        going > u64::from(self.objects) && u128::from(going) * 100 > u128::from(all) * u128::from(self.percent)
+    }
+}
+
+/// What is kept over a restart.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Kept {
+    /// By key, how many objects.
+    pub held: BTreeMap<String, u64>,
+    /// What the round destroyed that waits now.
+    pub destroyed: u64,
+}
+
+/// What waits for an approval.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waiting {
+    /// The keys whose objects are to go.
+    pub keys: Vec<String>,
+    /// So many objects the round destroys.
+    pub objects: u64,
+    /// Of so many.
+    pub of: u64,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Holdings(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// None: nothing waits.
+    above: Option<ApproveAbove>,
+    held: BTreeMap<String, u64>,
+    held_total: u64,
+    going: BTreeMap<String, u64>,
+    going_total: u64,
+    destroyed: u64,
+    refused: BTreeSet<String>,
+    approved: BTreeSet<String>,
+    is_changed: bool,
+    /// The round of an earlier process, in which something waits.
+    goes_on: bool,
+}
+
+impl Holdings {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From here on this limits. Before, nothing does.
+    pub fn guard(&self, above: ApproveAbove) {
+        self.state().above = Some(above);
+    }
+
+    /// Goes on from what an earlier process kept.
+    pub fn restore(&self, kept: Kept) {
+        let mut state = self.state();
+        state.held_total = kept.held.values().sum();
+        state.held = kept.held;
+        state.destroyed = kept.destroyed;
+        state.goes_on = kept.destroyed > 0;
+    }
+
+    /// What to keep; none: it is as it was when this was asked last.
+    pub fn changed(&self) -> Option<Kept> {
+        let mut state = self.state();
+        let is_changed = std::mem::take(&mut state.is_changed);
+        is_changed.then(|| Kept {
+            held: state.held.clone(),
+            destroyed: if state.refused.is_empty() { 0 } else { state.destroyed },
+        })
+    }
+
+    /// How many objects a key has, as far as it is known.
+    pub fn held(&self, key: &str) -> u64 {
+        self.state().held.get(key).copied().unwrap_or_default()
+    }
+
+    /// A key was found to have so many objects.
+    pub fn hold(&self, key: &str, count: u64) {
+        let mut state = self.state();
+        let before = if count == 0 {
+            state.held.remove(key)
+        } else {
+            state.held.insert(key.to_owned(), count)
+        };
+        let before = before.unwrap_or_default();
+        state.held_total = state.held_total - before + count;
+        state.is_changed |= before != count;
+    }
+
+    /// A look at the source begins a round, unless something of the last one still waits.
+    pub fn begin_round(&self) {
+        let mut state = self.state();
+        if state.refused.is_empty() && !std::mem::take(&mut state.goes_on) {
+            state.destroyed = 0;
+        }
+    }
+
+    /// A key is to lose so many objects in this round. None: it is as it should be, or no more wished for otherwise.
+    pub fn expect(&self, key: &str, count: u64) {
+        let mut state = self.state();
+        if state.approved.contains(key) {
+            return;
+        }
+        state.set_going(key, count);
+        if count == 0 {
+            state.refused.remove(key);
+        }
+    }
+
+    /// Whether a key may lose so many objects now.
+    ///
+    /// # Errors
+    /// One line: it waits for an approval.
+    pub fn admit(&self, key: &str, count: u64) -> Result<(), String> {
+        let mut state = self.state();
+        if state.above.is_none() || state.approved.contains(key) {
+            return Ok(());
+        }
+        let going = state.going.get(key).copied().unwrap_or_default().max(count);
+        state.set_going(key, going);
+        if !state.is_above() {
+            state.refused.remove(key);
+            return Ok(());
+        }
+        state.is_changed |= state.refused.insert(key.to_owned());
+        Err(state.why())
+    }
+
+    /// Whether all of these keys, of which each is one object, may go now. Where they may, they are gone; else all of them wait.
+    pub fn let_go(&self, keys: &BTreeSet<String>) -> bool {
+        for key in keys {
+            self.expect(key, 1);
+        }
+        if keys.iter().any(|key| self.admit(key, 1).is_err()) {
+            return false;
+        }
+        for key in keys {
+            self.destroyed(key, 1);
+            self.hold(key, 0);
+            self.done(key);
+        }
+        true
+    }
+
+    /// The keys that have objects, and are none of these.
+    pub fn without(&self, is_known: impl Fn(&str) -> bool) -> BTreeSet<String> {
+        let state = self.state();
+        state.held.keys().filter(|key| !is_known(key)).cloned().collect()
+    }
+
+    /// A key lost so many objects.
+    pub fn destroyed(&self, key: &str, count: u64) {
+        let mut state = self.state();
+        if state.above.is_none() || state.approved.contains(key) {
+            return;
+        }
+        let left = state.going.get(key).copied().unwrap_or_default().saturating_sub(count);
+        state.set_going(key, left);
+        state.destroyed += count;
+        if let Some(held) = state.held.get_mut(key) {
+            let gone = count.min(*held);
+            *held -= gone;
+            state.held_total -= gone;
+        }
+        state.is_changed = true;
+    }
+
+    /// A key is as it should be: nothing more of it goes.
+    pub fn done(&self, key: &str) {
+        let mut state = self.state();
+        state.set_going(key, 0);
+        state.approved.remove(key);
+        state.is_changed |= state.refused.remove(key);
+    }
+
+    /// Why a key waits; none: it does not.
+    pub fn refusal(&self, key: &str) -> Option<String> {
+        let state = self.state();
+        state.refused.contains(key).then(|| state.why())
+    }
+
+    /// What waits; none: nothing does.
+    pub fn waiting(&self) -> Option<Waiting> {
+        let state = self.state();
+        (!state.refused.is_empty()).then(|| state.waiting())
+    }
+
+    /// The keys that wait and need not any more, since less is to go now.
+    pub fn freed(&self) -> BTreeSet<String> {
+        let mut state = self.state();
+        if state.is_above() {
+            return BTreeSet::new();
+        }
+        state.is_changed |= !state.refused.is_empty();
+        std::mem::take(&mut state.refused)
+    }
+
+    /// What waits may go; none: nothing waits.
+    pub fn approve(&self) -> Option<Waiting> {
+        let mut state = self.state();
+        if state.refused.is_empty() {
+            return None;
+        }
+        let waiting = state.waiting();
+        for key in &waiting.keys {
+            state.set_going(key, 0);
+        }
+        state.approved.extend(waiting.keys.iter().cloned());
+        state.refused.clear();
+        state.destroyed = 0;
+        state.is_changed = true;
+        Some(waiting)
+    }
+}
+
+impl State {
+    fn set_going(&mut self, key: &str, count: u64) {
+        let before = if count == 0 {
+            self.going.remove(key)
+        } else {
+            self.going.insert(key.to_owned(), count)
+        };
+        self.going_total = self.going_total - before.unwrap_or_default() + count;
+    }
+
+    fn all(&self) -> u64 {
+        // A key may be found to have more than was known of it.
+        (self.held_total + self.destroyed).max(self.going_total + self.destroyed)
+    }
+
+    fn is_above(&self) -> bool {
+        let going = self.going_total + self.destroyed;
+        self.above.is_some_and(|above| above.is_above(going, self.all()))
+    }
+
+    fn why(&self) -> String {
+        let above = self.above.unwrap_or_default();
+        format!(
+            "destroying {} of {} objects is more than {} and more than {} %: it waits for an approval, or for a change of \
+             the source after which less is to go; type: trueup approve",
+            self.going_total + self.destroyed,
+            self.all(),
+            above.objects,
+            above.percent
+        )
+    }
+
+    fn waiting(&self) -> Waiting {
+        let keys: BTreeSet<&String> = self.refused.iter().chain(self.going.keys()).collect();
+        Waiting {
+            keys: keys.into_iter().cloned().collect(),
+            objects: self.going_total + self.destroyed,
+            of: self.all(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The quickstart's three Services.
+    fn holdings() -> Holdings {
+        let holdings = Holdings::default();
+        holdings.guard(ApproveAbove::default());
+        for (key, count) in [("web", 14), ("api", 8), ("dns", 7)] {
+            holdings.hold(key, count);
+        }
+        holdings
+    }
+
+    #[test]
+    fn half_may_go_and_more_waits_whole() {
+        let one = holdings();
+        one.expect("web", 14);
+        assert_eq!(one.admit("web", 2), Ok(()));
+        one.destroyed("web", 2);
+        assert_eq!(one.admit("web", 12), Ok(()), "14 of 29");
+        let all = holdings();
+        for key in ["api", "dns", "web"] {
+            all.expect(key, all.held(key));
+        }
+        let why = all.admit("dns", 7).unwrap_err();
+        assert!(
+            why.starts_with("destroying 29 of 29 objects is more than 10 and more than 50 %"),
+            "{why}"
+        );
+        assert_eq!(all.waiting().unwrap().keys, ["api", "dns", "web"]);
+    }
+
+    #[test]
+    fn few_objects_never_wait_and_unknown_ones_count_when_they_go() {
+        let few = Holdings::default();
+        few.guard(ApproveAbove::default());
+        few.hold("a", 10);
+        assert_eq!(few.admit("a", 10), Ok(()));
+        assert!(few.admit("b", 11).is_err(), "nothing was known of b");
+        assert_eq!(Holdings::default().admit("a", 1_000), Ok(()), "nothing limits");
+    }
+
+    #[test]
+    fn a_change_after_which_less_goes_frees_what_waits() {
+        let all = holdings();
+        for key in ["api", "dns", "web"] {
+            all.expect(key, all.held(key));
+        }
+        assert!(all.admit("api", 1).is_err() && all.freed().is_empty());
+        all.begin_round();
+        all.expect("web", 0);
+        assert!(all.admit("api", 1).is_err(), "15 of 29");
+        all.expect("dns", 0);
+        assert_eq!(all.freed(), ["api".to_owned()].into());
+        assert_eq!(all.admit("api", 8), Ok(()));
+    }
+
+    #[test]
+    fn an_approval_holds_for_what_waits_until_it_is_done() {
+        let all = holdings();
+        all.expect("web", 14);
+        all.expect("api", 8);
+        assert!(all.admit("web", 14).is_err());
+        assert_eq!(all.approve().unwrap().objects, 22);
+        assert_eq!((all.approve(), all.waiting()), (None, None));
+        assert!(all.admit("web", 14).is_ok() && all.admit("api", 8).is_ok());
+        all.destroyed("web", 14);
+        all.hold("web", 0);
+        all.done("web");
+        all.done("api");
+        assert!(all.admit("api", 15).is_err(), "that is another round");
+    }
+
+    #[test]
+    fn what_waits_waits_after_a_restart() {
+        let all = holdings();
+        assert_eq!(all.admit("web", 12), Ok(()));
+        all.destroyed("web", 12);
+        all.hold("web", 2);
+        assert!(all.admit("dns", 7).is_err(), "19 of 29");
+        let kept = all.changed().unwrap();
+        assert_eq!((kept.destroyed, kept.held["web"]), (12, 2));
+        assert_eq!(all.changed(), None);
+        let again = Holdings::default();
+        again.guard(ApproveAbove::default());
+        again.restore(kept);
+        again.begin_round();
+        again.expect("dns", 7);
+        assert!(again.admit("dns", 7).is_err());
+    }
+}

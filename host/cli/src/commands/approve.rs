@@ -1,0 +1,45 @@
+//! `trueup approve`: lets a host that runs destroy what waits for an approval.
+
+use trueup_runtime::control::{Approve, Approved};
+
+use super::guest::host::Host;
+use crate::exit::{Ending, Exit};
+use crate::output::{self, Output, printable};
+
+/// Lets what waits for an approval be destroyed.
+///
+/// A change of the source that destroys more than half of what a guest holds, and more than 10 objects, waits. `trueup status`
+/// says so, and `trueup plan` what it is. Limits: `approve_above` and `approve_above_percent` in [guests.NAME].
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  trueup approve --config /etc/trueup\n  trueup approve lbaas\n\nWhere no host runs: trueup run --once --approve CONFIG"
+)]
+pub(crate) struct Args {
+    /// The guest, such as `lbaas`. Default: every guest of which something waits.
+    guest: Option<String>,
+    #[command(flatten)]
+    host: Host,
+}
+
+pub(crate) fn exec(args: &Args, output: Output) -> Ending {
+    let wish = Approve {
+        guest: args.guest.clone(),
+    };
+    let approved: Vec<Approved> = args.host.post("approve", &wish)?;
+    match output {
+        Output::Json => output::json(&approved)?,
+        Output::Text if approved.is_empty() => output::line("nothing waits for an approval")?,
+        Output::Text => {
+            for Approved { guest, waiting } in &approved {
+                let (objects, of) = (waiting.objects, waiting.of);
+                let keys: Vec<_> = waiting.keys.iter().map(|key| printable(key)).collect();
+                let guest = printable(guest);
+                output::line(&format!(
+                    "{guest}: approved: {objects} of {of} objects go: {}",
+                    keys.join(", ")
+                ))?;
+            }
+        }
+    }
+    Ok(Exit::Done)
+}
