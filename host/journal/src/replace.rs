@@ -18,12 +18,12 @@ pub enum Durable {
     No,
 }
 
-/// Puts `bytes` at `file` in place of what was there, with mode 0600. Folders that are missing are made with mode 0700. One
-/// process replaces a file at a time: the new bytes are gathered in `FILE.part`.
+/// Puts `bytes` at `file` in place of what was there, with mode 0600. Folders that are missing are made with mode 0700.
+/// One process replaces a file at a time: the new bytes are gathered in `FILE.part`.
 ///
 /// # Errors
-/// Where the old file is still there. Where only the folder can't be synced, readers see the new file already: that is a
-/// line of the log.
+/// Where the old file is still there. Where only the folder can't be synced, readers see the new file already: that is
+/// a line of the log.
 pub fn replace_file(file: &Path, bytes: &[u8], durable: Durable) -> io::Result<()> {
     let folder = folder_of(file);
     if !folder.exists() {

@@ -17,6 +17,7 @@ mod cycles;
 pub(crate) mod falling;
 pub(crate) mod files;
 pub(crate) mod granted;
+mod housekeeping;
 pub(crate) mod input;
 mod instances;
 mod interrupt;
@@ -423,6 +424,7 @@ async fn run(
     );
     reads.loaded(&manager);
     let mut serving = JoinSet::new();
+    serving.spawn(housekeeping::run(housekeeping::Limits::of(config, &ground)));
     match extent {
         // A run that ends by itself is not there for long enough to be told anything.
         Extent::Once => {}
