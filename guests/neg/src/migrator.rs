@@ -50,6 +50,10 @@ impl Migrator {
         }
         let committed = committed();
         let now_ms = world.now_ms();
+        // The clock was set back: what is in the future by now counts as done now, and not until the clock gets there.
+        for stamp in [&mut self.detached_ms, &mut self.started_ms] {
+            *stamp = stamp.map(|then_ms| then_ms.min(now_ms));
+        }
         let facts = Facts {
             is_paused: self.pause != Pause::Off,
             detached_recently: self
@@ -141,5 +145,26 @@ impl Migrator {
         if let Pause::Waiting(wait) = self.pause {
             world::cancel(world, &mut Some(wait));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::simulated::Simulation;
+
+    #[test]
+    fn a_clock_that_is_set_back_keeps_no_stamp_in_the_future() {
+        let mut world = Simulation::default();
+        let settings = Settings::read("{}").unwrap();
+        let mut migrator = Migrator {
+            detached_ms: Some(86_400_000),
+            ..Migrator::default()
+        };
+        for now_ms in [1_000, 500, 90_000_000] {
+            world.now_ms = now_ms;
+            migrator.filter(&mut world, &settings, Default::default(), Committed::default, false);
+        }
+        assert_eq!(migrator.detached_ms, Some(500), "nor one that follows the clock");
     }
 }

@@ -74,7 +74,7 @@ pub struct Backends {
     pub nftables: Option<Arc<dyn nftables::Api>>,
     /// Whoever renders what a service processor tells; none: every call answers an error.
     pub renderers: Option<Arc<dyn renderer::Renderers>>,
-    /// How often guests asked: one for all instances of all guests of a host.
+    /// How often the guest asked: one for all instances and versions of one guest of the configuration.
     pub quotas: Arc<Quotas>,
     /// Where refusals are written down; none: they are counted and logged alone.
     pub audit: Option<Arc<Audit>>,

@@ -84,7 +84,7 @@ fn take_down<R: Serialize, E: std::fmt::Display>(span: &Span, answer: &Result<R,
     }
 }
 
-/// Whose interface it is, by the name of the interface alone: journals name questions without it.
+/// The package in `wit/` that declares the interface: journals name questions without it.
 fn capability(name: &str) -> &'static str {
     match name.split('.').next().unwrap_or_default() {
         // Two interfaces have this name; no function is in both.
@@ -94,6 +94,8 @@ fn capability(name: &str) -> &'static str {
         },
         "store" => "checkpoint",
         "sandboxes" => "cri",
+        "kv" => "etcd",
+        "nftables" | "renderer" => "service",
         "clock" | "timers" | "random" | "log" | "metrics" => "host",
         _ => "wasi",
     }
@@ -238,8 +240,21 @@ mod tests {
             "clock.now-ms",
             "poll.poll",
             "api.attach",
+            "kv.commit",
+            "nftables.apply",
+            "renderer.add-service",
         ];
-        let expected = ["lbaas", "checkpoint", "cri", "host", "wasi", "neg"];
+        let expected = [
+            "lbaas",
+            "checkpoint",
+            "cri",
+            "host",
+            "wasi",
+            "neg",
+            "etcd",
+            "service",
+            "service",
+        ];
         assert_eq!(names.map(capability), expected);
         let of = objects(&json!({"neg": {"name": "web", "zone": "z1"}, "endpoints": []}));
         assert_eq!(
@@ -258,6 +273,26 @@ mod tests {
             (of.kinds.join(","), of.listed()),
             ("bind,server".to_owned(), "b1, s1".to_owned())
         );
+    }
+
+    #[test]
+    fn every_imported_interface_is_named_by_the_package_that_declares_it() {
+        let wit = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../wit"));
+        let mut named = 0;
+        let files = std::fs::read_dir(wit).unwrap().map(|folder| {
+            let folder = folder.unwrap();
+            let file = folder.path().join(folder.file_name()).with_extension("wit");
+            std::fs::read_to_string(file).unwrap()
+        });
+        for line in files.collect::<Vec<_>>().iter().flat_map(|text| text.lines()) {
+            let Some(import) = line.strip_prefix("  import trueup:") else {
+                continue;
+            };
+            let (package, interface) = import.split_once('@').unwrap().0.split_once('/').unwrap();
+            assert_eq!(capability(&format!("{interface}.f")), package, "{import}");
+            named += 1;
+        }
+        assert!(named > 10, "{named}");
     }
 
     #[test]

@@ -2,11 +2,14 @@
 //!
 //! A file is opened for appending when a line is to be written, and closed when it is the one unused for longest. The
 //! lock is held for the look-up alone, never while anything is written.
+//!
+//! Whoever removes recordings asks here what is in use, and how much was written since the last look.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::regular;
@@ -18,6 +21,27 @@ pub const OPEN_FILES_MAX: usize = 256;
 #[derive(Debug, Clone)]
 pub struct Files {
     pool: Arc<Mutex<Pool>>,
+    in_use: Arc<Mutex<BTreeMap<PathBuf, usize>>>,
+    written: Arc<AtomicU64>,
+}
+
+/// A journal's folder, in use until this is dropped.
+#[derive(Debug)]
+pub(crate) struct InUse {
+    dir: PathBuf,
+    folders: Arc<Mutex<BTreeMap<PathBuf, usize>>>,
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        let mut folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = folders.get_mut(&self.dir) {
+            *count -= 1;
+            if *count == 0 {
+                folders.remove(&self.dir);
+            }
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -28,6 +52,8 @@ struct Pool {
     open: BTreeMap<Owner, Open>,
     /// Last use to owner: the first is the one unused for longest.
     by_use: BTreeMap<u64, Owner>,
+    #[cfg(test)]
+    synced: Vec<PathBuf>,
 }
 
 #[derive(Debug)]
@@ -56,10 +82,46 @@ impl Files {
             next_use: 0,
             open: BTreeMap::new(),
             by_use: BTreeMap::new(),
+            #[cfg(test)]
+            synced: Vec::new(),
         };
         Self {
             pool: Arc::new(Mutex::new(pool)),
+            in_use: Arc::default(),
+            written: Arc::default(),
         }
+    }
+
+    /// How many bytes all journals have written since the last call of this.
+    pub fn take_written(&self) -> u64 {
+        self.written.swap(0, Ordering::Relaxed)
+    }
+
+    /// Removes a recording's folder by `remove`, unless a journal is open there; none is opened meanwhile. Answers whether
+    /// it was called.
+    ///
+    /// # Errors
+    /// Those of `remove`.
+    pub fn remove_unused(&self, dir: &Path, remove: impl FnOnce() -> io::Result<()>) -> io::Result<bool> {
+        let in_use = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
+        if in_use.contains_key(dir) {
+            return Ok(false);
+        }
+        remove().map(|()| true)
+    }
+
+    /// Says that a journal is about to be opened in this folder.
+    pub(crate) fn enter(&self, dir: &Path) -> InUse {
+        let mut in_use = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
+        *in_use.entry(dir.to_owned()).or_default() += 1;
+        InUse {
+            dir: dir.to_owned(),
+            folders: Arc::clone(&self.in_use),
+        }
+    }
+
+    pub(crate) fn wrote(&self, bytes: usize) {
+        self.written.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     /// How many files the pool holds open now.
@@ -87,6 +149,20 @@ impl Files {
     /// Takes a file that the owner just created, in place of any it had.
     pub(crate) fn insert(&self, owner: Owner, file: Arc<File>) {
         self.lock().insert(owner, file);
+    }
+
+    /// Brings the owner's file, the one at `path`, to the disk.
+    pub(crate) fn sync(&self, owner: Owner, path: &Path) -> io::Result<()> {
+        self.open(owner, path)?.sync_data()?;
+        #[cfg(test)]
+        self.lock().synced.push(path.to_owned());
+        Ok(())
+    }
+
+    /// The files that were synced, in order.
+    #[cfg(test)]
+    pub(crate) fn synced(&self) -> Vec<PathBuf> {
+        self.lock().synced.clone()
     }
 
     /// Closes the owner's file.

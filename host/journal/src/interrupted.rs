@@ -9,7 +9,7 @@
 //! ```
 
 use std::fs;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -17,9 +17,10 @@ use serde_json::value::RawValue;
 
 use crate::divergence::Asked;
 use crate::entry::{Ask, Call, Event};
-use crate::folder::{failed, sync_dir};
+use crate::folder::failed;
 use crate::reader::{ReadError, Segment};
 use crate::regular;
+use crate::replace::{Durable, replace_file};
 use crate::tape::AskedAnew;
 use crate::writer::JournalError;
 
@@ -139,15 +140,9 @@ impl Interrupted {
     /// Where it can't be written; what was kept before is there still.
     pub fn keep(&self, dir: &Path) -> Result<(), JournalError> {
         let path = dir.join(FILE);
-        let part = path.with_extension("part");
-        let write = || -> io::Result<()> {
-            let mut file = fs::File::create(&part)?;
-            file.write_all(&serde_json::to_vec(self)?)?;
-            file.sync_data()?;
-            fs::rename(&part, &path)
-        };
-        write().map_err(failed("write", &path))?;
-        sync_dir(dir)
+        let text = serde_json::to_vec(self).map_err(io::Error::from);
+        let kept = text.and_then(|text| replace_file(&path, &text, Durable::Yes));
+        kept.map_err(failed("write", &path))
     }
 
     /// It has ended, however: nothing of it is to be run again. To be called before another segment begins.

@@ -5,7 +5,7 @@
 //! sits between a guest and the host's answers: it records them, keeps them in memory, replays them, or does nothing.
 //!
 //! Knows nothing of WebAssembly, of any guest or of any capability, and has no async runtime, no threads and no clock:
-//! times are arguments.
+//! times are arguments, durations by `Instant`.
 //!
 //! ```text
 //! guest --question--> Tape --record--> Journal --> <root>/<guest>/<key>/<first entry>.jsonl
@@ -26,6 +26,7 @@ mod line;
 mod order;
 mod reader;
 pub mod regular;
+mod replace;
 mod scan;
 mod tape;
 #[cfg(test)]
@@ -43,6 +44,7 @@ pub use folder::{SegmentFile, segment_files, segment_numbers, segment_path};
 pub use interrupted::{Answered, GivenAgain, Interrupted};
 pub use key::{guest_dir, instance_dir, key_of, path_component};
 pub use reader::{ReadError, Segment, Torn};
+pub use replace::{Durable, replace_file};
 pub use scan::Scan;
 pub use tape::{AskedAnew, RecordedCall, Refusal, Tape, TapeError};
 pub use writer::{Journal, JournalError, Keep, Opened, Options, Sync};

@@ -11,9 +11,10 @@ use std::fs::{self, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::entry::Header;
-use crate::files::{Files, Owner};
+use crate::files::{Files, InUse, Owner};
 use crate::folder::{SegmentFile, create_dir, failed, segment_files, segment_path, sync_dir, truncate, write_whole};
 use crate::line;
 use crate::order::{Kind, Position};
@@ -108,6 +109,7 @@ pub struct Journal {
     options: Options,
     files: Files,
     owner: Owner,
+    _in_use: InUse,
     next_n: u64,
     /// Where the newest segment stood when the journal was opened, until it is continued or another begins.
     found: Option<Growing>,
@@ -117,7 +119,7 @@ pub struct Journal {
     unsynced: bool,
     /// The folder's entry of the growing segment is on the disk.
     named: bool,
-    last_sync_ms: Option<u64>,
+    last_sync: Option<Instant>,
     stopped: Option<String>,
 }
 
@@ -141,10 +143,18 @@ struct Growing {
     position: Position,
 }
 
+impl Growing {
+    /// The number of the entry after its last one.
+    fn next_n(&self) -> u64 {
+        self.file.first.saturating_add(1).saturating_add(self.entries)
+    }
+}
+
 impl Journal {
     /// Opens the journal in a folder, which is created where there is none. A torn last line is cut off and reported;
     /// any other damage of the newest segment is an error.
     pub fn open(dir: &Path, options: Options, files: &Files) -> Result<Opened, JournalError> {
+        let in_use = files.enter(dir);
         create_dir(dir, options.sync != Sync::Write)?;
         let mut older = VecDeque::from(segment_files(dir)?);
         let mut next_n = 0;
@@ -202,13 +212,14 @@ impl Journal {
             options,
             files: files.clone(),
             owner: files.register(),
+            _in_use: in_use,
             next_n,
             found,
             growing: None,
             older,
             unsynced: false,
             named: false,
-            last_sync_ms: None,
+            last_sync: None,
             stopped: None,
         };
         Ok(Opened { journal, newest, torn })
@@ -244,6 +255,10 @@ impl Journal {
         let mut line = Vec::new();
         line::header(&mut line, self.next_n, header);
         line::finish(&mut line);
+        if self.unsynced {
+            // From here on syncs reach the new file alone.
+            self.sync_now()?;
+        }
         let path = segment_path(&self.dir, self.next_n);
         let started = self.create(&path, &line);
         self.stop_on_error(started)?;
@@ -263,22 +278,32 @@ impl Journal {
             entries: 0,
             position,
         });
-        let removed = self.remove_old();
-        self.stop_on_error(removed)
+        self.remove_old();
+        Ok(())
     }
 
-    /// Goes on in the newest segment that [`Journal::open`] found. It must end where the instance can go on:
-    /// see [`Segment::can_go_on`].
+    /// Whether [`Journal::continue_segment`] is possible: the newest segment ends where the instance can go on, and the
+    /// next entry's number follows its last one. After a power failure it may not: later entries were lost with the
+    /// segments that held them.
+    pub fn can_continue(&self) -> bool {
+        let next_n = self.next_n;
+        self.found
+            .as_ref()
+            .is_some_and(|found| found.position.can_go_on() && found.next_n() == next_n)
+    }
+
+    /// Goes on in the newest segment that [`Journal::open`] found, where [`Journal::can_continue`].
     pub fn continue_segment(&mut self) -> Result<(), JournalError> {
         self.check_not_stopped()?;
-        match self.found.take_if(|found| found.position.can_go_on()) {
+        let can_continue = self.can_continue();
+        match self.found.take_if(|_| can_continue) {
             Some(found) => {
                 self.growing = Some(found);
                 Ok(())
             }
             None if self.growing.is_some() => Err(JournalError::Misplaced("a segment was already begun")),
             None if self.found.is_some() => Err(JournalError::Misplaced(
-                "the newest segment ends inside a call, or with a failed one: begin another",
+                "the newest segment ends inside a call, with a failed one, or before the last entry: begin another",
             )),
             None => Err(JournalError::Misplaced("there is no segment to continue: begin one")),
         }
@@ -291,8 +316,10 @@ impl Journal {
         if let Some(found) = self.found.take() {
             self.growing = Some(found);
         }
+        // Where entries between this segment's end and the next one were lost, its own count goes on.
+        let n = self.growing.as_ref().map_or(self.next_n, Growing::next_n);
         let mut line = Vec::new();
-        line::rolled_back(&mut line, self.next_n, stands);
+        line::rolled_back(&mut line, n, stands);
         line::finish(&mut line);
         self.append(&line, Kind::RolledBack)
     }
@@ -313,14 +340,15 @@ impl Journal {
     }
 
     /// With [`Sync::Interval`]: brings what was written to the disk if it is time.
-    pub fn tick(&mut self, now_ms: u64) -> Result<(), JournalError> {
+    pub fn tick(&mut self, now: Instant) -> Result<(), JournalError> {
         let Sync::Interval { ms } = self.options.sync else {
             return Ok(());
         };
-        if !self.unsynced || self.last_sync_ms.is_some_and(|last| now_ms < last.saturating_add(ms)) {
+        let since = self.last_sync.map(|last| now.saturating_duration_since(last));
+        if !self.unsynced || since.is_some_and(|since| since < Duration::from_millis(ms)) {
             return Ok(());
         }
-        self.last_sync_ms = Some(now_ms);
+        self.last_sync = Some(now);
         self.sync_now()
     }
 
@@ -329,11 +357,7 @@ impl Journal {
         self.check_not_stopped()?;
         let Some(growing) = &self.growing else { return Ok(()) };
         let path = &growing.file.path;
-        let synced = self
-            .files
-            .open(self.owner, path)
-            .and_then(|file| file.sync_data())
-            .map_err(failed("sync", path));
+        let synced = self.files.sync(self.owner, path).map_err(failed("sync", path));
         self.stop_on_error(synced)?;
         if !self.named {
             let synced = sync_dir(&self.dir);
@@ -354,7 +378,7 @@ impl Journal {
         position.then(kind).map_err(JournalError::Misplaced)
     }
 
-    /// Writes one line, newline included, which says that it is entry `next_n`.
+    /// Writes one line, newline included, which says the number of the next entry.
     pub(crate) fn append(&mut self, line: &[u8], kind: Kind) -> Result<(), JournalError> {
         let position = self.check(kind)?;
         let written = self.write(line);
@@ -375,6 +399,7 @@ impl Journal {
         let path = &growing.file.path;
         let file = self.files.open(self.owner, path).map_err(failed("open", path))?;
         write_whole(&mut &*file, line, || file.set_len(growing.file.bytes)).map_err(failed("write to", path))?;
+        self.files.wrote(line.len());
         match self.options.sync {
             Sync::Write => {}
             Sync::Fsync => file.sync_data().map_err(failed("sync", path))?,
@@ -390,6 +415,7 @@ impl Journal {
             .open(path)
             .map_err(failed("create", path))?;
         write_whole(&mut &file, header, || file.set_len(0)).map_err(failed("write to", path))?;
+        self.files.wrote(header.len());
         // An interval bounds what a crash of the machine may take; a segment's beginning is worth more than that, since
         // older segments may be removed for it.
         self.named = self.options.sync != Sync::Write;
@@ -401,25 +427,31 @@ impl Journal {
         Ok(())
     }
 
-    fn remove_old(&mut self) -> Result<(), JournalError> {
+    /// Removes the oldest segments until the rest fits. One that can't be removed costs room and nothing else, so the
+    /// journal goes on; the next segment tries again.
+    fn remove_old(&mut self) {
         let mut bytes = self.growing.as_ref().map_or(0, |growing| growing.file.bytes);
         bytes += self.older.iter().map(|file| file.bytes).sum::<u64>();
         let bytes_max = match self.options.keep {
             Keep::Bytes(bytes_max) => bytes_max,
             Keep::LastSegment => 0,
         };
+        let mut stuck = VecDeque::new();
         while bytes > bytes_max
-            && let Some(oldest) = self.older.front()
+            && let Some(oldest) = self.older.pop_front()
         {
-            match fs::remove_file(&oldest.path) {
-                // Whoever removed it did what was wanted.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                removed => removed.map_err(failed("remove", &oldest.path))?,
-            }
             bytes -= oldest.bytes;
-            self.older.pop_front();
+            match fs::remove_file(&oldest.path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    let path = oldest.path.display();
+                    tracing::warn!("can't remove `{path}`, an old part of a recording: {error}; trying again later");
+                    stuck.push_back(oldest);
+                }
+                _ => {}
+            }
         }
-        Ok(())
+        stuck.append(&mut self.older);
+        self.older = stuck;
     }
 
     fn check_not_stopped(&self) -> Result<(), JournalError> {
@@ -445,6 +477,10 @@ impl Journal {
 
 impl Drop for Journal {
     fn drop(&mut self) {
+        if self.unsynced {
+            // The next journal of this folder knows nothing of these lines. An error has nobody left to stop.
+            let _ = self.sync_now();
+        }
         self.files.close(self.owner);
     }
 }
@@ -454,27 +490,53 @@ mod tests {
     use super::*;
     use crate::tests::header;
 
-    #[test]
-    fn an_interval_passes_between_two_syncs() {
-        let dir = tempfile::TempDir::new().unwrap();
+    fn every_100_ms(dir: &Path, files: &Files) -> Journal {
         let options = Options {
             sync: Sync::Interval { ms: 100 },
             ..Options::default()
         };
-        let mut journal = Journal::open(dir.path(), options, &Files::default()).unwrap().journal;
+        Journal::open(dir, options, files).unwrap().journal
+    }
+
+    fn ask(journal: &mut Journal) {
+        let mut line = Vec::new();
+        line::ask(&mut line, journal.next_n(), "a.b");
+        line.extend_from_slice(b"{},\"answer\":1");
+        line::finish(&mut line);
+        journal.append(&line, Kind::Ask { answered: true }).unwrap();
+    }
+
+    #[test]
+    fn an_interval_passes_between_two_syncs() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let mut journal = every_100_ms(dir.path(), &Files::default());
         journal.start_segment(&header(None)).unwrap();
-        let mut unsynced_after = |now_ms| {
-            let mut line = Vec::new();
-            line::ask(&mut line, journal.next_n(), "a.b");
-            line.extend_from_slice(b"{},\"answer\":1");
-            line::finish(&mut line);
-            journal.append(&line, Kind::Ask { answered: true }).unwrap();
-            journal.tick(now_ms).unwrap();
+        let start = Instant::now();
+        let mut unsynced_after = |ms| {
+            ask(&mut journal);
+            journal.tick(start + Duration::from_millis(ms)).unwrap();
             journal.unsynced
         };
         assert_eq!(
             [1000, 1099, 1100, 1101, 1200].map(&mut unsynced_after),
             [false, true, false, true, false]
         );
+    }
+
+    #[test]
+    fn the_tail_of_a_segment_is_synced_before_the_next_and_at_the_end() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let files = Files::default();
+        let mut journal = every_100_ms(dir.path(), &files);
+        journal.start_segment(&header(None)).unwrap();
+        ask(&mut journal);
+        assert_eq!(files.synced(), [] as [PathBuf; 0]);
+        let first = journal.segment_path().unwrap().to_owned();
+        journal.start_segment(&header(None)).unwrap();
+        assert_eq!(files.synced(), [first.clone()]);
+        let second = journal.segment_path().unwrap().to_owned();
+        ask(&mut journal);
+        drop(journal);
+        assert_eq!(files.synced(), [first, second]);
     }
 }

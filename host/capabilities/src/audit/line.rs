@@ -30,6 +30,8 @@ pub enum Kind {
     Managed,
     /// The host found the log damaged when it opened it, and began a new file.
     Broken,
+    /// The oldest lines were removed, since the log was above its limits.
+    Dropped,
 }
 
 /// One line. What a line does not have (a management action has no decision) is empty, and not written.

@@ -17,6 +17,7 @@ mod budget;
 mod found;
 mod head;
 mod line;
+mod retention;
 #[cfg(test)]
 mod tests;
 mod verify;
@@ -146,6 +147,7 @@ impl Audit {
             head_file,
             segment: found.segment,
             stopped: false,
+            dropped_before: 0,
         };
         if is_new {
             start_head(folder, &end).map_err(failed("write", &head_path))?;
@@ -155,7 +157,7 @@ impl Audit {
         let shared = Arc::new(Shared::new(folder, segment_bytes_max, budgets, end));
         if let Some(broken) = found.broken {
             tracing::error!("{broken}; it is kept as it is, and the audit log goes on in another file");
-            shared.write_one(Line {
+            let line = Line {
                 prev: broken.seal,
                 ..line_of(
                     Kind::Broken,
@@ -165,7 +167,8 @@ impl Audit {
                     &broken.file,
                     &broken.what,
                 )
-            })?;
+            };
+            shared.write_under(&mut shared.end(), line)?;
         }
         let of_thread = Arc::clone(&shared);
         let thread = std::thread::Builder::new()

@@ -1,5 +1,7 @@
 //! What an audit log keeps, what a crash may do to it, and that nothing else can be done to it unseen.
 
+use std::time::SystemTime;
+
 use proptest::prelude::*;
 use tempfile::TempDir;
 
@@ -252,6 +254,52 @@ fn files_that_are_gone_are_missed() {
 }
 
 #[test]
+fn old_files_go_and_the_chain_still_shows_what_was_cut() {
+    let log = log(20);
+    let folder = log.path();
+    let (files, long_ago) = (names(folder), SystemTime::UNIX_EPOCH);
+    assert!(files.len() > 4, "{files:?}");
+    let copy = TempDir::new().unwrap();
+    for file in &files {
+        fs::copy(folder.join(file), copy.path().join(file)).unwrap();
+    }
+    let bytes = |name: &String| fs::metadata(folder.join(name)).unwrap().len();
+    let audit = Audit::open_with(folder, SMALL).unwrap();
+    assert_eq!(audit.keep_within(u64::MAX, long_ago).unwrap(), 0);
+    let two_less = files.iter().skip(2).map(bytes).sum();
+    assert_eq!(audit.keep_within(two_less, long_ago).unwrap(), 2);
+    drop(audit);
+    let verdict = verify(folder).unwrap();
+    let first = read_all(folder).first().unwrap().n;
+    assert_eq!((verdict.is_whole(), verdict.removed), (true, first), "{verdict:?}");
+    let said = read_all(folder)
+        .into_iter()
+        .find(|line| line.kind == Kind::Dropped)
+        .unwrap();
+    assert_eq!(said.scope, format!("lines 0 to {}", first - 1));
+
+    // Stopped before the files went: they may be there still.
+    let restore = |name: &String| fs::copy(copy.path().join(name), folder.join(name)).unwrap();
+    restore(&files[1]);
+    assert_eq!(problems(folder), [] as [String; 0]);
+    fs::remove_file(folder.join(&files[1])).unwrap();
+    // One more than was written down.
+    fs::remove_file(folder.join(&files[2])).unwrap();
+    let lacks = problems(folder);
+    assert!(lacks.len() == 1 && lacks[0].contains("before it"), "{lacks:?}");
+    restore(&files[2]);
+
+    // All but the newest, by age.
+    let audit = Audit::open_with(folder, SMALL).unwrap();
+    let later = SystemTime::now() + Duration::from_secs(60);
+    assert!(audit.keep_within(u64::MAX, later).unwrap() > 0);
+    drop(audit);
+    assert!(verify(folder).unwrap().is_whole());
+    // The file in which the line was written may be a new one.
+    assert!(names(folder).len() <= 2, "{:?}", names(folder));
+}
+
+#[test]
 fn lines_that_change_places_are_found() {
     let folder = log(2);
     let file = folder.path().join("0.jsonl");
@@ -279,7 +327,7 @@ fn a_line_that_can_not_be_written_is_an_error_and_nothing_is_written_after_it() 
     // A device without room, on which not even the length can be set.
     let path = PathBuf::from("/dev/full");
     let file = OpenOptions::new().append(true).open(&path).unwrap();
-    audit.shared.end.lock().unwrap().segment = Some(Open { file, path, bytes: 0 });
+    audit.shared.end().segment = Some(Open { file, path, bytes: 0 });
     let one = || {
         audit
             .managed(0, &guest(), "swap", "lbaas@2", "done")
@@ -358,7 +406,7 @@ fn refusals_wait_for_no_disk_and_what_the_queue_has_no_room_for_is_counted() {
     let folder = tempfile::tempdir().unwrap();
     let audit = Audit::open_budgeted(folder.path(), SMALL, Budgets::new(u32::MAX, MINUTE)).unwrap();
     // The disk takes as long as this is held.
-    let disk = audit.shared.end.lock().unwrap();
+    let disk = audit.shared.end();
     let times = 3 * writer::QUEUE_LINES_MAX as u64;
     refuse(&audit, times);
     drop(disk);

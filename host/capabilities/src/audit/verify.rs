@@ -2,15 +2,15 @@
 //!
 //! Changes nothing, and goes on after what is wrong, so that one look names all of it.
 
-use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use trueup_journal::regular;
 
 use super::head::{self, Head};
 use super::line::{Kind, Line, NO_HASH, sha256};
-use super::{AuditError, failed};
-use trueup_journal::regular;
+use super::{AuditError, failed, retention};
 
 /// So many problems one verdict names: a log that was cut to pieces has one a line.
 pub const PROBLEMS_MAX: usize = 100;
@@ -43,6 +43,8 @@ pub struct Verdict {
     pub files: usize,
     /// So many lines, right or not.
     pub lines: u64,
+    /// So many lines before these were removed by the log's limits; 0: none.
+    pub removed: u64,
     /// What is wrong, in order; empty: the log is whole.
     pub problems: Vec<Problem>,
     /// So many further problems are not named.
@@ -79,7 +81,7 @@ pub(super) struct SegmentFile {
 /// The files of a log, oldest first; files of other names are not the log's. None where there is no such folder.
 pub(super) fn segments(folder: &Path) -> Result<Vec<SegmentFile>, AuditError> {
     let entries = match fs::read_dir(folder) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(failed("list", folder))?,
     };
     let mut found = Vec::new();
@@ -125,11 +127,18 @@ pub fn walk(folder: &Path, mut see: impl FnMut(Line)) -> Result<Verdict, AuditEr
     if !is_log(folder) {
         return Err(AuditError::None(folder.to_owned()));
     }
-    let mut walk = Walk::from_start(Head::read(folder).map_err(failed("read", &folder.join(head::NAME)))?);
+    let mut head = Head::read(folder).map_err(failed("read", &folder.join(head::NAME)))?;
+    let mut walk: Option<Walk> = None;
     for segment in segments(folder)? {
-        let bytes = regular::read(&segment.path, regular::RECORDS).map_err(failed("read", &segment.path))?;
+        let bytes = match regular::read(&segment.path, regular::RECORDS) {
+            // A host that runs removed it, as one of the oldest.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && walk.is_none() => continue,
+            read => read.map_err(failed("read", &segment.path))?,
+        };
+        let walk = walk.get_or_insert_with(|| Walk::from_first(head.take(), &segment));
         walk.file(&segment.name, segment.first, bytes, &mut see);
     }
+    let walk = walk.unwrap_or_else(|| Walk::from(head, 0, Some(NO_HASH.to_owned())));
     Ok(walk.end())
 }
 
@@ -149,11 +158,34 @@ pub(super) struct Walk {
     pub(super) torn_bytes: usize,
     /// The first that is wrong, but for a torn end, and for damage that was found before and is written down.
     pub(super) damage: Option<Problem>,
+    /// The first file, where it does not begin with line 0.
+    remaining: Option<Remaining>,
+    /// The first line that stayed when others were removed last, and the hash of the one before it.
+    dropped: Option<(u64, String)>,
+}
+
+/// The file with which a log begins whose first lines are gone.
+struct Remaining {
+    name: String,
+    first: u64,
+    /// `prev` of its first line; none where that can't be read.
+    prev: Option<String>,
 }
 
 impl Walk {
-    fn from_start(head: Option<Result<Head, String>>) -> Self {
-        Self::from(head, 0, Some(NO_HASH.to_owned()))
+    /// From the first file that there is.
+    fn from_first(head: Option<Result<Head, String>>, file: &SegmentFile) -> Self {
+        if file.first == 0 {
+            return Self::from(head, 0, Some(NO_HASH.to_owned()));
+        }
+        Self {
+            remaining: Some(Remaining {
+                name: file.name.clone(),
+                first: file.first,
+                prev: None,
+            }),
+            ..Self::from(head, file.first, None)
+        }
     }
 
     /// From the beginning of the file whose first line is `next_n`.
@@ -167,6 +199,8 @@ impl Walk {
             at_head: None,
             torn_bytes: 0,
             damage: None,
+            remaining: None,
+            dropped: None,
         };
         walk.stand_at(next_n, prev);
         walk
@@ -219,6 +253,7 @@ impl Walk {
             match self.line(number, text) {
                 Ok(line) => {
                     self.stand_at(line.n + 1, Some(line.hash.clone()));
+                    self.note(&line);
                     if line.kind == Kind::Broken {
                         let what = format!("says that the log was found damaged here: {}", line.outcome);
                         self.verdict.problem(name, Some(number), what);
@@ -233,6 +268,38 @@ impl Walk {
             self.verdict.lines += 1;
         }
         self.last = Some((name.to_owned(), bytes));
+    }
+
+    /// What the line says about the log's beginning.
+    fn note(&mut self, line: &Line) {
+        if let Some(remaining) = self.remaining.as_mut().filter(|remaining| remaining.first == line.n) {
+            remaining.prev = Some(line.prev.clone());
+        }
+        if let Some((stays, hash)) = retention::dropped(line) {
+            self.dropped = Some((stays, hash.to_owned()));
+        }
+    }
+
+    /// What is wrong with the log's beginning.
+    fn against_dropped(&mut self) -> Option<Problem> {
+        let Remaining { name, first, prev } = self.remaining.take()?;
+        let problem = |line, what| {
+            Some(Problem {
+                file: name.clone(),
+                line,
+                what,
+            })
+        };
+        let (stays, hash) = self.dropped.take().unwrap_or_default();
+        if first > stays {
+            return problem(None, missing(stays, first, "before it"));
+        }
+        self.verdict.removed = first;
+        if first == stays && prev.is_some_and(|prev| prev != hash) {
+            let what = "has a `prev` that is not the hash of the last line that was removed: a line was changed";
+            return problem(Some(1), what.to_owned());
+        }
+        None
     }
 
     fn line(&self, number: u64, text: &[u8]) -> Result<Line, Wrong> {
@@ -305,6 +372,10 @@ impl Walk {
         }
         if let Some((file, what)) = self.against_head() {
             self.wrong(&file, None, what);
+        }
+        if let Some(problem) = self.against_dropped() {
+            // It is the first in order.
+            self.verdict.problems.insert(0, problem);
         }
         self.verdict
     }

@@ -27,12 +27,12 @@ pub(super) const QUEUE_LINES_MAX: usize = 1_000;
 /// What the callers and the thread share.
 #[derive(Debug)]
 pub(super) struct Shared {
-    folder: PathBuf,
+    pub(super) folder: PathBuf,
     segment_bytes_max: u64,
     waiting: Mutex<Waiting>,
     /// There is something in the queue, or the end is near.
     queued: Condvar,
-    pub(super) end: Mutex<End>,
+    end: Mutex<End>,
 }
 
 #[derive(Debug)]
@@ -61,6 +61,8 @@ pub(super) struct End {
     pub(super) segment: Option<Open>,
     /// A write failed and left something behind.
     pub(super) stopped: bool,
+    /// This process has written down that the lines before this one went.
+    pub(super) dropped_before: u64,
 }
 
 impl Shared {
@@ -146,26 +148,35 @@ impl Shared {
         }
     }
 
-    /// Writes one line, before there is a thread.
-    pub(super) fn write_one(&self, line: Line) -> Result<(), AuditError> {
+    pub(super) fn end(&self) -> MutexGuard<'_, End> {
+        self.end.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes one line that was not queued.
+    pub(super) fn write_under(&self, end: &mut End, line: Line) -> Result<(), AuditError> {
         let (told, telling) = sync_channel(1);
-        self.write(VecDeque::from([Job {
+        let job = Job {
             line: Some(line),
             told: Some(told),
-        }]));
+        };
+        self.write_all(end, VecDeque::from([job]));
         telling.recv().unwrap_or(Err(AuditError::Stopped))
     }
 
-    fn write(&self, mut jobs: VecDeque<Job>) {
-        let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
-        while !jobs.is_empty() {
-            let (group, written) = self.write_some(&mut end, &mut jobs);
-            tell(group, written.as_ref().err());
-        }
+    fn write(&self, jobs: VecDeque<Job>) {
+        let mut end = self.end();
+        self.write_all(&mut end, jobs);
         let stopped = end.stopped;
         drop(end);
         if stopped {
             self.waiting().stopped = true;
+        }
+    }
+
+    fn write_all(&self, end: &mut End, mut jobs: VecDeque<Job>) {
+        while !jobs.is_empty() {
+            let (group, written) = self.write_some(end, &mut jobs);
+            tell(group, written.as_ref().err());
         }
     }
 

@@ -189,7 +189,12 @@ fn print(folder: &Path, verdict: &Verdict) -> anyhow::Result<()> {
     }
     let count = |count: u64, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     let problems = verdict.problems.len() as u64 + verdict.more_problems;
-    let outcome = if verdict.is_whole() {
+    let outcome = if verdict.is_whole() && verdict.removed > 0 {
+        format!(
+            "whole; the {} before them were removed by its limits",
+            count(verdict.removed, "line")
+        )
+    } else if verdict.is_whole() {
         "whole".to_owned()
     } else {
         count(problems, "problem")

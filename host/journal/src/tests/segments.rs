@@ -8,7 +8,8 @@ use tempfile::TempDir;
 
 use super::{ask, begun, call, gapless, header, header_line, lines_of, open, raw, refused, written};
 use crate::{
-    Ending, Entry, Files, Journal, JournalError, Opened, Options, ReadError, Segment, Tape, TapeError, segment_files,
+    Ending, Entry, Files, Journal, JournalError, Keep, Opened, Options, ReadError, Segment, Tape, TapeError,
+    segment_files,
 };
 
 #[test]
@@ -326,6 +327,59 @@ fn a_torn_header_gives_way_to_the_segment_before() {
     assert_eq!(journal.next_n(), next_n);
     journal.start_segment(&header(None)).unwrap();
     assert_eq!(journal.segment_path(), Some(torn_file.as_path()));
+}
+
+#[test]
+fn entries_lost_before_an_empty_newest_segment_leave_no_damage() {
+    // A power failure: the end of the first file was never on the disk, and the second has a name alone.
+    let (dir, path) = written();
+    let ends_at = Segment::read(&path).unwrap().next_n();
+    let lost_file = dir.path().join(format!("{}.jsonl", ends_at + 10));
+    fs::write(&lost_file, b"").unwrap();
+    let mut journal = open(&dir, Options::default()).journal;
+    assert!(!journal.can_continue());
+    assert!(matches!(journal.continue_segment(), Err(JournalError::Misplaced(_))));
+    journal.start_segment(&header(None)).unwrap();
+    let mut tape = Tape::record(journal);
+    call(&mut tape, 1);
+    drop(tape);
+    let newest = open(&dir, Options::default()).newest.unwrap();
+    assert_eq!((newest.first, newest.entries.len()), (ends_at + 10, 3));
+
+    fs::write(&lost_file, b"").unwrap();
+    let mut journal = open(&dir, Options::default()).journal;
+    journal.roll_back(3).unwrap();
+    journal.start_segment(&header(None)).unwrap();
+    let rolled_back = Segment::read(&path).expect("it can be read").entries.pop();
+    assert_eq!(rolled_back.map(|entry| entry.n), Some(ends_at));
+    assert_eq!(open(&dir, Options::default()).newest.unwrap().first, ends_at + 11);
+}
+
+#[test]
+fn an_old_segment_that_can_not_be_removed_does_not_stop_the_journal() {
+    let dir = TempDir::new().unwrap();
+    // A folder in its place: whatever the user's rights, it is no file to remove.
+    let stuck = dir.path().join("0.jsonl");
+    fs::create_dir(&stuck).unwrap();
+    fs::write(
+        dir.path().join("1.jsonl"),
+        header_line().replace("\"n\":0", "\"n\":1") + "\n",
+    )
+    .unwrap();
+    let options = Options {
+        keep: Keep::Bytes(0),
+        ..Options::default()
+    };
+    let mut journal = open(&dir, options).journal;
+    journal.start_segment(&header(None)).expect("the new segment was begun");
+    let mut tape = Tape::record(journal);
+    call(&mut tape, 1);
+    tape.rotate(&header(None)).unwrap();
+    assert_eq!(segment_files(dir.path()).unwrap().len(), 2, "the others go");
+    fs::remove_dir(&stuck).unwrap();
+    fs::write(&stuck, b"").unwrap();
+    tape.rotate(&header(None)).unwrap();
+    assert_eq!(segment_files(dir.path()).unwrap().len(), 1, "it tries again");
 }
 
 #[test]

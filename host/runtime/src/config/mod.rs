@@ -89,6 +89,8 @@ pub struct Config {
     pub nftables: NftablesBackend,
     /// How calls are recorded.
     pub journal: Recording,
+    /// What is kept of the audit log.
+    pub audit: AuditKept,
     /// How keys are worked on.
     pub run: Run,
     /// Where it can be looked at.
@@ -114,14 +116,27 @@ pub enum Source {
 }
 
 /// `[journal]`: how calls are recorded. Keys and defaults: `record` (true), `sync` (`"write"`, `"fsync"` or
-/// `"interval"`; the first), `interval_ms` (1000, for the last), `segment_bytes` (1 MiB), `segment_entries` (1000) and
-/// `keep_bytes` (256 MiB for each instance).
+/// `"interval"`; the first), `interval_ms` (1000, for the last), `segment_bytes` (1 MiB), `segment_entries` (1000),
+/// `keep_bytes` (256 MiB for each instance), `keep_total_bytes` (2 GiB) and `keep_gone_days` (30).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recording {
     /// Whether calls are recorded to be looked at later. What an instance is rebuilt from is kept in any case.
     pub record: bool,
     /// How journals are kept. Without `record`, that is the last segment alone.
     pub options: Options,
+    /// Bytes of all recordings and explanations together.
+    pub keep_total_bytes: u64,
+    /// Days for which the recording of a key that is gone stays.
+    pub keep_gone_days: u64,
+}
+
+/// `[audit]`: what is kept of the audit log. Keys and defaults: `keep_bytes` (512 MiB) and `keep_days` (365).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditKept {
+    /// Bytes of all its files together; the newest one stays in any case.
+    pub keep_bytes: u64,
+    /// Days after which a file that is not written to any more goes.
+    pub keep_days: u64,
 }
 
 /// `[run]`: how keys are worked on.
@@ -287,6 +302,7 @@ impl Config {
         let etcd = EtcdBackend::read(for_etcd, folder, &state_dir);
         let nftables = NftablesBackend::read(for_nftables, folder);
         let journal = Recording::read(root.section("journal"));
+        let audit = AuditKept::read(root.section("audit"));
         let run = Run::read(root.section("run"));
         let admin = Admin::read(root.section("admin"), folder);
         let telemetry = Telemetry::read(root.section("telemetry"));
@@ -302,6 +318,7 @@ impl Config {
             etcd,
             nftables,
             journal,
+            audit,
             run,
             admin,
             telemetry,
@@ -497,7 +514,11 @@ impl Recording {
         const SEGMENT_ENTRIES: RangeInclusive<u64> = 1..=1_000_000;
         /// The newest segment is kept in any case, so any number makes sense; more than a pebibyte is a typing error.
         const KEEP_BYTES: RangeInclusive<u64> = 0..=1 << 50;
+        /// Below some segments nothing could be kept but what is needed.
+        const KEEP_TOTAL_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 50;
         let default = Options::default();
+        let keep_total_bytes = section.whole("keep_total_bytes", 2 << 30, KEEP_TOTAL_BYTES);
+        let keep_gone_days = section.whole("keep_gone_days", 30, KEEP_DAYS);
         let record = section.truth("record", true);
         let ms = section.whole("interval_ms", 1000, INTERVAL_MS);
         let syncs = [
@@ -517,7 +538,28 @@ impl Recording {
             },
         };
         section.end();
-        Self { record, options }
+        Self {
+            record,
+            options,
+            keep_total_bytes,
+            keep_gone_days,
+        }
+    }
+}
+
+/// From nothing beyond today to a hundred years.
+const KEEP_DAYS: RangeInclusive<u64> = 0..=36_500;
+
+impl AuditKept {
+    fn read(mut section: Section<'_>) -> Self {
+        /// The newest file, of up to 16 MiB, stays in any case.
+        const KEEP_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 50;
+        let kept = Self {
+            keep_bytes: section.whole("keep_bytes", 512 << 20, KEEP_BYTES),
+            keep_days: section.whole("keep_days", 365, KEEP_DAYS),
+        };
+        section.end();
+        kept
     }
 }
 

@@ -34,6 +34,12 @@ impl Config {
                 "segment_bytes": options.segment_bytes,
                 "segment_entries": options.segment_entries,
                 "keep_bytes": keep_bytes,
+                "keep_total_bytes": self.journal.keep_total_bytes,
+                "keep_gone_days": self.journal.keep_gone_days,
+            },
+            "audit": {
+                "keep_bytes": self.audit.keep_bytes,
+                "keep_days": self.audit.keep_days,
             },
             "run": {
                 "workers": self.run.workers,

@@ -118,9 +118,16 @@ fn the_least_configuration_has_every_default() {
         config.journal,
         Recording {
             record: true,
-            options: Options::default()
+            options: Options::default(),
+            keep_total_bytes: 2 << 30,
+            keep_gone_days: 30,
         }
     );
+    let kept = AuditKept {
+        keep_bytes: 512 << 20,
+        keep_days: 365,
+    };
+    assert_eq!(config.audit, kept);
     let run = Run {
         workers: 4,
         resync_ms: 300_000,
@@ -192,6 +199,12 @@ interval_ms = 250
 segment_bytes = 65536
 segment_entries = 10
 keep_bytes = 1000000
+keep_total_bytes = 5000000
+keep_gone_days = 0
+
+[audit]
+keep_bytes = 2000000
+keep_days = 90
 
 [run]
 workers = 2
@@ -273,7 +286,18 @@ backoff_max_ms = 500
         segment_entries: 10,
         keep: Keep::Bytes(1_000_000),
     };
-    assert_eq!(config.journal, Recording { record: true, options });
+    let recording = Recording {
+        record: true,
+        options,
+        keep_total_bytes: 5_000_000,
+        keep_gone_days: 0,
+    };
+    assert_eq!(config.journal, recording);
+    let kept = AuditKept {
+        keep_bytes: 2_000_000,
+        keep_days: 90,
+    };
+    assert_eq!(config.audit, kept);
     let run = Run {
         workers: 2,
         resync_ms: 60_000,
@@ -433,7 +457,7 @@ fn unknown_keys_are_named_with_the_nearest_known_one() {
         "",
         "[jurnal]\n",
         &["trueup.toml:11: unknown key `jurnal`; did you mean `journal`? \
-           (known: adapter, admin, backend, election, guests, journal, run, seed, sim, source, state_dir, telemetry)"],
+           (known: adapter, admin, audit, backend, election, guests, journal, run, seed, sim, source, state_dir, telemetry)"],
     );
     refused_with(
         "",
@@ -695,4 +719,17 @@ fn a_file_that_cannot_be_read_is_named() {
             long.display()
         )
     );
+}
+
+#[test]
+fn the_deployments_volume_holds_what_the_defaults_keep() {
+    let deployment = include_str!("../../../../deploy/deployment.yaml");
+    let limit = deployment
+        .split("sizeLimit: ")
+        .nth(1)
+        .and_then(|rest| rest.split("Gi").next());
+    let limit: u64 = limit.unwrap().parse().unwrap();
+    let config = load(LEAST, &[], &[]).unwrap();
+    let kept = config.journal.keep_total_bytes + config.audit.keep_bytes;
+    assert!(kept + (1 << 30) <= limit << 30, "and a gigabyte for the rest");
 }

@@ -132,6 +132,12 @@ pub const WORLDS: &[World] = &[
 const RENDERER_EXPORTS: &[&str] = &["trueup:guest/lifecycle@0.1.0", "trueup:service/renderer@0.1.0"];
 
 impl World {
+    /// Whether an instance decides by what it sees alone: where its recording can't be read, one that begins anew decides the
+    /// same, and nothing is lost but history.
+    pub fn is_stateless(&self) -> bool {
+        self.name == lbaas::WORLD
+    }
+
     /// The world of a guest, found from its exports.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 //! Knows the guest's exports and its recording; when it is begun again, and what is asked, is `actor.rs`.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -187,9 +187,8 @@ impl Datastore {
         let Some(mut instance) = self.live.take() else {
             return Ok(());
         };
-        let host = instance.host_mut();
-        let now_ms = host.backends.clock.now_ms();
-        if let Some(Err(error)) = host.tape.journal_mut().map(|journal| journal.tick(now_ms)) {
+        let journal = instance.host_mut().tape.journal_mut();
+        if let Some(Err(error)) = journal.map(|journal| journal.tick(Instant::now())) {
             // The next call can't be recorded, and says so too.
             tracing::warn!("{:#}", anyhow::Error::from(error));
         }

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -57,9 +58,8 @@ impl Live {
 
     /// Brings what was recorded to the disk, where the configuration says so and it is time.
     pub(super) fn sync_if_due(&mut self) -> Result<(), JournalError> {
-        let host = self.instance.host_mut();
-        let now_ms = host.backends.clock.now_ms();
-        host.tape.journal_mut().map_or(Ok(()), |journal| journal.tick(now_ms))
+        let journal = self.instance.host_mut().tape.journal_mut();
+        journal.map_or(Ok(()), |journal| journal.tick(Instant::now()))
     }
 
     /// Brings everything that was recorded to the disk: nobody will look after it any more.

@@ -17,7 +17,6 @@ use serde_json::{Map, Value};
 use crate::guests::neg::NAME;
 use crate::guests::neg::adapter::{Key, Places};
 use crate::run::files;
-use trueup_journal::regular;
 
 /// What is known of one key, as its file has it.
 #[derive(Debug, Serialize, Deserialize)]
@@ -56,12 +55,13 @@ impl KnownNegs {
             if file.extension().is_none_or(|extension| extension != "json") {
                 continue;
             }
-            let text = regular::read_text(&file, regular::LIST).map_err(|error| named(&file, &error))?;
             let damaged = |error: &dyn std::fmt::Display| {
                 let next = "repair it: it says which NEGs a Service has, should that go away";
                 named(&file, &format!("{error}; {next}"))
             };
-            let read: Known = serde_json::from_str(&text).map_err(|error| damaged(&error))?;
+            let Some(read) = files::read_sealed::<Known>(&file).map_err(|error| damaged(&error))? else {
+                continue;
+            };
             let key = read.key.parse().map_err(|error: String| damaged(&error))?;
             known.keys.insert(key, read.settings);
         }
@@ -95,7 +95,7 @@ impl KnownNegs {
             key: key.to_string(),
             settings: settings.clone(),
         };
-        files::replace_json(&self.file(key), &known)?;
+        files::replace_sealed(&self.file(key), &known)?;
         self.keys.insert(key.clone(), known.settings);
         Ok(())
     }
@@ -181,7 +181,8 @@ mod tests {
         let key: Key = "shop/web/80".parse().unwrap();
         known.remember(&key, &Map::new()).unwrap();
         let file = known.file(&key);
-        for text in ["{", r#"{"key":"shop/web","settings":{}}"#] {
+        let moved = std::fs::read_to_string(&file).unwrap().replace("80", "81");
+        for text in ["{", r#"{"key":"shop/web","settings":{}}"#, &moved] {
             std::fs::write(&file, text).unwrap();
             let error = KnownNegs::load(dir.path()).unwrap_err().to_string();
             assert!(error.contains(".json") && error.contains("repair it"), "{error}");

@@ -4,6 +4,7 @@
 //! All that it knows can be told again: where its recording gives no state to go on from, it begins with its settings.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -269,19 +270,18 @@ impl Seat {
 
     /// Between calls: brings what was recorded to the disk where it is time.
     pub(super) fn rest(&mut self) {
-        self.in_journal(|journal, now_ms| journal.tick(now_ms));
+        self.in_journal(|journal| journal.tick(Instant::now()));
     }
 
     /// Brings everything that was recorded to the disk: nobody will look after it any more.
     pub(super) fn sync(&mut self) {
-        self.in_journal(|journal, _| journal.sync_now());
+        self.in_journal(Journal::sync_now);
     }
 
-    fn in_journal(&mut self, what: impl FnOnce(&mut Journal, u64) -> Result<(), trueup_journal::JournalError>) {
+    fn in_journal(&mut self, what: impl FnOnce(&mut Journal) -> Result<(), trueup_journal::JournalError>) {
         let Some(live) = &mut self.live else { return };
-        let host = live.instance.host_mut();
-        let now_ms = host.backends.clock.now_ms();
-        if let Some(Err(error)) = host.tape.journal_mut().map(|journal| what(journal, now_ms)) {
+        let journal = live.instance.host_mut().tape.journal_mut();
+        if let Some(Err(error)) = journal.map(what) {
             // The next call can't be recorded, and says so too.
             tracing::warn!("{:#}", anyhow::Error::from(error));
         }

@@ -82,7 +82,9 @@ impl Needle {
             return None;
         }
         let written = serde_json::to_string(&plain).unwrap_or_default();
-        let written = written.trim_matches('"').to_owned();
+        // Without the two quotes of JSON; those of the text itself stay.
+        let written = written.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+        let written = written.unwrap_or_default().to_owned();
         let outcomes = [
             Outcome::Ok,
             Outcome::Error,
@@ -273,6 +275,8 @@ mod tests {
         assert_eq!(places("web-1"), [(1, 1), (1, 2)]);
         assert_eq!(places("API.GET"), [(1, 2)]);
         assert_eq!(places("say \"hi\""), [(1, 2)], "as it reads, not as it is written");
+        assert_eq!(places("hi\""), [(1, 2)]);
+        assert_eq!(places("to\""), [], "a quote of the text belongs to it");
         assert_eq!(places("error"), [(4, 5)]);
         assert_eq!(places("ok"), [(1, 3), (6, 7)], "in `broke`, too");
         assert_eq!(places("trap"), [(6, 7)]);

@@ -1,35 +1,78 @@
 //! Small files of state, replaced whole: a reader sees the old one or the new one.
+//!
+//! Where a changed byte would have something destroyed, or left behind for ever, the file also carries a checksum of itself:
+//!
+//! ```text
+//! {
+//!   "key": "default/web",
+//!   "checksum": "sha256:<of all bytes before the comma>"
+//! }
+//! ```
 
-use std::io::{self, Write as _};
+use std::io;
 use std::path::Path;
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use trueup_engine::Digest;
+use trueup_journal::{Durable, regular, replace_file};
+
+/// The checksum's key: the last one of a file that has it.
+const CHECKSUM: &str = "checksum";
 
 /// Replaces `file`, and creates the folders on its way.
 ///
 /// # Errors
 /// Where it can't be written, with its name; the old file is untouched then.
 pub(crate) fn replace_json(file: &Path, value: &impl Serialize) -> io::Result<()> {
-    let replace = || -> io::Result<()> {
-        if let Some(folder) = file.parent() {
-            std::fs::create_dir_all(folder)?;
-        }
-        let part = file.with_extension("part");
-        let mut out = std::fs::File::create(&part)?;
-        out.write_all(&serde_json::to_vec_pretty(value)?)?;
-        out.write_all(b"\n")?;
-        out.sync_data()?;
-        std::fs::rename(&part, file)?;
-        // The name is on disk when the folder is. From here on readers see the new file, so it counts as written.
-        let synced = file
-            .parent()
-            .map_or(Ok(()), |folder| std::fs::File::open(folder)?.sync_data());
-        if let Err(error) = synced {
-            tracing::warn!("{}: its folder is not synced: {error}", file.display());
-        }
-        Ok(())
+    let mut text = serde_json::to_vec_pretty(value)?;
+    text.push(b'\n');
+    replace(file, &text)
+}
+
+/// The same for an object, with its checksum.
+///
+/// # Errors
+/// As [`replace_json`].
+pub(crate) fn replace_sealed(file: &Path, value: &impl Serialize) -> io::Result<()> {
+    let text = serde_json::to_string_pretty(value)?;
+    let body = text.strip_suffix("\n}").unwrap_or(&text);
+    replace(file, format!("{body}{}", seal(body)).as_bytes())
+}
+
+/// Reads what [`replace_sealed`] wrote; none where there is no file. A file of an older host has no checksum.
+///
+/// # Errors
+/// Where it can't be read, is not as it was written, or is something else: one line, without its name.
+pub(crate) fn read_sealed<T: DeserializeOwned>(file: &Path) -> io::Result<Option<T>> {
+    let text = match regular::read_text(file, regular::LIST) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        text => text?,
     };
-    replace().map_err(|error| io::Error::new(error.kind(), format!("writing {}: {error}", file.display())))
+    let mut value: Value = serde_json::from_str(&text)?;
+    let sum = value.as_object_mut().and_then(|object| object.remove(CHECKSUM));
+    if sum.is_some() && !is_sealed(&text) {
+        let what = "the checksum does not fit: the file was damaged or edited; where the rest of it is right, delete the \
+                    line `checksum` and the comma before it";
+        return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+    }
+    Ok(Some(serde_json::from_value(value)?))
+}
+
+fn is_sealed(text: &str) -> bool {
+    let body = text.rfind(",\n").and_then(|end| text.get(..end));
+    body.is_some_and(|body| text.strip_prefix(body) == Some(&seal(body)))
+}
+
+/// What follows the bytes of which it is the checksum, up to the end of the file.
+fn seal(body: &str) -> String {
+    format!(",\n  \"{CHECKSUM}\": \"{}\"\n}}\n", Digest::of(body.as_bytes()))
+}
+
+fn replace(file: &Path, text: &[u8]) -> io::Result<()> {
+    let replaced = replace_file(file, text, Durable::Yes);
+    replaced.map_err(|error| io::Error::new(error.kind(), format!("writing {}: {error}", file.display())))
 }
 
 /// Removes `file`; one that is not there is as good as removed.
@@ -43,5 +86,51 @@ pub(crate) fn remove(file: &Path) -> io::Result<()> {
             format!("removing {}: {error}", file.display()),
         )),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_changed_bit_of_a_sealed_file_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("a.json");
+        let written = serde_json::json!({"key": "default/web", "uids": {"u1": ["lb-1"]}});
+        replace_sealed(&file, &written).unwrap();
+        assert_eq!(read_sealed::<Value>(&file).unwrap(), Some(written.clone()));
+        let whole = std::fs::read(&file).unwrap();
+        for at in 0..whole.len() {
+            for bit in 0..8 {
+                let mut changed = whole.clone();
+                changed[at] ^= 1 << bit;
+                std::fs::write(&file, &changed).unwrap();
+                match read_sealed::<Value>(&file) {
+                    Err(_) => {}
+                    // The key itself was hit. It is one that no reader of such a file knows.
+                    Ok(read) => {
+                        let read = read.unwrap();
+                        let keys = read.as_object().unwrap().keys();
+                        assert_eq!(keys.count(), 3, "{}", String::from_utf8_lossy(&changed));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_of_an_older_host_is_read_and_one_that_was_edited_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("a.json");
+        assert_eq!(read_sealed::<Value>(&file).unwrap(), None);
+        let older = serde_json::json!({"key": "default/web"});
+        replace_json(&file, &older).unwrap();
+        assert_eq!(read_sealed::<Value>(&file).unwrap(), Some(older.clone()));
+        replace_sealed(&file, &older).unwrap();
+        let text = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, text.replace("web", "api")).unwrap();
+        let error = read_sealed::<Value>(&file).unwrap_err().to_string();
+        assert!(error.contains("delete the line `checksum`"), "{error}");
     }
 }

@@ -165,13 +165,13 @@ impl Instances {
     async fn open_from_recording(&self, key: &str, backends: Backends, finishes: bool) -> Result<Reopened, OpenError> {
         let state_moves = self.state_moves(key);
         let folder = self.folder(self.record, key);
-        let opened = Journal::open(&folder, self.options(), &self.files)?;
+        let opened = self.open_journal(&folder)?;
         if let Some(torn) = &opened.torn {
             tracing::warn!("{torn}: the host was stopped while it wrote; cut off");
         }
         let other = self.folder(!self.record, key);
         let elsewhere = if state_moves {
-            Journal::open(&other, self.options(), &self.files)?.newest
+            self.open_journal(&other)?.newest
         } else {
             None
         };
@@ -180,9 +180,8 @@ impl Instances {
         let newest = elsewhere.or(opened.newest);
         let can_go_on = !moved
             && !self.program.has_timers()
-            && newest
-                .as_ref()
-                .is_some_and(|segment| segment.can_go_on() && !asked_at_start(segment));
+            && journal.can_continue()
+            && newest.as_ref().is_some_and(|segment| !asked_at_start(segment));
         let interrupted = if finishes {
             Interrupted::find(if moved { &other } else { &folder }, newest.as_ref(), asked_anew)?
         } else {
@@ -196,8 +195,9 @@ impl Instances {
             Some(segment) => self.recover(key, segment, backends.pace.clone()).await?,
             None => self.initial.clone(),
         };
-        if let Some(interrupted) = &interrupted {
-            interrupted.keep(&folder)?;
+        match &interrupted {
+            Some(interrupted) => interrupted.keep(&folder)?,
+            None => Interrupted::forget(&folder)?,
         }
         let header = self.header(snapshot.clone())?;
         if can_go_on && old_header.is_some_and(|old| same(&old, &header)) {
@@ -205,6 +205,8 @@ impl Instances {
         } else {
             journal.start_segment(&header)?;
         }
+        // The newest state is here now. What was kept there would be taken for a call of this segment one day.
+        Interrupted::forget(&other)?;
         if moved && self.record {
             // From here on the state is in the journal: a copy that grows old would be taken for newer one day.
             self.forget(key).map_err(|source| JournalError::Io {
@@ -337,11 +339,20 @@ impl Instances {
         self.start_recorded(key, journal, backends, &snapshot).await
     }
 
+    fn open_journal(&self, folder: &Path) -> Result<Opened, JournalError> {
+        if self.program.world.is_stateless() {
+            return self.open_or_set_aside(folder);
+        }
+        Journal::open(folder, self.options(), &self.files)
+    }
+
     fn open_or_set_aside(&self, folder: &Path) -> Result<Opened, JournalError> {
         loop {
             let damaged = match Journal::open(folder, self.options(), &self.files) {
                 Err(JournalError::Read(ReadError::Damaged { file, line, reason })) => {
-                    tracing::warn!("`{file}` line {line} is damaged: {reason}; set aside, it is not needed to go on");
+                    tracing::warn!(
+                        "`{file}` line {line} is damaged: {reason}; it is not needed to go on, and is kept as `{file}.damaged`"
+                    );
                     PathBuf::from(file)
                 }
                 opened => return opened,

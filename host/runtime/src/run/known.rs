@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::files;
-use trueup_journal::regular;
 
 /// Where objects of a key may exist: UID to load balancers.
 pub(crate) type Places = BTreeMap<String, BTreeSet<String>>;
@@ -49,12 +48,11 @@ impl KnownKeys {
             if file.extension().is_none_or(|extension| extension != "json") {
                 continue;
             }
-            let text = regular::read_text(&file, regular::LIST).map_err(|error| named(&file, &error))?;
-            let read: Known = serde_json::from_str(&text).map_err(|error| {
+            let read: Option<Known> = files::read_sealed(&file).map_err(|error| {
                 let next = "repair it: it says where the objects of a Service are, should that go away";
                 named(&file, &format!("{error}; {next}"))
             })?;
-            known.places.insert(read.key, read.uids);
+            known.places.extend(read.map(|read| (read.key, read.uids)));
         }
         Ok(known)
     }
@@ -108,7 +106,7 @@ impl KnownKeys {
             key: key.to_owned(),
             uids,
         };
-        files::replace_json(&self.file(key), &known)?;
+        files::replace_sealed(&self.file(key), &known)?;
         self.places.insert(known.key, known.uids);
         Ok(())
     }
@@ -178,5 +176,20 @@ mod tests {
         std::fs::write(folder.path().join("a.json"), "{").unwrap();
         let error = KnownKeys::load(folder.path()).unwrap_err().to_string();
         assert!(error.contains("a.json"), "{error}");
+    }
+
+    #[test]
+    fn another_uid_than_was_written_is_damage() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut known = KnownKeys::load(folder.path()).unwrap();
+        known.remember("default/web", "u1", &on(&["lb-1"])).unwrap();
+        let file = folder.path().join("default%2Fweb.json");
+        let text = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(&file, text.replace("u1", "u3")).unwrap();
+        let error = KnownKeys::load(folder.path()).unwrap_err().to_string();
+        assert!(
+            error.contains("default%2Fweb.json: the checksum does not fit"),
+            "{error}"
+        );
     }
 }

@@ -1,15 +1,20 @@
-//! One host at a time works with a state folder: two would write one recording.
+//! One host at a time works with a state folder, for its user alone: two would write one recording, and recordings hold what
+//! was asked and answered.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{Read as _, Write as _};
+use std::fs::{DirBuilder, File, Permissions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
-
+use rustix::fs::{FlockOperation, Mode, flock};
+use rustix::process::{geteuid, umask};
 use trueup_journal::regular;
 
 use super::setup::SetupError;
+
+/// Of the state folder.
+const DIR_MODE: u32 = 0o700;
 
 /// The number of a process is no longer.
 const PID_BYTES_MAX: u64 = 32;
@@ -21,7 +26,8 @@ pub struct StateLock {
 }
 
 impl StateLock {
-    /// Takes the folder, which is created where it is missing.
+    /// Takes the folder, which is created where it is missing. It is narrowed to mode 0700, and what this process creates from
+    /// here on is for its user alone.
     ///
     /// # Errors
     /// One line: who has it, or why it can't be used.
@@ -43,7 +49,9 @@ impl StateLock {
                 state_dir.display()
             )));
         }
-        std::fs::create_dir_all(state_dir).map_err(|error| failed(&error))?;
+        umask(Mode::RWXG | Mode::RWXO);
+        let made = DirBuilder::new().recursive(true).mode(DIR_MODE).create(state_dir);
+        made.and_then(|()| narrow(state_dir)).map_err(|error| failed(&error))?;
         let mut options = File::options();
         options.create(true).truncate(false).read(true).write(true);
         let mut file = regular::open_own(&mut options, &state_dir.join("lock")).map_err(|error| failed(&error))?;
@@ -85,6 +93,28 @@ impl fmt::Display for Taken {
     }
 }
 
+/// Takes the rights of others off the state folder. One of another owner, as a volume of Kubernetes is, stays as it is.
+fn narrow(state_dir: &Path) -> io::Result<()> {
+    let found = std::fs::metadata(state_dir)?;
+    let mode = found.permissions().mode() & 0o7777;
+    if mode & 0o077 == 0 {
+        return Ok(());
+    }
+    if found.uid() != geteuid().as_raw() {
+        tracing::info!(
+            "state folder {}: user {} owns it, and its mode {mode:o} stays; what is created in it is for this user alone",
+            state_dir.display(),
+            found.uid()
+        );
+        return Ok(());
+    }
+    tracing::info!(
+        "state folder {}: its mode was {mode:o}, and is 700 from now on",
+        state_dir.display()
+    );
+    std::fs::set_permissions(state_dir, Permissions::from_mode(DIR_MODE))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,5 +131,24 @@ mod tests {
         );
         drop(lock);
         assert!(StateLock::take(dir.path()).is_ok());
+    }
+
+    #[test]
+    fn the_state_folder_is_for_its_user_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        let new = dir.path().join("new");
+        let wide = dir.path().join("wide");
+        std::fs::create_dir(&wide).unwrap();
+        std::fs::set_permissions(&wide, Permissions::from_mode(0o755)).unwrap();
+        for state_dir in [new, wide] {
+            let lock = StateLock::take(&state_dir).unwrap();
+            assert_eq!((mode(&state_dir), mode(&state_dir.join("lock"))), (0o700, 0o600));
+            std::fs::create_dir_all(state_dir.join("journals/lbaas")).unwrap();
+            std::fs::write(state_dir.join("journals/0.jsonl"), "").unwrap();
+            assert_eq!(mode(&state_dir.join("journals/lbaas")), 0o700);
+            assert_eq!(mode(&state_dir.join("journals/0.jsonl")), 0o600);
+            drop(lock);
+        }
     }
 }

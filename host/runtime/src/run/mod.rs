@@ -18,6 +18,7 @@ pub(crate) mod falling;
 pub(crate) mod files;
 pub(crate) mod granted;
 pub(crate) mod held;
+mod housekeeping;
 pub(crate) mod input;
 mod instances;
 pub(crate) mod interrupt;
@@ -425,6 +426,7 @@ async fn run(
     );
     reads.loaded(&manager);
     let mut serving = JoinSet::new();
+    serving.spawn(housekeeping::run(housekeeping::Limits::of(config, &ground)));
     match extent {
         // A run that ends by itself is not there for long enough to be told anything.
         Extent::Once => {}

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -41,9 +42,8 @@ pub(super) struct Live {
 impl Live {
     /// Brings what was recorded to the disk, where the configuration says so and it is time.
     pub(super) fn sync_if_due(&mut self) -> Result<(), JournalError> {
-        let host = self.instance.host_mut();
-        let now_ms = host.backends.clock.now_ms();
-        host.tape.journal_mut().map_or(Ok(()), |journal| journal.tick(now_ms))
+        let journal = self.instance.host_mut().tape.journal_mut();
+        journal.map_or(Ok(()), |journal| journal.tick(Instant::now()))
     }
 
     /// Brings everything that was recorded to the disk: nobody will look after it any more.

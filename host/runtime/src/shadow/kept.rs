@@ -3,11 +3,11 @@
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Write as _};
+use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use trueup_journal::{Segment, path_component};
+use trueup_journal::{Durable, Segment, path_component, replace_file};
 
 use super::Status;
 use super::rate::Rate;
@@ -118,14 +118,11 @@ impl Kept {
     pub(super) fn sum_up(&mut self, status: &Status) {
         self.stale = false;
         self.summed_up = Some(Instant::now());
-        let (file, part) = (self.folder.join(SUMMARY), self.folder.join("summary.part"));
-        let replace = || {
-            let mut out = File::create(&part)?;
-            out.write_all(&serde_json::to_vec_pretty(status)?)?;
-            out.write_all(b"\n")?;
-            fs::rename(&part, &file)
-        };
-        let replaced = replace();
+        let text = serde_json::to_vec_pretty(status).map_err(io::Error::from);
+        let replaced = text.and_then(|mut text| {
+            text.push(b'\n');
+            replace_file(&self.folder.join(SUMMARY), &text, Durable::No)
+        });
         self.told(replaced);
     }
 

@@ -3,7 +3,8 @@
 //! Knows nothing of how a version becomes active; the bytes of each are in the registry's store, by digest.
 //!
 //! ```text
-//! state_dir/guests/NAME.json   replaced whole: what is on disk is the old list or the new one
+//! state_dir/guests/NAME.json     replaced whole: what is on disk is the old list or the new one
+//! state_dir/guests/NAME.anchor   the newest of them, written after the list: without it the list was never there
 //! ```
 
 use std::io;
@@ -13,7 +14,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::Verify;
 use crate::run::files;
-use trueup_journal::regular;
 
 /// So many revisions are remembered: a file of some tens of KiB, and months of a guest that is swapped each day.
 pub const REVISIONS_MAX: usize = 200;
@@ -116,11 +116,22 @@ struct Document {
     revisions: Vec<Revision>,
 }
 
+/// What the list held at least: a list that is gone, or has less, was lost.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Anchor {
+    revision: u64,
+    /// `NAME@VERSION` of that one.
+    guest: String,
+    digest: String,
+}
+
 /// The revisions of one guest.
 #[derive(Debug, Default)]
 pub struct Revisions {
     file: PathBuf,
     document: Document,
+    anchor: Option<Anchor>,
 }
 
 impl Revisions {
@@ -129,26 +140,43 @@ impl Revisions {
         state_dir.join("guests").join(format!("{name}.json"))
     }
 
-    /// Reads them; a file that is not there is a guest that was never active.
+    /// Reads them; where there is neither a list nor its anchor, the guest was never active.
     ///
     /// # Errors
-    /// Where the file can't be read: one line with its name, and what to do.
+    /// Where a file can't be read, or the list was lost: one line with its name, and what to do.
     pub fn load(state_dir: &Path, name: &str) -> Result<Self, String> {
         let file = Self::place(state_dir, name);
+        let anchor_file = file.with_extension("anchor");
+        let to_begin_anew = format!(
+            "move it and {} away to begin with what the configuration names",
+            anchor_file.display()
+        );
         let damaged = |reason: &dyn std::fmt::Display| {
             format!(
-                "revisions of guest `{name}`: can't read {}: {reason}; move it away to begin with what the configuration names",
+                "revisions of guest `{name}`: can't read {}: {reason}; {to_begin_anew}",
                 file.display()
             )
         };
-        let document = match regular::read(&file, regular::LIST) {
-            Ok(text) => serde_json::from_slice::<Document>(&text).map_err(|error| damaged(&error))?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Document {
-                format: FORMAT,
-                ..Document::default()
-            },
-            Err(error) => return Err(damaged(&error)),
-        };
+        let document = files::read_sealed::<Document>(&file).map_err(|error| damaged(&error))?;
+        let anchor = files::read_sealed::<Anchor>(&anchor_file);
+        let anchor = anchor.map_err(|error| damaged(&format_args!("its anchor: {error}")))?;
+        let newest = document.as_ref().and_then(|document| document.revisions.last());
+        if let Some(anchor) = &anchor
+            && newest.map_or(0, |newest| newest.revision) < anchor.revision
+        {
+            return Err(format!(
+                "revisions of guest `{name}`: {} {}, though revision {}, `{}` ({}), was active; restore it, or {to_begin_anew}",
+                file.display(),
+                newest.map_or("is missing or empty", |_| "is an older one"),
+                anchor.revision,
+                anchor.guest,
+                anchor.digest,
+            ));
+        }
+        let document = document.unwrap_or(Document {
+            format: FORMAT,
+            ..Document::default()
+        });
         if document.format != FORMAT {
             return Err(damaged(&format_args!(
                 "format was {}, must be {FORMAT}",
@@ -159,7 +187,7 @@ impl Revisions {
         if !numbers.is_sorted_by(|a, b| a < b) {
             return Err(damaged(&"the revisions do not ascend"));
         }
-        Ok(Self { file, document })
+        Ok(Self { file, document, anchor })
     }
 
     /// The active one; none: there never was any.
@@ -220,7 +248,8 @@ impl Revisions {
     /// Where it can't be written: then nothing changed.
     pub fn configure(&mut self, configured: Configured) -> io::Result<()> {
         if self.document.configured.as_ref() == Some(&configured) && self.document.refused.is_none() {
-            return Ok(());
+            // The list of an older host has none.
+            return self.drop_anchor();
         }
         let document = Document {
             configured: Some(configured),
@@ -246,8 +275,22 @@ impl Revisions {
     }
 
     fn replace(&mut self, document: Document) -> io::Result<()> {
-        files::replace_json(&self.file, &document)?;
+        files::replace_sealed(&self.file, &document)?;
         self.document = document;
+        self.drop_anchor()
+    }
+
+    /// Writes down what the list holds now.
+    fn drop_anchor(&mut self) -> io::Result<()> {
+        let anchor = self.active().map(|active| Anchor {
+            revision: active.revision,
+            guest: format!("{}@{}", active.name, active.version),
+            digest: active.digest.clone(),
+        });
+        if let Some(anchor) = anchor.filter(|anchor| self.anchor.as_ref() != Some(anchor)) {
+            files::replace_sealed(&self.file.with_extension("anchor"), &anchor)?;
+            self.anchor = Some(anchor);
+        }
         Ok(())
     }
 }
@@ -333,6 +376,59 @@ mod tests {
     }
 
     #[test]
+    fn a_list_that_was_lost_is_no_guest_that_was_never_active() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = Revisions::place(dir.path(), "lbaas");
+        let mut revisions = Revisions::load(dir.path(), "lbaas").unwrap();
+        revisions.push(revision("1")).unwrap();
+        let older = std::fs::read(&file).unwrap();
+        revisions.push(revision("2")).unwrap();
+        let newest = std::fs::read(&file).unwrap();
+
+        std::fs::write(&file, older).unwrap();
+        let error = Revisions::load(dir.path(), "lbaas").unwrap_err();
+        assert!(
+            error.contains("is an older one, though revision 2, `lbaas@2`"),
+            "{error}"
+        );
+        std::fs::remove_file(&file).unwrap();
+        let error = Revisions::load(dir.path(), "lbaas").unwrap_err();
+        assert!(
+            error.contains(
+                "lbaas.json is missing or empty, though revision 2, `lbaas@2` (sha256:2), was active; restore it"
+            ),
+            "{error}"
+        );
+        std::fs::write(&file, &newest).unwrap();
+        assert_eq!(
+            Revisions::load(dir.path(), "lbaas").unwrap().active(),
+            revisions.active()
+        );
+        // What the line says: without both, it begins anew.
+        std::fs::remove_file(&file).unwrap();
+        std::fs::remove_file(file.with_extension("anchor")).unwrap();
+        assert_eq!(Revisions::load(dir.path(), "lbaas").unwrap().active(), None);
+    }
+
+    #[test]
+    fn a_list_of_an_older_host_gets_its_anchor_with_the_next_start() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = Revisions::place(dir.path(), "lbaas");
+        let mut revisions = Revisions::load(dir.path(), "lbaas").unwrap();
+        let configured = Configured {
+            reference: "builtin:lbaas@1".to_owned(),
+            digest: "sha256:1".to_owned(),
+        };
+        revisions.push(revision("1")).unwrap();
+        revisions.configure(configured.clone()).unwrap();
+        std::fs::remove_file(file.with_extension("anchor")).unwrap();
+        let mut again = Revisions::load(dir.path(), "lbaas").unwrap();
+        again.configure(configured).unwrap();
+        std::fs::remove_file(&file).unwrap();
+        Revisions::load(dir.path(), "lbaas").unwrap_err();
+    }
+
+    #[test]
     fn a_file_that_can_not_be_read_says_what_to_do() {
         let dir = tempfile::tempdir().unwrap();
         let file = Revisions::place(dir.path(), "lbaas");
@@ -350,7 +446,7 @@ mod tests {
         ] {
             std::fs::write(&file, text).unwrap();
             let error = Revisions::load(dir.path(), "lbaas").unwrap_err();
-            assert!(error.contains(reason) && error.contains("move it away"), "{error}");
+            assert!(error.contains(reason) && error.contains("move it and "), "{error}");
         }
     }
 }

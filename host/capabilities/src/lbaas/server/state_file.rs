@@ -11,6 +11,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
+use trueup_journal::{Durable, replace_file};
 
 use super::world::{Dump, Effect, World};
 use trueup_journal::regular;
@@ -146,18 +147,8 @@ impl StateFile {
             world: world.dump(),
         })?;
         text.push(b'\n');
-
-        if let Some(folder) = path.parent() {
-            fs::create_dir_all(folder)?;
-        }
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(".new");
-        let mut file = File::create(&beside)?;
-        file.write_all(&text)?;
         // The old file held acknowledged effects: it goes only when the new one is safe.
-        file.sync_all()?;
-        fs::rename(&beside, path)?;
-
+        replace_file(path, &text, Durable::Yes)?;
         let file = OpenOptions::new().append(true).open(path)?;
         let bytes = text.len() as u64;
         let bytes_max = bytes + EFFECT_BYTES_MAX.max(bytes.saturating_mul(EFFECT_WORLDS_MAX));

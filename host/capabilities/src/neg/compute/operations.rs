@@ -6,9 +6,13 @@
 //! Each call is one transaction and durable when it is answered.
 
 use std::collections::BTreeMap;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use redb::backends::FileBackend;
 use redb::{ReadableDatabase as _, ReadableTable as _, TableDefinition};
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +24,18 @@ const LAYOUT_VERSION: u32 = 1;
 
 /// So many bytes the database keeps of its file in memory: there are few operations at a time.
 const CACHE_BYTES: usize = 1 << 20;
+
+/// The file, made for this user alone where it is missing, with a name that survives a power failure.
+fn own_file(path: &Path) -> io::Result<File> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let file = options.open(path)?;
+    File::open(folder)?.sync_all()?;
+    Ok(file)
+}
 
 /// An operation that an instance has started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,12 +103,11 @@ impl OperationsFile {
             path: path.to_owned(),
             reason,
         };
-        if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder).map_err(|error| failed(error.to_string()))?;
-        }
         let mut builder = redb::Database::builder();
         builder.set_cache_size(CACHE_BYTES);
-        let database = builder.create(path).map_err(|error| failed(error.to_string()))?;
+        let file = own_file(path).map_err(|error| failed(error.to_string()))?;
+        let created = FileBackend::new(file).and_then(|backend| builder.create_with_backend(backend));
+        let database = created.map_err(|error| failed(error.to_string()))?;
         let version = begin_layout(&database).map_err(|error| failed(error.to_string()))?;
         if version != LAYOUT_VERSION {
             return Err(failed(format!(
@@ -246,6 +261,17 @@ mod tests {
         drop(store);
         let store = OperationsFile::open(&path).unwrap();
         assert_eq!(store.all().unwrap(), [started("a", 2), ended]);
+    }
+
+    #[test]
+    fn the_file_and_its_folder_are_for_the_host_alone() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("neg/operations.redb");
+        drop(OperationsFile::open(&path).unwrap());
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
+        OperationsFile::open(&path).expect("it opens again");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use trueup_journal::{Durable, replace_file};
 
 use super::world::World;
 use trueup_journal::regular;
@@ -89,8 +90,5 @@ pub(super) fn save(path: &Path, world: &World) -> Result<(), StateFileError> {
     };
     let stored = Storing { format: FORMAT, world };
     let text = serde_json::to_vec(&stored).map_err(|error| failed(error.into()))?;
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    fs::write(&beside, text).map_err(failed)?;
-    fs::rename(&beside, path).map_err(failed)
+    replace_file(path, &text, Durable::No).map_err(failed)
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use trueup_journal::{Event, Segment, instance_dir};
 use trueup_runtime::capabilities::neg::{Endpoint, NegRef};
 use trueup_runtime::instance::Instance;
-use trueup_runtime::run::Reopened;
+use trueup_runtime::run::{Instances, Reopened};
 
 use super::host::{Change, KEY, World, instances};
 
@@ -231,6 +231,49 @@ async fn killed_after_any_line_it_makes_the_same_changes_under_the_same_ids_and_
     for entries in 0..whole.entries.len() {
         check(&whole, entries, &[]).await;
     }
+}
+
+#[tokio::test]
+async fn a_call_that_ended_without_recording_is_not_run_again() {
+    let whole = whole().await;
+    let dir = tempfile::tempdir().unwrap();
+    let world = killed(&whole, 3, false, dir.path());
+    let start = async |record| {
+        let instances = Instances {
+            record,
+            ..instances(dir.path())
+        };
+        let opened = instances.open_to_finish(KEY, world.backends(9_000)).await;
+        (instances, opened.unwrap())
+    };
+    let (_, killed_again) = start(true).await;
+    assert!(killed_again.interrupted.is_some());
+    drop(killed_again);
+    let (instances, mut reopened) = start(false).await;
+    let interrupted = reopened.interrupted.take().unwrap();
+    let finished = instances.finish(KEY, &mut reopened.instance, interrupted).await;
+    finished.unwrap();
+    drop(reopened);
+    for _ in 0..2 {
+        assert!(start(true).await.1.interrupted.is_none());
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_recording_that_holds_state_is_an_error() {
+    let whole = whole().await;
+    let dir = tempfile::tempdir().unwrap();
+    let world = killed(&whole, 3, false, dir.path());
+    let file = folder(dir.path()).join("0.jsonl");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replacen("\"ask\"", "\"aks\"", 1)).unwrap();
+    let opened = instances(dir.path()).open_to_finish(KEY, world.backends(9_000)).await;
+    let error = opened.err().unwrap().to_string();
+    let line = text.lines().position(|line| line.contains("\"ask\"")).unwrap() + 1;
+    assert!(
+        error.starts_with(&format!("`{}` line {line} is damaged: ", file.display())),
+        "{error}"
+    );
 }
 
 proptest! {

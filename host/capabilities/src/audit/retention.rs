@@ -1,0 +1,99 @@
+//! Lets the oldest files of an audit log go, in a way that `verify` can tell from files that somebody cut off.
+//!
+//! ```text
+//! 0.jsonl  5120.jsonl  10240.jsonl                                 above a limit
+//! 0.jsonl  5120.jsonl  10240.jsonl + "lines 0 to 5119", its hash   a line says so: chained, on the disk
+//!          5120.jsonl  10240.jsonl                                 then the files go, oldest first
+//! ```
+//!
+//! A log that does not begin with line 0 must hold such a line, and the first line that is left must follow the last one
+//! that went.
+
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::time::SystemTime;
+
+use super::line::{Kind, Line};
+use super::verify::{SegmentFile, segments};
+use super::writer::Shared;
+use super::{Audit, AuditError, failed, line_of, sync_folder};
+use crate::clock::{Clock as _, SystemClock};
+use crate::host::Identity;
+
+/// What a line that says that others went calls it.
+const CALL: &str = "audit.drop";
+
+impl Audit {
+    /// Removes the oldest files until the rest have at most `bytes_max` bytes together, and those whose last line was written
+    /// before `from`. The newest file stays in any case. Answers how many went. It takes as long however many lines there are.
+    ///
+    /// # Errors
+    /// Where the folder can't be read, the line that says so is not on the disk (then nothing went), or a file can't be
+    /// removed.
+    pub fn keep_within(&self, bytes_max: u64, from: SystemTime) -> Result<usize, AuditError> {
+        self.shared.keep_within(bytes_max, from)
+    }
+}
+
+impl Shared {
+    fn keep_within(&self, bytes_max: u64, from: SystemTime) -> Result<usize, AuditError> {
+        // No other file begins meanwhile.
+        let mut end = self.end();
+        let files = segments(&self.folder)?;
+        let count = surplus(&files, bytes_max, from)?;
+        let (Some(oldest), Some(stays)) = (files.first().filter(|_| count > 0), files.get(count)) else {
+            return Ok(0);
+        };
+        // Where a file could not be removed the last time, it was said then.
+        if end.dropped_before < stays.first {
+            let scope = format!("lines {} to {}", oldest.first, stays.first - 1);
+            let hash = prev_of_first(&stays.path).map_or_else(|| "unknown".to_owned(), |line| line.prev);
+            let outcome = format!("removed as `[audit]` says; the hash of the last one: {hash}");
+            let at_ms = SystemClock.now_ms();
+            let line = line_of(Kind::Dropped, at_ms, &Identity::default(), CALL, &scope, &outcome);
+            self.write_under(&mut end, line)?;
+            end.dropped_before = stays.first;
+        }
+        for file in files.iter().take(count) {
+            fs::remove_file(&file.path).map_err(failed("remove", &file.path))?;
+        }
+        sync_folder(&self.folder)?;
+        Ok(count)
+    }
+}
+
+/// So many of the oldest files are beyond a limit.
+fn surplus(files: &[SegmentFile], bytes_max: u64, from: SystemTime) -> Result<usize, AuditError> {
+    let look = |file: &SegmentFile| {
+        let found = fs::metadata(&file.path).and_then(|found| Ok((found.len(), found.modified()?)));
+        found.map_err(failed("look at", &file.path))
+    };
+    let found: Vec<(u64, SystemTime)> = files.iter().map(look).collect::<Result<_, _>>()?;
+    let mut bytes: u64 = found.iter().map(|(bytes, _)| bytes).sum();
+    let mut count = 0;
+    for (length, modified) in found.iter().take(files.len().saturating_sub(1)) {
+        if bytes <= bytes_max && *modified >= from {
+            break;
+        }
+        bytes -= length;
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// The first line of a file; none where it can't be read or is damaged.
+fn prev_of_first(path: &Path) -> Option<Line> {
+    let mut text = Vec::new();
+    BufReader::new(File::open(path).ok()?)
+        .read_until(b'\n', &mut text)
+        .ok()?;
+    Line::open(text.strip_suffix(b"\n")?).ok()
+}
+
+/// What a line says that went: the number of the first line that stayed, and the hash of the last one that did not.
+pub(super) fn dropped(line: &Line) -> Option<(u64, &str)> {
+    let last: u64 = line.scope.rsplit_once(" to ")?.1.parse().ok()?;
+    let hash = line.outcome.rsplit_once(": ")?.1;
+    (line.kind == Kind::Dropped).then_some((last.checked_add(1)?, hash))
+}

@@ -1,0 +1,443 @@
+//! Keeps the state folder within its limits, beside the host's work: recordings of keys that are gone, all recordings together,
+//! and the audit log.
+//!
+//! ```text
+//! each 10 s     journals wrote a sixteenth of the limit, or an hour passed? -> a look at all recordings
+//! each minute   the audit log lets its oldest files go
+//!
+//! a look   1. recordings of keys that are gone for too long
+//!          2. above the total: recordings of keys that are gone, then the oldest segments of the others
+//! ```
+//!
+//! A look reads the size and time of each file. It is paid for by what was written since the last one. The newest segment of a
+//! key that is there is never removed: its instance is rebuilt from it. A recording that is open stays, by the pool of journals.
+//! What `trueup explain` shows of a key counts with its recording, and goes with it.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use tokio::time::MissedTickBehavior;
+use trueup_capabilities::audit::Audit;
+use trueup_journal::Files;
+
+use super::setup::Ground;
+use crate::config::Config;
+use crate::guests::{lbaas, neg};
+
+const LOOK_EVERY: Duration = Duration::from_secs(3600);
+const AUDIT_EVERY: Duration = Duration::from_secs(60);
+const TICK: Duration = Duration::from_secs(10);
+
+/// A look at all recordings is due when this part of their limit was written, and leaves as much free.
+const PART: u64 = 16;
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// Guests whose keys are in `keys/` as long as they are there. Others have a key for each node.
+const KEYED: [&str; 2] = [lbaas::NAME, neg::NAME];
+
+/// What may be kept.
+#[derive(Debug, Clone)]
+pub(super) struct Limits {
+    state_dir: PathBuf,
+    files: Files,
+    audit: Option<Arc<Audit>>,
+    total_bytes: u64,
+    gone_for: Duration,
+    audit_bytes: u64,
+    audit_for: Duration,
+}
+
+impl Limits {
+    pub(super) fn of(config: &Config, ground: &Ground) -> Self {
+        let days = |days: u64| DAY.saturating_mul(u32::try_from(days).unwrap_or(u32::MAX));
+        Self {
+            state_dir: config.state_dir.clone(),
+            files: ground.files.clone(),
+            audit: ground.audit.clone(),
+            total_bytes: config.journal.keep_total_bytes,
+            gone_for: days(config.journal.keep_gone_days),
+            audit_bytes: config.audit.keep_bytes,
+            audit_for: days(config.audit.keep_days),
+        }
+    }
+
+    /// Looks at all recordings once.
+    fn keep_recordings(&self, now: SystemTime) -> io::Result<()> {
+        let mut found = self.recordings()?;
+        let gone_before = now.checked_sub(self.gone_for);
+        found.retain(|recording| {
+            let is_over = recording.is_gone && gone_before.is_some_and(|before| recording.written_at < before);
+            !(is_over && self.remove(recording))
+        });
+        let mut bytes: u64 = found.iter().map(Recording::bytes).sum();
+        if bytes <= self.total_bytes {
+            return Ok(());
+        }
+        let fits = self.total_bytes - self.total_bytes / PART;
+        found.sort_by_key(|recording| (!recording.is_gone, recording.written_at));
+        found.retain(|recording| {
+            let goes = bytes > fits && recording.is_gone && self.remove(recording);
+            bytes -= if goes { recording.bytes() } else { 0 };
+            !goes
+        });
+        let mut old: Vec<&Part> = found.iter().flat_map(Recording::not_needed).collect();
+        old.sort_by_key(|part| part.modified);
+        for part in old {
+            if bytes <= fits {
+                return Ok(());
+            }
+            // Its journal may have removed it by itself.
+            if let Err(error) = fs::remove_file(&part.path)
+                && error.kind() != io::ErrorKind::NotFound
+            {
+                tracing::warn!(
+                    "can't remove `{}`, an old part of a recording: {error}",
+                    part.path.display()
+                );
+                continue;
+            }
+            bytes -= part.bytes;
+        }
+        if bytes > self.total_bytes {
+            tracing::warn!(
+                "recordings take {bytes} bytes, of which none can be spared; `keep_total_bytes` of [journal] is {}",
+                self.total_bytes
+            );
+        }
+        Ok(())
+    }
+
+    /// Removes all that is kept of a key that is gone; false where it is in use, came back, or can't be removed.
+    fn remove(&self, recording: &Recording) -> bool {
+        let removed = self.files.remove_unused(&recording.folder, || {
+            if recording.key_file.exists() {
+                return Err(io::Error::other("it came back"));
+            }
+            for decisions in &recording.decisions {
+                fs::remove_file(&decisions.path)?;
+            }
+            fs::remove_dir_all(&recording.folder)
+        });
+        match removed {
+            Ok(removed) => removed,
+            Err(error) => {
+                let folder = recording.folder.display();
+                tracing::warn!("`{folder}`, the recording of a key that is gone, stays: {error}");
+                false
+            }
+        }
+    }
+
+    fn recordings(&self) -> io::Result<Vec<Recording>> {
+        let mut found = Vec::new();
+        for (guest, folder) in entries(&self.state_dir.join("journals"))? {
+            let mut decisions = self.decisions(&guest)?;
+            for (name, folder) in entries(&folder)? {
+                let key_file = self.state_dir.join("keys").join(&guest).join(format!("{name}.json"));
+                let parts = parts(&folder)?;
+                let decisions = decisions.remove(&name).unwrap_or_default();
+                let all = parts.iter().chain(&decisions);
+                found.push(Recording {
+                    is_gone: KEYED.contains(&guest.as_str()) && !key_file.exists(),
+                    written_at: all.map(|part| part.modified).max().unwrap_or(SystemTime::UNIX_EPOCH),
+                    folder,
+                    key_file,
+                    parts,
+                    decisions,
+                });
+            }
+        }
+        Ok(found)
+    }
+
+    /// The explanations of a guest, by the names of its keys.
+    fn decisions(&self, guest: &str) -> io::Result<BTreeMap<String, Vec<Part>>> {
+        let mut by_key: BTreeMap<String, Vec<Part>> = BTreeMap::new();
+        for part in parts(&self.state_dir.join("decisions").join(guest))? {
+            let name = part.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let key = name.strip_suffix(".old.jsonl").or_else(|| name.strip_suffix(".jsonl"));
+            if let Some(key) = key.map(str::to_owned) {
+                by_key.entry(key).or_default().push(part);
+            }
+        }
+        Ok(by_key)
+    }
+}
+
+/// What is kept of one key.
+#[derive(Debug)]
+struct Recording {
+    folder: PathBuf,
+    /// Is there as long as the key is, where the guest is one of [`KEYED`].
+    key_file: PathBuf,
+    is_gone: bool,
+    written_at: SystemTime,
+    /// The files in its folder.
+    parts: Vec<Part>,
+    decisions: Vec<Part>,
+}
+
+#[derive(Debug)]
+struct Part {
+    path: PathBuf,
+    bytes: u64,
+    modified: SystemTime,
+}
+
+impl Part {
+    /// The number of its first entry, where it is a segment.
+    fn first(&self) -> Option<u64> {
+        self.path.file_name()?.to_str()?.strip_suffix(".jsonl")?.parse().ok()
+    }
+
+    /// Whether its first line is whole: a segment that is only begun is not what an instance is rebuilt from.
+    fn begins_whole(&self) -> bool {
+        let Ok(file) = File::open(&self.path) else { return false };
+        let mut file = BufReader::new(file);
+        loop {
+            let (has_end, length) = match file.fill_buf() {
+                Ok(bytes) => (bytes.contains(&b'\n'), bytes.len()),
+                Err(_) => return false,
+            };
+            if has_end || length == 0 {
+                return has_end;
+            }
+            file.consume(length);
+        }
+    }
+}
+
+impl Recording {
+    fn bytes(&self) -> u64 {
+        self.parts.iter().chain(&self.decisions).map(|part| part.bytes).sum()
+    }
+
+    /// The segments before the newest one, and those that were set aside.
+    fn not_needed(&self) -> Vec<&Part> {
+        let newest = self.parts.iter().max_by_key(|part| part.first());
+        let Some(newest) = newest.filter(|newest| newest.begins_whole()) else {
+            return Vec::new();
+        };
+        let is_old = |part: &&Part| {
+            let is_damaged = part.path.extension().is_some_and(|extension| extension == "damaged");
+            is_damaged || part.first().is_some_and(|first| Some(first) < newest.first())
+        };
+        self.parts.iter().filter(is_old).collect()
+    }
+}
+
+/// The folders in a folder, with their names; none where it is not there.
+fn entries(folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
+    let mut found = Vec::new();
+    let listed = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
+        listed => listed?,
+    };
+    for entry in listed {
+        let entry = entry?;
+        if let Ok(name) = entry.file_name().into_string()
+            && entry.file_type()?.is_dir()
+        {
+            found.push((name, entry.path()));
+        }
+    }
+    Ok(found)
+}
+
+/// The files in a folder; none where it is not there. Files come and go meanwhile.
+fn parts(folder: &Path) -> io::Result<Vec<Part>> {
+    let mut found = Vec::new();
+    let listed = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
+        listed => listed?,
+    };
+    for entry in listed {
+        let entry = entry?;
+        let Ok(about) = entry.metadata() else { continue };
+        if about.is_file() {
+            found.push(Part {
+                path: entry.path(),
+                bytes: about.len(),
+                modified: about.modified()?,
+            });
+        }
+    }
+    Ok(found)
+}
+
+/// Does it until it is dropped, off the threads that do the host's work.
+pub(super) async fn run(limits: Limits) {
+    let mut tick = tokio::time::interval(TICK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut looked_at, mut audited_at) = (None, None);
+    let mut written = 0;
+    loop {
+        tick.tick().await;
+        let now = Instant::now();
+        let is_due = |last: Option<Instant>, every| last.is_none_or(|last| now.duration_since(last) >= every);
+        written += limits.files.take_written();
+        if written >= limits.total_bytes / PART || is_due(looked_at, LOOK_EVERY) {
+            (written, looked_at) = (0, Some(now));
+            off_thread(&limits, |limits| {
+                let kept = limits.keep_recordings(SystemTime::now());
+                if let Err(error) = kept {
+                    tracing::warn!("can't look through the recordings for old ones: {error}");
+                }
+            })
+            .await;
+        }
+        if is_due(audited_at, AUDIT_EVERY) {
+            audited_at = Some(now);
+            off_thread(&limits, |limits| {
+                let from = SystemTime::now().checked_sub(limits.audit_for);
+                let from = from.unwrap_or(SystemTime::UNIX_EPOCH);
+                match limits
+                    .audit
+                    .as_ref()
+                    .map(|audit| audit.keep_within(limits.audit_bytes, from))
+                {
+                    Some(Ok(count)) if count > 0 => tracing::info!("{count} old files of the audit log were removed"),
+                    Some(Err(error)) => tracing::warn!("{:#}", anyhow::Error::from(error)),
+                    _ => {}
+                }
+            })
+            .await;
+        }
+    }
+}
+
+async fn off_thread(limits: &Limits, work: impl FnOnce(&Limits) + Send + 'static) {
+    let limits = limits.clone();
+    // It does not panic; if it did, that was said.
+    let _ = tokio::task::spawn_blocking(move || work(&limits)).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: &str = "{\"n\":0,\"header\":{}}\n";
+
+    fn limits(state_dir: &Path, total_bytes: u64) -> Limits {
+        Limits {
+            state_dir: state_dir.to_owned(),
+            files: Files::default(),
+            audit: None,
+            total_bytes,
+            gone_for: DAY,
+            audit_bytes: 0,
+            audit_for: DAY,
+        }
+    }
+
+    /// A file of so many bytes, which was written so many days ago.
+    fn write(state_dir: &Path, name: &str, bytes: usize, days: u32) {
+        let path = state_dir.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, format!("{HEADER}{}", "x".repeat(bytes - HEADER.len()))).unwrap();
+        let at = SystemTime::now() - DAY * days;
+        File::options()
+            .write(true)
+            .open(path)
+            .unwrap()
+            .set_modified(at)
+            .unwrap();
+    }
+
+    fn there(state_dir: &Path) -> Vec<String> {
+        let mut found = Vec::new();
+        let mut folders = vec![state_dir.to_owned()];
+        while let Some(folder) = folders.pop() {
+            folders.extend(entries(&folder).unwrap().into_iter().map(|(_, folder)| folder));
+            let files = parts(&folder).unwrap().into_iter().map(|part| part.path);
+            found.extend(files.map(|path| path.strip_prefix(state_dir).unwrap().display().to_string()));
+        }
+        found.retain(|name| !name.starts_with("keys/"));
+        found.sort();
+        found
+    }
+
+    #[test]
+    fn recordings_of_keys_that_are_gone_for_long_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, days) in [
+            ("journals/lbaas/a%2Fgone/0.jsonl", 3),
+            ("decisions/lbaas/a%2Fgone.jsonl", 3),
+            ("decisions/lbaas/a%2Fgone.old.jsonl", 4),
+            ("journals/lbaas/a%2Flately/0.jsonl", 0),
+            ("journals/lbaas/a%2Fthere/0.jsonl", 3),
+            ("keys/lbaas/a%2Fthere.json", 3),
+            ("journals/neg/a%2Fgone%2F80/7.jsonl", 2),
+            ("journals/nodesync/node-a/0.jsonl", 9),
+        ] {
+            write(dir.path(), name, 100, days);
+        }
+        limits(dir.path(), 1 << 20).keep_recordings(SystemTime::now()).unwrap();
+        assert_eq!(
+            there(dir.path()),
+            [
+                "journals/lbaas/a%2Flately/0.jsonl",
+                "journals/lbaas/a%2Fthere/0.jsonl",
+                "journals/nodesync/node-a/0.jsonl"
+            ]
+        );
+    }
+
+    #[test]
+    fn above_the_total_what_is_gone_goes_first_and_the_newest_segment_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), "keys/lbaas/a%2Fweb.json", 100, 0);
+        write(dir.path(), "keys/lbaas/a%2Fbegun.json", 100, 0);
+        for (name, days) in [
+            ("journals/lbaas/a%2Fgone/0.jsonl", 0),
+            ("journals/lbaas/a%2Fweb/0.jsonl", 9),
+            ("journals/lbaas/a%2Fweb/5.jsonl.damaged", 8),
+            ("journals/lbaas/a%2Fweb/10.jsonl", 7),
+            ("journals/lbaas/a%2Fweb/9.jsonl", 6),
+            ("journals/lbaas/a%2Fbegun/1.jsonl", 9),
+        ] {
+            write(dir.path(), name, 1000, days);
+        }
+        // Its header is torn: the instance is rebuilt from the segment before.
+        fs::write(dir.path().join("journals/lbaas/a%2Fbegun/2.jsonl"), "{\"n\":2,").unwrap();
+        let all = there(dir.path());
+        let after = |total| {
+            limits(dir.path(), total).keep_recordings(SystemTime::now()).unwrap();
+            let left = there(dir.path());
+            let gone = all.iter().filter(|name| !left.contains(name));
+            gone.map(|name| name.trim_start_matches("journals/lbaas/").to_owned())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(after(10_000), [] as [&str; 0]);
+        assert_eq!(after(5_600), ["a%2Fgone/0.jsonl"]);
+        assert_eq!(after(4_500), ["a%2Fgone/0.jsonl", "a%2Fweb/0.jsonl"]);
+        assert_eq!(
+            after(100),
+            [
+                "a%2Fgone/0.jsonl",
+                "a%2Fweb/0.jsonl",
+                "a%2Fweb/5.jsonl.damaged",
+                "a%2Fweb/9.jsonl"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_recording_that_is_in_use_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let limits = limits(dir.path(), 1 << 20);
+        let folder = dir.path().join("journals/lbaas/a%2Fgone");
+        let opened = trueup_journal::Journal::open(&folder, Default::default(), &limits.files).unwrap();
+        write(dir.path(), "journals/lbaas/a%2Fgone/0.jsonl", 100, 3);
+        limits.keep_recordings(SystemTime::now()).unwrap();
+        assert_eq!(there(dir.path()).len(), 1);
+        drop(opened);
+        limits.keep_recordings(SystemTime::now()).unwrap();
+        assert_eq!(there(dir.path()), [] as [&str; 0]);
+    }
+}
