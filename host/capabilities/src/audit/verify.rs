@@ -2,6 +2,7 @@
 //!
 //! Changes nothing, and goes on after what is wrong, so that one look names all of it.
 
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
