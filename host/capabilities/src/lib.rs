@@ -27,6 +27,7 @@ pub mod meter;
 pub mod metrics;
 pub mod neg;
 pub mod nftables;
+pub mod questions;
 pub mod quota;
 pub mod random;
 pub mod renderer;
