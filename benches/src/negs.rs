@@ -111,6 +111,7 @@ impl Stage {
     pub async fn recorded(&self, folder: &Path) -> anyhow::Result<Instances> {
         let mut first = self.instance(holding(&[])).await?;
         Ok(Instances {
+            afresh: false,
             name: neg::NAME,
             engine: self.engine.clone(),
             program: Arc::clone(&self.program),

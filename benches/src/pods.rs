@@ -125,6 +125,7 @@ impl Stage {
             program: Arc::clone(&self.program),
             recorded: Arc::new(|_| None),
             settings: settings(),
+            afresh: false,
             grants: Grants::everything(),
             limits: Limits::default(),
             initial: self.runtime.block_on(self.initial())?,

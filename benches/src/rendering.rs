@@ -107,6 +107,7 @@ impl Stage {
 
     async fn instances(&self, name: &'static str, folder: &Path) -> anyhow::Result<Arc<Instances>> {
         Ok(Arc::new(Instances {
+            afresh: false,
             name,
             engine: self.engine.clone(),
             program: self.program(name)?,

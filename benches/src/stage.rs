@@ -94,6 +94,7 @@ impl Stage {
     pub async fn recorded(&self, folder: &Path, api: Arc<dyn Api>) -> anyhow::Result<Instance> {
         let mut instance = self.instance(Arc::clone(&api)).await?;
         let instances = Instances {
+            afresh: false,
             name: "lbaas",
             engine: self.engine.clone(),
             program: Arc::clone(&self.program),

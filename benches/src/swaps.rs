@@ -136,6 +136,7 @@ async fn swap(config: &Config, load: Load) -> anyhow::Result<Vec<u64>> {
             reference: format!("builtin:lbaas@{}", 2 - number % 2),
             gate: None,
             dry_run: false,
+            afresh: false,
         };
         let _: Activated = client.post("guests/lbaas/swap", &swap).await?;
         at.push(u64::try_from(

@@ -119,7 +119,7 @@ fn each_trouble_is_retried_and_set_aside_alone_with_its_recording() {
         ("allocate", "above the limit `memory_bytes`"),
         ("ask", "asked more than 1000 questions"),
         ("loop", "its limit `cpu_ms`"),
-        ("panic", "trapped: `unreachable`"),
+        ("panic", "trapped: panicked at "),
     ];
     let site = site("1", "", &["allocate", "ask", "calm", "loop", "panic"]);
     let mut host = site.start("run", &[]);

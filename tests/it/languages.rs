@@ -142,10 +142,12 @@ fn componentize(venv: &Path, folder: &Path, app: &str, output: &Path) -> std::pr
 
 /// What the guest wrote to its log in the instance of one key: level, then the line.
 fn logged(ran: &Ran, instance: &str) -> Vec<String> {
-    let end = format!(" guest=unknown version=unknown instance={instance}");
+    // A host calls a guest without a name as the configuration does.
+    let end = format!(" version=unknown instance={instance}");
     let lines = ran.stderr.lines().filter_map(|line| line.strip_suffix(&end));
     lines
         .filter_map(|line| {
+            let (line, _) = line.rsplit_once(" guest=")?;
             let (before, text) = line.split_once(" guest: ")?;
             Some(format!("{} {text}", before.split_whitespace().last()?))
         })
@@ -223,6 +225,28 @@ fn it_brings_the_quickstart_true_and_its_recordings_replay() {
 }
 
 #[needs(pypi)]
+#[test]
+fn it_passes_the_gate_against_the_guest_in_rust() {
+    let Some(built) = &*BUILT else { return };
+    let site = built.site(&built.lbaas);
+    let (rust, python) = ("builtin:lbaas@1".to_owned(), format!("file:{}", built.lbaas.display()));
+    let edit =
+        |from: &str, to: &str| site.edit("trueup.toml", &format!("use = \"{from}\""), &format!("use = \"{to}\""));
+    edit(&python, &rust);
+    site.run_once().exits(0);
+    edit(&rust, &python);
+    let swapped = site.run_once().exits(0);
+    assert!(!swapped.stderr.contains(" stays active"), "{swapped}");
+    assert!(
+        swapped.stderr.contains("passed: no self-test; gate: identical: "),
+        "{swapped}"
+    );
+    assert_eq!(
+        swapped.last_line(),
+        "3 services: 3 true, 0 failed; 0 created, 0 destroyed"
+    );
+}
+
 #[test]
 fn it_decides_as_its_readme_says_and_twice_the_same() {
     let built = &*BUILT;

@@ -545,8 +545,17 @@ fn a_file_must_be_signed_by_one_of_the_keys_and_openssl_can_sign_it() {
     ]);
     openssl(&["ec", "-in", "theirs.key", "-pubout", "-out", "theirs.pub"]);
     refused(site.run_once(), 2, "is not signed: ");
-    let der = openssl(&["dgst", "-sha256", "-sign", "theirs.key", "lbaas.wasm"]);
-    fs::write(site.path("lbaas.wasm.sig"), STANDARD.encode(der)).unwrap();
+    // As docs/registry.md says it: `base64` breaks the line.
+    let sign = "openssl dgst -sha256 -sign theirs.key lbaas.wasm | base64 > lbaas.wasm.sig";
+    let signed = Command::new("sh")
+        .args(["-c", sign])
+        .current_dir(site.folder())
+        .status();
+    assert!(signed.unwrap().success());
+    assert_eq!(
+        fs::read_to_string(site.path("lbaas.wasm.sig")).unwrap().lines().count(),
+        2
+    );
     assert_eq!(run_by(&site), digest_of("1"));
     assert_eq!(verified(&site, 0)["pinned"], "no");
     fs::write(site.path("lbaas.wasm"), shipped("2")).unwrap();

@@ -23,7 +23,7 @@ pub trait Subject: Sized {
     /// # Errors
     /// As `lifecycle.init`.
     fn start(config: &str, given: &Map<String, Value>) -> Result<Self, String>;
-    /// Calls an export: `interface.function` in WIT spelling, arguments by name. The answer as `design/scenarios.md`
+    /// Calls an export: `interface.function` in WIT spelling, arguments by name. The answer as docs/guests.md
     /// writes it.
     fn call(&mut self, export: &str, args: Value) -> Value;
     /// A new instance in the same world, with the state of the old or without.

@@ -15,6 +15,7 @@
 #![cfg_attr(not(target_family = "wasm"), forbid(unsafe_code))]
 
 use std::cell::RefCell;
+use trueup_guest_common::panics;
 
 use crate::bindings::exports::trueup::guest::lifecycle;
 use crate::bindings::exports::trueup::ipam::datastore::{
@@ -78,6 +79,7 @@ struct Ipam;
 
 impl lifecycle::Guest for Ipam {
     fn init(config: String) -> Result<(), String> {
+        panics::report(|text| log::emit(log::Level::Error, text, &[]));
         let settings = Settings::read(&config)?;
         with(|datastore| {
             *datastore = Datastore::new(settings);

@@ -17,6 +17,7 @@
 #![cfg_attr(not(target_family = "wasm"), forbid(unsafe_code))]
 
 use std::cell::Cell;
+use trueup_guest_common::panics;
 
 use crate::bindings::exports::trueup::guest::lifecycle;
 use crate::bindings::exports::trueup::lbaas::reconciliation::{self, AddressPorts, Desired, Error, Plan, Report};
@@ -73,6 +74,7 @@ struct Lbaas;
 
 impl lifecycle::Guest for Lbaas {
     fn init(config: String) -> Result<(), String> {
+        panics::report(|text| log::emit(log::Level::Error, text, &[]));
         SETTINGS.set(Settings::read(&config)?);
         Ok(())
     }

@@ -10,10 +10,12 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
+use trueup_guest_common::panics;
 use trueup_guest_common::settings::{self, Allowed};
 
 use crate::bindings::exports::trueup::guest::lifecycle;
 use crate::bindings::exports::trueup::lbaas::reconciliation::{self, AddressPorts, Desired, Error, Plan, Report};
+use crate::bindings::trueup::host::log;
 
 pub mod trouble;
 
@@ -59,6 +61,7 @@ struct Misbehaving;
 
 impl lifecycle::Guest for Misbehaving {
     fn init(config: String) -> Result<(), String> {
+        panics::report(|text| log::emit(log::Level::Error, text, &[]));
         if let Some(does) = ALWAYS {
             DOES.replace(does.to_owned());
             return Ok(());

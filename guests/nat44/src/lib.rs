@@ -15,6 +15,7 @@
 #![cfg_attr(not(target_family = "wasm"), forbid(unsafe_code))]
 
 use std::cell::RefCell;
+use trueup_guest_common::panics;
 
 use crate::bindings::exports::trueup::guest::lifecycle;
 use crate::bindings::exports::trueup::service::renderer as exported;
@@ -83,6 +84,7 @@ struct Exports;
 
 impl lifecycle::Guest for Exports {
     fn init(config: String) -> Result<(), String> {
+        panics::report(|text| log::emit(log::Level::Error, text, &[]));
         let settings = Settings::read(&config)?;
         RENDERER.set(Some(Renderer::new(settings)));
         Ok(())

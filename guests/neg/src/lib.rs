@@ -18,6 +18,7 @@
 #![cfg_attr(not(target_family = "wasm"), forbid(unsafe_code))]
 
 use std::cell::RefCell;
+use trueup_guest_common::panics;
 
 use crate::bindings::exports::trueup::guest::{lifecycle, timer_events};
 use crate::bindings::exports::trueup::neg::migrator::{self as exported_migrator, Filtered};
@@ -77,6 +78,7 @@ struct Exports;
 
 impl lifecycle::Guest for Exports {
     fn init(config: String) -> Result<(), String> {
+        panics::report(|text| log::emit(log::Level::Error, text, &[]));
         let settings = Settings::read(&config)?;
         with(|neg| *neg = Neg::new(settings));
         Ok(())

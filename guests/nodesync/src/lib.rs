@@ -17,6 +17,7 @@
 #![cfg_attr(not(target_family = "wasm"), forbid(unsafe_code))]
 
 use std::cell::RefCell;
+use trueup_guest_common::panics;
 
 use crate::bindings::exports::trueup::guest::lifecycle;
 use crate::bindings::exports::trueup::nodesync::node_sync::{self as exported, Change, ClusterState, Error};
@@ -70,6 +71,7 @@ struct Exports;
 
 impl lifecycle::Guest for Exports {
     fn init(config: String) -> Result<(), String> {
+        panics::report(|text| log::emit(log::Level::Error, text, &[]));
         let settings = Settings::read(&config)?;
         with(|node_sync| *node_sync = NodeSync::new(settings));
         Ok(())

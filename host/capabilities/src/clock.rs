@@ -14,6 +14,8 @@ pub trait Clock: Send + Sync {
     fn now_ms(&self) -> u64;
     /// Answers when `duration_ms` have passed.
     fn sleep_ms(&self, duration_ms: u64) -> Answer<'_, ()>;
+    /// A guest was told that it is `now_ms`: a clock that only moves when it is told to must not show less afterwards.
+    fn at_least_ms(&self, _now_ms: u64) {}
 }
 
 /// The machine's clock.
@@ -54,6 +56,10 @@ impl VirtualClock {
 }
 
 impl Clock for VirtualClock {
+    fn at_least_ms(&self, now_ms: u64) {
+        self.0.fetch_max(now_ms, Ordering::SeqCst);
+    }
+
     fn now_ms(&self) -> u64 {
         self.0.load(Ordering::SeqCst)
     }

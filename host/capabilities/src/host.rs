@@ -129,6 +129,9 @@ pub struct Host {
     pub(crate) blast: Blast,
     pub(crate) refused: Refused,
     pub(crate) removing: bool,
+    /// The last thing that the running call said before it ended, as far as it may say why: the text of a panic, or the last
+    /// line that it printed to stderr.
+    pub(crate) last_words: Option<String>,
     /// When the running call began: with a question's number, its place for ever.
     pub(crate) began: neg::Began,
     /// Of the instance that runs; none until it asks for any of it.
@@ -197,6 +200,7 @@ impl Host {
             blast: Blast::default(),
             refused: Refused::default(),
             removing: false,
+            last_words: None,
             began: neg::Began::default(),
             wasi: Slot::default(),
         }
@@ -218,6 +222,7 @@ impl Host {
         self.refused.begin(self.tape.journal().map(Journal::next_n));
         let by = self.by.take();
         if self.tape.is_replay() {
+            self.backends.clock.at_least_ms(at_ms);
             Ok(())
         } else {
             self.tape.begin_call_by(at_ms, name, args, by.as_ref())
@@ -232,11 +237,18 @@ impl Host {
     /// A call begins that is no entry of its own (`init`, `restore`, `snapshot`).
     pub fn begin_unrecorded_call(&mut self) {
         self.meter.begin_call(!self.tape.is_replay());
+        self.last_words = None;
         self.began = neg::Began::Unrecorded(self.backends.clock.now_ms());
         self.owners.clear();
         self.blast.clear();
         self.refused.begin(None);
         self.begin_wasi_call();
+    }
+
+    /// What the running call said last, on one line, where it may say why the call trapped: the text of a panic, or else the
+    /// last line that it printed to stderr. None: it said nothing.
+    pub fn last_words(&self) -> Option<&str> {
+        self.last_words.as_deref()
     }
 
     /// Keeps what a call changed.
@@ -353,6 +365,9 @@ where
     answer.map_err(|stop| Stop::from(stop).into())
 }
 
+/// How the text of a panic begins, in Rust.
+const PANICKED: &str = "panicked at ";
+
 fn count<A: Serialize + ?Sized>(meter: &mut Meter, name: &'static str, args: &A) -> Result<(), Stop> {
     // A call that waits for an answer does not compute.
     meter.holding.end();
@@ -415,6 +430,13 @@ impl log::Host for Host {
 impl Host {
     /// Hands one line to the log, or drops and counts it where the call wrote as many as it may.
     pub(crate) fn log_line(&mut self, level: log::Level, message: &str, fields: &[log::Field]) {
+        let is_panic = level == log::Level::Error && message.starts_with(PANICKED);
+        // Rust puts the place on a line of its own.
+        let on_one_line = is_panic.then(|| message.replacen('\n', " ", 1));
+        let message = on_one_line.as_deref().unwrap_or(message);
+        if is_panic {
+            self.last_words = Some(crate::log::line(message, fields));
+        }
         if self.meter.log_line() {
             // Whoever reads the log may be slow: that is not the guest's time.
             let entered = Instant::now();
@@ -428,12 +450,23 @@ impl Host {
     }
 }
 
+impl Host {
+    /// What a recording says of the time holds for what the host answers after it.
+    fn told_the_time(&self, now_ms: u64) {
+        if self.tape.is_replay() {
+            self.backends.clock.at_least_ms(now_ms);
+        }
+    }
+}
+
 impl clock::Host for Host {
     async fn now_ms(&mut self) -> wasmtime::Result<u64> {
         let clock = &self.backends.clock;
-        ask_now(&mut self.tape, &mut self.meter, "clock.now-ms", &Nothing {}, || {
+        let now_ms = ask_now(&mut self.tape, &mut self.meter, "clock.now-ms", &Nothing {}, || {
             clock.now_ms()
-        })
+        })?;
+        self.told_the_time(now_ms);
+        Ok(now_ms)
     }
 
     async fn sleep_ms(&mut self, duration_ms: u64) -> wasmtime::Result<()> {
@@ -442,12 +475,15 @@ impl clock::Host for Host {
             duration_ms: u64,
         }
         let clock = &self.backends.clock;
+        let due_ms = clock.now_ms().saturating_add(duration_ms);
         let left = self.meter.time_left();
         let name = "clock.sleep-ms";
         ask_or_end(&mut self.tape, &mut self.meter, name, &Args { duration_ms }, || {
             sleep_within(name, left, clock.sleep_ms(duration_ms))
         })
-        .await
+        .await?;
+        self.told_the_time(due_ms);
+        Ok(())
     }
 }
 

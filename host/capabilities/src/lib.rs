@@ -30,6 +30,7 @@ pub mod metrics;
 pub mod neg;
 pub mod nftables;
 pub mod pace;
+pub mod questions;
 pub mod quota;
 pub mod random;
 pub mod renderer;

@@ -25,6 +25,14 @@ impl Timers {
         }
     }
 
+    /// Timers whose ids begin after `last`: beside those of a recording, they are told apart.
+    pub fn after(last: u64) -> Self {
+        Self {
+            last,
+            ..Self::default()
+        }
+    }
+
     /// Those that wait: when each is due, and its id.
     pub fn waiting(&self) -> Vec<(u64, u64)> {
         self.due.iter().copied().collect()

@@ -45,6 +45,7 @@ impl CallError {
         identity: &Identity,
         export: &str,
         memory: Option<(usize, usize)>,
+        last_words: Option<&str>,
     ) -> Self {
         let cut = |text| text::cut(text, TEXT_BYTES_MAX);
         match Self::read(error, identity, export, memory) {
@@ -81,7 +82,11 @@ impl CallError {
             ));
         }
         let cause = match error.downcast_ref::<wasmtime::Trap>() {
-            Some(wasmtime::Trap::UnreachableCodeReached) => "trapped: `unreachable` (a panic, or an abort)".to_owned(),
+            Some(wasmtime::Trap::UnreachableCodeReached) => match last_words {
+                // A replay finds the same words in the same log.
+                Some(words) => format!("trapped: {words}"),
+                None => "trapped: `unreachable` (a panic, or an abort)".to_owned(),
+            },
             Some(trap) => format!("trapped: {trap}"),
             None => format!("failed: {}", error.root_cause()),
         };
@@ -102,14 +107,22 @@ const TEXT_BYTES_MAX: usize = 16 << 10;
 /// So many frames a text names: enough to see where it was, and that it recursed.
 const FRAMES_MAX: usize = 16;
 
-/// The guest's functions, innermost first, on the same line: ` (at f <- g <- h)`.
+/// Functions of Rust's own runtime begin with these: they say that the guest panicked, not where.
+const RUNTIME: [&str; 6] = ["std::", "core::", "alloc::", "__rustc::", "rust_", "__rust_"];
+
+/// The guest's functions, innermost first, on the same line: ` (at f <- g <- h)`. Those of Rust's runtime are left out,
+/// unless there are no others.
 fn frames(backtrace: &WasmBacktrace) -> String {
-    let names: Vec<String> = backtrace
+    let mut names: Vec<String> = backtrace
         .frames()
         .iter()
         .filter_map(|frame| frame.func_name())
         .map(|name| format!("{:#}", rustc_demangle::demangle(name)))
         .collect();
+    let is_guest = |name: &String| !RUNTIME.iter().any(|runtime| name.starts_with(runtime));
+    if names.iter().any(is_guest) {
+        names.retain(is_guest);
+    }
     if names.is_empty() {
         return String::new();
     }

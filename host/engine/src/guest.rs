@@ -9,6 +9,9 @@ use wasmtime::component::Component;
 use crate::Engine;
 use crate::cache::{Cache, hex};
 
+/// The name, and the version, of a guest whose metadata has none.
+pub const UNKNOWN: &str = "unknown";
+
 /// SHA-256 of a guest's bytes as they were given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest([u8; 32]);
@@ -105,7 +108,7 @@ impl Guest {
         };
         let payload = wasm_metadata::Payload::from_binary(component_bytes).ok();
         let metadata = payload.as_ref().map(wasm_metadata::Payload::metadata);
-        let unknown = || "unknown".to_owned();
+        let unknown = || UNKNOWN.to_owned();
         let kind = component.component_type();
         let mut imports: Vec<String> = kind
             .imports(&engine.wasmtime)

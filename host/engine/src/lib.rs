@@ -14,7 +14,7 @@ mod instance;
 mod limiter;
 
 pub use ending::CallError;
-pub use guest::{Digest, Guest, LoadError, not_webassembly};
+pub use guest::{Digest, Guest, LoadError, UNKNOWN, not_webassembly};
 pub use instance::{Data, Instance, linker, linker_for};
 
 use std::path::{Path, PathBuf};

@@ -21,6 +21,9 @@ pub enum Outcome {
         /// Questions and results that differ, in fields that rules accept.
         #[serde(skip_serializing_if = "is_zero")]
         accepted: u64,
+        /// Reads that only one side asked. Absent: none, or all questions were compared in order.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reads: Option<Reads>,
     },
     /// The same, as far as there is anything to compare with.
     IdenticalAsFarAsRecorded {
@@ -31,6 +34,9 @@ pub enum Outcome {
         /// Questions and results that differ, in fields that rules accept.
         #[serde(skip_serializing_if = "is_zero")]
         accepted: u64,
+        /// Reads that only one side asked. Absent: none, or all questions were compared in order.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reads: Option<Reads>,
         /// Why there is no more: where the recording ends, or what ended a call.
         why: String,
     },
@@ -41,12 +47,16 @@ pub enum Outcome {
         /// What differs.
         divergence: Divergence,
     },
-    /// The recorded call ended, and the guest asked on.
+    /// The guest asked what the recording has no answer for. Where decisions are compared this is a read, so the recording
+    /// can't say how the guest decides; else the recorded call had ended.
     AskedUnrecorded {
         /// The entry at which it did: the recorded ending, or the call that came next.
         n: u64,
         /// What it asked.
         asked: Asked,
+        /// Where decisions are compared: an entry that has the same question, but not after the same writes.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        elsewhere: Option<u64>,
     },
     /// The guest ended without having asked all that was recorded.
     Unused {
@@ -77,6 +87,18 @@ pub enum Divergence {
         /// What the guest asked.
         asked: Asked,
     },
+    /// A write that the call was not recorded with.
+    Unrecorded {
+        /// What the guest asked.
+        asked: Asked,
+    },
+    /// A recorded write that the guest did not make.
+    Unwritten {
+        /// What the recording has.
+        recorded: Asked,
+        /// How many such writes there are, this one included.
+        count: u64,
+    },
     /// The recorded answer is none that this question can have.
     Answer {
         /// The question.
@@ -102,6 +124,24 @@ pub enum Divergence {
     },
 }
 
+/// Reads that differ where decisions are compared.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Reads {
+    /// Reads that one side asked more often than the other.
+    pub count: u64,
+    /// The first one, in words.
+    pub first: String,
+}
+
+impl Reads {
+    pub(crate) fn add(&mut self, (count, first): (u64, Option<String>)) {
+        self.count += count;
+        if let (true, Some(first)) = (self.first.is_empty(), first) {
+            self.first = first;
+        }
+    }
+}
+
 /// A question with its arguments.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Asked {
@@ -124,6 +164,14 @@ impl Outcome {
             Self::Identical { calls, accepted, .. } | Self::IdenticalAsFarAsRecorded { calls, accepted, .. } => {
                 Some((*calls, *accepted))
             }
+            _ => None,
+        }
+    }
+
+    /// Reads that differ, where decisions were compared and all were the same.
+    pub fn differing_reads(&self) -> Option<&Reads> {
+        match self {
+            Self::Identical { reads, .. } | Self::IdenticalAsFarAsRecorded { reads, .. } => reads.as_ref(),
             _ => None,
         }
     }
@@ -182,15 +230,21 @@ impl fmt::Display for Outcome {
                 calls,
                 entries,
                 accepted,
-            } => write!(f, "identical: {}", compared(*calls, *entries, *accepted)),
+                reads,
+            } => {
+                write!(f, "identical: {}", compared(*calls, *entries, *accepted))?;
+                reads.as_ref().map_or(Ok(()), |reads| write!(f, "; {reads}"))
+            }
             Self::IdenticalAsFarAsRecorded {
                 calls,
                 entries,
                 accepted,
+                reads,
                 why,
             } => {
                 let compared = compared(*calls, *entries, *accepted);
-                write!(f, "identical as far as recorded: {compared}; {why}")
+                write!(f, "identical as far as recorded: {compared}; {why}")?;
+                reads.as_ref().map_or(Ok(()), |reads| write!(f, "; {reads}"))
             }
             Self::Diverged { n, divergence } => {
                 write!(f, "diverged at entry {n}")?;
@@ -199,8 +253,11 @@ impl fmt::Display for Outcome {
                 }
                 write!(f, "\n{divergence}")
             }
-            Self::AskedUnrecorded { n, asked } => {
-                write!(f, "asked something never recorded at entry {n}\n  asked: {asked}")
+            Self::AskedUnrecorded { n, asked, elsewhere } => {
+                write!(f, "asked something never recorded at entry {n}\n  asked: {asked}")?;
+                elsewhere.map_or(Ok(()), |n| {
+                    write!(f, "\n  entry {n} answers it, but not after these writes")
+                })
             }
             Self::Unused {
                 n,
@@ -231,7 +288,7 @@ impl Divergence {
         match self {
             Self::Args { ask, .. } | Self::Answer { ask, .. } => Some(ask),
             Self::Result { call, .. } | Self::Ending { call, .. } => Some(call),
-            Self::Question { .. } => None,
+            Self::Question { .. } | Self::Unrecorded { .. } | Self::Unwritten { .. } => None,
         }
     }
 }
@@ -244,12 +301,28 @@ impl fmt::Display for Divergence {
                 f.write_str(render_differences(differences, "recorded", "replayed", "  ").trim_end_matches('\n'))
             }
             Self::Question { recorded, asked } => write!(f, "  recorded: {recorded}\n  asked:    {asked}"),
+            Self::Unrecorded { asked } => write!(f, "  a write that was not recorded: {asked}"),
+            Self::Unwritten { recorded, count } => {
+                write!(f, "  a recorded write was not made: {recorded}")?;
+                match count {
+                    1 => Ok(()),
+                    count => write!(f, ", and {} more", count - 1),
+                }
+            }
             Self::Answer { reason, .. } => write!(f, "  the recorded answer can't be given: {reason}"),
             Self::Ending { recorded, replayed, .. } => {
                 let (recorded, replayed) = shorten_pair(recorded, replayed);
                 write!(f, "  recorded: {recorded}\n  replayed: {replayed}")
             }
         }
+    }
+}
+
+impl fmt::Display for Reads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let differ = if self.count == 1 { "differs" } else { "differ" };
+        let reads = count(self.count, "read", "reads");
+        write!(f, "{reads} {differ}, the first: {}", self.first)
     }
 }
 

@@ -37,7 +37,7 @@ pub use accepted::{Accepted, Rule};
 pub use difference::{
     DIFFERENCES_SHOWN_MAX, Difference, Differing, differences, differences_under, render_differences,
 };
-pub use divergence::{Asked, Divergence, Outcome};
+pub use divergence::{Asked, Divergence, Outcome, Reads};
 pub use entry::{Ask, By, Call, Ending, Entry, EntryError, Event, FORMAT, Header};
 pub use files::{Files, OPEN_FILES_MAX};
 pub use folder::{SegmentFile, segment_files, segment_numbers, segment_path};
@@ -46,5 +46,5 @@ pub use key::{guest_dir, instance_dir, key_of, path_component};
 pub use reader::{ReadError, Segment, Torn};
 pub use replace::{Durable, replace_file};
 pub use scan::Scan;
-pub use tape::{AskedAnew, RecordedCall, Refusal, Tape, TapeError};
+pub use tape::{AskedAnew, Kind, Question, Questions, RecordedCall, Refusal, Tape, TapeError};
 pub use writer::{Journal, JournalError, Keep, Opened, Options, Sync};

@@ -3,10 +3,13 @@
 //! It records to a journal, keeps entries in memory, replays a segment, or does nothing. Which of these it does is
 //! invisible to whoever answers: the binding of an import hands over the question and a closure that would answer it.
 //!
-//! What recording does is `tape/recording.rs`, what a replay compares `tape/replay.rs` and `tape/compare.rs`.
+//! What recording does is `tape/recording.rs`, what a replay compares `tape/replay.rs` and `tape/compare.rs`, and what a
+//! comparison of decisions compares `tape/decisions.rs`.
 
 mod again;
 mod compare;
+mod decisions;
+mod questions;
 mod recording;
 mod replay;
 
@@ -24,6 +27,8 @@ use crate::reader::Segment;
 use crate::writer::{Journal, JournalError};
 use again::Again;
 pub use again::AskedAnew;
+use decisions::Decisions;
+pub use questions::{Kind, Question, Questions};
 use recording::{Recording, Sink};
 use replay::Replay;
 
@@ -38,6 +43,7 @@ enum Mode {
     Off,
     Record(Recording),
     Replay(Box<Replay>),
+    Decisions(Box<Decisions>),
 }
 
 /// The host ends the call at this question instead of answering it; the text says why.
@@ -120,18 +126,27 @@ impl Tape {
         }
     }
 
+    /// Answers from a recording, and compares what the guest writes and returns, not what it reads: for a guest of another
+    /// make. A question about time, chance and the like that was not recorded is answered by the host.
+    pub fn compare_decisions(segment: Segment, digest: &str, accepted: Arc<Accepted>, questions: Questions) -> Self {
+        Self {
+            mode: Mode::Decisions(Box::new(Decisions::new(segment, digest, accepted, questions))),
+        }
+    }
+
     /// Goes on in a replay with what was recorded since: whole calls, whatever their numbers. Only where all was the same so
     /// far and all of it is used up. [`Tape::replay_outcome`] is that of these entries from here on.
     pub fn feed(&mut self, entries: Vec<Entry>) -> Result<(), TapeError> {
         match &mut self.mode {
             Mode::Replay(replay) => replay.feed(entries),
+            Mode::Decisions(decisions) => decisions.feed(entries),
             Mode::Off | Mode::Record(_) => Err(TapeError::Misplaced("only a replay takes recorded entries")),
         }
     }
 
     /// Whether answers come from a recording.
     pub fn is_replay(&self) -> bool {
-        matches!(self.mode, Mode::Replay(_))
+        matches!(self.mode, Mode::Replay(_) | Mode::Decisions(_))
     }
 
     /// Takes the question `name` of the guest and gives its answer: the recorded one, or the one that `ask` brings,
@@ -155,6 +170,10 @@ impl Tape {
                 recording.answered(name, answer)
             }
             Mode::Replay(replay) => replay.answer(name, args),
+            Mode::Decisions(decisions) => match decisions.given(name, args)? {
+                Some(answer) => Ok(answer),
+                None => ask().await.map_err(TapeError::from),
+            },
         }
     }
 
@@ -175,6 +194,10 @@ impl Tape {
                 recording.answered(name, ask())
             }
             Mode::Replay(replay) => replay.answer(name, args),
+            Mode::Decisions(decisions) => match decisions.given(name, args)? {
+                Some(answer) => Ok(answer),
+                None => ask().map_err(TapeError::from),
+            },
         }
     }
 
@@ -188,7 +211,9 @@ impl Tape {
         match &mut self.mode {
             Mode::Off => Ok(()),
             Mode::Record(recording) => recording.begin_call(at_ms, name, args, by),
-            Mode::Replay(_) => Err(TapeError::Misplaced("a replay takes its calls from the recording")),
+            Mode::Replay(_) | Mode::Decisions(_) => {
+                Err(TapeError::Misplaced("a replay takes its calls from the recording"))
+            }
         }
     }
 
@@ -199,6 +224,7 @@ impl Tape {
             Mode::Off => Ok(()),
             Mode::Record(recording) => recording.end_call(ending),
             Mode::Replay(replay) => replay.end_call(ending),
+            Mode::Decisions(decisions) => decisions.end_call(ending),
         }
     }
 
@@ -213,7 +239,9 @@ impl Tape {
                 recording.give_again(Again::new(answers, anew));
                 Ok(())
             }
-            Mode::Off | Mode::Replay(_) => Err(TapeError::Misplaced("only what is recorded is given answers again")),
+            Mode::Off | Mode::Replay(_) | Mode::Decisions(_) => {
+                Err(TapeError::Misplaced("only what is recorded is given answers again"))
+            }
         }
     }
 
@@ -222,7 +250,7 @@ impl Tape {
     pub fn given_again(&mut self) -> Option<GivenAgain> {
         match &mut self.mode {
             Mode::Record(recording) => recording.given_again().map(Again::came),
-            Mode::Off | Mode::Replay(_) => None,
+            Mode::Off | Mode::Replay(_) | Mode::Decisions(_) => None,
         }
     }
 
@@ -231,6 +259,7 @@ impl Tape {
     pub fn next_call(&mut self) -> Option<RecordedCall> {
         match &mut self.mode {
             Mode::Replay(replay) => replay.next_call(),
+            Mode::Decisions(decisions) => decisions.next_call(),
             Mode::Off | Mode::Record(_) => None,
         }
     }
@@ -241,6 +270,7 @@ impl Tape {
     pub fn stop_at_end(&mut self) -> bool {
         match &mut self.mode {
             Mode::Replay(replay) => replay.stop_at_end(),
+            Mode::Decisions(decisions) => decisions.stop_at_end(),
             Mode::Off | Mode::Record(_) => false,
         }
     }
@@ -249,6 +279,7 @@ impl Tape {
     pub fn replay_outcome(&self) -> Option<Outcome> {
         match &self.mode {
             Mode::Replay(replay) => Some(replay.outcome()),
+            Mode::Decisions(decisions) => Some(decisions.outcome()),
             Mode::Off | Mode::Record(_) => None,
         }
     }
@@ -258,7 +289,7 @@ impl Tape {
         match &mut self.mode {
             Mode::Off => Ok(()),
             Mode::Record(recording) => recording.rotate(header),
-            Mode::Replay(_) => Err(TapeError::Misplaced("a replay writes no segment")),
+            Mode::Replay(_) | Mode::Decisions(_) => Err(TapeError::Misplaced("a replay writes no segment")),
         }
     }
 
@@ -282,7 +313,7 @@ impl Tape {
     pub fn take_entries(&mut self) -> Vec<Entry> {
         match &mut self.mode {
             Mode::Record(recording) => recording.take_entries(),
-            Mode::Off | Mode::Replay(_) => Vec::new(),
+            Mode::Off | Mode::Replay(_) | Mode::Decisions(_) => Vec::new(),
         }
     }
 
@@ -290,7 +321,7 @@ impl Tape {
     pub fn journal(&self) -> Option<&Journal> {
         match &self.mode {
             Mode::Record(recording) => recording.journal(),
-            Mode::Off | Mode::Replay(_) => None,
+            Mode::Off | Mode::Replay(_) | Mode::Decisions(_) => None,
         }
     }
 
@@ -298,7 +329,7 @@ impl Tape {
     pub fn journal_mut(&mut self) -> Option<&mut Journal> {
         match &mut self.mode {
             Mode::Record(recording) => recording.journal_mut(),
-            Mode::Off | Mode::Replay(_) => None,
+            Mode::Off | Mode::Replay(_) | Mode::Decisions(_) => None,
         }
     }
 }

@@ -23,7 +23,7 @@ use trueup_capabilities::grants::{
 use trueup_capabilities::lbaas::{Error, Object, ObjectRef, Parent, Spec, parent, referred};
 use trueup_capabilities::neg::{self, NegRef};
 use trueup_capabilities::nftables::scope::{Table, tables};
-use trueup_journal::{Ask, Entry, Event, ReadError, Segment, Torn};
+use trueup_journal::{Ask, Entry, Event, Header, ReadError, Segment, Torn};
 
 use crate::guests::lbaas;
 
@@ -118,18 +118,36 @@ pub fn infer(files: &[PathBuf]) -> Result<(Vec<Inferred>, Vec<Torn>), ReadError>
     // Twice: a resource may be created in one recording and destroyed in an earlier named one. One file is held at a time.
     for file in files {
         let segment = Segment::read(file)?;
-        let guest = guests.entry(segment.header.guest.clone()).or_default();
+        let guest = guests.entry(name_of(file, &segment)).or_default();
         segment.entries.iter().for_each(|entry| guest.learn(entry));
         torn.extend(segment.torn);
     }
     for file in files {
         let segment = Segment::read(file)?;
-        if let Some(guest) = guests.get_mut(&segment.header.guest) {
+        if let Some(guest) = guests.get_mut(&name_of(file, &segment)) {
             guest.read(&segment);
         }
     }
     let inferred = guests.into_iter().map(|(name, guest)| guest.end(name));
     Ok((inferred.collect(), torn))
+}
+
+/// The name that the configuration gives the guest of a recording: that of the folder in which a host keeps it. A file from
+/// elsewhere has the name of the guest itself, and a guest without one is told from others by its digest.
+fn name_of(file: &Path, segment: &Segment) -> String {
+    let whole = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+    let mut above = whole.ancestors().skip(2);
+    let (guest, root) = (above.next(), above.next());
+    let name = |folder: Option<&Path>| Some(folder?.file_name()?.to_str()?.to_owned());
+    let of_host = name(root).is_some_and(|root| root == "journals" || root == "instances");
+    if let (true, Some(guest)) = (of_host, name(guest)) {
+        return trueup_journal::key_of(&guest).unwrap_or(guest);
+    }
+    let Header { guest, digest, .. } = &segment.header;
+    match digest.strip_prefix("sha256:").and_then(|digest| digest.get(..12)) {
+        Some(digest) if guest == trueup_engine::UNKNOWN => format!("{guest}-{digest}"),
+        _ => guest.clone(),
+    }
 }
 
 /// Load balancers that one `reconcile` named.

@@ -361,3 +361,29 @@ fn tables_of_nftables_are_granted_to_write() {
     let refused = "# refused 1 time, and not granted here: nftables.apply: no grant to write nftables' table `inet filter`; first in ";
     assert!(text.contains(refused), "{text}");
 }
+
+#[test]
+fn a_guest_has_the_name_of_its_folder_and_unnamed_ones_are_not_merged() {
+    let root = tempfile::tempdir().unwrap();
+    let put = |folder: &str, digest: char| {
+        let text = fs_text(recording("unknown", &[]).path());
+        let text = text.replace("sha256:1", &format!("sha256:{}", digest.to_string().repeat(64)));
+        let folder = root.path().join(folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("0.jsonl"), text).unwrap();
+        folder.join("0.jsonl")
+    };
+    let files = [
+        put("journals/dns/default%2Fweb", '1'),
+        put("instances/lbaas/default%2Fweb", '2'),
+        put("kept/one", '3'),
+        put("kept/other", '4'),
+    ];
+    let (inferred, _) = infer(&files).unwrap();
+    let names: Vec<&str> = inferred.iter().map(|inferred| inferred.guest.as_str()).collect();
+    assert_eq!(names, ["dns", "lbaas", "unknown-333333333333", "unknown-444444444444"]);
+}
+
+fn fs_text(folder: &Path) -> String {
+    std::fs::read_to_string(folder.join("0.jsonl")).unwrap()
+}

@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
+use trueup_capabilities::clock::VirtualClock;
 use trueup_capabilities::grants::Grants;
 use trueup_capabilities::log::{Log, NoLog};
 use trueup_capabilities::meter::Limits;
 use trueup_capabilities::pace::Pace;
-use trueup_capabilities::{Backends, Host, Identity};
+use trueup_capabilities::timers::Timers;
+use trueup_capabilities::{Backends, Host, Identity, questions};
 use trueup_engine::{CallError, Engine};
-use trueup_journal::{Accepted, Outcome, Segment, Tape};
+use trueup_journal::{Accepted, Event, Outcome, Segment, Tape};
 
 use crate::guests::Program;
 use crate::guests::dispatch::InvokeError;
@@ -46,15 +48,28 @@ impl ReplayError {
     }
 }
 
-/// How far a replay may differ, and how long one of its calls may take.
+/// What is compared in a replay, how far it may differ, and how long one of its calls may take.
 #[derive(Clone, Default)]
 pub struct Options {
+    /// What is compared.
+    pub compare: Compare,
     /// Differences that are none.
     pub accepted: Arc<Accepted>,
     /// CPU time of one call.
     pub cpu: Cpu,
     /// Says when a call that computes for long goes on; none: at once.
     pub pace: Option<Arc<dyn Pace>>,
+}
+
+/// What is compared in a replay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Compare {
+    /// Every question in its place, and every result.
+    #[default]
+    Everything,
+    /// Results, and writes in order for each object. Differing reads are counted; a read that was never recorded leaves a call
+    /// undecided; clock, chance and timers are no difference.
+    Decisions,
 }
 
 /// CPU time of one call of a replay.
@@ -191,19 +206,20 @@ pub(crate) async fn begin(
         digest: digest.clone(),
         instance: "replay".to_owned(),
     };
+    // What the tape does not answer: the time of the recording, and the same chance each time.
     let backends = Backends {
+        clock: Arc::new(VirtualClock::new(first_call_at_ms(&segment))),
         log,
         pace: options.pace,
         ..Backends::default()
     };
+    let tape = match options.compare {
+        Compare::Everything => Tape::replay_accepting(segment, &digest, options.accepted),
+        Compare::Decisions => Tape::compare_decisions(segment, &digest, options.accepted, questions::question),
+    };
     // Nothing is asked but the tape, so there is nothing to grant.
-    let host = Host::new(
-        identity,
-        Tape::replay_accepting(segment, &digest, options.accepted),
-        Grants::default(),
-        backends,
-        limits,
-    );
+    let mut host = Host::new(identity, tape, Grants::default(), backends, limits);
+    host.timers = Timers::after(TIMERS_OF_ITS_OWN);
     let start = Start {
         settings: &settings,
         snapshot: header.snapshot.as_deref(),
@@ -223,6 +239,17 @@ pub(crate) async fn begin(
         Err((host, StartError::Call(CallError::Tape(_)))) => Ok(Err(outcome(&host))),
         Err((_, error)) => Err(error.into()),
     }
+}
+
+/// Timers that a recording does not have get ids from here on: no recording has so many.
+const TIMERS_OF_ITS_OWN: u64 = 1 << 32;
+
+fn first_call_at_ms(segment: &Segment) -> u64 {
+    let at_ms = segment.entries.iter().find_map(|entry| match &entry.event {
+        Event::Call(call) => Some(call.at_ms),
+        _ => None,
+    });
+    at_ms.unwrap_or_default()
 }
 
 /// Makes the recorded calls that are left; none: all of them, and the instance is as it was. Else how the replay ended, and
@@ -248,5 +275,6 @@ pub(crate) fn outcome(host: &Host) -> Outcome {
         calls: 0,
         entries: 0,
         accepted: 0,
+        reads: None,
     })
 }

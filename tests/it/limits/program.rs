@@ -48,7 +48,7 @@ fn the_program_stops_a_wild_service_and_serves_the_calm_one() {
         ),
         (
             "settings = { does = \"panic\" }",
-            "trapped: `unreachable`",
+            "trapped: panicked at ",
             "identical: ",
         ),
     ] {

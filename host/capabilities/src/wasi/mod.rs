@@ -172,7 +172,7 @@ struct Wasi {
 }
 
 /// Where a stream's bytes go.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Output {
     Stdout,
     Stderr,

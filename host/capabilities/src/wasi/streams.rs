@@ -23,6 +23,9 @@ impl Host {
             Output::Stdout => Level::Info,
             Output::Stderr => Level::Warn,
         };
+        if output == Output::Stderr && !line.trim().is_empty() {
+            self.last_words = Some(crate::log::line(line, &[]));
+        }
         self.log_line(level, line, &[]);
     }
 

@@ -20,8 +20,10 @@ mod test;
 mod top;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::{Parser, Subcommand};
+use trueup_runtime::capabilities::log::{Log, NoLog, TracingLog};
 use trueup_runtime::registry::{Builtin, Registry};
 use trueup_runtime::{Engine, EngineOptions};
 
@@ -104,6 +106,11 @@ enum Command {
 }
 
 /// Runs the command.
+/// Where lines of guests go that are replayed or tested.
+fn guest_log(shown: bool) -> Arc<dyn Log> {
+    if shown { Arc::new(TracingLog) } else { Arc::new(NoLog) }
+}
+
 pub(crate) fn exec(cli: Cli) -> Ending {
     if !cli.starts_its_log() {
         telemetry::start_plain(cli.is_simulator()).map_err(|error| misused(anyhow::Error::msg(error)))?;

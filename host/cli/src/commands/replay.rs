@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::anyhow;
 use serde::Serialize;
 use trueup_journal::{Outcome, Segment};
-use trueup_runtime::capabilities::log::{Log, NoLog, TracingLog};
+use trueup_runtime::capabilities::log::Log;
 use trueup_runtime::guests::Program;
 use trueup_runtime::registry::{Reference, Registry};
 use trueup_runtime::{Engine, infer, replay};
@@ -16,6 +16,9 @@ use crate::exit::{Ending, Exit, Failure, misused};
 use crate::output::{self, Output};
 
 /// Decides recordings again: the guest gets the recorded answers, and is compared with what it did.
+///
+/// The recorded guest must ask the same questions in the same order. Another one (`--guest`) must return the same and make
+/// the same writes, in order for each object, as at the gate of a swap.
 ///
 /// Exits 0 where all are identical (as far as recorded), 3 where one is not.
 #[derive(Debug, clap::Args)]
@@ -30,6 +33,12 @@ pub(crate) struct Args {
     /// by its name and version.
     #[arg(long)]
     guest: Option<String>,
+    /// With `--guest`: compares every question in its place, not results and writes alone.
+    #[arg(long)]
+    strict: bool,
+    /// With `--guest`: begins without the recorded state, for a guest that does not read it.
+    #[arg(long, requires = "guest")]
+    afresh: bool,
     /// Writes what the guest logs to the log.
     #[arg(long)]
     log: bool,
@@ -49,11 +58,7 @@ struct Replayed {
 pub(crate) fn exec(args: Args, output: Output) -> Ending {
     let engine = super::engine()?;
     let registry = super::registry();
-    let log: Arc<dyn Log> = if args.log {
-        Arc::new(TracingLog)
-    } else {
-        Arc::new(NoLog)
-    };
+    let log = super::guest_log(args.log);
     super::block_on(replay_all(&args, &engine, &registry, &log, output))?
 }
 
@@ -83,8 +88,19 @@ async fn replay_all(args: &Args, engine: &Engine, registry: &Registry, log: &Arc
                 program
             }
         };
+        let mut segment = segment;
+        if args.afresh {
+            segment.header.snapshot = None;
+        }
         let (header, torn) = (segment.header.clone(), segment.torn.as_ref().map(ToString::to_string));
-        let outcome = replay::replay(engine, &program, segment, Arc::clone(log)).await;
+        let options = replay::Options {
+            compare: match args.guest.is_some() && !args.strict {
+                true => replay::Compare::Decisions,
+                false => replay::Compare::Everything,
+            },
+            ..replay::Options::default()
+        };
+        let outcome = replay::replay_with(engine, &program, segment, Arc::clone(log), options).await;
         let outcome = outcome.map_err(|error| misused(anyhow!("{}: {error}", file.display())))?;
         let replayed = Replayed {
             file: file.display().to_string(),

@@ -21,6 +21,9 @@ pub(crate) struct Args {
     /// Runs the scenarios of a guest against another build of it.
     #[arg(long, value_name = "NAME=FILE", value_parser = guest_file)]
     guest: Vec<(String, PathBuf)>,
+    /// Writes what the guests log to the log.
+    #[arg(long)]
+    log: bool,
 }
 
 fn guest_file(text: &str) -> Result<(String, PathBuf), String> {
@@ -47,7 +50,7 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
     let engine = super::engine()?;
     let names: Vec<String> = args.guest.iter().map(|(name, _)| name.clone()).collect();
     let replaced: BTreeMap<String, PathBuf> = args.guest.into_iter().collect();
-    let guests = Guests::new(engine, super::registry(), replaced);
+    let guests = Guests::new(engine, super::registry(), replaced).logging(super::guest_log(args.log));
     let summary = super::block_on(run_all(Arc::new(guests), &args.paths, |outcome| {
         if output == Output::Text {
             // A reader of stdout that went away ends the program in `output::line`.
@@ -61,7 +64,8 @@ pub(crate) fn exec(args: Args, output: Output) -> Ending {
         Output::Json => output::json(&summary)?,
         Output::Text => output::line(&summary.to_string())?,
     }
-    if let Some(name) = unused(&names, &summary) {
+    // A guest that could not be loaded, or a file that could not be read, was said above.
+    if let (true, Some(name)) = (summary.errors.is_empty(), unused(&names, &summary)) {
         return Err(misused(anyhow::anyhow!(
             "--guest {name}=...: no scenario here is for a guest `{name}`"
         )));

@@ -4,6 +4,7 @@
 
 use serde_json::Value;
 
+use super::questions::OnePart;
 use crate::accepted::{Accepted, Compared};
 use crate::difference::differences_under;
 use crate::divergence::Divergence;
@@ -23,16 +24,26 @@ pub(super) fn compare_args(ask: &Ask, replayed: &[u8], accepted: &Accepted) -> A
     if ask.args.get().as_bytes() == replayed {
         return Args::Same;
     }
-    let differences = differences_under("args", &value_of(ask.args.get().as_bytes()), &value_of(replayed));
+    let whole = |args| OnePart { args, element: None };
+    let recorded = whole(value_of(ask.args.get().as_bytes()));
+    compare_values(&ask.name, &recorded, &whole(value_of(replayed)), accepted)
+}
+
+/// How the arguments of two questions of one name compare, each with at most one element of its list.
+pub(super) fn compare_values(name: &str, recorded: &OnePart, replayed: &OnePart, accepted: &Accepted) -> Args {
+    let mut differences = differences_under("args", &recorded.args, &replayed.args);
+    if let (Some((list, at, recorded)), Some((_, _, replayed))) = (&recorded.element, &replayed.element) {
+        differences.extend(differences_under(&format!("args.{list}[{at}]"), recorded, replayed));
+    }
     if differences.is_empty() {
         return Args::Same;
     }
-    let differences = accepted.left(Compared::Question(&ask.name), differences);
+    let differences = accepted.left(Compared::Question(name), differences);
     if differences.is_empty() {
         return Args::Accepted;
     }
     Args::Differ(Divergence::Args {
-        ask: ask.name.clone(),
+        ask: name.to_owned(),
         differences,
     })
 }
@@ -49,7 +60,9 @@ pub(super) fn compare_endings(
 ) -> (Option<Divergence>, bool) {
     match (recorded, replayed) {
         (Ending::Deadline(_) | Ending::Memory(_) | Ending::Cancelled(_), _) => (None, false),
-        (Ending::Trap(recorded), Ending::Trap(replayed)) if recorded == replayed || !same_guest => (None, false),
+        (Ending::Trap(recorded), Ending::Trap(replayed)) if !same_guest || is_same_trap(recorded, replayed) => {
+            (None, false)
+        }
         (Ending::Result(recorded), Ending::Result(replayed)) => {
             if recorded.get() == replayed.get() {
                 return (None, false);
@@ -76,6 +89,27 @@ pub(super) fn compare_endings(
             (Some(divergence), false)
         }
     }
+}
+
+/// Whether two texts tell of one trap. Functions may be listed otherwise than by the host that recorded it, and a panic's
+/// text may be missing from what an older host recorded.
+fn is_same_trap(recorded: &str, replayed: &str) -> bool {
+    const NO_TEXT: &str = "trapped: `unreachable`";
+    // The name before it may be the one that the configuration gives a guest.
+    let of_call = |text: &str| {
+        text.split_once(" in `")
+            .map_or_else(|| text.to_owned(), |(_, call)| call.to_owned())
+    };
+    let cause = |text: &str| of_call(text).split(" (at ").next().unwrap_or_default().to_owned();
+    let panic = |text: &str| {
+        let text = of_call(text);
+        let (place, what) = text.split_once("trapped: ")?;
+        let is_panic = what.starts_with("`unreachable`") || what.starts_with("panicked at ");
+        is_panic.then(|| place.to_owned())
+    };
+    let has_no_text = recorded.contains(NO_TEXT) || replayed.contains(NO_TEXT);
+    cause(recorded) == cause(replayed)
+        || (has_no_text && panic(recorded).is_some() && panic(recorded) == panic(replayed))
 }
 
 /// Both sides were written by serde_json, so both parse; text that did not would be compared as text.

@@ -42,7 +42,7 @@ pub(super) struct Replay {
 }
 
 #[derive(Debug)]
-enum Phase {
+pub(super) enum Phase {
     /// `init` and `restore`.
     Starting {
         ended: bool,
@@ -160,6 +160,7 @@ impl Replay {
             | Event::RolledBack(_) => Found::Otherwise(Outcome::AskedUnrecorded {
                 n: entry.n,
                 asked: asked(),
+                elsewhere: None,
             }),
         }
     }
@@ -315,6 +316,7 @@ impl Replay {
                 calls,
                 entries,
                 accepted,
+                reads: None,
                 why: why.clone(),
             },
             (_, None) => match &self.phase {
@@ -324,6 +326,7 @@ impl Replay {
                         calls,
                         entries,
                         accepted,
+                        reads: None,
                         why,
                     }
                 }
@@ -331,6 +334,7 @@ impl Replay {
                     calls,
                     entries,
                     accepted,
+                    reads: None,
                 },
             },
         }
@@ -356,29 +360,11 @@ impl Replay {
 
     /// Why the call in hand can't be compared to its end, with all its questions used.
     fn why_short(&self) -> Option<String> {
-        let (name, begun) = match &self.phase {
-            Phase::InCall { name, n, .. } => (name, n),
-            Phase::Starting { .. } | Phase::Between => {
-                return Some("the recording ends before the first call".to_owned());
-            }
+        let in_call = match &self.phase {
+            Phase::InCall { name, n, .. } => Some((name.as_str(), *n)),
+            Phase::Starting { .. } | Phase::Between => None,
         };
-        let Some(entry) = self.entries.get(self.at) else {
-            return Some(format!("the recording ends inside `{name}` (entry {begun})"));
-        };
-        match &entry.event {
-            Event::Ending(Ending::Deadline(text)) => Some(format!(
-                "`{name}` was ended by its deadline at entry {}: {text}",
-                entry.n
-            )),
-            Event::Ending(Ending::Memory(text)) => Some(format!(
-                "`{name}` was ended by its memory limit at entry {}: {text}",
-                entry.n
-            )),
-            Event::Ending(Ending::Cancelled(text)) => {
-                Some(format!("`{name}` was cancelled at entry {}: {text}", entry.n))
-            }
-            _ => None,
-        }
+        why_short(in_call, self.entries.get(self.at))
     }
 
     /// How many questions of the call in hand were not used.
@@ -390,5 +376,28 @@ impl Replay {
     fn diverge(&mut self, outcome: Outcome) -> TapeError {
         self.found = Some(outcome);
         TapeError::Diverged
+    }
+}
+
+/// Why a call, with the number of its entry, can't be compared to its end: `ending` is what the recording has after its
+/// questions. No call: the guest starts.
+pub(super) fn why_short(in_call: Option<(&str, u64)>, ending: Option<&Entry>) -> Option<String> {
+    let Some((name, begun)) = in_call else {
+        return Some("the recording ends before the first call".to_owned());
+    };
+    let Some(entry) = ending else {
+        return Some(format!("the recording ends inside `{name}` (entry {begun})"));
+    };
+    match &entry.event {
+        Event::Ending(Ending::Deadline(text)) => Some(format!(
+            "`{name}` was ended by its deadline at entry {}: {text}",
+            entry.n
+        )),
+        Event::Ending(Ending::Memory(text)) => Some(format!(
+            "`{name}` was ended by its memory limit at entry {}: {text}",
+            entry.n
+        )),
+        Event::Ending(Ending::Cancelled(text)) => Some(format!("`{name}` was cancelled at entry {}: {text}", entry.n)),
+        _ => None,
     }
 }

@@ -100,7 +100,8 @@ fn a_replay_passes_over_it() {
         Some(Outcome::Identical {
             calls: 1,
             entries: 5,
-            accepted: 0
+            accepted: 0,
+            reads: None
         })
     );
 
@@ -111,7 +112,8 @@ fn a_replay_passes_over_it() {
         Some(Outcome::Identical {
             calls: 0,
             entries: 2,
-            accepted: 0
+            accepted: 0,
+            reads: None
         })
     );
 }

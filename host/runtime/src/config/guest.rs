@@ -58,6 +58,8 @@ pub struct Proof {
     pub accepted_differences: Option<PathBuf>,
     /// A folder of scenarios that the candidate must pass.
     pub self_test: Option<PathBuf>,
+    /// It begins without the state of the active version. Only where that can be told again.
+    pub afresh: bool,
 }
 
 impl Default for Proof {
@@ -67,6 +69,7 @@ impl Default for Proof {
             gate_calls: gate::CALLS,
             accepted_differences: None,
             self_test: None,
+            afresh: false,
         }
     }
 }
@@ -236,6 +239,7 @@ impl Proof {
         const GATE_CALLS: RangeInclusive<u64> = 1..=100_000;
         let modes = [
             ("identical", Mode::Identical),
+            ("strict", Mode::Strict),
             ("report", Mode::Report),
             ("off", Mode::Off),
         ];
@@ -244,6 +248,7 @@ impl Proof {
             gate_calls: section.whole("gate_calls", gate::CALLS, GATE_CALLS),
             accepted_differences: section.path("accepted_differences").map(|path| folder.join(path)),
             self_test: section.path("self_test").map(|path| folder.join(path)),
+            afresh: section.truth("afresh", false),
         }
     }
 }

@@ -38,6 +38,9 @@ pub struct Swap {
     /// Only tried. Absent: no.
     #[serde(default)]
     pub dry_run: bool,
+    /// It begins without the state of the active version. Absent: no.
+    #[serde(default)]
+    pub afresh: bool,
 }
 
 /// The body of `POST /v1/guests/NAME/rollback`.
@@ -56,6 +59,12 @@ pub struct StartShadow {
     /// What names the candidate; files by their whole path.
     #[serde(rename = "use")]
     pub reference: String,
+    /// Every question is compared. Absent: where the configuration's gate is `strict`.
+    #[serde(default)]
+    pub strict: bool,
+    /// It begins without the state of the active version. Absent: no.
+    #[serde(default)]
+    pub afresh: bool,
 }
 
 /// The body of `POST /v1/guests/NAME/shadow/promote`.

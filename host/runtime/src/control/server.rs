@@ -99,6 +99,7 @@ async fn swap(State(manager): State<Arc<Manager>>, Of(guest): Of<String>, Body(b
             reference,
             gate: body.gate,
             dry_run: body.dry_run,
+            afresh: body.afresh,
         },
         Err(response) => return *response,
     };
@@ -118,7 +119,8 @@ async fn shadow_start(
         Ok(reference) => reference,
         Err(response) => return *response,
     };
-    done(async move { manager.shadow_start(&guest, &reference).await }).await
+    let (strict, afresh) = (body.strict, body.afresh);
+    done(async move { manager.shadow_start(&guest, &reference, strict, afresh).await }).await
 }
 
 async fn shadow_stop(State(manager): State<Arc<Manager>>, Of(guest): Of<String>) -> Response {

@@ -26,7 +26,7 @@ pub use self::verdict::{FirstDifference, Verdict};
 
 use self::newest::{Found, Newest};
 use crate::guests::Program;
-use crate::replay::{self, Cpu, Options, ReplayError};
+use crate::replay::{self, Compare, Cpu, Options, ReplayError};
 
 /// So many calls are replayed where the configuration does not say: seconds at most, and every kind of change of a day.
 pub const CALLS: u64 = 100;
@@ -52,6 +52,8 @@ pub struct Gate {
     pub calls: u64,
     /// Differences that are none.
     pub accepted: Arc<Accepted>,
+    /// The candidate begins without the recorded states.
+    pub afresh: bool,
     /// The whole may take so long: [`WALL_MAX`].
     pub wall_max: Duration,
 }
@@ -62,6 +64,7 @@ impl Default for Gate {
             mode: Mode::default(),
             calls: CALLS,
             accepted: Arc::default(),
+            afresh: false,
             wall_max: WALL_MAX,
         }
     }
@@ -71,13 +74,25 @@ impl Default for Gate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// Nothing but what is accepted.
+    /// No result and no write but what is accepted. Reads, clock and chance may differ.
     #[default]
     Identical,
+    /// No question and no result but what is accepted.
+    Strict,
     /// Anything, and it is reported.
     Report,
     /// Nothing is replayed. Snapshots must be read all the same.
     Off,
+}
+
+impl Mode {
+    /// What is compared of a recorded call.
+    pub fn compares(self) -> Compare {
+        match self {
+            Self::Strict => Compare::Everything,
+            Self::Identical | Self::Report | Self::Off => Compare::Decisions,
+        }
+    }
 }
 
 /// Has `candidate` replay what the version `active` (its digest) of the guest `name` recorded last, under any key. The
@@ -165,7 +180,7 @@ impl Proof {
             opened += 1;
             match found.read_if_by(&self.active) {
                 Ok(Some(segment)) => self.one(&found, segment).await,
-                Ok(None) => {}
+                Ok(None) => self.verdict.by_others += 1,
                 // It was removed as too old, or its header is being written.
                 Err(ReadError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
                 Err(ReadError::Empty { .. }) => {}
@@ -179,7 +194,7 @@ impl Proof {
         }
         let replayed = match self.gate.mode {
             Mode::Off => self.verdict.recordings,
-            Mode::Identical | Mode::Report => self.verdict.calls_read,
+            Mode::Identical | Mode::Strict | Mode::Report => self.verdict.calls_read,
         };
         if opened == FILES_OPENED_MAX && replayed == 0 && newest.next().is_some() {
             self.verdict.give_up(format!(
@@ -191,7 +206,7 @@ impl Proof {
     fn is_enough(&self) -> bool {
         match self.gate.mode {
             Mode::Off => self.verdict.recordings >= SNAPSHOTS,
-            Mode::Identical | Mode::Report => self.verdict.calls_read >= self.gate.calls,
+            Mode::Identical | Mode::Strict | Mode::Report => self.verdict.calls_read >= self.gate.calls,
         }
     }
 
@@ -202,7 +217,11 @@ impl Proof {
                 Err(error) => return self.verdict.pass_over(error.to_string()),
             };
         }
+        if self.gate.afresh {
+            segment.header.snapshot = None;
+        }
         let options = Options {
+            compare: self.gate.mode.compares(),
             accepted: Arc::clone(&self.gate.accepted),
             cpu: Cpu::AsRecorded,
             ..Options::default()
@@ -236,19 +255,30 @@ impl Proof {
         let Some(at) = outcome.diverged_at() else {
             verdict.identical += calls.len() as u64;
             verdict.accepted += outcome.compared().map_or(0, |(_, accepted)| accepted);
+            if let Some(reads) = outcome.differing_reads() {
+                verdict.reads_differ += reads.count;
+                verdict.first_read.get_or_insert_with(|| reads.first.clone());
+            }
             return;
         };
         // The call in which it is, and with it all that follows from another state.
         let begun = calls.iter().filter(|n| **n < at).count() as u64;
         verdict.identical += begun.saturating_sub(1);
-        verdict.differ += 1;
         verdict.not_compared += (calls.len() as u64).saturating_sub(begun.max(1));
-        verdict.first.get_or_insert_with(|| FirstDifference {
+        let first = || FirstDifference {
             key: found.key.clone(),
             n: at,
             what: outcome.one_line(),
             file: found.path.clone(),
-        });
+        };
+        let is_undecided = matches!(outcome, Outcome::AskedUnrecorded { .. });
+        if is_undecided && self.gate.mode.compares() == Compare::Decisions {
+            verdict.undecided += 1;
+            verdict.first_undecided.get_or_insert_with(first);
+        } else {
+            verdict.differ += 1;
+            verdict.first.get_or_insert_with(first);
+        }
         if outcome.ran_out_of_time() {
             verdict.give_up("a call gave no answer in its time, and others were not tried".to_owned());
         }

@@ -25,12 +25,27 @@ pub struct Verdict {
     pub recordings: u64,
     /// Calls that these hold.
     pub calls_read: u64,
-    /// Calls in which everything was as recorded, or accepted.
+    /// Calls in which every result and every write (in the mode `strict`: every question) was as recorded, or accepted.
     pub identical: u64,
     /// Calls that differ: the first of each recording that has one.
     pub differ: u64,
-    /// Calls that come after one that differs, and would begin in another state.
+    /// Calls in which the candidate read what was never recorded, so that the recording can't say what it decides.
+    #[serde(default)]
+    pub undecided: u64,
+    /// Calls that come after one that differs or is undecided, and would begin in another state.
     pub not_compared: u64,
+    /// Reads of identical calls that one side asked more often than the other.
+    #[serde(default)]
+    pub reads_differ: u64,
+    /// The first of these, in words. Absent: there is none.
+    #[serde(default)]
+    pub first_read: Option<String>,
+    /// The newest recording's first undecided call. Absent: there is none.
+    #[serde(default)]
+    pub first_undecided: Option<FirstDifference>,
+    /// Recordings of other versions, which were not replayed.
+    #[serde(default)]
+    pub by_others: u64,
     /// Questions and results of identical recordings that differ in accepted fields alone.
     pub accepted: u64,
     /// The newest recording's first difference.
@@ -68,7 +83,12 @@ impl Verdict {
             calls_read: 0,
             identical: 0,
             differ: 0,
+            undecided: 0,
             not_compared: 0,
+            reads_differ: 0,
+            first_read: None,
+            first_undecided: None,
+            by_others: 0,
             accepted: 0,
             first: None,
             refused: None,
@@ -105,9 +125,39 @@ impl Verdict {
     pub(super) fn decide(&mut self) {
         self.passed = self.refused.is_none()
             && match self.mode {
-                Mode::Identical => self.differ == 0 && self.given_up.is_none(),
+                Mode::Identical | Mode::Strict => {
+                    self.differ == 0 && self.given_up.is_none() && !self.compared_nothing()
+                }
                 Mode::Report | Mode::Off => true,
             };
+    }
+
+    /// Whether there are recorded calls of this guest, and none of them was decided: nothing is known of the candidate. A guest
+    /// that was never called has decided nothing that could differ.
+    fn compared_nothing(&self) -> bool {
+        self.identical + self.differ == 0 && (self.undecided > 0 || self.by_others > 0)
+    }
+
+    /// Whether other versions of the guest recorded calls, and the active one none yet.
+    pub(crate) fn has_nothing_to_compare(&self) -> bool {
+        self.calls_read == 0 && self.by_others > 0 && self.refused.is_none()
+    }
+
+    /// The command that shows the first difference again, for a candidate that the configuration or an operator names so; empty
+    /// where there is none.
+    pub fn shown_by(&self, reference: &str, afresh: bool) -> String {
+        let guest = reference
+            .strip_prefix("builtin:")
+            .or_else(|| reference.strip_prefix("file:"));
+        let (Some(guest), Some(first)) = (guest, self.first.as_ref().or(self.first_undecided.as_ref())) else {
+            return String::new();
+        };
+        let strict = if self.mode == Mode::Strict { " --strict" } else { "" };
+        let afresh = if afresh { " --afresh" } else { "" };
+        format!(
+            "; see `trueup replay --guest {guest}{strict}{afresh} {}`",
+            first.file.display()
+        )
     }
 
     pub(super) fn tell(self, told: tokio::sync::oneshot::Sender<Self>) {
@@ -138,10 +188,29 @@ impl fmt::Display for Verdict {
                 count(self.recordings, "snapshot", "snapshots")
             )?,
             (None, None) if self.recordings == 0 && self.given_up.is_some() => f.write_str("nothing replayed")?,
-            (None, None) if self.recordings == 0 => {
+            (None, None) if self.calls_read == 0 => {
                 f.write_str("nothing replayed: the active version recorded no calls")?;
             }
+            (None, None) if self.identical == 0 => write!(f, "nothing decided in {recordings}")?,
             (None, None) => write!(f, "identical: {calls} in {recordings}")?,
+        }
+        if let Some(first) = &self.first_undecided {
+            let undecided = count(self.undecided, "call", "calls");
+            write!(
+                f,
+                "; {undecided} undecided, the first in `{}` {} (`{}`)",
+                first.key,
+                first.what,
+                first.file.display()
+            )?;
+        }
+        if let (Some(first), differ) = (&self.first_read, self.reads_differ) {
+            let reads = count(differ, "read", "reads");
+            write!(
+                f,
+                "; {reads} differ{}, the first: {first}",
+                if differ == 1 { "s" } else { "" }
+            )?;
         }
         if self.accepted > 0 {
             let accepted = count(self.accepted, "accepted difference", "accepted differences");
@@ -156,6 +225,9 @@ impl fmt::Display for Verdict {
         }
         if let Some(why) = &self.given_up {
             write!(f, "; given up: {why}")?;
+        }
+        if !self.passed && self.refused.is_none() && self.given_up.is_none() && self.compared_nothing() {
+            f.write_str("; wait until it has decided something, or swap with `--gate report`")?;
         }
         if let Some(why) = self.passed_over_why.first() {
             let passed_over = count(self.passed_over, "recording", "recordings");

@@ -29,6 +29,17 @@ pub struct World {
     pub calls: &'static [&'static str],
 }
 
+impl World {
+    /// Whether a guest of this world may begin without the state of the one before: the host tells it all that should be, and
+    /// it has neither stored anything nor set timers.
+    pub fn state_is_told_again(&self) -> bool {
+        !self.imports.contains(&TIMERS) && !self.imports.contains(&STORE)
+    }
+}
+
+/// The import through which a guest stores what outlives it.
+const STORE: &str = "trueup:checkpoint/store@0.1.0";
+
 /// The import through which an instance asks to be woken.
 const TIMERS: &str = "trueup:host/timers@0.1.0";
 

@@ -59,7 +59,7 @@ impl<T: FnMut(Event)> Negs<'_, T> {
     }
 
     /// Another version is active from here on: calls that run end on theirs, and each instance moves with its state at its
-    /// key's next turn. What was set aside, or waits because the guest failed, is tried again.
+    /// key's next turn. Every key gets one now, what was set aside or waits because the guest failed among them.
     pub(super) fn hand_over(&mut self, handover: Handover) {
         let Handover {
             instances,
@@ -82,6 +82,7 @@ impl<T: FnMut(Event)> Negs<'_, T> {
                 again.push(key);
             }
             self.became_active = Some(cause.clone());
+            self.all_again(&cause);
             for key in again {
                 self.pending.because(&key, since_ms, cause.clone());
                 self.entry(&key).inbox.sync = true;

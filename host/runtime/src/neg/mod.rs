@@ -503,13 +503,21 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
             return;
         }
         self.begin_turn();
+        self.all_again(&Cause::Acts);
+    }
+
+    /// Every key is looked at, where this host acts.
+    fn all_again(&mut self, cause: &Cause) {
+        if self.acts.term().is_none() {
+            return;
+        }
         let mut keys = self.targets.keys();
         if self.targets.is_complete() {
             keys.extend(self.gone());
         }
         for key in keys {
             self.entry(&key).inbox.sync = true;
-            self.pending.because(&key, SystemClock.now_ms(), Cause::Acts);
+            self.pending.because(&key, SystemClock.now_ms(), cause.clone());
             self.changed(&key);
         }
     }

@@ -7,29 +7,11 @@ use std::hash::{DefaultHasher, Hasher as _};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use trueup_journal::{Ask, Call, Ending, Entry, Event};
+use trueup_capabilities::questions;
+use trueup_journal::{Ask, Call, Ending, Entry, Event, Kind};
 
 /// More decisions are not listed: 2,000,000 of them take 200 MB.
 pub(super) const DECISIONS_MAX: usize = 2_000_000;
-
-/// Functions that change something, by their names without the interface: those of `wit/`.
-const WRITES: [&str; 15] = [
-    "append",
-    "apply",
-    "attach",
-    "checkpoint",
-    "commit",
-    "create",
-    "delete",
-    "destroy",
-    "detach",
-    "ensure",
-    "publish-node-ips",
-    "put",
-    "put-if-not-exists",
-    "remove",
-    "reset",
-];
 
 /// What stands for the call where a guest asks something while it starts.
 const STARTING: &str = "init and restore";
@@ -78,8 +60,7 @@ impl Outcome {
 
 /// Whether a question of this name changes something.
 pub(super) fn is_write(ask: &str) -> bool {
-    ask.rsplit_once('.')
-        .is_some_and(|(_, function)| WRITES.binary_search(&function).is_ok())
+    questions::kind(ask) == Kind::Write
 }
 
 /// One decision: a call, with what was asked in it and how it ended.
@@ -544,12 +525,5 @@ mod tests {
             .map(|decision| decision.rolled_back)
             .collect();
         assert_eq!(lost, [false, false, true]);
-    }
-
-    #[test]
-    fn the_names_of_writes_are_in_order() {
-        assert!(WRITES.is_sorted());
-        assert!(is_write("api.create") && is_write("etcd.put-if-not-exists"));
-        assert!(!is_write("api.get") && !is_write("create"));
     }
 }

@@ -80,8 +80,7 @@ impl Keys {
 
     /// Which key made a signature of these bytes; none where none of these did.
     fn signer(&self, message: &[u8], signature: &str) -> Option<&Path> {
-        let der = STANDARD.decode(signature.trim()).ok()?;
-        let signature = Signature::from_der(&der).ok()?;
+        let signature = der_of(signature).ok()?;
         let (file, _) = self.0.iter().find(|(_, key)| key.verify(message, &signature).is_ok())?;
         Some(file)
     }
@@ -106,6 +105,7 @@ impl Keys {
                 file.display(),
             ))
         })?;
+        der_of(&signature).map_err(|why| wrong(format!("{}: {why}", beside.display())))?;
         let signer = self.signer(bytes, &signature);
         signer.map(Path::to_owned).ok_or_else(|| {
             wrong(format!(
@@ -149,6 +149,18 @@ pub(super) fn signature_file(file: &Path) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(".sig");
     name.into()
+}
+
+/// A signature from its base64 text. `base64` and `openssl base64` break long lines.
+///
+/// # Errors
+/// What the text is not.
+fn der_of(text: &str) -> Result<Signature, String> {
+    let text: String = text.split_ascii_whitespace().collect();
+    let der = STANDARD.decode(text).map_err(|error| {
+        format!("is no base64 ({error}); a signature is made with `openssl dgst -sha256 -sign KEY FILE | base64`")
+    })?;
+    Signature::from_der(&der).map_err(|_| "is no signature of ECDSA P-256 in DER".to_owned())
 }
 
 fn manifest_of(payload: &[u8]) -> Result<String, String> {

@@ -99,6 +99,14 @@ fn any_of_the_keys_may_have_signed_a_file() {
         std::fs::write(signature_file(&file), damage).unwrap();
         assert!(both.of_file(&file, b"a guest").is_err(), "{damage}");
     }
+    for (text, says) in [
+        ("no base64!", "is no base64 ("),
+        ("AAAA", "is no signature of ECDSA P-256 in DER"),
+    ] {
+        std::fs::write(signature_file(&file), text).unwrap();
+        let error = both.of_file(&file, b"a guest").unwrap_err().to_string();
+        assert!(error.contains(says) && !error.contains("mine.pub"), "{error}");
+    }
     std::fs::remove_file(signature_file(&file)).unwrap();
     let error = both.of_file(&file, b"a guest").unwrap_err().to_string();
     assert!(
@@ -140,7 +148,10 @@ fn openssl_signs_what_we_take() {
     // Half of all signatures have a high S: with sixteen both kinds are here, but for one time in 32,000.
     for _ in 0..16 {
         let der = openssl(&["dgst", "-sha256", "-sign", "theirs.key", "guest.wasm"]);
-        std::fs::write(signature_file(&file), STANDARD.encode(der)).unwrap();
+        // As `base64` writes it: no line is longer than 76 characters.
+        let text = STANDARD.encode(der);
+        let (first, second) = text.split_at(76);
+        std::fs::write(signature_file(&file), format!("{first}\n{second}\n")).unwrap();
         assert_eq!(keys.of_file(&file, bytes).unwrap(), desk.path("theirs.pub"));
     }
     assert!(keys.of_file(&file, b"other bytes").is_err());

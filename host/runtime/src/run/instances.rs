@@ -77,6 +77,8 @@ pub struct Instances {
     pub recorded: Recorded,
     /// For `lifecycle.init`.
     pub settings: serde_json::Value,
+    /// States of other guests are not read: an instance whose state is another one's begins with its settings alone.
+    pub afresh: bool,
     /// What it may touch.
     pub grants: Grants,
     /// What it may use.
@@ -134,10 +136,12 @@ impl Instances {
         })
     }
 
-    /// Who the instance of `key` is.
+    /// Who the instance of `key` is. A guest without a name of its own has the configuration's.
     pub fn identity(&self, key: &str) -> Identity {
+        let own = &self.program.guest.name;
+        let is_unnamed = own == trueup_engine::UNKNOWN;
         Identity {
-            guest: self.program.guest.name.clone(),
+            guest: if is_unnamed { self.name.to_owned() } else { own.clone() },
             version: self.program.guest.version.clone(),
             digest: self.program.guest.digest.to_string(),
             instance: key.to_owned(),
@@ -467,8 +471,16 @@ impl Instances {
         segment.header.snapshot.clone().unwrap_or_else(|| self.initial.clone())
     }
 
+    /// Whether the state of the guest with this digest is not read.
+    fn begins_afresh(&self, digest: &str) -> bool {
+        self.afresh && digest != self.program.guest.digest.to_string()
+    }
+
     /// The state after the recorded calls that succeeded and stand.
     async fn state_after(&self, segment: Segment, pace: Option<Arc<dyn Pace>>) -> Result<String, NoState> {
+        if self.begins_afresh(&segment.header.digest) {
+            return Ok(self.initial.clone());
+        }
         if !segment.snapshot_stands() {
             let why = "they were rolled back beyond the beginning of their segment";
             return Err(NoState::Calls(why.to_owned()));
@@ -558,9 +570,13 @@ impl Instances {
         mut old: Instance,
         commit: impl AsyncFnOnce() -> Result<(), String>,
     ) -> Result<Instance, (Option<Box<Instance>>, String)> {
-        let snapshot = match old.snapshot().await {
-            Ok(snapshot) => snapshot,
-            Err(error) => return Err((None, with_causes(error))),
+        let snapshot = if self.begins_afresh(&old.program().guest.digest.to_string()) {
+            self.initial.clone()
+        } else {
+            match old.snapshot().await {
+                Ok(snapshot) => snapshot,
+                Err(error) => return Err((None, with_causes(error))),
+            }
         };
         let header = match self.header(snapshot.clone()) {
             Ok(header) => header,

@@ -446,6 +446,11 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         for running in self.running.values() {
             running.interrupt.want();
         }
+        self.all_again(&Cause::Acts);
+    }
+
+    /// Every key is looked at, where this host acts.
+    fn all_again(&mut self, cause: &Cause) {
         if self.acts.term().is_none() {
             return;
         }
@@ -457,7 +462,8 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             keys.extend(self.set_aside_and_gone());
         }
         for key in keys {
-            self.pending.because(&key, SystemClock.now_ms(), Cause::Acts);
+            self.pending.because(&key, SystemClock.now_ms(), cause.clone());
+            self.setup.board.changed(&key.to_string());
             if let Err(error) = self.controller.changed(&key, now_ms) {
                 tracing::error!(%key, "{error}");
                 self.standing.insert(key, Err(error.to_string()));

@@ -145,6 +145,7 @@ impl Ground {
             program,
             recorded: Arc::clone(&recorded),
             settings: guest.settings.clone(),
+            afresh: false,
             grants: guest.grants.clone(),
             limits: guest.limits,
             initial: String::new(),

@@ -2,29 +2,14 @@
 
 use serde_json::{Number, Value};
 use trueup_capabilities::neg::simulated::Neg;
-use trueup_journal::differences_under;
+use trueup_capabilities::questions;
+use trueup_journal::{Kind, differences_under};
 
 use super::report::Problem;
 
-/// Imports whose questions `expect_calls` leaves out: they are the guest's means, not its acts.
-const LEFT_OUT: [&str; 11] = [
-    "log",
-    "metrics",
-    "clock",
-    "random",
-    "timers",
-    // Those of `wasi:*`, which a language's runtime asks for itself; `random` is its name too.
-    "wall-clock",
-    "monotonic-clock",
-    "poll",
-    "pollable",
-    "insecure",
-    "insecure-seed",
-];
-
-/// True for a question that `expect_calls` lists.
+/// True for a question that `expect_calls` lists: the guest's acts, not its means.
 pub(super) fn is_listed(call: &str) -> bool {
-    !LEFT_OUT.contains(&call.split('.').next().unwrap_or_default())
+    questions::kind(call) != Kind::Means
 }
 
 /// Equality; none where it holds.
@@ -186,22 +171,6 @@ mod tests {
                 .message
                 .starts_with("call 1 of the step differs (expected 0, were 1):\n  expected none")
         );
-    }
-
-    #[test]
-    fn means_are_left_out_of_the_list_of_calls() {
-        assert!(["api.get", "store.append", "logs.get"].into_iter().all(is_listed));
-        let means = [
-            "log.emit",
-            "metrics.counter-add",
-            "clock.now-ms",
-            "random.next-u64",
-            "timers.cancel",
-            "monotonic-clock.now",
-            "poll.poll",
-            "random.get-random-bytes",
-        ];
-        assert!(!means.into_iter().any(is_listed));
     }
 
     #[test]

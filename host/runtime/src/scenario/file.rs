@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use trueup_capabilities::faults::Fault;
 use trueup_capabilities::lbaas::simulated::Resource;
+use trueup_capabilities::metrics::is_series_name;
 use trueup_capabilities::neg::simulated::Neg;
 
 use super::fields::{Fields, count, entries, error, items, join, name, number, object, text, truth, typed};
@@ -373,7 +374,15 @@ fn expected_objects(node: &Node, place: &str) -> Result<Vec<Value>, ParseError> 
 }
 
 fn metrics(node: &Node, place: &str) -> Result<BTreeMap<String, f64>, ParseError> {
-    let read = |entry: &node::Entry| Ok((entry.key.clone(), number(&entry.value, &join(place, &entry.key))?));
+    let read = |entry: &node::Entry| {
+        let place = join(place, &entry.key);
+        if !is_series_name(&entry.key) {
+            let must =
+                "is no series, must be `name` or `name{key=\"value\",...}` with the labels in order of their keys";
+            return Err(error(&entry.value, &place, must));
+        }
+        Ok((entry.key.clone(), number(&entry.value, &place)?))
+    };
     entries(node, place)?.iter().map(read).collect()
 }
 

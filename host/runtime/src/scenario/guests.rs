@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 use serde_json::value::to_raw_value;
 use trueup_capabilities::grants::Grants;
-use trueup_capabilities::log::NoLog;
+use trueup_capabilities::log::{Log, NoLog};
 use trueup_capabilities::meter::Limits;
 use trueup_capabilities::{Answer, Backends, Host, Identity};
 use trueup_engine::Engine;
@@ -27,6 +27,7 @@ pub struct Guests {
     replaced: BTreeMap<String, PathBuf>,
     /// By [`full_name`].
     loaded: Mutex<BTreeMap<String, Arc<Program>>>,
+    log: Arc<dyn Log>,
 }
 
 impl Guests {
@@ -41,7 +42,14 @@ impl Guests {
             registry,
             replaced,
             loaded: Mutex::default(),
+            log: Arc::new(NoLog),
         }
+    }
+
+    /// Hands what guests log to `log`. Without it their lines are dropped.
+    #[must_use]
+    pub fn logging(self, log: Arc<dyn Log>) -> Self {
+        Self { log, ..self }
     }
 
     /// Has this guest play the part of `guest`.
@@ -67,7 +75,10 @@ impl Guests {
         let program = self
             .registry
             .program(&self.engine, &reference)
-            .map_err(|error| error.to_string())?;
+            .map_err(|error| match &reference {
+                Reference::File(_) => error.to_string(),
+                _ => format!("{error}; a guest of your own is named with `--guest {guest}=FILE`"),
+            })?;
         loaded.insert(name, Arc::clone(&program));
         Ok(program)
     }
@@ -106,7 +117,7 @@ impl Stage for Guests {
             let backends = Backends {
                 clock: Arc::new(FaultedClock(world.clone())),
                 random: Arc::new(FaultedRandom(world.clone())),
-                log: Arc::new(NoLog),
+                log: Arc::clone(&self.log),
                 metrics: Arc::clone(&world.metrics),
                 lbaas: Some(world.lbaas.clone()),
                 checkpoint: Some(world.checkpoint.clone()),

@@ -43,6 +43,7 @@ pub(crate) use self::begun::fired;
 use self::job::Job;
 use self::rate::Rate;
 use crate::guests::Program;
+use crate::replay::Compare;
 
 /// So many calls wait for a candidate at most: five seconds of 200 changes a second.
 pub const QUEUE_CALLS_MAX: usize = 1_000;
@@ -68,6 +69,15 @@ pub struct Version {
     pub limits: Limits,
 }
 
+/// How a candidate is compared.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct How {
+    /// What is compared.
+    pub compare: Compare,
+    /// The candidate begins without the active guest's state.
+    pub afresh: bool,
+}
+
 /// Who is compared with whom, and where what is found goes.
 pub struct Setup {
     /// Runs both.
@@ -78,6 +88,8 @@ pub struct Setup {
     pub active: Version,
     /// Who decides beside it.
     pub candidate: Version,
+    /// How it is compared.
+    pub how: How,
     /// Takes differences and the summary; created where there is none. What an earlier shadow kept there stays, as
     /// long as it is among the newest.
     pub folder: PathBuf,

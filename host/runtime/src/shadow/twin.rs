@@ -14,7 +14,7 @@ use trueup_engine::Engine;
 use trueup_journal::{Entry, Event, Header, Outcome, Segment};
 
 use super::job::{Begin, bytes_of};
-use super::{Verdict, Version, begun};
+use super::{How, Verdict, Version, begun};
 use crate::instance::Instance;
 use crate::replay::{self, Cpu, Options, ReplayError};
 
@@ -38,6 +38,7 @@ pub(super) struct Versions {
     for_active: Header,
     /// Both are configured alike, so the candidate gets what the active instance was really begun with.
     same_settings: bool,
+    how: How,
 }
 
 /// The candidate's settings, with what the active instance has and nobody configured: an adapter gave that to this key.
@@ -78,7 +79,11 @@ pub(super) enum Judged {
 }
 
 impl Versions {
-    pub(super) fn new(engine: Engine, active: Version, candidate: Version) -> Result<Self, serde_json::Error> {
+    pub(super) fn new(
+        engine: Engine,
+        (active, candidate): (Version, Version),
+        how: How,
+    ) -> Result<Self, serde_json::Error> {
         let header = |of: &Version| {
             let guest = &active.program.guest;
             Ok::<_, serde_json::Error>(Header {
@@ -97,6 +102,7 @@ impl Versions {
             for_candidate: header(&candidate)?,
             for_active: header(&active)?,
             same_settings: active.settings == candidate.settings,
+            how,
             engine,
             active,
             candidate,
@@ -162,6 +168,7 @@ impl Twin {
             .recording_for_candidate(versions)
             .map_err(|error| Judged::Not(error.to_string()))?;
         let options = Options {
+            compare: versions.how.compare,
             cpu: Cpu::AsRecorded,
             ..Options::default()
         };
@@ -213,6 +220,9 @@ impl Twin {
             && let Some(settings) = with_own(&versions.candidate.settings, &versions.active.settings, begun)
         {
             header.settings = settings;
+        }
+        if versions.how.afresh {
+            header.snapshot = None;
         }
         self.recording(header)
     }

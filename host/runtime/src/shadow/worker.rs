@@ -49,7 +49,7 @@ pub(super) fn run(
         runtime.block_on(accept(&setup.engine, &setup.candidate))?;
         let folder = setup.folder.display();
         let kept = Kept::open(&setup.folder).map_err(|error| format!("the shadow's folder `{folder}`: {error}"))?;
-        let versions = Versions::new(setup.engine, setup.active, setup.candidate)
+        let versions = Versions::new(setup.engine, (setup.active, setup.candidate), setup.how)
             .map_err(|error| format!("writing the header of a recording: {error}"))?;
         let worker = Worker {
             versions,

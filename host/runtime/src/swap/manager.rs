@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
@@ -24,6 +25,10 @@ use crate::guests::Program;
 use crate::run::active::{Active, Handover};
 use crate::run::quarantine::{Quarantine, SetAside};
 use crate::shadow::{self, Shadow};
+
+/// A version that has just become active gets so long to make its first calls, before another one is refused because there
+/// is nothing to compare it with: every key is reconciled at once then.
+const FIRST_CALLS_MAX: Duration = Duration::from_secs(5);
 
 /// A guest that runs, as it is managed.
 pub(crate) struct Managed {
@@ -50,6 +55,7 @@ struct Compared {
     program: Arc<Program>,
     reference: String,
     vouched: Option<String>,
+    afresh: bool,
 }
 
 /// A promotion that waits for its count.
@@ -143,6 +149,8 @@ pub struct Candidate {
     pub gate: Option<Mode>,
     /// Only tried.
     pub dry_run: bool,
+    /// It begins without the state of the active version.
+    pub afresh: bool,
 }
 
 /// Why nothing was done.
@@ -321,7 +329,10 @@ impl Manager {
         let activation = Activation {
             reference: candidate.reference.to_string(),
             by: By::Swap,
-            proof: with_gate(&managed.config.proof, candidate.gate),
+            proof: Proof {
+                afresh: candidate.afresh || managed.config.proof.afresh,
+                ..with_gate(&managed.config.proof, candidate.gate)
+            },
             dry_run: candidate.dry_run,
             note: None,
         };
@@ -353,11 +364,15 @@ impl Manager {
                 })?,
             }
         };
+        // Where the state did not come here from that version, it does not go back there.
+        let revisions = managed.revisions().all().to_vec();
+        let since = revisions.iter().filter(|revision| revision.revision > target.revision);
+        let afresh = target.afresh || since.into_iter().any(|revision| revision.afresh);
         let kept = self.kept(managed, &target).await;
         let activation = Activation {
             reference: target.reference.clone(),
             by: By::Rollback,
-            proof: trusted(),
+            proof: Proof { afresh, ..trusted() },
             dry_run: false,
             note: Some(format!("to revision {}", target.revision)),
         };
@@ -412,7 +427,10 @@ impl Manager {
         let activation = Activation {
             reference: to.to_string(),
             by: By::FallBack,
-            proof: trusted(),
+            proof: Proof {
+                afresh: managed.revisions().active().is_some_and(|active| active.afresh),
+                ..trusted()
+            },
             dry_run: false,
             note: Some(why.to_owned()),
         };
@@ -474,6 +492,8 @@ impl Manager {
         let against = Against {
             active: &with,
             proof: &activation.proof,
+            reference: &activation.reference,
+            patience: FIRST_CALLS_MAX,
             registry: self.guests.registry(),
         };
         let Proven { instances, report } = prove(program, managed.worlds, &against).await?;
@@ -494,6 +514,7 @@ impl Manager {
                 by: activation.by,
                 vouched,
                 note: activation.note.clone(),
+                afresh: instances.afresh,
             };
             Some(hand_over(managed, instances, revision).await?)
         };
@@ -512,7 +533,13 @@ impl Manager {
     ///
     /// # Errors
     /// Why it can't be compared.
-    pub async fn shadow_start(&self, name: &str, reference: &GuestRef) -> Result<shadow::Status, ManageError> {
+    pub async fn shadow_start(
+        &self,
+        name: &str,
+        reference: &GuestRef,
+        strict: bool,
+        afresh: bool,
+    ) -> Result<shadow::Status, ManageError> {
         let managed = self.managed(name)?;
         let _changing = changing(managed)?;
         let refused = |refused: Refused| ManageError::Refused {
@@ -531,6 +558,8 @@ impl Manager {
             .await
             .map_err(refused)?;
         super::proof::of_world(&program, managed.worlds).map_err(refused)?;
+        let afresh = afresh || managed.config.proof.afresh;
+        super::proof::may_begin_afresh(&program, afresh).map_err(refused)?;
         if let Some(bytes) = bytes {
             self.guests.keep(&bytes).map_err(refused)?;
         }
@@ -546,6 +575,13 @@ impl Manager {
             name: managed.name.to_owned(),
             active: version(&with.program),
             candidate: version(&program),
+            how: shadow::How {
+                compare: match strict {
+                    true => Mode::Strict.compares(),
+                    false => managed.config.proof.gate.compares(),
+                },
+                afresh,
+            },
             folder,
             metrics: Arc::clone(&managed.metrics),
         };
@@ -564,6 +600,7 @@ impl Manager {
             program,
             reference: reference.to_string(),
             vouched,
+            afresh,
         });
         self.write_down(managed, "shadow start", &reference.to_string(), "begun");
         Ok(status)
@@ -645,7 +682,10 @@ impl Manager {
         let activation = Activation {
             reference: compared.reference.clone(),
             by: By::Promote,
-            proof: managed.config.proof.clone(),
+            proof: Proof {
+                afresh: compared.afresh || managed.config.proof.afresh,
+                ..managed.config.proof.clone()
+            },
             dry_run: false,
             note: Some(format!(
                 "after {} calls in shadow, {} the same",

@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use trueup_capabilities::grants::Access;
@@ -104,12 +105,19 @@ pub(crate) struct Proven {
     pub(crate) report: Report,
 }
 
+/// So often it is looked whether the active version has decided something meanwhile.
+const LOOK_AGAIN: Duration = Duration::from_millis(250);
+
 /// What a candidate is held against.
 pub(crate) struct Against<'a> {
     /// How the active version is set up; the candidate gets the same.
     pub(crate) active: &'a Instances,
     /// What is asked of it.
     pub(crate) proof: &'a Proof,
+    /// What names it.
+    pub(crate) reference: &'a str,
+    /// The active version may take so long to decide something, where it has not decided anything yet.
+    pub(crate) patience: Duration,
     /// For the scenarios of the self-test.
     pub(crate) registry: &'a Registry,
 }
@@ -121,28 +129,31 @@ pub(crate) struct Against<'a> {
 pub(crate) async fn prove(program: Arc<Program>, worlds: &[&str], against: &Against<'_>) -> Result<Proven, Refused> {
     let Against { active, proof, .. } = against;
     of_world(&program, worlds)?;
+    may_begin_afresh(&program, proof.afresh)?;
     granted(&program, active)?;
     let mut instances = Instances {
         program,
+        afresh: proof.afresh,
         ..(*active).clone()
     };
     let initial = initial_state(&instances).await;
     instances.initial = initial.map_err(|error| refused(Step::Settings)(error.into()))?;
     let self_test = self_test(&instances, against).await?;
     let gate = gate(proof).map_err(|why| Refused { step: Step::Gate, why })?;
-    let verdict = gate::prove(
-        &instances.engine,
-        &instances.program,
-        &active.state_dir,
-        active.name,
-        &active.program.guest.digest.to_string(),
-        &gate,
-    )
-    .await;
+    let digest = active.program.guest.digest.to_string();
+    let begun = Instant::now();
+    let verdict = loop {
+        let (engine, candidate) = (&instances.engine, &instances.program);
+        let verdict = gate::prove(engine, candidate, &active.state_dir, active.name, &digest, &gate).await;
+        if verdict.passed || !verdict.has_nothing_to_compare() || begun.elapsed() >= against.patience {
+            break verdict;
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    };
     if !verdict.passed {
         return Err(Refused {
             step: Step::Gate,
-            why: verdict.to_string(),
+            why: format!("{verdict}{}", verdict.shown_by(against.reference, proof.afresh)),
         });
     }
     let report = Report {
@@ -166,6 +177,21 @@ pub(crate) fn of_world(program: &Program, worlds: &[&str]) -> Result<(), Refused
             program.guest.version,
             program.world.name,
             worlds.join(" or ")
+        ),
+    })
+}
+
+/// # Errors
+/// Where it is to begin without a state that nothing but the active version can tell it.
+pub(crate) fn may_begin_afresh(program: &Program, afresh: bool) -> Result<(), Refused> {
+    if !afresh || program.world.state_is_told_again() {
+        return Ok(());
+    }
+    Err(Refused {
+        step: Step::State,
+        why: format!(
+            "a guest of the world {} can't begin afresh: it would lose what only its state holds",
+            program.world.name
         ),
     })
 }
@@ -208,6 +234,7 @@ pub(super) fn gate(proof: &Proof) -> Result<Gate, String> {
         mode: proof.gate,
         calls: proof.gate_calls,
         accepted,
+        afresh: proof.afresh,
         ..Gate::default()
     })
 }

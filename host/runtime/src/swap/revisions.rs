@@ -46,6 +46,9 @@ pub struct Revision {
     /// What else is worth knowing, in one line; absent: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// It began without the state of the version before. Absent: it took that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub afresh: bool,
 }
 
 /// Why a version became active.
@@ -310,6 +313,7 @@ mod tests {
             by: By::Swap,
             vouched: None,
             note: None,
+            afresh: false,
         }
     }
 

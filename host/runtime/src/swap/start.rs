@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use trueup_capabilities::clock::{Clock as _, SystemClock};
 
@@ -47,6 +48,15 @@ pub(crate) async fn begin(
 ) -> Result<Begun, SetupError> {
     let mut revisions = Revisions::load(wish.state_dir, wish.name).map_err(SetupError::Misused)?;
     let active = active(guests, wish, &revisions)?;
+    let begun_afresh = revisions.active().filter(|active| active.afresh);
+    let begun_afresh = begun_afresh.map(|active| active.digest.clone());
+    let instances = |program: Arc<Program>| {
+        let digest = program.guest.digest.to_string();
+        Instances {
+            afresh: wish.guest.proof.afresh || begun_afresh.as_ref() == Some(&digest),
+            ..instances(program)
+        }
+    };
     if let Err(error) = reserves(guests, wish).await {
         // Who starts for the first time mends it now; what decided until now goes on all the same.
         if active.is_none() {
@@ -65,8 +75,9 @@ pub(crate) async fn begin(
             });
         }
     };
+    let reference = wish.guest.reference.to_string();
     let configured = Configured {
-        reference: wish.guest.reference.to_string(),
+        reference: reference.clone(),
         digest: wished.program.guest.digest.to_string(),
     };
     let is_edited = revisions.configured() != Some(&configured);
@@ -74,7 +85,12 @@ pub(crate) async fn begin(
         Some(active) if !is_edited || active.guest.digest == wished.program.guest.digest => active,
         Some(active) => {
             let with = instances(Arc::clone(&active));
-            let proven = prove(Arc::clone(&wished.program), wish.worlds, &wish.against(guests, &with)).await;
+            let proven = prove(
+                Arc::clone(&wished.program),
+                wish.worlds,
+                &wish.against(guests, &with, &reference),
+            )
+            .await;
             match proven {
                 Ok(proven) => tracing::info!(
                     "guest `{}`: {} passed: {}",
@@ -87,8 +103,11 @@ pub(crate) async fn begin(
                         let noted = revisions.refuse(configured);
                         noted.map_err(|error| wish.failed(&error))?;
                     }
+                    // Settings that came with the version that is refused may be none of the one that stays.
+                    let accepted = wish.accepted(instances(Arc::clone(&active))).await;
+                    let instances = accepted.map_err(|error| wish.neither(&refused, error))?;
                     return Ok(Begun {
-                        instances: wish.accepted(instances(Arc::clone(&active))).await?,
+                        instances,
                         problem: Some(wish.stays(&refused.to_string(), &active, &revisions)),
                         revisions,
                     });
@@ -98,7 +117,7 @@ pub(crate) async fn begin(
         }
         None => {
             let with = instances(Arc::clone(&wished.program));
-            let tested = self_test(&with, &wish.against(guests, &with)).await;
+            let tested = self_test(&with, &wish.against(guests, &with, &reference)).await;
             tested.map_err(|refused| wish.misused(&refused.to_string()))?;
             Arc::clone(&wished.program)
         }
@@ -138,10 +157,12 @@ impl Wish<'_> {
         SetupError::Failed(format!("guest `{}`: {error}", self.name))
     }
 
-    fn against<'a>(&'a self, guests: &'a Guests, active: &'a Instances) -> Against<'a> {
+    fn against<'a>(&'a self, guests: &'a Guests, active: &'a Instances, reference: &'a str) -> Against<'a> {
         Against {
             active,
             proof: &self.guest.proof,
+            reference,
+            patience: Duration::ZERO,
             registry: guests.registry(),
         }
     }
@@ -168,6 +189,17 @@ impl Wish<'_> {
                 NotWished::Away(why) => SetupError::Failed(self.placed(&why)),
                 NotWished::Distrusted(refused) | NotWished::Refused(refused) => self.misused(&refused.why),
             }),
+        }
+    }
+
+    /// The configuration names a version that is refused, and the one that would stay does not take the settings.
+    fn neither(&self, refused: &Refused, error: SetupError) -> SetupError {
+        match error {
+            SetupError::Misused(error) => self.misused(&format!(
+                "{} is {refused}; the active version can't go on with these settings either: {error}",
+                self.guest.reference
+            )),
+            failed @ SetupError::Failed(_) => failed,
         }
     }
 
@@ -287,6 +319,7 @@ fn write_down(
             by: By::Configuration,
             vouched: wished.vouched.clone(),
             note: None,
+            afresh: wish.guest.proof.afresh,
         };
         revisions.push(revision).map_err(failed)?;
     }

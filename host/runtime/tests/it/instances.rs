@@ -53,6 +53,7 @@ fn instances(state_dir: &Path) -> Instances {
         program: Arc::clone(&VERSION_1),
         recorded: Arc::new(|_| None),
         settings: json!({}),
+        afresh: false,
         grants: Grants::everything(),
         limits: Limits::default(),
         initial: "0".to_owned(),
@@ -351,6 +352,36 @@ async fn a_guest_that_decides_otherwise_goes_on_from_the_snapshot_with_a_warning
     );
     assert_eq!(count(&mut open(&newer()).await).await, 3, "its own calls it can repeat");
     assert_eq!(logged.take(), "");
+}
+
+#[tokio::test]
+async fn a_version_that_begins_afresh_takes_its_own_state_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let one = instances(dir.path());
+    let two = Instances {
+        program: Arc::clone(&VERSION_2),
+        afresh: true,
+        ..instances(dir.path())
+    };
+    let mut old = open(&one).await;
+    assert_eq!((count(&mut old).await, count(&mut old).await), (1, 2));
+    // Handed over while it runs, and opened again from its own recording.
+    let mut new = two
+        .take_over(KEY, old, async || Ok(()))
+        .await
+        .map_err(|(_, why)| why)
+        .unwrap();
+    assert_eq!(count(&mut new).await, 1);
+    drop(new);
+    assert_eq!(count(&mut open(&two).await).await, 2, "its own state is read");
+    // Opened from the recording of another one.
+    let other = tempfile::tempdir().unwrap();
+    assert_eq!(count(&mut open(&instances(other.path())).await).await, 1);
+    let two = Instances {
+        state_dir: other.path().to_owned(),
+        ..two
+    };
+    assert_eq!(count(&mut open(&two).await).await, 1);
 }
 
 #[tokio::test]

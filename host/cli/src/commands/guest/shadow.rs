@@ -36,6 +36,13 @@ pub(crate) struct Start {
     guest: String,
     /// The candidate: a name such as `lbaas@2`, a file, or an image (`oci:...`).
     candidate: String,
+    /// Compares every question, not results and writes alone. Default: where the configuration's gate is `strict`.
+    #[arg(long)]
+    strict: bool,
+    /// Begins without the state of the active version, for a guest that does not read it. Not for guests that store
+    /// something or have timers (ipam, neg).
+    #[arg(long)]
+    afresh: bool,
     #[command(flatten)]
     host: Host,
 }
@@ -70,6 +77,8 @@ pub(super) fn exec(command: &Command, output: Output) -> Ending {
         Command::Start(args) => {
             let start = control::StartShadow {
                 reference: host::reference(&args.candidate)?,
+                strict: args.strict,
+                afresh: args.afresh,
             };
             args.host.post(&host::path(&args.guest, "shadow")?, &start)?
         }

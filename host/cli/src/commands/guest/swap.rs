@@ -26,6 +26,13 @@ pub(crate) struct Args {
     /// What its answers to recorded calls must be. Default: what the configuration says.
     #[arg(long)]
     gate: Option<Gate>,
+    /// The same as `--gate strict`: every question is compared, not results and writes alone.
+    #[arg(long, conflicts_with = "gate")]
+    strict: bool,
+    /// Begins without the state of the active version, for a guest that does not read it. Not for guests that store
+    /// something or have timers (ipam, neg).
+    #[arg(long)]
+    afresh: bool,
     /// Only finds out whether it could become active.
     #[arg(long)]
     dry_run: bool,
@@ -36,8 +43,10 @@ pub(crate) struct Args {
 /// The modes of the gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Gate {
-    /// The recorded ones, or it is refused.
+    /// The recorded results and writes, or it is refused.
     Identical,
+    /// The recorded questions and results, or it is refused.
+    Strict,
     /// Differences are told.
     Report,
     /// Nothing is replayed.
@@ -48,6 +57,7 @@ impl From<Gate> for Mode {
     fn from(gate: Gate) -> Self {
         match gate {
             Gate::Identical => Self::Identical,
+            Gate::Strict => Self::Strict,
             Gate::Report => Self::Report,
             Gate::Off => Self::Off,
         }
@@ -55,10 +65,15 @@ impl From<Gate> for Mode {
 }
 
 pub(super) fn exec(args: &Args, output: Output) -> Ending {
+    let reference = host::reference(&args.candidate)?;
+    if let Some(name) = reference.strip_prefix("builtin:").filter(|name| !name.contains('@')) {
+        output::talk(&format!("`{name}` is `{name}@1`: a name alone is version 1"));
+    }
     let swap = control::Swap {
-        reference: host::reference(&args.candidate)?,
-        gate: args.gate.map(Mode::from),
+        reference,
+        gate: args.strict.then_some(Mode::Strict).or(args.gate.map(Mode::from)),
         dry_run: args.dry_run,
+        afresh: args.afresh,
     };
     let activated: Activated = args.host.post(&host::path(&args.guest, "swap")?, &swap)?;
     show(&activated, output)

@@ -38,6 +38,7 @@ fn without_a_word_a_version_decides_as_the_one_before_and_what_fails_is_tried_ag
         gate_calls: 100,
         accepted_differences: None,
         self_test: None,
+        afresh: false,
     };
     assert_eq!(guest.proof, proof);
     let failure = FailurePolicy {
@@ -52,11 +53,13 @@ fn without_a_word_a_version_decides_as_the_one_before_and_what_fails_is_tried_ag
 fn every_key_about_versions_is_read() {
     for (word, mode) in [
         ("identical", Mode::Identical),
+        ("strict", Mode::Strict),
         ("report", Mode::Report),
         ("off", Mode::Off),
     ] {
         assert_eq!(guest(&format!("gate = \"{word}\"")).proof.gate, mode);
     }
+    assert!(guest("afresh = true").proof.afresh);
     for calls in [1, 100_000] {
         assert_eq!(guest(&format!("gate_calls = {calls}")).proof.gate_calls, calls);
     }
@@ -91,7 +94,7 @@ fn every_key_about_versions_is_read() {
 
 #[test]
 fn every_mistake_about_versions_is_one_line() {
-    const GATE: &str = "must be \"identical\" or \"report\" or \"off\"";
+    const GATE: &str = "must be \"identical\" or \"strict\" or \"report\" or \"off\"";
     for (wrong, shown) in [("\"on\"", "\"on\""), ("\"Off\"", "\"Off\""), ("true", "true")] {
         guest_refused(
             &format!("gate = {wrong}"),
@@ -144,7 +147,7 @@ fn every_mistake_about_versions_is_one_line() {
         "on_fail = \"hold\"",
         &[
             "trueup.toml:6: unknown key `on_fail` in [guests.lbaas]; did you mean `on_failure`? \
-           (known: accepted_differences, approve_above, approve_above_percent, cycles_max, fall_back, gate, gate_calls, grants, limits, on_failure, quarantine_after, \
+           (known: accepted_differences, afresh, approve_above, approve_above_percent, cycles_max, fall_back, gate, gate_calls, grants, limits, on_failure, quarantine_after, \
            self_test, settings, use, verify)",
         ],
     );

@@ -71,8 +71,8 @@ impl<T: FnMut(Event)> Services<'_, T> {
         (self.tell)(entry.event());
     }
 
-    /// Another version is active from here on: calls that run end on theirs, those that sleep end now. What was set aside,
-    /// or waits because the guest failed, is tried again.
+    /// Another version is active from here on: calls that run end on theirs, those that sleep end now. Every key is looked at
+    /// by it, what was set aside or waits because the guest failed among them.
     pub(super) fn hand_over(&mut self, handover: Handover) {
         let Handover {
             instances,
@@ -100,7 +100,8 @@ impl<T: FnMut(Event)> Services<'_, T> {
                     self.pending.because(&key, since_ms, entry.cause());
                 }
             }
-            self.became_active = Some(cause);
+            self.became_active = Some(cause.clone());
+            self.all_again(&cause);
             for key in again {
                 self.setup.board.changed(lbaas::NAME, &key.to_string());
                 if let Err(error) = self.controller.changed(&key, now_ms) {

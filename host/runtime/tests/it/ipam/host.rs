@@ -109,6 +109,7 @@ impl Stage {
             name: ipam::NAME,
             program: Arc::clone(&PROGRAM),
             settings: self.guest.clone(),
+            afresh: false,
             grants: Grants::everything(),
             limits: Limits {
                 answer_bytes: ANSWER_BYTES,

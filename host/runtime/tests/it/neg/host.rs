@@ -50,6 +50,7 @@ pub(crate) fn instances(state_dir: &Path) -> Instances {
         program: Arc::clone(&PROGRAM),
         recorded: Arc::new(|_| None),
         settings: json!({ "neg_names": { "s": "web" }, "zones": ["a", "b"], "migration_wait_ms": 1_000 }),
+        afresh: false,
         grants: Grants::everything(),
         limits: Limits::default(),
         initial: json!({

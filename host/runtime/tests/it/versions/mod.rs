@@ -109,6 +109,7 @@ impl Active {
                 program: Arc::clone(program),
                 recorded: Arc::new(|_| None),
                 settings,
+                afresh: false,
                 grants: Grants::everything(),
                 limits: Limits::default(),
                 initial: initial.to_owned(),

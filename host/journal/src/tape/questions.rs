@@ -1,0 +1,244 @@
+//! What a comparison of decisions must know of questions, and the recorded questions of one call.
+//!
+//! Which question is what is the capabilities' business: the tape gets it as a function.
+
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::divergence::Asked;
+use crate::entry::{Ask, Entry, Event};
+
+/// Recorded answers are given so often again in one call: a guest that looks twice sees what it saw, and one that waits
+/// for a change that the recording does not have is ended.
+const REPEATS_MAX: u64 = 1_000;
+
+/// What a question is to a comparison of decisions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Time, chance, log and the like: the guest's means.
+    Means,
+    /// It looks at the world.
+    Read,
+    /// It changes the world.
+    Write,
+}
+
+/// How a question is compared where decisions are compared.
+#[derive(Debug, Clone, Copy)]
+pub struct Question {
+    /// What it is.
+    pub kind: Kind,
+    /// The argument that is a list whose elements are answered one by one, in a list of the same length: each element is
+    /// compared by itself. None: the question is compared as a whole.
+    pub list: Option<&'static str>,
+    /// The object that a write is about, from its arguments (of a list, from one element). Writes of one object are
+    /// compared in their order, writes of several objects in any order.
+    pub object: fn(&Value) -> String,
+}
+
+/// How the question of a name is compared.
+pub type Questions = fn(&str) -> Question;
+
+/// The arguments of a question without its list, and one element of that.
+#[derive(Debug, Clone)]
+pub(super) struct OnePart {
+    pub(super) args: Value,
+    /// The list's name, the element's place in it, and the element.
+    pub(super) element: Option<(&'static str, usize, Value)>,
+}
+
+impl OnePart {
+    fn is(&self, other: &Self) -> bool {
+        self.args == other.args && self.value() == other.value()
+    }
+
+    fn value(&self) -> Option<&Value> {
+        self.element.as_ref().map(|(.., value)| value)
+    }
+
+    pub(super) fn object(&self, question: &Question) -> String {
+        (question.object)(self.value().unwrap_or(&self.args))
+    }
+}
+
+/// A question in its parts: one, or one for each element of its list.
+pub(super) fn parts_of(question: &Question, mut args: Value) -> Vec<OnePart> {
+    let list = question.list.and_then(|list| match args.get_mut(list) {
+        Some(Value::Array(elements)) => Some((list, std::mem::take(elements))),
+        _ => None,
+    });
+    let Some((list, elements)) = list else {
+        return vec![OnePart { args, element: None }];
+    };
+    let elements = elements.into_iter().enumerate();
+    elements
+        .map(|(at, value)| OnePart {
+            args: args.clone(),
+            element: Some((list, at, value)),
+        })
+        .collect()
+}
+
+/// One recorded question, or one element of it.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) n: u64,
+    pub(super) name: String,
+    kind: Kind,
+    pub(super) asked: OnePart,
+    object: String,
+    /// So many writes of this call were recorded before it.
+    writes_before: usize,
+    pub(super) answer: Option<Box<RawValue>>,
+    used: bool,
+}
+
+impl Part {
+    pub(super) fn shown(&self) -> Asked {
+        let mut args = self.asked.args.clone();
+        if let (Some((list, _, value)), Value::Object(args)) = (&self.asked.element, &mut args) {
+            args.insert((*list).to_owned(), Value::Array(vec![value.clone()]));
+        }
+        Asked {
+            name: self.name.clone(),
+            args: args.to_string(),
+        }
+    }
+}
+
+/// The recorded questions of the call in hand, and which of them were asked.
+#[derive(Debug, Default)]
+pub(super) struct Hand {
+    parts: Vec<Part>,
+    /// Writes that were made.
+    made: usize,
+    /// The first recorded writes that were made, without a gap.
+    made_first: usize,
+    repeats: u64,
+}
+
+/// What a read found in the recording.
+pub(super) enum Found<'a> {
+    Part(&'a Part),
+    /// The recording has it, at this entry, but not after the writes that the guest has made.
+    Elsewhere(u64),
+    Nothing,
+}
+
+impl Hand {
+    /// The questions among `entries`, which are those of one call.
+    pub(super) fn of(entries: &[Entry], questions: Questions) -> Self {
+        let mut hand = Self::default();
+        let mut writes = 0;
+        for entry in entries {
+            let Event::Ask(ask) = &entry.event else { continue };
+            let question = questions(&ask.name);
+            let parts = recorded_parts(entry.n, ask, &question, writes);
+            if question.kind == Kind::Write {
+                writes += parts.len();
+            }
+            hand.parts.extend(parts);
+        }
+        hand
+    }
+
+    /// The next recorded answer of time, chance and the like: to the same question, else, where `by_name`, to the next of
+    /// that name.
+    pub(super) fn means(&mut self, name: &str, asked: &OnePart, by_name: bool) -> Option<&Part> {
+        let is_next = |part: &Part| !part.used && part.name == name;
+        let same = self.parts.iter().position(|part| is_next(part) && part.asked.is(asked));
+        let at = same.or_else(|| self.parts.iter().position(|part| by_name && is_next(part)))?;
+        self.take(at)
+    }
+
+    /// The recorded answer of a read: one that was given when just the same writes were done, the last one again where it
+    /// looks again; else the next that is left. Where all were given, and before the guest's last writes, the recording does not
+    /// say what it would see now.
+    pub(super) fn read(&mut self, name: &str, asked: &OnePart) -> Found<'_> {
+        let is_this = |part: &Part| part.name == name && part.asked.is(asked);
+        // The first recorded writes without a gap are a moment that the recording has; any others are not.
+        let now = (self.made == self.made_first).then_some(self.made);
+        let is_now = |part: &Part| is_this(part) && Some(part.writes_before) == now;
+        let next = self.parts.iter().position(|part| is_now(part) && !part.used);
+        let again = self.parts.iter().rposition(is_now);
+        let again = again.filter(|_| self.repeats < REPEATS_MAX);
+        let left = || self.parts.iter().position(|part| is_this(part) && !part.used);
+        let at = next.or(again).or_else(left);
+        let Some(at) = at else {
+            let elsewhere = self.parts.iter().find(|part| is_this(part));
+            return elsewhere.map_or(Found::Nothing, |part| Found::Elsewhere(part.n));
+        };
+        self.repeats += u64::from(next.is_none() && again.is_some());
+        self.take(at).map_or(Found::Nothing, Found::Part)
+    }
+
+    /// The next recorded write of this object, with its place for [`Hand::take`].
+    pub(super) fn write(&self, object: &str) -> Option<(usize, &Part)> {
+        let is_next = |part: &Part| part.kind == Kind::Write && !part.used && part.object == object;
+        self.parts.iter().enumerate().find(|(_, part)| is_next(part))
+    }
+
+    /// Counts a part as asked.
+    pub(super) fn take(&mut self, at: usize) -> Option<&Part> {
+        let part = self.parts.get_mut(at)?;
+        if part.kind == Kind::Write && !part.used {
+            self.made += 1;
+        }
+        part.used = true;
+        let writes = self.parts.iter().filter(|part| part.kind == Kind::Write);
+        self.made_first = writes.take_while(|part| part.used).count();
+        self.parts.get(at)
+    }
+
+    /// The first recorded write that was not made, and how many there are.
+    pub(super) fn unmade(&self) -> Option<(&Part, u64)> {
+        let is_unmade = |part: &&Part| part.kind == Kind::Write && !part.used;
+        let mut unmade = self.parts.iter().filter(is_unmade);
+        let first = unmade.next()?;
+        Some((first, 1 + unmade.count() as u64))
+    }
+
+    /// Whether everything that was recorded, but for means, was asked.
+    pub(super) fn is_used_up(&self) -> bool {
+        self.parts.iter().all(|part| part.kind == Kind::Means || part.used)
+    }
+
+    /// Reads that one side asked more often than the other: how many, and the first in words.
+    pub(super) fn differing_reads(&self) -> (u64, Option<String>) {
+        let is_unasked = |part: &&Part| part.kind == Kind::Read && !part.used;
+        let mut unasked = self.parts.iter().filter(is_unasked);
+        let first = unasked.next();
+        let count = u64::from(first.is_some()) + unasked.count() as u64 + self.repeats;
+        let first = match first {
+            Some(part) => Some(format!("{} of entry {} was not asked", part.shown(), part.n)),
+            None => (self.repeats > 0).then(|| "a read was asked more often than recorded".to_owned()),
+        };
+        (count, first)
+    }
+}
+
+/// The parts of a recorded question, each with its answer.
+fn recorded_parts(n: u64, ask: &Ask, question: &Question, writes_before: usize) -> Vec<Part> {
+    // The reader has checked that these are JSON.
+    let args = serde_json::from_str(ask.args.get()).unwrap_or(Value::Null);
+    let parts = parts_of(question, args);
+    let one_by_one: Option<Vec<Box<RawValue>>> = match &ask.answer {
+        Some(answer) if question.list.is_some() => serde_json::from_str(answer.get()).ok(),
+        _ => None,
+    };
+    let one_by_one = one_by_one.filter(|answers| answers.len() == parts.len());
+    let part = |(at, asked): (usize, OnePart)| Part {
+        n,
+        name: ask.name.clone(),
+        kind: question.kind,
+        object: asked.object(question),
+        asked,
+        writes_before,
+        answer: match &one_by_one {
+            Some(answers) => answers.get(at).cloned(),
+            None => ask.answer.clone(),
+        },
+        used: false,
+    };
+    parts.into_iter().enumerate().map(part).collect()
+}
