@@ -34,6 +34,7 @@ mod sim;
 pub mod size;
 pub mod timers;
 pub mod trace;
+#[cfg_attr(not(feature = "wasi"), path = "wasi/absent.rs")]
 pub mod wasi;
 
 use std::pin::Pin;
