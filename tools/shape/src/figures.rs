@@ -64,6 +64,7 @@ pub(crate) fn figures(workspace: &Workspace) -> Vec<Figure> {
     figures.push(words(workspace));
     figures.push(wide_comments(workspace));
     figures.push(long_test_names(workspace));
+    figures.extend(crates(workspace));
     figures
 }
 
@@ -291,4 +292,22 @@ fn long_test_names(workspace: &Workspace) -> Figure {
         places.extend(long.map(|function| Place::at(&source.path, function.lines.start, &function.name, 1)));
     }
     Figure::sum("test names over 70 characters", places)
+}
+
+/// What the lock file holds: crates in all, and names that are there in several versions.
+fn crates(workspace: &Workspace) -> [Figure; 2] {
+    const LOCK: &str = "Cargo.lock";
+    let versions = |(name, versions): (&String, &Vec<String>)| format!("{name} {}", versions.join(", "));
+    let all = workspace
+        .locked
+        .iter()
+        .map(|one| Place::new(LOCK, versions(one), one.1.len()));
+    let several = workspace.locked.iter().filter(|(_, versions)| versions.len() > 1);
+    [
+        Figure::sum("crates in Cargo.lock", all.collect()),
+        Figure::sum(
+            "crates in several versions",
+            several.map(|one| Place::new(LOCK, versions(one), 1)).collect(),
+        ),
+    ]
 }

@@ -9,6 +9,8 @@ use crate::source::{Source, TestModule};
 pub(crate) struct Workspace {
     /// Every Rust file, by path.
     pub(crate) rust: Vec<Source>,
+    /// By name, the versions of every crate in Cargo.lock.
+    pub(crate) locked: BTreeMap<String, Vec<String>>,
     /// The folders of the guests' worlds: their names are the worlds'.
     pub(crate) worlds: BTreeSet<String>,
 }
@@ -31,7 +33,9 @@ impl Workspace {
             let text = std::fs::read_to_string(&file).map_err(|error| format!("reading {path}: {error}"))?;
             texts.push((path, text));
         }
+        let lock = std::fs::read_to_string(root.join("Cargo.lock"));
         Ok(Self {
+            locked: locked(&lock.map_err(|error| format!("reading Cargo.lock: {error}"))?),
             worlds: worlds(&texts),
             rust: read_all(texts),
         })
@@ -77,6 +81,28 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// The versions of each crate that a lock file names.
+fn locked(lock: &str) -> BTreeMap<String, Vec<String>> {
+    let mut crates: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let value = |line: &str, key: &str| {
+        Some(
+            line.strip_prefix(key)?
+                .strip_prefix(" = ")?
+                .trim_matches('"')
+                .to_owned(),
+        )
+    };
+    let mut name = String::new();
+    for line in lock.lines() {
+        if let Some(found) = value(line, "name") {
+            name = found;
+        } else if let Some(version) = value(line, "version").filter(|_| !name.is_empty()) {
+            crates.entry(std::mem::take(&mut name)).or_default().push(version);
+        }
+    }
+    crates
 }
 
 fn worlds(texts: &[(String, String)]) -> BTreeSet<String> {
@@ -152,6 +178,13 @@ mod tests {
         );
         let at = place_of("host/a/src/b.rs", &TestModule::At("b_tests.rs".to_owned()));
         assert_eq!(at.0, "host/a/src/b_tests.rs");
+    }
+
+    #[test]
+    fn a_lock_file_names_crates_and_versions() {
+        let lock = "version = 4\n\n[[package]]\nname = \"a\"\nversion = \"1.0.0\"\n\n[[package]]\nname = \"a\"\nversion = \"2.0.0\"\n";
+        let expected = BTreeMap::from([("a".to_owned(), vec!["1.0.0".to_owned(), "2.0.0".to_owned()])]);
+        assert_eq!(locked(lock), expected);
     }
 
     #[test]
