@@ -3,6 +3,7 @@
 #[path = "build/guests.rs"]
 mod guests;
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -24,15 +25,19 @@ fn run() -> Result<(), String> {
         .nth(2)
         .ok_or("host/guests-builtin stands in a workspace")?;
     let out = PathBuf::from(variable("OUT_DIR")?);
-    for watched in ["guests", "wit", "Cargo.toml", "Cargo.lock"] {
-        println!("cargo::rerun-if-changed={}", root.join(watched).display());
-    }
-    println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rerun-if-changed=build");
+    // `TARGET/PROFILE/build/PACKAGE/out`: one folder for the guests of every profile, which build them alike.
+    let target_dir = out
+        .ancestors()
+        .nth(4)
+        .ok_or("cargo's OUT_DIR is in a target folder")?
+        .join("guests");
 
+    let mut watched =
+        BTreeSet::from(["Cargo.toml", "Cargo.lock", "tools/guest-target/wrap"].map(|file| root.join(file)));
     let mut table = String::from("&[\n");
     for source in guests::SOURCES {
-        let bytes = guests::build(root, &out.join("guests"), source)?;
+        let bytes = guests::build(root, &target_dir, source)?;
+        watched.append(&mut guests::made_of(root, &target_dir, source)?);
         let file = out.join(format!("{}@{}.wasm", source.name, source.version));
         write_if_changed(&file, &bytes)?;
         let digest = Sha256::digest(&bytes)
@@ -49,6 +54,9 @@ fn run() -> Result<(), String> {
         );
     }
     table.push(']');
+    for file in ["build.rs", "build"].map(PathBuf::from).into_iter().chain(watched) {
+        println!("cargo::rerun-if-changed={}", file.display());
+    }
     write_if_changed(&out.join("table.rs"), table.as_bytes())
 }
 

@@ -39,6 +39,7 @@ pub mod size;
 pub mod text;
 pub mod timers;
 pub mod trace;
+#[cfg_attr(not(feature = "wasi"), path = "wasi/absent.rs")]
 pub mod wasi;
 
 use std::pin::Pin;

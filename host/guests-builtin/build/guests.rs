@@ -3,7 +3,9 @@
 //! Used by the build script, and by tests: one builds once more in another folder and compares the bytes, others build
 //! guests that do not ship.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -84,10 +86,13 @@ pub(crate) const SOURCES: &[Source] = &[
     },
 ];
 
-/// Compiles `source` from the workspace at `root`, with its own target folder, and answers the component's bytes.
+/// Compiles `source` from the workspace at `root` in `target_dir`, and answers the component's bytes.
+///
+/// Guests share what they are made of where they share the folder. The call waits while another process
+/// builds there: the versions of a guest are built to one file.
 ///
 /// # Errors
-/// One line: what failed, and what to type where the compilation target is missing.
+/// What failed, and what to type where the compilation target is missing and can't be added.
 pub(crate) fn build(root: &Path, target_dir: &Path, source: &Source) -> Result<Vec<u8>, String> {
     let module = compile(root, target_dir, source)?;
     let failed = |what: &str, error: &dyn std::fmt::Display| {
@@ -110,6 +115,8 @@ pub(crate) fn build(root: &Path, target_dir: &Path, source: &Source) -> Result<V
 /// # Errors
 /// As [`build`].
 pub(crate) fn compile(root: &Path, target_dir: &Path, source: &Source) -> Result<Vec<u8>, String> {
+    add_target(root)?;
+    let _lock = lock(target_dir)?;
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let mut command = Command::new(cargo);
     command
@@ -156,32 +163,87 @@ pub(crate) fn compile(root: &Path, target_dir: &Path, source: &Source) -> Result
             command.env_remove(&name);
         }
     }
+    // The wrapper's path would go into the names of the guest's symbols.
+    command.env("RUSTC_WORKSPACE_WRAPPER", "");
     command.env("CARGO_ENCODED_RUSTFLAGS", remap_flags(root, target_dir)?.join("\u{1f}"));
     let output = command
         .output()
         .map_err(|error| format!("starting cargo for guest `{}`: {error}", source.name))?;
     if !output.status.success() {
         let stderr = String::from_utf8_lossy(&output.stderr);
-        if stderr.contains("E0463") && (stderr.contains("`std`") || stderr.contains("`core`")) {
-            return Err(format!(
-                "the target {TARGET} is not installed; type: rustup target add {TARGET}"
-            ));
-        }
         return Err(format!(
             "building guest `{}@{}` failed:\n{stderr}",
             source.name, source.version
         ));
     }
-    let file = target_dir
+    let file = artifact(target_dir, source, "wasm");
+    std::fs::read(&file).map_err(|error| format!("reading {}: {error}", file.display()))
+}
+
+/// The files of the workspace that went into the last build of `source` in `target_dir`: its sources, those of the
+/// guest crates that it uses, their manifests and the interfaces. Tests are not among them.
+///
+/// # Errors
+/// One line: what could not be read.
+pub(crate) fn made_of(root: &Path, target_dir: &Path, source: &Source) -> Result<BTreeSet<PathBuf>, String> {
+    let file = artifact(target_dir, source, "d");
+    let text = std::fs::read_to_string(&file).map_err(|error| format!("reading {}: {error}", file.display()))?;
+    // One line: `FILE: FILE FILE...`, with a backslash before a blank that belongs to a path.
+    let Some((_, paths)) = text.lines().next().and_then(|line| line.split_once(": ")) else {
+        return Err(format!("{}: no line says what the guest is made of", file.display()));
+    };
+    let mut files = BTreeSet::new();
+    for path in paths.replace("\\ ", "\0").split(' ').filter(|path| !path.is_empty()) {
+        let path = PathBuf::from(path.replace('\0', " "));
+        let manifests = path.ancestors().map(|folder| folder.join("Cargo.toml"));
+        files.extend(manifests.filter(|manifest| manifest.starts_with(root) && manifest.is_file()));
+        files.insert(path);
+    }
+    Ok(files)
+}
+
+/// What cargo makes of `source`: the module, or with `d` the list of its sources.
+fn artifact(target_dir: &Path, source: &Source, extension: &str) -> PathBuf {
+    let name = source.package.replace('-', "_");
+    target_dir
         .join(TARGET)
         .join("guest")
-        .join(format!("{}.wasm", source.package.replace('-', "_")));
-    std::fs::read(&file).map_err(|error| format!("reading {}: {error}", file.display()))
+        .join(name)
+        .with_extension(extension)
+}
+
+/// Held until it is dropped.
+fn lock(target_dir: &Path) -> Result<File, String> {
+    let file = target_dir.join("build.lock");
+    let failed = |error: std::io::Error| format!("locking {}: {error}", file.display());
+    std::fs::create_dir_all(target_dir).map_err(failed)?;
+    let lock = File::create(&file).map_err(failed)?;
+    lock.lock().map_err(failed)?;
+    Ok(lock)
+}
+
+/// Adds the target where it is missing. Cargo does so before a build (`.cargo/config.toml`), but not where another
+/// wrapper takes that one's place, as clippy does.
+fn add_target(root: &Path) -> Result<(), String> {
+    let wrap = root.join("tools/guest-target/wrap");
+    let output = Command::new(&wrap)
+        .arg(rustc())
+        .arg("-vV")
+        .output()
+        .map_err(|error| format!("starting {}: {error}", wrap.display()))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+}
+
+fn rustc() -> OsString {
+    std::env::var_os("RUSTC").unwrap_or_else(|| OsString::from("rustc"))
 }
 
 /// Without these the bytes would hold the building machine's paths, and differ from one folder to the next.
 fn remap_flags(root: &Path, target_dir: &Path) -> Result<Vec<String>, String> {
-    let sysroot = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| OsString::from("rustc")))
+    let sysroot = Command::new(rustc())
         .args(["--print", "sysroot"])
         .output()
         .map_err(|error| format!("asking rustc for its sysroot: {error}"))?;

@@ -13,6 +13,7 @@ mod guests;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 
 use sha2::{Digest as _, Sha256};
 use trueup_guests_builtin::{Builtin, GUESTS};
@@ -159,4 +160,95 @@ fn building_in_another_folder_gives_the_same_bytes() {
             source.version
         );
     }
+}
+
+/// A toolchain without the guests' target, and a rustup that adds it, or cannot.
+struct Toolchain {
+    folder: tempfile::TempDir,
+    rustc: PathBuf,
+}
+
+impl Toolchain {
+    fn new(rustup: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let sysroot = folder.path().join("toolchains/some");
+        std::fs::create_dir_all(&sysroot).unwrap();
+        let rustc = format!(
+            "[ \"$1\" = --print ] && echo '{0}' && exit\n[ \"$1\" = -vV ] && echo 'rustc 1' && exit\necho \"compiled $*\"\n",
+            sysroot.display()
+        );
+        let target = sysroot.join("lib/rustlib/wasm32-unknown-unknown/lib");
+        let rustup = rustup.replace("TARGET", &target.display().to_string());
+        for (name, script) in [("rustc", rustc), ("rustup", rustup)] {
+            let file = folder.path().join(name);
+            std::fs::write(
+                &file,
+                format!("#!/bin/sh\necho \"$*\" >>'{}.log'\n{script}", file.display()),
+            )
+            .unwrap();
+            std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        }
+        let rustc = folder.path().join("rustc");
+        Self { folder, rustc }
+    }
+
+    /// Starts the wrapper as cargo does. Its parent's stderr is the shell's.
+    fn start(&self, argument: &str) -> Child {
+        let path = std::env::var("PATH").unwrap();
+        Command::new("sh")
+            .args(["-c", "\"$@\"; exit $?", "sh"])
+            .arg(root().join("tools/guest-target/wrap"))
+            .arg(&self.rustc)
+            .arg(argument)
+            .env("PATH", format!("{}:{path}", self.folder.path().display()))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    }
+
+    fn rustup_was_asked(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("rustup.log")).unwrap_or_default()
+    }
+}
+
+#[test]
+fn a_missing_target_is_added_once_by_builds_at_once() {
+    let toolchain = Toolchain::new("sleep 0.2; mkdir -p 'TARGET'");
+    let compiled = toolchain.start("--crate-name").wait_with_output().unwrap();
+    assert_eq!(String::from_utf8(compiled.stdout).unwrap(), "compiled --crate-name\n");
+    assert_eq!(toolchain.rustup_was_asked(), "");
+    let builds: Vec<_> = (0..4).map(|_| toolchain.start("-vV")).collect();
+    for build in builds {
+        let output = build.wait_with_output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), "rustc 1\n");
+        assert_eq!(
+            String::from_utf8(output.stderr).unwrap(),
+            "      Adding wasm32-unknown-unknown to some with rustup: guests are compiled for it\n"
+        );
+    }
+    assert_eq!(
+        toolchain.rustup_was_asked(),
+        "target add --toolchain some wasm32-unknown-unknown\n"
+    );
+    let later = toolchain.start("-vV").wait_with_output().unwrap();
+    assert!(later.status.success() && later.stderr.is_empty(), "{later:?}");
+}
+
+#[test]
+fn a_target_that_cannot_be_added_ends_the_build_with_one_line() {
+    let toolchain = Toolchain::new("echo 'info: trying'; echo 'error: no network'; echo 'error: for long' >&2; exit 1");
+    let output = toolchain.start("-vV").wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let last = stderr.lines().last().unwrap();
+    assert!(
+        last.starts_with("guests are compiled for wasm32-unknown-unknown, which "),
+        "{stderr}"
+    );
+    let cause =
+        "lacks: rustup could not add it (no network); type: rustup target add --toolchain some wasm32-unknown-unknown";
+    assert!(last.ends_with(cause), "{stderr}");
+    assert_eq!(stderr.lines().count(), 2, "{stderr}");
 }

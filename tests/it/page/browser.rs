@@ -5,10 +5,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use fantoccini::actions::{InputSource as _, KeyAction, KeyActions};
-use fantoccini::key::Key;
-use fantoccini::{Client, ClientBuilder};
-use hyper_util::client::legacy::connect::HttpConnector;
+use base64::Engine as _;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -17,8 +14,20 @@ const MISSING: &str = "Chromium and its driver are needed (`apt-get install chro
 /// On a machine that does other things too, a browser takes its time.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// Keys without a character of their own, as WebDriver numbers them (<https://www.w3.org/TR/webdriver2/#keyboard-actions>).
+pub(crate) mod key {
+    pub(crate) const ENTER: &str = "\u{e007}";
+    pub(crate) const ESCAPE: &str = "\u{e00c}";
+    pub(crate) const PAGE_UP: &str = "\u{e00e}";
+    pub(crate) const END: &str = "\u{e010}";
+    pub(crate) const HOME: &str = "\u{e011}";
+    pub(crate) const UP: &str = "\u{e013}";
+}
+
 pub(crate) struct Browser {
-    pub(crate) client: Client,
+    client: reqwest::Client,
+    /// The session's address at the driver.
+    session: String,
     driver: Child,
     _profile: TempDir,
 }
@@ -53,38 +62,78 @@ impl Browser {
                 format!("--user-data-dir={}", profile.path().display()),
             ]
         });
-        let mut capabilities = serde_json::Map::new();
-        capabilities.insert("goog:chromeOptions".to_owned(), options);
         let patience_ms = u64::try_from(PATIENCE.as_millis()).unwrap();
-        capabilities.insert(
-            "timeouts".to_owned(),
-            json!({ "script": patience_ms, "pageLoad": patience_ms }),
-        );
-        let client = ClientBuilder::new(HttpConnector::new())
-            .capabilities(capabilities)
-            .connect(&format!("http://127.0.0.1:{port}"))
+        let capabilities = json!({
+            "goog:chromeOptions": options,
+            "timeouts": { "script": patience_ms, "pageLoad": patience_ms },
+        });
+        // A client of HTTP wants to know who would do its TLS.
+        _ = rustls::crypto::ring::default_provider().install_default();
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let mut browser = Self {
+            client,
+            session: format!("http://127.0.0.1:{port}/session"),
+            driver,
+            _profile: profile,
+        };
+        let wish = json!({ "capabilities": { "alwaysMatch": capabilities } });
+        let begun = browser.post("", wish).await;
+        let id = begun["sessionId"]
+            .as_str()
+            .unwrap_or_else(|| panic!("{begun}: {MISSING}"));
+        browser.session = format!("{}/{id}", browser.session);
+        browser
+    }
+
+    /// Tells the driver to do something, and answers the value that comes of it.
+    async fn post(&self, command: &str, body: Value) -> Value {
+        let url = format!("{}{command}", self.session);
+        answered(self.client.post(url).json(&body)).await
+    }
+
+    async fn get(&self, command: &str) -> String {
+        let url = format!("{}{command}", self.session);
+        answered(self.client.get(url)).await.as_str().unwrap().to_owned()
+    }
+
+    pub(crate) async fn goto(&self, url: &str) {
+        self.post("/url", json!({ "url": url })).await;
+    }
+
+    pub(crate) async fn current_url(&self) -> String {
+        self.get("/url").await
+    }
+
+    /// What the window shows, as PNG.
+    pub(crate) async fn screenshot(&self) -> Vec<u8> {
+        let text = self.get("/screenshot").await;
+        base64::engine::general_purpose::STANDARD.decode(text).unwrap()
+    }
+
+    pub(crate) async fn set_window_size(&self, width: u32, height: u32) {
+        self.post("/window/rect", json!({ "width": width, "height": height }))
             .await;
-        match client {
-            Ok(client) => Self {
-                client,
-                driver,
-                _profile: profile,
-            },
-            Err(error) => {
-                end_group(&mut driver);
-                panic!("{error}: {MISSING}");
-            }
-        }
     }
 
     pub(crate) async fn run(&self, script: &str) -> Value {
-        self.client.execute(script, Vec::new()).await.unwrap()
+        self.execute(script, json!([])).await
+    }
+
+    /// Runs a script that ends when it calls its last argument, and answers what it calls it with.
+    pub(crate) async fn run_async(&self, script: &str) -> Value {
+        self.post("/execute/async", json!({ "script": script, "args": [] }))
+            .await
+    }
+
+    async fn execute(&self, script: &str, arguments: Value) -> Value {
+        self.post("/execute/sync", json!({ "script": script, "args": arguments }))
+            .await
     }
 
     /// The text of what a selector finds first; empty where nothing is found.
     pub(crate) async fn text(&self, selector: &str) -> String {
         let script = "const found = document.querySelector(arguments[0]); return found ? found.innerText : '';";
-        let text = self.client.execute(script, vec![json!(selector)]).await.unwrap();
+        let text = self.execute(script, json!([selector])).await;
         text.as_str().unwrap().to_owned()
     }
 
@@ -103,21 +152,31 @@ impl Browser {
         }
     }
 
+    /// Presses these keys, one after the other. Those of [`key`] are keys like others.
     pub(crate) async fn press(&self, keys: &str) {
-        let pressed = keys.chars().fold(KeyActions::new("keys".to_owned()), |actions, value| {
-            actions.then(KeyAction::Down { value }).then(KeyAction::Up { value })
-        });
-        self.client.perform_actions(pressed).await.unwrap();
-    }
-
-    pub(crate) async fn key(&self, key: Key) {
-        self.press(&char::from(key).to_string()).await;
+        let presses = keys
+            .chars()
+            .flat_map(|key| ["keyDown", "keyUp"].map(|act| json!({ "type": act, "value": key })));
+        let actions = json!([{ "type": "key", "id": "keys", "actions": presses.collect::<Vec<_>>() }]);
+        self.post("/actions", json!({ "actions": actions })).await;
     }
 
     /// Lets the browser write down what it wants to, and ends it.
     pub(crate) async fn end(self) {
-        self.client.clone().close().await.unwrap();
+        answered(self.client.delete(&self.session)).await;
     }
+}
+
+/// The value that the driver answers. An error of the driver ends the test.
+async fn answered(request: reqwest::RequestBuilder) -> Value {
+    let response = request
+        .send()
+        .await
+        .unwrap_or_else(|error| panic!("{error:?}: {MISSING}"));
+    let mut answer: Value = response.json().await.unwrap();
+    let value = answer["value"].take();
+    assert!(value["error"].is_null(), "{value}: {MISSING}");
+    value
 }
 
 impl Drop for Browser {

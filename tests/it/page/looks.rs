@@ -5,11 +5,10 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::time::Duration;
 
-use fantoccini::key::Key;
 use serde_json::{Value, json};
 
 use super::Desk;
-use super::browser::Browser;
+use super::browser::{Browser, key};
 use super::recorded::{RECORDED, multiplied, of_calls, write};
 use super::served::Served;
 
@@ -33,7 +32,7 @@ fn in_browser<F: Future<Output = ()>>(work: F) {
 
 /// The page, once its first rows are there.
 async fn open(browser: &Browser, served: &Served, hash: &str) {
-    browser.client.goto(&format!("{}{hash}", served.url)).await.unwrap();
+    browser.goto(&format!("{}{hash}", served.url)).await;
     browser
         .until("performance.getEntriesByName('trueup-ready').length")
         .await;
@@ -63,40 +62,39 @@ fn keys_lead_through_decisions() {
         let third = number(&browser, SELECTED).await;
         assert!(
             browser
-                .client
                 .current_url()
                 .await
+                .split_once('#')
                 .unwrap()
-                .fragment()
-                .unwrap()
+                .1
                 .contains(&format!("n={third}"))
         );
-        browser.key(Key::Up).await;
+        browser.press(key::UP).await;
         browser
             .until(&format!("{SELECTED} === {SHOWN} && Number({SHOWN}) < {third}"))
             .await;
-        browser.key(Key::End).await;
+        browser.press(key::END).await;
         browser
             .until(&format!("{SELECTED} === {SHOWN} && Number({SHOWN}) > 5900"))
             .await;
         let last = number(&browser, SELECTED).await;
-        browser.key(Key::PageUp).await;
+        browser.press(key::PAGE_UP).await;
         browser
             .until(&format!("{SELECTED} === {SHOWN} && Number({SHOWN}) < {last}"))
             .await;
-        browser.key(Key::Home).await;
+        browser.press(key::HOME).await;
         browser
             .until(&format!("{SELECTED} === {SHOWN} && {SHOWN} === '1'"))
             .await;
-        browser.key(Key::Enter).await;
+        browser.press(key::ENTER).await;
         browser.until("document.activeElement.classList.contains('ask')").await;
-        browser.key(Key::Enter).await;
+        browser.press(key::ENTER).await;
         browser.until("document.querySelector('.ask[aria-expanded=true]') && document.querySelector('.sides .json').innerText.length > 2").await;
-        browser.key(Key::Escape).await;
+        browser.press(key::ESCAPE).await;
         browser.until("document.activeElement.id === 'list'").await;
         browser.press("?").await;
         browser.until("document.getElementById('keys').open").await;
-        browser.key(Key::Escape).await;
+        browser.press(key::ESCAPE).await;
         browser.until("!document.getElementById('keys').open").await;
         browser.press("p").await;
         browser.until("document.querySelector('.row:not([hidden]) .outcome').innerText.trim() !== 'ok' && document.getElementById('count').innerText.includes(' of ')").await;
@@ -136,7 +134,7 @@ fn a_search_leads_from_hit_to_hit() {
             number(&browser, "document.querySelectorAll('#hits mark').length").await,
             11
         );
-        browser.key(Key::Enter).await;
+        browser.press(key::ENTER).await;
         browser.until(&format!("{SHOWN} === '{}'", 27 * 3 + 1)).await;
         browser
             .until("document.querySelector('.ask[aria-expanded=true]')")
@@ -174,12 +172,12 @@ fn two_decisions_are_marked_and_compared() {
         for part in ["args.port", "80", "8080", "result.Ok.created", "1 question is the same"] {
             assert!(said.contains(part), "{part}: {said}");
         }
-        let address = browser.client.current_url().await.unwrap();
-        browser.key(Key::Escape).await;
+        let address = browser.current_url().await;
+        browser.press(key::ESCAPE).await;
         browser.until("!document.querySelector('.difference')").await;
         // The difference has an address of its own.
-        browser.client.goto("about:blank").await.unwrap();
-        browser.client.goto(address.as_str()).await.unwrap();
+        browser.goto("about:blank").await;
+        browser.goto(&address).await;
         browser.until("document.querySelector('.difference')").await;
         browser.end().await;
     });
@@ -264,12 +262,12 @@ fn light_and_dark_are_both_drawn() {
         open(&browser, &served, "#n=1").await;
         browser.until(&format!("{SHOWN} === '1'")).await;
         let ground = "return getComputedStyle(document.body).backgroundColor;";
-        let first = (browser.run(ground).await, browser.client.screenshot().await.unwrap());
+        let first = (browser.run(ground).await, browser.screenshot().await);
         browser.press("t").await;
         browser.until("document.documentElement.dataset.theme === 'dark'").await;
         browser.press("djjd").await;
         browser.until("document.querySelector('.difference')").await;
-        let second = (browser.run(ground).await, browser.client.screenshot().await.unwrap());
+        let second = (browser.run(ground).await, browser.screenshot().await);
         assert_ne!(first.0, second.0);
         assert_ne!(first.1, second.1);
         // A blank page of this size is a few kilobytes.
@@ -285,7 +283,7 @@ fn light_and_dark_are_both_drawn() {
             std::fs::write(folder.join("dark.png"), &second.1).unwrap();
         }
         // On a narrow screen nothing is wider than it.
-        browser.client.set_window_size(500, 900).await.unwrap();
+        browser.set_window_size(500, 900).await;
         browser
             .until("document.documentElement.scrollWidth <= window.innerWidth")
             .await;
@@ -382,14 +380,14 @@ fn a_long_recording_is_shown_at_once_and_scrolls() {
                 else setTimeout(() => { frames.sort((a, b) => a - b); done({ long, longest, blank, frames: frames.length, p50: frames[150], p99: frames[296], top: list.scrollTop, height: list.scrollHeight }); }, 300);
             };
             requestAnimationFrame(step);";
-        let scrolled = browser.client.execute_async(script, Vec::new()).await.unwrap();
+        let scrolled = browser.run_async(script).await;
         assert!(
             scrolled["top"].as_f64().unwrap() > scrolled["height"].as_f64().unwrap() / 2.0,
             "{scrolled}"
         );
         let rows = number(&browser, "document.querySelectorAll('.list .row').length").await;
         assert!(rows < ROWS_IN_PAGE_MAX, "{rows} rows are elements");
-        browser.key(Key::End).await;
+        browser.press(key::END).await;
         browser
             .until(&format!(
                 "{SELECTED} === {SHOWN} && Number({SHOWN}) > {}",

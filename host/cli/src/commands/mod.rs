@@ -17,6 +17,7 @@ mod run;
 mod sim;
 mod status;
 mod test;
+#[cfg_attr(not(feature = "top"), path = "top/absent.rs")]
 mod top;
 
 use std::path::PathBuf;

@@ -176,6 +176,12 @@ impl World {
         let foreign = |import: &&String| !world.may_import(import);
         let foreign = guest.imports.iter().find(foreign);
         if let Some(foreign) = foreign.filter(|import| wasi::is_wasi(import)) {
+            if !cfg!(feature = "wasi") {
+                return Err(format!(
+                    "guest `{}@{}` imports `{foreign}`: this trueup is built without WASI (cargo feature `wasi`)",
+                    guest.name, guest.version,
+                ));
+            }
             return Err(format!(
                 "guest `{}@{}` imports `{foreign}`, which this host does not have; of `wasi:*` a guest may import, in any version 0.2.x: {}",
                 guest.name,

@@ -7,12 +7,15 @@
 //! A configuration has a lock file beside it and a store in its state folder ([`Registry::at`]): what the lock pins and the
 //! store has is used without a network. Which version decides, and when another takes over, is not known here.
 
+#[cfg(feature = "oci")]
 mod credentials;
 mod local;
 mod lock;
 mod manifest;
+#[cfg_attr(not(feature = "oci"), path = "oci_absent.rs")]
 mod oci;
 mod push;
+#[cfg(feature = "oci")]
 mod realm;
 mod reference;
 mod signature;

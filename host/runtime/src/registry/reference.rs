@@ -124,13 +124,18 @@ impl OciReference {
         if rest.split_once('@').is_some_and(|(_, digest)| !is_digest(digest)) {
             return Err(format!("{must}, the digest in 64 lower-case hexadecimal digits"));
         }
-        let parsed = oci_client::Reference::try_from(text).map_err(|error| format!("{must}: {error}"))?;
-        Ok(Self {
-            host: parsed.registry().to_owned(),
-            repository: parsed.repository().to_owned(),
-            tag: parsed.tag().map(str::to_owned),
-            digest: parsed.digest().map(str::to_owned),
-        })
+        #[cfg(not(feature = "oci"))]
+        return Err("this trueup is built without registries (cargo feature `oci`)".to_owned());
+        #[cfg(feature = "oci")]
+        {
+            let parsed = oci_client::Reference::try_from(text).map_err(|error| format!("{must}: {error}"))?;
+            Ok(Self {
+                host: parsed.registry().to_owned(),
+                repository: parsed.repository().to_owned(),
+                tag: parsed.tag().map(str::to_owned),
+                digest: parsed.digest().map(str::to_owned),
+            })
+        }
     }
 
     /// The same place, by the digest of a manifest.

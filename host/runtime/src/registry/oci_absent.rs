@@ -1,0 +1,43 @@
+//! What is left of registries in a host that is built without the cargo feature `oci`: each is refused.
+
+use trueup_engine::Guest;
+
+use super::NotLoaded;
+use super::reference::OciReference;
+use super::signature::Signed;
+
+/// One place in a registry: there is none.
+pub(super) enum Remote {}
+
+/// What is pulled of a guest.
+pub(super) struct Manifest {
+    pub(super) bytes: Vec<u8>,
+    pub(super) digest: String,
+    /// Digest of the guest.
+    pub(super) layer: String,
+}
+
+impl Remote {
+    /// # Errors
+    /// Always.
+    pub(super) fn new(place: &OciReference) -> Result<Self, NotLoaded> {
+        let without = "this trueup is built without registries (cargo feature `oci`)";
+        Err(NotLoaded::Failed(format!("guest oci:{place}: {without}")))
+    }
+
+    pub(super) async fn manifest(&self) -> Result<Manifest, NotLoaded> {
+        match *self {}
+    }
+
+    pub(super) async fn guest(&self, _layer: &str) -> Result<Vec<u8>, NotLoaded> {
+        match *self {}
+    }
+
+    pub(super) async fn signatures(&self, _manifest: &str) -> Result<Vec<Signed>, NotLoaded> {
+        match *self {}
+    }
+
+    pub(super) async fn push(&self, _guest: &Guest, _bytes: &[u8]) -> Result<String, NotLoaded> {
+        match *self {}
+    }
+}
