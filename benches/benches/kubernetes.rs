@@ -4,11 +4,7 @@
 //! One process holds the API server of the tests, a simulated Engine that is spoken to over HTTP, and the host with its
 //! election. Everything must come true in the end, or there is an error and no table. Without `--bench`, as `cargo test` runs
 //! it, everything is done once and small: that it works is all that is seen then.
-#![expect(
-    clippy::panic,
-    clippy::expect_used,
-    reason = "a benchmark whose threads don't work has no figures"
-)]
+#![expect(clippy::expect_used, reason = "a benchmark whose threads don't work has no figures")]
 
 #[path = "kubernetes/cluster.rs"]
 mod cluster;

@@ -52,6 +52,7 @@ fn instances(state_dir: &Path, does: &str, amount: u64, limits: Limits) -> Insta
         engine: ENGINE.clone(),
         program: Arc::clone(&MISBEHAVING),
         recorded: Arc::new(|_| None),
+        afresh: false,
         settings: json!({ "does": does, "amount": amount }),
         grants: Grants::everything(),
         limits,

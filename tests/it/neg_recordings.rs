@@ -61,6 +61,7 @@ impl Stage {
                 name: NAME,
                 program,
                 recorded: Arc::new(|_| None),
+                afresh: false,
                 settings,
                 grants: Grants::everything(),
                 limits: Limits::default(),

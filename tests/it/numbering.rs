@@ -1,6 +1,5 @@
 //! Fifty nodes in one process, with one embedded store between them: each gets a number of its own, keeps it, and lets all
 //! others know its addresses. And one node whose store, or guest, does not do what it should.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails where it stands")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -58,6 +57,7 @@ impl Guest {
             engine: self.engine.clone(),
             program: Arc::clone(&self.program),
             recorded: Arc::new(|_| None),
+            afresh: false,
             initial: self.initial(&settings).await,
             settings,
             grants: Grants::everything(),

@@ -48,7 +48,7 @@ impl CallError {
         last_words: Option<&str>,
     ) -> Self {
         let cut = |text| text::cut(text, TEXT_BYTES_MAX);
-        match Self::read(error, identity, export, memory) {
+        match Self::read(error, identity, export, memory, last_words) {
             Self::Trap(text) => Self::Trap(cut(text)),
             Self::Deadline(text) => Self::Deadline(cut(text)),
             Self::Memory(text) => Self::Memory(cut(text)),
@@ -56,7 +56,13 @@ impl CallError {
         }
     }
 
-    fn read(error: wasmtime::Error, identity: &Identity, export: &str, memory: Option<(usize, usize)>) -> Self {
+    fn read(
+        error: wasmtime::Error,
+        identity: &Identity,
+        export: &str,
+        memory: Option<(usize, usize)>,
+        last_words: Option<&str>,
+    ) -> Self {
         let place = format!("guest `{}@{}` in `{export}`", identity.guest, identity.version);
         let backtrace = error.downcast_ref::<WasmBacktrace>().map(frames).unwrap_or_default();
         if error.is::<Stop>() {

@@ -533,7 +533,7 @@ mod tests {
         assert_eq!(files.synced(), [] as [PathBuf; 0]);
         let first = journal.segment_path().unwrap().to_owned();
         journal.start_segment(&header(None)).unwrap();
-        assert_eq!(files.synced(), [first.clone()]);
+        assert_eq!(files.synced(), std::slice::from_ref(&first));
         let second = journal.segment_path().unwrap().to_owned();
         ask(&mut journal);
         drop(journal);

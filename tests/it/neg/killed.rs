@@ -11,8 +11,8 @@ use serde_json::json;
 use super::cluster::{Cluster, Stack};
 use super::compute::Compute;
 use super::stage::{HELD_MS, OPERATION_MS, Stage};
-use support::kill_moments;
 use super::{FEW, MANY};
+use support::kill_moments;
 
 /// So often the host is killed in its work. It is killed three times more when there is none.
 const KILLS: usize = 20;

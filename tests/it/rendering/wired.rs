@@ -94,6 +94,7 @@ pub(crate) async fn instances(
         engine: ENGINE.clone(),
         program: Arc::clone(program),
         recorded: Arc::new(|_| None),
+        afresh: false,
         settings,
         grants,
         limits: Limits::default(),

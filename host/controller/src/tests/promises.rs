@@ -111,7 +111,7 @@ fn check(settings: Settings, seed: u64, steps: &[Step]) -> Result<Vec<(u64, u8)>
                 }
                 let failures = match outcome {
                     Outcome::Success => 0,
-                    Outcome::Interrupted => before.failures,
+                    Outcome::Interrupted | Outcome::GaveWay(_) => before.failures,
                     Outcome::Failure | Outcome::RetryAfter(_) => before.failures + 1,
                 };
                 known.insert(
@@ -179,6 +179,7 @@ fn check_pause(
             prop_assert!(pause_ms * 2 >= settings.resync_ms && pause_ms <= settings.resync_ms);
         }
         (Outcome::Interrupted, Some(pause_ms)) => prop_assert_eq!(pause_ms, 0),
+        (Outcome::GaveWay(asked_ms), Some(pause_ms)) => prop_assert_eq!(pause_ms, asked_ms),
         (Outcome::RetryAfter(asked_ms), Some(pause_ms)) => {
             prop_assert_eq!(pause_ms, asked_ms.max(RETRY_AFTER_MS_MIN));
         }

@@ -132,7 +132,7 @@ mod tests {
         let write = |key: &str, first: u64, seconds: u64| {
             let path = segment_path(&dir.path().join("journals").join(key), first);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
-            let file = File::create(path).unwrap();
+            let file = fs::File::create(path).unwrap();
             file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds))
                 .unwrap();
         };

@@ -463,7 +463,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         }
         for key in keys {
             self.pending.because(&key, SystemClock.now_ms(), cause.clone());
-            self.setup.board.changed(&key.to_string());
+            self.setup.board.changed(lbaas::NAME, &key.to_string());
             if let Err(error) = self.controller.changed(&key, now_ms) {
                 tracing::error!(%key, "{error}");
                 self.standing.insert(key, Err(error.to_string()));

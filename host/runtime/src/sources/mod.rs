@@ -284,7 +284,7 @@ impl Showing {
 
     /// Whether a source that shows so many objects hides them all.
     pub fn hides_all(&self, shown: usize) -> bool {
-        shown == 0 && !(self.is_cluster && !self.seen.is_empty())
+        shown == 0 && (!self.is_cluster || self.seen.is_empty())
     }
 
     /// Whether a source that shows so many objects of a kind hides all of these.

@@ -5,7 +5,7 @@
 //! When the effects outgrow the world, the file is replaced by one line, as it is at every start.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{File, OpenOptions},
     io::{self, Write},
     path::{Path, PathBuf},
 };
@@ -234,7 +234,7 @@ mod tests {
             world.apply(effect).unwrap();
             store.compact(&world).unwrap();
 
-            let bytes = fs::metadata(&path).unwrap().len();
+            let bytes = std::fs::metadata(&path).unwrap().len();
             assert_eq!(bytes, store.bytes);
             longest = longest.max(bytes);
             assert_eq!(load(&path, 1).unwrap().unwrap().dump(), world.dump());

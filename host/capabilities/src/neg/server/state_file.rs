@@ -4,7 +4,6 @@
 //! the operating system before anyone is told; it is not forced to the disk, since a simulation outlives its process,
 //! not its machine.
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 

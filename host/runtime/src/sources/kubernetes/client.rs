@@ -488,10 +488,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("token");
         std::fs::write(&file, "renewed-1\n").unwrap();
-        let config = kube::Config {
-            auth_info: serde_json::from_value(serde_json::json!({ "token": "fixed-1", "tokenFile": file })).unwrap(),
-            ..kube::Config::new("http://127.0.0.1:1".parse().unwrap())
-        };
+        let mut config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+        let auth_info = serde_json::json!({ "token": "fixed-1", "tokenFile": file });
+        config.auth_info = serde_json::from_value(auth_info).unwrap();
         let secrets = Secrets::new(&config);
         let shown = secrets.hide("fixed-1, renewed-1 and Bearer of-a-helper-xyz".to_owned());
         assert_eq!(shown, "***, *** and Bearer ***");
