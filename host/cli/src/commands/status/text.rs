@@ -156,6 +156,7 @@ fn negs(status: &Status) -> Vec<String> {
 }
 
 /// What is going on in the NEGs of one key, a line each.
+#[cfg_attr(not(feature = "top"), expect(dead_code, reason = "`top` alone shows them"))]
 pub(in crate::commands) fn negs_of(key: &KeyShown, status: &Status) -> Vec<String> {
     let (now_ms, negs) = (status.host.now_ms, status.negs.iter());
     let migrations = negs.clone().flat_map(|negs| &negs.migrations);
