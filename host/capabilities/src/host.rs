@@ -135,6 +135,7 @@ pub struct Host {
     /// When the running call began: with a question's number, its place for ever.
     pub(crate) began: neg::Began,
     /// Of the instance that runs; none until it asks for any of it.
+    #[cfg_attr(not(feature = "wasi"), expect(dead_code, reason = "without WASI it holds nothing"))]
     pub(crate) wasi: Slot,
 }
 

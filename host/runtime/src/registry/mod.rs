@@ -11,6 +11,10 @@
 mod credentials;
 mod local;
 mod lock;
+#[cfg_attr(
+    not(feature = "oci"),
+    expect(dead_code, reason = "some of it serves registries alone")
+)]
 mod manifest;
 #[cfg_attr(not(feature = "oci"), path = "oci_absent.rs")]
 mod oci;

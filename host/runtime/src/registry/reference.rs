@@ -157,6 +157,7 @@ impl OciReference {
     }
 
     /// Whether the registry is on this machine: such a one is spoken to in plain HTTP, for nobody can listen.
+    #[cfg_attr(not(feature = "oci"), expect(dead_code, reason = "no registry is spoken to"))]
     pub(super) fn is_loopback(&self) -> bool {
         let name = self.host.rsplit_once(':').map_or(self.host.as_str(), |(name, _)| name);
         name == "localhost" || name.parse().is_ok_and(|address: IpAddr| address.is_loopback())

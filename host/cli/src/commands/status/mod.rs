@@ -9,6 +9,7 @@ use super::reach::{Reach, get};
 use crate::exit::{Ending, Exit, Failure};
 use crate::output::{self, Output};
 
+#[cfg_attr(not(feature = "top"), expect(unused_imports, reason = "`top` shows them too"))]
 pub(super) use self::text::{bytes, counted, negs_of, next_try, passed, since, what, without_problems};
 
 /// Shows how the host that runs stands: what it works on, the guests that decide, what failed and when it is tried again.

@@ -189,6 +189,7 @@ fn negs(status: &Status) -> Vec<String> {
 const IN_ERROR_STATE: &str = "in its error state, until `trueup neg error-state KEY off`";
 
 /// What is going on in the NEGs of one key, a line each.
+#[cfg_attr(not(feature = "top"), expect(dead_code, reason = "`top` alone shows them"))]
 pub(in crate::commands) fn negs_of(key: &KeyShown, status: &Status) -> Vec<String> {
     let (now_ms, negs) = (
         status.host.now_ms,
