@@ -136,7 +136,9 @@ pub(crate) fn call(command: &str, configuration: &Value) -> Ended {
 
 /// Starts the plugin, whose stdin is a pipe.
 pub(crate) fn spawn(variables: &[(&str, impl AsRef<OsStr>)], stdout: Stdio) -> Child {
-    Command::new(env!("CARGO_BIN_EXE_trueup-cni"))
+    // Beside the folder of the running test. `CARGO_BIN_EXE_trueup-cni` is no name that a shell passes on to rustc.
+    let test = std::env::current_exe().unwrap();
+    Command::new(test.ancestors().nth(2).unwrap().join("trueup-cni"))
         .env_clear()
         .envs(variables.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::piped())
