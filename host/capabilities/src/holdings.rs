@@ -73,6 +73,8 @@ struct State {
     going: BTreeMap<String, u64>,
     going_total: u64,
     destroyed: u64,
+    /// Of the keys that lost objects and are not done: how many they had before, and how many of `destroyed` were theirs.
+    losing: BTreeMap<String, (u64, u64)>,
     refused: BTreeSet<String>,
     approved: BTreeSet<String>,
     is_changed: bool,
@@ -132,6 +134,7 @@ impl Holdings {
         let mut state = self.state();
         if state.refused.is_empty() && !std::mem::take(&mut state.goes_on) {
             state.destroyed = 0;
+            state.losing.clear();
         }
     }
 
@@ -197,6 +200,8 @@ impl Holdings {
         let left = state.going.get(key).copied().unwrap_or_default().saturating_sub(count);
         state.set_going(key, left);
         state.destroyed += count;
+        let before = state.held.get(key).copied().unwrap_or_default();
+        state.losing.entry(key.to_owned()).or_insert((before, 0)).1 += count;
         if let Some(held) = state.held.get_mut(key) {
             let gone = count.min(*held);
             *held -= gone;
@@ -205,9 +210,14 @@ impl Holdings {
         state.is_changed = true;
     }
 
-    /// A key is as it should be: nothing more of it goes.
+    /// A key is as it should be: nothing more of it goes. What it lost and has again was replaced, and does not count.
     pub fn done(&self, key: &str) {
         let mut state = self.state();
+        if let Some((before, destroyed)) = state.losing.remove(key) {
+            let held = state.held.get(key).copied().unwrap_or_default();
+            let replaced = destroyed.saturating_sub(before.saturating_sub(held));
+            state.destroyed = state.destroyed.saturating_sub(replaced);
+        }
         state.set_going(key, 0);
         state.approved.remove(key);
         state.is_changed |= state.refused.remove(key);
@@ -248,6 +258,7 @@ impl Holdings {
         state.approved.extend(waiting.keys.iter().cloned());
         state.refused.clear();
         state.destroyed = 0;
+        state.losing.clear();
         state.is_changed = true;
         Some(waiting)
     }
@@ -307,6 +318,22 @@ mod tests {
             holdings.hold(key, count);
         }
         holdings
+    }
+
+    #[test]
+    fn what_is_replaced_again_and_again_does_not_wait() {
+        let holdings = holdings();
+        for _ in 0..10 {
+            assert_eq!(holdings.admit("web", 1), Ok(()));
+            holdings.destroyed("web", 6);
+            holdings.hold("web", 14);
+            holdings.done("web");
+        }
+        holdings.destroyed("web", 6);
+        holdings.hold("web", 8);
+        holdings.done("web");
+        assert_eq!(holdings.admit("api", 8), Ok(()), "14 of 29");
+        assert!(holdings.admit("api", 9).is_err(), "15 of 29");
     }
 
     #[test]
