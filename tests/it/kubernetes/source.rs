@@ -40,6 +40,12 @@ impl Cluster {
             "manifests = \"manifests\"",
             "kubernetes = { kubeconfig = \"kubeconfig\" }",
         );
+        // These tests delete more than half of what is there.
+        site.edit(
+            "trueup.toml",
+            "\n[guests.lbaas]\n",
+            "\n[guests.lbaas]\napprove_above_percent = 100\n",
+        );
         fs::write(site.path("kubeconfig"), server.kubeconfig(ADMIN, "admin")).unwrap();
         for number in 1..=4 {
             server.apply(node(number)).unwrap();
