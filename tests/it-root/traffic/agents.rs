@@ -90,7 +90,7 @@ impl Agent {
             .args([
                 "--ignored",
                 "--exact",
-                "agent::in_a_namespace",
+                "traffic::agent::in_a_namespace",
                 "--quiet",
                 "--nocapture",
             ])

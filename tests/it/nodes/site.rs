@@ -235,7 +235,8 @@ impl Host {
         wait_until(&format!("{node} to be up"), || {
             let (stdout, stderr) = self.said();
             assert!(self.process().ended().is_none(), "{node} ended:\n{stdout}\n{stderr}");
-            socket.exists()
+            // A host that was killed leaves its socket behind.
+            std::os::unix::net::UnixStream::connect(&socket).is_ok()
         });
     }
 

@@ -90,7 +90,10 @@ fn a_version_that_decides_worse_is_compared_and_exactly_its_differences_are_coun
     let row = [same + different, same, different, 0, 0, 0].map(|number| number.to_string());
     let shown = table.stdout.lines().nth(2).unwrap();
     assert_eq!(shown.split_whitespace().collect::<Vec<_>>()[..6], row, "{table}");
-    assert!(table.stdout.contains("`api."), "{table}");
+    assert!(
+        table.stdout.contains("a write that was not recorded: api.destroy"),
+        "{table}"
+    );
     let standing = site.guest(&["status"]).exits(0);
     assert!(
         standing

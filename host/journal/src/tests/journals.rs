@@ -173,7 +173,7 @@ fn after_a_failed_write_nothing_more_is_written_or_answered() {
     opened.journal.start_segment(&header(None)).unwrap();
     let mut tape = Tape::record(opened.journal);
     tape.begin_call(0, "a.b", &raw(&json!({}))).unwrap();
-    // Another journal pushes the file out of the pool, so that it is opened again: now on a full device.
+    // Another journal pushes the file out of the pool, so that it is opened again: now it is a link, which is never followed.
     let other = TempDir::new().unwrap();
     let mut pushing = Journal::open(other.path(), Options::default(), &files).unwrap();
     pushing.journal.start_segment(&header(None)).unwrap();
@@ -183,7 +183,7 @@ fn after_a_failed_write_nothing_more_is_written_or_answered() {
 
     match ask(&mut tape, "api.create", json!({}), json!(1)) {
         Err(TapeError::Journal(error @ JournalError::Io { .. })) => {
-            assert_eq!(error.to_string(), format!("can't write to `{}`", path.display()));
+            assert!(error.to_string().contains(&path.display().to_string()), "{error}");
         }
         other => panic!("{other:?}"),
     }

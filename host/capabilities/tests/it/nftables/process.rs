@@ -16,7 +16,7 @@ const GUARD: Duration = Duration::from_secs(120);
 /// A program in the place of nft.
 fn fake(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/nftables/fake")
+        .join("tests/it/nftables/fake")
         .join(name)
 }
 

@@ -20,6 +20,7 @@ fn with_user(proxy: &Server) -> String {
 async fn get_one(url: &str, proxies: &Matcher) -> bool {
     let settings = Settings {
         url: url.to_owned(),
+        allow_http: true,
         ..Settings::default()
     };
     let (engine, _) = engine_behind(settings, Fence::open(), proxies);
