@@ -206,23 +206,32 @@ impl Wishes {
     /// more, where its finalizer says so. That holds on a host that never saw it, too.
     pub(crate) fn places(&self, known: &KnownKeys, key: &Key) -> Places {
         let mut places = known.places(&key.to_string());
-        let service = self
-            .objects
-            .service(&key.namespace, &key.name)
-            .filter(|_| self.is_cluster);
-        let service = service.filter(|service| adapter::is_left_over(service));
-        if let Some(uid) = service.and_then(|service| service.metadata.uid.clone()) {
+        if let Some(uid) = self.left_over_uid(key) {
             let on = places.entry(uid).or_default();
             on.extend(self.settings.load_balancers.iter().cloned());
         }
         places
     }
 
+    /// The UID of a Service that is not ours any more, and whose finalizer says that its objects may be there.
+    fn left_over_uid(&self, key: &Key) -> Option<String> {
+        let service = self
+            .objects
+            .service(&key.namespace, &key.name)
+            .filter(|_| self.is_cluster);
+        let service = service.filter(|service| adapter::is_left_over(service))?;
+        service.metadata.uid.clone()
+    }
+
     /// How the objects of a key are known at the Engine: by their names, where they should be and where some were made.
     pub(crate) fn owned(&self, key: &Key, places: &Places) -> Owned {
         let load_balancers = self.settings.load_balancers.iter().chain(places.values().flatten());
+        let wished = self.wish(key).and_then(Result::ok);
         Owned {
             name_suffix: adapter::name_suffix(key, &self.settings),
+            service_uid: wished
+                .map(|desired| desired.service_uid)
+                .or_else(|| self.left_over_uid(key)),
             load_balancers: load_balancers.cloned().collect(),
         }
     }

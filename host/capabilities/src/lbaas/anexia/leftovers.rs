@@ -151,7 +151,7 @@ impl Call {
         let is_complete = epoch == 0 && self.engine.intents.is_complete();
         let owned = owned.filter(|owned| {
             let is_due = || self.engine.looks.is_due(epoch, is_complete, &owned.name_suffix);
-            self.engine.adopt_orphans && tag.starts_with(SERVICE_TAG_PREFIX) && is_due()
+            self.engine.adopt_orphans && owned.may_tag(tag) && is_due()
         });
         let mut look = Look {
             found: Vec::new(),
@@ -301,6 +301,13 @@ impl Call {
 }
 
 impl Owned {
+    /// Whether what is found by name may get this tag. A host that still knows an earlier Service of the same name lists by that
+    /// one's tag too: with that tag, the present Service could neither use the object nor destroy it.
+    fn may_tag(&self, tag: &str) -> bool {
+        tag.strip_prefix(SERVICE_TAG_PREFIX)
+            .is_some_and(|uid| self.service_uid.as_deref().is_none_or(|own| own == uid))
+    }
+
     /// Those of the children that are named as this Service's objects are.
     fn named(&self, kind: Kind, children: &Children) -> Vec<(Kind, String)> {
         let is_ours = |name: &str| {

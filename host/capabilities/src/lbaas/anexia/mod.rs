@@ -67,6 +67,9 @@ pub trait RequestMetrics: Send + Sync {
 pub struct Owned {
     /// Each of its objects is named so, or ends so after a dot.
     pub name_suffix: String,
+    /// What is found by name gets the tag of this Service. None: the Service is gone, and any tag that is listed will do, since
+    /// everything under it goes.
+    pub service_uid: Option<String>,
     /// The load balancers where its objects may be.
     pub load_balancers: BTreeSet<String>,
 }

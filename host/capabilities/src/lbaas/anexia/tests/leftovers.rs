@@ -161,6 +161,7 @@ async fn a_leftover_that_is_refused_its_tag_is_destroyed() {
 pub(super) fn owned() -> Owned {
     Owned {
         name_suffix: "web.default.c1".to_owned(),
+        service_uid: None,
         load_balancers: ["lb".to_owned()].into(),
     }
 }
@@ -211,6 +212,26 @@ async fn without_intents_what_has_a_services_name_is_tagged_once() {
     assert!(!again.looks_by_name());
     again.of_this_epoch(owned()).adopt(TAG).await.unwrap();
     assert_eq!(untagged(&fake), ["b2", "b3", "s1", "s2", "s3"]);
+}
+
+#[tokio::test]
+async fn what_is_found_by_name_never_gets_the_tag_of_an_earlier_service() {
+    let (fake, server) = Fake::start().await;
+    put_leftovers(&fake);
+    let settings = Settings {
+        url: server.url.clone(),
+        ..Settings::default()
+    };
+    let owned = Owned {
+        service_uid: TAG.strip_prefix("anxccm-svc-uid=").map(str::to_owned),
+        ..owned()
+    };
+    assert!(owned.service_uid.is_some());
+    let engine = built(settings, Fence::open(), None).unwrap().of_this_epoch(owned);
+    engine.adopt("anxccm-svc-uid=earlier").await.unwrap();
+    assert_eq!(untagged(&fake).len(), 5);
+    engine.adopt(TAG).await.unwrap();
+    assert_eq!(untagged(&fake), ["b3", "s3"]);
 }
 
 #[tokio::test]
