@@ -209,6 +209,60 @@ fn the_negs_of_a_service_that_goes_are_emptied_and_it_is_forgotten() {
 }
 
 #[test]
+fn negs_of_more_than_half_wait_for_an_approval_also_after_a_kill() {
+    let mut cluster = Cluster::of(2 * FEW, Stack::Single);
+    cluster.add("api", FEW, Stack::Single);
+    let mut stage = Stage::new(cluster, Compute::start(OPERATION_MS, &[]));
+    stage.start();
+    stage.comes_true();
+    stage.wait_until("both keys", |stage| stage.known_keys().len() == 2);
+    let before = stage.compute.changes().len();
+    stage.change(|cluster| cluster.remove("web"));
+    let why = "destroying 12 of 18 objects is more than 10 and more than 50 %";
+    stage.wait_until("the refusal", |stage| stage.said().contains(why));
+    stage.kill();
+    stage.start();
+    stage.wait_until("the same refusal", |stage| stage.said().contains(why));
+    let command = |name: &str| {
+        let mut command = support::program();
+        support::ran(command.args([name, "--config"]).arg(stage.site.folder()))
+    };
+    let well = "guest `neg` waits for an approval to destroy 12 of 18 objects: trueup approve neg";
+    let status = command("status").exits(1);
+    assert!(status.stdout.contains(well), "{status}");
+    assert_eq!(stage.compute.changes().len(), before, "nothing goes before it may");
+    let approved = command("approve").exits(0);
+    assert_eq!(approved.stdout, "neg: approved: 12 of 18 objects go: shop/web/80\n");
+    stage.comes_true();
+    stage.wait_until("`web` to be forgotten", |stage| stage.known_keys() == ["shop/api/80"]);
+    stage.terminate();
+}
+
+#[test]
+fn a_start_without_any_node_takes_no_endpoint_away() {
+    let mut stage = Stage::new(Cluster::of(FEW, Stack::Single), Compute::start(OPERATION_MS, &[]));
+    stage.start();
+    stage.comes_true();
+    stage.kill();
+    let before = stage.compute.changes().len();
+    let objects = stage.cluster.objects().into_iter();
+    let documents: Vec<String> = objects
+        .filter(|object| object["kind"] != "Node")
+        .map(|object| object.to_string())
+        .collect();
+    stage.site.put_manifest("negs.yaml", &documents.join("\n---\n"));
+    stage.start();
+    stage.wait_until("the problem", |stage| {
+        stage.said().contains("the manifests hold no Node at all")
+    });
+    stage.change(|cluster| cluster.resize("web", FEW + 1));
+    stage.comes_true();
+    let changes = stage.compute.changes().split_off(before);
+    assert!(changes.iter().all(|change| change.does == Does::Attach), "{changes:?}");
+    stage.terminate();
+}
+
+#[test]
 fn an_operator_sets_the_error_state_of_a_key_and_it_outlives_a_kill() {
     let mut stage = Stage::new(Cluster::of(FEW, Stack::Single), Compute::start(OPERATION_MS, &[]));
     stage.start();

@@ -608,6 +608,19 @@ fn a_manifest_without_a_byte_and_missing_nodes_take_nothing_away() {
 }
 
 #[test]
+fn a_host_warns_when_another_one_changes_its_objects() {
+    let (engine, site, _) = converged();
+    site.edit("trueup.toml", "[run]\n", "[run]\nresync_ms = 1000\n");
+    let mut host = site.start("run", &[]);
+    host.wait_for("default/web ");
+    let other = Site::against(&engine);
+    other.edit("manifests/web.yaml", "port: 80 #", "port: 81 #");
+    other.run_once();
+    host.wait_for_warning("changed by others");
+    host.terminate().0.exits(0);
+}
+
+#[test]
 fn what_destroys_more_than_half_waits_until_it_is_approved() {
     let (engine, site, before) = converged();
     site.remove_manifest("web.yaml");

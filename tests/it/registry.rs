@@ -13,9 +13,8 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use p256::ecdsa::signature::Signer as _;
-use p256::ecdsa::{Signature, SigningKey};
-use p256::pkcs8::{EncodePublicKey as _, LineEnding};
+use ring::rand::SystemRandom;
+use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
@@ -428,19 +427,23 @@ fn ran_json(site: &Site, command: &[&str]) -> Value {
 }
 
 /// A key pair; the public half is a file of a site.
-struct Signer(SigningKey);
+struct Signer(EcdsaKeyPair);
 
 impl Signer {
-    fn new(site: &Site, name: &str, digit: u8) -> Self {
-        let key = SigningKey::from_slice(&[digit; 32]).unwrap();
-        let public = key.verifying_key().to_public_key_pem(LineEnding::LF).unwrap();
-        fs::write(site.path(name), public).unwrap();
+    fn new(site: &Site, name: &str) -> Self {
+        let (algorithm, random) = (&ECDSA_P256_SHA256_ASN1_SIGNING, SystemRandom::new());
+        let document = EcdsaKeyPair::generate_pkcs8(algorithm, &random).unwrap();
+        let key = EcdsaKeyPair::from_pkcs8(algorithm, document.as_ref(), &random).unwrap();
+        // `SubjectPublicKeyInfo` of RFC 5480, up to the point.
+        let header = b"0Y0\x13\x06\x07*\x86H\xce=\x02\x01\x06\x08*\x86H\xce=\x03\x01\x07\x03B\0";
+        let public = STANDARD.encode([header, key.public_key().as_ref()].concat());
+        let pem = format!("-----BEGIN PUBLIC KEY-----\n{public}\n-----END PUBLIC KEY-----\n");
+        fs::write(site.path(name), pem).unwrap();
         Self(key)
     }
 
     fn sign(&self, bytes: &[u8]) -> String {
-        let signature: Signature = self.0.sign(bytes);
-        STANDARD.encode(signature.to_der())
+        STANDARD.encode(self.0.sign(&SystemRandom::new(), bytes).unwrap())
     }
 
     /// As `cosign sign` does it.
@@ -472,9 +475,9 @@ fn a_guest_of_a_registry_must_be_signed_by_one_of_the_keys() {
     let (one, two) = (one["manifest"].as_str().unwrap(), two["manifest"].as_str().unwrap());
     let site = site_using(&registry.tag("1"));
     verify_with(&site, &registry.tag("1"), "\"mine.pub\", \"yours.pub\"");
-    let _mine = Signer::new(&site, "mine.pub", 1);
-    let yours = Signer::new(&site, "yours.pub", 2);
-    let nobodys = Signer::new(&site, "nobodys.pub", 3);
+    let _mine = Signer::new(&site, "mine.pub");
+    let yours = Signer::new(&site, "yours.pub");
+    let nobodys = Signer::new(&site, "nobodys.pub");
 
     refused(lock(&site), 2, "is not signed; sign it with `cosign sign");
     registry.put_signatures(one, &[nobodys.signed(one)]);

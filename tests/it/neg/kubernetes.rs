@@ -93,7 +93,7 @@ fn pods_whose_addresses_come_one_after_the_other_are_attached_with_both() {
     assert!(detachments.is_empty(), "{detachments:#?}");
 
     // What is there gets its second address, and goes.
-    served.change(|cluster| cluster.add("api", 2, Stack::Single));
+    served.change(|cluster| cluster.add("api", 1, Stack::Single));
     served.comes_true(&compute, &mut [&mut host]);
     served.change(|cluster| cluster.set_stack(Stack::Dual));
     served.comes_true(&compute, &mut [&mut host]);

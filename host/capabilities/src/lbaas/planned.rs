@@ -123,7 +123,7 @@ impl Planned {
                 identifier,
                 state,
                 spec,
-            } = object;
+            } = settled(object);
             self.simulated.put(Resource {
                 identifier,
                 state,
@@ -142,6 +142,15 @@ impl Planned {
         self.seen(|seen| seen.load_balancers.insert(identifier.to_owned()));
         Ok(())
     }
+}
+
+/// The object as it is once the Engine has applied it. A plan that waited would wait in vain: what it read does not change.
+fn settled(object: Object) -> Object {
+    let state = match object.state {
+        State::Pending | State::Updating => State::Ok,
+        state @ (State::Ok | State::Failed) => state,
+    };
+    Object { state, ..object }
 }
 
 impl Api for Planned {
@@ -163,7 +172,7 @@ impl Api for Planned {
                 let mut there = Vec::with_capacity(listed.len());
                 for object in listed {
                     if self.see(&object) || self.is_simulated(&object).await {
-                        there.push(object);
+                        there.push(settled(object));
                     }
                 }
                 self.simulated.fill(tag, &there);

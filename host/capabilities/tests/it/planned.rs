@@ -40,6 +40,14 @@ fn object(n: u32) -> Object {
     }
 }
 
+/// In work at the Engine, as a host that has just created it leaves it.
+fn unsettled() -> Object {
+    Object {
+        state: State::Pending,
+        ..object(9)
+    }
+}
+
 fn reference(n: u32) -> ObjectRef {
     ObjectRef {
         kind: Kind::Backend,
@@ -61,6 +69,7 @@ impl Api for ReadOnly {
         let listed = match tag {
             "one" => vec![object(1), object(2)],
             "two" => vec![object(2), object(3)],
+            "new" => vec![unsettled()],
             _ => Vec::new(),
         };
         Box::pin(async move { self.read(format!("list-tagged {tag}"), listed) })
@@ -107,6 +116,16 @@ async fn listed(planned: &Planned, tag: &str) -> Vec<String> {
         .into_iter()
         .map(|object| object.identifier)
         .collect()
+}
+
+#[tokio::test]
+async fn what_the_engine_still_applies_counts_as_applied() {
+    let (_, planned) = planned();
+    let settled = Object {
+        state: State::Ok,
+        ..unsettled()
+    };
+    assert_eq!(planned.list_tagged("new").await.unwrap(), [settled]);
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ use trueup_capabilities::meter::{Change, Effects};
 use trueup_capabilities::{Host, Identity};
 use trueup_journal::Journal;
 
+use super::cause::Cause;
 use super::fields::is_zero;
 use super::file;
 use super::pending::{TimedCause, Why};
@@ -222,6 +223,17 @@ impl Decided {
             made: Vec::new(),
             open: None,
         }
+    }
+
+    /// Nothing changed: the job only looks whether all is still as it should be.
+    pub(crate) fn is_resync(&self) -> bool {
+        matches!(
+            self.why.causes.as_slice(),
+            [TimedCause {
+                cause: Cause::Resync,
+                ..
+            }]
+        )
     }
 
     /// A call of the guest is about to begin, with what answers it: the span in which it is made.

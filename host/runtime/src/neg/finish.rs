@@ -157,6 +157,7 @@ impl<T: FnMut(Event)> Negs<'_, T> {
             return;
         }
         if came.synced || gone {
+            self.note_held(key, gone);
             (self.tell)(Event::Synced {
                 key: key.to_string(),
                 gone,

@@ -77,6 +77,10 @@ impl<T: FnMut(Event)> Negs<'_, T> {
         let seen = (seen.collect(), Nodes::default());
         self.pending
             .take_in(SystemClock.now_ms(), seen, &affected, self.targets.is_complete());
+        let is_gone = |key: &Key| self.targets.is_gone(key);
+        let freed = self.approval.expect(&affected, is_gone, self.jobs.is_empty());
+        let freed: Vec<Key> = freed.iter().filter_map(|key| key.parse().ok()).collect();
+        self.try_again(&freed);
         let gathers = self.is_cluster && !self.once && !changed.completed;
         for key in affected {
             if gathers {

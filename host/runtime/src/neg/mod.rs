@@ -10,6 +10,7 @@
 //! error state --------+                          +--- done ---+
 //! ```
 
+mod approval;
 mod aside;
 mod finish;
 mod idle;
@@ -45,6 +46,7 @@ pub use self::progress::Migration;
 pub(crate) use self::setup::NegSetup;
 pub use self::summary::Summary;
 
+use self::approval::Approval;
 use self::idle::Idle;
 use self::inbox::Inbox;
 use self::job::{Done, Job, Shared};
@@ -155,6 +157,7 @@ pub(crate) struct Negs<'a, T> {
     /// What the source holds, to tell what changed in it.
     objects: Objects,
     known: KnownNegs,
+    approval: Approval,
     last_turn: LastTurn,
     /// Calls that began before are not finished: others have acted since. In milliseconds since 1970; 0: nobody has.
     finishes_from_ms: u64,
@@ -216,6 +219,8 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
         let unreadable = |error| SetupError::Misused(format!("reading the known keys: {error}"));
         let known = KnownNegs::load(&config.state_dir).map_err(unreadable)?;
         let places = known.places().map_err(unreadable)?;
+        let approval = Approval::new(Arc::clone(&setup.active.quotas), &config.state_dir, &neg.guest);
+        let approval = approval.map_err(SetupError::misused)?;
         let run = &config.run;
         let workers = usize::try_from(run.workers).unwrap_or(usize::MAX);
         let backoff = Backoff {
@@ -247,6 +252,7 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
             targets: Targets::new(&neg.adapter).of(&neg.source).with_places(places),
             objects: Objects::default(),
             known,
+            approval,
             last_turn: LastTurn::new(&config.state_dir),
             finishes_from_ms: 0,
             is_cluster: neg.source.is_cluster(),
@@ -336,6 +342,7 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
                 Some(done) = self.jobs.join_next_with_id() => self.finish(done),
                 Some(ended) = self.ends.recv() => self.take_end(ended),
                 Some(wish) = self.error_states.recv() => self.set_error_state(wish),
+                () = self.setup.active.approved.notified() => self.try_waiting(),
                 () = self.falling.answered() => {}
                 ours = &mut belongs, if !is_ours => match ours {
                     Ok(()) => is_ours = true,
@@ -398,6 +405,7 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
             self.jobs.shutdown().await;
         }
         self.idle.sync();
+        self.approval.keep(true);
     }
 
     fn entry(&mut self, key: &Key) -> &mut Entry {
@@ -552,7 +560,11 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
                     };
                     self.start_or_hold(key, wanted);
                 }
-                None if self.targets.is_gone(&key) => self.start_emptying(key),
+                None if self.targets.is_gone(&key) => {
+                    if self.may_go(&key) {
+                        self.start_emptying(key);
+                    }
+                }
                 None => {
                     if self.known.settings(&key).is_some() {
                         self.hold(key.clone());

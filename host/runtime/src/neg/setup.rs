@@ -47,7 +47,6 @@ pub(crate) struct NegSetup {
     /// All metrics of this process.
     pub(super) metrics: Arc<Metrics>,
     pub(super) board: Arc<Board>,
-    quotas: Arc<Quotas>,
     audit: Option<Arc<Audit>>,
 }
 
@@ -82,7 +81,6 @@ impl NegSetup {
             simulated,
             metrics: Arc::clone(&ground.metrics),
             board: Arc::clone(&ground.board),
-            quotas: Arc::default(),
             audit: ground.audit.clone(),
         };
         Ok((setup, ends))
@@ -115,7 +113,7 @@ impl NegSetup {
         Backends {
             random: Arc::new(Seeded::new(seed, stream_of(key))),
             metrics: Arc::clone(&self.metrics),
-            quotas: Arc::clone(&self.quotas),
+            quotas: Arc::clone(&self.active.quotas),
             audit: self.audit.clone(),
             usage: Arc::clone(&self.active.usage),
             ..Backends::default()

@@ -1,6 +1,6 @@
 //! Whether a guest was signed by somebody whom the configuration names: signatures as cosign makes them with a key pair.
 //!
-//! ECDSA on P-256 with SHA-256, public keys as PEM, signatures in base64 of DER. The mathematics is RustCrypto's `p256`;
+//! ECDSA on P-256 with SHA-256, public keys as PEM, signatures in base64 of DER. The mathematics is `ring`'s;
 //! here is only what is signed and by whom. Fetches nothing, and knows no certificates, transparency logs or time: a key
 //! that is named is believed until it is not named any more.
 //!
@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use p256::ecdsa::signature::Verifier as _;
-use p256::ecdsa::{Signature, VerifyingKey};
-use p256::pkcs8::DecodePublicKey as _;
+use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
+use rustls::pki_types::SubjectPublicKeyInfoDer;
+use rustls::pki_types::pem::PemObject as _;
 use serde::{Deserialize, Serialize};
 
 use super::NoGuest;
@@ -24,12 +24,22 @@ use trueup_journal::regular;
 /// A PEM file of a key has 200 bytes, a signature 100: a file above this is another file given by mistake.
 const SMALL_FILE_BYTES_MAX: u64 = 64 << 10;
 
+/// How the DER of each P-256 public key begins: `SubjectPublicKeyInfo` with the object identifiers of RFC 5480, then the point of 65
+/// bytes, uncompressed.
+const P256_KEY_HEADER: [u8; 26] = [
+    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce,
+    0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
+];
+
+/// A public key: a point of the curve.
+type Key = UnparsedPublicKey<Vec<u8>>;
+
 /// What `critical.type` of a payload must be.
 const PAYLOAD_TYPE: &str = "cosign container image signature";
 
 /// The keys of which any may have signed.
 #[derive(Debug)]
-pub(super) struct Keys(Vec<(PathBuf, VerifyingKey)>);
+pub(super) struct Keys(Vec<(PathBuf, Key)>);
 
 /// A signature of a manifest, as a registry has it and the store keeps it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,7 +80,7 @@ impl Keys {
             if text.contains("PRIVATE KEY") {
                 return Err(wrong(&"holds a private key, must be the public one (cosign.pub)"));
             }
-            let key = VerifyingKey::from_public_key_pem(text.trim()).map_err(|_| {
+            let key = key_of(&text).ok_or_else(|| {
                 wrong(&"is no public key of ECDSA P-256 in PEM, as `cosign generate-key-pair` writes it")
             })?;
             Ok((file.clone(), key))
@@ -155,12 +165,23 @@ pub(super) fn signature_file(file: &Path) -> PathBuf {
 ///
 /// # Errors
 /// What the text is not.
-fn der_of(text: &str) -> Result<Signature, String> {
+fn key_of(text: &str) -> Option<Key> {
+    let der = SubjectPublicKeyInfoDer::from_pem_slice(text.as_bytes()).ok()?;
+    let point = der.strip_prefix(&P256_KEY_HEADER)?;
+    let is_point = point.len() == 65 && point.first() == Some(&4);
+    is_point.then(|| UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, point.to_vec()))
+}
+
+fn der_of(text: &str) -> Result<Vec<u8>, String> {
     let text: String = text.split_ascii_whitespace().collect();
     let der = STANDARD.decode(text).map_err(|error| {
         format!("is no base64 ({error}); a signature is made with `openssl dgst -sha256 -sign KEY FILE | base64`")
     })?;
-    Signature::from_der(&der).map_err(|_| "is no signature of ECDSA P-256 in DER".to_owned())
+    // A sequence of two integers of 32 bytes at most: its length is one byte. What is wrong inside, no key accepts.
+    match der.as_slice() {
+        [0x30, length, rest @ ..] if usize::from(*length) == rest.len() => Ok(der),
+        _ => Err("is no signature of ECDSA P-256 in DER".to_owned()),
+    }
 }
 
 fn manifest_of(payload: &[u8]) -> Result<String, String> {

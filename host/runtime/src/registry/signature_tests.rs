@@ -2,28 +2,37 @@
 
 use std::process::Command;
 
-use p256::ecdsa::SigningKey;
-use p256::ecdsa::signature::Signer as _;
-use p256::pkcs8::{EncodePublicKey as _, LineEnding};
+use ring::rand::SystemRandom;
+use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _};
 use serde_json::json;
 use tempfile::TempDir;
 
 use super::*;
 
+/// Whose key of [`Desk`] it is.
+const MINE: usize = 0;
+const YOURS: usize = 1;
+
 /// Two people's keys, each with its public half in a file.
 struct Desk {
     folder: TempDir,
+    keys: [EcdsaKeyPair; 2],
 }
 
 impl Desk {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        for (name, digit) in [("mine.pub", 1), ("yours.pub", 2)] {
-            let key = private(digit);
-            let text = key.verifying_key().to_public_key_pem(LineEnding::LF).unwrap();
+        let keys = ["mine.pub", "yours.pub"].map(|name| {
+            let key = new_key();
+            let der = [P256_KEY_HEADER.as_slice(), key.public_key().as_ref()].concat();
+            let text = format!(
+                "-----BEGIN PUBLIC KEY-----\n{}\n-----END PUBLIC KEY-----\n",
+                STANDARD.encode(der)
+            );
             std::fs::write(folder.path().join(name), text).unwrap();
-        }
-        Self { folder }
+            key
+        });
+        Self { folder, keys }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -35,22 +44,31 @@ impl Desk {
         Keys::read(&files).unwrap()
     }
 
+    /// Base64 of what the owner of a key writes under these bytes.
+    fn sign(&self, bytes: &[u8], owner: usize) -> String {
+        STANDARD.encode(self.keys[owner].sign(&SystemRandom::new(), bytes).unwrap())
+    }
+
+    fn signed_payload(&self, payload: &str, owner: usize) -> Signed {
+        Signed {
+            payload: STANDARD.encode(payload),
+            signature: self.sign(payload.as_bytes(), owner),
+        }
+    }
+
     /// A file, signed by the owner of that key.
-    fn signed(&self, bytes: &[u8], digit: u8) -> PathBuf {
+    fn signed(&self, bytes: &[u8], owner: usize) -> PathBuf {
         let file = self.path("guest.wasm");
         std::fs::write(&file, bytes).unwrap();
-        std::fs::write(signature_file(&file), sign(bytes, digit)).unwrap();
+        std::fs::write(signature_file(&file), self.sign(bytes, owner)).unwrap();
         file
     }
 }
 
-fn private(digit: u8) -> SigningKey {
-    SigningKey::from_slice(&[digit; 32]).unwrap()
-}
-
-fn sign(bytes: &[u8], digit: u8) -> String {
-    let signature: Signature = private(digit).sign(bytes);
-    STANDARD.encode(signature.to_der())
+fn new_key() -> EcdsaKeyPair {
+    let (algorithm, random) = (&ECDSA_P256_SHA256_ASN1_SIGNING, SystemRandom::new());
+    let document = EcdsaKeyPair::generate_pkcs8(algorithm, &random).unwrap();
+    EcdsaKeyPair::from_pkcs8(algorithm, document.as_ref(), &random).unwrap()
 }
 
 fn digest(digit: char) -> String {
@@ -69,17 +87,10 @@ fn payload(manifest: &str, kind: &str) -> String {
     .to_string()
 }
 
-fn signed(payload: &str, digit: u8) -> Signed {
-    Signed {
-        payload: STANDARD.encode(payload),
-        signature: sign(payload.as_bytes(), digit),
-    }
-}
-
 #[test]
 fn any_of_the_keys_may_have_signed_a_file() {
     let desk = Desk::new();
-    let file = desk.signed(b"a guest", 2);
+    let file = desk.signed(b"a guest", YOURS);
     let both = desk.keys(&["mine.pub", "yours.pub"]);
     assert_eq!(both.of_file(&file, b"a guest").unwrap(), desk.path("yours.pub"));
     let error = desk
@@ -95,7 +106,7 @@ fn any_of_the_keys_may_have_signed_a_file() {
         both.of_file(&file, b"A guest").is_err(),
         "one other byte is another guest"
     );
-    for damage in ["", "no base64!", "AAAA", &sign(b"another", 2)] {
+    for damage in ["", "no base64!", "AAAA", &desk.sign(b"another", YOURS)] {
         std::fs::write(signature_file(&file), damage).unwrap();
         assert!(both.of_file(&file, b"a guest").is_err(), "{damage}");
     }
@@ -161,7 +172,7 @@ fn openssl_signs_what_we_take() {
 fn openssl_takes_what_cosign_would_write_for_our_key() {
     // The other way round: the keys and signatures of these tests are what others understand by them.
     let desk = Desk::new();
-    let file = desk.signed(b"a guest", 1);
+    let file = desk.signed(b"a guest", MINE);
     let der = STANDARD
         .decode(std::fs::read_to_string(signature_file(&file)).unwrap())
         .unwrap();
@@ -187,11 +198,11 @@ fn a_signature_of_a_manifest_counts_for_that_manifest_alone() {
     let desk = Desk::new();
     let keys = desk.keys(&["mine.pub"]);
     let (this, other) = (digest('a'), digest('b'));
-    let good = signed(&payload(&this, PAYLOAD_TYPE), 1);
-    let foreign = signed(&payload(&this, PAYLOAD_TYPE), 2);
-    let of_other = signed(&payload(&other, PAYLOAD_TYPE), 1);
-    let of_else = signed(&payload(&this, "something else"), 1);
-    let no_payload = signed("{}", 1);
+    let good = desk.signed_payload(&payload(&this, PAYLOAD_TYPE), MINE);
+    let foreign = desk.signed_payload(&payload(&this, PAYLOAD_TYPE), YOURS);
+    let of_other = desk.signed_payload(&payload(&other, PAYLOAD_TYPE), MINE);
+    let of_else = desk.signed_payload(&payload(&this, "something else"), MINE);
+    let no_payload = desk.signed_payload("{}", MINE);
     let forged = Signed {
         payload: good.payload.clone(),
         signature: of_other.signature.clone(),

@@ -79,6 +79,8 @@ struct Running {
     desired: Option<Desired>,
     /// Which of the versions since the start it began with: [`Services::versions`].
     version: u64,
+    /// Nothing had changed when it began.
+    is_resync: bool,
 }
 
 /// The loop's state.
@@ -557,6 +559,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         interrupt.clear();
         self.setup.board.began(lbaas::NAME, &key.to_string());
         let fence = self.acts.fence().of_this_epoch();
+        let decided = self.decided(&key);
         self.running.insert(
             key.clone(),
             Running {
@@ -566,11 +569,11 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
                 fence: fence.clone(),
                 desired: desired.clone(),
                 version: self.versions,
+                is_resync: decided.is_resync(),
             },
         );
         let api = self.setup.api_of(self.wishes.owned(&key, &places));
         let backends = self.setup.backends(self.seed, &key.to_string(), api);
-        let decided = self.decided(&key);
         let job = Job {
             decided,
             key: key.clone(),

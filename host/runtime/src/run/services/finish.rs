@@ -59,6 +59,7 @@ impl<T: FnMut(Event)> Services<'_, T> {
             in_service,
         } = done;
         let running = self.running.remove(&key);
+        let is_resync = running.as_ref().is_some_and(|running| running.is_resync);
         let is_other_version = running.as_ref().is_some_and(|running| running.version != self.versions);
         self.effects.created += effects.created;
         self.effects.destroyed += effects.destroyed;
@@ -113,6 +114,15 @@ impl<T: FnMut(Event)> Services<'_, T> {
                     .map(|AddressPorts { address, ports }| (address, ports))
                     .collect::<Vec<_>>();
                 let Effects { created, destroyed, .. } = effects;
+                if is_resync && created + destroyed > 0 {
+                    tracing::warn!(
+                        %key,
+                        created,
+                        destroyed,
+                        "its objects were changed by others since they were as they should be, and are so again: look for another host \
+                         with the same `cluster`, or for someone who changes them by hand"
+                    );
+                }
                 let news = match gone {
                     true => News::Deleted { destroyed },
                     false => News::Ensured {

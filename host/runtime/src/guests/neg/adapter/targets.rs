@@ -110,7 +110,7 @@ impl Targets {
         let is_node = |reference: &&ObjectRef| reference.kind == Kind::Node;
         let nodes = self.index.node_count();
         let shown = nodes - self.held.iter().filter(is_node).count();
-        let no_nodes = !is_empty && has_keys && nodes > 0 && self.showing.hides(Kind::Node, shown);
+        let no_nodes = !is_empty && has_keys && self.showing.hides(Kind::Node, shown);
         let is_missed = complete && no_nodes;
         let complete = complete && !is_empty && !no_nodes;
         let completed = complete && !self.complete;

@@ -71,6 +71,10 @@ fn a_source_without_any_object_is_one_that_is_not_there() {
     assert!(new.take_in(&[], true, true).is_empty && !new.is_complete());
     assert!(!new.is_gone(&key("web", 80)), "it may be a folder that is not mounted");
     assert!(new.take_in(&[], true, false).completed, "there is nothing to lose");
+    let mut new = Targets::new(&settings(json!({})));
+    let [service, _, slice] = objects();
+    assert!(new.take_in(&[is(service), is(slice)], true, true).no_nodes && !new.is_complete());
+    assert!(new.take_in(&[], true, false).completed, "there is nothing to lose");
 
     let cluster = Source::Kubernetes(crate::sources::kubernetes::Settings::default());
     let mut watched = Targets::new(&settings(json!({}))).of(&cluster);
