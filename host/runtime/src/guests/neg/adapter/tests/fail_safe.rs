@@ -165,6 +165,6 @@ fn where_nodes_were_is_remembered() {
 
     let places: Places = serde_json::from_value(serde_json::to_value(first.places()).unwrap()).unwrap();
     let mut second = Targets::new(&settings(json!({}))).with_places(places);
-    second.take_in(&[is(service("web", HTTP))], true, true);
+    second.take_in(&[is(node("n1", json!({}))), is(service("web", HTTP))], true, true);
     assert_eq!(wish(&second, &key("web", 80)).settings["zones"], json!(["z1", "z2"]));
 }
