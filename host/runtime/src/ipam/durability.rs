@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_lost_takes_later_answers_along_until_the_instance_is_built_again() {
+    async fn a_loss_takes_later_answers_along_until_the_instance_is_rebuilt() {
         let store = Arc::new(Manual::default());
         let mut answers = Answers::new(Some(Arc::<Manual>::clone(&store)));
         begin(&mut answers, &store, 7, Ok(())).await;

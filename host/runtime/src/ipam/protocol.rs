@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn gc_frees_what_is_not_in_the_list_and_migrated_allocations_only_when_told() {
+    fn gc_frees_what_is_not_listed_and_migrated_ones_only_when_asked() {
         let pod = |key| PodIpInfo {
             key,
             ip: "10.0.0.1".to_owned(),

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_key_had_is_there_after_a_restart_and_a_key_that_was_forgotten_is_not() {
+    fn a_restart_keeps_what_a_key_had_and_not_forgotten_keys() {
         let dir = tempfile::tempdir().unwrap();
         let [web, api] = ["shop/web/80", "shop/api/443"].map(|key| key.parse::<Key>().unwrap());
         let mut known = KnownNegs::load(dir.path()).unwrap();

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn each_object_is_the_last_of_one_beginning_and_is_what_is_taken_out_there() {
+    fn each_object_ends_one_prefix_and_is_what_is_taken_out_there() {
         assert_eq!(objects(&first(&state(), 0)), 0);
         for at in 0..objects(&state()) {
             let (shorter, longer) = (first(&state(), at), first(&state(), at + 1));

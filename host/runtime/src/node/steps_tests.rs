@@ -121,7 +121,7 @@ impl World {
 }
 
 #[test]
-fn one_that_refuses_is_told_everything_before_its_next_call_and_the_others_are_left_alone() {
+fn a_refusal_causes_a_full_resync_of_that_renderer_alone() {
     let mut world = World::new(2);
     assert_eq!(world.call(&resync(&[]), &[]), Ok(()));
     assert_eq!(world.call(&add("a", 1), &[1]), Err("no".to_owned()));
@@ -148,7 +148,7 @@ fn one_that_is_new_gets_a_resync_then_the_call() {
 }
 
 #[test]
-fn who_took_a_call_that_counted_as_refused_is_told_everything_where_it_is_not_made_again() {
+fn a_renderer_that_took_a_refused_call_is_resynced_if_not_retried() {
     let mut world = World::new(2);
     world.call(&resync(&[]), &[]).unwrap();
     world.call(&add("a", 1), &[1]).unwrap_err();
@@ -182,7 +182,7 @@ fn where_nobody_takes_a_call_it_is_refused() {
 }
 
 #[test]
-fn what_the_only_one_refuses_for_good_does_not_hold_up_what_comes_after_it() {
+fn a_permanent_refusal_by_the_only_renderer_does_not_block_later_calls() {
     let mut world = World::new(1);
     world.call(&resync(&[]), &[]).unwrap();
     // The processor asks for what is pending with each change, in order.
@@ -215,7 +215,7 @@ fn one_that_is_set_aside_is_neither_called_nor_waited_for() {
 }
 
 #[test]
-fn what_comes_while_one_is_told_everything_it_is_told_next_and_not_everything_again() {
+fn changes_during_a_resync_follow_it_without_another_resync() {
     let mut world = World::new(2);
     world.call(&resync(&[]), &[1]).unwrap_err();
     world.call(&resync(&[("a", 1)]), &[]).unwrap();
@@ -274,7 +274,7 @@ fn one_that_became_another_while_it_was_told_begins_again() {
 }
 
 #[test]
-fn a_resync_is_left_to_the_retry_of_one_that_failed_where_another_can_take_it() {
+fn a_failed_resync_waits_for_its_retry_if_another_renderer_takes_it() {
     let mut world = World::new(2);
     world.call(&resync(&[]), &[1]).unwrap_err();
     assert_eq!(world.call(&resync(&[("a", 1)]), &[]), Ok(()));

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn timers_that_wait_are_those_that_were_scheduled_and_neither_fired_nor_cancelled() {
+    fn waiting_timers_are_those_scheduled_and_neither_fired_nor_cancelled() {
         let lines = [
             r#"{"n":1,"ask":"timers.schedule","args":{"delay_ms":5},"answer":1}"#,
             r#"{"n":2,"at_ms":100,"call":"syncer.sync","args":{}}"#,

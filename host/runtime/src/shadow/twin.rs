@@ -330,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_adapter_gave_a_key_is_the_candidates_too_and_what_is_configured_is_its_own() {
+    fn the_candidate_gets_the_keys_settings_and_keeps_its_own_configuration() {
         let begun = to_raw_value(&json!({"wait": 1, "old": 2, "neg_names": {"s": "web"}})).unwrap();
         let settings = with_own(&json!({"wait": 9, "more": 3}), &json!({"wait": 1, "old": 2}), &begun).unwrap();
         let settings: Value = serde_json::from_str(settings.get()).unwrap();
