@@ -95,7 +95,7 @@ pub(crate) struct Managing {
     pub(crate) handovers: mpsc::Receiver<Handover>,
     pub(crate) fall_back: mpsc::UnboundedSender<Fallen>,
     pub(crate) acts: Acts,
-    /// Stays empty if the control socket is off.
+    /// Receives nothing without a control socket.
     pub(crate) error_states: mpsc::Receiver<SetErrorState>,
     /// Another loop reads the same source and reports its problems.
     pub(crate) source_is_told: bool,
