@@ -38,7 +38,7 @@ struct Holder {
     missing: Option<Instant>,
 }
 
-/// See the module.
+/// The holders of one instance.
 #[derive(Debug)]
 pub(super) struct Holders {
     by_ip: BTreeMap<String, Holder>,

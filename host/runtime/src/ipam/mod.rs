@@ -84,7 +84,7 @@ pub struct WarmTargets {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Enis {
-    /// In any order.
+    /// The interfaces, in any order.
     pub enis: Vec<Eni>,
 }
 

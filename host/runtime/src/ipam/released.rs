@@ -15,7 +15,7 @@ use super::state_file;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
-    /// Ids, ascending.
+    /// The ids, ascending.
     enis: BTreeSet<String>,
 }
 

@@ -46,7 +46,7 @@ impl Remembered {
         Ok(Self { file, written })
     }
 
-    /// All of it.
+    /// Everything that is remembered.
     pub(super) fn inventory(&self) -> &Inventory {
         &self.written
     }

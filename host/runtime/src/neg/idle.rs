@@ -9,7 +9,7 @@ use crate::guests::neg::adapter::Key;
 /// The same limit as for Services. The engine's pool has room for both, and for the working instances.
 const IDLE_INSTANCES_MAX: usize = 256;
 
-/// See the module.
+/// Idle instances by key, and the order in which they became idle.
 #[derive(Default)]
 pub(super) struct Idle {
     by_key: BTreeMap<Key, (u64, Live)>,

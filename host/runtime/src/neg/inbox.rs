@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-/// See the module.
+/// What waits for one instance.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Inbox {
     /// Operations that ended, by number, and why they failed. `None` if they succeeded. The guest gets them in this

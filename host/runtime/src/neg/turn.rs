@@ -23,7 +23,7 @@ struct Acted {
     transitions: i32,
 }
 
-/// See the module.
+/// Remembers the term in which this host last acted.
 #[derive(Debug)]
 pub(super) struct LastTurn {
     file: PathBuf,

@@ -23,7 +23,7 @@ impl IsAsked {
     }
 }
 
-/// See the module.
+/// Ends a loop after a grace period.
 pub(super) struct Ending<'s, S> {
     stop: Pin<&'s mut S>,
     is_asked: IsAsked,

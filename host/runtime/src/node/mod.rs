@@ -67,14 +67,14 @@ pub enum Event {
     Numbered {
         /// The node.
         node: String,
-        /// From 1.
+        /// The number, from 1.
         id: u32,
     },
     /// The node has its number, and the known nodes are correct, after an error.
     NumberedAgain {
         /// The node.
         node: String,
-        /// From 1.
+        /// The number, from 1.
         id: u32,
     },
     /// The node has no number, or the known nodes are not correct.
@@ -198,7 +198,7 @@ pub(crate) struct AllManaging {
     pub(crate) once: bool,
 }
 
-/// See the module.
+/// The loops of this node.
 pub(crate) struct OnNode {
     node: String,
     numbering: Option<Numbering>,

@@ -111,7 +111,7 @@ enum Step {
     Look,
 }
 
-/// See the module.
+/// The loop of the numbering.
 pub struct Numbering {
     node: String,
     key: String,

@@ -48,7 +48,7 @@ impl From<Unreadable> for NoAnswer {
     }
 }
 
-/// See the module.
+/// The place of one instance.
 pub(super) struct Seat {
     active: Arc<Active>,
     key: String,

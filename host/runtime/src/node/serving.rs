@@ -81,7 +81,7 @@ enum Work {
     Again,
 }
 
-/// See the module.
+/// The loop of the service processor.
 pub(super) struct Serving {
     parts: Parts,
     objects: Objects,

@@ -12,7 +12,7 @@ use crate::guests::service::{Event, Resync, State, Update};
 use crate::run::Instances;
 use crate::run::active::Active;
 
-/// See the module.
+/// A processor with its renderers.
 pub struct Wiring {
     pub(super) processor: Seat,
     pub(super) rendering: Rendering,

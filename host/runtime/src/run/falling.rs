@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::quarantine::SetAside;
 use crate::swap::Fallen;
 
-/// See the module.
+/// The requests for another version of one guest.
 pub(crate) struct Falling {
     wishes: mpsc::UnboundedSender<Fallen>,
     /// Receives an answer when the request was fulfilled or refused. `None` if there is no request.

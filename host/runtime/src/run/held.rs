@@ -11,10 +11,10 @@ use trueup_capabilities::holdings::{Holdings, Kept};
 
 use super::files;
 
-/// The file is written at most this often while nothing waits for an approval.
+/// The minimum time between writes of the file while nothing waits for an approval.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// See the module.
+/// The object counts of one guest.
 pub(crate) struct Held {
     file: PathBuf,
     kept: Kept,

@@ -297,9 +297,9 @@ impl Instances {
     }
 
     /// Begins the instance of `key` with only its settings, in a new segment. For a guest whose state is stored
-    /// elsewhere, and whose recording may lag behind after a crash. Sets a recording aside that can't be read: the
-    /// instance does not need it. `stands` is the last entry that is still valid: the store lost what came after it.
-    /// The recording then says so.
+    /// elsewhere, and whose recording may lag behind after a crash. Sets aside a recording that can't be read: the
+    /// instance does not need it. `stands` is the last entry that is still valid, if the store lost what came after
+    /// it. The recording then says so.
     ///
     /// # Errors
     /// If its recording can't be written, or the guest refuses its settings.

@@ -1,6 +1,6 @@
 //! The keys for which this host has created objects: under which UIDs, on which load balancers. The host uses them to
 //! clean up after a Service that was deleted while the host was down. One file per key, so that the cost of one
-//! Service does not depend on how many there are.
+//! Service does not depend on the number of Services.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

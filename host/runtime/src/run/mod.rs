@@ -141,9 +141,9 @@ pub enum Event {
     },
     /// Another version of a guest became active, or should have.
     Guest(swap::Event),
-    /// Something about pod addresses.
+    /// An event about pod addresses.
     Ipam(ipam::Event),
-    /// Something about this node's number, or the Services on it.
+    /// An event about this node's number, or the Services on it.
     Node(node::Event),
 }
 

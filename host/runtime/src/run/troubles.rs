@@ -79,7 +79,7 @@ impl<K: Ord + Clone> Troubles<K> {
         too_much
     }
 
-    /// Nothing is left of the key.
+    /// Forgets a key of which nothing is left.
     pub(crate) fn forget(&mut self, key: &K) {
         self.by_key.remove(key);
     }

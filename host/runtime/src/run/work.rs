@@ -111,7 +111,7 @@ pub(crate) enum End {
 }
 
 impl End {
-    /// Whether it was the guest that failed.
+    /// Whether the guest failed.
     pub(crate) fn is_fault(&self) -> bool {
         matches!(self, Self::Fault { .. })
     }

@@ -6,9 +6,9 @@
 //! when a candidate replaces it.
 //!
 //! ```text
-//! active instance --tape's tap--> observe --queue--> candidate's instance of that key --> same | different | unrecorded
-//!                                    |                                 \--> folder/<n>-<key>.jsonl, summary.json, metrics
-//!                                    +--> skipped: the queue is full, the key's state is not known, another version was called
+//! active instance --tap--> observe --queue--> candidate's instance of that key --> same | different | unrecorded
+//!                             |                            \--> folder/<n>-<key>.jsonl, summary.json, metrics
+//!                             +--> skipped: the queue is full, the key's state is unknown, another version was called
 //! ```
 //!
 //! A candidate starts from a snapshot of the active guest and then keeps a state of its own while it decides the

@@ -115,7 +115,7 @@ struct Document {
     /// What the configuration names and was refused. Tried again at each start until another version is made active.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     refused: Option<Configured>,
-    /// Ascending.
+    /// The revisions, ascending.
     revisions: Vec<Revision>,
 }
 

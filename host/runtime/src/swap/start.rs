@@ -17,7 +17,7 @@ use crate::run::{Instances, SetupError};
 
 /// A guest at the start.
 pub(crate) struct Begun {
-    /// It has accepted its settings.
+    /// The instances of a guest that has accepted its settings.
     pub(crate) instances: Instances,
     pub(crate) revisions: Revisions,
     /// Why the version that the configuration names did not become active.

@@ -2,7 +2,7 @@
 //! time.
 //!
 //! ```text
-//! state of now -> sync -> ends of operations -> timers that are due -> sync -> ... -> the clock moves to the next timer -> ...
+//! state of now -> sync -> ends of operations -> due timers -> sync -> ... -> the clock moves to the next timer -> ...
 //! ```
 //! Operations succeed at once, so the only time that passes is the guest's own waiting.
 
@@ -41,7 +41,7 @@ pub(super) struct Course {
     pub(super) calls: usize,
 }
 
-/// How a course came to its end.
+/// How a course ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Ended {
     /// Why the key does not reach its desired state. `None` if it does.

@@ -77,7 +77,7 @@ pub struct OperationNow {
     pub endpoints: Vec<Endpoint>,
 }
 
-/// One thing that would be done.
+/// A step of a plan.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Step {
     /// When, in milliseconds from now, if operations took no time: how long the guest waits by itself.

@@ -16,7 +16,7 @@ use trueup_journal::{Ask, Event};
 use super::{Action, Step};
 use crate::neg::shown;
 
-/// See the module.
+/// The steps of one key so far.
 #[derive(Debug, Default)]
 pub(super) struct Story {
     pub(super) steps: Vec<Step>,

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 use trueup_capabilities::etcd::{self, Follow, Followed};
 
-/// See the module.
+/// Follows one prefix of the store.
 pub(super) struct Following {
     api: Arc<dyn etcd::Api>,
     prefix: String,
@@ -24,7 +24,7 @@ pub(super) struct Following {
 }
 
 impl Following {
-    /// At rest.
+    /// Starts at rest.
     pub(super) fn new(api: Arc<dyn etcd::Api>, prefix: String) -> Self {
         Self {
             api,

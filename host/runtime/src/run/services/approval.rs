@@ -21,7 +21,7 @@ impl<T: FnMut(Event)> Services<'_, T> {
             let left = match self.wishes.wish(key) {
                 Some(Ok(desired)) => adapter::object_count(&desired),
                 None if self.wishes.is_gone(key) => 0,
-                // Nothing changes.
+                // The count does not change.
                 Some(Err(_)) | None => held,
             };
             holdings.expect(&text, held.saturating_sub(left));
