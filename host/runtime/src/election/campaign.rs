@@ -1,7 +1,7 @@
 //! What a host knows in an election, and how each answer of the API server changes it.
 //!
-//! No I/O and no clock: requests are made by `run.rs`, moments and wall-clock times are arguments. The
-//! property test drives many of these against a model of the API server in a time of its own.
+//! No I/O and no clock: `run.rs` makes the requests, moments and wall-clock times are arguments. The property test
+//! drives many of these against a model of the API server in simulated time.
 //!
 //! ```text
 //! next -> Observe ........ observed | failed
@@ -21,14 +21,14 @@ use super::decide::{Action, Facts, Me, Seen, Why, decide};
 use super::record::{RELEASED_SECONDS, Record, kept};
 use super::settings::{Settings, Times};
 
-/// Between two renewals, or two looks, there is up to such a part more than the retry period.
+/// The pause between two renewals, or two looks, is longer than the retry period by up to this fraction.
 const JITTER: f64 = 0.2;
 
-/// After a conflict the Lease is looked at at once: who wrote has finished. So many in a row, and then at the usual
-/// pace, since a server that answers nothing else is broken.
+/// After a conflict the host looks at the Lease at once: the other writer has finished. After this many conflicts in
+/// a row it looks at the usual pace, since a server that answers nothing else is broken.
 const CONFLICTS_AT_ONCE_MAX: u32 = 3;
 
-/// News of a change that come closer on each other make one look: a Lease is not worth more requests.
+/// Watch events that are closer together cause one look: a Lease is not worth more requests.
 const LOOKS_APART: Duration = Duration::from_millis(50);
 
 /// One host's side of an election.
@@ -39,16 +39,16 @@ pub struct Campaign {
     identity: String,
     times: Times,
     chance: ChaCha8Rng,
-    /// The object, as it was read or answered last; none: there is none, or nobody looked yet.
+    /// The object as it was last read or answered. `None` if there is none, or the host has not looked yet.
     lease: Option<Lease>,
-    /// What it says, and since when. None: nobody looked yet.
+    /// What it says, and since when. `None` if the host has not looked yet.
     seen: Option<Seen>,
-    /// Whether `seen` may be no longer so.
+    /// Whether `seen` may be outdated.
     doubtful: bool,
     claim: Option<Timestamp>,
-    /// The version of the object that the claim was made on.
+    /// The version of the object on which the claim was made.
     claimed_on: Option<String>,
-    /// The time that was written last, so that the next one differs however the wall clock goes.
+    /// The last written time, so that the next one differs whatever the wall clock does.
     written: Option<Timestamp>,
     renewed: Option<Moment>,
     /// When this host began to lead, by the wall clock.
@@ -59,7 +59,7 @@ pub struct Campaign {
 }
 
 impl Campaign {
-    /// A host that knows nothing yet. The seed and the identity make its pauses its own.
+    /// A host that knows nothing yet. The seed and the identity make its pauses differ from those of other hosts.
     pub fn new(settings: &Settings, seed: u64, now: Moment) -> Self {
         let mut hash = Sha256::new();
         hash.update(seed.to_le_bytes());
@@ -84,7 +84,7 @@ impl Campaign {
         }
     }
 
-    /// What to do next.
+    /// The next action.
     pub fn next(&self, now: Moment) -> Action {
         let facts = Facts {
             seen: self.seen.as_ref().filter(|_| !self.doubtful),
@@ -95,27 +95,27 @@ impl Campaign {
         decide(&facts, now, &self.times)
     }
 
-    /// Since when this host leads, by the wall clock; none: it doesn't.
+    /// Since when this host leads, by the wall clock. `None` if it does not lead.
     pub fn leading_since(&self) -> Option<Timestamp> {
         self.leading_since.filter(|_| self.renewed.is_some())
     }
 
-    /// Before this moment the host may act, by its last successful renewal. None: it does not lead.
+    /// The host may act before this moment, by its last successful renewal. `None` if it does not lead.
     pub fn acts_until(&self) -> Option<Moment> {
         self.renewed.map(|renewed| renewed + self.times.acting())
     }
 
-    /// When this host stops leading unless a renewal succeeds. None: it does not lead.
+    /// When this host stops leading unless a renewal succeeds. `None` if it does not lead.
     pub fn renew_deadline(&self) -> Option<Moment> {
         self.renewed.map(|renewed| renewed + self.times.renew_deadline)
     }
 
-    /// The Lease as it was seen last; none: not yet.
+    /// The Lease as it was last seen. `None` if it was not seen yet.
     pub fn seen(&self) -> Option<&Seen> {
         self.seen.as_ref()
     }
 
-    /// Whether what was seen last was written by this process.
+    /// Whether this process wrote what was last seen.
     pub fn is_mine(&self) -> bool {
         self.seen
             .as_ref()
@@ -127,14 +127,14 @@ impl Campaign {
         self.claim.is_some()
     }
 
-    /// The Lease is as this says; none: there is none. `now` is when the answer was there.
+    /// Takes in an observed Lease. `None` if there is none. `now` is when the answer arrived.
     pub fn observed(&mut self, now: Moment, lease: Option<Lease>) {
         self.due = self.later(now);
         self.looked = Some(now);
         self.note(now, lease);
     }
 
-    /// The Lease to write, as the holder. A later answer to an earlier draft is told by its version.
+    /// The Lease to write, as the holder. Its version tells a late answer to an earlier draft apart.
     pub fn draft(&mut self, wall: Timestamp) -> Lease {
         let now = self.next_written(wall);
         let version = self
@@ -143,8 +143,9 @@ impl Campaign {
             .and_then(|lease| lease.metadata.resource_version.clone());
         let before = self.seen.as_ref().map(|seen| &seen.record);
         let was_mine = before.is_some_and(|record| self.me().wrote(record));
-        // An earlier draft on the same version may be the Lease by now, or become it yet: it is to be known as mine then.
-        // As with client-go, a holder that takes its own Lease again acquired it when it did so first.
+        // An earlier draft on the same version may be the Lease now, or may still become it. This host must then
+        // recognise it as its own. As with client-go, a holder that takes its own Lease again keeps its first acquire
+        // time.
         let same_claim = was_mine || self.renewed.is_some() || self.claimed_on == version;
         let claim = self.claim.filter(|_| same_claim).unwrap_or(now);
         let holder = before.and_then(|record| record.holder.as_deref());
@@ -164,7 +165,7 @@ impl Campaign {
         self.written_into_lease(&record)
     }
 
-    /// The Lease to write so that nobody waits for this host any more. Only where [`Campaign::is_mine`].
+    /// The Lease to write so that no other host waits for this one any more. Only if [`Campaign::is_mine`].
     pub fn release(&mut self, wall: Timestamp) -> Lease {
         let now = self.next_written(wall);
         let record = Record {
@@ -187,7 +188,7 @@ impl Campaign {
             self.doubt(now);
             return;
         }
-        // From when it was sent, not from now: whoever saw it first can't have done so before.
+        // Counted from when it was sent, not from now: no other host can have seen it before.
         self.due = self.later(sent).max(now);
         if self.renewed.is_none() {
             self.leading_since = Some(kept(wall));
@@ -195,7 +196,7 @@ impl Campaign {
         self.renewed = Some(sent);
     }
 
-    /// Somebody else wrote. That is news, not failure: look at once.
+    /// Another writer changed the Lease. That is not a failure: look at once.
     pub fn conflicted(&mut self, now: Moment) {
         self.doubtful = true;
         self.conflicts = self.conflicts.saturating_add(1);
@@ -206,18 +207,20 @@ impl Campaign {
         };
     }
 
-    /// A request that was begun at `sent` failed, or got no answer. A write may have happened or not, or may yet.
+    /// A request that was begun at `sent` failed, or got no answer. A write may or may not have happened, or may
+    /// still happen.
     pub fn failed(&mut self, sent: Moment, now: Moment) {
         if self.claimed_on.is_none() {
-            // A Lease that was to be new may come late: after another host had one, which somebody deleted. What it then
-            // says is not by itself true, as it is of one that replaces a version that this host saw.
+            // A write that creates the Lease may arrive late: after another host had one that was then deleted. What
+            // the Lease then says is not valid by itself, unlike that of one that replaces a version that this host
+            // saw.
             self.claim = None;
         }
         self.doubtful = true;
         self.due = self.later(sent).max(now);
     }
 
-    /// This host leads no more.
+    /// This host no longer leads.
     pub fn gave_up(&mut self, why: Why, now: Moment) {
         self.renewed = None;
         self.leading_since = None;
@@ -226,7 +229,7 @@ impl Campaign {
         }
     }
 
-    /// Whether the Lease changed in a way that this host should look at at once. None: it was deleted.
+    /// Whether this host should look at once because of this change of the Lease. `None` if it was deleted.
     pub fn is_news(&self, lease: Option<&Lease>) -> bool {
         let Some(lease) = lease else {
             return true;
@@ -235,11 +238,11 @@ impl Campaign {
             return true;
         };
         let record = Record::of(lease);
-        // This process' own writing is known from the answer to it.
+        // This process knows its own writes from their answers.
         !self.me().wrote(&record) && (record.holder != seen.record.holder || record.acquired != seen.record.acquired)
     }
 
-    /// The Lease changed: look, though it is not the time yet.
+    /// The Lease changed: look before the usual time.
     pub fn hurry(&mut self, now: Moment) {
         let soonest = self.looked.map_or(now, |looked| now.max(looked + LOOKS_APART));
         self.doubtful = true;
@@ -258,7 +261,7 @@ impl Campaign {
         self.due = now;
     }
 
-    /// Takes over what the Lease says. A record that was there already was seen first when it was seen first.
+    /// Takes over what the Lease says. A record that is unchanged keeps the time at which it was first seen.
     fn note(&mut self, now: Moment, lease: Option<Lease>) {
         self.doubtful = false;
         let (exists, record) = match (&lease, &self.seen) {
@@ -275,8 +278,8 @@ impl Campaign {
         self.lease = lease;
     }
 
-    /// What binds this host when a Lease is gone: whoever wrote it last, of which this host need not have seen anything,
-    /// may act for as long as any holder.
+    /// The record that binds this host after a Lease was deleted. Its last writer, whose record this host need not
+    /// have seen, may act for as long as any holder.
     fn deleted(&self, record: &Record) -> Record {
         Record {
             lease_duration: Some(
@@ -294,8 +297,8 @@ impl Campaign {
         from + self.times.retry_period.mul_f64(1.0 + more)
     }
 
-    /// The time to write: the wall clock's, but later than the one written before: whoever waits for a change must not
-    /// take a renewal for the one before it, however the wall clock goes.
+    /// The time to write: the wall clock's, but later than the last one written. An observer that waits for a change
+    /// must not mistake a renewal for the one before it, whatever the wall clock does.
     fn next_written(&mut self, wall: Timestamp) -> Timestamp {
         let before = self.written.filter(|before| *before >= kept(wall));
         let next = before.and_then(|before| before.checked_add(SignedDuration::from_micros(1)).ok());

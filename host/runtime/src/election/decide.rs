@@ -1,12 +1,12 @@
 //! Decides what a host does next about the Lease.
 //!
-//! Pure: what was seen of the Lease, when by this host's own clock, and whether this host leads go in; the next step
-//! comes out. No clock of another host is ever looked at: `renewTime` is for people.
+//! Pure: takes what was seen of the Lease, when by this host's own clock, and whether this host leads; returns the
+//! next step. It never uses another host's clock: `renewTime` is for people.
 //!
 //! ```text
 //! leading:     renew deadline over -> give up     another holds it -> give up
 //!              a renewal is due    -> renew       else             -> hold on
-//! not leading: a look is due       -> observe     nobody's, its holder's time over, or mine of before -> acquire
+//! not leading: a look is due       -> observe     no holder, its holder's time over, or mine of before -> acquire
 //!              else                -> wait
 //! ```
 
@@ -16,18 +16,18 @@ use trueup_capabilities::fence::Moment;
 use super::record::Record;
 use super::settings::Times;
 
-/// What to do next.
+/// The next action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Look at the Lease: nothing is known of it, or what is known may be no longer so.
+    /// Look at the Lease: nothing is known of it, or what is known may be outdated.
     Observe,
-    /// Write this host into it, as the holder.
+    /// Write this host into the Lease as the holder.
     Acquire,
-    /// Write it anew, for as long again.
+    /// Renew the Lease for another lease duration.
     Renew,
-    /// Lead on, and ask again at this moment.
+    /// Keep leading, and decide again at this moment.
     HoldOn(Moment),
-    /// Don't lead, and ask again at this moment.
+    /// Keep waiting, and decide again at this moment.
     WaitUntil(Moment),
     /// Stop leading.
     GiveUp(Why),
@@ -45,27 +45,27 @@ pub enum Why {
 /// The Lease as this host saw it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
-    /// What it said. Of one that was deleted: nobody's, for as long as whoever wrote it last may act.
+    /// What it said. For a deleted Lease: a record without holder that lasts for as long as its last writer may act.
     pub record: Record,
-    /// Whether there is such an object.
+    /// Whether the object exists.
     pub exists: bool,
-    /// When this host saw that record first, by its own clock.
+    /// When this host first saw that record, by its own clock.
     pub since: Moment,
 }
 
 impl Seen {
-    /// From this moment on, whoever this record names as holder does not act any more.
+    /// From this moment on, the holder that this record names does not act any more.
     pub fn over_at(&self, times: &Times) -> Moment {
         self.since + self.record.holds_for(times.lease_duration)
     }
 }
 
-/// How this host knows itself in a record. The name alone would not do: another process may have been given the same.
+/// How this host recognises itself in a record. The name alone is not enough: another process may have the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Me<'a> {
     /// The name.
     pub identity: &'a str,
-    /// The acquire time that this process wrote, or tried to write, last.
+    /// The acquire time that this process last wrote or tried to write.
     pub claim: Option<Timestamp>,
 }
 
@@ -76,14 +76,14 @@ impl Me<'_> {
     }
 }
 
-/// What is decided by.
+/// The facts of a decision.
 #[derive(Debug, Clone, Copy)]
 pub struct Facts<'a> {
-    /// What was seen last; none: nothing, or something happened since that makes it doubtful.
+    /// What was last seen. `None` if nothing was, or it may be outdated.
     pub seen: Option<&'a Seen>,
     /// This host.
     pub me: Me<'a>,
-    /// The moment just before the last successful renewal was sent, by which this host leads; none: it doesn't.
+    /// When the last successful renewal was sent, by which this host leads. `None` if it does not lead.
     pub renewed: Option<Moment>,
     /// When the next renewal, or the next look, is due.
     pub due: Moment,
@@ -98,7 +98,8 @@ pub fn decide(facts: &Facts<'_>, now: Moment, times: &Times) -> Action {
 }
 
 fn leading(facts: &Facts<'_>, renewed: Moment, now: Moment, times: &Times) -> Action {
-    // Before all else: whoever was stopped for long finds here that it is too late, whatever it knew before.
+    // Before anything else: a process that was stopped for long finds here that it is too late, whatever it knew
+    // before.
     let deadline = renewed + times.renew_deadline;
     if now >= deadline {
         return Action::GiveUp(Why::Late);
@@ -114,8 +115,8 @@ fn leading(facts: &Facts<'_>, renewed: Moment, now: Moment, times: &Times) -> Ac
     if !is_mine && seen.record.holder.is_some() {
         return Action::GiveUp(Why::Taken);
     }
-    // Somebody deleted it, or took this host's name out. Until its time is over nobody who knew that acts, so it may be
-    // written again.
+    // The Lease was deleted, or this host's name was removed. A host that knew of it does not act until its time is
+    // over, so this host may write it again.
     let is_gone = !seen.exists || !is_mine;
     if is_gone || now >= facts.due {
         return Action::Renew;
@@ -130,7 +131,7 @@ fn campaigning(facts: &Facts<'_>, now: Moment, times: &Times) -> Action {
     let Some(seen) = facts.seen else {
         return Action::WaitUntil(facts.due);
     };
-    // What this process wrote binds nobody but itself.
+    // What this process wrote binds only itself.
     let over_at = seen.over_at(times);
     if facts.me.wrote(&seen.record) || now >= over_at {
         return Action::Acquire;
@@ -165,7 +166,7 @@ mod tests {
     const MINE: &str = "2026-01-01T00:00:00Z";
     const NOT_MINE: &str = "2026-02-02T00:00:00Z";
 
-    /// The record was seen first at 100 s, and the next request is due at 102 s.
+    /// The record was first seen at 100 s, and the next request is due at 102 s.
     #[track_caller]
     fn check(record: Option<(Record, bool)>, renewed: Option<u64>, now: u64, expected: Action) {
         let seen = record.map(|(record, exists)| Seen {

@@ -1,19 +1,19 @@
-//! A name that no other process has: the host's, which tells an operator where to look, and chance, which makes two
-//! processes of one host, and a process and the one before it, two.
+//! A name that no other process has: the host's name, which tells an operator where to look, and a random part, which
+//! distinguishes two processes of one host, and a process from the one before it.
 
 use std::path::Path;
 
 use trueup_journal::regular;
 
-/// What the kernel calls this host; in a pod, the pod's name.
+/// The kernel's host name; in a pod, the pod's name.
 const HOST_NAME: &str = "/proc/sys/kernel/hostname";
-/// A new random UUID at each reading.
+/// A new random UUID at each read.
 const RANDOM_UUID: &str = "/proc/sys/kernel/random/uuid";
 
-/// `<hostname>_<uuid>`, as client-go's users name themselves.
+/// `<hostname>_<uuid>`, as users of client-go name themselves.
 ///
 /// # Errors
-/// One line, where the kernel doesn't say.
+/// One line if the kernel does not give them.
 pub(super) fn of_this_process() -> Result<String, String> {
     Ok(format!("{}_{}", said(HOST_NAME)?, said(RANDOM_UUID)?))
 }

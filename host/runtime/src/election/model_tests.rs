@@ -1,8 +1,8 @@
-//! Hosts with clocks that go wrong, pauses, lost answers, deaths and clean stops, against a model of the API server, in a
-//! time of its own. Never may two act at one moment; and when nothing goes wrong any more, one acts.
+//! Hosts with wrong clocks, pauses, lost answers, deaths and clean stops, against a model of the API server in
+//! simulated time. Two hosts must never act at the same moment; and when faults end, one acts.
 //!
-//! The model drives [`Campaign`] as `run.rs` does, one request at a time, and its server keeps what the API server
-//! promises: one write after the other, each over the version that it names.
+//! The model drives [`Campaign`] as `run.rs` does, one request at a time. Its server keeps the API server's promises:
+//! it serializes writes, and each replaces the version that it names.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,57 +20,58 @@ const TIMES: Times = Times {
     retry_period: Duration::from_secs(2),
 };
 
-/// A clock may run this much too fast or too slow. Two of them differ by less than the margin, one part in ten.
+/// How much too fast or too slow a clock may run. Two of them differ by less than the margin, one part in ten.
 const RATE_PER_MILLE: i64 = 45;
 
-/// In one step of the model so much time passes at most; what happens at once happens in the order of hosts.
+/// The maximum time of one step of the model. Events of one moment happen in the order of hosts.
 const TICK_US: u64 = 20_000;
 
-/// Hosts of a plan at most, and the number that stands for the one that acts.
+/// The maximum number of hosts of a plan, and the number that means the one that acts.
 const ACTING: usize = 4;
 
-/// After the last fault a host must lead within: a lease, the slowest look, and requests that were lost at the very end.
+/// How soon after the last fault a host must lead: a lease, the slowest look, and requests that were lost at the very
+/// end.
 const RECOVERY_US: u64 = 40_000_000;
 
-/// What goes wrong, and when.
+/// A fault.
 #[derive(Debug, Clone)]
 enum Fault {
-    /// A host stands still for so long, as after SIGSTOP. Its clock goes on.
+    /// A host is stopped for this long, as after SIGSTOP. Its clock goes on.
     Pause { host: usize, us: u64 },
-    /// A host dies, and is started again after so long.
+    /// A host dies, and is started again after this long.
     Kill { host: usize, us: u64 },
-    /// A host stops as it should, and is started again after so long.
+    /// A host stops cleanly, and is started again after this long.
     Resign { host: usize, us: u64 },
-    /// No request of a host arrives for so long.
+    /// No request of a host arrives for this long.
     Cut { host: usize, us: u64 },
-    /// Requests of a host arrive, and no answer does, for so long.
+    /// Requests of a host arrive, but no answers do, for this long.
     Mute { host: usize, us: u64 },
-    /// The server is away for so long.
+    /// The server is down for this long.
     Away { us: u64 },
-    /// Somebody changes what is none of the election's business.
+    /// A third party changes fields that do not belong to the election.
     Touch,
-    /// Somebody takes the holder's name out.
+    /// A third party removes the holder's name.
     Clear,
-    /// Somebody deletes the Lease, once every host has seen it.
+    /// A third party deletes the Lease, once every host has seen it.
     Delete,
 }
 
 #[derive(Debug, Clone)]
 struct Plan {
-    /// Of each host: where its clock stands at the start, in seconds, and how much too fast it is, per mille.
+    /// For each host: its clock's time at the start, in seconds, and how much too fast it is, per mille.
     clocks: Vec<(u64, i64)>,
-    /// Of each request, there and back, in microseconds; over and over.
+    /// The delays of requests and of answers, in microseconds, repeated in order.
     delays_us: Vec<u64>,
-    /// When, in microseconds after the one before, and what.
+    /// Faults, and when, in microseconds after the one before.
     faults: Vec<(u64, Fault)>,
     seed: u64,
-    /// All hosts have one name, which is wrong, and may cost time but no more.
+    /// All hosts have the same name, which is wrong. It may cost time but nothing else.
     twins: bool,
 }
 
 fn plans(fault: impl Strategy<Value = Fault>) -> impl Strategy<Value = Plan> {
     let clocks = prop::collection::vec((0..1_000_000u64, -RATE_PER_MILLE..=RATE_PER_MILLE), 2..=ACTING);
-    // Mostly quick; some slower than the timeout of a request.
+    // Mostly fast; some slower than the timeout of a request.
     let delay = prop_oneof![6 => 0..50_000u64, 2 => 0..1_000_000u64, 2 => 0..4_000_000u64, 1 => 0..9_000_000u64];
     let delays = prop::collection::vec(delay, 1..40);
     let faults = prop::collection::vec((pauses_us(), fault), 0..30);
@@ -84,17 +85,17 @@ fn plans(fault: impl Strategy<Value = Fault>) -> impl Strategy<Value = Plan> {
     })
 }
 
-/// Between two faults: often one comes right after the other.
+/// The pause between two faults: often one comes right after the other.
 fn pauses_us() -> impl Strategy<Value = u64> {
     prop_oneof![0..500_000u64, 0..3_000_000u64, 0..20_000_000u64]
 }
 
-/// So long a fault lasts: shorter than a renewal, than the deadline, or longer than a lease.
+/// How long a fault lasts: shorter than a renewal, than the deadline, or longer than a lease.
 fn times_us() -> impl Strategy<Value = u64> + Clone {
     prop_oneof![0..4_000_000u64, 0..12_000_000u64, 10_000_000..40_000_000u64]
 }
 
-/// What nobody does on purpose; a host that is started anew while the Lease is gone can't know that another one acts.
+/// Mistakes by hand. A host that starts while the Lease is gone can't know that another one acts.
 fn by_hand() -> impl Strategy<Value = Fault> {
     let (host, us) = (0..=ACTING, times_us());
     prop_oneof![
@@ -159,7 +160,7 @@ enum Answer {
     Conflict,
 }
 
-/// A request under way. Its host may have stopped to wait for it; it arrives all the same.
+/// A request under way. It arrives even if its host no longer waits for it.
 struct Flight {
     host: usize,
     incarnation: u32,
@@ -175,15 +176,16 @@ struct Host {
     incarnation: u32,
     offset_us: u64,
     rate_per_mille: i64,
-    /// The request that it waits for: its number, when it was sent, until when it waits, and whether it gives back.
+    /// The request that it waits for: its number, when it was sent, until when it waits, and whether it gives the
+    /// Lease back.
     waiting: Option<(u64, Moment, Moment, bool)>,
     paused_until: u64,
-    /// Set: not running, and started at this time.
+    /// If set, it is not running and starts at this time.
     down_until: Option<u64>,
     resigning: bool,
     cut_until: u64,
     mute_until: u64,
-    /// As the fence would: before this moment it may act.
+    /// Like the fence: it may act before this moment.
     fence: Option<Moment>,
 }
 
@@ -206,7 +208,7 @@ struct Model {
     flights: BTreeMap<u64, Flight>,
     requests: u64,
     us: u64,
-    /// Who acted, for each change of it.
+    /// The host that acted, for each change.
     acted: Vec<usize>,
 }
 
@@ -261,7 +263,7 @@ impl Model {
             self.until(at)?;
             self.strike(&fault);
         }
-        // What is still wrong ends by itself, or with this.
+        // Remaining faults end by themselves, or with this.
         let end_of = |host: &Host| {
             [
                 host.paused_until,
@@ -286,7 +288,7 @@ impl Model {
             "somebody acts when nothing is wrong any more: {:?}",
             acting
         );
-        // And goes on to: nobody takes the Lease from a host that renews.
+        // And stays so: no host takes the Lease from one that renews.
         let changes = self.acted.len();
         self.until(quiet + 3 * RECOVERY_US)?;
         prop_assert_eq!(self.acting(), acting);
@@ -338,7 +340,7 @@ impl Model {
         else {
             return;
         };
-        // One number more than there may be hosts means whoever acts: what happens to others is mostly nothing.
+        // The number beyond the hosts means the one that acts: faults of other hosts mostly have no effect.
         let struck = if *host == ACTING {
             self.acting().first().copied()
         } else {
@@ -353,7 +355,7 @@ impl Model {
             Fault::Mute { .. } => host.mute_until = now + us,
             Fault::Kill { .. } => {
                 host.down_until = Some(now + us);
-                // What a process that is gone had sent it does not send again; what is under way the fence bounded.
+                // A dead process sends nothing again; the fence bounded what is under way.
                 host.fence = None;
             }
             Fault::Resign { us, .. } => {
@@ -386,7 +388,7 @@ impl Model {
         }
     }
 
-    /// Requests arrive, and answers do.
+    /// Delivers requests and answers.
     fn arrivals(&mut self) {
         let now = self.us;
         let is_away = now < self.server.away_until;
@@ -410,7 +412,7 @@ impl Model {
             .retain(|_, flight| flight.request.is_some() || flight.answer.is_some());
     }
 
-    /// What a host does at this moment, if it is running.
+    /// Runs a host at this moment, if it is running.
     fn turn(&mut self, number: usize) {
         let now_us = self.us;
         let host = &mut self.hosts[number];
@@ -458,7 +460,7 @@ impl Model {
         }
     }
 
-    /// An answer, or that none came in time.
+    /// Delivers an answer, or its timeout.
     fn hear(&mut self, number: usize, now: Moment) {
         let host = &mut self.hosts[number];
         let Some((request, sent, until, gives_back)) = host.waiting else {
@@ -531,7 +533,7 @@ impl Model {
     }
 }
 
-/// Wall clocks are no part of it: they stand still here, which is the worst they can do. Those of two processes differ.
+/// Wall clocks play no part: they do not move here, which is their worst case. Those of two processes differ.
 fn wall(host: usize, incarnation: u32) -> Timestamp {
     let second = 1_795_000_000 + 1000 * i64::try_from(host).unwrap() + i64::from(incarnation);
     Timestamp::from_second(second).unwrap()
@@ -553,8 +555,8 @@ proptest! {
 
 #[test]
 fn an_answer_that_came_late_gives_no_time_that_had_passed() {
-    // The third request is the first write of the first host: it is there at once, and the answer just before it would be
-    // given up. Then nothing of that host arrives any more.
+    // The third request is the first write of the first host. It arrives at once, and its answer just before the host
+    // would give up. After that nothing of that host arrives.
     let mut delays_us = vec![1_000; 1_000];
     delays_us[5] = 3_900_000;
     let cut = Fault::Cut {
@@ -574,8 +576,8 @@ fn an_answer_that_came_late_gives_no_time_that_had_passed() {
 
 #[test]
 fn clocks_that_differ_by_more_than_the_margin_are_found_by_the_model() {
-    // Beyond what is assumed: the holder's clock is half as fast as the other one. The model must see the harm, or else it
-    // could see nothing.
+    // Beyond the assumption: the holder's clock is half as fast as the other one. The model must find the violation;
+    // otherwise it could find nothing.
     let found = [0, 1].map(|slow| {
         let rate = |host| if host == slow { -400 } else { 400 };
         let plan = Plan {

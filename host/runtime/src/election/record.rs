@@ -1,7 +1,7 @@
-//! What a Lease says of who leads, read from and written into the API's object.
+//! What a Lease says about the leader, read from and written into the API's object.
 //!
-//! Decides nothing. What others may have written there (no holder, no time, a negative one) becomes something here that
-//! has a meaning; what trueup knows nothing of stays in the object as it was.
+//! Decides nothing. Gives unusual values that others may have written (no holder, no time, a negative one) a defined
+//! meaning. Leaves fields that trueup does not know as they are.
 
 use std::time::Duration;
 
@@ -9,27 +9,27 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 
-/// Where a holder gives the Lease back it says that it lasts for so many seconds, as client-go does: a Lease without a
-/// holder and with more was not given back by its holder.
+/// The duration, in seconds, of a Lease that its holder gives back, as in client-go. A Lease without holder and with
+/// a longer one was not given back by its holder.
 pub(super) const RELEASED_SECONDS: i32 = 1;
 
-/// Who leads, since when, and for how long that can be relied on.
+/// The leader, since when, and for how long.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Record {
-    /// None: nobody.
+    /// `None` if there is no holder.
     pub holder: Option<String>,
-    /// None: not said, or nothing that makes sense.
+    /// `None` if it is missing or invalid.
     pub lease_duration: Option<Duration>,
-    /// By the holder's wall clock; for people.
+    /// By the holder's wall clock. Only for display.
     pub acquired: Option<Timestamp>,
-    /// By the holder's wall clock; for people, and to tell one renewal from the next.
+    /// By the holder's wall clock. For display, and to distinguish renewals.
     pub renewed: Option<Timestamp>,
-    /// How often another holder than the one before took it.
+    /// How often a different holder took it.
     pub transitions: i32,
 }
 
 impl Record {
-    /// What a Lease says.
+    /// Reads a Lease.
     pub fn of(lease: &Lease) -> Self {
         let Some(spec) = &lease.spec else {
             return Self::default();
@@ -46,22 +46,22 @@ impl Record {
         }
     }
 
-    /// So long after this was written first its writer may act, where a holder that doesn't say is taken to have `usual`.
+    /// How long after this was first written its writer may act. `usual` applies to a holder that does not say.
     pub(super) fn holds_for(&self, usual: Duration) -> Duration {
         let released = Duration::from_secs(RELEASED_SECONDS.unsigned_abs().into());
         match (&self.holder, self.lease_duration) {
             (Some(_), said) => said.unwrap_or(usual),
-            // Somebody who is no holder took the holder's name out: the holder may not have noticed.
+            // A third party removed the holder's name, which the holder may not have noticed.
             (None, Some(said)) if said > released => said,
             (None, _) => Duration::ZERO,
         }
     }
 
-    /// Puts this into a Lease; everything else in it stays.
+    /// Writes this into a Lease, and leaves everything else in it as it is.
     pub(super) fn put_into(&self, lease: &mut Lease) {
         let seconds = self.lease_duration.map(|duration| duration.as_secs());
         let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
-        // The empty name, not none: that is what client-go writes.
+        // The empty name rather than none, as client-go writes it.
         spec.holder_identity = Some(self.holder.clone().unwrap_or_default());
         spec.lease_duration_seconds = seconds.map(|seconds| i32::try_from(seconds).unwrap_or(i32::MAX));
         spec.acquire_time = self.acquired.map(MicroTime);
@@ -70,7 +70,7 @@ impl Record {
     }
 }
 
-/// What the API keeps of a moment: microseconds. A time that was written is the same when it is read again.
+/// Rounds to the API's precision of microseconds, so that a time reads back as it was written.
 pub(super) fn kept(time: Timestamp) -> Timestamp {
     Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time)
 }

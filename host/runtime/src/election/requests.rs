@@ -1,5 +1,5 @@
-//! The four requests that an election makes, and what their answers mean. Each ends in time: a host that waits for the API
-//! server for ever would hold a lease that it no longer has.
+//! The four requests of an election, and their answers. Each has a timeout: a host that waits for the API server for
+//! ever would keep a lease that it no longer has.
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -11,19 +11,19 @@ use tokio::time::timeout;
 
 use crate::text;
 
-/// A watch is ended by the server after so many seconds and begun anew: the API server's own default is some minutes, and
-/// a connection that died without a word would be waited on for so long.
+/// The server ends a watch after this time and the host begins it anew. The API server's own default is some minutes,
+/// and a connection that died silently would block for as long.
 const WATCH_SECONDS: u32 = 60;
 
-/// So much later this side ends it itself.
+/// How much later the host ends the watch itself.
 const WATCH_GRACE: Duration = Duration::from_secs(10);
 
-/// Why a request came to nothing.
+/// Why a request failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Failed {
-    /// Somebody else wrote in between.
+    /// Another writer wrote in between.
     Conflict,
-    /// One line. Whether a write happened is not known.
+    /// One line. It is unknown whether a write happened.
     Other(String),
 }
 
@@ -44,12 +44,12 @@ impl Requests {
         }
     }
 
-    /// The Lease; none: there is none.
+    /// The Lease. `None` if it does not exist.
     pub(super) async fn get(&self, within: Duration) -> Result<Option<Lease>, Failed> {
         self.answer("get", within, self.leases.get_opt(&self.name)).await
     }
 
-    /// Writes it: over the version that it names, or as a new one where it names none.
+    /// Writes it: replaces the version that it names, or creates it if it names none.
     pub(super) async fn put(&self, lease: &Lease, within: Duration) -> Result<Lease, Failed> {
         let parameters = PostParams::default();
         if lease.metadata.resource_version.is_some() {
@@ -61,13 +61,13 @@ impl Requests {
         }
     }
 
-    /// The Lease at each change; none: it was deleted. Begins with what the server has. Ends when the server, or time,
-    /// ends it.
+    /// The Lease after each change. `None` if it was deleted. Begins with the server's current one. Ends when the
+    /// server or the time limit ends it.
     pub(super) async fn changes(&self, within: Duration) -> Result<impl Stream<Item = Option<Lease>>, Failed> {
         let parameters = WatchParams::default()
             .fields(&format!("metadata.name={}", self.name))
             .timeout(WATCH_SECONDS);
-        // "0": whatever the server has at hand. It never answers that this version is too old.
+        // "0" accepts any version that the server has at hand. The server never answers that this version is too old.
         let events = self
             .answer("watch", within, self.leases.watch(&parameters, "0"))
             .await?;
@@ -94,7 +94,7 @@ impl Requests {
         let what = || format!("can't {verb} lease `{}/{}`", self.namespace, self.name);
         match timeout(within, request).await {
             Ok(Ok(answer)) => Ok(answer),
-            // "Already exists" is a conflict too: somebody created it in between.
+            // "Already exists" is also a conflict: another host created it in between.
             Ok(Err(kube::Error::Api(status))) if status.code == 409 => Err(Failed::Conflict),
             Ok(Err(error)) => Err(Failed::Other(format!("{}: {}", what(), cause(&error)))),
             Err(_) => {
@@ -112,7 +112,7 @@ enum Change {
 }
 
 impl Change {
-    /// What it means for the Lease of this name; none: nothing. A server may not know the selector.
+    /// What the change means for the Lease of this name. `None` if nothing. A server may ignore the selector.
     fn of(self, name: &str) -> Option<Option<Lease>> {
         let is_named = |lease: &Lease| lease.metadata.name.as_deref() == Some(name);
         match self {
@@ -123,13 +123,13 @@ impl Change {
     }
 }
 
-/// Why, on one line, and what to do where that is known.
+/// The cause on one line, with a hint if there is one.
 fn cause(error: &kube::Error) -> String {
     let kube::Error::Api(status) = error else {
         let mut said = error.to_string();
         let mut source = error.source();
         while let Some(error) = source {
-            // Many of them say what their cause says, too.
+            // Many errors repeat their cause.
             let cause = error.to_string();
             if !said.contains(&cause) {
                 said = format!("{said}: {cause}");

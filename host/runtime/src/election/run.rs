@@ -1,7 +1,7 @@
-//! Campaigns, leads, renews and gives back: makes the requests that `campaign.rs` asks for, moves the fence, and tells who
-//! wants to know.
+//! Campaigns, leads, renews and gives back: makes the requests of `campaign.rs`, moves the fence, and reports
+//! changes.
 //!
-//! Decides nothing itself. One request at a time; a watch beside it only says that it is worth to look now.
+//! Decides nothing itself. Makes one request at a time. A watch beside it only triggers an early look.
 
 use std::convert::Infallible;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,38 +20,39 @@ use super::requests::{Failed, Requests};
 use super::settings::Settings;
 use super::status::Status;
 
-/// A Lease is given back at the first try, or after a conflict with a renewal that was still under way; more mean that
-/// somebody else writes all the time, and then its time ends it.
+/// The maximum number of tries to give a Lease back. The first succeeds, or one after a conflict with a renewal that
+/// was still under way. More conflicts mean that another writer writes all the time; the Lease then expires by
+/// itself.
 const RELEASES_MAX: u32 = 3;
 
-/// Whether this host is the one that acts.
+/// Whether this host acts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Standing {
-    /// Another one is, or nobody yet.
+    /// Another host acts, or none does yet.
     Standby {
-        /// Who holds the Lease, as it was seen last. None: nobody, or it was not seen yet.
+        /// The holder of the Lease, as last seen. `None` if there is none, or it was not seen yet.
         holder: Option<String>,
     },
-    /// This one is.
+    /// This host acts.
     Leading {
-        /// By the wall clock, for people.
+        /// By the wall clock. Only for display.
         since: Timestamp,
     },
 }
 
 impl Standing {
-    /// Whether this host is the one that acts.
+    /// Whether this host acts.
     pub fn is_leading(&self) -> bool {
         matches!(self, Self::Leading { .. })
     }
 }
 
-/// What became of [`Election::try_once`].
+/// The result of [`Election::try_once`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Tried {
-    /// This host leads. It stays so while [`Election::run`] runs.
+    /// This host leads. It keeps leading while [`Election::run`] runs.
     Leading,
-    /// Another host does, and was seen to renew.
+    /// Another host leads, and was seen to renew.
     HeldBy {
         /// Its name.
         holder: String,
@@ -64,7 +65,7 @@ pub struct Election {
     settings: Settings,
     fence: Fence,
     state: Mutex<State>,
-    /// There is news of the Lease.
+    /// Notified when the Lease changed.
     hurry: Notify,
 }
 
@@ -77,8 +78,8 @@ struct State {
 }
 
 impl Election {
-    /// Nothing is asked yet. The fence should be a closed one; it is opened while this host leads. All times are by its
-    /// clock. The seed is for pauses, which differ from host to host by the identity.
+    /// Makes no request yet. The fence should be closed; it is opened while this host leads. All times are by its
+    /// clock. The seed is for pauses, which also differ between hosts by their identity.
     pub fn new(client: kube::Client, settings: Settings, fence: Fence, seed: u64) -> Self {
         let state = State {
             campaign: Campaign::new(&settings, seed, fence.now()),
@@ -96,17 +97,17 @@ impl Election {
         }
     }
 
-    /// Which Lease, and under which name.
+    /// The Lease, and this host's identity.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// Whether this host leads now, or who does.
+    /// Whether this host leads now, or which one does.
     pub fn standing(&self) -> Standing {
         self.state().standing()
     }
 
-    /// What an operator is shown.
+    /// The status for operators.
     pub fn status(&self) -> Status {
         let state = self.state();
         let seen = state.campaign.seen().filter(|seen| seen.exists);
@@ -128,11 +129,11 @@ impl Election {
         }
     }
 
-    /// Takes the Lease, or answers who holds it. Where the holder shows no sign of life that takes as long as its lease;
-    /// one that lives is known by its next renewal.
+    /// Takes the Lease, or returns its holder. If the holder is dead, that takes as long as its lease; a live one is
+    /// known by its next renewal.
     ///
     /// # Errors
-    /// One line, where the API server could not be asked for as long as a holder would try.
+    /// One line, if the API server did not answer for as long as a holder would try.
     pub async fn try_once(&self) -> Result<Tried, String> {
         let give_up_at = self.fence.now() + self.settings.times.renew_deadline;
         let mut watched = None;
@@ -157,17 +158,17 @@ impl Election {
         }
     }
 
-    /// Campaigns for ever, and renews while it leads. Each change of the standing is told. Once `resign` resolves the
-    /// fence is closed and the Lease given back, so that another host leads at once: it must not resolve before
-    /// everything that was begun while leading has ended. A future that is dropped instead gives nothing back; the fence
-    /// ends by its time.
+    /// Campaigns for ever, and renews while it leads. Sends each change of the standing. Once `resign` resolves,
+    /// closes the fence and gives the Lease back, so that another host leads at once. `resign` must not resolve
+    /// before everything that was begun while leading has ended. Dropping this future gives nothing back; the fence
+    /// then expires by itself.
     pub async fn run(&self, standing: watch::Sender<Standing>, resign: impl Future<Output = ()>) {
         tokio::select! {
             never = self.campaign(&standing) => match never {},
             never = self.watch() => match never {},
             () = resign => {}
         }
-        // First: whoever sees the Lease given back may act at once.
+        // Comes first: another host that sees the Lease given back may act at once.
         self.fence.close();
         self.state().campaign.gave_up(Why::Taken, self.fence.now());
         self.tell(&standing);
@@ -182,7 +183,7 @@ impl Election {
         }
     }
 
-    /// The next step, to its end.
+    /// Does the next step.
     async fn step(&self) {
         let now = self.fence.now();
         let action = self.state().campaign.next(now);
@@ -199,7 +200,7 @@ impl Election {
         }
         let state = self.state();
         if state.campaign.acts_until().is_none() && !state.campaign.is_mine() && self.fence.may_act() {
-            // By rights it ended before another host could have its name there.
+            // The fence should have expired before another host could be the holder.
             self.fence.close();
         }
     }
@@ -220,7 +221,7 @@ impl Election {
 
     async fn write(&self) {
         let draft = self.state().campaign.draft(Timestamp::now());
-        // Just before it is sent. All that this host may do is counted from here.
+        // Read just before the request is sent. This host's right to act is counted from here.
         let sent = self.fence.now();
         let answer = self.requests.put(&draft, self.within(sent)).await;
         let now = self.fence.now();
@@ -253,7 +254,7 @@ impl Election {
         state.campaign.gave_up(why, now);
         let (lease, identity) = (self.settings.lease(), &self.settings.identity);
         match why {
-            // What has begun may still end; the fence knows until when.
+            // Calls under way may still end; the fence knows until when.
             Why::Late => tracing::warn!(
                 lease,
                 identity,
@@ -272,15 +273,15 @@ impl Election {
         }
     }
 
-    /// So long the next request may take: while leading not beyond the moment at which this host gives up.
+    /// The timeout of the next request. While leading, not beyond the moment at which this host gives up.
     fn within(&self, sent: Moment) -> Duration {
         let usual = self.settings.times.request_timeout();
         let deadline = self.state().campaign.renew_deadline();
         deadline.map_or(usual, |deadline| usual.min(deadline.since(sent)))
     }
 
-    /// Looks for changes of the Lease, so that one that is given back is taken at once. Where the API server has no
-    /// watch for this host, looks at the retry period remain.
+    /// Watches the Lease, so that one that is given back is taken at once. If the API server allows this host no
+    /// watch, it still looks at every retry period.
     async fn watch(&self) -> Infallible {
         let times = self.settings.times;
         loop {
@@ -294,7 +295,7 @@ impl Election {
                 }
                 Err(failed) => tracing::debug!(lease = self.settings.lease(), ?failed, "no watch of the lease"),
             }
-            // At most one a retry period, whatever the server does.
+            // At most one per retry period, whatever the server does.
             sleep(times.retry_period.saturating_sub(self.fence.now().since(began))).await;
         }
     }
@@ -307,13 +308,13 @@ impl Election {
         }
     }
 
-    /// Gives the Lease back where this process holds it. The fence is closed by now.
+    /// Gives the Lease back if this process holds it. The fence is already closed.
     async fn release(&self) {
         if !self.state().campaign.has_claimed() {
             return;
         }
         for _ in 0..RELEASES_MAX {
-            // A write may have been under way when this host resigned: what it came to is seen only here.
+            // A write may have been under way when this host resigned. Only this look shows its result.
             self.observe().await;
             if self.state().error.is_some() || !self.state().campaign.is_mine() {
                 return;
@@ -353,7 +354,7 @@ impl Election {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing is left half done under the lock.
+        // A panic leaves no half-done state under the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -382,7 +383,7 @@ impl State {
             Failed::Other(error) => {
                 self.failures += 1;
                 self.campaign.failed(sent, now);
-                // An API server that is away for long is worth one line, not one for each try.
+                // An API server that is down for long gets one line, not one per try.
                 if self.error.is_none() {
                     tracing::warn!("{error}");
                 }

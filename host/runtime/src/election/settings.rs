@@ -1,4 +1,4 @@
-//! Which Lease a host campaigns for, under which name, and the times that all hosts of that Lease agree on.
+//! The Lease of a host's campaign, its identity, and the times on which all hosts of that Lease agree.
 //!
 //! Reads no configuration and checks no ranges: `config/election.rs` does both.
 
@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use super::identity;
 
-/// What a host may not use of its lease, as a part of it: one of ten. It covers what clocks of hosts drift apart in one
-/// lease (a part in ten thousand where time is disciplined, one in a hundred where a virtual machine is badly off) and
-/// what a request needs from this host's socket to where it acts.
+/// The fraction of its lease that a host does not use: one of ten. It covers the drift between hosts' clocks in one
+/// lease (one part in ten thousand if time is disciplined, one in a hundred on a bad virtual machine) and the time
+/// that a request needs from this host's socket to its target.
 const MARGIN_PARTS: u32 = 10;
 
-/// A request for the Lease takes at most so many fifths of the renew deadline: two can fail before a host gives up,
-/// and none comes near half of it.
+/// The timeout of a request for the Lease, in fifths of the renew deadline. Two requests can time out before a host
+/// gives up, and none takes as long as half of the deadline.
 const REQUEST_FIFTHS: u32 = 2;
 
 /// The Lease, and this host's name in it.
@@ -22,18 +22,18 @@ pub struct Settings {
     pub namespace: String,
     /// Name of the Lease. All hosts that do the same work share it.
     pub name: String,
-    /// This host's name, which no other host may have at the same time.
+    /// This host's name. No other host may have it at the same time.
     pub identity: String,
     /// The times.
     pub times: Times,
 }
 
 impl Settings {
-    /// Fills in what the configuration left out: the namespace from the client, which knows its pod's or its context's,
-    /// and an identity that no other process has.
+    /// Fills in what the configuration left out: the namespace from the client, which knows that of its pod or
+    /// context, and an identity that no other process has.
     ///
     /// # Errors
-    /// One line, where the kernel gives neither a host name nor chance.
+    /// One line, if the kernel gives no host name or no random UUID.
     pub fn new(config: &crate::config::Election, client: &kube::Client) -> Result<Self, String> {
         let identity = match &config.identity {
             Some(identity) => identity.clone(),
@@ -57,16 +57,16 @@ impl Settings {
 /// The times of an election. All hosts of one Lease should have the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Times {
-    /// After so long without news of the holder, by the observer's own clock, another host takes over.
+    /// After this long without a renewal by the holder, by the observer's own clock, another host takes over.
     pub lease_duration: Duration,
-    /// A holder that could not renew for so long stops leading.
+    /// A holder that could not renew for this long stops leading.
     pub renew_deadline: Duration,
-    /// Between two renewals, or two looks; up to a fifth more, so that hosts don't stay in step.
+    /// The pause between two renewals, or two looks. Up to a fifth longer, so that hosts do not synchronise.
     pub retry_period: Duration,
 }
 
 impl Default for Times {
-    /// Those of client-go, 15 s, 10 s and 2 s.
+    /// The defaults of client-go: 15 s, 10 s and 2 s.
     fn default() -> Self {
         Self {
             lease_duration: Duration::from_secs(15),
@@ -82,22 +82,23 @@ impl Times {
         self.lease_duration / MARGIN_PARTS
     }
 
-    /// So long after the moment at which a renewal was sent the host may act.
+    /// How long after a renewal was sent the host may act.
     pub fn acting(&self) -> Duration {
         self.lease_duration.saturating_sub(self.margin())
     }
 
-    /// So long a request that began before the host gave up may take to its end; then it is cut.
+    /// How long a request that began before the host gave up may still take. After that the fence cuts it.
     pub fn left_when_given_up(&self) -> Duration {
         self.acting().saturating_sub(self.renew_deadline)
     }
 
-    /// So long one request for the Lease may take.
+    /// The timeout of one request for the Lease.
     pub fn request_timeout(&self) -> Duration {
         self.renew_deadline * REQUEST_FIFTHS / 5
     }
 
-    /// The lease as others read it, in whole seconds: rounded up, so that nobody waits for less than this host acts.
+    /// The lease duration that others read, in whole seconds. Rounded up, so that no host waits for less time than
+    /// this host acts.
     pub fn lease_duration_seconds(&self) -> i32 {
         let whole = self.lease_duration.as_secs();
         let seconds = whole.saturating_add(u64::from(self.lease_duration.subsec_nanos() > 0));

@@ -1,8 +1,8 @@
-//! The swap gate: before a version is activated, it decides again what the active version decided last.
+//! The swap gate: before a version is activated, it repeats the active version's last decisions.
 //!
-//! It replays recordings and says how they compare. Whether a version is activated is decided elsewhere; nothing is written
-//! here, and nothing but the tape answers the candidate. All of it is done on a thread of its own: a candidate that
-//! computes for ever takes no thread of the active guest.
+//! It replays recordings and reports how they compare. Other code decides whether a version is activated. The gate
+//! writes nothing, and only the tape answers the candidate. It runs on a thread of its own: a candidate that computes
+//! for ever blocks no thread of the active guest.
 //!
 //! ```text
 //! journals/<guest>/*/ -- newest first, by the active version's digest --> replay by the candidate --> Verdict
@@ -28,33 +28,33 @@ use self::newest::{Found, Newest};
 use crate::guests::Program;
 use crate::replay::{self, Compare, Cpu, Options, ReplayError};
 
-/// So many calls are replayed where the configuration does not say: seconds at most, and every kind of change of a day.
+/// The default number of calls to replay: seconds at most, and every kind of change of a day.
 pub const CALLS: u64 = 100;
 
-/// The whole gate may take so long in wall-clock time. Reading and replaying 100 calls takes less than a second; an
-/// operator who waits for a swap looks at the screen for about so long.
+/// The limit of the whole gate in wall-clock time. Reading and replaying 100 calls takes less than a second. An
+/// operator who waits for a swap looks at the screen for about this long.
 pub const WALL_MAX: Duration = Duration::from_secs(120);
 
-/// Where nothing is replayed, so many snapshots are restored all the same: enough to see whether the candidate reads
-/// what the active version writes.
+/// The number of snapshots to restore if nothing is replayed: enough to see whether the candidate reads what the
+/// active version writes.
 pub const SNAPSHOTS: u64 = 16;
 
-/// So many files are opened at most, however few calls they hold: after a swap, many may be of an earlier version.
+/// The maximum number of files opened, however few calls they hold. After a swap, many may be of an earlier version.
 const FILES_OPENED_MAX: u64 = 1_000;
 
-/// What the candidate must show.
+/// The requirements for the candidate.
 #[derive(Debug, Clone)]
 pub struct Gate {
     /// How much may differ.
     pub mode: Mode,
-    /// At least so many of the last calls are replayed, where so many are recorded. Recordings are replayed from their
+    /// The minimum number of the last calls to replay, if as many are recorded. Recordings are replayed from their
     /// beginning, so it may be more.
     pub calls: u64,
-    /// Differences that are none.
+    /// Differences that are accepted.
     pub accepted: Arc<Accepted>,
     /// The candidate begins without the recorded states.
     pub afresh: bool,
-    /// The whole may take so long: [`WALL_MAX`].
+    /// The wall-clock limit of the whole gate: [`WALL_MAX`] by default.
     pub wall_max: Duration,
 }
 
@@ -74,14 +74,14 @@ impl Default for Gate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// No result and no write but what is accepted. Reads, clock and chance may differ.
+    /// Only accepted differences of results and writes. Reads, clock and random values may differ.
     #[default]
     Identical,
-    /// No question and no result but what is accepted.
+    /// Only accepted differences of requests and results.
     Strict,
-    /// Anything, and it is reported.
+    /// Anything may differ, and is reported.
     Report,
-    /// Nothing is replayed. Snapshots must be read all the same.
+    /// Nothing is replayed. The candidate must still read snapshots.
     Off,
 }
 
@@ -95,9 +95,9 @@ impl Mode {
     }
 }
 
-/// Has `candidate` replay what the version `active` (its digest) of the guest `name` recorded last, under any key. The
-/// guest is started with the recorded settings and limits. A folder that is not there holds no calls; what is written
-/// meanwhile may end anywhere.
+/// Replays with `candidate` what the version `active` (its digest) of the guest `name` last recorded, under any key.
+/// Starts the guest with the recorded settings and limits. A missing folder holds no calls. A recording that is
+/// written meanwhile may end anywhere.
 pub async fn prove(
     engine: &Engine,
     candidate: &Arc<Program>,
@@ -129,7 +129,7 @@ pub async fn prove(
         let proved = runtime.block_on(async {
             tokio::select! {
                 biased;
-                // Nobody waits for it any more.
+                // The caller no longer waits for it.
                 () = told.closed() => false,
                 () = proof.within(&folders) => true,
             }
@@ -146,7 +146,7 @@ pub async fn prove(
     }
 }
 
-/// One gate at work.
+/// A running gate.
 struct Proof {
     engine: Engine,
     candidate: Arc<Program>,
@@ -186,7 +186,7 @@ impl Proof {
                 Err(ReadError::Empty { .. }) => {}
                 Err(error) => self.verdict.pass_over(format!("{:#}", anyhow::Error::from(error))),
             }
-            // A candidate that refuses is refused, and one that does not answer would be waited for again and again.
+            // Stop after a refusal; and a candidate that does not answer would block again and again.
             if self.verdict.is_over() {
                 return;
             }
@@ -249,7 +249,7 @@ impl Proof {
         verdict.recordings += 1;
         verdict.calls_read += calls.len() as u64;
         if self.gate.mode == Mode::Off {
-            // What `init` and `restore` asked is of no interest: they were not refused.
+            // The requests of `init` and `restore` do not matter: they were not refused.
             return;
         }
         let Some(at) = outcome.diverged_at() else {
@@ -261,7 +261,7 @@ impl Proof {
             }
             return;
         };
-        // The call in which it is, and with it all that follows from another state.
+        // The call with the difference. All later calls follow from another state.
         let begun = calls.iter().filter(|n| **n < at).count() as u64;
         verdict.identical += begun.saturating_sub(1);
         verdict.not_compared += (calls.len() as u64).saturating_sub(begun.max(1));
@@ -285,7 +285,7 @@ impl Proof {
     }
 }
 
-/// The active version's instances take room too: that there is none left for the candidate now is not its fault.
+/// The active version's instances take room too: it is not the candidate's fault that none is left now.
 fn no_room(error: ReplayError) -> String {
     format!(
         "there was no room for an instance of it: {:#}",
@@ -293,7 +293,7 @@ fn no_room(error: ReplayError) -> String {
     )
 }
 
-/// What `init` and `restore` asked, and nothing after: to restore the snapshot alone.
+/// Keeps only what `init` and `restore` asked, to restore just the snapshot.
 fn without_calls(segment: Segment) -> Result<Segment, ReadError> {
     let asked = |entry: &trueup_journal::Entry| matches!(entry.event, Event::Ask(_));
     let entries = segment.entries.into_iter().take_while(asked).collect();

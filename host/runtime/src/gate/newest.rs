@@ -1,7 +1,7 @@
-//! Finds recordings newest first, whatever their key, and opens none before it is asked for.
+//! Finds recordings newest first, whatever their key, and opens none before the caller asks for it.
 //!
-//! The folder is listed once. Of each key only the newest file is looked at; the one before it when that one is taken. So
-//! finding N recordings costs one look at each key, and N more.
+//! Lists the folder once. Looks only at the newest file of each key, and at the one before it when that one is taken.
+//! Finding N recordings therefore costs one look at each key, and N more.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,14 +13,15 @@ use std::time::SystemTime;
 use trueup_journal::regular;
 use trueup_journal::{JournalError, ReadError, Segment, key_of, segment_numbers, segment_path};
 
-/// So many keys are looked at; of those beyond, recordings are not found. A cluster has 10,000 services at most.
+/// The maximum number of keys per folder; recordings of further keys are not found. A cluster has 10,000 services at
+/// most.
 const KEYS_MAX: usize = 100_000;
 
 /// Recordings of all keys of one guest, newest first by the files' time, then by name.
 #[derive(Debug, Default)]
 pub(super) struct Newest {
     keys: Vec<Key>,
-    /// The newest of each key that was not given yet.
+    /// The newest recording of each key that was not returned yet.
     heads: BinaryHeap<(SystemTime, Reverse<PathBuf>, usize)>,
 }
 
@@ -28,7 +29,7 @@ pub(super) struct Newest {
 struct Key {
     name: String,
     folder: PathBuf,
-    /// Oldest first, without those that were given or are a head.
+    /// Oldest first, without those that were returned or are a head.
     left: Vec<u64>,
 }
 
@@ -40,7 +41,7 @@ pub(super) struct Found {
 }
 
 impl Newest {
-    /// Lists a guest's folders, each of which holds a folder for each key. One that is not there is empty.
+    /// Lists a guest's folders, each of which holds a folder for each key. A missing folder is empty.
     pub(super) fn list(folders: &[PathBuf]) -> Result<Self, JournalError> {
         let mut newest = Self::default();
         for folder in folders {
@@ -71,7 +72,7 @@ impl Newest {
         };
         let component = folder.file_name().unwrap_or_default().to_string_lossy();
         self.keys.push(Key {
-            // A long key is known by its folder alone.
+            // A long key is known only by its folder.
             name: key_of(&component).unwrap_or_else(|| component.into_owned()),
             folder: folder.to_owned(),
             left,
@@ -80,12 +81,12 @@ impl Newest {
         Ok(())
     }
 
-    /// Has the key's newest file that is left wait for its turn.
+    /// Queues the newest remaining file of the key.
     fn advance(&mut self, at: usize) {
         let Some(key) = self.keys.get_mut(at) else { return };
         while let Some(first) = key.left.pop() {
             let path = segment_path(&key.folder, first);
-            // One that is gone was removed as too old.
+            // A missing file was removed as too old.
             if let Ok(modified) = fs::metadata(&path).and_then(|file| file.modified()) {
                 self.heads.push((modified, Reverse(path), at));
                 return;
@@ -102,7 +103,7 @@ impl Newest {
 }
 
 impl Found {
-    /// The recording, where a guest of this digest made it: of another one's only the header is read.
+    /// The recording, if a guest of this digest made it. Otherwise reads only the header.
     pub(super) fn read_if_by(&self, digest: &str) -> Result<Option<Segment>, ReadError> {
         let name = self.path.display().to_string();
         let failed = |source| ReadError::Io {

@@ -9,7 +9,7 @@
 //! why = "version 2 balances in turn"
 //! ```
 //!
-//! `from` and `to` are TOML for JSON: there is no null, so a rule about one leaves it out.
+//! `from` and `to` are TOML for JSON. TOML has no null, so a rule about null leaves the field out.
 
 use std::fmt::Display;
 use std::ops::Range;
@@ -21,7 +21,7 @@ use toml::Spanned;
 use trueup_journal::regular;
 use trueup_journal::{Accepted, Rule};
 
-/// A file above this is another file given by mistake.
+/// A file above this size was given by mistake.
 pub const RULES_BYTES_MAX: u64 = 1 << 20;
 
 #[derive(Deserialize)]
@@ -44,7 +44,7 @@ struct Text {
 /// Reads the rules in `file`.
 ///
 /// # Errors
-/// One line with the file's name, and the line where there is one: what was given, and what it must be.
+/// One line with the file's name, and the line number if there is one: what was given, and what it must be.
 pub fn read_accepted(file: &Path) -> Result<Accepted, String> {
     let failed = |error: &dyn Display| format!("{}: {error}", file.display());
     let bytes = std::fs::metadata(file).map_err(|error| failed(&error))?.len();
@@ -60,7 +60,7 @@ pub fn read_accepted(file: &Path) -> Result<Accepted, String> {
     })
 }
 
-/// What is wrong, and with which bytes.
+/// An error, and the byte at which it is.
 struct Wrong {
     at: Option<usize>,
     what: String,
@@ -112,7 +112,7 @@ fn holds_date(value: &toml::Value) -> bool {
     }
 }
 
-/// The line of a byte, from 1.
+/// The line number of a byte, from 1.
 fn line(text: &str, at: usize) -> usize {
     let before = text.bytes().take(at);
     before.filter(|byte| *byte == b'\n').count() + 1

@@ -1,4 +1,4 @@
-//! What the gate found, and the one line that tells it.
+//! The gate's findings, and the line that reports them.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 use super::{Gate, Mode};
 use crate::guests::Program;
 
-/// So many recordings that could not be read are named; all are counted.
+/// The maximum number of unreadable recordings that are named. All are counted.
 const PASSED_OVER_NAMED_MAX: usize = 5;
 
-/// What the gate found.
+/// The gate's findings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
     /// Name and version.
@@ -21,53 +21,54 @@ pub struct Verdict {
     pub mode: Mode,
     /// Whether the candidate may be activated.
     pub passed: bool,
-    /// Recordings that were replayed, or without a replay, that the candidate was started from.
+    /// Recordings that were replayed, or, without a replay, from which the candidate was started.
     pub recordings: u64,
-    /// Calls that these hold.
+    /// Calls in these recordings.
     pub calls_read: u64,
-    /// Calls in which every result and every write (in the mode `strict`: every question) was as recorded, or accepted.
+    /// Calls in which every result and every write (in the mode `strict`: every request) was as recorded, or
+    /// accepted.
     pub identical: u64,
-    /// Calls that differ: the first of each recording that has one.
+    /// Calls that differ: the first one of each recording.
     pub differ: u64,
-    /// Calls in which the candidate read what was never recorded, so that the recording can't say what it decides.
+    /// Calls in which the candidate read what was never recorded. The recording can't show what it decides.
     #[serde(default)]
     pub undecided: u64,
-    /// Calls that come after one that differs or is undecided, and would begin in another state.
+    /// Calls after one that differs or is undecided, which would begin in another state.
     pub not_compared: u64,
-    /// Reads of identical calls that one side asked more often than the other.
+    /// Reads of identical calls that one side made more often than the other.
     #[serde(default)]
     pub reads_differ: u64,
-    /// The first of these, in words. Absent: there is none.
+    /// The first of these, in words. Absent if there is none.
     #[serde(default)]
     pub first_read: Option<String>,
-    /// The newest recording's first undecided call. Absent: there is none.
+    /// The newest recording's first undecided call. Absent if there is none.
     #[serde(default)]
     pub first_undecided: Option<FirstDifference>,
     /// Recordings of other versions, which were not replayed.
     #[serde(default)]
     pub by_others: u64,
-    /// Questions and results of identical recordings that differ in accepted fields alone.
+    /// Requests and results of identical recordings that differ only in accepted fields.
     pub accepted: u64,
     /// The newest recording's first difference.
     pub first: Option<FirstDifference>,
-    /// The candidate does not start from what the active version recorded: never passed.
+    /// Why the candidate does not start from what the active version recorded. It then never passes.
     pub refused: Option<String>,
-    /// Why not all was replayed that should have been.
+    /// Why not everything was replayed.
     pub given_up: Option<String>,
     /// Recordings that could not be read.
     pub passed_over: u64,
-    /// What was wrong with the first of these.
+    /// The errors of the first of these.
     pub passed_over_why: Vec<String>,
 }
 
-/// Where a candidate first did something else.
+/// The first difference of a candidate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FirstDifference {
-    /// Whose recording.
+    /// The key of the recording.
     pub key: String,
     /// The entry.
     pub n: u64,
-    /// What differs, on one line: as `trueup replay` says it.
+    /// The difference, on one line, in the words of `trueup replay`.
     pub what: String,
     /// The recording.
     pub file: PathBuf,
@@ -104,12 +105,12 @@ impl Verdict {
         self
     }
 
-    /// Not all is replayed that should be; the first reason is the one that counts.
+    /// Notes why not everything is replayed. The first reason counts.
     pub(super) fn give_up(&mut self, why: String) {
         self.given_up.get_or_insert(why);
     }
 
-    /// A recording that can't be read is no reason to refuse a candidate, and none to say nothing.
+    /// Notes a recording that can't be read: that does not refuse a candidate, but must be reported.
     pub(super) fn pass_over(&mut self, why: String) {
         self.passed_over += 1;
         if self.passed_over_why.len() < PASSED_OVER_NAMED_MAX {
@@ -117,7 +118,7 @@ impl Verdict {
         }
     }
 
-    /// Whether nothing that follows could change it for the better.
+    /// Whether no further recording could improve the verdict.
     pub(super) fn is_over(&self) -> bool {
         self.refused.is_some() || self.given_up.is_some()
     }
@@ -132,19 +133,19 @@ impl Verdict {
             };
     }
 
-    /// Whether there are recorded calls of this guest, and none of them was decided: nothing is known of the candidate. A guest
-    /// that was never called has decided nothing that could differ.
+    /// Whether there are recorded calls of this guest but none was decided, so that nothing is known of the
+    /// candidate. A guest that was never called has decided nothing that could differ.
     fn compared_nothing(&self) -> bool {
         self.identical + self.differ == 0 && (self.undecided > 0 || self.by_others > 0)
     }
 
-    /// Whether other versions of the guest recorded calls, and the active one none yet.
+    /// Whether other versions of the guest recorded calls, but the active one has not yet.
     pub(crate) fn has_nothing_to_compare(&self) -> bool {
         self.calls_read == 0 && self.by_others > 0 && self.refused.is_none()
     }
 
-    /// The command that shows the first difference again, for a candidate that the configuration or an operator names so; empty
-    /// where there is none.
+    /// The command that shows the first difference again, for a candidate with this reference in the configuration or
+    /// command. Empty if there is none.
     pub fn shown_by(&self, reference: &str, afresh: bool) -> String {
         let guest = reference
             .strip_prefix("builtin:")
@@ -161,7 +162,7 @@ impl Verdict {
     }
 
     pub(super) fn tell(self, told: tokio::sync::oneshot::Sender<Self>) {
-        // Nobody waits for it any more: then nobody needs to know.
+        // Ignore the error: the caller no longer waits.
         let _ = told.send(self);
     }
 }

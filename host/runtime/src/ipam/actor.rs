@@ -1,15 +1,15 @@
-//! One instance: its calls one after another, what makes it change, and how it comes back.
+//! One instance: makes its calls one after another, applies changes to it, and rebuilds it.
 //!
 //! ```text
 //! start:   begin -> interfaces, remembered and listed -> read the store -> spool -> requests
-//! a trap:  as at the start, but for the spool; from the recording where the store is not what is read
+//! a trap:  as at the start, without the spool; from the recording if the guest does not read the store
 //! a loss:  begin from what is durable, as at the start
 //! ```
-//! The store is the truth, never the recording: the recording may be behind it after a crash, and after a trap.
+//! The store is authoritative, never the recording, which may lag behind the store after a crash or a trap.
 //!
-//! Answers wait for their sync in `durability.rs`, and the actor goes on meanwhile. It waits itself only where the disk must
-//! have something before a file changes: a release before it leaves the spool, an interface that is given up before
-//! anybody is told, an address that left before it is forgotten; and for the file of what the guest is given.
+//! Answers wait for their sync in `durability.rs`, and the actor goes on meanwhile. The actor itself waits only if
+//! something must be durable before a file changes: a release before it leaves the spool, an interface that is given
+//! up before its event, an address that left before it is forgotten; and for the file of what the guest gets.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -38,70 +38,73 @@ use super::{
 use crate::guests::ipam::{EniInfos, Error, IpamKey};
 use crate::run::active::Handover;
 
-/// How often the spool is looked at: what could not be worked off, and what was left since, is tried again so often.
+/// How often the actor looks at the spool. Retries failed releases and finds new ones.
 const SPOOL_PERIOD: Duration = Duration::from_secs(30);
 
-/// So many releases are worked off in one turn: each is a call of some microseconds, and requests wait meanwhile.
+/// The maximum number of releases in one turn. Each is a call of some microseconds, and requests wait meanwhile.
 const SPOOL_AT_ONCE_MAX: usize = 64;
 
-/// How often what left the list of interfaces is tried again, where no pod's end did.
+/// How often the actor tries again to remove what left the list of interfaces, if no pod's end triggered that.
 const LEAVING_PERIOD: Duration = Duration::from_secs(30);
 
-/// How often unused interfaces are looked for: an interface is young for 60 s and an address rests for 30 s by default.
+/// How often the actor looks for unused interfaces. By default an interface is young for 60 s and an address rests
+/// for 30 s.
 const WARM_PERIOD: Duration = Duration::from_secs(30);
 
-/// After a pod's end unused interfaces are looked for at once, but not more often than this: many pods end together.
+/// The end of a pod triggers a look for unused interfaces, but not more often than this: many pods end together.
 const WARM_PAUSE: Duration = Duration::from_secs(1);
 
-/// What left the guest is forgotten so long after, all of it at once.
+/// How long after something left the guest the actor forgets it, together with everything else that left.
 const FORGET_PAUSE: Duration = Duration::from_secs(1);
 
-/// Where it can't be forgotten, for example because the disk is full, it is tried again after so long.
+/// When the actor tries again if it can't forget, for example because the disk is full.
 const FORGET_RETRY: Duration = Duration::from_secs(30);
 
-/// How often the container runtime is asked for its sandboxes.
+/// How often the actor asks the container runtime for its sandboxes.
 const LOOK_PERIOD: Duration = Duration::from_secs(60);
 
 /// A pod that got no address asks again within this time, as kubelet does.
 const REFUSED_FOR: Duration = Duration::from_secs(120);
 
-/// How often the recording is looked at for what is to be brought to the disk.
+/// How often the recording is checked for a sync to disk.
 const SYNC_PERIOD: Duration = Duration::from_secs(1);
 
-/// An instance that ended in so many calls in a row, without one that succeeded in between, waits before it is begun again.
+/// After more than this many calls in a row in which the instance ended, the actor pauses before it begins the
+/// instance again.
 const ENDS_AT_ONCE_MAX: u32 = 3;
 
-/// The first of these waits; each is twice the one before. Requests wait with it, rather than being refused.
+/// The first of these pauses; each is twice the one before. Requests wait meanwhile and are not refused.
 const ENDED_PAUSE: Duration = Duration::from_millis(10);
 
-/// The longest of these waits: requests have 10 s by default.
+/// The longest of these pauses: requests have 10 s by default.
 const ENDED_PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// An instance that can't be begun is tried again after so long, then after twice that. Requests are refused meanwhile.
+/// The pause before the actor tries again to begin an instance that failed to begin. It doubles each time. Requests
+/// are refused meanwhile.
 const DOWN_PAUSE: Duration = Duration::from_millis(500);
 
 /// The longest pause between such tries.
 const DOWN_PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// What is asked of an instance, and who waits for the answer.
+/// A request to an instance, and the channel for its answer.
 pub(super) struct Job {
     pub(super) command: Command,
-    /// `namespace/name`, where it is known.
+    /// `namespace/name`, if it is known.
     pub(super) pod: Option<String>,
     pub(super) reply: oneshot::Sender<Answer>,
 }
 
-/// Whether pods are served, as STATUS answers it without waiting in the queue.
+/// Whether the instance serves pods. STATUS reads it without waiting in the queue.
 #[derive(Debug, Default)]
 pub(super) struct Standing(Mutex<Option<String>>);
 
 impl Standing {
-    /// Nobody is served until the store was read.
+    /// Before the store was read, the instance serves no pods.
     pub(super) fn new() -> Self {
         Self(Mutex::new(Some("the instance is being brought up".to_owned())))
     }
 
-    /// Why nobody is served; none where everybody is.
+    /// Why the instance serves no pods. `None` if it does.
     pub(super) fn why_not(&self) -> Option<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -111,7 +114,7 @@ impl Standing {
     }
 }
 
-/// What an instance is made of.
+/// The parts of an instance.
 pub(super) struct Parts {
     pub(super) settings: Settings,
     pub(super) managed: Managing,
@@ -125,7 +128,7 @@ pub(super) struct Parts {
     pub(super) events: mpsc::UnboundedSender<Event>,
 }
 
-/// One instance at work.
+/// A running instance.
 pub(super) struct Actor {
     settings: Settings,
     datastore: Datastore,
@@ -135,54 +138,55 @@ pub(super) struct Actor {
     wanted: Inventory,
     /// What the guest has.
     has: Inventory,
-    /// Addresses that the guest refused, which are not tried again until the list changes.
+    /// Addresses that the guest refused. They are not tried again until the list changes.
     refused: BTreeSet<(String, String)>,
-    /// Interfaces whose other traits were told of.
+    /// Interfaces whose changed traits were reported.
     told: BTreeMap<String, Traits>,
     released: Released,
-    /// What the guest was given, and more: pods may use what left the list, and a reading drops what no interface has.
+    /// At least what the guest got: pods may use what left the list, and a reading drops allocations that no
+    /// interface has.
     remembered: Remembered,
     spool: Option<Spool>,
     /// Releases that wait for their turn.
     releases: VecDeque<Release>,
-    /// What was worked off of them, and what was not, since they were listed.
+    /// How many of them succeeded and failed since they were listed.
     worked_off: Worked,
     all: BTreeSet<String>,
-    /// Why the store is not read; none where it is.
+    /// Why the store is not read. `None` if it is.
     unread: Option<String>,
     /// Whether an instance was begun in this process.
     is_begun: bool,
-    /// What was stored with later entries than this was lost, and the instance was not begun since.
+    /// The store lost what it had stored with later entries than this, and the instance was not begun since.
     stands: Option<u64>,
     /// Readings in a row that failed.
     readings_failed: u32,
-    /// How the instance is begun where it ended in a call.
+    /// How to begin the instance after it ended in a call.
     after_end: Begin,
     /// Calls in a row in which the instance ended.
     ends: u32,
-    /// Tries in a row in which it could not be begun.
+    /// Failed tries in a row to begin it.
     downs: u32,
     due: Due,
     standing: Arc<Standing>,
     events: mpsc::UnboundedSender<Event>,
     /// Versions that are to become active.
     handovers: mpsc::Receiver<Handover>,
-    /// None: nobody manages the guest any more.
+    /// Whether the guest still has a manager.
     is_managed: bool,
     failing: Failing,
     holders: Holders,
-    /// What was told of them last.
+    /// What was last reported about them.
     counted: Option<(Stats, Vec<String>)>,
-    /// When a pod last asked for an address, and none was free.
+    /// When a pod last asked for an address and none was free.
     refused_at: Option<Instant>,
     runtime: Option<Arc<dyn Runtime>>,
-    /// The look at the container runtime that is under way.
+    /// The current look at the container runtime.
     looking: Option<JoinHandle<Result<BTreeSet<String>, String>>>,
-    /// Why the last look failed, said once.
+    /// Why the last look failed. Logged once.
     look_failed: Option<String>,
 }
 
-/// When what is to be done next; none: nothing is.
+/// When each task is due. `None` if it is not.
 #[derive(Debug, Default)]
 struct Due {
     begin: Option<Instant>,
@@ -217,27 +221,27 @@ fn take_due(due: &mut Option<Instant>) -> bool {
     due.take_if(|at| *at <= Instant::now()).is_some()
 }
 
-/// What came of the spool.
+/// The result of working off the spool.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Worked {
     pub(super) done: usize,
     pub(super) kept: usize,
 }
 
-/// How an instance is begun.
+/// How to begin an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Begin {
-    /// With nothing but what the store has.
+    /// With only what the store has.
     FromStore,
-    /// With what it was, as recorded.
+    /// With its recorded state.
     FromRecording,
 }
 
 impl Begin {
-    /// After a call in which the instance ended. A DEL may have stored the release and no more: the recording still has
-    /// the pod's address, ADD would answer it without another write, and the next host would not know of it. Where the
-    /// guest reads from the container runtime, that does not know every pod yet that was answered; its reading writes
-    /// down what the guest has.
+    /// After a call in which the instance ended. A DEL may have stored the release and nothing more: the recording
+    /// still has the pod's address, ADD would return it without another write, and the next host would not know of
+    /// it. A guest that reads from the container runtime is different: the runtime may not know every pod yet that
+    /// got an answer. Its reading writes down what the guest has.
     fn after_end(settings: &Value) -> Self {
         match settings.get(PHASE).and_then(Value::as_u64) {
             Some(PHASE_FROM_RUNTIME) => Self::FromRecording,
@@ -298,7 +302,7 @@ impl Actor {
         }
     }
 
-    /// Brings the instance up: its interfaces, the first try of its reading, and the spool where that succeeded.
+    /// Brings the instance up: its interfaces, the first reading, and the spool if that succeeded.
     pub(super) async fn start(&mut self) {
         let now = Instant::now();
         self.due.sync = Some(now + SYNC_PERIOD);
@@ -312,11 +316,11 @@ impl Actor {
         }
     }
 
-    /// Works until nobody can ask any more, then gives out the last answers.
+    /// Serves until all senders of requests are gone, then gives out the last answers.
     pub(super) async fn run(mut self, mut jobs: mpsc::Receiver<Job>) {
         let mut is_watched = true;
         loop {
-            // The sync is always due some time.
+            // The sync is always due at some time.
             let due = self.due.next().unwrap_or_else(|| Instant::now() + SYNC_PERIOD);
             let has_releases = self.has_releases();
             tokio::select! {
@@ -337,13 +341,13 @@ impl Actor {
                 },
                 () = std::future::ready(()), if has_releases => {}
             }
-            // In turns with requests, so that neither waits for all of the other.
+            // Alternates with requests, so that neither waits for all of the other.
             self.work_off_some().await;
         }
         self.end().await;
     }
 
-    /// Works until the store is read and the spool worked off, the reading was tried often enough, or `stop`.
+    /// Works until the store is read and the spool worked off, the reading failed too often, or `stop`.
     pub(super) async fn run_once(mut self, stop: impl Future<Output = ()>) -> Summary {
         let mut stop = std::pin::pin!(stop);
         self.start().await;
@@ -390,7 +394,7 @@ impl Actor {
         }
     }
 
-    /// Gives out the last answers, and leaves a recording that is on the disk.
+    /// Gives out the last answers, and syncs the recording.
     async fn end(mut self) {
         if self.due.forget.is_some() {
             self.forget_gone().await;
@@ -401,7 +405,7 @@ impl Actor {
     }
 
     fn tell(&self, event: Event) {
-        // Whoever watches may have gone.
+        // The receiver may be gone.
         let _ = self.events.send(event);
     }
 
@@ -409,7 +413,7 @@ impl Actor {
         self.settings.instance.clone()
     }
 
-    /// Tells STATUS how the instance stands.
+    /// Updates what STATUS reports.
     fn stand(&self) {
         self.standing.set(self.unread.clone());
     }
@@ -420,7 +424,8 @@ impl Actor {
 
     // Beginning, and beginning again.
 
-    /// Begins the instance. Afterwards its store is read, or read again soon; or it is begun again soon.
+    /// Begins the instance. Afterwards its store is read or will be read again soon, or the instance is to be begun
+    /// again soon.
     async fn begin(&mut self, mut how: Begin) {
         self.due.begin = None;
         loop {
@@ -458,7 +463,7 @@ impl Actor {
                 self.has = Inventory::default();
                 self.datastore.begin(self.stands).await?;
                 if self.stands.is_some() || !self.is_begun {
-                    // Not after a trap: what was written then may wait for its sync, and so do the answers.
+                    // Not after a trap: writes from before it may still wait for their sync, and so do the answers.
                     self.answers.begin_life(self.datastore.last_entry()).await;
                 }
                 self.is_begun = true;
@@ -472,7 +477,7 @@ impl Actor {
                 self.wanted.clone()
             }
         };
-        // Without all of them the reading would drop what pods have there.
+        // The reading needs all of them: it drops allocations on addresses that no interface has.
         let additions = self.has.additions_to(&should_have);
         self.remembered
             .add(&additions)
@@ -482,10 +487,10 @@ impl Actor {
         self.datastore.rest().await
     }
 
-    /// The instance ended in a call, or after it.
+    /// Recovers after the instance ended in a call, or after it.
     async fn recover(&mut self, error: String) {
         if self.datastore.is_live() {
-            // It answered something that is no answer; it is still there.
+            // It gave an invalid answer but is still there.
             tracing::error!(instance = self.settings.instance, "{error}");
             return;
         }
@@ -498,7 +503,7 @@ impl Actor {
         self.begin(self.after_end).await;
     }
 
-    /// Another version is asked from here on, with the state of the one before.
+    /// Makes another version active, with the state of the one before.
     async fn hand_over(&mut self, handover: Handover) {
         let Handover {
             instances,
@@ -510,7 +515,7 @@ impl Actor {
         if handed_over.is_ok() {
             self.failing.forget();
         }
-        // Whoever asked may have gone: it is active all the same.
+        // The caller may have disconnected; the version is active all the same.
         let _ = reply.send(handed_over);
         if !self.datastore.is_live() {
             if was_live {
@@ -520,7 +525,7 @@ impl Actor {
         }
     }
 
-    /// What was written is lost.
+    /// Rebuilds the instance after a loss.
     async fn roll_back(&mut self, lost: Lost) {
         let Lost { error, stands } = lost;
         self.standing.set(Some(error.clone()));
@@ -542,14 +547,14 @@ impl Actor {
         }
     }
 
-    /// Has the guest read its store. Where that fails it is tried again later.
+    /// Makes the guest read its store. Tries again later if that fails.
     async fn read(&mut self) -> Result<(), NoAnswer> {
         self.due.reading = None;
         match self.datastore.read_backing_store().await? {
             Ok(()) => {
                 self.unread = None;
                 self.datastore.was_read();
-                // Which reads the store from here on.
+                // From here on it reads the store.
                 self.after_end = Begin::FromStore;
                 self.readings_failed = 0;
                 self.downs = 0;
@@ -560,9 +565,9 @@ impl Actor {
                     stats,
                 });
                 self.follow().await?;
-                // There may be what an earlier instance could not forget any more.
+                // An earlier instance may have left something to forget.
                 self.forget_soon();
-                // A reading after a trap is no reason to look: a release in which the instance ends would not let go.
+                // A reading after a trap does not look at the spool: a release in which the instance ends would loop.
                 if self.due.spool.is_none() {
                     self.look_at_spool();
                 }
@@ -610,7 +615,7 @@ impl Actor {
         let (answer, ended) = match answer {
             Ok(answer) => {
                 self.note(&command, &answer, pod.as_deref());
-                // What is refused is no answer of the guest; a pod's end is counted where its address is freed.
+                // A refusal is not an answer of the guest. The end of a pod is counted in `free`.
                 if is_asked && !matches!(command, Command::Del(_)) {
                     self.failing.answered(&command, &self.datastore);
                 }
@@ -635,7 +640,7 @@ impl Actor {
         }
     }
 
-    /// Takes note of what the guest gave, for people who look.
+    /// Notes what the guest gave, for display.
     fn note(&mut self, command: &Command, answer: &Answer, pod: Option<&str>) {
         let Command::Add(key) = command else { return };
         match answer {
@@ -671,7 +676,7 @@ impl Actor {
         })
     }
 
-    /// Frees the address of a key; success too where there is none.
+    /// Frees the address of a key. Succeeds too if there is none.
     async fn free(&mut self, key: IpamKey, freed: &mut Vec<String>) -> Result<Result<(), Refusal>, NoAnswer> {
         let command = Command::Del(key.clone());
         if let Some(why) = self.failing.set_aside(&command, &self.datastore) {
@@ -690,7 +695,7 @@ impl Actor {
         }))
     }
 
-    /// Frees what nobody uses. What can't be freed does not stop the others; the first of it is told.
+    /// Frees what is not in use. A failure does not stop the others; returns the first one.
     async fn collect(&mut self, gc: &Gc, freed: &mut Vec<String>) -> Result<Answer, NoAnswer> {
         let unused = gc.unused(self.datastore.allocated().await?);
         let mut first = None;
@@ -753,7 +758,7 @@ impl Actor {
         })
     }
 
-    /// What follows a call that freed these addresses, once its answer is on its way.
+    /// Follows a call that freed these addresses, once its answer is on its way.
     async fn after(&mut self, freed: &[String]) {
         let done = self.try_after(freed).await;
         if let Err(NoAnswer { error, .. }) = done {
@@ -767,7 +772,7 @@ impl Actor {
             has_left |= self.remove_freed(ip).await?;
         }
         if has_left {
-            // It may have waited for its place on another interface.
+            // It may have waited to move to another interface.
             self.add(&self.wanted.clone()).await?;
         }
         if !freed.is_empty() && self.settings.warm.is_some() {
@@ -824,12 +829,12 @@ impl Actor {
         Ok(())
     }
 
-    // For people who look.
+    // For display.
 
-    /// Tells how many addresses there are, and what is the matter with them, where that changed.
+    /// Reports how many addresses there are and any problems with them, when that changes.
     fn count(&mut self) {
         if !self.is_serving() {
-            // What is the matter is said already.
+            // The problem was already reported.
             return;
         }
         let stats = self.holders.stats(&self.has);
@@ -868,7 +873,7 @@ impl Actor {
         }
     }
 
-    /// Asks the container runtime for its sandboxes, beside everything else.
+    /// Asks the container runtime for its sandboxes, in the background.
     fn look_at_runtime(&mut self) {
         let Some(runtime) = self.runtime.clone().filter(|_| self.looking.is_none()) else {
             return;
@@ -876,7 +881,7 @@ impl Actor {
         self.looking = Some(tokio::spawn(async move { runtime.list_ids().await }));
     }
 
-    /// Compares the holders with what the container runtime listed, where it did.
+    /// Compares the holders with what the container runtime listed, if it did.
     async fn take_in_look(&mut self) {
         let Some(looked) = self.looking.take_if(|looking| looking.is_finished()) else {
             return;
@@ -901,7 +906,7 @@ impl Actor {
 
     // Interfaces.
 
-    /// Takes in the list as it is now.
+    /// Takes in the current list.
     fn take_in_enis(&mut self) {
         let enis = self.enis.borrow_and_update().clone();
         let listed: BTreeSet<&str> = enis.enis.iter().map(|eni| eni.id.as_str()).collect();
@@ -926,8 +931,8 @@ impl Actor {
         }
     }
 
-    /// Brings the guest's interfaces to those that it should have, as far as no pod uses what is to go. Before the reading
-    /// nobody knows what pods use, so that nothing goes.
+    /// Changes the guest's interfaces to the desired ones, as far as no pod uses what is to be removed. Before the
+    /// reading it is unknown what pods use, so nothing is removed.
     async fn follow(&mut self) -> Result<(), NoAnswer> {
         if self.unread.is_none() {
             for removal in self.has.removals_to(&self.wanted) {
@@ -1023,7 +1028,8 @@ impl Actor {
         }
     }
 
-    /// Of an interface that is to go the free addresses go at once: a new pod on it would keep it for ever.
+    /// Removes the free addresses of an interface that is to be removed at once. Otherwise a new pod on it would keep
+    /// it for ever.
     async fn remove_free(&mut self, id: &str) -> Result<(), NoAnswer> {
         for ip in self.has.addresses(id) {
             self.remove_address(id, &ip).await?;
@@ -1031,8 +1037,9 @@ impl Actor {
         Ok(())
     }
 
-    /// An address was freed: it goes where it is to, and its interface with it. Others on it are still used, or went
-    /// before; so this takes no longer where there are many. True where it was to go.
+    /// Removes a freed address if it is to be removed, and its interface with it. The cost does not depend on how
+    /// many addresses there are: others on the interface are still used, or were removed before. `true` if it was to
+    /// be removed.
     async fn remove_freed(&mut self, ip: &str) -> Result<bool, NoAnswer> {
         match self.has.removal_after(ip, &self.wanted) {
             None => return Ok(false),
@@ -1046,15 +1053,15 @@ impl Actor {
         Ok(true)
     }
 
-    /// Forgets what the guest has no more, once what it wrote of pods there can't be lost: a DEL that came to nothing leaves
-    /// the pod its address.
+    /// Forgets what the guest no longer has, once its writes about pods there are durable: after a lost DEL the pod
+    /// keeps its address.
     async fn forget_gone(&mut self) {
         self.due.forget = None;
-        // After the next reading it is due again.
+        // It is due again after the next reading.
         if !self.is_serving() || self.remembered.inventory() == &self.has {
             return;
         }
-        // Where that fails the instance is begun again, with all that is remembered.
+        // If this fails, the instance is begun again, with everything remembered.
         let settled = self.answers.settle(self.datastore.last_entry()).await;
         let forgot = settled.and_then(|()| {
             let forgot = self.remembered.forget_all_but(&self.has);
@@ -1074,7 +1081,7 @@ impl Actor {
         self.due.forget.get_or_insert_with(|| Instant::now() + FORGET_PAUSE);
     }
 
-    /// False where pods use it.
+    /// `false` if pods use it.
     async fn remove_eni(&mut self, id: &str) -> Result<bool, NoAnswer> {
         match self.datastore.remove_eni(id).await? {
             Ok(()) | Err(Error::UnknownEni) => {
@@ -1115,8 +1122,8 @@ impl Actor {
         Ok(())
     }
 
-    /// Gives up interfaces that are not needed, each on disk before the next: whoever detaches one must not find that a pod
-    /// whose end was lost still uses it.
+    /// Gives up interfaces that are not needed, each on disk before the next. Otherwise the operator might detach one
+    /// that a pod still uses, because the release of its address was lost.
     async fn give_up_unused(&mut self) -> Result<(), NoAnswer> {
         let Some(targets) = self.settings.warm.filter(|_| self.is_serving()) else {
             return Ok(());
@@ -1125,7 +1132,7 @@ impl Actor {
             self.has.remove_eni(&id);
             self.forget_soon();
             if !self.wanted.has_eni(&id) {
-                // It was on its way out already.
+                // It was already to be removed.
                 continue;
             }
             let settled = self.answers.settle(self.datastore.last_entry()).await;
@@ -1166,7 +1173,8 @@ impl Actor {
         self.is_serving() && !self.releases.is_empty()
     }
 
-    /// Works off some releases in this turn: no other call comes between a release, its sync and its file's end.
+    /// Works off some releases in this turn. No other call comes between a release, its sync and the removal of its
+    /// file.
     async fn work_off_some(&mut self) {
         if !self.has_releases() {
             return;
@@ -1175,7 +1183,7 @@ impl Actor {
         let some: Vec<Release> = self.releases.drain(..some).collect();
         let (mut files, mut freed, mut ended) = (Vec::new(), Vec::new(), None);
         for release in some {
-            // Taken back: the pod's key is in use again.
+            // The file was taken back: the pod's key is in use again.
             if !release.is_there() {
                 continue;
             }

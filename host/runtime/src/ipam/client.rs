@@ -1,4 +1,4 @@
-//! Asks a running host how its instance stands: the other end of the socket, for `trueup ipam show`.
+//! Asks a running host for the state of its instance: the client side of the socket, for `trueup ipam show`.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use super::Shown;
 use super::protocol::{PROTOCOL, Refusal};
 use crate::guests::ipam::IpamKey;
 
-/// The host may be busy with what pods ask.
+/// The host may be busy with requests of pods.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
-/// An address is about 150 bytes, and a node has some thousand; the guest's own answer may be so long.
+/// An address is about 150 bytes, and a node has some thousand. The guest's own answer may be this long.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
 #[derive(Deserialize)]
@@ -24,10 +24,10 @@ struct Line {
     error: Option<Refusal>,
 }
 
-/// Asks the host that listens on `socket` how its instance stands; `instance` none: its only one.
+/// Asks the host that listens on `socket` for the state of its instance. With `instance` `None`, of its only one.
 ///
 /// # Errors
-/// One line: that no host listens there, or what it said.
+/// One line: no host listens there, or the error that it returned.
 pub async fn show(socket: &Path, instance: Option<&str>) -> Result<Shown, String> {
     let failed = |what: &dyn std::fmt::Display| format!("asking the host at `{}`: {what}", socket.display());
     let request = json!({ "v": PROTOCOL, "command": "SHOW", "instance": instance });
@@ -35,7 +35,7 @@ pub async fn show(socket: &Path, instance: Option<&str>) -> Result<Shown, String
     serde_json::from_value(shown).map_err(|error| failed(&format!("its answer is not understood: {error}")))
 }
 
-/// Frees the address of a key, as its container's DEL does; success too where it has none.
+/// Frees the address of a key, as its container's DEL does. Succeeds too if it has none.
 ///
 /// # Errors
 /// As [`show`].
@@ -47,7 +47,7 @@ pub async fn release(socket: &Path, instance: &str, key: &IpamKey) -> Result<(),
     ask(socket, &request).await.map(drop)
 }
 
-/// What the host answers.
+/// The host's answer.
 async fn ask(socket: &Path, request: &Value) -> Result<Value, String> {
     let failed = |what: &dyn std::fmt::Display| format!("asking the host at `{}`: {what}", socket.display());
     let answer = tokio::time::timeout(ANSWER_MAX, exchange(socket, request)).await;

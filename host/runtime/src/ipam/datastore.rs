@@ -1,6 +1,6 @@
-//! The guest's instance with typed calls: begun, asked, and begun again after it ended in a call.
+//! The guest's instance with typed calls: begun, called, and begun again after it ended in a call.
 //!
-//! Knows the guest's exports and its recording; when it is begun again, and what is asked, is `actor.rs`.
+//! Knows the guest's exports and its recording. `actor.rs` decides when to begin it again, and what to call.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ use crate::run::active::Active;
 use crate::run::cancel;
 use crate::run::quarantine;
 
-/// A call that sleeps is ended after so long: pods, versions and a stop wait behind it, and CNI plugins wait for 10 s. The
+/// The timeout of a call that sleeps. Pods, versions and a stop wait behind it, and CNI plugins wait for 10 s. The
 /// first reading asks the container runtime up to six times.
 const CALL_MAX: Duration = Duration::from_secs(60);
 
@@ -36,32 +36,32 @@ const CALL_MAX: Duration = Duration::from_secs(60);
 pub(super) struct NoAnswer {
     /// One line.
     pub(super) error: String,
-    /// It is the guest that failed, in this call: it trapped, used more than it may, or answered something that is no answer.
-    /// Not a full disk, and not an instance that is not there.
+    /// Whether the guest failed in this call: it trapped, exceeded a limit, or gave an invalid answer. `false` for
+    /// failures such as a full disk or a missing instance.
     pub(super) is_fault: bool,
 }
 
 impl NoAnswer {
-    /// For a reason that is none of the guest's.
+    /// For a reason outside the guest.
     pub(super) fn of_host(error: String) -> Self {
         Self { error, is_fault: false }
     }
 }
 
-/// One instance of the guest, or the place where one was.
+/// One instance of the guest, or its place while there is none.
 pub(super) struct Datastore {
     active: Arc<Active>,
-    /// The version that is asked, as it is begun.
+    /// The version of the instance, with the settings with which it is begun.
     version: Instances,
     was_read: bool,
     key: String,
     backends: Backends,
     live: Option<Instance>,
-    /// Whether the newest recording is of this process: one of an earlier process may be behind the store.
+    /// Whether this process wrote the newest recording. One of an earlier process may lag behind the store.
     is_recorded: bool,
     /// The last entry of the recording, for when nothing records.
     last_entry: u64,
-    /// The pod that the present request is about, for whoever asks why.
+    /// The pod of the current request, for traces.
     about: Option<String>,
 }
 
@@ -80,7 +80,7 @@ impl Datastore {
         }
     }
 
-    /// The requests that follow are about this pod, `namespace/name`.
+    /// The next requests are about this pod, `namespace/name`.
     pub(super) fn about(&mut self, pod: Option<String>) {
         self.about = pod;
     }
@@ -94,7 +94,7 @@ impl Datastore {
         &self.key
     }
 
-    /// Who it is.
+    /// Its identity.
     pub(super) fn identity(&self) -> Identity {
         self.version.identity(&self.key)
     }
@@ -104,12 +104,13 @@ impl Datastore {
         self.version.recording(&self.key)
     }
 
-    /// The digest of a request, with what the guest is configured with and allowed: not the phase, which changes by itself.
+    /// The digest of a request together with the guest's settings, limits and grants. Ignores the phase, which
+    /// changes by itself.
     pub(super) fn input(&self, request: &str) -> String {
         quarantine::input(&self.active.instances(), &request)
     }
 
-    /// Which guest this is.
+    /// The guest, for display.
     pub(super) fn guest(&self) -> ShownGuest {
         let guest = &self.version.program.guest;
         ShownGuest {
@@ -119,7 +120,7 @@ impl Datastore {
         }
     }
 
-    /// How long an address rests after it was handed back, as the guest is set.
+    /// How long an address rests after its release, from the guest's settings.
     pub(super) fn cooling_period_ms(&self) -> u64 {
         /// The guest's own default: section 3 of its specification.
         const DEFAULT: u64 = 30_000;
@@ -127,13 +128,13 @@ impl Datastore {
         set.and_then(serde_json::Value::as_u64).unwrap_or(DEFAULT)
     }
 
-    /// The store was read: instances that are begun later read it too, whatever phase they were set to. In phase 1 the
-    /// container runtime would be asked again otherwise. It does not know yet what was just given out, and still knows what
-    /// was just handed back.
+    /// The store was read: later instances read it too, whatever phase they were set to. Otherwise phase 1 would ask
+    /// the container runtime again, which does not know yet what was just assigned, and still knows what was just
+    /// freed.
     pub(super) fn was_read(&mut self) {
         self.was_read = true;
         super::set_phase(&mut self.version.settings, super::PHASE_STORE);
-        // A candidate beside it is set up likewise.
+        // A candidate beside it gets the same settings.
         self.active.set(Arc::new(self.version.clone()));
     }
 
@@ -143,7 +144,7 @@ impl Datastore {
         journal.map_or(self.last_entry, |journal| journal.next_n().saturating_sub(1))
     }
 
-    /// Begins it with its settings and nothing else. `stands`: what was stored with later entries than this was lost.
+    /// Begins it with only its settings. `stands`: the store lost what it had stored with later entries than this.
     pub(super) async fn begin(&mut self, stands: Option<u64>) -> Result<(), NoAnswer> {
         self.end();
         let opened = self.version.open_fresh(&self.key, self.backends.clone(), stands).await;
@@ -169,7 +170,7 @@ impl Datastore {
         self.live = None;
     }
 
-    /// Brings everything that was recorded to the disk: nobody will look after it any more.
+    /// Syncs the whole recording to disk: nothing will sync it later.
     pub(super) fn sync(&mut self) {
         let journal = self
             .live
@@ -180,8 +181,8 @@ impl Datastore {
         }
     }
 
-    /// Between calls: brings what was recorded to the disk where it is time, and goes on in a new segment where the old
-    /// one is long enough. Where that fails, the instance is gone.
+    /// Call between calls: syncs the recording if it is due, and continues in a new segment if the old one is long
+    /// enough. If that fails, the instance is gone.
     pub(super) async fn rest(&mut self) -> Result<(), NoAnswer> {
         self.last_entry = self.last_entry();
         let Some(mut instance) = self.live.take() else {
@@ -189,7 +190,7 @@ impl Datastore {
         };
         let journal = instance.host_mut().tape.journal_mut();
         if let Some(Err(error)) = journal.map(|journal| journal.tick(Instant::now())) {
-            // The next call can't be recorded, and says so too.
+            // The next call can't be recorded either, and reports it too.
             tracing::warn!("{:#}", anyhow::Error::from(error));
         }
         let instance = self.version.rotate_if_long(instance).await;
@@ -238,11 +239,11 @@ impl Datastore {
         })
     }
 
-    /// Makes another version the one that is asked, with the state of the instance that is there. Where that gives no state
-    /// and the store was read, the version is the active one without an instance: it is to be begun from the store.
+    /// Makes another version active, and moves the instance's state to it. If the instance gives no state and the
+    /// store was read, the version becomes active without an instance: the caller must begin it from the store.
     ///
     /// # Errors
-    /// Why it is not the active one: then nothing changed, unless the instance is gone.
+    /// Why it is not active. Then nothing changed, unless the instance is gone.
     pub(super) async fn hand_over(
         &mut self,
         next: &Arc<Instances>,
@@ -253,7 +254,7 @@ impl Datastore {
             super::set_phase(&mut version.settings, super::PHASE_STORE);
         }
         self.last_entry = self.last_entry();
-        // Taken by whoever calls it.
+        // Taken by the first call.
         let mut commit = Some(commit);
         let mut commit = move || commit.take().map_or(Ok(()), |commit| commit());
         let mut is_committed = false;
@@ -270,7 +271,7 @@ impl Datastore {
                     return Err(error);
                 }
                 Err((None, error)) if !is_committed && !self.was_read => return Err(error),
-                // The store has what the instance had: whoever begins it again begins it with this version.
+                // The store has the instance's state: the actor begins it again with this version.
                 Err((None, error)) => tracing::warn!(instance = self.key, "its state did not move: {error}"),
             }
         }
@@ -351,7 +352,7 @@ impl Datastore {
         self.ask("datastore.get-eni-infos", &Nothing {}).await
     }
 
-    /// How it stands.
+    /// The current counts.
     pub(super) async fn stats(&mut self) -> Result<Stats, NoAnswer> {
         let Counts { total, assigned } = self.ask("datastore.get-stats", &Nothing {}).await?;
         let enis: u32 = self.ask("datastore.get-enis", &Nothing {}).await?;

@@ -1,10 +1,10 @@
-//! Holds answers back until what they tell of is durable.
+//! Holds answers back until the changes that they report are durable.
 //!
 //! ```text
-//! actor --answer, changes written so far--> waiting --one sync for all of them--> whoever asked
+//! actor --answer, changes written so far--> waiting --one sync for all of them--> the requester
 //! ```
-//! The actor goes on meanwhile, so that requests that come together share a sync. Where the sync fails, every answer that
-//! waited for it becomes an error, and so does every later one, until the actor has built the instance again.
+//! The actor goes on meanwhile, so that requests that come together share a sync. If the sync fails, every answer
+//! that waited for it becomes an error, and so does every later one, until the actor has rebuilt the instance.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,21 +15,21 @@ use trueup_capabilities::checkpoint::Store;
 
 use super::protocol::{Answer, Refusal};
 
-/// Gives answers out when they are durable. One an instance.
+/// Gives answers out when they are durable. One per instance.
 pub(super) struct Answers {
     store: Option<Arc<dyn Store>>,
     shared: Arc<Shared>,
-    /// Which life of the instance the answers are of.
+    /// The life of the instance to which the answers belong.
     life: u64,
     waiting: mpsc::UnboundedSender<Waiting>,
     lost: mpsc::UnboundedReceiver<Lost>,
     task: JoinHandle<()>,
 }
 
-/// What was lost before it was durable.
+/// A loss before the changes were durable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Lost {
-    /// What the store said.
+    /// The store's error.
     pub(super) error: String,
     /// The last entry of the journal whose changes are durable.
     pub(super) stands: u64,
@@ -37,11 +37,11 @@ pub(super) struct Lost {
 
 #[derive(Default)]
 struct Shared {
-    /// So many changes are durable.
+    /// The number of durable changes.
     durable: AtomicU64,
-    /// The last entry of the journal that is known to stand.
+    /// The last entry of the journal that is known to be valid.
     stands: AtomicU64,
-    /// Answers of this life of the instance and of those before are lost.
+    /// Answers of this life of the instance and of earlier ones are lost.
     lost_life: AtomicU64,
 }
 
@@ -57,7 +57,7 @@ impl Answers {
     /// Must be called inside a runtime.
     pub(super) fn new(store: Option<Arc<dyn Store>>) -> Self {
         let shared = Arc::new(Shared::default());
-        // Each answer is one of a request that holds its place in the queue or on the socket: there are no more of them.
+        // The queue is bounded: each answer belongs to a request that holds its place in the queue or on the socket.
         let (waiting, waits) = mpsc::unbounded_channel();
         let (tell_lost, lost) = mpsc::unbounded_channel();
         let task = tokio::spawn(give_out(store.clone(), Arc::clone(&shared), waits, tell_lost));
@@ -71,14 +71,14 @@ impl Answers {
         }
     }
 
-    /// A life of the instance begins with what is durable; the one before it must have ended. Waits until what was written
-    /// so far is settled: it is durable when this returns, or no longer there. Entries up to this one stand.
+    /// Begins a life of the instance from what is durable. The life before must have ended. Waits until earlier
+    /// writes are settled: when this returns they are durable or gone. Entries up to this one are valid.
     pub(super) async fn begin_life(&mut self, entry: u64) {
         let written = self.written();
         if let Some(store) = &self.store
             && let Err(error) = store.durable(written).await
         {
-            // That is why the life before ended; what came after the loss may be lost too.
+            // This loss ended the life before; what came after it may be lost too.
             tracing::debug!("{}: {}", error.kind(), error.text());
         }
         self.life = self.shared.lost_life.load(Ordering::SeqCst) + 1;
@@ -97,7 +97,7 @@ impl Answers {
         let written = self.written();
         if !self.is_lost() && written <= self.shared.durable.load(Ordering::SeqCst) {
             self.shared.stands.fetch_max(entry, Ordering::SeqCst);
-            // Whoever asked may have gone; that changes nothing.
+            // The requester may have disconnected; that changes nothing.
             let _ = reply.send(answer);
             return;
         }
@@ -117,7 +117,7 @@ impl Answers {
     /// Waits until everything written so far is durable.
     ///
     /// # Errors
-    /// Where it may be lost; then [`Answers::next_lost`] says so too.
+    /// If it may be lost; [`Answers::next_lost`] then reports it too.
     pub(super) async fn settle(&self, entry: u64) -> Result<(), String> {
         let (reply, settled) = oneshot::channel();
         self.give(entry, Ok(super::protocol::Done::Nothing {}), reply);
@@ -128,11 +128,11 @@ impl Answers {
         }
     }
 
-    /// Answers when something was lost: the instance is to be built again.
+    /// Returns when something was lost: the instance is to be rebuilt.
     pub(super) async fn next_lost(&mut self) -> Lost {
         match self.lost.recv().await {
             Some(lost) => lost,
-            // Its task is gone, and nothing is given out any more.
+            // Its task is gone, so there are no more answers.
             None => std::future::pending().await,
         }
     }
@@ -140,7 +140,7 @@ impl Answers {
     /// Waits until every answer was given.
     pub(super) async fn end(self) {
         drop(self.waiting);
-        // It ends by itself when nothing waits any more; a panic of it is told by the runtime.
+        // It ends when nothing waits any more. The runtime reports its panic.
         let _ = self.task.await;
     }
 
@@ -149,7 +149,7 @@ impl Answers {
     }
 }
 
-/// What an answer becomes whose changes may be lost.
+/// The error for an answer whose changes may be lost.
 fn lost(error: &str) -> Refusal {
     Refusal::later(format!("backing-store: {error}"))
 }
@@ -211,10 +211,10 @@ mod tests {
     use super::super::protocol::Done;
     use super::*;
 
-    /// Who waits for how many changes.
+    /// A waiting sync and its number of changes.
     type Sync = (u64, oneshot::Sender<Result<(), Error>>);
 
-    /// A store whose syncs are let through, or fail, one by one.
+    /// A store whose syncs the test lets through, or fails, one by one.
     #[derive(Default)]
     struct Manual {
         written: AtomicU64,
@@ -249,7 +249,7 @@ mod tests {
     }
 
     impl Manual {
-        /// Answers the next sync, and says for how many changes it was.
+        /// Answers the next sync. Returns its number of changes.
         async fn sync(&self, result: Result<(), Error>) -> u64 {
             loop {
                 let next = self.syncs.lock().unwrap().pop();
@@ -277,7 +277,7 @@ mod tests {
         answer
     }
 
-    /// Begins a life, and answers the sync that it asks for: for so many changes.
+    /// Begins a life, and answers its sync. Returns that sync's number of changes.
     async fn begin(answers: &mut Answers, store: &Manual, entry: u64, result: Result<(), Error>) -> u64 {
         let ((), written) = tokio::join!(answers.begin_life(entry), store.sync(result));
         written
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_lost_takes_later_answers_along_until_the_instance_is_built_again() {
+    async fn a_loss_takes_later_answers_along_until_the_instance_is_rebuilt() {
         let store = Arc::new(Manual::default());
         let mut answers = Answers::new(Some(Arc::<Manual>::clone(&store)));
         begin(&mut answers, &store, 7, Ok(())).await;

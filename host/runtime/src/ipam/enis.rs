@@ -1,7 +1,7 @@
-//! What is to change for the guest to have the interfaces that it should have.
+//! Computes the calls that give the guest its desired interfaces.
 //!
-//! Pure: knows what should be and what the guest has, and says which calls bring the one to the other. What can't be done
-//! now (an address that a pod uses) is said again the next time. The guest alone knows what pods use.
+//! Pure: compares the desired state with what the guest has. Repeats next time what can't be done now, such as
+//! removing an address that a pod uses. Only the guest knows what pods use.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -38,20 +38,20 @@ pub(super) enum Addition {
     Address { id: String, ip: String },
 }
 
-/// What is to go, where no pod uses it.
+/// What to remove if no pod uses it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Removal {
-    /// The interface left.
+    /// The interface left the list.
     Eni(String),
-    /// The interface has other traits now: it comes back with them.
+    /// The interface has other traits now. It is added again with them.
     Replaced(String),
     /// The address left its interface.
     Address { id: String, ip: String },
 }
 
 impl Inventory {
-    /// What the list has, without the interfaces `given_up`. Of an id or address that stands there twice the first counts,
-    /// in the order in which the guest is told.
+    /// The contents of the list, without the interfaces `given_up`. If an id or address occurs twice, the first one
+    /// counts, in the order of the guest's calls.
     pub(super) fn wanted(enis: &Enis, given_up: &BTreeSet<String>) -> Self {
         let mut sorted: Vec<_> = enis.enis.iter().filter(|eni| !given_up.contains(&eni.id)).collect();
         sorted.sort_by(|a, b| (a.device_number, &a.id).cmp(&(b.device_number, &b.id)));
@@ -94,7 +94,7 @@ impl Inventory {
         }
     }
 
-    /// What the guest says that it has.
+    /// What the guest reports that it has.
     pub(super) fn of_guest(infos: &EniInfos) -> Self {
         let mut has = Self::default();
         for eni in &infos.enis {
@@ -120,7 +120,7 @@ impl Inventory {
         self.interfaces.insert(id.to_owned(), Interface { traits, addresses });
     }
 
-    /// False where the address has a place already, or the interface is not there.
+    /// `false` if the address already has a place, or the interface does not exist.
     pub(super) fn add_address(&mut self, id: &str, ip: &str) -> bool {
         let Some(interface) = self.interfaces.get_mut(id) else {
             return false;
@@ -147,7 +147,7 @@ impl Inventory {
         }
     }
 
-    /// Whether it is as if this was added.
+    /// Whether the addition would change nothing.
     pub(super) fn contains(&self, addition: &Addition) -> bool {
         match addition {
             Addition::Eni { id, traits } => self.traits(id) == Some(*traits),
@@ -155,7 +155,7 @@ impl Inventory {
         }
     }
 
-    /// Adds this; what was there with other traits, or elsewhere, is then as this says. Nothing else goes.
+    /// Adds this. Replaces other traits and another place. Removes nothing else.
     pub(super) fn put(&mut self, addition: &Addition) {
         match addition {
             Addition::Eni { id, traits } => match self.interfaces.get_mut(id) {
@@ -197,8 +197,9 @@ impl Inventory {
         self.places.len()
     }
 
-    /// What is to be added, interfaces by device number then id, addresses by number. An address that is still on another
-    /// interface waits until it is gone there; those of an interface with other traits wait until that is replaced.
+    /// What to add: interfaces by device number then id, addresses by number. An address that is still on another
+    /// interface waits until it is removed there. Addresses of an interface with other traits wait until that is
+    /// replaced.
     pub(super) fn additions_to(&self, wanted: &Self) -> Vec<Addition> {
         let mut sorted: Vec<_> = wanted.interfaces.iter().collect();
         sorted.sort_by_key(|(id, interface)| (interface.traits.device_number, *id));
@@ -220,12 +221,12 @@ impl Inventory {
         additions
     }
 
-    /// What is to go, by id.
+    /// What to remove, by id.
     pub(super) fn removals_to(&self, wanted: &Self) -> Vec<Removal> {
         self.ids().flat_map(|id| self.removals_of(id, wanted)).collect()
     }
 
-    /// What may go now that no pod uses this address any more.
+    /// What may be removed now that no pod uses this address any more.
     pub(super) fn removal_after(&self, ip: &str, wanted: &Self) -> Option<Removal> {
         let id = self.place(ip)?.to_owned();
         let Some(should) = wanted.traits(&id) else {
@@ -238,7 +239,7 @@ impl Inventory {
         (wanted.place(&ip) != Some(&id)).then_some(Removal::Address { id, ip })
     }
 
-    /// What is to go of one interface.
+    /// What to remove of one interface.
     fn removals_of(&self, id: &str, wanted: &Self) -> Vec<Removal> {
         let Some(has) = self.interfaces.get(id) else {
             return Vec::new();
@@ -254,7 +255,7 @@ impl Inventory {
         replaced.into_iter().chain(left).collect()
     }
 
-    /// This without some interfaces.
+    /// A copy without some interfaces.
     pub(super) fn without(&self, ids: &BTreeSet<String>) -> Self {
         let mut others = self.clone();
         for id in ids {
@@ -263,7 +264,7 @@ impl Inventory {
         others
     }
 
-    /// This, and what `other` has beyond it.
+    /// A copy with what `other` has beyond it.
     pub(super) fn with(&self, other: &Self) -> Self {
         let mut both = self.clone();
         for (id, interface) in &other.interfaces {
@@ -278,7 +279,7 @@ impl Inventory {
     }
 }
 
-/// As the guest orders them; what is no address comes last, for the guest to refuse.
+/// Sorts as the guest does. Invalid addresses come last, for the guest to refuse.
 fn by_number<'a>(addresses: impl IntoIterator<Item = &'a String>) -> Vec<String> {
     let mut sorted: Vec<String> = addresses.into_iter().cloned().collect();
     sorted.sort_by_cached_key(|ip| {

@@ -1,7 +1,7 @@
-//! Requests in which the guest fails again and again: counted, and set aside where the failure policy says so.
+//! Requests in which the guest fails repeatedly: counts them, and sets them aside if the failure policy says so.
 //!
-//! Whoever asked tries again by itself, so a request is never repeated here; one that is set aside is refused at once, so
-//! that it ends no instance any more that others use.
+//! The requester retries by itself, so the host never repeats a request. It refuses a request that is set aside at
+//! once, so that the request no longer ends an instance that others use.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,18 +19,18 @@ use crate::run::quarantine::{Quarantine, SetAside};
 use crate::run::troubles::enough;
 use crate::swap::Fallen;
 
-/// So many failing requests are counted; a node has fewer pods.
+/// The maximum number of failing requests that are counted. A node has fewer pods.
 const FAILING_MAX: usize = 1_000;
 
-/// So many requests are set aside at most, the newest: a pod that is tried anew asks under another name each time, and
-/// whoever gave up on the old one may never say so.
+/// The maximum number of requests that are set aside; the newest stay. A retried pod has a new name each time, and
+/// the client may never report that it gave up on the old one.
 const SET_ASIDE_MAX: usize = 1_000;
 
-/// The requests of one instance that fail.
+/// The failing requests of one instance.
 #[derive(Default)]
 pub(crate) struct Failing {
     watch: Option<Watch>,
-    /// How often in a row the guest failed in a request.
+    /// How often in a row the guest failed in each request.
     failures: BTreeMap<String, u32>,
 }
 
@@ -56,7 +56,7 @@ impl Failing {
         }
     }
 
-    /// Why a request is refused without asking the guest; none: it is asked.
+    /// Why a request is refused without calling the guest. `None` if the guest is to be called.
     pub(super) fn set_aside(&self, command: &Command, datastore: &Datastore) -> Option<String> {
         let watch = self.watch.as_ref()?;
         let request = name_of(command, datastore.key())?;
@@ -71,13 +71,13 @@ impl Failing {
         ))
     }
 
-    /// The guest answered a request, whatever it said.
+    /// The guest answered a request, whatever the answer.
     pub(super) fn answered(&mut self, command: &Command, datastore: &Datastore) {
         let Some(watch) = &self.watch else { return };
         if self.failures.is_empty() && watch.quarantine.is_empty() {
             return;
         }
-        // Nothing is asked about a pod any more that has ended.
+        // There are no further requests about a pod that has ended.
         let ended = match command {
             Command::Del(key) => vec![Command::Add(key.clone()), Command::Check(key.clone())],
             _ => Vec::new(),
@@ -90,7 +90,7 @@ impl Failing {
         }
     }
 
-    /// The guest gave no answer: where that was its own doing the request may be set aside, and another version wished for.
+    /// The guest gave no answer. If the guest is to blame, may set the request aside and request another version.
     pub(super) fn failed(&mut self, command: &Command, no_answer: &NoAnswer, datastore: &Datastore) {
         let NoAnswer { error, is_fault: true } = no_answer else {
             return;
@@ -122,7 +122,7 @@ impl Failing {
         watch.set_aside(&about, entry);
     }
 
-    /// Another version is asked from here on: everything is tried again.
+    /// Another version is active: everything is tried again.
     pub(super) fn forget(&mut self) {
         self.failures.clear();
         if let Some(watch) = &self.watch {
@@ -143,13 +143,13 @@ impl Watch {
         if let Err(error) = self.quarantine.set_aside(about, entry.clone()) {
             tracing::warn!("it is set aside until the next start alone: {error}");
         }
-        // Whatever becomes active finds it set aside, and releases it.
+        // The version that becomes active finds it set aside, and releases it.
         self.falling.wish(&entry);
         self.quarantine.keep_newest(SET_ASIDE_MAX);
     }
 }
 
-/// The request in words; none: it is not one of a pod.
+/// The request in words. `None` if it is not about a pod.
 fn name_of(command: &Command, instance: &str) -> Option<String> {
     let (verb, key) = match command {
         Command::Add(key) => ("ADD", key),

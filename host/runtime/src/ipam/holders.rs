@@ -1,7 +1,7 @@
-//! Who has which address, as the guest answered it.
+//! The holder of each address, as the guest answered it.
 //!
-//! For people alone: the figures of `status`, the pods' names in `trueup ipam show`, and which holders the container runtime
-//! does not know. The guest decides, and the store is the truth; nothing here leads to an address.
+//! Only for display: the figures of `status`, the pods' names in `trueup ipam show`, and holders that the container
+//! runtime does not know. The guest decides, and the store is authoritative; nothing here assigns an address.
 //!
 //! ```text
 //! ADD, DEL, GC -> Holders -> counts, names, forgotten
@@ -19,31 +19,32 @@ use super::enis::Inventory;
 use super::{Stats, state_file};
 use crate::guests::ipam::{IpamKey, PodIpInfo};
 
-/// A container that the runtime has not listed for so many milliseconds is gone, or was never this runtime's: a sandbox that
-/// is being made has its address before it is listed, and making one takes at most 4 minutes by kubelet's own limits.
+/// A container that the runtime has not listed for this many milliseconds is gone, or never was this runtime's. A
+/// sandbox that is being created has its address before it is listed, and creating one takes at most 4 minutes by
+/// kubelet's own limits.
 pub const FORGOTTEN_AFTER_MS: u64 = 300_000;
 
 const FORGOTTEN_AFTER: Duration = Duration::from_millis(FORGOTTEN_AFTER_MS);
 
-/// The names are written at most this often. After a crash those of the last pods are missing, and nothing else.
+/// The minimum time between writes of the names. After a crash only the names of the last pods are missing.
 const WRITE_PAUSE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, PartialEq)]
 struct Holder {
     key: IpamKey,
-    /// `namespace/name`; none where the plugin did not say.
+    /// `namespace/name`. `None` if the plugin did not report it.
     pod: Option<String>,
     /// Since when the container runtime does not list its container.
     missing: Option<Instant>,
 }
 
-/// See the module.
+/// The holders of one instance.
 #[derive(Debug)]
 pub(super) struct Holders {
     by_ip: BTreeMap<String, Holder>,
     by_key: BTreeMap<[String; 3], String>,
     file: PathBuf,
-    /// When the names are to be written; none: they are.
+    /// When to write the names. `None` if they are written.
     write_at: Option<Instant>,
 }
 
@@ -52,15 +53,15 @@ pub(super) struct Holders {
 pub struct Forgotten {
     /// The address.
     pub ip: String,
-    /// Who holds it.
+    /// The holder's key.
     pub key: IpamKey,
-    /// `namespace/name`; absent where the plugin did not say.
+    /// `namespace/name`. Absent if the plugin did not report it.
     pub pod: Option<String>,
-    /// For how long the runtime has not listed the container, as far as this host looked.
+    /// For how long the runtime has not listed the container, as far as this host looked, in milliseconds.
     pub missing_ms: u64,
 }
 
-/// The name of one pod, as the file has it.
+/// The name of one pod: the format of the file.
 #[derive(Serialize, Deserialize)]
 struct Named {
     network: String,
@@ -74,7 +75,7 @@ fn three(key: &IpamKey) -> [String; 3] {
 }
 
 impl Holders {
-    /// Nobody yet; names of an earlier process are in the file of this instance.
+    /// Starts without holders. The names of an earlier process are in the file of this instance.
     pub(super) fn new(state_dir: &Path, instance: &str) -> Self {
         Self {
             by_ip: BTreeMap::new(),
@@ -84,7 +85,7 @@ impl Holders {
         }
     }
 
-    /// All of them, as the guest has them after a reading. What is known of those that stay stays.
+    /// Takes in all holders, as the guest has them after a reading. Keeps what is known of those that remain.
     pub(super) fn read(&mut self, allocated: Vec<PodIpInfo>) {
         let mut before = std::mem::take(&mut self.by_ip);
         self.by_key.clear();
@@ -124,7 +125,7 @@ impl Holders {
             .collect()
     }
 
-    /// The key was answered this address.
+    /// The guest answered this address to the key.
     pub(super) fn assigned(&mut self, key: &IpamKey, ip: &str, pod: Option<&str>) {
         if let Some(before) = self.by_key.insert(three(key), ip.to_owned())
             && before != ip
@@ -146,14 +147,14 @@ impl Holders {
         self.by_ip.insert(ip.to_owned(), holder);
     }
 
-    /// Nobody has the address any more.
+    /// The address has no holder any more.
     pub(super) fn freed(&mut self, ip: &str) {
         if let Some(holder) = self.by_ip.remove(ip) {
             self.by_key.remove(&three(&holder.key));
         }
     }
 
-    /// How many addresses there are, of the interfaces that the guest has.
+    /// Counts the addresses of the interfaces that the guest has.
     pub(super) fn stats(&self, has: &Inventory) -> Stats {
         let held = self.by_ip.keys().filter(|ip| has.place(ip).is_none()).count();
         let assigned = self.by_ip.len() - held;
@@ -174,12 +175,12 @@ impl Holders {
             .collect()
     }
 
-    /// The pod of a container, where it is known.
+    /// The pod of a container, if it is known.
     pub(super) fn pod(&self, key: &IpamKey) -> Option<&str> {
         self.by_ip.get(self.by_key.get(&three(key))?)?.pod.as_deref()
     }
 
-    /// The container runtime lists these sandboxes, whatever their state.
+    /// Takes in the sandboxes that the container runtime lists, whatever their state.
     pub(super) fn compare(&mut self, sandboxes: &BTreeSet<String>, now: Instant) {
         for holder in self.by_ip.values_mut() {
             if sandboxes.contains(&holder.key.container_id) {
@@ -190,7 +191,7 @@ impl Holders {
         }
     }
 
-    /// Whom the container runtime does not list, by address.
+    /// Holders that the container runtime does not list, by address.
     pub(super) fn missing(&self, now: Instant) -> Vec<Forgotten> {
         let missing = self.by_ip.iter().filter_map(|(ip, holder)| {
             let missing = now.duration_since(holder.missing?).as_millis();
@@ -212,7 +213,7 @@ impl Holders {
             .count()
     }
 
-    /// Writes the names where it is time, or now. What can't be written is only a name: it is tried again.
+    /// Writes the names if they are due, or `now`. Retries a failed write later: it affects only names.
     pub(super) fn write(&mut self, now: bool) {
         if self.write_at.is_none_or(|at| !now && at > Instant::now()) {
             return;

@@ -1,4 +1,4 @@
-//! Pod addresses: what the IPAM guest is told of this node's network interfaces, and whom it serves.
+//! Pod addresses: gives the IPAM guest this node's network interfaces, and serves its answers to pods.
 //!
 //! ```text
 //! pods -> server -> actor (one an instance: calls one after another) -> guest -> store
@@ -50,28 +50,28 @@ use crate::run::{Instances, SetAside, SetupError};
 use crate::socket::Place;
 use crate::swap::Fallen;
 
-/// A first reading of the store that failed is tried again after so long.
+/// The pause before a failed reading of the store is tried again.
 pub const READING_RETRY: Duration = Duration::from_secs(5);
 
-/// With [`once`], a reading that failed so often is given up: as for the keys of other guests.
+/// [`once`] gives up after this many failed readings, as for the keys of other guests.
 pub const READINGS_MAX_ONCE: u32 = crate::run::FAILURES_MAX_ONCE;
 
-/// What the adapter is configured with.
+/// The adapter's settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// The instance's name: what a network configuration may name, and the key of its journal.
+    /// The instance's name. A network configuration may name it, and it is the key of its journal.
     pub instance: String,
-    /// Where pod requests are served.
+    /// The socket for pod requests.
     pub socket: PathBuf,
-    /// Where the CNI plugin leaves releases while the host is down; none: it leaves none.
+    /// Where the CNI plugin leaves releases while the host is down. `None` if it leaves none.
     pub spool_dir: Option<PathBuf>,
-    /// Where the interfaces are written down that were given up and can be detached.
+    /// The file of interfaces that were given up and can be detached.
     pub released_file: PathBuf,
-    /// When interfaces are given up; none: never.
+    /// When to give up interfaces. `None` if never.
     pub warm: Option<WarmTargets>,
 }
 
-/// What must stay when an unused interface is given up. 0 is no target: any number will do.
+/// What must remain when an unused interface is given up. 0 sets no target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WarmTargets {
     /// Unassigned addresses on the other interfaces.
@@ -84,7 +84,7 @@ pub struct WarmTargets {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Enis {
-    /// In any order.
+    /// The interfaces, in any order.
     pub enis: Vec<Eni>,
 }
 
@@ -92,52 +92,53 @@ pub struct Enis {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Eni {
-    /// Its id: any text, each once.
+    /// Its id: any text. Each id occurs once.
     pub id: String,
     /// Its device number.
     pub device_number: i32,
-    /// Whether it is the node's first interface. Absent: no.
+    /// Whether it is the node's first interface. Absent means no.
     #[serde(default)]
     pub is_primary: bool,
-    /// Whether it carries branch interfaces. Absent: no.
+    /// Whether it carries branch interfaces. Absent means no.
     #[serde(default)]
     pub is_trunk: bool,
-    /// Dotted IPv4, in any order, each once on the node.
+    /// Dotted IPv4 addresses in any order. Each occurs once on the node.
     pub addresses: Vec<String>,
 }
 
-/// What serving pods tells whoever watches it.
+/// What serving pods reports to its caller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    /// The store was read: pods get addresses from here on. Told after every reading, also that of a rebuilt instance.
+    /// The store was read: pods get addresses from here on. Sent after every reading, also that of a rebuilt
+    /// instance.
     Read {
         /// The instance.
         instance: String,
-        /// How it stands.
+        /// The current counts.
         stats: Stats,
     },
-    /// How many addresses there are, and what is the matter with them, where that changed: told at most once a second.
+    /// The number of addresses or the problems with them changed. Sent at most once a second.
     Counted {
         /// The instance.
         instance: String,
-        /// How it stands.
+        /// The current counts.
         stats: Stats,
-        /// One line each; none: nothing is.
+        /// One line each. Empty if there are no problems.
         problems: Vec<String>,
     },
-    /// The store could not be read: nobody gets an address until it can.
+    /// The store could not be read: pods get no addresses until it can.
     ReadingFailed {
         /// The instance.
         instance: String,
         /// One line.
         error: String,
-        /// When it is tried again; none: given up.
+        /// When the host tries again. `None` if it has given up.
         again_in_ms: Option<u64>,
     },
-    /// Pods can ask.
+    /// The host accepts requests of pods.
     Listening {
-        /// Where.
+        /// The socket.
         socket: PathBuf,
     },
     /// An interface was given up, and can be detached.
@@ -147,39 +148,39 @@ pub enum Event {
         /// The interface's id.
         eni: String,
     },
-    /// Releases that the CNI plugin left while the host was down were worked off.
+    /// The host worked off releases that the CNI plugin left while the host was down.
     Spool {
         /// The instance.
         instance: String,
-        /// So many are done, and their files removed.
+        /// The number of releases that are done; their files are removed.
         done: usize,
-        /// So many could not be done, and are tried again.
+        /// The number of releases that failed. The host tries them again.
         kept: usize,
     },
-    /// The instance ended in the middle of a call; whoever asked was told to try again.
+    /// The instance ended during a call. The requester got the answer to try again.
     Ended {
         /// The instance.
         instance: String,
         /// One line.
         error: String,
     },
-    /// The instance could not be built, or built again.
+    /// The instance could not be built or rebuilt.
     Down {
         /// The instance.
         instance: String,
         /// One line.
         error: String,
-        /// When it is tried again; none: given up.
+        /// When the host tries again. `None` if it has given up.
         again_in_ms: Option<u64>,
     },
-    /// What the store took was lost before it was durable: answers that waited for it became errors, and the instance is
-    /// built again from what is durable.
+    /// The store lost writes before they were durable. Answers that waited for them became errors, and the host
+    /// rebuilds the instance from what is durable.
     RolledBack {
         /// The instance.
         instance: String,
-        /// What the store said.
+        /// The store's error.
         error: String,
-        /// The last entry of the journal that stands.
+        /// The last valid entry of the journal.
         stands: u64,
     },
 }
@@ -189,38 +190,38 @@ pub enum Event {
 pub struct Stats {
     /// Interfaces.
     pub enis: usize,
-    /// Addresses of them.
+    /// Their addresses.
     pub addresses: usize,
-    /// Of these, assigned to pods.
+    /// How many of these are assigned to pods.
     pub assigned: usize,
-    /// Allocations whose address no interface has.
+    /// Allocations whose address is on no interface.
     pub held: usize,
-    /// Addresses of interfaces that no pod has, those that rest included. 0 where an earlier host said it.
+    /// Addresses of interfaces that no pod has, including those that rest. 0 in the answer of an earlier host.
     #[serde(default)]
     pub free: usize,
 }
 
-/// What [`once`] came to.
+/// The result of [`once`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
     /// The instance.
     pub instance: String,
-    /// How it stands at the end.
+    /// The counts at the end.
     pub stats: Stats,
     /// Releases of the spool that were worked off.
     pub released: usize,
-    /// Why the store is not read, or a release could not be worked off; none: everything is done.
+    /// Why the store is not read, or a release failed. `None` if everything is done.
     pub error: Option<String>,
 }
 
-/// The guest's setting that says where it reads at its start.
+/// The guest's setting that says from where it reads at its start.
 const PHASE: &str = "checkpoint_migration_phase";
 
-/// The phase in which that is the container runtime.
+/// The phase in which it reads from the container runtime.
 const PHASE_FROM_RUNTIME: u64 = 1;
 
-/// The guest's settings with `checkpoint_migration_phase: 2` where they name no phase: a node that was never run by the
-/// original has nothing to move from. What [`Instances::settings`] must hold; [`serve`] and [`once`] see to it themselves.
+/// The guest's settings, with `checkpoint_migration_phase: 2` if they name no phase: a node that never ran the
+/// original has nothing to migrate. [`Instances::settings`] must hold this; [`serve`] and [`once`] set it themselves.
 #[must_use]
 pub fn guest_settings(mut settings: Value) -> Value {
     if settings.get(PHASE).is_none() {
@@ -238,14 +239,14 @@ fn set_phase(settings: &mut Value, phase: u32) {
     }
 }
 
-/// Serves pods until `stop`: brings the guest up, gives it the interfaces as they stand in `enis` now, has it read its
-/// store, works the spool off, then listens; from then on interfaces follow `enis`. `backends` holds the instance's own
+/// Serves pods until `stop`: brings the guest up, gives it the current interfaces of `enis`, makes it read its store,
+/// works the spool off, then listens. From then on interfaces follow `enis`. `backends` holds the instance's own
 /// store and container runtime. `instances.name` is [`crate::guests::ipam::NAME`].
 ///
-/// A store that can't be read ends nothing: the socket is there, and answers that it is to be tried again.
+/// A store that can't be read does not end this: the socket exists, and requests get the answer to try again.
 ///
 /// # Errors
-/// Where nothing could be begun: the socket, the file of released interfaces, or that of interfaces that pods may use
+/// If nothing could be begun: the socket, the file of released interfaces, or that of interfaces that pods may use
 /// can't be used.
 pub async fn serve(
     settings: Settings,
@@ -285,7 +286,7 @@ pub async fn serve(
             Some(event) = told.recv() => tell(event),
         }
     }
-    // The server has gone where nobody listens any more.
+    // Ignore the error: without a receiver the server is already gone.
     let _ = close.send(true);
     let ended = tokio::time::timeout(STOP_GRACE, async {
         let answered = (&mut server).await;
@@ -309,13 +310,13 @@ pub async fn serve(
     Ok(())
 }
 
-/// The guest that serves pods, and what connects it with whoever manages it; [`Instances`] alone are a guest that nobody
-/// manages.
+/// The guest that serves pods, and what connects it with its manager. A bare [`Instances`] converts to a guest
+/// without a manager.
 pub struct Managing {
     pub(crate) active: Arc<Active>,
     pub(crate) handovers: mpsc::Receiver<Handover>,
     pub(crate) failing: Failing,
-    /// Who knows which containers there are; none: holders are not compared with it.
+    /// Knows which containers exist. `None` if holders are not compared with it.
     pub(crate) runtime: Option<Arc<dyn Runtime>>,
 }
 
@@ -333,7 +334,8 @@ impl From<Instances> for Managing {
     }
 }
 
-/// The other end of [`Managing`], where no host with its commands is: hands versions over, and sees what is set aside.
+/// The other end of [`Managing`], for use without a host and its commands: hands versions over, and shows what is set
+/// aside.
 pub struct Hand {
     handovers: mpsc::Sender<Handover>,
     quarantine: Arc<Quarantine>,
@@ -341,8 +343,8 @@ pub struct Hand {
 }
 
 impl Managing {
-    /// A guest whose failing requests are set aside as the policy says: in the state folder of the instances, for longer
-    /// than this process. Nobody sees to a wish to fall back but [`Hand::fallen`].
+    /// A guest whose failing requests are set aside as the policy says: in the state folder of the instances, so that
+    /// it survives this process. Only [`Hand::fallen`] handles requests to fall back.
     pub fn watched(instances: Instances, policy: FailurePolicy) -> (Self, Hand) {
         let quarantine = Arc::new(Quarantine::load(&instances.state_dir, instances.name));
         let (wishes, fallen) = mpsc::unbounded_channel();
@@ -362,7 +364,7 @@ impl Managing {
 }
 
 impl Hand {
-    /// Makes another version the active one, with the state of the one before.
+    /// Makes another version active, with the state of the one before.
     ///
     /// # Errors
     /// Why it is not.
@@ -384,16 +386,16 @@ impl Hand {
         self.quarantine.all()
     }
 
-    /// Why another version is wished for, and the wish is answered thereby; none: it is not.
+    /// Why another version is requested. Taking it answers the request. `None` if there is no request.
     pub fn fallen(&mut self) -> Option<String> {
         self.fallen.try_recv().ok().map(|fallen| fallen.why)
     }
 }
 
-/// Requests that wait when the host is stopped may end in their own time, up to this long.
+/// How long waiting requests may go on after the host is stopped.
 const STOP_GRACE: Duration = Duration::from_secs(10);
 
-/// An instance that is served, without a socket: what [`serve`] listens for.
+/// A running instance without a socket. [`serve`] adds the socket.
 pub struct Served {
     router: Router,
     task: JoinHandle<()>,
@@ -404,7 +406,7 @@ impl Served {
     /// Begins to bring the instance up; see [`serve`]. Must be called inside a runtime.
     ///
     /// # Errors
-    /// Where the file of released interfaces, or that of interfaces that pods may use, can't be used.
+    /// If the file of released interfaces, or that of interfaces that pods may use, can't be used.
     pub fn start(
         settings: Settings,
         managed: impl Into<Managing>,
@@ -420,7 +422,7 @@ impl Served {
         let task = tokio::spawn(async move {
             let mut actor = Actor::new(parts);
             actor.start().await;
-            // Who waited for it may have gone.
+            // The receiver may be gone.
             let _ = up.send(true);
             actor.run(asked).await;
         });
@@ -429,9 +431,9 @@ impl Served {
         Ok(Self { router, task, is_up })
     }
 
-    /// Answers when the store was read and the spool worked off, or the first try of that failed.
+    /// Returns when the store was read and the spool worked off, or the first try of that failed.
     pub async fn is_up(&mut self) {
-        // Where its task has gone there is nothing to wait for: requests are told so.
+        // If its task is gone, there is nothing to wait for; requests get an error.
         let _ = self.is_up.wait_for(|is_up| *is_up).await;
     }
 
@@ -440,7 +442,7 @@ impl Served {
         protocol::line(&self.router.answer(request).await)
     }
 
-    /// Carries out what waits, and ends.
+    /// Completes waiting requests, and ends.
     pub async fn stop(self) {
         drop(self.router);
         if let Err(error) = self.task.await {
@@ -473,7 +475,7 @@ fn parts(
     })
 }
 
-/// As [`serve`], but nobody is listened to: it ends when the store was read and the spool worked off, when the reading
+/// As [`serve`], but without a socket. It ends when the store was read and the spool worked off, when the reading
 /// failed [`READINGS_MAX_ONCE`] times, or with `stop`.
 ///
 /// # Errors
@@ -517,29 +519,30 @@ pub struct Shown {
     pub instance: String,
     /// The guest.
     pub guest: ShownGuest,
-    /// Whether the store was read: pods get addresses only then.
+    /// Whether the store was read. Pods get addresses only then.
     pub read: bool,
-    /// Why the store is not read, or the instance is not there; none where all is well.
+    /// Why the store is not read, or the instance is not there. `None` if there is no error.
     pub error: Option<String>,
     /// Counts.
     pub stats: Stats,
-    /// How long an address rests after it was handed back, as the guest is set; 0: not at all.
+    /// How long an address rests after its release, in milliseconds, from the guest's settings. 0 if it does not
+    /// rest.
     pub cooling_period_ms: u64,
-    /// Interfaces by device number then id, with their addresses and whose they are.
+    /// Interfaces by device number then id, with their addresses and holders.
     pub enis: Vec<crate::guests::ipam::Eni>,
-    /// Allocations whose address no interface has, by address.
+    /// Allocations whose address is on no interface, by address.
     pub held: Vec<crate::guests::ipam::PodIpInfo>,
-    /// Interfaces that were given up and are still in the list of interfaces, by id.
+    /// The ids of interfaces that were given up and are still in the list of interfaces.
     pub released: Vec<String>,
-    /// The pods that hold addresses, `namespace/name` by address, as far as the plugin said.
+    /// The pods that hold addresses, `namespace/name` by address, as far as the plugin reported them.
     #[serde(default)]
     pub pods: BTreeMap<String, String>,
-    /// Holders that the container runtime does not list, by address; absent where the host does not ask it.
+    /// Holders that the container runtime does not list, by address. Absent if the host does not ask it.
     #[serde(default)]
     pub missing: Option<Vec<Forgotten>>,
 }
 
-/// Which guest an instance runs.
+/// The guest of an instance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShownGuest {
     /// Its name.

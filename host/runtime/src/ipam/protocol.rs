@@ -1,6 +1,6 @@
-//! What goes over the socket: one line of JSON each way, and which code each of the guest's errors becomes.
+//! The socket's protocol: one line of JSON each way, and the CNI code of each of the guest's errors.
 //!
-//! Pure. Who may ask, and how long anyone may take, is `server.rs`; what is done is `actor.rs`.
+//! Pure. `server.rs` decides which clients may connect, and sets time limits; `actor.rs` executes requests.
 
 use std::collections::BTreeSet;
 
@@ -13,32 +13,32 @@ use crate::guests::ipam::{Assignment, Error, IpamKey, PodIpInfo};
 /// The version of the protocol.
 pub const PROTOCOL: u64 = 1;
 
-/// The longest request and the longest answer to a pod's request, line ends included: a GC names every container of a
-/// node, and a thousand of them are 100 kB.
+/// The longest request and the longest answer to a pod's request, including line ends. A GC names every container of
+/// a node, and a thousand of them are 100 kB.
 pub const LINE_BYTES_MAX: usize = 1 << 20;
 
-/// What an ADD is told where no address is free.
+/// The answer to an ADD if no address is free.
 const EXHAUSTED: &str = "no address is free";
 
 /// A namespace has at most 63 bytes, a name 253.
 const POD_BYTES_MAX: usize = 320;
 
-/// The network of allocations that were learned from the container runtime; part of the stored format.
+/// The network of allocations that were learned from the container runtime. It is part of the stored format.
 pub(super) const MIGRATED_NETWORK: &str = "_migrated-from-cri";
 
-/// CNI's codes for errors.
+/// CNI's error codes.
 pub mod code {
     /// The container is not known.
     pub const CONTAINER_UNKNOWN: u32 = 3;
     /// An environment variable of the plugin is missing or wrong.
     pub const ENVIRONMENT: u32 = 4;
-    /// Reading, writing, or a version of the protocol that is not spoken.
+    /// An I/O error, or an unsupported version of the protocol.
     pub const IO: u32 = 5;
-    /// What was sent can't be read.
+    /// The request can't be decoded.
     pub const DECODING: u32 = 6;
     /// The network configuration is wrong.
     pub const CONFIGURATION: u32 = 7;
-    /// Not now.
+    /// Try again later.
     pub const TRY_AGAIN: u32 = 11;
     /// ADD can't be served.
     pub const NOT_ABLE: u32 = 50;
@@ -47,15 +47,15 @@ pub mod code {
 /// One request.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Request {
-    /// Which instance; none: the host's only one.
+    /// The instance. `None` for the host's only one.
     pub(super) instance: Option<String>,
-    /// What is wanted.
+    /// The command.
     pub(super) command: Command,
-    /// `namespace/name` of the pod that it is about, where the plugin knows it: for people alone.
+    /// `namespace/name` of the pod, if the plugin knows it. Only for display.
     pub(super) pod: Option<String>,
 }
 
-/// What a request wants.
+/// The command of a request.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Command {
     Add(IpamKey),
@@ -63,47 +63,47 @@ pub(super) enum Command {
     Check(IpamKey),
     Gc(Gc),
     Status,
-    /// The host's own, for `trueup ipam show`.
+    /// The host's own command, for `trueup ipam show`.
     Show,
 }
 
-/// Frees what nobody uses any more.
+/// Frees what is no longer used.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Gc {
     network: String,
     /// Container ids and interface names that stay.
     valid: BTreeSet<(String, String)>,
-    /// Whether allocations that were learned from the container runtime may go too.
+    /// Whether to free also allocations that were learned from the container runtime.
     migrated: bool,
 }
 
-/// What a request is answered.
+/// The answer to a request.
 pub(super) type Answer = Result<Done, Refusal>;
 
-/// What `ok` holds.
+/// The contents of `ok`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub(super) enum Done {
-    /// An address, and the device number of its interface; -1 where none has it.
+    /// An address, and the device number of its interface; -1 if no interface has it.
     Allocation {
         ip: String,
         #[serde(rename = "deviceNumber")]
         device_number: i32,
     },
-    /// There is nothing to say.
+    /// No data.
     Nothing {},
-    /// How the instance stands.
+    /// The state of the instance.
     Shown(Box<Shown>),
 }
 
-/// What `error` holds.
+/// The contents of `error`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
     /// One of [`code`].
     pub code: u32,
     /// One line.
     pub msg: String,
-    /// `NETWORK/CONTAINER/IFNAME` of the allocation that it is about, where there is one.
+    /// `NETWORK/CONTAINER/IFNAME` of the allocation, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub details: Option<String>,
 }
@@ -117,7 +117,7 @@ impl Refusal {
         }
     }
 
-    /// To be tried again later.
+    /// A refusal that asks to try again later.
     pub(super) fn later(msg: impl Into<String>) -> Self {
         Self::new(code::TRY_AGAIN, msg)
     }
@@ -146,7 +146,7 @@ impl From<Assignment> for Done {
 }
 
 impl Command {
-    /// The key that it is about.
+    /// The key of the command, if it has one.
     pub(super) fn key(&self) -> Option<&IpamKey> {
         match self {
             Self::Add(key) | Self::Del(key) | Self::Check(key) => Some(key),
@@ -154,7 +154,8 @@ impl Command {
         }
     }
 
-    /// The same refusal with what it is about, and with the code that this command has for an instance that can't serve.
+    /// Adds the key to the refusal, and maps its code to the one that this command uses for an instance that can't
+    /// serve.
     pub(super) fn refuse(&self, refusal: Refusal) -> Refusal {
         match self {
             Self::Add(key) | Self::Del(key) | Self::Check(key) => refusal.about(key),
@@ -167,7 +168,7 @@ impl Command {
     }
 }
 
-/// Reads a request, without its line end. Members that nobody named are passed over.
+/// Parses a request, without its line end. Ignores unknown members.
 pub(super) fn parse(line: &[u8]) -> Result<Request, Refusal> {
     let value: Value = serde_json::from_slice(line)
         .map_err(|error| Refusal::undecodable(format!("the request is not JSON: {error}")))?;
@@ -200,7 +201,7 @@ pub(super) fn parse(line: &[u8]) -> Result<Request, Refusal> {
             return Err(Refusal::undecodable(msg));
         }
     };
-    // A name that is none is passed over: it decides nothing.
+    // Ignores an invalid name: it decides nothing.
     let pod = members.get("pod").and_then(Value::as_str);
     let pod = pod.filter(|pod| pod.len() <= POD_BYTES_MAX).map(str::to_owned);
     Ok(Request { instance, command, pod })
@@ -224,7 +225,7 @@ fn key(members: &Map<String, Value>) -> Result<IpamKey, Refusal> {
 
 fn gc(members: &Map<String, Value>) -> Result<Gc, Refusal> {
     let network = text(members, "network")?;
-    // Without a list nothing is freed: an empty one would free everything.
+    // The list is required: an empty one would free everything.
     let valid = members
         .get("valid")
         .ok_or_else(|| Refusal::undecodable("`valid` is missing"))?;
@@ -243,7 +244,7 @@ fn gc(members: &Map<String, Value>) -> Result<Gc, Refusal> {
 }
 
 impl Gc {
-    /// The allocations that are to go, in the order given.
+    /// The allocations to free, in the given order.
     pub(super) fn unused(&self, allocated: Vec<PodIpInfo>) -> Vec<IpamKey> {
         let keys = allocated.into_iter().map(|pod| pod.key);
         keys.filter(|key| self.frees(key)).collect()
@@ -251,7 +252,7 @@ impl Gc {
 
     fn frees(&self, key: &IpamKey) -> bool {
         if key.network_name == MIGRATED_NETWORK {
-            // Neither network nor interface are known of these.
+            // Their network and interface are unknown.
             let container_stays = self.valid.iter().any(|(container, _)| *container == key.container_id);
             return self.migrated && !container_stays;
         }
@@ -260,7 +261,7 @@ impl Gc {
     }
 }
 
-/// What an unassignment comes to: success too where there was nothing, so that it can be repeated.
+/// The answer to an unassignment. Succeeds too if there was nothing to free, so that it can be repeated.
 pub(super) fn unassigned(result: Result<Assignment, Error>) -> Result<Option<Assignment>, Refusal> {
     match result {
         Ok(freed) => Ok(Some(freed)),
@@ -269,7 +270,7 @@ pub(super) fn unassigned(result: Result<Assignment, Error>) -> Result<Option<Ass
     }
 }
 
-/// An error of the guest as CNI has it.
+/// An error of the guest as a CNI error.
 pub(super) fn refusal(error: Error) -> Refusal {
     match error {
         Error::NoAvailableIp => Refusal::later(EXHAUSTED),
@@ -278,7 +279,7 @@ pub(super) fn refusal(error: Error) -> Refusal {
             Refusal::new(code::CONFIGURATION, "the network's name is empty")
         }
         Error::InvalidKey(field) => Refusal::new(code::ENVIRONMENT, format!("{field} is empty")),
-        // None of these is an answer to what pods ask; a guest that gives one is wrong, not the pod.
+        // None of these is a valid answer to a pod's request: the guest is wrong, not the pod.
         other => Refusal::later(format!("the guest answered {}", name(&other))),
     }
 }
@@ -318,7 +319,7 @@ pub(super) fn line(answer: &Answer) -> Vec<u8> {
         Ok(done) => Said::Ok(done),
         Err(refusal) => Said::Error(refusal),
     };
-    // Text and numbers always have a JSON form.
+    // Text and numbers always serialize to JSON.
     let mut line = serde_json::to_vec(&Line { v: PROTOCOL, said }).unwrap_or_default();
     line.push(b'\n');
     line
@@ -488,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn gc_frees_what_is_not_in_the_list_and_migrated_allocations_only_when_told() {
+    fn gc_frees_what_is_not_listed_and_migrated_ones_only_when_asked() {
         let pod = |key| PodIpInfo {
             key,
             ip: "10.0.0.1".to_owned(),

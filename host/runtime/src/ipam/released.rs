@@ -1,7 +1,7 @@
-//! The file of interfaces that were given up: whoever detaches them in the cloud reads it.
+//! The file of interfaces that were given up. The operator reads it to detach them in the cloud.
 //!
-//! An interface stands here once the guest has let go of it and that is durable, before anybody is told, and until it has
-//! left the list of interfaces: until then it must not come back to the guest, whatever is restarted meanwhile.
+//! An interface is listed once the guest has let go of it and that is durable, before its event, until it has left
+//! the list of interfaces. Until then the guest must not get it back, whatever is restarted meanwhile.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -11,15 +11,15 @@ use serde::{Deserialize, Serialize};
 
 use super::state_file;
 
-/// What the file holds.
+/// The contents of the file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
-    /// Ids, ascending.
+    /// The ids, ascending.
     enis: BTreeSet<String>,
 }
 
-/// The interfaces that were given up, as the file has them.
+/// The interfaces that were given up, as in the file.
 #[derive(Debug)]
 pub(super) struct Released {
     file: PathBuf,
@@ -27,11 +27,11 @@ pub(super) struct Released {
 }
 
 impl Released {
-    /// Reads the file; none there: nothing was given up.
+    /// Reads the file. A missing file means that nothing was given up.
     ///
     /// # Errors
-    /// One line: why it can't be read. Without it an interface that is being detached would get pods again, so nothing
-    /// goes on without it.
+    /// One line: why it can't be read. Without it an interface that is being detached would get pods again, so the
+    /// host does not go on.
     pub(super) fn load(file: &Path) -> Result<Self, String> {
         let failed = |error: &dyn std::fmt::Display| {
             format!(
@@ -54,20 +54,20 @@ impl Released {
         &self.written.enis
     }
 
-    /// One more, on disk when this returns.
+    /// Adds one. It is on disk when this returns.
     ///
     /// # Errors
-    /// Where it can't be written; it is not given up then.
+    /// If it can't be written. It is then not given up.
     pub(super) fn add(&mut self, id: &str) -> io::Result<()> {
         let mut enis = self.written.enis.clone();
         enis.insert(id.to_owned());
         self.replace(Written { enis })
     }
 
-    /// Forgets those that are not in the list any more.
+    /// Forgets those that are no longer in the list.
     ///
     /// # Errors
-    /// Where that can't be written; then they stay.
+    /// If that can't be written. They then remain.
     pub(super) fn keep(&mut self, listed: impl Fn(&str) -> bool) -> io::Result<()> {
         let mut enis = self.written.enis.clone();
         enis.retain(|id| listed(id));
@@ -117,7 +117,7 @@ mod tests {
         let file = dir.path().join("released.json");
         let mut released = Released::load(&file).unwrap();
         released.add("eni-1").unwrap();
-        // A folder in the way of the file that is written first.
+        // A folder in the way of the temporary file.
         std::fs::create_dir_all(dir.path().join("released.json.part/full")).unwrap();
         let error = released.add("eni-2").unwrap_err().to_string();
         assert!(error.starts_with("writing `"), "{error}");

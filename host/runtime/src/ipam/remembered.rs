@@ -1,7 +1,9 @@
-//! What the guest was given, in a file: an address that left the list while a pod uses it must be there when the store is
-//! read after a restart, or the reading takes the pod's allocation for a stale one, and its address goes to another.
+//! A file with everything that the guest got. An address that left the list while a pod uses it must be there when
+//! the guest reads the store after a restart. Otherwise the reading takes the pod's allocation for a stale one, and
+//! another pod gets its address.
 //!
-//! The file has at least what the guest has: more is harmless, since what is not listed goes again when no pod uses it.
+//! The file has at least what the guest has. More is harmless: what is not listed is removed again when no pod uses
+//! it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,7 +12,7 @@ use super::Enis;
 use super::enis::{Addition, Inventory};
 use super::state_file;
 
-/// The interfaces and addresses that the guest was given, as the file has them.
+/// The interfaces and addresses that the guest got, as in the file.
 #[derive(Debug)]
 pub(super) struct Remembered {
     file: PathBuf,
@@ -18,15 +20,16 @@ pub(super) struct Remembered {
 }
 
 impl Remembered {
-    /// Where an instance's file is.
+    /// The path of an instance's file.
     pub(super) fn place(state_dir: &Path, instance: &str) -> PathBuf {
         state_dir.join("ipam").join(format!("{instance}.json"))
     }
 
-    /// Reads the file, without the interfaces `given_up`; none there: the guest was never given anything.
+    /// Reads the file, without the interfaces `given_up`. A missing file means that the guest never got anything.
     ///
     /// # Errors
-    /// One line: why it can't be read. Without it addresses could be given out that pods still use, so nothing goes on.
+    /// One line: why it can't be read. Without it the guest could assign addresses that pods still use, so the host
+    /// does not go on.
     pub(super) fn load(file: PathBuf, given_up: &BTreeSet<String>) -> Result<Self, String> {
         let failed = |error: &dyn std::fmt::Display| {
             format!(
@@ -43,15 +46,15 @@ impl Remembered {
         Ok(Self { file, written })
     }
 
-    /// All of it.
+    /// Everything that is remembered.
     pub(super) fn inventory(&self) -> &Inventory {
         &self.written
     }
 
-    /// What the guest is about to be given, on disk when this returns.
+    /// Adds what the guest is about to get. It is on disk when this returns.
     ///
     /// # Errors
-    /// Where it can't be written; then the guest must not get it.
+    /// If it can't be written. The guest must then not get it.
     pub(super) fn add(&mut self, additions: &[Addition]) -> std::io::Result<()> {
         if additions.iter().all(|addition| self.written.contains(addition)) {
             return Ok(());
@@ -63,10 +66,10 @@ impl Remembered {
         self.replace(next)
     }
 
-    /// Forgets what the guest has no more. What it knew of pods there must be durable before.
+    /// Forgets what the guest no longer has. The guest's writes about pods there must already be durable.
     ///
     /// # Errors
-    /// Where it can't be written; then it is remembered longer.
+    /// If it can't be written. It is then remembered for longer.
     pub(super) fn forget_all_but(&mut self, has: &Inventory) -> std::io::Result<()> {
         self.replace(has.clone())
     }
@@ -125,7 +128,7 @@ mod tests {
         assert_eq!(loaded.inventory(), remembered.inventory());
         assert!(given.iter().all(|addition| loaded.inventory().contains(addition)));
 
-        // An address that moved, an interface that came back with other traits.
+        // An address that moved, and an interface that was added again with other traits.
         remembered.add(&[eni("a", 5), address("a", "10.0.0.2")]).unwrap();
         let mut has = Inventory::default();
         for addition in [

@@ -1,4 +1,4 @@
-//! Finds the instance that a request is for, and brings its answer back.
+//! Finds the instance of a request, and returns its answer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,10 +8,11 @@ use tokio::sync::{mpsc, oneshot};
 use super::actor::{Job, Standing};
 use super::protocol::{self, Answer, Command, Done, Refusal, Request, code};
 
-/// So many requests wait for one instance: as many as there can be connections, so that none is refused.
+/// The maximum number of requests that wait for one instance: as many as there can be connections, so that none is
+/// refused.
 pub(super) const QUEUE_MAX: usize = super::server::CONNECTIONS_MAX;
 
-/// Where an instance can be asked.
+/// Access to an instance.
 #[derive(Debug, Clone)]
 pub(super) struct Door {
     pub(super) jobs: mpsc::Sender<Job>,
@@ -32,7 +33,7 @@ impl Router {
             .door(instance.as_deref())
             .map_err(|refusal| command.refuse(refusal))?;
         if command == Command::Status {
-            // Nobody who only wants to know whether ADD is served waits behind ADDs.
+            // A client that only asks whether ADD is served does not wait behind ADDs.
             return match door.standing.why_not() {
                 None => Ok(Done::Nothing {}),
                 Some(why) => Err(command.refuse(Refusal::later(format!("pods are not served: {why}")))),
@@ -41,7 +42,7 @@ impl Router {
         let gone = || Refusal::later("the host ends");
         let asked = command.clone();
         let (reply, answer) = oneshot::channel();
-        // What can't be sent comes back, and would keep its own answer waiting.
+        // A failed send returns the job, which holds the reply channel: waiting for its answer would block.
         if door.jobs.send(Job { command, pod, reply }).await.is_err() {
             return Err(asked.refuse(gone()));
         }

@@ -1,6 +1,6 @@
-//! The socket: who may ask, one line each way, how long anyone may take.
+//! The socket: checks which clients may connect, reads and writes one line each, and limits their time.
 //!
-//! Knows lines; what they say is `protocol.rs`, who carries them out is `router.rs`.
+//! Knows only lines. `protocol.rs` parses them, `router.rs` passes them on.
 
 use std::io;
 use std::sync::Arc;
@@ -16,17 +16,18 @@ use super::protocol::{self, Answer, LINE_BYTES_MAX, Refusal, code};
 use super::router::Router;
 use crate::socket::may_ask;
 
-/// So many connections are served at once, those that wait for their answer included; more wait to be accepted. A node
+/// The maximum number of connections, including those that wait for their answer. More wait to be accepted. A node
 /// runs some hundred pods, and starts fewer at a time.
 pub const CONNECTIONS_MAX: usize = 1024;
 
-/// A client has so long to send its request, and so long to take its answer: the plugin's own limit for the whole call.
+/// How long a client may take to send its request, and again to take its answer: the plugin's own limit for the whole
+/// call.
 const CLIENT_MAX: Duration = Duration::from_secs(10);
 
-/// Where the process has no file for one more connection, others end meanwhile.
+/// The pause if the process has no file descriptor for another connection. Others end meanwhile.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves until `closing` says true, then until the connections with a request have their answers.
+/// Serves until `closing` is true, then until the connections with a request have their answers.
 pub(super) async fn serve(listener: UnixListener, router: Arc<Router>, mut closing: watch::Receiver<bool>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
@@ -38,7 +39,7 @@ pub(super) async fn serve(listener: UnixListener, router: Arc<Router>, mut closi
             Some(_) = connections.join_next() => continue,
             place = Arc::clone(&places).acquire_owned() => place,
         };
-        // It is never closed.
+        // The semaphore is never closed.
         let Ok(place) = place else { break };
         let accepted = tokio::select! {
             biased;
@@ -55,7 +56,7 @@ pub(super) async fn serve(listener: UnixListener, router: Arc<Router>, mut closi
                 });
             }
             Err(error) => {
-                // Not for ever: connections end, and with them their files.
+                // This is temporary: connections end and free their file descriptors.
                 if !std::mem::replace(&mut was_refused, true) {
                     tracing::warn!("a connection can't be accepted: {error}; trying on");
                 }
@@ -84,7 +85,7 @@ async fn connection(stream: UnixStream, router: &Router, mut closing: watch::Rec
                     code::DECODING,
                     format!("the request is longer than {LINE_BYTES_MAX} bytes"),
                 )),
-                // Nobody is there to be told.
+                // The client is gone.
                 Ok(Err(_)) => return,
                 Err(_) => Err(Refusal::new(
                     code::IO,
@@ -102,11 +103,11 @@ async fn give(stream: &mut BufReader<UnixStream>, answer: &Answer) {
         stream.write_all(&line).await?;
         stream.shutdown().await
     });
-    // Who went away in the middle asks again, or does not want to know.
+    // Ignore the error: a client that disconnected asks again, or does not need the answer.
     let _ = given.await;
 }
 
-/// The line without its end; none where it is too long.
+/// The line without its end. `None` if it is too long.
 async fn request(stream: &mut BufReader<UnixStream>) -> io::Result<Option<Vec<u8>>> {
     let mut line = Vec::new();
     let most = u64::try_from(LINE_BYTES_MAX).unwrap_or(u64::MAX);

@@ -1,7 +1,7 @@
 //! The CNI plugin's spool: releases that it left while the host was down, one file each.
 //!
-//! Reads and removes files; what a release comes to is `actor.rs`. A file that is not the plugin's, or is damaged, is left
-//! as it is and named once.
+//! Reads and removes files; `actor.rs` executes the releases. Leaves a damaged file, or one that is not the plugin's,
+//! as it is, and logs it once.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -19,13 +19,14 @@ use crate::guests::ipam::IpamKey;
 /// The format of a release.
 const FORMAT: u32 = 1;
 
-/// A release names three texts: a container id of 64 characters, an interface of 15, a network. A larger file is none.
+/// A release names three texts: a container id of 64 characters, an interface of 15, a network. A larger file is not
+/// a release.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
-/// So many files are named in the log; a folder that is full of others' files says so only this often.
+/// The maximum number of files named in the log, for a folder full of foreign files.
 const NAMED_MAX: usize = 100;
 
-/// Write permission for group and others: with it in the folder anyone could free any pod's address.
+/// Write permission for group and others. If the folder has it, anyone could free any pod's address.
 const OTHERS_WRITE: u32 = 0o022;
 
 /// One release.
@@ -35,11 +36,11 @@ pub(super) struct Release {
     pub(super) key: IpamKey,
 }
 
-/// The folder, and what was said about it.
+/// The folder, and what was logged about it.
 #[derive(Debug)]
 pub(super) struct Spool {
     dir: PathBuf,
-    /// Names of files, and texts about the folder, that were said already.
+    /// The files and problems of the folder that were already logged.
     named: BTreeSet<String>,
 }
 
@@ -56,7 +57,7 @@ struct Written {
     if_name: String,
 }
 
-/// Whose releases are looked for.
+/// Selects the releases of an instance.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Whose<'a> {
     /// The instance.
@@ -73,7 +74,7 @@ impl Spool {
         }
     }
 
-    /// The releases for this instance that are there now, by file name. A folder that is missing has none.
+    /// The current releases for this instance, by file name. Empty if the folder does not exist.
     pub(super) fn releases(&mut self, whose: Whose<'_>) -> Vec<Release> {
         let names = match names(&self.dir) {
             Ok(names) => names,
@@ -85,7 +86,7 @@ impl Spool {
         };
         let mut releases = Vec::new();
         for name in names {
-            // The plugin's own, which it is writing, or was when it was killed.
+            // The plugin's temporary file, in use or left behind when the plugin was killed.
             if name.starts_with('.') {
                 continue;
             }
@@ -99,7 +100,7 @@ impl Spool {
                     }),
                     Err(why) => self.leave(&file, &why),
                 },
-                // It was taken back meanwhile.
+                // The plugin took it back meanwhile.
                 Err(Unread::Gone) => {}
                 Err(Unread::Damaged(why)) => self.leave(&file, &why),
             }
@@ -107,11 +108,11 @@ impl Spool {
         releases
     }
 
-    /// Removes files whose releases are done, for good when this returns: one that came back with a crash would free the
-    /// address of a pod that has the key since.
+    /// Removes the files of completed releases, durably when this returns. A file that came back after a crash would
+    /// free the address of a pod that has the key since.
     ///
     /// # Errors
-    /// The first that could not be removed; the others are.
+    /// The first file that could not be removed. The others are removed.
     pub(super) fn remove(&self, files: &[PathBuf]) -> io::Result<()> {
         let mut first = Ok(());
         for file in files {
@@ -171,7 +172,7 @@ impl Written {
         }
     }
 
-    /// The name that the release of this key has: an ADD of the key looks for it there and nowhere else.
+    /// The file name of this key's release: an ADD of the key looks for it only there.
     fn file_name(&self) -> String {
         let fields = [&self.network_name, &self.container_id, &self.if_name].map(String::as_str);
         let digest = Sha256::digest(fields.join("\0").as_bytes());
@@ -190,7 +191,7 @@ enum Unread {
     Damaged(String),
 }
 
-/// The names in the folder, ascending; those that are no text are nobody's.
+/// The names in the folder, ascending. Ignores names that are not UTF-8.
 fn names(dir: &Path) -> io::Result<Vec<String>> {
     let metadata = std::fs::metadata(dir)?;
     let (owner, own) = (metadata.uid(), rustix::process::geteuid().as_raw());
@@ -218,7 +219,7 @@ fn read(file: &Path, name: &str) -> Result<Written, Unread> {
         io::ErrorKind::NotFound => Unread::Gone,
         _ => damaged(error),
     };
-    // What a link or a pipe leads to is not the plugin's.
+    // The target of a link or a pipe is not the plugin's.
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits();
     let opened = OpenOptions::new()
         .read(true)

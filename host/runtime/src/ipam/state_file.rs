@@ -1,6 +1,6 @@
 //! A small file of the host's own: read whole, replaced whole.
 //!
-//! Knows bytes; what they say is `released.rs` and `remembered.rs`.
+//! Knows only bytes; `released.rs` and `remembered.rs` know the format.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read as _};
@@ -10,13 +10,14 @@ use std::path::Path;
 use rustix::fs::OFlags;
 use trueup_journal::{Durable, replace_file};
 
-/// Four times the longest list of interfaces: what left it and is still used fits too. Above this it is another file.
+/// Four times the longest list of interfaces, so that what left it and is still used fits too. A longer file is not
+/// the host's.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// What the file holds; none where it is not there.
+/// The contents of the file. `None` if it does not exist.
 ///
 /// # Errors
-/// Where it can't be read, is no file (what a link or a pipe leads to is not the host's), or is too long.
+/// If it can't be read, is too long, or is not a regular file (the target of a link or a pipe is not the host's).
 pub(super) fn read(file: &Path) -> io::Result<Option<Vec<u8>>> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits();
     let opened = OpenOptions::new()
@@ -39,10 +40,11 @@ pub(super) fn read(file: &Path) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(text))
 }
 
-/// Puts this there in place of what was there, as a line. Whenever the host is killed, one of the two is there.
+/// Replaces the file's contents with this line. Whenever the host is killed, the file has the old or the new
+/// contents.
 ///
 /// # Errors
-/// Where the old text still stands.
+/// If the file still has the old text.
 pub(super) fn replace(file: &Path, text: &[u8]) -> io::Result<()> {
     let replaced = replace_file(file, &[text, b"\n"].concat(), Durable::Yes);
     replaced.map_err(|error| io::Error::new(error.kind(), format!("writing `{}`: {error}", file.display())))

@@ -1,4 +1,4 @@
-//! Inputs that are set aside, and the versions of the guest that have them tried again.
+//! Inputs that are set aside, and new versions of the guest, which try them again.
 
 use trueup_capabilities::clock::{Clock as _, SystemClock};
 
@@ -34,19 +34,19 @@ impl<T: FnMut(Event)> Negs<'_, T> {
         let standing = Some(Err(held.error.clone()));
         if self.entry(&key).standing != standing {
             (self.tell)(held.event());
-            // The process that set it aside may have ended before another version was active.
+            // The process that set it aside may have ended before another version became active.
             self.falling.wish(&held);
             self.entry(&key).standing = standing;
         }
     }
 
-    /// What is in its NEGs stays as it is, until the input or the guest changes.
+    /// Sets the input aside. The NEGs stay as they are until the input or the guest changes.
     pub(super) fn set_aside(&mut self, key: Key, input: String, too_much: TooMuch) {
         let instances = self.shared.active.instances();
         let about = instances.identity(&key.to_string());
         let entry = SetAside::new(&instances, key.to_string(), input, too_much);
         self.set_alarm(&key, None);
-        // Whoever is told finds it so.
+        // Write it before the operator sees the event, so that it is already there.
         if let Err(error) = self.quarantine.set_aside(&about, entry.clone()) {
             tracing::warn!(%key, "it is set aside until the next start alone: {error}");
         }
@@ -58,8 +58,9 @@ impl<T: FnMut(Event)> Negs<'_, T> {
         self.entry(&key).standing = Some(Err(entry.error));
     }
 
-    /// Another version is active from here on: calls that run end on theirs, and each instance moves with its state at its
-    /// key's next turn. Every key gets one now, what was set aside or waits because the guest failed among them.
+    /// Another version is active from here on. Running calls end on their version. Each instance moves with its state
+    /// at its key's next job. Every key gets one now, including those that were set aside or back off because the
+    /// guest failed.
     pub(super) fn hand_over(&mut self, handover: Handover) {
         let Handover {
             instances,
@@ -89,7 +90,7 @@ impl<T: FnMut(Event)> Negs<'_, T> {
                 self.changed(&key);
             }
         }
-        // Whoever asked may have gone: it is active all the same.
+        // The caller may have disconnected; the version is active all the same.
         let _ = reply.send(committed);
     }
 }

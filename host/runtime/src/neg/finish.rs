@@ -1,4 +1,4 @@
-//! What becomes of a job that ended, and of the instance that it leaves.
+//! Handles a finished job, and the instance that it leaves.
 
 use tokio::task::JoinError;
 use trueup_capabilities::clock::{Clock as _, SystemClock};
@@ -41,7 +41,7 @@ impl<T: FnMut(Event)> Negs<'_, T> {
             entry.in_flight = state.in_flight.len();
         }
         self.set_alarm(&key, timer_ms);
-        // Without the right to act nothing can be brought about: that says nothing of the key.
+        // A failure says nothing about the key if the host had no right to act.
         let is_past = running.as_ref().is_some_and(|running| !running.fence.may_act());
         let end = match end {
             End::Failed { .. } if is_past || !self.acts.may() => End::Interrupted,
@@ -58,7 +58,7 @@ impl<T: FnMut(Event)> Negs<'_, T> {
             return;
         }
         let failures = self.count(&key, &end, &came);
-        // An error that the guest met and told is its own to try again, by its timers: the next turn comes with those.
+        // The guest itself retries an error that it met and reported, by its timers: the next job comes with those.
         let outcome = match &end {
             End::Failed { .. } if is_open && came.error.is_some() => Outcome::Success,
             end => end.outcome(),
@@ -92,7 +92,7 @@ impl<T: FnMut(Event)> Negs<'_, T> {
         }
     }
 
-    /// What came of a job; of one without a result, that it failed. None: it is nobody's.
+    /// The result of a job. A job that ended without one counts as failed. `None` if the task has no key.
     fn done(&mut self, done: Result<(tokio::task::Id, Done), JoinError>) -> Option<Done> {
         let error = match done {
             Ok((id, done)) => {
@@ -101,8 +101,8 @@ impl<T: FnMut(Event)> Negs<'_, T> {
             }
             Err(error) => error,
         };
-        // A defect of the host, or a job that was given up: its key fails, the others go on. What it was to tell comes again
-        // with its operations; its NEGs are looked at in any case.
+        // A defect of the host, or an aborted job. Its key fails; the others go on. The backend sends the ends of its
+        // operations again; the next job syncs its NEGs in any case.
         let key = self.tasks.remove(&error.id())?;
         let last_at_ms = self.entry(&key).last_at_ms;
         Some(Done {
@@ -121,7 +121,7 @@ impl<T: FnMut(Event)> Negs<'_, T> {
         })
     }
 
-    /// How often in a row the key has failed, one way or another, this time included.
+    /// How often in a row the key has failed in any way, including this time.
     fn count(&mut self, key: &Key, end: &End, came: &Came) -> u32 {
         let queued = self.controller.status(key).map_or(0, |status| status.failures);
         let entry = self.entry(key);
@@ -174,7 +174,7 @@ impl<T: FnMut(Event)> Negs<'_, T> {
         }
     }
 
-    /// It failed in the host, before any job.
+    /// The key failed in the host, before any job.
     pub(super) fn fail(&mut self, key: &Key, error: &str) {
         let now_ms = self.now_ms();
         let due_ms = self.controller.done(key, Outcome::Failure, now_ms);
@@ -191,15 +191,15 @@ impl<T: FnMut(Event)> Negs<'_, T> {
         self.entry(key).standing = Some(Err(error.to_owned()));
     }
 
-    /// Once: nothing more is tried. What is in flight ends in its own time, and the next process is told.
+    /// With `--once`: gives up the key. Operations in flight end by themselves; the next process gets their ends.
     fn give_up(&mut self, key: &Key) {
         self.controller.forget(key);
         self.set_alarm(key, None);
         self.entry(key).given_up = true;
     }
 
-    /// Whether the key is to be set aside after this job: the digest of its input, and why. Not for what a version did that
-    /// is active no more.
+    /// Whether to set the key aside after this job. Returns the digest of its input, and why. Ignores jobs of a
+    /// version that is no longer active.
     fn trouble(&mut self, key: &Key, running: &Running, end: &End) -> Option<(String, TooMuch)> {
         if running.version != self.versions {
             return None;
@@ -229,7 +229,7 @@ impl<T: FnMut(Event)> Negs<'_, T> {
         self.setup.board.neg(&instance, at);
     }
 
-    /// Nothing is left of a key, unless it came back meanwhile.
+    /// Removes the state of a key of which nothing is left, unless it came back meanwhile.
     pub(super) fn forget(&mut self, key: &Key) {
         self.idle.let_go(key);
         if self.targets.wish(key).is_some() {
@@ -264,7 +264,7 @@ impl<T: FnMut(Event)> Negs<'_, T> {
     }
 }
 
-/// How a job ended, as the board has it.
+/// The result of a job in the format of the board.
 fn on_the_board(end: &End, came: &Came, failures: u32, again_in_ms: Option<u64>) -> Finished {
     let (outcome, error) = match end {
         End::True { gone: false } => (board::Outcome::True, None),

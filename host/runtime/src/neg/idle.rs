@@ -1,15 +1,15 @@
-//! Instances that wait for their key's next job. So many are kept; the one that rested longest is let go for another, and
-//! rebuilt from its recording when there is something for it.
+//! Instances that wait for their key's next job. Above the limit, the host drops the one that is idle for the
+//! longest, and rebuilds it from its recording when its key needs it.
 
 use std::collections::BTreeMap;
 
 use super::job::Live;
 use crate::guests::neg::adapter::Key;
 
-/// As many as of Services: the engine's pool has room for both, and for those that work.
+/// The same limit as for Services. The engine's pool has room for both, and for the working instances.
 const IDLE_INSTANCES_MAX: usize = 256;
 
-/// See the module.
+/// Idle instances by key, and the order in which they became idle.
 #[derive(Default)]
 pub(super) struct Idle {
     by_key: BTreeMap<Key, (u64, Live)>,
@@ -18,7 +18,7 @@ pub(super) struct Idle {
 }
 
 impl Idle {
-    /// Keeps an instance, in place of the one that rested longest where there are too many.
+    /// Keeps an instance. If there are too many, drops the one that is idle for the longest.
     pub(super) fn rest(&mut self, key: Key, live: Live) {
         self.rests += 1;
         self.order.insert(self.rests, key.clone());
@@ -30,21 +30,21 @@ impl Idle {
         }
     }
 
-    /// The instance of a key, for its next job; none: it is to be rebuilt.
+    /// The instance of a key, for its next job. `None` if the job must rebuild it.
     pub(super) fn take(&mut self, key: &Key) -> Option<Live> {
         let (rest, live) = self.by_key.remove(key)?;
         self.order.remove(&rest);
         Some(live)
     }
 
-    /// Ends the instance of a key, with what it recorded on the disk.
+    /// Drops the instance of a key after syncing its recording to disk.
     pub(super) fn let_go(&mut self, key: &Key) {
         if let Some(mut live) = self.take(key) {
             live.sync();
         }
     }
 
-    /// Brings what was recorded to the disk, where the configuration says so and it is time.
+    /// Syncs the recordings to disk if the configuration says so and they are due.
     pub(super) fn sync_if_due(&mut self) {
         for (key, (_, live)) in &mut self.by_key {
             if let Err(error) = live.sync_if_due() {
@@ -53,7 +53,7 @@ impl Idle {
         }
     }
 
-    /// Brings all that was recorded to the disk.
+    /// Syncs all recordings to disk.
     pub(super) fn sync(&mut self) {
         for (_, live) in self.by_key.values_mut() {
             live.sync();

@@ -1,23 +1,24 @@
-//! What waits for one instance, until a job takes it: ends of operations, an error state that was set, and whether its NEGs
-//! are to be looked at.
+//! What waits for one instance until a job takes it: ends of operations, a requested error state, and whether to sync
+//! its NEGs.
 //!
-//! Pure. What a job did not come to goes back, and what came meanwhile is kept.
+//! Pure. What a job did not get to goes back, without replacing what came meanwhile.
 
 use std::collections::BTreeMap;
 
-/// See the module.
+/// What waits for one instance.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Inbox {
-    /// Operations that ended, by number, and why they failed; none: they succeeded. They are told in this order.
+    /// Operations that ended, by number, and why they failed. `None` if they succeeded. The guest gets them in this
+    /// order.
     pub(super) ends: BTreeMap<u64, Option<String>>,
-    /// An operator wants the error state set so; none: nobody does.
+    /// The error state that an operator requested. `None` if there is no request.
     pub(super) error_state: Option<bool>,
-    /// Its NEGs are to be compared with the target.
+    /// Whether to compare its NEGs with the target.
     pub(super) sync: bool,
 }
 
 impl Inbox {
-    /// What was taken and not used goes back. What came since is newer.
+    /// Puts back what a job took and did not use. What came since is newer and stays.
     pub(super) fn put_back(&mut self, left: Self) {
         for (operation, failure) in left.ends {
             self.ends.entry(operation).or_insert(failure);
@@ -26,7 +27,7 @@ impl Inbox {
         self.sync |= left.sync;
     }
 
-    /// Nothing waits.
+    /// Whether nothing waits.
     pub(super) fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -1,8 +1,8 @@
-//! What is done for one key: a call that a kill cut short is finished, ends of operations and timers are told, and its NEGs
-//! are compared with the target.
+//! The job of one key: finishes a call that a kill cut short, notifies the guest of ends of operations and of timers,
+//! and compares its NEGs with the target.
 //!
 //! ```text
-//! open (restore) -> finish what was interrupted -> ends -> timers -> error state -> sync -> what the state says
+//! open (restore) -> finish what was interrupted -> ends -> timers -> error state -> sync -> read the state
 //! ```
 
 use std::sync::Arc;
@@ -35,8 +35,8 @@ use crate::run::turns::{Paced, Turns};
 use crate::run::work::End;
 use crate::run::{Instances, OpenError, Reopened};
 
-/// So many timers one job tells at most: a guest that schedules one more in each must not hold a worker for ever. It has
-/// three.
+/// The maximum number of timers that one job fires. The guest has three; one that schedules another in each call must
+/// not occupy a worker for ever.
 const TIMERS_PER_JOB_MAX: usize = 16;
 
 /// An instance, and what it was opened with.
@@ -46,23 +46,23 @@ pub(super) struct Live {
     base: Arc<Instances>,
     /// The same with the settings of this key.
     version: Arc<Instances>,
-    /// What it has started and was not told the end of.
+    /// Operations that it has started and of whose end the guest does not know yet.
     in_flight: InFlight,
 }
 
 impl Live {
-    /// When its first timer is due, in milliseconds since 1970; none: it has none.
+    /// When its first timer is due, in milliseconds since 1970. `None` if it has no timer.
     pub(super) fn timer_ms(&self) -> Option<u64> {
         self.instance.host().timers.next_due_ms()
     }
 
-    /// Brings what was recorded to the disk, where the configuration says so and it is time.
+    /// Syncs the recording to disk if the configuration says so and it is due.
     pub(super) fn sync_if_due(&mut self) -> Result<(), JournalError> {
         let journal = self.instance.host_mut().tape.journal_mut();
         journal.map_or(Ok(()), |journal| journal.tick(Instant::now()))
     }
 
-    /// Brings everything that was recorded to the disk: nobody will look after it any more.
+    /// Syncs the whole recording to disk: nothing will sync it later.
     pub(super) fn sync(&mut self) {
         if let Some(Err(error)) = self.instance.host_mut().tape.journal_mut().map(Journal::sync_now) {
             tracing::warn!("{error}");
@@ -70,26 +70,26 @@ impl Live {
     }
 }
 
-/// What is to be done for one key.
+/// A job for one key.
 pub(super) struct Job {
-    /// Why, and what of it is kept.
+    /// Why it runs, and the record of its decisions.
     pub(super) decided: Decided,
     pub(super) key: Key,
-    /// What the adapter gives the guest, beside the configuration.
+    /// The settings that the adapter gives the guest, beside the configuration.
     pub(super) settings: Map<String, Value>,
     pub(super) target: Vec<EndpointGroup>,
-    /// Nobody wishes for it any more.
+    /// Whether the key is no longer desired.
     pub(super) is_gone: bool,
     pub(super) inbox: Inbox,
-    /// From the key's last job, where it is still there.
+    /// The instance of the key's last job, if it is still there.
     pub(super) live: Option<Live>,
     /// When its last call began, in milliseconds since 1970, as far as is known.
     pub(super) last_at_ms: u64,
-    /// A call that a kill cut short is finished where it began then or later, in milliseconds since 1970.
+    /// Finishes a call that a kill cut short only if it began at this time or later. In milliseconds since 1970.
     pub(super) finishes_from_ms: u64,
-    /// Of the epoch in which it begins.
+    /// The fence of the epoch in which it begins.
     pub(super) fence: Fence,
-    /// It is to end after the call that runs.
+    /// Set to end the job after the current call.
     pub(super) ending: Arc<AtomicBool>,
 }
 
@@ -101,38 +101,38 @@ pub(super) struct Shared {
     pub(super) turns: Arc<Turns>,
 }
 
-/// What came of a job.
+/// The result of a job.
 pub(super) struct Done {
     pub(super) key: Key,
     pub(super) live: Option<Live>,
     pub(super) end: End,
-    /// What it did not come to.
+    /// What the job did not get to.
     pub(super) inbox: Inbox,
     pub(super) last_at_ms: u64,
     pub(super) came: Came,
 }
 
-/// What a job found out and brought about.
+/// What a job found out and did.
 #[derive(Debug, Default)]
 pub(super) struct Came {
     /// Endpoints in operations that it started.
     pub(super) attaching: u64,
     pub(super) detaching: u64,
-    /// Endpoints in operations whose success it told.
+    /// Endpoints in operations of whose success it notified the guest.
     pub(super) attached: u64,
     pub(super) detached: u64,
-    /// Operations whose failure it told, and whether one succeeded after the last of them.
+    /// The failed operations since the last success, and whether the last end was a success.
     pub(super) operation_failures: u32,
     pub(super) operation_succeeded: bool,
-    /// It compared the NEGs with the target, and met no error.
+    /// It compared the NEGs with the target and met no error.
     pub(super) synced: bool,
-    /// The guest refused what it was asked, or met an error of the API: it goes on by itself, by its timers.
+    /// The guest refused its input, or met an error of the API. It retries by itself, by its timers.
     pub(super) error: Option<String>,
-    /// What the guest's state says now; none: it was not asked, or says it in other words.
+    /// What the guest's state says now. `None` if the job did not read it, or the guest uses another format.
     pub(super) state: Option<State>,
 }
 
-/// Why a job went no further.
+/// Why a job stopped.
 enum Trouble {
     Interrupted,
     Failed(String),
@@ -164,7 +164,7 @@ impl Trouble {
     }
 }
 
-/// One job in work.
+/// A running job.
 struct Work<'a> {
     shared: &'a Shared,
     key: Key,
@@ -181,7 +181,7 @@ struct Work<'a> {
     came: Came,
 }
 
-/// Does the job to its end.
+/// Runs the job to its end.
 pub(super) async fn run(shared: Arc<Shared>, job: Job, backends: Backends) -> Done {
     let Job {
         decided,
@@ -242,7 +242,7 @@ pub(super) async fn run(shared: Arc<Shared>, job: Job, backends: Backends) -> Do
 }
 
 impl Work<'_> {
-    /// True: nobody wishes for the key, and nothing of it is left.
+    /// `true` if the key is no longer desired and nothing of it is left.
     async fn all(&mut self, target: Vec<EndpointGroup>, is_gone: bool) -> Result<bool, Trouble> {
         let mut wanted = self.ready().await?;
         wanted |= self.tell_ends().await?;
@@ -269,7 +269,8 @@ impl Work<'_> {
         Ok(is_gone && is_empty && !in_flight && !waits)
     }
 
-    /// The instance, of the active version and with the settings of now. True where it begins: it is to be synced.
+    /// Gets the instance, with the active version and the current settings. `true` if it was just opened and needs a
+    /// sync.
     async fn ready(&mut self) -> Result<bool, Trouble> {
         if self.ending.load(Ordering::SeqCst) {
             return Err(Trouble::Interrupted);
@@ -290,15 +291,15 @@ impl Work<'_> {
         })
     }
 
-    /// The state moves where the version is another one, or the settings are. Where it is not taken, the instance stays as
-    /// it is, for when another version is active again.
+    /// Moves the state if the version or the settings changed. If the new version refuses the state, the instance
+    /// stays as it is, for when another version becomes active again.
     async fn brought_up_to_date(
         &mut self,
         mut live: Live,
         base: Arc<Instances>,
         version: Arc<Instances>,
     ) -> Result<(), Trouble> {
-        // That which it was opened with may be of an epoch that is past.
+        // The API with which it was opened may be of a past epoch.
         live.instance.host_mut().backends.neg = Some(self.noted(&live.in_flight));
         if Arc::ptr_eq(&base, &live.base) && version.settings == live.version.settings {
             self.live = Some(live);
@@ -332,10 +333,11 @@ impl Work<'_> {
         }
     }
 
-    /// Opens it, finishes what a kill cut short, and finds out about operations that it has in flight and nobody knows.
+    /// Opens the instance, finishes the call that a kill cut short, and looks up operations in flight that the
+    /// backend does not know.
     async fn open(&mut self, base: Arc<Instances>, version: Arc<Instances>) -> Result<(), Trouble> {
         let in_flight = InFlight::default();
-        // No call is cut: this interrupt is never wanted.
+        // This interrupt is never wanted, so no call is cut.
         let interrupt = Interrupt::new();
         let clock = InterruptibleClock {
             clock: Arc::clone(&self.backends.clock),
@@ -369,7 +371,7 @@ impl Work<'_> {
         match interrupted {
             Some(interrupted) if interrupted.at_ms >= self.finishes_from_ms => self.finish(interrupted).await?,
             Some(interrupted) => {
-                // What it had still to change may be wrong by now: its NEGs are looked at in any case.
+                // Its remaining changes may be wrong by now. The job syncs its NEGs in any case.
                 let call = &interrupted.call;
                 tracing::info!(
                     instance = self.instance,
@@ -396,8 +398,8 @@ impl Work<'_> {
         Ok(())
     }
 
-    /// Finishes the call inside which the recording ended. What it answers is of use only where it told the end of an
-    /// operation: an instance that begins is synced in any case.
+    /// Finishes the call inside which the recording ended. Its answer matters only if it reported the end of an
+    /// operation: an instance that was just opened gets a sync in any case.
     async fn finish(&mut self, interrupted: Interrupted) -> Result<(), Trouble> {
         let Some(mut live) = self.live.take() else {
             return Ok(());
@@ -433,7 +435,7 @@ impl Work<'_> {
         Ok(wanted)
     }
 
-    /// The guest was told of the end of an operation, and its recording says so.
+    /// The guest knows of the end of an operation, and its recording says so.
     async fn told(&mut self, operation: u64, failure: Option<&str>) {
         self.inbox.ends.remove(&operation);
         self.shared.operations.told(&self.instance, operation).await;
@@ -477,7 +479,7 @@ impl Work<'_> {
         Ok(wanted)
     }
 
-    /// None: it met an error, which is the guest's to try again.
+    /// `None` if it met an error, which the guest itself retries.
     async fn sync(&mut self, target: Vec<EndpointGroup>) -> Result<Option<SyncReport>, Trouble> {
         let answer: Result<SyncReport, Error> = self.call("syncer.sync", &Sync { target }).await?;
         match answer {
@@ -505,7 +507,7 @@ impl Work<'_> {
         }
     }
 
-    /// Calls the guest, and reads its answer. One decision, at a time that is later than that of any call before.
+    /// Calls the guest, and reads its answer. Records one decision. Its time is later than that of any call before.
     async fn call<R: DeserializeOwned>(&mut self, call: &str, args: &impl Serialize) -> Result<R, Trouble> {
         if self.ending.load(Ordering::SeqCst) {
             return Err(Trouble::Interrupted);
@@ -527,7 +529,7 @@ impl Work<'_> {
         read
     }
 
-    /// What a call came to. The instance goes on where it ended well, in a new segment where the old one is long.
+    /// The result of a call. If it succeeded, the instance goes on, in a new segment if the old one is long.
     async fn answered(&mut self, mut live: Live, answer: Answer) -> Result<Box<RawValue>, Trouble> {
         self.decided.asked(live.instance.host().meter.used.imports);
         let answer = answer?;
@@ -549,7 +551,7 @@ impl Work<'_> {
                 });
                 Ok(answer)
             }
-            // It is opened anew, which says why it can't be where it can't.
+            // The next job opens it anew, and reports if that fails.
             Err(error) => Err(Trouble::Failed(format!(
                 "its recording can't go on: {}",
                 with_causes(error)
@@ -560,7 +562,7 @@ impl Work<'_> {
 
 const ON_OPERATION: &str = "syncer.on-operation";
 
-/// A version with what the adapter gives the instance of one key, over what the configuration says.
+/// A version with the adapter's settings for the instance of one key on top of the configured ones.
 pub(super) fn of_key(base: &Instances, settings: &Map<String, Value>) -> Instances {
     let mut merged = base.clone();
     if let Value::Object(all) = &mut merged.settings {
@@ -584,12 +586,12 @@ fn not_opened(error: OpenError) -> Trouble {
     Trouble::Failed(with_causes(error) + next)
 }
 
-/// On one line: what was tried, and what the disk or the guest had against it.
+/// The error with its causes, on one line.
 fn with_causes(error: impl Into<anyhow::Error>) -> String {
     format!("{:#}", error.into())
 }
 
-/// An error of the guest, in an operator's words. A guest may say as much as an answer may hold.
+/// An error of the guest, in an operator's words. Cut to size, since a guest may fill a whole answer.
 pub(crate) fn describe(error: &Error) -> String {
     text::error(in_words(error))
 }

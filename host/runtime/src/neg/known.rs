@@ -1,5 +1,5 @@
-//! The keys that this host has worked on, with the zones and the names of NEGs that they had: by these, a Service that went
-//! away while the host was down is emptied. One file a key.
+//! The keys that this host has worked on, with the zones and the names of their NEGs. The host uses them to empty the
+//! NEGs of a Service that was deleted while the host was down. One file per key.
 //!
 //! ```text
 //! state_dir/keys/neg/<key>.json    a key, and the settings that the adapter gave it
@@ -19,7 +19,7 @@ use crate::guests::neg::NAME;
 use crate::guests::neg::adapter::{Key, Places};
 use crate::run::files;
 
-/// What is known of one key, as its file has it.
+/// What is known of one key: the format of its file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Known {
@@ -36,10 +36,10 @@ pub(super) struct KnownNegs {
 }
 
 impl KnownNegs {
-    /// Reads the keys that a state folder has.
+    /// Reads the keys of a state folder.
     ///
     /// # Errors
-    /// Where a file can't be read, with its name. Nothing is guessed: a key that is not known is never emptied.
+    /// If a file can't be read. The error names it. Nothing is guessed: a key that is not known is never emptied.
     pub(super) fn load(state_dir: &Path) -> io::Result<Self> {
         let mut known = Self {
             folder: state_dir.join("keys").join(NAME),
@@ -69,25 +69,25 @@ impl KnownNegs {
         Ok(known)
     }
 
-    /// Every key.
+    /// All keys.
     pub(super) fn keys(&self) -> impl Iterator<Item = &Key> {
         self.keys.keys()
     }
 
-    /// Those within a range.
+    /// The keys in a range.
     pub(super) fn range(&self, keys: RangeInclusive<Key>) -> impl Iterator<Item = &Key> {
         self.keys.range(keys).map(|(key, _)| key)
     }
 
-    /// The settings that a key had last; none: it is not known.
+    /// The last settings of a key. `None` if it is not known.
     pub(super) fn settings(&self, key: &Key) -> Option<&Map<String, Value>> {
         self.keys.get(key)
     }
 
-    /// Remembers, on disk before this returns, that a key may have something in these NEGs.
+    /// Remembers that a key may have endpoints in these NEGs. It is on disk before this returns.
     ///
     /// # Errors
-    /// Where it can't be written; then nothing may be attached.
+    /// If it can't be written. The caller must then attach nothing.
     pub(super) fn remember(&mut self, key: &Key, settings: &Map<String, Value>) -> io::Result<()> {
         if self.keys.get(key) == Some(settings) {
             return Ok(());
@@ -101,10 +101,10 @@ impl KnownNegs {
         Ok(())
     }
 
-    /// Nothing of a key is in any NEG.
+    /// Forgets a key that has nothing in any NEG.
     ///
     /// # Errors
-    /// Where the file can't be removed; then it is looked for once more after the next start.
+    /// If the file can't be removed. The host then looks for the key once more after the next start.
     pub(super) fn forget(&mut self, key: &Key) -> io::Result<()> {
         if self.keys.remove(key).is_none() {
             return Ok(());
@@ -120,7 +120,7 @@ impl KnownNegs {
     /// Where Nodes were when the last process ended.
     ///
     /// # Errors
-    /// Where the file can't be read, with its name.
+    /// If the file can't be read. The error names it.
     pub(super) fn places(&self) -> io::Result<Places> {
         match regular::read(&self.places, regular::LIST) {
             Ok(text) => serde_json::from_slice(&text).map_err(|error| named(&self.places, &error)),
@@ -132,7 +132,7 @@ impl KnownNegs {
     /// Keeps where Nodes are and were.
     ///
     /// # Errors
-    /// Where it can't be written, with the file's name.
+    /// If it can't be written. The error names the file.
     pub(super) fn keep_places(&self, places: &Places) -> io::Result<()> {
         files::replace_json(&self.places, places)
     }
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_key_had_is_there_after_a_restart_and_a_key_that_was_forgotten_is_not() {
+    fn a_restart_keeps_what_a_key_had_and_not_forgotten_keys() {
         let dir = tempfile::tempdir().unwrap();
         let [web, api] = ["shop/web/80", "shop/api/443"].map(|key| key.parse::<Key>().unwrap());
         let mut known = KnownNegs::load(dir.path()).unwrap();

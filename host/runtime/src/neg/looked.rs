@@ -1,4 +1,5 @@
-//! What the source says, and the keys that it changes: at once, or gathered where more of the same change may follow.
+//! Takes in what the source says, and queues the keys that it changes: at once, or after a pause if more of the same
+//! change may follow.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,13 +14,13 @@ use crate::run::quarantine::digest_of;
 use crate::run::{Event, no_nodes, nothing_there};
 use crate::sources::{Batch, Kind, ObjectRef};
 
-/// A cluster says in several changes, one right after another, what is one: the two EndpointSlices of a pod with two
-/// addresses. From the first of them on so long is waited for the others: whoever is attached with one address must be taken
-/// out again to get the second.
+/// A cluster reports one change in several parts in quick succession, such as the two EndpointSlices of a pod with
+/// two addresses. The host waits this long after the first part. An endpoint that was attached with one address would
+/// have to be detached again to get the second.
 const GATHER_MS: u64 = 1_000;
 
 impl<T: FnMut(Event)> Negs<'_, T> {
-    /// Takes in what the source says: objects, and what can't be read.
+    /// Takes in what the source says, including what can't be read.
     pub(super) fn take_in(&mut self, batch: Batch) {
         if !self.source_is_told {
             for problem in &batch.new_problems {
@@ -53,7 +54,7 @@ impl<T: FnMut(Event)> Negs<'_, T> {
             tracing::warn!("zones and subnets are not remembered for the next start: {error}");
         }
         if changed.completed {
-            // What went away while the host was down, or while something could not be read.
+            // Keys that were deleted while the host was down, or while something could not be read.
             changed.affected.extend(self.gone());
         } else if !self.targets.is_complete() {
             for key in self.missing() {
@@ -92,7 +93,7 @@ impl<T: FnMut(Event)> Negs<'_, T> {
         }
     }
 
-    /// What a key asks for has changed, and more of the same change may follow.
+    /// The desired state of a key has changed, and more of the same change may follow.
     fn gather(&mut self, key: Key) {
         let until_ms = self.now_ms().saturating_add(GATHER_MS);
         let entry = self.entry(&key);
@@ -103,7 +104,7 @@ impl<T: FnMut(Event)> Negs<'_, T> {
         }
     }
 
-    /// Keys that have gathered for long enough.
+    /// Queues the keys that have gathered for long enough.
     pub(super) fn take_gathered(&mut self) {
         let now_ms = self.now_ms();
         while self.gathering.first().is_some_and(|(until_ms, _)| *until_ms <= now_ms) {
@@ -117,8 +118,8 @@ impl<T: FnMut(Event)> Negs<'_, T> {
         }
     }
 
-    /// Keys that are known here and that a look may not name: those of Services that ask for something else, and all once a
-    /// look is complete again. Only the keys of those Services are looked at.
+    /// Known keys that a look may not name: those of Services that changed, and all keys once a look is complete
+    /// again. Reads only the keys of those Services.
     fn known_and_affected(&self, changed: &Affected) -> BTreeSet<Key> {
         if changed.completed {
             return self.known.keys().chain(self.entries.keys()).cloned().collect();
@@ -138,7 +139,7 @@ impl<T: FnMut(Event)> Negs<'_, T> {
         keys.cloned().collect()
     }
 
-    /// Whether a key asks for something else than it did, or did not ask for anything yet.
+    /// Whether the desired state of a key changed, or is its first.
     fn is_news(&mut self, key: &Key) -> bool {
         let wish = match self.targets.wish(key) {
             Some(Ok(Wish { settings, target, .. })) => digest_of(&(settings, target)),
@@ -149,7 +150,7 @@ impl<T: FnMut(Event)> Negs<'_, T> {
         entry.wish.replace(wish.clone()) != Some(wish)
     }
 
-    /// Keys that may have something in NEGs, or are set aside, and that nobody wishes for.
+    /// Keys that are not desired and may have endpoints in NEGs, or are set aside.
     fn missing(&self) -> Vec<Key> {
         let set_aside = self.quarantine.all().into_iter();
         let set_aside = set_aside.filter_map(|entry| entry.instance.parse().ok());
@@ -159,13 +160,13 @@ impl<T: FnMut(Event)> Negs<'_, T> {
             .collect()
     }
 
-    /// Those of which that is certain.
+    /// The missing keys that are certainly gone.
     pub(super) fn gone(&self) -> Vec<Key> {
         let missing = self.missing().into_iter();
         missing.filter(|key| self.targets.is_gone(key)).collect()
     }
 
-    /// Nothing is taken for gone while what may hold it can't be read.
+    /// Keeps the endpoints of a key while something that can't be read may name it.
     pub(super) fn hold(&mut self, key: Key) {
         self.setup.board.held(NAME, &key.to_string());
         if self.held.insert(key.clone()) {

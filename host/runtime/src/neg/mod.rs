@@ -1,7 +1,9 @@
-//! Runs NEGs as a controller: what changes, what ended and what is due is queued by key, and each key's instance is told.
+//! Runs NEGs as a controller: queues changes, ends of operations and due timers by key, and calls each key's
+//! instance.
 //!
-//! The loop alone decides what runs when, and it does no work itself: jobs run beside it, one key never twice at once. A
-//! guest's calls start operations that go on without it, so no call is ever cut, and what a kill cut is finished first.
+//! Only the loop decides what runs when, and it does no work itself. Jobs run beside it, at most one per key. A
+//! guest's calls start operations that go on without it, so the host never cuts a call, and first finishes one that a
+//! kill cut short.
 //!
 //! ```text
 //! source -> targets --+
@@ -69,41 +71,41 @@ use crate::run::{Event, SetupError};
 use crate::sources::{Batches, Objects};
 use crate::swap::Fallen;
 
-/// So many calls may be in work at once, those that sleep included. A call about NEGs is never cut, so that more of them than
-/// of Services have a place: an instance takes 1 MiB or two.
+/// The maximum number of calls in work, including those that sleep. The host never cuts a call about NEGs, so the
+/// limit is higher than for Services. An instance takes 1 MiB or two.
 const JOBS_MAX: usize = 512;
 
-/// How often instances at rest are looked at for what is to be brought to the disk. Also how late a timer may be noticed
-/// after the machine's clock was set.
+/// How often the host checks whether the journals of idle instances need a sync to disk. Also the maximum delay with
+/// which it notices a timer after the wall clock was set.
 const SYNC: Duration = Duration::from_secs(1);
 
-/// A call that asks a backend when the host is stopped may end in its own time, up to this long. What is cut then is finished
-/// by the next process.
+/// How long a call that waits for a backend may go on after the host is stopped. The next process finishes a call
+/// that was cut.
 const STOP_GRACE: Duration = Duration::from_secs(20);
 
-/// A wish of an operator: that a key's error state be set so.
+/// An operator's request to set a key's error state.
 pub(crate) struct SetErrorState {
     pub(crate) key: String,
     pub(crate) on: bool,
-    /// Whether it will be, or why not, in one line.
+    /// Whether the request was accepted, or why not, in one line.
     pub(crate) reply: oneshot::Sender<Result<(), String>>,
 }
 
-/// What connects the loop with whoever manages the guest.
+/// What connects the loop with the manager of the guest.
 pub(crate) struct Managing {
     pub(crate) quarantine: Arc<Quarantine>,
     pub(crate) handovers: mpsc::Receiver<Handover>,
     pub(crate) fall_back: mpsc::UnboundedSender<Fallen>,
     pub(crate) acts: Acts,
-    /// None come where nobody listens.
+    /// Receives nothing without a control socket.
     pub(crate) error_states: mpsc::Receiver<SetErrorState>,
-    /// Another loop reads the same source: it says what is wrong with that.
+    /// Another loop reads the same source and reports its problems.
     pub(crate) source_is_told: bool,
-    /// It ends when nothing is left to do, and gives up keys that fail too often.
+    /// With `--once`: the loop ends when nothing is left to do, and gives up keys that fail too often.
     pub(crate) once: bool,
 }
 
-/// What a job is to bring about.
+/// The desired result of a job.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Wanted {
     settings: Map<String, Value>,
@@ -111,33 +113,34 @@ struct Wanted {
     is_gone: bool,
 }
 
-/// A job in work, as the loop sees it.
+/// A running job, as the loop sees it.
 struct Running {
     ending: Arc<AtomicBool>,
-    /// Of the epoch in which it began.
+    /// The fence of the epoch in which it began.
     fence: Fence,
     wanted: Wanted,
-    /// Which of the versions since the start it began with: [`Negs::versions`].
+    /// The version it began with, as counted by [`Negs::versions`].
     version: u64,
 }
 
-/// What the loop knows of a key, whether or not its instance is there.
+/// What the loop knows of a key, with or without an instance.
 #[derive(Debug, Default)]
 struct Entry {
     inbox: Inbox,
-    /// The digest of the wish that was taken in last.
+    /// The digest of the last desired state.
     wish: Option<String>,
     /// When the first timer of its instance is due, in milliseconds since 1970.
     timer_ms: Option<u64>,
     last_at_ms: u64,
-    /// Looks in a row that met an error, and operations in a row that failed.
+    /// The number of syncs in a row that met an error, and of operations in a row that failed.
     sync_failures: u32,
     operation_failures: u32,
-    /// Operations that it has in flight, as of its last job.
+    /// Its operations in flight, as of its last job.
     in_flight: usize,
-    /// Its wish has changed, and may change more: it is looked at when the loop's clock says so. None: it does not gather.
+    /// Its desired state changed and may change more: it is queued at this time of the loop's clock. `None` if it
+    /// does not gather.
     gathers_until_ms: Option<u64>,
-    /// Once, it failed too often: nothing more is tried.
+    /// With `--once`: it failed too often and is not tried again.
     given_up: bool,
     standing: Option<Result<(), String>>,
 }
@@ -150,43 +153,44 @@ pub(crate) struct Negs<'a, T> {
     workers: usize,
     once: bool,
     tell: T,
-    /// The queue's time counts from here: a clock that is set does not touch it.
+    /// The queue measures time from here, independent of the wall clock.
     started: Instant,
     controller: Controller<Key>,
     targets: Targets,
-    /// What the source holds, to tell what changed in it.
+    /// The contents of the source, to find out what changed.
     objects: Objects,
     known: KnownNegs,
     approval: Approval,
     last_turn: LastTurn,
-    /// Calls that began before are not finished: others have acted since. In milliseconds since 1970; 0: nobody has.
+    /// Calls that began before this time are not finished, since others have acted since. In milliseconds since 1970;
+    /// 0 if no other host has acted.
     finishes_from_ms: u64,
     is_cluster: bool,
     source_is_told: bool,
     problems: Vec<String>,
-    /// Why such a key may be wished for all the same, in the words of the source.
+    /// What can't be read and may still name such a key, in the words of the source.
     hidden: &'static str,
-    /// Keys that nobody wishes for, while that may be for want of what can't be read.
+    /// Keys that are not desired, but may be named by something that can't be read.
     held: BTreeSet<Key>,
     jobs: JoinSet<Done>,
-    /// Whose job a task is, for one that ends without a result.
+    /// The key of each task, for a task that ends without a result.
     tasks: HashMap<tokio::task::Id, Key>,
     running: BTreeMap<Key, Running>,
     idle: Idle,
     entries: BTreeMap<Key, Entry>,
-    /// When which key's timers are due.
+    /// When the timers of each key are due.
     alarms: BTreeSet<(u64, Key)>,
-    /// Until when, by the loop's clock, changes of which key are gathered.
+    /// Until when the changes of each key are gathered, by the loop's clock.
     gathering: BTreeSet<(u64, Key)>,
     attached: u64,
     detached: u64,
     quarantine: Arc<Quarantine>,
     troubles: Troubles<Key>,
     pending: Pending<Key>,
-    /// What became active last; none since the start.
+    /// The version that became active last. `None` if none has since the start.
     became_active: Option<Cause>,
     handovers: mpsc::Receiver<Handover>,
-    /// So many became active since the start.
+    /// The number of versions that became active since the start.
     versions: u64,
     acts: Acts,
     falling: Falling,
@@ -195,10 +199,10 @@ pub(crate) struct Negs<'a, T> {
 }
 
 impl<'a, T: FnMut(Event)> Negs<'a, T> {
-    /// Ready to run. Takes the ends of operations from the setup: there is one loop for each.
+    /// Ready to run. Takes the setup's receiver of ends of operations: each setup has one loop.
     ///
     /// # Errors
-    /// Where the state folder can't be read.
+    /// If the state folder can't be read.
     pub(crate) fn new(
         config: &Config,
         neg: &Neg,
@@ -282,8 +286,8 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
         })
     }
 
-    /// Brings what the source says true, to its end or until `stop`.
-    /// Nothing of the source is taken in before `belongs` says that the state folder is of this cluster.
+    /// Reconciles what the source says, to its end or until `stop`. Takes nothing in before `belongs` confirms that
+    /// the state folder belongs to this cluster.
     pub(crate) async fn run<E: std::fmt::Display>(
         mut self,
         input: Input,
@@ -301,12 +305,12 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
         self.summary(end)
     }
 
-    /// Milliseconds since the start, however the machine's clock is set meanwhile.
+    /// Milliseconds since the start, independent of the wall clock.
     fn now_ms(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Runs until it is told to stop, or, once, until nothing is left to do.
+    /// Runs until `stop`; with `once`, until nothing is left to do.
     async fn work<E: std::fmt::Display>(
         &mut self,
         mut batches: Option<Batches>,
@@ -357,13 +361,13 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
                 _ = sync.tick() => self.sync_idle(),
             }
         };
-        // It ends in its own time.
+        // Draining may take its time; the loop no longer reports that it is alive.
         drop(beating);
         self.drain().await;
         end
     }
 
-    /// Until a key's turn or a timer comes; the loop looks once in [`SYNC`] in any case.
+    /// The time until the next key or timer is due, or [`SYNC`] if nothing is.
     fn pause(&self) -> Duration {
         let turn = self.controller.next_due_ms().filter(|_| self.has_room());
         let turn = turn.map(|due_ms| due_ms.saturating_sub(self.now_ms()));
@@ -375,18 +379,18 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
         next.map_or(SYNC, Duration::from_millis)
     }
 
-    /// Nothing runs or waits, nothing is in flight, and no timer is set, but for keys that were given up. Whatever came for a
-    /// key since has made it wait.
+    /// Whether nothing runs, waits or is in flight, and no timer is set, except for keys that were given up. Anything
+    /// that came for a key since has queued it.
     fn is_settled(&self) -> bool {
         self.controller.is_idle()
             && self.entries.values().all(|entry| {
-                // What is set aside or refused is looked at no more.
+                // What is set aside or refused is not tried again.
                 let is_left = matches!(entry.standing, Some(Err(_)));
                 entry.given_up || (entry.timer_ms.is_none() && (entry.in_flight == 0 || is_left))
             })
     }
 
-    /// Lets what runs come to an end, within limits; what is cut is finished by the next process.
+    /// Lets running jobs end, within limits. The next process finishes what is cut.
     async fn drain(&mut self) {
         for running in self.running.values() {
             running.ending.store(true, Ordering::SeqCst);
@@ -412,7 +416,7 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
         self.entries.entry(key.clone()).or_default()
     }
 
-    /// There is something to do for a key: now, or with what it gathers.
+    /// Queues a key: now, or with what it gathers.
     fn changed(&mut self, key: &Key) {
         if self.entry(key).gathers_until_ms.is_some() {
             return;
@@ -425,7 +429,7 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
         }
     }
 
-    /// An operation has ended: whoever started it is told. Of a key that is no more, nobody is.
+    /// An operation has ended. Queues the key that started it, if the key still exists.
     fn take_end(&mut self, ended: Ended) {
         let Ended {
             instance,
@@ -438,7 +442,7 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
         let Some(key) = key else {
             tracing::info!(instance, operation, "an operation of a key that is no more has ended");
             let operations = Arc::clone(&self.setup.operations);
-            // Nobody waits for it: where the process ends first, it comes again.
+            // This need not complete: if the process ends first, the end comes again.
             tokio::spawn(async move { operations.told(&instance, operation).await });
             return;
         };
@@ -455,7 +459,7 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
         self.changed(&key);
     }
 
-    /// Timers that are due: their keys run, by now or when they are rebuilt.
+    /// Queues the keys whose timers are due. Their jobs use the current instance or rebuild it.
     fn take_due(&mut self) {
         let now_ms = SystemClock.now_ms();
         while let Some((due_ms, key)) = self.alarms.pop_first() {
@@ -468,7 +472,7 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
         }
     }
 
-    /// From here on, the first timer of a key's instance is due then.
+    /// Sets when the first timer of a key's instance is due.
     fn set_alarm(&mut self, key: &Key, timer_ms: Option<u64>) {
         let before = std::mem::replace(&mut self.entry(key).timer_ms, timer_ms);
         if let Some(before) = before {
@@ -483,7 +487,7 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
         let SetErrorState { key: text, on, reply } = wish;
         if !self.acts.may() {
             let error = "this host does not act now: ask the one that leads".to_owned();
-            // Whoever asked may have gone.
+            // The caller may have disconnected.
             let _ = reply.send(Err(error));
             return;
         }
@@ -501,11 +505,12 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
                 .because(&key, SystemClock.now_ms(), Cause::ErrorState { on });
             self.changed(&key);
         });
-        // Whoever asked may have gone: it is set all the same.
+        // The caller may have disconnected; the request still applies.
         let _ = reply.send(answer);
     }
 
-    /// This host acts from here on, or others do. Whoever acted between may have left anything: every key is looked at.
+    /// This host begins to act, or stops acting. Another host that acted in between may have left anything half-done,
+    /// so it reconciles every key.
     fn stand(&mut self) {
         if self.acts.term().is_none() {
             return;
@@ -514,7 +519,7 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
         self.all_again(&Cause::Acts);
     }
 
-    /// Every key is looked at, where this host acts.
+    /// Reconciles every key, if this host acts.
     fn all_again(&mut self, cause: &Cause) {
         if self.acts.term().is_none() {
             return;
@@ -530,7 +535,7 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
         }
     }
 
-    /// Where this host acts: what it had begun before is not finished if others have acted since.
+    /// If this host acts and others have acted since, does not finish what it had begun before.
     fn begin_turn(&mut self) {
         let transitions = self.acts.term().and_then(|term| term.transitions);
         if let Some(transitions) = transitions
@@ -575,14 +580,14 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
         }
     }
 
-    /// The key's turn was taken, and nothing is to be done in it.
+    /// Ends the key's turn without a job.
     fn rest(&mut self, key: &Key) {
-        // Timers that were due are told with the next job.
+        // The next job fires the timers that were due.
         self.set_alarm(key, None);
         self.controller.done(key, Outcome::Success, self.now_ms());
     }
 
-    /// Nobody wishes for a key: what it has in its NEGs goes, but for those that are another key's by now.
+    /// Empties the NEGs of a key that is not desired, except those that belong to another key by now.
     fn start_emptying(&mut self, key: Key) {
         let mut settings = self.known.settings(&key).cloned().unwrap_or_default();
         let names = settings.get_mut(NEG_NAMES).and_then(Value::as_object_mut);
@@ -607,9 +612,9 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
         self.forget(&key);
     }
 
-    /// What should be can't be said: nothing changes until the input does.
+    /// The desired state can't be computed. Nothing changes until the input does.
     fn refuse(&mut self, key: Key, error: String) {
-        // That was for another input.
+        // The entry was for another input.
         self.quarantine.release(&key.to_string());
         self.setup.board.refused(NAME, &key.to_string(), &error);
         self.rest(&key);
@@ -626,7 +631,7 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
         self.entry(&key).standing = standing;
     }
 
-    /// A job of this key is about to begin: why.
+    /// A job of this key is about to begin. Records why.
     fn decided(&mut self, key: &Key) -> Decided {
         let status = self.controller.status(key);
         let failures = status.map_or(0, |status| status.failures);
@@ -647,7 +652,7 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
 
     fn start(&mut self, key: Key, wanted: Wanted) {
         self.held.remove(&key);
-        // On disk before anything is attached: whatever happens next, it can be found again.
+        // On disk before anything is attached, so that it can be found again whatever happens next.
         if !wanted.is_gone
             && let Err(error) = self.known.remember(&key, &wanted.settings)
         {
@@ -659,7 +664,7 @@ impl<'a, T: FnMut(Event)> Negs<'a, T> {
         let entry = self.entry(&key);
         let mut inbox = std::mem::take(&mut entry.inbox);
         if inbox.is_empty() && entry.timer_ms.is_none_or(|timer_ms| timer_ms > now_ms) {
-            // Nothing happened: it is looked at all the same.
+            // Nothing happened since the last job: sync all the same.
             inbox.sync = true;
         }
         let last_at_ms = entry.last_at_ms;

@@ -1,7 +1,7 @@
-//! Who starts operations and says when they have ended, as the loop sees it; and what each instance has started.
+//! What starts operations and reports their ends, as the loop sees it; and what each instance has started.
 //!
-//! An operation outlives the call that started it, and the process too. Here nothing is polled: ends come in through a
-//! channel, and stay with whoever brings them until the guest was told.
+//! An operation outlives the call that started it, and the process too. This module polls nothing: ends come in
+//! through a channel, and the backend keeps them until the guest knows of them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,40 +12,41 @@ use trueup_capabilities::neg::{Api, Endpoint, Error, NegRef, RequestId};
 
 pub(crate) use trueup_capabilities::neg::compute::Ended;
 
-/// What starts operations, and knows those whose end was not told, over restarts too.
+/// Starts operations. Knows, over restarts too, those of whose end the guest does not know yet.
 pub(crate) trait Operations: Send + Sync {
-    /// The API as one instance asks it.
+    /// The API for one instance.
     fn api(&self, instance: &str) -> Arc<dyn Api>;
-    /// Whether an end of this operation is to come, or has come and was not told.
+    /// Whether the end of this operation is still to come, or has come and the guest does not know of it yet.
     fn is_pending(&self, instance: &str, operation: u64) -> bool;
-    /// The guest was told of its end, and has that in its state: it need not be kept.
+    /// The guest knows of the operation's end and has it in its state. The backend need not keep it.
     fn told<'a>(&'a self, instance: &'a str, operation: u64) -> Answer<'a, ()>;
 }
 
-/// What is said of an operation that a guest's state has in flight and nobody knows, in the words of the backend.
+/// The error for an operation that a guest's state has in flight but the backend does not know, in the backend's
+/// words.
 pub(crate) const NOT_FOUND: &str = "operation not found";
 
 /// An operation that was started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Started {
-    /// Whether it attaches; else it detaches.
+    /// Whether it attaches. Otherwise it detaches.
     pub(crate) attaches: bool,
-    /// How many endpoints.
+    /// The number of endpoints.
     pub(crate) endpoints: usize,
 }
 
-/// What an instance has started in this process, and was not told the end of: by number.
+/// What an instance has started in this process and of whose end the guest does not know yet, by number.
 pub(crate) type InFlight = Arc<Mutex<BTreeMap<u64, Started>>>;
 
-/// The same to be looked at.
+/// Locks the operations in flight.
 pub(crate) fn of(in_flight: &InFlight) -> MutexGuard<'_, BTreeMap<u64, Started>> {
     in_flight.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An API of one instance, which is asked nothing once others may have acted, and whose operations are noted.
+/// The API of one instance. It refuses requests once others may have acted, and notes the operations it starts.
 pub(crate) struct Noted {
     pub(crate) api: Arc<dyn Api>,
-    /// Of the epoch in which it was decided.
+    /// The fence of the epoch of the decision.
     pub(crate) fence: Fence,
     pub(crate) in_flight: InFlight,
 }

@@ -1,7 +1,7 @@
-//! What can be read off a guest's state: what is in flight, and whether a migration is paused.
+//! Reads a guest's state: what is in flight, and whether a migration is paused.
 //!
-//! The state is the guest's own; what is read here is what the built-in guest writes. One that keeps its state in other
-//! words works all the same, and shows less.
+//! The state is the guest's own; this module reads the format of the built-in guest. A guest with another format
+//! works all the same, but shows less.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,21 +11,21 @@ use trueup_capabilities::metrics::Registry;
 
 use super::operations::Started;
 
-/// The guest's count of endpoints that are still to change their stack.
+/// The guest's gauge of endpoints that are still to change their stack.
 pub(super) const MIGRATION_ENDPOINTS: &str = "trueup_neg_migration_endpoints";
 
-/// Where a migration is at.
+/// The progress of a migration.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Migration {
-    /// Endpoints that are still to change their stack, as of the last look.
+    /// Endpoints that are still to change their stack, as of the last sync.
     pub migrating: u64,
-    /// Of so many that are there and wanted, these included.
+    /// The number of existing desired endpoints, including these.
     pub of: u64,
-    /// Zones and subnets of detachments that are in flight for it, such as `zone-a/default`.
+    /// Zones and subnets of its detachments in flight, such as `zone-a/default`.
     pub detaching_at: BTreeSet<String>,
-    /// It is paused: nothing more is detached for it now.
+    /// Whether it is paused: nothing more is detached for it now.
     pub paused: bool,
-    /// Until when, in milliseconds since 1970; none: until what is in flight has ended.
+    /// When the pause ends, in milliseconds since 1970. `None` if it lasts until what is in flight has ended.
     pub paused_until_ms: Option<u64>,
 }
 
@@ -34,12 +34,12 @@ pub struct Migration {
 pub(super) struct State {
     /// Operations in flight, by number.
     pub(super) in_flight: BTreeMap<u64, Started>,
-    /// The same: their zones and subnets, such as `zone-a/default`.
+    /// The zones and subnets of the same operations, such as `zone-a/default`.
     pub(super) in_flight_at: BTreeMap<u64, String>,
     detaching_at: BTreeSet<String>,
     paused: bool,
     wait_ends_ms: Option<u64>,
-    /// An operator said so.
+    /// Whether an operator set the error state.
     pub(super) in_error_state: bool,
 }
 
@@ -71,7 +71,7 @@ struct Operation {
 }
 
 impl State {
-    /// Reads a snapshot; none: it is in other words.
+    /// Reads a snapshot. `None` if the guest uses another format.
     pub(super) fn read(snapshot: &str) -> Option<Self> {
         let snapshot: Snapshot = serde_json::from_str(snapshot).ok()?;
         let mut state = Self {
@@ -95,7 +95,7 @@ impl State {
         Some(state)
     }
 
-    /// Where its migration is at, with what the guest counts of it; none: none is in progress.
+    /// The progress of its migration, with the guest's counts. `None` if none is in progress.
     pub(super) fn migration(&self, metrics: &Registry, instance: &str) -> Option<Migration> {
         let migrating = counted(metrics, instance, MIGRATION_ENDPOINTS);
         if migrating == 0 && !self.paused {
@@ -118,7 +118,7 @@ impl State {
     }
 }
 
-/// A number that a guest keeps as a gauge.
+/// The value of a guest's gauge.
 pub(super) fn counted(metrics: &Registry, instance: &str, series: &str) -> u64 {
     let value = metrics.gauge_of(instance, series).unwrap_or_default();
     #[expect(

@@ -1,4 +1,4 @@
-//! What a run of NEGs needs before it begins: the guest, and Compute Engine or what stands for it.
+//! What a run of NEGs needs before it begins: the guest, and Compute Engine or its simulation.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,21 +26,21 @@ use crate::run::setup::{Version, read_token, stream_of};
 use crate::run::{Ground, Instances, SetupError};
 use crate::swap::Revisions;
 
-/// In the state folder's `neg`: operations whose end was not told, over restarts.
+/// The file in the state folder's `neg` with the operations of whose end the guest does not know yet.
 const OPERATIONS_FILE: &str = "operations.redb";
 
-/// So many ends wait to be taken in by the loop, which takes them at once.
+/// The maximum number of ends that wait for the loop, which takes them at once.
 const ENDS_WAITING_MAX: usize = 1_024;
 
-/// Everything that a run of NEGs works with.
+/// Everything that a run of NEGs needs.
 pub(crate) struct NegSetup {
     /// The version of the guest that decides.
     pub(crate) active: Arc<Active>,
-    /// Those that did.
+    /// The versions that decided before.
     pub(crate) revisions: Revisions,
-    /// What the configuration wishes for was refused: why.
+    /// Why the version that the configuration names was refused, if it was.
     pub(crate) problem: Option<String>,
-    /// Who starts operations.
+    /// Starts operations.
     pub(super) operations: Arc<dyn Operations>,
     /// The simulated Compute Engine that was started for this run.
     simulated: Option<SimulatedCompute>,
@@ -51,8 +51,8 @@ pub(crate) struct NegSetup {
 }
 
 impl NegSetup {
-    /// Loads the guest, has it accept its settings, and connects to Compute Engine, which is started where it is simulated.
-    /// With it comes where ends of operations are told, for the one loop that takes them.
+    /// Loads the guest, has it accept its settings, and connects to Compute Engine. Starts a simulated one first.
+    /// Also returns the receiver of ends of operations, for the one loop that takes them.
     ///
     /// # Errors
     /// One line: what can't be used.
@@ -86,7 +86,8 @@ impl NegSetup {
         Ok((setup, ends))
     }
 
-    /// Whether it could be made, beside one that runs: the guest is to be had and passes, the backend's settings fit.
+    /// Checks whether it could be created, beside one that runs: the guest is available and passes, and the backend's
+    /// settings are valid.
     ///
     /// # Errors
     /// One line: what can't be used.
@@ -99,16 +100,16 @@ impl NegSetup {
         Ok(())
     }
 
-    /// Ends what was started for this run.
+    /// Stops what was started for this run.
     pub(crate) async fn stop(self) {
-        // Looks at operations end with what looks.
+        // Dropping the backend ends its polling of operations.
         drop(self.operations);
         if let Some(simulated) = self.simulated {
             simulated.stop().await;
         }
     }
 
-    /// What answers the instance of `key`, but for the API itself.
+    /// The backends of the instance of `key`, without the API itself.
     pub(super) fn backends(&self, seed: u64, key: &str) -> Backends {
         Backends {
             random: Arc::new(Seeded::new(seed, stream_of(key))),
@@ -121,19 +122,19 @@ impl NegSetup {
     }
 }
 
-/// What a plan of NEGs works with: the guest, and Compute Engine for whoever only looks.
+/// Everything that a plan of NEGs needs: the guest, and read access to Compute Engine.
 pub(super) struct Looking {
     /// The version of the guest that decides.
     pub(super) instances: Instances,
-    /// The NEGs as they are.
+    /// Reads the NEGs as they are.
     pub(super) reads: Arc<dyn Reads>,
     pub(super) quotas: Arc<Quotas>,
     simulated: Option<SimulatedCompute>,
 }
 
 impl Looking {
-    /// Loads the guest, has it accept its settings, and connects to Compute Engine, which is started where it is simulated.
-    /// The operations of a host that runs are its own: they are not touched.
+    /// Loads the guest, has it accept its settings, and connects to Compute Engine. Starts a simulated one first.
+    /// Does not touch the operations of a running host.
     ///
     /// # Errors
     /// One line: what can't be used.
@@ -150,7 +151,7 @@ impl Looking {
                 let credentials = credentials(&backend.credentials)?;
                 let store = Arc::new(OperationsInMemory::default());
                 let connected = Compute::new(settings, credentials, store, Fence::open());
-                // None is started, so that none ends.
+                // A plan starts no operation, so none ends.
                 let (compute, _) = connected.map_err(SetupError::misused)?;
                 compute.reads()
             }
@@ -164,7 +165,7 @@ impl Looking {
         })
     }
 
-    /// Ends what was started for this plan.
+    /// Stops what was started for this plan.
     pub(super) async fn stop(self) {
         if let Some(simulated) = self.simulated {
             simulated.stop().await;
@@ -172,7 +173,7 @@ impl Looking {
     }
 }
 
-/// A guest without any grant for NEGs fails at each call: said once, at the start.
+/// A guest without any grant for NEGs fails at each call. Warns once, at the start.
 fn warn_of_missing_grants(neg: &Neg) {
     let grant = neg.guest.grants.grant(NEG);
     let scopes = |access| {
@@ -190,8 +191,8 @@ fn warn_of_missing_grants(neg: &Neg) {
     }
 }
 
-/// Who starts operations, and where their ends come from. Compute Engine hears nothing of this host while `fence` lets
-/// nothing through.
+/// What starts operations, and the receiver of their ends. Sends nothing to Compute Engine while `fence` lets nothing
+/// through.
 fn connect(
     config: &Config,
     neg: &Neg,
@@ -266,10 +267,10 @@ impl Operations for Compute {
     }
 }
 
-/// NEGs in this process, empty at every start, whose operations end as soon as they are started.
+/// NEGs in this process. They are empty at every start, and their operations end as soon as they are started.
 struct InProcess {
     negs: Arc<Simulated>,
-    /// Those whose end was not told: instance and number.
+    /// Operations of whose end the guest does not know yet: instance and number.
     untold: Arc<Mutex<BTreeSet<(String, u64)>>>,
     ended: mpsc::Sender<Ended>,
 }
@@ -308,7 +309,7 @@ impl Operations for InProcess {
     }
 }
 
-/// The same, as one instance asks it.
+/// The same API, for one instance.
 struct OfInstance {
     instance: String,
     negs: Arc<Simulated>,
@@ -324,7 +325,7 @@ impl OfInstance {
             .unwrap_or_else(PoisonError::into_inner)
             .insert((self.instance.clone(), operation));
         self.negs.end(operation, true);
-        // A loop that is gone is told nothing, and nothing of this outlives it.
+        // Ignore the error: if the loop is gone, nothing of this outlives it.
         let ended = Ended {
             instance: self.instance.clone(),
             operation,

@@ -1,4 +1,4 @@
-//! Endpoints and errors of NEGs as people read them.
+//! Formats endpoints and errors of NEGs for people.
 
 use std::fmt::Write as _;
 
@@ -7,10 +7,10 @@ use trueup_capabilities::neg::{Endpoint, Error};
 use super::job::describe;
 use crate::guests::neg::Error as GuestError;
 
-/// So many endpoints of one operation are named in a line; the others are counted, and JSON has all.
+/// How many endpoints of one operation a line names. It counts the others; JSON has all.
 pub const ENDPOINTS_NAMED_MAX: usize = 5;
 
-/// `10.0.0.1:8080 (vm-1)`, or with both families `10.0.0.1+[fd00::1]:8080 (vm-1)`. What is empty is left out.
+/// `10.0.0.1:8080 (vm-1)`, or with both families `10.0.0.1+[fd00::1]:8080 (vm-1)`. Leaves out empty parts.
 pub fn endpoint(endpoint: &Endpoint) -> String {
     let Endpoint { ip, ipv6, port, node } = endpoint;
     let mut text = ip.clone();
@@ -28,7 +28,7 @@ pub fn endpoint(endpoint: &Endpoint) -> String {
     text
 }
 
-/// The first of them, and how many more there are.
+/// The first endpoints, and how many more there are.
 pub fn endpoints(of: &[Endpoint]) -> String {
     let mut text: Vec<String> = of.iter().take(ENDPOINTS_NAMED_MAX).map(endpoint).collect();
     let more = of.len().saturating_sub(ENDPOINTS_NAMED_MAX);
@@ -38,7 +38,8 @@ pub fn endpoints(of: &[Endpoint]) -> String {
     text.join(", ")
 }
 
-/// Whether the two are one endpoint with one address family and with both: what becomes the other in a migration.
+/// Whether the two are the same endpoint, once with one address family and once with both. A migration turns one into
+/// the other.
 pub fn are_twins(one: &Endpoint, other: &Endpoint) -> bool {
     let is_dual = |endpoint: &Endpoint| !endpoint.ip.is_empty() && !endpoint.ipv6.is_empty();
     let (dual, single) = if is_dual(one) { (one, other) } else { (other, one) };

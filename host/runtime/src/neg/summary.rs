@@ -1,4 +1,4 @@
-//! What a run of NEGs came to.
+//! The result of a run of NEGs.
 
 use std::collections::BTreeMap;
 
@@ -6,27 +6,27 @@ use serde::Serialize;
 
 use super::{Entry, Negs};
 
-/// What a run of NEGs came to.
+/// The result of a run of NEGs.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
-    /// Keys whose NEGs are as they should be.
+    /// Keys whose NEGs are in their desired state.
     pub succeeded: usize,
     /// Keys that failed, and why.
     pub failed: BTreeMap<String, String>,
-    /// Endpoints in attachments that ended well.
+    /// Endpoints in attachments that succeeded.
     pub attached: u64,
-    /// Endpoints in detachments that ended well.
+    /// Endpoints in detachments that succeeded.
     pub detached: u64,
-    /// Objects that could not be read, or were not used.
+    /// Objects that could not be read or were not used.
     pub problems: Vec<String>,
-    /// Keys whose NEGs are kept though nothing names them, since what can't be read may.
+    /// Keys that nothing names but whose NEGs are kept: something that can't be read may name them.
     pub held: Vec<String>,
-    /// Why it ended before its end; none: it did not.
+    /// Why it ended early. `None` if it did not.
     pub cut_short: Option<String>,
 }
 
 impl Summary {
-    /// True where everything is as it should be and everything could be read.
+    /// Whether every key is in its desired state and everything could be read.
     pub fn is_true(&self) -> bool {
         self.failed.is_empty() && self.problems.is_empty() && self.cut_short.is_none()
     }
@@ -53,9 +53,9 @@ pub(super) enum LoopEnd {
     NothingLeft,
     Stopped,
     SourceEnded,
-    /// Once, what was listed is of a term that has ended.
+    /// With `--once`: the term in which the source was listed has ended.
     TermEnded,
-    /// The state folder is another cluster's; one line.
+    /// The state folder belongs to another cluster; one line.
     NotOurs(String),
 }
 

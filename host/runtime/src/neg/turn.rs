@@ -1,6 +1,7 @@
 //! Whether others have acted since this state folder's host did, by the Lease's count of its holders.
 //!
-//! What a kill cut short is finished from what it had been answered: as long as nobody else has changed anything since.
+//! The host finishes what a kill cut short from its recorded answers, but only if no other host has changed anything
+//! since.
 //!
 //! ```text
 //! state_dir/neg/term.json    the count when this host acted last
@@ -15,14 +16,14 @@ use crate::guests::neg::NAME;
 use crate::run::files;
 use trueup_journal::regular;
 
-/// As the file has it.
+/// The format of the file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Acted {
     transitions: i32,
 }
 
-/// See the module.
+/// Remembers the term in which this host last acted.
 #[derive(Debug)]
 pub(super) struct LastTurn {
     file: PathBuf,
@@ -35,8 +36,8 @@ impl LastTurn {
         }
     }
 
-    /// This host acts from here on, with this count: whether others did since it acted last. Where that can't be said, they
-    /// may have.
+    /// This host acts from here on, with this count. Returns whether others acted since it did last. If the file
+    /// can't be read, assumes that they did.
     pub(super) fn begin(&self, transitions: i32) -> bool {
         let before = self.read().unwrap_or_else(|error| {
             tracing::warn!(
@@ -48,7 +49,7 @@ impl LastTurn {
         if let Err(error) = files::replace_json(&self.file, &Acted { transitions }) {
             tracing::warn!("{error}: the next start takes it that others have acted");
         }
-        // One more is the step from it to itself: it was started again, or had given the Lease back.
+        // One more is this host succeeding itself: it was started again, or had given the Lease back.
         before.is_some_and(|before| !(0..=1).contains(&transitions.saturating_sub(before.transitions)))
     }
 

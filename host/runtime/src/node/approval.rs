@@ -1,4 +1,4 @@
-//! Services that the source shows no more, and that stay rendered until that is approved.
+//! Services that the source no longer shows, and that stay rendered until an operator approves their removal.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use crate::guests::service;
 use crate::run::active::Active;
 use crate::run::held::Held;
 
-/// What of the processor is asked about that.
+/// The part of the processor that approvals need.
 pub(super) struct Approval {
     pub(super) active: Arc<Active>,
     held: Option<Held>,
 }
 
 impl Approval {
-    /// Goes on from what the last process rendered, where that can be read.
+    /// Continues from what the last process rendered, if that can be read.
     pub(super) fn new(active: Arc<Active>, state_dir: &Path, guest: &Guest) -> Self {
         let held = Held::open(state_dir, service::NAME);
         let held = held.inspect_err(|error| tracing::warn!("which Services were rendered is not known: {error}"));
@@ -28,7 +28,7 @@ impl Approval {
         Self { active, held }
     }
 
-    /// Keeps for the next process what is rendered: `now`, or when it is time.
+    /// Keeps what is rendered for the next process: immediately if `now`, else when it is due.
     pub(super) fn keep(&mut self, now: bool) {
         let Some(held) = &mut self.held else { return };
         if let Err(error) = held.keep(&self.active.quotas.holdings, now) {
@@ -36,7 +36,7 @@ impl Approval {
         }
     }
 
-    /// One line, where Services wait.
+    /// One line if Services wait.
     pub(super) fn problem(&self) -> Option<String> {
         let Waiting { objects, of, .. } = self.active.quotas.holdings.waiting()?;
         Some(format!(
@@ -47,7 +47,7 @@ impl Approval {
     }
 }
 
-/// Waits until what waits is approved; for ever where nothing does.
+/// Waits until an operator approves what waits. Without an `approval` it never returns.
 pub(super) async fn approved(approval: Option<&Approval>) {
     match approval {
         Some(approval) => approval.active.approved.notified().await,

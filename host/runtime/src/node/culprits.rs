@@ -1,10 +1,10 @@
-//! Which objects the service processor fails in when it is told everything.
+//! Finds the objects that make the service processor fail in a full resync.
 //!
-//! Tried out on instances of the same version that nobody hears of: nothing is recorded, nothing rendered. It answers for
-//! objects that make the guest fail whatever came before them.
+//! Tries them on instances of the same version that record and render nothing. It finds objects that make the guest
+//! fail whatever came before them.
 //!
 //! ```text
-//! everything -> fails -> the shortest beginning that fails: its last object is one -> everything else -> ...
+//! everything -> fails -> the shortest prefix that fails: its last object is one -> everything else -> ...
 //! ```
 
 use std::sync::Arc;
@@ -20,13 +20,14 @@ use trueup_journal::By;
 use crate::guests::service::{Event, Resync, State};
 use crate::run::Instances;
 
-/// So many objects are looked for. Where there are more, it is the guest that is wrong, or has too little of something.
+/// The maximum number of objects to find. If there are more, the guest itself is wrong, or lacks some resource.
 const CULPRITS_MAX: usize = 8;
 
-/// So long is looked. The loop waits, and whoever fails for want of time takes all of it in each trial.
+/// The time limit of the search. The loop waits for it, and a guest that fails by timeout uses its full time in each
+/// trial.
 const TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Renderers that take whatever they are asked.
+/// Renderers that accept every call.
 struct TakeAll;
 
 impl Renderers for TakeAll {
@@ -35,8 +36,8 @@ impl Renderers for TakeAll {
     }
 }
 
-/// The objects without which the guest takes the rest; empty: it takes everything. None: it is not a few objects that it
-/// fails in, or they were not found in time.
+/// The objects without which the guest accepts the rest. Empty if it accepts everything. `None` if the failure is not
+/// due to a few objects, or they were not found in time.
 pub(super) async fn find(instances: &Instances, mut state: State) -> Option<Vec<Event>> {
     let until = Instant::now() + TIME_MAX;
     let mut culprits = Vec::new();
@@ -66,7 +67,7 @@ fn objects(state: &State) -> usize {
     state.services.len() + state.endpoints.len() + state.local_pods.len()
 }
 
-/// With the first so many objects: Services, then endpoints, then pods.
+/// The state with only the first `count` objects: Services, then endpoints, then pods.
 fn first(state: &State, mut count: usize) -> State {
     let mut up_to = |len: usize| {
         let taken = len.min(count);
@@ -99,7 +100,7 @@ fn first(state: &State, mut count: usize) -> State {
     }
 }
 
-/// Takes the object at a position out, as it is told.
+/// Removes the object at a position. Returns its event.
 fn take(state: &mut State, at: usize) -> Option<Event> {
     let (services, endpoints) = (state.services.len(), state.endpoints.len());
     if at >= objects(state) {
@@ -114,7 +115,7 @@ fn take(state: &mut State, at: usize) -> Option<Event> {
     })
 }
 
-/// Whether a new instance that is told this gives no answer.
+/// Whether a new instance fails in a resync with this state.
 async fn fails(instances: &Instances, state: State) -> bool {
     let Ok(args) = to_raw_value(&Resync { state }) else {
         return false;
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn each_object_is_the_last_of_one_beginning_and_is_what_is_taken_out_there() {
+    fn each_object_ends_one_prefix_and_is_what_is_taken_out_there() {
         assert_eq!(objects(&first(&state(), 0)), 0);
         for at in 0..objects(&state()) {
             let (shorter, longer) = (first(&state(), at), first(&state(), at + 1));

@@ -1,4 +1,4 @@
-//! How a loop ends: what was begun when it was asked to may go on for a while, and not for ever.
+//! How a loop ends: after the request to end, work in progress may go on for a limited time.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use tokio::time::Instant;
 use super::SYNC;
 use crate::board::Beating;
 
-/// How long, once it is to end, what was begun may go on: a call of a guest, and renderers that are told everything.
+/// How long work in progress may go on after the request to end: a call of a guest, and full resyncs of renderers.
 pub(super) const STOP_GRACE: Duration = Duration::from_secs(20);
 
-/// Whether the loop was asked to end, for those who do many things in one turn.
+/// Whether the loop should end, for code that does many things in one turn.
 #[derive(Debug, Clone, Default)]
 pub(super) struct IsAsked(Arc<AtomicBool>);
 
@@ -23,11 +23,11 @@ impl IsAsked {
     }
 }
 
-/// See the module.
+/// Ends a loop after a grace period.
 pub(super) struct Ending<'s, S> {
     stop: Pin<&'s mut S>,
     is_asked: IsAsked,
-    /// Until when; none: it was not asked to end.
+    /// The deadline. `None` before the request to end.
     until: Option<Instant>,
 }
 
@@ -44,12 +44,12 @@ impl<'s, S: Future<Output = ()>> Ending<'s, S> {
         self.is_asked.clone()
     }
 
-    /// Until when what was begun may go on; none: it was not asked to end.
+    /// Until when work in progress may go on. `None` before the request to end.
     pub(super) fn until(&self) -> Option<Instant> {
         self.until
     }
 
-    /// Answers when it is to end. May be dropped.
+    /// Returns when the loop is to end. Safe to drop.
     pub(super) async fn asked(&mut self) {
         if self.until.is_none() {
             self.stop.as_mut().await;
@@ -58,8 +58,8 @@ impl<'s, S: Future<Output = ()>> Ending<'s, S> {
         }
     }
 
-    /// One turn of a loop, in which it beats all the time: whatever it waits for has a limit of its own, a guest its time,
-    /// etcd and nft theirs. True where the loop is to end now; then the turn may have been broken off.
+    /// One turn of a loop, which beats all the time: everything it waits for has its own limit, such as the guest's
+    /// time and the timeouts of etcd and nft. `true` if the loop is to end now; the turn may then have been aborted.
     pub(super) async fn turn(&mut self, turn: impl Future<Output = ()>, beating: &Beating, about: &str) -> bool {
         beating.beat();
         tokio::select! {

@@ -1,5 +1,5 @@
-//! A guest of this node that fails again and again: counted, set aside with what it failed in, and another version wished
-//! for, as its failure policy says.
+//! Handles repeated failures of a guest of this node as its failure policy says: counts them, sets aside the input
+//! with which it failed, and requests another version.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::run::falling::Falling;
 use crate::run::quarantine::{self, Quarantine, SetAside};
 use crate::run::troubles::{TooMuch, enough};
 
-/// See the module. One for each guest.
+/// One for each guest.
 pub(super) struct Failing {
     quarantine: Arc<Quarantine>,
     policy: FailurePolicy,
@@ -30,12 +30,12 @@ impl Failing {
         }
     }
 
-    /// It gave an answer to what it is called for.
+    /// The guest answered a call.
     pub(super) fn took(&mut self) {
         self.faults = 0;
     }
 
-    /// The guest failed in a call: why that was once too often, where it was.
+    /// The guest failed in a call. Returns the reason if that was once too often.
     pub(super) fn failed(&mut self, error: &str) -> Option<TooMuch> {
         self.faults = self.faults.saturating_add(1);
         if self.faults < enough(&self.policy) {
@@ -47,12 +47,12 @@ impl Failing {
         })
     }
 
-    /// Wishes for another version, as its policy says. Nothing is set aside: it is called again as it is.
+    /// Requests another version, as the policy says. Sets nothing aside: the next call has the same input.
     pub(super) fn wish(&mut self, instances: &Instances, what: &str, too_much: TooMuch) {
         self.falling.wish(&entry(instances, what, &what, too_much));
     }
 
-    /// Sets `what` aside, and wishes for another version. `input`: what it was when the guest failed in it.
+    /// Sets `what` aside, and requests another version. `input` is the object with which the guest failed.
     pub(super) fn set_aside(
         &mut self,
         instances: &Instances,
@@ -68,17 +68,17 @@ impl Failing {
         entry
     }
 
-    /// Nothing is set aside.
+    /// Whether nothing is set aside.
     pub(super) fn is_empty(&self) -> bool {
         self.quarantine.is_empty()
     }
 
-    /// Whether `what` is set aside, as it is or as it was.
+    /// Whether `what` is set aside, in its current form or an earlier one.
     pub(super) fn has(&self, what: &str) -> bool {
         self.quarantine.has(what)
     }
 
-    /// Why `what` is set aside, as it is, for this version.
+    /// The entry, if `what` is set aside in this form for this version.
     pub(super) fn holds(&self, instances: &Instances, what: &str, input: &impl Serialize) -> Option<SetAside> {
         if !self.has(what) {
             return None;
@@ -88,7 +88,7 @@ impl Failing {
             .holds(what, &quarantine::input(instances, input), &digest)
     }
 
-    /// It took everything but what is `still` set aside: what else was is over.
+    /// The guest took everything except what is `still` set aside. Releases everything else.
     pub(super) fn took_all_but(&mut self, still: impl Fn(&str) -> bool) {
         self.took();
         for entry in self.quarantine.all() {
@@ -98,12 +98,12 @@ impl Failing {
         }
     }
 
-    /// It is tried again.
+    /// Releases `what`, to be tried again.
     pub(super) fn release(&self, what: &str) {
         self.quarantine.release(what);
     }
 
-    /// Another version is active: everything is tried again.
+    /// Another version is active: releases everything.
     pub(super) fn is_new(&mut self) {
         self.faults = 0;
         self.quarantine.release_all();
@@ -113,7 +113,7 @@ impl Failing {
 fn entry(instances: &Instances, what: &str, input: &impl Serialize, too_much: TooMuch) -> SetAside {
     let input = quarantine::input(instances, input);
     let mut entry = SetAside::new(instances, what.to_owned(), input, too_much);
-    // The recording is the instance's, whatever it failed in.
+    // The recording is that of the instance, whichever object it failed with.
     let key = what.split(' ').next().unwrap_or(what);
     entry.journal = instances.recording(key.rsplit('/').next().unwrap_or(key));
     entry

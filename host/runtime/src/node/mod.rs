@@ -1,9 +1,9 @@
-//! This node: its number, and the Services on it. The guests `nodesync` and `service` and the renderers are asked one call
-//! after another, each in its one instance.
+//! This node: its number, and the Services on it. The loops call the guests `nodesync` and `service` and the
+//! renderers one call after another, each in its one instance.
 //!
-//! The order in which this loop takes what there is is fixed: what stops it, versions, the source, nodes, then what is due. A
-//! call and what follows from it come to their end before anything else is taken, so that the recordings of the guests,
-//! which name each other's entries, say all that happened in its order.
+//! The loop takes its inputs in a fixed order: the request to stop, versions, the source, nodes, then what is due. It
+//! completes a call and everything that follows from it before it takes the next input. The recordings of the guests,
+//! which name each other's entries, therefore show everything in its order.
 //!
 //! ```text
 //! source -> Cluster (adapter) --+-> events -> service -> Rendering -> each renderer
@@ -51,10 +51,10 @@ use crate::run::quarantine::Quarantine;
 use crate::run::setup::stream_of;
 use crate::swap::Fallen;
 
-/// How often instances at rest are looked at for what is to be brought to the disk.
+/// How often the host checks whether the journals of idle instances need a sync to disk.
 const SYNC: Duration = Duration::from_secs(1);
 
-/// The guest of an instance that operators know as `NAME/NODE`, or of an object that is left out of its input.
+/// The guest in the name of an instance, `NAME/NODE`, or of an object that is left out of its input.
 fn guest_of(what: &str) -> &str {
     what.split_once('/').map_or(what, |(guest, _)| guest)
 }
@@ -63,34 +63,34 @@ fn guest_of(what: &str) -> &str {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    /// It has its number.
+    /// The node has its number.
     Numbered {
         /// The node.
         node: String,
-        /// From 1.
+        /// The number, from 1.
         id: u32,
     },
-    /// It has it, and what is known of the others is what it should be, after it was not.
+    /// The node has its number, and the known nodes are correct, after an error.
     NumberedAgain {
         /// The node.
         node: String,
-        /// From 1.
+        /// The number, from 1.
         id: u32,
     },
-    /// It has none, or what is known of the others is not what it should be.
+    /// The node has no number, or the known nodes are not correct.
     NotNumbered {
         /// The node.
         node: String,
         /// One line.
         error: String,
-        /// When it is tried again; none: never, by this process.
+        /// When the host tries again. `None` if this process does not.
         again_in_ms: Option<u64>,
     },
-    /// All Services were told anew to whoever renders.
+    /// The renderers got a full resync of all Services.
     Rendered {
         /// The node.
         node: String,
-        /// So many.
+        /// The number of Services.
         services: usize,
         /// Renderers that have all of them, in the order of the configuration.
         renderers: Vec<String>,
@@ -101,16 +101,16 @@ pub enum Event {
         node: String,
         /// Its kind, namespace and name: `Service shop/web`, `endpoints shop/web`, `Pod shop/web-0`.
         object: String,
-        /// Renderers that have everything now, in the order of the configuration.
+        /// Renderers that are in step now, in the order of the configuration.
         renderers: Vec<String>,
     },
-    /// The service processor did not take something, or no renderer did.
+    /// The service processor failed, or no renderer took the change.
     NotRendered {
         /// The node.
         node: String,
         /// One line.
         error: String,
-        /// When it is tried again; none: given up.
+        /// When the host tries again. `None` if it has given up.
         again_in_ms: Option<u64>,
     },
     /// A renderer that was out of step has everything again.
@@ -118,49 +118,49 @@ pub enum Event {
         /// `NAME/NODE`.
         renderer: String,
     },
-    /// A renderer does not have what it should, and is told everything again.
+    /// A renderer does not have what it should, and gets a full resync.
     OutOfStep {
         /// `NAME/NODE`.
         renderer: String,
-        /// One line; none: it is new.
+        /// One line. `None` if it is new.
         error: Option<String>,
-        /// When it is told, at the latest; none: at once.
+        /// When it gets the resync, at the latest. `None` if at once.
         again_in_ms: Option<u64>,
     },
-    /// What a guest failed in too often is set aside.
+    /// An input with which a guest failed too often is set aside.
     SetAside {
-        /// `NAME/NODE`, and the object, where it is one.
+        /// `NAME/NODE`, and the object if it is one.
         what: String,
         /// One line.
         error: String,
         /// How often in a row it failed.
         failures: u32,
     },
-    /// Something of the source can't be read, or is not used.
+    /// Part of the source can't be read, or is not used.
     Problem(String),
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
-    /// This node's number; none: it has none, or was not to have one.
+    /// This node's number. `None` if it has none, or should not have one.
     pub id: Option<u32>,
-    /// Nodes that have one, this one among them.
+    /// The number of nodes that have a number, including this one.
     pub nodes: usize,
-    /// Services that each renderer should have.
+    /// The number of Services that each renderer should have.
     pub services: usize,
-    /// Renderers that have them, by name.
+    /// The names of renderers that have them.
     pub rendered: Vec<String>,
-    /// What is not as it should be, and why.
+    /// What is not in its desired state, and why.
     pub failed: Vec<(String, String)>,
     /// What could not be read, or is not used.
     pub problems: Vec<String>,
-    /// Why it ended before its end; none: it did not.
+    /// Why it ended early. `None` if it did not.
     pub cut_short: Option<String>,
 }
 
 impl Summary {
-    /// True where everything is as it should be and everything could be read.
+    /// Whether everything is in its desired state and everything could be read.
     pub fn is_true(&self) -> bool {
         self.failed.is_empty() && self.problems.is_empty() && self.cut_short.is_none()
     }
@@ -180,25 +180,25 @@ impl std::fmt::Display for Summary {
     }
 }
 
-/// What connects one guest with whoever manages it.
+/// What connects one guest with its manager.
 pub(crate) struct Managing {
     pub(crate) quarantine: Arc<Quarantine>,
     pub(crate) handovers: mpsc::Receiver<Handover>,
     pub(crate) fall_back: mpsc::UnboundedSender<Fallen>,
 }
 
-/// The same for each guest of this node, as [`NodeSetup`] has them.
+/// The same for each guest of this node, in the form of [`NodeSetup`].
 pub(crate) struct AllManaging {
     pub(crate) nodesync: Option<Managing>,
     pub(crate) service: Option<Managing>,
     pub(crate) renderers: Vec<Managing>,
-    /// Another loop reads the same source: it says what is wrong with that.
+    /// Another loop reads the same source and reports its problems.
     pub(crate) source_is_told: bool,
-    /// It ends when nothing is left to do, and gives up what fails too often.
+    /// With `--once`: the run ends when nothing is left to do, and gives up what fails too often.
     pub(crate) once: bool,
 }
 
-/// See the module.
+/// The loops of this node.
 pub(crate) struct OnNode {
     node: String,
     numbering: Option<Numbering>,
@@ -230,7 +230,7 @@ impl OnNode {
             max_ms: config.run.backoff_max_ms,
             ..Backoff::default()
         };
-        // Hosts that lost one store must not come back to it together.
+        // Hosts that lost one store must not come back to it all at once.
         let seed = config.seed ^ stream_of(&node.name);
         let (feed, kube) = mpsc::channel(CHANGES_WAITING_MAX);
         let (mut feed, mut kube) = (Some(feed), Some(kube));
@@ -333,8 +333,8 @@ impl OnNode {
         }
     }
 
-    /// Brings what the source says true, to its end or until `stop`.
-    /// Nothing of the source is taken in before `belongs` says that the state folder is of this cluster.
+    /// Reconciles what the source says, to its end or until `stop`. Takes nothing in before `belongs` confirms that
+    /// the state folder belongs to this cluster.
     pub(crate) async fn run<E: std::fmt::Display>(
         self,
         input: Input,
@@ -369,7 +369,7 @@ impl OnNode {
                 (false, _) => std::future::pending().await,
             }
         };
-        // Both loops hear of it at once: each may then go on for a while.
+        // Both loops hear of it at once. Each may then go on for a limited time.
         let stop = async {
             stop.await;
             ending.send_replace(true);
@@ -409,7 +409,7 @@ impl OnNode {
     }
 }
 
-/// Once: answers when the number is there, or was failed for too often.
+/// With `--once`: returns when the number exists, or assigning it failed too often.
 async fn settled(numbered: Option<watch::Receiver<Standing>>) {
     let Some(mut numbered) = numbered else { return };
     let is_settled = |standing: &Standing| match standing {
@@ -417,6 +417,6 @@ async fn settled(numbered: Option<watch::Receiver<Standing>>) {
         Standing::Numbered(_) => true,
         Standing::Failed { failures, is_over, .. } => *is_over || *failures >= FAILURES_MAX_ONCE,
     };
-    // Whoever numbers outlives this.
+    // The sender outlives this.
     _ = numbered.wait_for(is_settled).await;
 }

@@ -1,12 +1,13 @@
-//! This node's number, and all nodes as the guest `nodesync` knows them: what the store and Kubernetes say goes in, one
-//! change after another.
+//! This node's number, and all nodes as the guest `nodesync` knows them: feeds it the changes of the store and of
+//! Kubernetes one after another.
 //!
-//! The guest is asked again where it failed, with a fresh listing each time and a pause that grows, for ever: a question that
-//! was cut may have stored something, which only a listing shows. A number in other hands ends it.
+//! If the guest fails, the host calls it again with a fresh listing each time and a growing pause, for ever: a
+//! request that was cut may have stored something, which only a listing shows. If another node takes the number, that
+//! ends it.
 //!
 //! ```text
 //! store: listing, watch --+-> records --+
-//! Kubernetes: Nodes ------+-> nodes ----+-> resync | update -> get-all-nodes -> whoever follows
+//! Kubernetes: Nodes ------+-> nodes ----+-> resync | update -> get-all-nodes -> the loop of Services
 //! configuration: addresses --------------> publish-node-ips
 //! ```
 
@@ -40,45 +41,46 @@ use crate::run::active::{Active, Handover};
 use crate::run::falling::Falling;
 use crate::run::quarantine::Quarantine;
 
-/// The guest's setting of the same name, and its default.
+/// The guest's setting of this name, and its default.
 const KEY_PREFIX: (&str, &str) = ("key_prefix", "/vnf-agent/contiv-ksr/");
 
-/// What follows the prefix in the key of each record.
+/// The part of each record's key after the prefix.
 const ALLOCATED_IDS: &str = "allocatedIDs/";
 
-/// Addresses that the store does not have are published again after so long: the watch tells sooner where it does.
+/// The host publishes addresses that the store lacks again after this time. If the store has them, the watch usually
+/// reports it sooner.
 const PUBLISH_PAUSE: Duration = Duration::from_secs(5);
 
-/// Changes of Kubernetes' Nodes that wait: the loop that sends them waits where these are not taken in time.
+/// The maximum number of waiting changes of Kubernetes' Nodes. Above it, the loop that sends them blocks.
 pub(super) const CHANGES_WAITING_MAX: usize = 1_024;
 
-/// All nodes with a number, and the entry of the recording that they follow from.
+/// All nodes with a number, and the entry of the recording from which they follow.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Known {
     pub(super) nodes: Vec<Node>,
     pub(super) by: Option<By>,
 }
 
-/// How the numbering stands.
+/// The state of the numbering.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Standing {
-    /// Nothing was said yet.
+    /// There is no result yet.
     #[default]
     Begins,
     /// This node's number.
     Numbered(u32),
-    /// Why it has none, or not any more what it should have; so often in a row.
+    /// Why the node has no number, or lost its correct one.
     Failed {
         /// One line.
         error: String,
-        /// So often in a row.
+        /// How often in a row it failed.
         failures: u32,
-        /// It is not tried again by this process.
+        /// This process does not try again.
         is_over: bool,
     },
 }
 
-/// What the numbering is made of.
+/// The parts of the numbering.
 pub(super) struct Parts {
     pub(super) node: String,
     pub(super) seat: Seat,
@@ -94,11 +96,11 @@ pub(super) struct Parts {
     pub(super) events: mpsc::UnboundedSender<Event>,
 }
 
-/// What the queue holds: one thing.
+/// The only key in the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Resyncing;
 
-/// What the loop has to do next.
+/// The next step of the loop.
 enum Step {
     Begin,
     HandOver(Handover),
@@ -109,12 +111,12 @@ enum Step {
     Look,
 }
 
-/// See the module.
+/// The loop of the numbering.
 pub struct Numbering {
     node: String,
     key: String,
     seat: Seat,
-    /// At rest: a pause is on, or it is over.
+    /// At rest while a pause is on, or if it is over for good.
     following: Following,
     prefix: String,
     addresses: Vec<Address>,
@@ -122,17 +124,17 @@ pub struct Numbering {
     publish_at: Option<Instant>,
     started: Instant,
     is_synced: bool,
-    /// The number belongs to another node: nothing more is asked of this instance.
+    /// The number belongs to another node: this instance gets no more calls.
     is_over: bool,
     id: u32,
-    /// How somebody else wrote this node's record last, as it was said; none: nobody did.
+    /// How another host last overwrote this node's record, as reported. `None` if it did not happen.
     overwritten: Option<String>,
-    /// The number that was said; none: none was.
+    /// The number that was last reported. `None` if none was.
     said: Option<u32>,
     records: BTreeMap<u32, VppNode>,
-    /// By id: why the value of a key is no record.
+    /// By id: why the value of a key is not a valid record.
     unreadable: BTreeMap<u32, String>,
-    /// Why this node's addresses are not in its record; none: they are, or nothing went wrong so far.
+    /// Why this node's addresses are not in its record. `None` if they are, or nothing has failed so far.
     unpublished: Option<String>,
     kube_nodes: BTreeMap<String, KubeNode>,
     kube: mpsc::Receiver<Vec<Change>>,
@@ -147,7 +149,8 @@ pub struct Numbering {
 }
 
 impl Numbering {
-    /// The number of one node and nothing else: no cluster, no versions to come. The settings of `instances` name the node.
+    /// The numbering of one node without a cluster and without version changes. The settings of `instances` name the
+    /// node.
     pub fn alone(
         node: &str,
         (instances, backends): (Arc<Instances>, Backends),
@@ -155,7 +158,7 @@ impl Numbering {
         addresses: Vec<Address>,
         seed: u64,
     ) -> Self {
-        // Nobody wishes for anything, nobody is told.
+        // The receivers are dropped: requests for versions and events are ignored.
         let (wishes, _) = mpsc::unbounded_channel();
         let (events, _) = mpsc::unbounded_channel();
         let quarantine = Quarantine::load(&instances.state_dir, instances.name);
@@ -220,12 +223,12 @@ impl Numbering {
         }
     }
 
-    /// All nodes with a number, as they change.
+    /// All nodes with a number. Observes changes.
     pub(super) fn known(&self) -> watch::Receiver<Known> {
         self.known.subscribe()
     }
 
-    /// How it stands, as that changes.
+    /// The state of the numbering. Observes changes.
     pub fn standing(&self) -> watch::Receiver<Standing> {
         self.standing.subscribe()
     }
@@ -266,11 +269,11 @@ impl Numbering {
         self.seat.sync();
     }
 
-    /// Does it, and then what has become due.
+    /// Does the step, and then what is due.
     async fn turn(&mut self, step: Step) {
         match step {
             Step::Begin => {
-                // What was known before, until there is a listing.
+                // The nodes that were known before, until there is a listing.
                 if let Err(no_answer) = self.tell_nodes().await {
                     tracing::warn!("the nodes are told later: {}", no_answer.error);
                     self.known.send_replace(Known::default());
@@ -299,7 +302,7 @@ impl Numbering {
 
     fn wish(&mut self) {
         let now_ms = self.now_ms();
-        // Of one thing there are never too many.
+        // The queue can't overflow with a single key.
         _ = self.controller.changed(&Resyncing, now_ms);
     }
 
@@ -309,7 +312,7 @@ impl Numbering {
         }
         if self.controller.take_ready(self.now_ms()).is_some() {
             self.board.began(guest_of(&self.key), &self.key);
-            // What comes of the listing ends it.
+            // The result of the listing ends this job.
             self.following.list_again();
         }
         if self.publish_at.take_if(|at| *at <= Instant::now()).is_some() && self.is_synced {
@@ -323,14 +326,14 @@ impl Numbering {
             Ok(Followed::Listed(listing)) => self.take_listing(listing).await,
             Ok(Followed::Changed(changes)) => self.take_changes(changes).await,
             Err(error) => {
-                // It is listed again when the pause is over.
+                // The host lists again after the pause.
                 self.begin();
                 self.failed(format!("reading `{}`: {}", self.prefix, words(&error)));
             }
         }
     }
 
-    /// What comes unasked, a listing or an end, is the resync that runs.
+    /// Counts a listing or an error that arrives by itself as the running resync.
     fn begin(&mut self) {
         let runs = self.controller.status(&Resyncing).is_some_and(|status| status.running);
         if !runs {
@@ -370,7 +373,7 @@ impl Numbering {
                 etcd::Event::Deleted(key) => (key, None),
             };
             let Some(id) = self.id_of(key) else { continue };
-            // What can't be read is no record any more.
+            // A record that can't be read counts as deleted.
             let change = match value.and_then(|value| self.record(id, value)) {
                 Some(record) => {
                     self.records.insert(id, record.clone());
@@ -393,7 +396,7 @@ impl Numbering {
         }
     }
 
-    /// This node's record had its addresses, and has others now. It is written again; whoever else writes it will, too.
+    /// This node's record had its addresses and now has others. The host writes it again; so will the other writer.
     fn show_overwritten(&mut self) {
         let Some(record) = self.records.get(&self.id) else {
             return;
@@ -454,7 +457,7 @@ impl Numbering {
         }
     }
 
-    /// With all that is known; then what is to be published.
+    /// Calls the guest with everything known, then publishes the addresses.
     async fn resync(&mut self) {
         let state = ClusterState {
             vpp_nodes: self.records.values().cloned().collect(),
@@ -474,20 +477,20 @@ impl Numbering {
         };
         self.id = id;
         self.publish().await;
-        // Whoever waits for the number finds the nodes told.
+        // Reports the number after the nodes, so that a loop that waits for the number also finds the nodes.
         if self.are_told().await {
             self.failing.took_all_but(|_| false);
             self.numbered();
         }
     }
 
-    /// A number that an earlier process had, and that another node has by now, is no claim: the node is numbered as one that
-    /// is new. While this process has it, it is: two nodes have one number then.
+    /// A number that an earlier process had, and that another node has by now, is not a claim: the node gets a new
+    /// number. If this process has the number, it is a claim: two nodes then have one number.
     async fn give_up_what_is_anothers(&mut self) -> Result<(), NoAnswer> {
         if self.id != 0 || self.is_over {
             return Ok(());
         }
-        // It is asked nothing where it lost what it was told: then it has none either.
+        // The call is refused if the instance lost its state. Then it has no number either.
         let id = self.id_it_has().await.unwrap_or_default();
         match self.records.get(&id) {
             Some(record) if record.name != self.node => {
@@ -516,7 +519,7 @@ impl Numbering {
         }
     }
 
-    /// What a call came to; none: it failed, which is told, and is tried again with a fresh listing.
+    /// The result of a call. `None` if it failed: that is reported, and tried again with a fresh listing.
     async fn answered<R>(&mut self, answer: Result<Result<R, Error>, NoAnswer>) -> Option<R> {
         match answer {
             Ok(Ok(answer)) => return Some(answer),
@@ -537,7 +540,7 @@ impl Numbering {
         self.begin_again(no_answer.error);
     }
 
-    /// A call failed, in which something may have been stored: nothing is told to the guest before the next listing.
+    /// A call failed that may have stored something. The guest gets nothing before the next listing.
     fn begin_again(&mut self, error: String) {
         self.is_synced = false;
         self.following.rest();
@@ -568,10 +571,10 @@ impl Numbering {
         self.is_over = true;
         self.is_synced = false;
         self.following.rest();
-        // Nobody would take it: its time would be now, for ever.
+        // Otherwise it would be due for ever.
         self.publish_at = None;
         let id = match self.id {
-            // It was numbered by an earlier process, and this one has not asked yet.
+            // An earlier process got the number, and this one has not asked for it yet.
             0 => self.id_it_has().await.ok(),
             id => Some(id),
         };
@@ -616,7 +619,7 @@ impl Numbering {
         });
     }
 
-    /// True where whoever follows was told the nodes. Where not, that is a failure like any other: they have old ones.
+    /// Whether the followers got the nodes. If not, that is an ordinary failure: they have outdated ones.
     async fn are_told(&mut self) -> bool {
         let told = self.tell_nodes().await;
         told.map_err(|no_answer| self.unanswered(no_answer)).is_ok()
@@ -630,7 +633,8 @@ impl Numbering {
         Ok(())
     }
 
-    /// Each family by itself. What could not be stored shows in the record, which the watch tells.
+    /// Publishes each address family separately. What could not be stored shows in the record, which the watch
+    /// reports.
     async fn publish(&mut self) {
         if self.addresses.is_empty() {
             return;
@@ -658,7 +662,8 @@ impl Numbering {
         }
     }
 
-    /// This node's record is to have its addresses: the watch tells soon, or they are published again.
+    /// Checks that this node's record has its addresses. If not, the watch reports them soon, or the host publishes
+    /// them again.
     fn check_published(&mut self) {
         if self.is_published() {
             let was_wrong = self.unpublished.take().is_some() || self.overwritten.is_some();
@@ -687,7 +692,7 @@ impl Numbering {
         }
     }
 
-    /// It has its number, and its addresses are published or not.
+    /// Shows that the node has its number, and whether its addresses are published.
     fn show_numbered(&self) {
         let came = self.unpublished.clone().map_or(Ok(()), |error| Err((error, 1)));
         let again_in_ms = self.publish_in_ms().filter(|_| came.is_err());
@@ -717,7 +722,7 @@ impl Numbering {
     }
 }
 
-/// Addresses as numbers: however each is written.
+/// Parses addresses, so that their spelling does not matter.
 fn set_of<'a>(addresses: impl Iterator<Item = &'a str>) -> BTreeSet<(Option<IpAddr>, &'a str)> {
     let parts = addresses.map(|text| {
         let (address, length) = text.split_once('/').unwrap_or((text, ""));

@@ -1,8 +1,8 @@
-//! The renderers of this node's service processor, each with its instance: every call goes to each in turn.
+//! The renderers of this node's service processor, each with its instance. Each call goes to all of them in turn.
 //!
-//! Who is told what is decided in `steps.rs`; here instances are asked. A renderer that is out of step is told everything
-//! beside the loop: one that waits for its store or its kernel holds up nobody. It is passed over meanwhile, and told what
-//! it missed.
+//! `steps.rs` decides which renderer gets what; this module calls the instances. A renderer that is out of step gets
+//! a full resync beside the loop, so that one that waits for its store or its kernel holds up no other. Calls skip it
+//! meanwhile, and it then gets what it missed.
 
 use std::sync::Arc;
 
@@ -17,15 +17,15 @@ use crate::config::FailurePolicy;
 use crate::run::active::{Active, Handover};
 use crate::run::troubles::{TooMuch, enough};
 
-/// How often a renderer that was told everything is told beside the loop what it missed meanwhile. What it still missed
-/// then it is told while all wait: changes that come faster than it takes them have to.
+/// How often a renderer catches up beside the loop after its resync. After that it gets what it still missed while
+/// all others wait: changes may come faster than it takes them.
 const CATCHING_UP_MAX: usize = 4;
 
-/// A renderer that missed no more calls than this is told them while all wait.
+/// A renderer that missed no more calls than this gets them while all others wait.
 const MISSED_FEW: usize = 8;
 
-/// All renderers, shared by the loop, the processor's questions, and retries. Of one renderer there is never more than one call
-/// at once.
+/// All renderers, shared by the loop, the processor's calls, and retries. Each renderer runs at most one call at a
+/// time.
 #[derive(Clone)]
 pub(super) struct Rendering(Arc<Mutex<Inner>>);
 
@@ -38,26 +38,26 @@ struct Renderer {
     /// `NAME/NODE`.
     name: String,
     active: Arc<Active>,
-    /// Held by the call that is made. While the renderers as a whole are held nobody waits for one that is being told
-    /// everything.
+    /// Locked by the current call. Code that holds the lock of all renderers never waits for one that gets a full
+    /// resync.
     seat: Arc<Mutex<Seat>>,
     policy: FailurePolicy,
     /// Calls in a row in which the guest itself failed.
     faults: u32,
-    /// Why it failed last; none: it did not.
+    /// The last error. `None` if it did not fail.
     error: Option<String>,
-    /// It is to be set aside, and was not yet.
+    /// Set if it is to be set aside and has not been yet.
     too_much: Option<TooMuch>,
 }
 
-/// How a renderer stands, for those who show it.
+/// The state of a renderer, for display.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RendererAt {
     pub(super) name: String,
     pub(super) is_in_step: bool,
     pub(super) is_being_told: bool,
     pub(super) is_set_aside: bool,
-    /// Why it failed last; none: it did not.
+    /// The last error. `None` if it did not fail.
     pub(super) error: Option<String>,
 }
 
@@ -79,17 +79,17 @@ impl Rendering {
         })))
     }
 
-    /// The processor's own call ended. Once for each of its calls: what it did not ask for again counts from then on.
+    /// Call once after each of the processor's own calls: what it did not request again counts from then on.
     pub(super) async fn settle(&self) {
         self.0.lock().await.steps.settle();
     }
 
-    /// Who is to be told everything, by position.
+    /// The positions of renderers that need a full resync.
     pub(super) async fn out_of_step(&self) -> Vec<usize> {
         self.0.lock().await.steps.out_of_step()
     }
 
-    /// Tells a renderer that is out of step everything, and then what the others were told meanwhile.
+    /// Resyncs a renderer that is out of step, and then gives it what the others got meanwhile.
     ///
     /// # Errors
     /// Why it did not take it, in one line.
@@ -104,7 +104,7 @@ impl Rendering {
             };
             (Arc::clone(&its.seat), event)
         };
-        // Whoever makes another version active waits until it is told.
+        // A handover to another version waits until this is done.
         let mut seat = seat.lock().await;
         let mut calls = vec![Call::Resync { event }];
         let mut all_wait = None;
@@ -132,12 +132,12 @@ impl Rendering {
         Ok(())
     }
 
-    /// Telling it everything did not come to an end.
+    /// The resync was aborted.
     pub(super) async fn broke_off(&self, renderer: usize) {
         self.0.lock().await.steps.not_told(renderer);
     }
 
-    /// Those that failed so often in a row that they are to be set aside: each once, with its seat's version.
+    /// Those that failed so often in a row that they are to be set aside. Returns each once, with its active version.
     pub(super) async fn take_too_much(&self) -> Vec<(usize, Arc<crate::run::Instances>, TooMuch)> {
         let mut inner = self.0.lock().await;
         let all = inner.renderers.iter_mut().enumerate();
@@ -145,12 +145,12 @@ impl Rendering {
             .collect()
     }
 
-    /// It is not called any more, until another version of it is active.
+    /// Stops calling it until another version of it is active.
     pub(super) async fn set_aside(&self, renderer: usize) {
         self.0.lock().await.steps.set_aside(renderer);
     }
 
-    /// Another version of a renderer becomes active; it is out of step then.
+    /// Makes another version of a renderer active; it is then out of step.
     pub(super) async fn hand_over(&self, renderer: usize, handover: Handover) -> bool {
         let seat = {
             let inner = self.0.lock().await;
@@ -168,7 +168,7 @@ impl Rendering {
         is_active
     }
 
-    /// How each stands, in order.
+    /// The state of each renderer, in order.
     pub(super) async fn standing(&self) -> Vec<RendererAt> {
         let inner = self.0.lock().await;
         let all = inner.renderers.iter().enumerate();
@@ -187,17 +187,17 @@ impl Rendering {
         self.0.lock().await.steps.services()
     }
 
-    /// Between calls.
+    /// Call between calls: syncs recordings to disk if they are due.
     pub(super) async fn rest(&self) {
         self.each_seat(Seat::rest).await;
     }
 
-    /// At the end.
+    /// Call at the end: syncs all recordings to disk.
     pub(super) async fn sync(&self) {
         self.each_seat(Seat::sync).await;
     }
 
-    /// But for one that is asked at this moment.
+    /// Skips a renderer that is in a call.
     async fn each_seat(&self, what: impl Fn(&mut Seat)) {
         let inner = self.0.lock().await;
         let seats = inner.renderers.iter().map(|renderer| &renderer.seat);
@@ -208,7 +208,7 @@ impl Rendering {
 }
 
 impl Renderer {
-    /// What a call came to: its answer, in the renderer's name.
+    /// Takes in the result of a call. Errors get the renderer's name.
     fn came(&mut self, answer: Result<Result<(), String>, NoAnswer>) -> Result<(), String> {
         let (answer, is_fault) = match answer {
             Ok(answer) => (answer, false),
@@ -228,7 +228,7 @@ impl Renderer {
     }
 }
 
-/// Several calls, until one is not taken.
+/// Makes several calls, until one is refused.
 async fn tell(seat: &mut Seat, calls: &[Call]) -> Result<Result<(), String>, NoAnswer> {
     for call in calls {
         match put(seat, call, None).await {
@@ -239,7 +239,7 @@ async fn tell(seat: &mut Seat, calls: &[Call]) -> Result<Result<(), String>, NoA
     Ok(Ok(()))
 }
 
-/// One call. All but a resync follow from what it was told before.
+/// Makes one call. All but a resync depend on what the renderer got before.
 async fn put(seat: &mut Seat, call: &Call, by: Option<By>) -> Result<Result<(), String>, NoAnswer> {
     match call {
         Call::Resync { .. } => seat.tell_all(call.name(), call, by).await,

@@ -1,7 +1,8 @@
-//! The one instance of a guest on this node: opened when it is first asked, asked with typed calls, and opened again after
-//! it ended in one.
+//! The one instance of a guest on this node: opened at its first call, called with typed arguments, and opened again
+//! after a call in which it ended.
 //!
-//! All that it knows can be told again: where its recording gives no state to go on from, it begins with its settings.
+//! The host can repeat everything that it knows. If its recording gives no state to continue from, it begins with its
+//! settings.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -24,7 +25,8 @@ use crate::run::active::{Active, Handover};
 pub(super) struct NoAnswer {
     /// One line.
     pub(super) error: String,
-    /// It is the guest that failed, in this call: it trapped, or used more than it may. Not a full disk.
+    /// Whether the guest failed in this call: it trapped or exceeded a limit. `false` for failures such as a full
+    /// disk.
     pub(super) is_fault: bool,
 }
 
@@ -46,17 +48,17 @@ impl From<Unreadable> for NoAnswer {
     }
 }
 
-/// See the module.
+/// The place of one instance.
 pub(super) struct Seat {
     active: Arc<Active>,
     key: String,
     backends: Backends,
     live: Option<Live>,
-    /// The newest recording is of this process.
+    /// Whether this process wrote the newest recording.
     is_recorded: bool,
-    /// It began with its settings alone, and was not told everything since.
+    /// Whether it began with its settings alone and got no full resync since.
     is_blank: bool,
-    /// Where the last call stands that was answered.
+    /// The entry of the last call that was answered.
     last_entry: Option<By>,
 }
 
@@ -66,7 +68,7 @@ struct Live {
 }
 
 impl Seat {
-    /// Nothing is opened yet.
+    /// Opens nothing yet.
     pub(super) fn new(active: Arc<Active>, key: &str, mut backends: Backends) -> Self {
         backends.usage = Arc::clone(&active.usage);
         Self {
@@ -80,25 +82,25 @@ impl Seat {
         }
     }
 
-    /// What says which version is asked.
+    /// Holds the active version.
     pub(super) fn active(&self) -> Arc<Active> {
         Arc::clone(&self.active)
     }
 
-    /// The version that is asked next.
+    /// The version of the next call.
     pub(super) fn instances(&self) -> Arc<Instances> {
         self.active.instances()
     }
 
-    /// As operators know it: `NAME/KEY`.
+    /// The name in messages: `NAME/KEY`.
     pub(super) fn name(&self) -> String {
         format!("{}/{}", self.active.instances().name, self.key)
     }
 
-    /// Asks what tells it everything. `by`: the question of another guest that this answers.
+    /// Makes a call that is a full resync. `by` is the request of another guest that this answers.
     ///
     /// # Errors
-    /// Why there is no answer. The next question finds an instance again.
+    /// Why there is no answer. The next call has an instance again.
     pub(super) async fn tell_all<R: DeserializeOwned>(
         &mut self,
         call: &str,
@@ -112,11 +114,11 @@ impl Seat {
         answer
     }
 
-    /// Asks what follows from what it was told before. One that began with its settings alone since then is not asked: it
-    /// would take the little it is told for all there is.
+    /// Makes a call that depends on earlier ones. Refuses it if the instance began with its settings alone since
+    /// then: it would take the little it gets for everything.
     ///
     /// # Errors
-    /// Likewise, and where it has to be told everything first.
+    /// As [`Seat::tell_all`], and if it needs a full resync first.
     pub(super) async fn ask<R: DeserializeOwned>(
         &mut self,
         call: &str,
@@ -162,13 +164,13 @@ impl Seat {
         let version = Arc::clone(&live.version);
         match version.rotate_if_long(live.instance).await {
             Ok(instance) => self.live = Some(Live { instance, version }),
-            // It answered, and is opened again by the next question, which says why it can't be where it can't.
+            // It answered. The next call opens it again, and reports if that fails.
             Err(error) => tracing::warn!(instance = self.key, "its recording can't go on: {}", with_causes(error)),
         }
         Ok(dispatch::read(call, &answer)?)
     }
 
-    /// Where the last call stands that was answered, for whoever's call follows from it.
+    /// The entry of the last call that was answered, for calls that follow from it.
     pub(super) fn last_entry(&self) -> Option<By> {
         self.last_entry.clone()
     }
@@ -203,17 +205,17 @@ impl Seat {
         Ok(Live { instance, version })
     }
 
-    /// Has it begin with its settings alone: what it was told before does not hold any more.
+    /// Restarts it with its settings alone: its earlier state is no longer valid.
     ///
     /// # Errors
-    /// Where it can't. The next question finds an instance again.
+    /// If it can't start. The next call has an instance again.
     pub(super) async fn begin_anew(&mut self) -> Result<(), NoAnswer> {
         self.live = None;
         self.live = Some(self.open_fresh(self.active.instances()).await?);
         Ok(())
     }
 
-    /// Makes another version the one that is asked, with the state of the instance that is there.
+    /// Makes another version active, and moves the instance's state to it.
     pub(super) async fn hand_over(&mut self, handover: Handover) -> bool {
         let Handover {
             instances,
@@ -225,7 +227,7 @@ impl Seat {
         let mut is_committed = false;
         let live = match self.live.take() {
             Some(live) => Ok(live),
-            // The candidate must be shown the state that it is to go on with.
+            // The candidate must be tried on the state with which it is to continue.
             None => self.open().await,
         };
         let moved = match live {
@@ -263,17 +265,17 @@ impl Seat {
         if is_active {
             self.active.set(instances);
         }
-        // Whoever asked may have gone.
+        // The caller may have disconnected.
         let _ = reply.send(moved);
         is_active
     }
 
-    /// Between calls: brings what was recorded to the disk where it is time.
+    /// Call between calls: syncs the recording to disk if it is due.
     pub(super) fn rest(&mut self) {
         self.in_journal(|journal| journal.tick(Instant::now()));
     }
 
-    /// Brings everything that was recorded to the disk: nobody will look after it any more.
+    /// Syncs the whole recording to disk: nothing will sync it later.
     pub(super) fn sync(&mut self) {
         self.in_journal(Journal::sync_now);
     }
@@ -282,7 +284,7 @@ impl Seat {
         let Some(live) = &mut self.live else { return };
         let journal = live.instance.host_mut().tape.journal_mut();
         if let Some(Err(error)) = journal.map(what) {
-            // The next call can't be recorded, and says so too.
+            // The next call can't be recorded either, and reports it too.
             tracing::warn!("{:#}", anyhow::Error::from(error));
         }
     }
@@ -292,7 +294,7 @@ fn of_host(error: String) -> NoAnswer {
     NoAnswer { error, is_fault: false }
 }
 
-/// On one line: what was tried, and what was against it.
+/// The error with its causes, on one line.
 fn with_causes(error: impl Into<anyhow::Error>) -> String {
     crate::text::line(&format!("{:#}", error.into()))
 }

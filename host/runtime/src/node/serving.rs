@@ -1,4 +1,4 @@
-//! The loop of the service processor: what the source says, the nodes, versions and retries, one after another.
+//! The loop of the service processor: takes in the source, the nodes, versions and retries, one after another.
 
 mod processing;
 mod renderers;
@@ -31,35 +31,35 @@ use crate::run::{FAILURES_MAX_ONCE, nothing_there};
 use crate::sources::kubernetes::events::{Events, Said};
 use crate::sources::{Batch, Batches, Objects};
 
-/// Changes of one look at the source that are told one by one. Of more, everything is told at once: renderers take that in
-/// less time, and whatever comes next waits less.
+/// The maximum number of changes of one look at the source that go one by one. Above it, the processor gets a full
+/// resync: renderers take that in less time, and whatever comes next waits less.
 const TOLD_SINGLY_MAX: usize = 32;
 
-/// Where there are many services, a change of one of so many is told by itself: between what nft takes for one change and for
-/// everything (docs/nftables.md) lie a hundred changes with 10,000 services of 2 endpoints, and four times that with 10.
+/// With many services, one change per this many services goes by itself. For nft (docs/nftables.md), a full resync
+/// costs as much as a hundred changes with 10,000 services of 2 endpoints, and as four times that with 10 endpoints.
 const SERVICES_A_CHANGE: usize = 32;
 
-/// Who combines Services with what is behind them.
+/// Combines Services with their endpoints.
 pub(super) struct Processor {
     pub(super) wiring: Wiring,
     pub(super) handovers: mpsc::Receiver<Handover>,
     pub(super) failing: Failing,
 }
 
-/// What the loop is made of.
+/// The parts of the loop.
 pub(super) struct Parts {
     pub(super) node: String,
     pub(super) context: NodeContext,
     pub(super) cluster: Cluster,
     pub(super) is_cluster: bool,
-    /// What Services wait for before many of them go; none: nothing is rendered.
+    /// Holds back removals of many Services until an approval. `None` if nothing is rendered.
     pub(super) approval: Option<Approval>,
-    /// None: Nodes alone are handed on.
+    /// `None` if the loop only passes on Nodes.
     pub(super) processor: Option<Processor>,
     pub(super) rendering: Rendering,
-    /// Of each renderer, in order.
+    /// For each renderer, in order.
     pub(super) renderers: Vec<(mpsc::Receiver<Handover>, Failing)>,
-    /// None: nobody numbers nodes.
+    /// `None` if this node has no numbering.
     pub(super) nodes: Option<watch::Receiver<Known>>,
     pub(super) feed: Option<mpsc::Sender<Vec<Change>>>,
     pub(super) backoff: Backoff,
@@ -70,57 +70,57 @@ pub(super) struct Parts {
     pub(super) events: mpsc::UnboundedSender<Event>,
 }
 
-/// What the queue holds.
+/// The keys of the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Work {
-    /// The processor: a resync, or what it still has to tell.
+    /// The processor: a resync, or pending changes.
     Service,
     /// A renderer that is out of step.
     Renderer(usize),
-    /// Everything is told again, though nothing changed.
+    /// The periodic full resync.
     Again,
 }
 
-/// See the module.
+/// The loop of the service processor.
 pub(super) struct Serving {
     parts: Parts,
     objects: Objects,
     controller: Controller<Work>,
     started: Instant,
-    /// The processor knows everything that was told to this loop.
+    /// Whether the processor knows everything that this loop knows.
     is_synced: bool,
-    /// It answered an error: it still has something to tell.
+    /// Whether it answered with an error: it still has pending changes.
     is_pending: bool,
-    /// It was tried again because a renderer was back, and has not succeeded since.
+    /// Whether it was retried because a renderer recovered, and has not succeeded since.
     is_tried_anew: bool,
-    /// Objects in whose events the processor failed since it took something.
+    /// Objects in whose events the processor failed since its last success.
     suspects: BTreeMap<String, service::Event>,
-    /// More was left out since the processor was told something.
+    /// Whether more objects were left out since the processor's last call.
     is_left_out_anew: bool,
-    /// Objects that the processor is not told of, since it fails in them.
+    /// Objects that the processor does not get, since it fails with them.
     left_out: BTreeMap<String, SetAside>,
-    /// The nodes were told once: what an earlier process knew, at the least. Rendered without them, a node would lose what
-    /// it has, for as long as the store takes to answer.
+    /// Whether the nodes are known, at least those of an earlier process. Rendering without them would remove what a
+    /// node has, for as long as the store takes to answer.
     knows_nodes: bool,
-    /// Whoever follows Kubernetes' Nodes was told all of them.
+    /// Whether the numbering got all of Kubernetes' Nodes.
     is_fed: bool,
     problems: Vec<String>,
-    /// Where notes are said at the Services that they are about; none: the source is a folder.
+    /// Writes notes as events of the Services that they are about. `None` if the source is a folder.
     said: Option<Events>,
-    /// The last look at the source, without what it changed.
+    /// The last look at the source, without its changes.
     last: Batch,
     error: Option<String>,
     out_of_step: Vec<bool>,
-    /// Renderers that are being told everything: what came of it, and which they are.
+    /// Full resyncs of renderers in progress, and which renderer each is for.
     retries: JoinSet<Result<(), String>>,
     telling: BTreeMap<task::Id, usize>,
-    /// Versions of renderers that wait until the one before was told.
+    /// Versions of renderers that wait until the resync of the one before has ended.
     waiting: Vec<(usize, Handover)>,
-    /// As the board has each renderer; none: it does not.
+    /// The last state of each renderer on the board. `None` if it is not on the board.
     shown: Vec<Option<RendererAt>>,
 }
 
-/// What the loop has to do next.
+/// The next step of the loop.
 enum Step {
     HandOver(Option<usize>, Handover),
     Retried(Result<(task::Id, Result<(), String>), JoinError>),
@@ -170,7 +170,7 @@ impl Serving {
         }
     }
 
-    /// Runs until `stop`; once, until `others` are settled and nothing is left to do here.
+    /// Runs until `stop`; with `once`, until `others` are settled and nothing is left to do here.
     pub(super) async fn run<E: std::fmt::Display>(
         mut self,
         input: Input,
@@ -264,7 +264,7 @@ impl Serving {
         }
     }
 
-    /// Does it, and then what has become due.
+    /// Does the step, and then what is due.
     async fn turn(&mut self, step: Step, is_asked_to_end: &IsAsked) {
         match step {
             Step::HandOver(None, handover) => self.hand_over(handover).await,
@@ -283,7 +283,7 @@ impl Serving {
         self.take_ready().await;
     }
 
-    /// Lets renderers that are told everything take it, within limits; the next process tells the others again.
+    /// Lets full resyncs of renderers end, within limits. The next process resyncs the others.
     async fn drain(&mut self, until: Instant) {
         while let Ok(Some(_)) = tokio::time::timeout_at(until, self.retries.join_next()).await {}
         if !self.retries.is_empty() {
@@ -306,7 +306,8 @@ impl Serving {
         pause.unwrap_or(SYNC)
     }
 
-    /// Nothing is left to do, or it failed too often. Where the source never was complete, nothing is done at all.
+    /// Whether nothing is left to do, or it failed too often. If the source never was complete, there is nothing to
+    /// do.
     fn is_settled(&self) -> bool {
         if self.parts.processor.is_none() || !self.parts.cluster.is_complete() {
             return true;
@@ -322,7 +323,7 @@ impl Serving {
 
     fn wish(&mut self, work: Work) {
         let now_ms = self.now_ms();
-        // There are as many as renderers.
+        // The queue can't overflow: it has one key per renderer and two more.
         _ = self.controller.changed(&work, now_ms);
     }
 
@@ -364,11 +365,11 @@ impl Serving {
         }
         if !was_complete {
             self.wish_resync();
-            // From now on it comes by itself.
+            // From now on it repeats by itself.
             self.wish_later(Work::Again, Outcome::Success);
         }
         let few = TOLD_SINGLY_MAX.max(self.parts.rendering.services().await / SERVICES_A_CHANGE);
-        // Where a renderer refuses something, it may refuse that alone, and would refuse everything.
+        // If a renderer refuses one call, it may refuse only that, and would then refuse a full resync as a whole.
         if told.events.len() > few && self.is_synced && !self.is_pending {
             self.is_synced = false;
             self.wish(Work::Service);
@@ -376,14 +377,14 @@ impl Serving {
         }
         for event in told.events {
             if is_asked_to_end.now() {
-                // The next process tells everything.
+                // The next process sends a full resync.
                 return;
             }
             self.tell_event(event).await;
         }
     }
 
-    /// What an operator should know, in the log and at the Services.
+    /// Reports what an operator should know, in the log and as events of the Services.
     fn say(&self, told: &Told) {
         for note in &told.notes {
             tracing::warn!("{note}");
@@ -446,7 +447,7 @@ impl Serving {
         });
     }
 
-    /// Kubernetes' Nodes go to whoever numbers them: all of them first.
+    /// Passes Kubernetes' Nodes to the numbering. The first time it passes all of them.
     async fn feed(&mut self, changes: Vec<Change>) {
         let Some(feed) = &self.parts.feed else { return };
         let changes = if std::mem::replace(&mut self.is_fed, true) {
@@ -460,23 +461,24 @@ impl Serving {
                 .collect()
         };
         if !changes.is_empty() {
-            // Nobody follows once it is over.
+            // Ignore the error: a numbering that has ended needs no Nodes.
             _ = feed.send(changes).await;
         }
     }
 
-    /// It failed a moment ago: the first pause is as after any failure. What runs, or waits already, goes on as it is.
+    /// Queues a key that just failed. Its first pause is that after any failure. A key that runs or already waits
+    /// stays as it is.
     fn wish_retry(&mut self, work: Work) {
         if self.controller.status(&work).is_none() {
             self.wish_later(work, Outcome::Failure);
         }
     }
 
-    /// It comes when the queue has it come after such an outcome.
+    /// Queues a key for when the queue would run it after this outcome.
     fn wish_later(&mut self, work: Work, after: Outcome) {
         self.wish(work);
         let now_ms = self.now_ms();
-        // Others that are due as well keep their turns.
+        // Other keys that are also due keep their turns.
         let mut others = Vec::new();
         while let Some(ready) = self.controller.take_ready(now_ms) {
             if ready == work {
@@ -502,7 +504,7 @@ impl Serving {
         }
     }
 
-    /// Another version of the processor.
+    /// Makes another version of the processor active.
     async fn hand_over(&mut self, handover: Handover) {
         let Some(processor) = &mut self.parts.processor else {
             return;
@@ -511,7 +513,7 @@ impl Serving {
             processor.failing.is_new();
             self.suspects.clear();
             self.show_left_out(BTreeMap::new());
-            // Another version may combine the same otherwise.
+            // Another version may combine the same input differently.
             self.is_synced = false;
             if self.parts.cluster.is_complete() && self.knows_nodes {
                 self.wish(Work::Service);
@@ -523,12 +525,12 @@ impl Serving {
         let Some(processor) = &self.parts.processor else { return };
         let key = processor.wiring.processor.name();
         let board = &self.parts.board;
-        // What it was queued for is done with this.
+        // This ends the job for which it was queued.
         board.began(guest_of(&key), &key);
         board.finished(guest_of(&key), &key, self.finished(Work::Service, self.error.as_ref()));
     }
 
-    /// How it stands, as the board has it.
+    /// The state of a key in the format of the board.
     fn finished(&self, work: Work, error: Option<&String>) -> Finished {
         let status = self.controller.status(&work);
         let due_ms = status
@@ -599,7 +601,7 @@ async fn handed_over(
         .collect();
     std::future::poll_fn(move |context| {
         for (of, handovers) in &mut all {
-            // Where nobody manages a guest any more, there is never one.
+            // A guest without a manager never gets one.
             if let std::task::Poll::Ready(Some(handover)) = handovers.poll_recv(context) {
                 return std::task::Poll::Ready((*of, handover));
             }
@@ -609,7 +611,7 @@ async fn handed_over(
     .await
 }
 
-/// All nodes, when they are others than before; never where nobody numbers them.
+/// All nodes, when they change. Never returns if this node has no numbering.
 async fn told_nodes(nodes: &mut Option<watch::Receiver<Known>>) -> Known {
     if let Some(nodes) = nodes
         && nodes.changed().await.is_ok()

@@ -17,7 +17,7 @@ use crate::run::setup::{Version, stream_of};
 use crate::run::{Ground, Instances, SetupError};
 use crate::swap::Revisions;
 
-/// One guest of this node, ready to be asked.
+/// One guest of this node, ready to be called.
 pub(crate) struct Seated {
     pub(crate) name: &'static str,
     pub(crate) worlds: &'static [&'static str],
@@ -28,7 +28,7 @@ pub(crate) struct Seated {
     pub(crate) backends: Backends,
 }
 
-/// Everything that the loop of this node works with.
+/// Everything that the loops of this node need.
 pub(crate) struct NodeSetup {
     pub(crate) etcd: Arc<dyn etcd::Api>,
     pub(crate) nodesync: Option<Seated>,
@@ -38,8 +38,8 @@ pub(crate) struct NodeSetup {
 }
 
 impl NodeSetup {
-    /// Loads the guests, has each accept its settings, and opens what they work with. A store that is given is used in
-    /// place of the configuration's.
+    /// Loads the guests, has each accept its settings, and opens their backends. `store` replaces the configured
+    /// store.
     ///
     /// # Errors
     /// One line: what can't be used.
@@ -59,7 +59,7 @@ impl NodeSetup {
             metrics: Arc::clone(&ground.metrics),
             etcd: Some(Arc::clone(&etcd)),
             nftables: Some(Arc::clone(&filter)),
-            // Of this guest alone.
+            // For this guest alone.
             quotas: Arc::<Quotas>::default(),
             audit: ground.audit.clone(),
             ..Backends::default()
@@ -87,8 +87,8 @@ impl NodeSetup {
         })
     }
 
-    /// Whether it could be made, beside one that runs: the guests are to be had and pass. The store is not opened: the one
-    /// that runs has it.
+    /// Checks whether it could be created, beside one that runs: the guests are available and pass. Does not open the
+    /// store, which the running one holds.
     ///
     /// # Errors
     /// One line: what can't be used.
@@ -153,7 +153,7 @@ async fn seated(
     })
 }
 
-/// A guest without any grant for what it asks fails at each call: said once, at the start.
+/// A guest without any grant for what it needs fails at each call. Warns once, at the start.
 fn warn_of_missing_grants(instances: &Instances) {
     for import in &instances.program.guest.imports {
         let (capability, needed, what, scopes): (_, &[Access], _, _) = match capability_of(import) {

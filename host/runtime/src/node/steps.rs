@@ -1,15 +1,15 @@
-//! Which renderer has what it should have, and which is to be told all of it again. Pure: what each answered goes in.
+//! Decides which renderer has what it should have, and which needs a full resync. Pure: takes what each answered.
 //!
-//! What all should have is what the service processor was told that they took. A renderer is *in step* where it has just
-//! that. It is not where it answered an error, is new, or took a call that counted as refused and was not made again: then
-//! a resync comes before its next call.
+//! The expected state is what the service processor knows that they took. A renderer is *in step* if it has exactly
+//! that. It is out of step if it answered with an error, is new, or took a call that counted as refused and was not
+//! repeated: it then gets a resync before its next call.
 //!
-//! A resync takes its time. One that is *being told* everything beside the loop misses what the others are told meanwhile,
-//! and is told that next, in the same order: changes that keep coming do not have it begin again.
+//! A resync takes time. A renderer that *is being told* everything beside the loop misses calls that the others get
+//! meanwhile. It gets them next, in the same order, so that frequent changes do not restart its resync.
 //!
 //! ```text
 //! call -> plan for each renderer: call, resync then call, or pass over -> answers -> one answer
-//! end of the processor's own call -> who is out of step
+//! end of the processor's own call -> which are out of step
 //! out of step -> resync -> what it missed meanwhile -> in step
 //! ```
 
@@ -17,15 +17,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use trueup_capabilities::renderer::{Call, ContivService, ObjectId, ResyncEvent};
 
-/// Calls that one renderer may miss while it is told everything. One that missed more is told everything once more, which
-/// is hardly more work.
+/// The maximum number of calls that a renderer may miss during a resync. If it misses more, it gets another full
+/// resync, which is hardly more work.
 const MISSED_MAX: usize = 4096;
 
-/// In one call of the processor so many resyncs are tried with renderers that refused something in it. A resync costs as much
-/// as there are services.
+/// The maximum number of resyncs in one call of the processor for renderers that refused something in it. A resync
+/// costs in proportion to the number of services.
 const RESYNCS_MAX: usize = 4;
 
-/// Why nobody took a call.
+/// Why no renderer took a call.
 const NONE_IN_STEP: &str = "no renderer is in step; each is told everything when it is tried again";
 const ALL_SET_ASIDE: &str = "every renderer is set aside, until another version of it is active";
 
@@ -85,7 +85,7 @@ fn key_of(id: &ObjectId) -> (String, String) {
     (id.namespace.clone(), id.name.clone())
 }
 
-/// What a call other than a resync is about: a later call about the same makes up for it.
+/// What a call other than a resync is about. A later call about the same part makes up for it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
     NodeIps,
@@ -95,7 +95,7 @@ enum Part {
 }
 
 impl Part {
-    /// None: it is about everything.
+    /// `None` if it is about everything.
     fn of(call: &Call) -> Option<Self> {
         Some(match call {
             Call::AddService { service } | Call::DeleteService { service } => Self::Service(key_of(&service.id)),
@@ -108,35 +108,35 @@ impl Part {
     }
 }
 
-/// How one renderer stands.
+/// The state of one renderer.
 #[derive(Debug, Default)]
 struct Standing {
     in_step: bool,
-    /// Calls in a row that it did not take.
+    /// Calls in a row that it refused.
     failures: u32,
-    /// What it took though the call counted as refused.
+    /// What it took although the call counted as refused.
     ahead: BTreeSet<Part>,
-    /// It is not called at all.
+    /// It gets no calls at all.
     is_set_aside: bool,
-    /// It is being told everything. None: it is not.
+    /// Set while it gets a full resync.
     telling: Option<Telling>,
 }
 
-/// What one renderer misses while it is told everything.
+/// What one renderer misses during a full resync.
 #[derive(Debug, Default)]
 struct Telling {
-    /// In order, since it was asked last.
+    /// In order, since its last call.
     missed: Vec<Call>,
-    /// There were too many: it begins again.
+    /// It missed too many, and needs another resync.
     is_too_much: bool,
-    /// It is another one since: what it is told was for the one before.
+    /// It was replaced since: the resync was for the one before.
     is_void: bool,
 }
 
 impl Telling {
     fn miss(&mut self, call: &Call) {
         if let Call::Resync { .. } = call {
-            // It makes up for all before it.
+            // A resync replaces everything before it.
             self.missed.clear();
             self.is_too_much = false;
         }
@@ -150,27 +150,27 @@ impl Telling {
     }
 }
 
-/// What is to be done with one renderer about a call.
+/// What to do with one renderer for a call.
 #[derive(Debug, PartialEq)]
 pub(super) enum Turn {
     /// It gets the call.
     Call,
-    /// It gets this resync, and the call where it takes that.
+    /// It gets this resync, and then the call if it takes the resync.
     ResyncThenCall(ResyncEvent),
-    /// It gets nothing: it is being told everything, or it failed already and its next try is the retry timer's.
+    /// It gets nothing: it is in a full resync, or it failed already and waits for its retry timer.
     PassOver,
 }
 
-/// The renderers of one service processor, in the order in which they are called.
+/// The renderers of one service processor, in calling order.
 #[derive(Debug)]
 pub(super) struct Steps {
     expected: Expected,
-    /// A resync was asked for: before, nobody knows what they should have.
+    /// Whether there was a resync. Before that, the expected state is unknown.
     is_known: bool,
     standings: Vec<Standing>,
     /// Parts whose calls counted as refused since the processor's own call began.
     refused: BTreeSet<Part>,
-    /// Resyncs that were no call of the processor's, since then.
+    /// Resyncs since then that the processor did not request.
     resyncs: usize,
 }
 
@@ -181,12 +181,12 @@ pub(super) struct Round {
     took: Vec<usize>,
     /// The first error of a renderer that was not known to fail.
     counted: Option<String>,
-    /// The first error of any.
+    /// The first error of any renderer.
     first: Option<String>,
 }
 
 impl Steps {
-    /// So many renderers, none of which has anything.
+    /// This many renderers, none of which has anything.
     pub(super) fn new(renderers: usize) -> Self {
         Self {
             expected: Expected::default(),
@@ -197,10 +197,11 @@ impl Steps {
         }
     }
 
-    /// A call begins.
+    /// Begins a call.
     pub(super) fn begin(&mut self, call: &Call) -> Round {
         if let Call::Resync { event } = call {
-            // The processor asks for it until it succeeds: whoever comes out of step meanwhile is to have this already.
+            // The processor repeats it until it succeeds. A renderer that falls out of step meanwhile should already
+            // get this.
             let expected = Expected::of(event);
             if self.expected != expected {
                 self.expected = expected;
@@ -231,25 +232,25 @@ impl Steps {
         if standing.failures > 0 && self.is_another_well(renderer) {
             return Turn::PassOver;
         }
-        // A resync that only it could take, it gets at once: nobody else has anything to wait for.
+        // If only this renderer could take a resync, it gets it at once: no other has to wait.
         if round.part.is_none() {
             return Turn::Call;
         }
-        // It may have refused this one thing alone, for good: what comes after that must not wait for it. Where it does not
-        // take the resync either, or refuses one thing after another, all wait for the retry timer.
+        // It may have refused this one thing alone, for good, so later calls must not wait for it. If it refuses the
+        // resync too, or one thing after another, all wait for the retry timer.
         if standing.failures > 1 || (standing.failures > 0 && self.resyncs >= RESYNCS_MAX) {
             return Turn::PassOver;
         }
         Turn::ResyncThenCall(self.expected.event())
     }
 
-    /// Whether another one may well take what it is asked.
+    /// Whether another renderer is likely to take the call.
     fn is_another_well(&self, renderer: usize) -> bool {
         let mut others = self.standings.iter().enumerate().filter(|(at, _)| *at != renderer);
         others.any(|(_, other)| !other.is_set_aside && other.failures == 0)
     }
 
-    /// Those that are being told everything do not hear of it now.
+    /// Notes the call for renderers in a full resync, which do not get it now.
     fn is_missed(&mut self, call: &Call) {
         let telling = self
             .standings
@@ -258,7 +259,8 @@ impl Steps {
         telling.for_each(|telling| telling.miss(call));
     }
 
-    /// It is to be told everything, beside the loop: this first. None: it need not, can't, or already is.
+    /// Begins a full resync beside the loop. Returns its content. `None` if the renderer does not need it, can't get
+    /// it, or is already in one.
     pub(super) fn begin_telling(&mut self, renderer: usize) -> Option<ResyncEvent> {
         let standing = self.standings.get_mut(renderer)?;
         if !self.is_known || standing.in_step || standing.is_set_aside || standing.telling.is_some() {
@@ -268,8 +270,8 @@ impl Steps {
         Some(self.expected.event())
     }
 
-    /// It took all that it was told so far. What it missed meanwhile and is told next; nothing: it is in step, or has to
-    /// begin again as another one.
+    /// The renderer took everything so far. Returns what it missed meanwhile. Empty if it is in step, or was replaced
+    /// and has to begin again.
     pub(super) fn tell_next(&mut self, renderer: usize) -> Vec<Call> {
         let Some(standing) = self.standings.get_mut(renderer) else {
             return Vec::new();
@@ -292,7 +294,7 @@ impl Steps {
         telling.missed
     }
 
-    /// It did not take what it was told.
+    /// The renderer refused what it got.
     pub(super) fn not_told(&mut self, renderer: usize) {
         let telling = self
             .standings
@@ -303,7 +305,7 @@ impl Steps {
         }
     }
 
-    /// It took the resync before the call.
+    /// The renderer took the resync before the call.
     pub(super) fn took_resync_first(&mut self, renderer: usize) {
         self.resyncs += 1;
         self.took_resync(renderer);
@@ -317,7 +319,7 @@ impl Steps {
         }
     }
 
-    /// It took the call.
+    /// The renderer took the call.
     pub(super) fn took(&mut self, renderer: usize, round: &mut Round) {
         if round.part.is_none() {
             self.took_resync(renderer);
@@ -325,7 +327,7 @@ impl Steps {
         round.took.push(renderer);
     }
 
-    /// It did not take the call, or the resync before it.
+    /// The renderer refused the call, or the resync before it.
     pub(super) fn refused(&mut self, renderer: usize, round: &mut Round, error: &str) {
         let is_news = self.failed(renderer);
         round.first.get_or_insert_with(|| error.to_owned());
@@ -334,7 +336,7 @@ impl Steps {
         }
     }
 
-    /// It failed: it is out of step. True where it did not fail before.
+    /// The renderer failed and is out of step. `true` if it did not fail before.
     pub(super) fn failed(&mut self, renderer: usize) -> bool {
         let Some(standing) = self.standings.get_mut(renderer) else {
             return false;
@@ -344,8 +346,8 @@ impl Steps {
         standing.failures == 1
     }
 
-    /// All had their turn: the answer to the processor. Who failed already, and is being retried, does not count as long
-    /// as another took the call.
+    /// All had their turn. Returns the answer to the processor. A renderer that failed before and is being retried
+    /// does not count if another took the call.
     ///
     /// # Errors
     /// What a renderer answered.
@@ -385,8 +387,8 @@ impl Steps {
         refusal.map_or(Ok(()), Err)
     }
 
-    /// The processor's own call ended. What it will ask for again is what was refused in it; who took anything else that
-    /// counted as refused has what nobody should have.
+    /// The processor's own call ended. It will repeat what was refused in it. A renderer that took anything else that
+    /// counted as refused has what none should have.
     pub(super) fn settle(&mut self) {
         self.resyncs = 0;
         let refused = std::mem::take(&mut self.refused);
@@ -398,7 +400,7 @@ impl Steps {
         }
     }
 
-    /// Another version renders, or the same from nothing: it has to be told everything.
+    /// A new version renders, or the same one from nothing: it needs a full resync.
     pub(super) fn is_new(&mut self, renderer: usize) {
         if let Some(standing) = self.standings.get_mut(renderer) {
             let telling = standing.telling.take().map(|_| Telling {
@@ -412,14 +414,14 @@ impl Steps {
         }
     }
 
-    /// It is not called any more, until it is new.
+    /// Stops calling it until it is replaced.
     pub(super) fn set_aside(&mut self, renderer: usize) {
         if let Some(standing) = self.standings.get_mut(renderer) {
             standing.is_set_aside = true;
         }
     }
 
-    /// Those that are to be told everything, of those that are called: by position.
+    /// The positions of renderers that need a full resync, among those that get calls.
     pub(super) fn out_of_step(&self) -> Vec<usize> {
         let standings = self.standings.iter().enumerate();
         standings
@@ -433,13 +435,13 @@ impl Steps {
         self.standings.get(renderer).is_some_and(|standing| standing.in_step)
     }
 
-    /// Whether it is being told everything, beside the loop.
+    /// Whether it is in a full resync, beside the loop.
     pub(super) fn is_being_told(&self, renderer: usize) -> bool {
         let standing = self.standings.get(renderer);
         standing.is_some_and(|standing| standing.telling.is_some())
     }
 
-    /// Whether it is not called any more.
+    /// Whether it gets no calls.
     pub(super) fn is_set_aside(&self, renderer: usize) -> bool {
         self.standings
             .get(renderer)

@@ -35,7 +35,7 @@ fn resync(services: &[(&str, u16)]) -> Call {
     }
 }
 
-/// Renderers that have what they took, and refuse what they are told to refuse.
+/// Renderers that have what they took, and refuse what the test says.
 struct World {
     steps: Steps,
     has: Vec<Option<Expected>>,
@@ -53,7 +53,7 @@ impl World {
         self.has[renderer].get_or_insert_with(Expected::default).take(call);
     }
 
-    /// One call of the processor; `refuse` says which renderers refuse the first thing that they are asked.
+    /// One call of the processor. The renderers in `refuse` refuse their first call.
     fn call(&mut self, call: &Call, refuse: &[usize]) -> Result<(), String> {
         let mut round = self.steps.begin(call);
         for renderer in 0..self.has.len() {
@@ -96,7 +96,7 @@ impl World {
         self.give(renderer, &Call::Resync { event });
     }
 
-    /// What it missed, until there is nothing more. How often it was asked.
+    /// Gives a renderer what it missed until nothing is left. Returns the number of calls.
     fn tell_all(&mut self, renderer: usize) -> usize {
         let mut asked = 0;
         loop {
@@ -121,7 +121,7 @@ impl World {
 }
 
 #[test]
-fn one_that_refuses_is_told_everything_before_its_next_call_and_the_others_are_left_alone() {
+fn a_refusal_causes_a_full_resync_of_that_renderer_alone() {
     let mut world = World::new(2);
     assert_eq!(world.call(&resync(&[]), &[]), Ok(()));
     assert_eq!(world.call(&add("a", 1), &[1]), Err("no".to_owned()));
@@ -148,12 +148,12 @@ fn one_that_is_new_gets_a_resync_then_the_call() {
 }
 
 #[test]
-fn who_took_a_call_that_counted_as_refused_is_told_everything_where_it_is_not_made_again() {
+fn a_renderer_that_took_a_refused_call_is_resynced_if_not_retried() {
     let mut world = World::new(2);
     world.call(&resync(&[]), &[]).unwrap();
     world.call(&add("a", 1), &[1]).unwrap_err();
     world.steps.settle();
-    // The inputs went back: nothing is asked in the processor's next call.
+    // The inputs went back: the processor's next call requests nothing.
     world.steps.settle();
     assert_eq!(world.steps.out_of_step(), [0, 1]);
     world.retry(&[]);
@@ -165,7 +165,7 @@ fn where_nobody_takes_a_call_it_is_refused() {
     let mut world = World::new(1);
     world.call(&resync(&[]), &[]).unwrap();
     world.call(&add("a", 1), &[0]).unwrap_err();
-    // Nor does it take the resync that comes first.
+    // It also refuses the resync that comes first.
     world.call(&add("a", 1), &[0]).unwrap_err();
     assert!(
         world
@@ -182,17 +182,17 @@ fn where_nobody_takes_a_call_it_is_refused() {
 }
 
 #[test]
-fn what_the_only_one_refuses_for_good_does_not_hold_up_what_comes_after_it() {
+fn a_permanent_refusal_by_the_only_renderer_does_not_block_later_calls() {
     let mut world = World::new(1);
     world.call(&resync(&[]), &[]).unwrap();
-    // The processor asks for what is pending with each change, in order.
+    // The processor repeats what is pending with each change, in order.
     for port in 1..9 {
         world.call(&add("a", 1), &[0]).unwrap_err();
         assert_eq!(world.call(&add("b", port), &[]), Ok(()));
         world.steps.settle();
     }
     assert_eq!(world.services(0), [("b".to_owned(), 8)]);
-    // Where it refuses one after another they wait for its retry, and do not cost a resync each.
+    // If it refuses one after another, they wait for its retry instead of costing a resync each.
     for name in ["a", "c", "d", "e", "f"] {
         let taken = world.call(&add(name, 1), &[]);
         assert_eq!(taken, Ok(()));
@@ -215,14 +215,14 @@ fn one_that_is_set_aside_is_neither_called_nor_waited_for() {
 }
 
 #[test]
-fn what_comes_while_one_is_told_everything_it_is_told_next_and_not_everything_again() {
+fn changes_during_a_resync_follow_it_without_another_resync() {
     let mut world = World::new(2);
     world.call(&resync(&[]), &[1]).unwrap_err();
     world.call(&resync(&[("a", 1)]), &[]).unwrap();
     world.begin_telling(1);
     assert_eq!(world.steps.begin_telling(1), None, "it is being told");
     world.call(&add("b", 2), &[]).unwrap();
-    // The same once more is nothing to be told; what nobody took neither.
+    // Repeating the same resync gives nothing to catch up on; neither does a call that no renderer took.
     world.call(&resync(&[("a", 1), ("b", 2)]), &[]).unwrap();
     world.call(&add("c", 3), &[0]).unwrap_err();
     world.steps.settle();
@@ -274,14 +274,14 @@ fn one_that_became_another_while_it_was_told_begins_again() {
 }
 
 #[test]
-fn a_resync_is_left_to_the_retry_of_one_that_failed_where_another_can_take_it() {
+fn a_failed_resync_waits_for_its_retry_if_another_renderer_takes_it() {
     let mut world = World::new(2);
     world.call(&resync(&[]), &[1]).unwrap_err();
     assert_eq!(world.call(&resync(&[("a", 1)]), &[]), Ok(()));
     assert_eq!(world.has[1], None);
     world.retry(&[]);
     assert_eq!(world.services(1), [("a".to_owned(), 1)]);
-    // Where all failed, it is asked of each until one takes it.
+    // If all failed, each gets it until one takes it.
     let mut world = World::new(3);
     world.call(&resync(&[]), &[0, 1, 2]).unwrap_err();
     assert_eq!(world.call(&resync(&[("a", 1)]), &[0]), Ok(()));
@@ -300,7 +300,7 @@ enum Op {
     New(usize),
     Retry,
     Resync,
-    /// It is told everything; what follows comes before it took it.
+    /// A full resync begins; what follows comes before the renderer took it.
     BeginTelling(usize),
     EndTelling(usize),
 }
@@ -308,7 +308,8 @@ enum Op {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Any calls, refused by anyone now and then, end after a quiet retry in what the processor believes they have.
+    /// After any calls, with refusals by any renderer, and a quiet retry, all have what the processor believes they
+    /// have.
     #[test]
     fn all_end_with_what_the_processor_has(
         ops in prop::collection::vec((
@@ -328,7 +329,7 @@ proptest! {
         world.call(&resync(&[]), &[]).unwrap();
         let mut wanted: BTreeMap<String, u16> = BTreeMap::new();
         let mut acknowledged: BTreeMap<String, u16> = BTreeMap::new();
-        // As the guest does: a resync that was refused is asked for again, before anything else.
+        // Like the guest: repeats a refused resync before anything else.
         let mut to_resync = false;
         for (op, refuse) in ops.into_iter().chain((0..3).map(|_| (Op::Retry, Vec::new()))) {
             match op {
@@ -362,7 +363,7 @@ proptest! {
                     to_resync = false;
                 }
             }
-            // As the guest does: exactly the differences, in order.
+            // Like the guest: exactly the differences, in order.
             let names: BTreeSet<String> = wanted.keys().chain(acknowledged.keys()).cloned().collect();
             for name in names.into_iter().filter(|_| !to_resync) {
                 let call = match (acknowledged.get(&name), wanted.get(&name)) {

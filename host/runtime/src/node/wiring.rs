@@ -1,4 +1,4 @@
-//! A service processor and its renderers, without whatever tells the processor what there is.
+//! A service processor and its renderers, without the loop that feeds the processor.
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use crate::guests::service::{Event, Resync, State, Update};
 use crate::run::Instances;
 use crate::run::active::Active;
 
-/// See the module.
+/// A processor with its renderers.
 pub struct Wiring {
     pub(super) processor: Seat,
     pub(super) rendering: Rendering,
 }
 
 impl Wiring {
-    /// The instances of one node: the processor, and each renderer in the order in which they are called. What renders
-    /// for the processor is put into its backends.
+    /// The instances of one node: the processor, and each renderer in calling order. Puts the renderers into the
+    /// processor's backends.
     pub fn new(
         node: &str,
         (processor, backends): (Arc<Instances>, Backends),
@@ -40,16 +40,16 @@ impl Wiring {
         }
     }
 
-    /// Tells the processor everything: what a renderer answered, inside why there was no answer.
+    /// Sends the processor a full resync. The inner result is what the renderers answered.
     ///
     /// # Errors
-    /// One line: the processor gave no answer. Its instance is built again, and must be told everything.
+    /// One line: the processor gave no answer. The host rebuilds its instance, which then needs a full resync.
     pub async fn resync(&mut self, state: State) -> Result<Result<(), String>, String> {
         let answer = self.tell_all(&Resync { state }, None).await;
         self.settled(answer).await
     }
 
-    /// Tells it what changed; likewise.
+    /// Sends the processor a change. The inner result is as in [`Wiring::resync`].
     ///
     /// # Errors
     /// As [`Wiring::resync`].
@@ -71,12 +71,12 @@ impl Wiring {
         self.processor.ask("processor.update", args, by).await
     }
 
-    /// Renderers that are to be told everything, by position.
+    /// The positions of renderers that need a full resync.
     pub async fn out_of_step(&self) -> Vec<usize> {
         self.rendering.out_of_step().await
     }
 
-    /// What the retry timer does: tells a renderer that is out of step everything.
+    /// Does what the retry timer does: resyncs a renderer that is out of step.
     ///
     /// # Errors
     /// Why it did not take it, in one line.

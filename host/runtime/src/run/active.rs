@@ -1,6 +1,6 @@
-//! Which version of a guest is active, and what watches it: shared by the loop, its jobs and whoever manages guests.
+//! The active version of a guest and what watches it. The loop, its jobs and the manager share it.
 //!
-//! A call that has begun ends on the version it began with; the next one looks here.
+//! A call that has begun ends on the version it began with. The next call looks here.
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
@@ -17,7 +17,7 @@ use crate::guests::dispatch::Answer;
 use crate::instance::Instance;
 use crate::shadow::{self, Interest, Observed, Shadow};
 
-/// Why keys run again when another version is active.
+/// The cause with which keys run again after a version change.
 pub(crate) fn became_active(before: &Instances, now: &Instances) -> Cause {
     let named = |instances: &Instances| {
         let guest = &instances.program.guest;
@@ -34,13 +34,13 @@ pub(crate) fn became_active(before: &Instances, now: &Instances) -> Cause {
 pub(crate) struct Active {
     instances: RwLock<Arc<Instances>>,
     shadow: RwLock<Option<Arc<Shadow>>>,
-    /// What its calls came to, those of earlier versions included.
+    /// The results of its calls, including those of earlier versions.
     pub(crate) calls: Calls,
-    /// What its instances hold: whoever makes instances of it hands it on to them.
+    /// What its instances hold. Each new instance of the guest shares it.
     pub(crate) usage: Arc<Usage>,
-    /// How often it asked, and what it holds: likewise.
+    /// How often it asked and what it holds. Each new instance shares it.
     pub(crate) quotas: Arc<Quotas>,
-    /// What waits in it was approved.
+    /// Notified when the operator approves what waits in [`Active::quotas`].
     pub(crate) approved: Notify,
 }
 
@@ -56,7 +56,7 @@ impl Active {
         })
     }
 
-    /// What the next call is made with.
+    /// The version for the next call.
     pub(crate) fn instances(&self) -> Arc<Instances> {
         Arc::clone(&self.instances.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -66,7 +66,7 @@ impl Active {
         *self.instances.write().unwrap_or_else(PoisonError::into_inner) = instances;
     }
 
-    /// The candidate that is compared with it; none: there is none.
+    /// The candidate that is compared with it, or `None`.
     pub(crate) fn shadow(&self) -> Option<Arc<Shadow>> {
         self.shadow.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -76,8 +76,8 @@ impl Active {
         *self.shadow.write().unwrap_or_else(PoisonError::into_inner) = shadow;
     }
 
-    /// Calls an instance, and counts the call; where there is a shadow, it is told of it. Where this future is dropped, it
-    /// is not.
+    /// Calls an instance, counts the call, and passes it to the shadow if there is one. The shadow does not see a
+    /// call whose future is dropped.
     pub(crate) async fn call(&self, key: &str, instance: &mut Instance, call: &str, args: &RawValue) -> Answer {
         let at_ms = instance.host().backends.clock.now_ms();
         self.call_at(at_ms, key, instance, call, args).await
@@ -120,13 +120,13 @@ impl Active {
             Interest::StateAndCall => match instance.snapshot().await {
                 Ok(state) => Some(state),
                 Err(error) => {
-                    // It may have cost this instance, and must not cost the next one too.
+                    // The failed snapshot may have cost this instance. Do not let it cost the next one too.
                     tracing::warn!(
                         instance = key,
                         "no snapshot for the candidate in shadow, which sees no more of this instance: {error}"
                     );
                     observer.has_no_state(key);
-                    // Where the instance is no more, this says so.
+                    // If the instance is gone, this call returns that error.
                     let answer = instance.call_at(at_ms, call, args).await;
                     observer.pass_over(key);
                     return answer;
@@ -135,7 +135,7 @@ impl Active {
         };
         let settings = state.is_some().then(|| instance.settings().clone());
         let mut timers = instance.host().timers.waiting();
-        // It was taken to be told, and waits in the state.
+        // The adapter took this timer to fire it; in the guest's state it still waits.
         timers.extend(shadow::fired(call, args).map(|timer| (at_ms, timer)));
         let begun = Instant::now();
         instance.host_mut().tape.keep_entries(true);
@@ -156,10 +156,10 @@ impl Active {
     }
 }
 
-/// A version that is to become the active one: it passed all that can be found out beside the active one.
+/// A version that is to become the active one. It passed every check that can run beside the active one.
 pub(crate) struct Handover {
     pub(crate) instances: Arc<Instances>,
-    /// Makes it the active one for the next start too. Called when nothing can refuse it any more.
+    /// Makes it the active version for the next start too. Called when nothing can refuse it any more.
     pub(crate) commit: Box<dyn FnOnce() -> Result<(), String> + Send>,
     /// Whether it became the active one, or why not.
     pub(crate) reply: oneshot::Sender<Result<(), String>>,

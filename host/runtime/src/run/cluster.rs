@@ -1,7 +1,6 @@
-//! Which cluster a state folder belongs to. Beside another one, every Service that the folder knows of would look as if it
-//! had been deleted.
+//! Ties a state folder to one cluster. With another cluster, every Service that the folder knows would look deleted.
 //!
-//! A cluster is known by the UID of its namespace `kube-system`, which lives as long as the cluster does: the usual way.
+//! As is usual, the UID of the namespace `kube-system` identifies a cluster: it lives as long as the cluster does.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,26 +17,26 @@ use trueup_journal::regular;
 /// The name of the file in the state folder.
 const FILE: &str = "cluster.json";
 
-/// The namespace whose UID stands for the cluster.
+/// The namespace whose UID identifies the cluster.
 const NAMESPACE: &str = "kube-system";
 
-/// So long one question for it may take, and so long is waited before the next.
+/// The timeout of one request for the UID, and the pause before the next.
 const ASK_MAX: Duration = Duration::from_secs(5);
 
-/// What the file holds.
+/// The contents of the file.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Remembered {
     /// The UID.
     uid: String,
 }
 
-/// Why Services can't be looked at with this state folder, in one line.
+/// Why this state folder can't be used with these Services, in one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct NotOurs(String);
 
-/// Finds out whether a state folder is that of the cluster, which it becomes where it is no other's. An API server that does
-/// not answer is asked again; one that does not tell is taken at its address's word, which is said.
+/// Checks that a state folder belongs to the cluster. A folder that belongs to no cluster yet becomes this one's. If
+/// the API server does not answer, asks again. If it refuses to give the UID, logs a warning and accepts the cluster.
 pub(super) async fn belongs(state_dir: &Path, client: &kube::Client) -> Result<(), NotOurs> {
     loop {
         let namespaces: Api<Namespace> = Api::all(client.clone());
@@ -60,7 +59,7 @@ pub(super) async fn belongs(state_dir: &Path, client: &kube::Client) -> Result<(
     }
 }
 
-/// The same for what is no cluster: nothing in the folder may be one's.
+/// The same for a source that is no cluster: the folder must not belong to a cluster.
 pub(super) fn is_no_clusters(state_dir: &Path, source: &Source) -> Result<(), NotOurs> {
     match (source, remembered(state_dir)?) {
         (Source::Manifests(folder), Some(_)) => Err(NotOurs(format!(

@@ -1,17 +1,17 @@
 //! Notices a guest that goes round in circles: it creates what it destroys, and destroys what it created.
 //!
-//! Knows objects by kind and name, since each creation gives another identifier. Pure: what was created and destroyed goes
-//! in, the cycle comes out.
+//! Identifies objects by kind and name, since each creation gives another identifier. Pure: takes what was created
+//! and destroyed, returns the cycle.
 
 use std::collections::BTreeMap;
 
 use trueup_capabilities::meter::Change;
 
-/// So many objects of one key are watched, by name and by identifier: a guest that creates under ever new names goes round
-/// in no circle, and must not fill the host's memory.
+/// The maximum number of objects watched per key, by name and by identifier. A guest that creates under ever new
+/// names does not go round in circles, and must not fill the host's memory.
 const OBJECTS_MAX: usize = 10_000;
 
-/// What became of one object, by kind and name.
+/// How often one object was created and destroyed. Objects are identified by kind and name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Turns {
     created: u32,
@@ -31,23 +31,24 @@ type Object = (&'static str, String);
 pub(super) struct Cycle {
     /// In words, on one line.
     pub(super) text: String,
-    /// How often.
+    /// The number of rounds.
     pub(super) rounds: u32,
 }
 
-/// The objects of one key since its wish changed last.
+/// The objects of one key since its desired input last changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Cycles {
     turns: BTreeMap<Object, Turns>,
-    /// Names of the objects that were created here and are still there, by kind and identifier.
+    /// Names of the objects that were created here and still exist, by kind and identifier.
     names: BTreeMap<Object, String>,
 }
 
 impl Cycles {
-    /// Takes in what a job changed, in order. Where an object was created and destroyed again `max` times: the cycle.
+    /// Takes in what a job changed, in order. Returns the cycle if an object was created and destroyed again `max`
+    /// times.
     ///
-    /// `is_true`: the job ended as it should. Whatever it had to try again on the way led somewhere, so that it counts as
-    /// one turn at most; one that ends so again and again without ever having nothing to do is a cycle all the same.
+    /// `is_true`: the job succeeded. Its retries then led somewhere, so they count as one turn at most. A key whose
+    /// jobs keep succeeding without ever having nothing to do is still a cycle.
     pub(super) fn take_in(&mut self, changes: &[Change], is_true: bool, max: u32) -> Option<Cycle> {
         for (object, made) in self.made(changes) {
             if self.turns.len() >= OBJECTS_MAX && !self.turns.contains_key(&object) {
@@ -74,7 +75,7 @@ impl Cycles {
         })
     }
 
-    /// What became of each object, as far as it was created here.
+    /// The changes of each object that was created here.
     fn made(&mut self, changes: &[Change]) -> BTreeMap<Object, Turns> {
         let mut made: BTreeMap<Object, Turns> = BTreeMap::new();
         for change in changes {
@@ -86,7 +87,7 @@ impl Cycles {
                     made.entry((kind, name.clone())).or_default().created += 1;
                 }
                 Change::Destroyed { kind, identifier } => {
-                    // What was there before was not created by this guest for this wish.
+                    // An object that existed before was not created by this guest for this input.
                     if let Some(name) = self.names.remove(&(*kind, identifier.clone())) {
                         made.entry((kind, name)).or_default().destroyed += 1;
                     }
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_within_one_call_that_failed_is_one_too_and_names_how_many_take_part() {
+    fn a_cycle_within_one_failed_call_counts_and_names_how_many_take_part() {
         let mut cycles = Cycles::default();
         let cycle = cycles.take_in(&rounds(4), false, 3).unwrap();
         assert_eq!(cycle.rounds, 4, "as often as it was, not as often as is allowed");
@@ -184,13 +185,13 @@ mod tests {
             .collect();
         assert_eq!(cycles.take_in(&flood, false, 3), None);
         assert_eq!((cycles.turns.len(), cycles.names.len()), (OBJECTS_MAX, OBJECTS_MAX));
-        // Gone from the Engine by another's hand, over and over: no circle of this guest.
+        // Something else removed the object from the Engine over and over. The guest does not go in circles.
         let again: Vec<Change> = (0..OBJECTS_MAX)
             .map(|number| created("a", &format!("again{number}")))
             .collect();
         assert_eq!(cycles.take_in(&again, false, 3), None);
         assert_eq!(cycles.names.len(), OBJECTS_MAX);
-        // Room again for what it does: some of the flood goes.
+        // Removing some of the flood makes room again.
         cycles.take_in(&[destroyed("x0"), destroyed("x1")], false, 3);
         assert_eq!(cycles.take_in(&rounds(2), false, 3).map(|cycle| cycle.rounds), Some(3));
     }

@@ -1,21 +1,21 @@
-//! The wish of whoever calls a guest that another version of it become active, where the failure policy says so.
+//! Asks for another version of a guest to become active when the failure policy says so.
 //!
-//! One wish at a time: what else fails meanwhile is released by the same version.
+//! One request at a time: that version also releases whatever else fails meanwhile.
 
 use tokio::sync::{mpsc, oneshot};
 
 use super::quarantine::SetAside;
 use crate::swap::Fallen;
 
-/// See the module.
+/// The requests for another version of one guest.
 pub(crate) struct Falling {
     wishes: mpsc::UnboundedSender<Fallen>,
-    /// Answers when the wish was fulfilled, or was not; none: there is none.
+    /// Receives an answer when the request was fulfilled or refused. `None` if there is no request.
     under_way: Option<oneshot::Receiver<()>>,
 }
 
 impl Falling {
-    /// Nothing is wished for yet. Nobody takes a wish where the policy says nothing of another version.
+    /// Starts without a request. If the policy names no other version, the receiver does not exist.
     pub(crate) fn new(wishes: mpsc::UnboundedSender<Fallen>) -> Self {
         Self {
             wishes,
@@ -23,7 +23,7 @@ impl Falling {
         }
     }
 
-    /// Wishes for it, because of what was set aside, unless a wish is under way.
+    /// Requests the other version because of what was set aside, unless a request is under way.
     pub(crate) fn wish(&mut self, entry: &SetAside) {
         if self.is_under_way() {
             return;
@@ -37,7 +37,7 @@ impl Falling {
         self.under_way = self.wishes.send(fallen).is_ok().then_some(answered);
     }
 
-    /// Whether a wish waits for its answer. One whom nobody can answer any more does not.
+    /// Whether a request waits for its answer. A request whose receiver is gone does not.
     pub(crate) fn is_under_way(&mut self) -> bool {
         let waits = |answer: &mut oneshot::Receiver<()>| answer.try_recv() == Err(oneshot::error::TryRecvError::Empty);
         let is_under_way = self.under_way.as_mut().is_some_and(waits);
@@ -47,7 +47,7 @@ impl Falling {
         is_under_way
     }
 
-    /// Answers when the wish was, in whichever way; never where there is none. May be dropped.
+    /// Returns when the request was answered, either way. Never returns if there is none. Safe to drop.
     pub(crate) async fn answered(&mut self) {
         match &mut self.under_way {
             Some(answer) => _ = answer.await,

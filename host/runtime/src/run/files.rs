@@ -1,6 +1,6 @@
-//! Small files of state, replaced whole: a reader sees the old one or the new one.
+//! Small state files that are replaced whole: a reader sees the old file or the new one.
 //!
-//! Where a changed byte would have something destroyed, or left behind for ever, the file also carries a checksum of itself:
+//! Where a changed byte could destroy objects or leave them behind for ever, the file also carries its own checksum:
 //!
 //! ```text
 //! {
@@ -18,20 +18,20 @@ use serde_json::Value;
 use trueup_engine::Digest;
 use trueup_journal::{Durable, regular, replace_file};
 
-/// The checksum's key: the last one of a file that has it.
+/// The checksum's key. It is the last key of a file that has one.
 const CHECKSUM: &str = "checksum";
 
-/// Replaces `file`, and creates the folders on its way.
+/// Replaces `file`, and creates missing parent folders.
 ///
 /// # Errors
-/// Where it can't be written, with its name; the old file is untouched then.
+/// If it can't be written. The error names the file; the old file is then untouched.
 pub(crate) fn replace_json(file: &Path, value: &impl Serialize) -> io::Result<()> {
     let mut text = serde_json::to_vec_pretty(value)?;
     text.push(b'\n');
     replace(file, &text)
 }
 
-/// The same for an object, with its checksum.
+/// The same for a JSON object, with its checksum.
 ///
 /// # Errors
 /// As [`replace_json`].
@@ -41,10 +41,10 @@ pub(crate) fn replace_sealed(file: &Path, value: &impl Serialize) -> io::Result<
     replace(file, format!("{body}{}", seal(body)).as_bytes())
 }
 
-/// Reads what [`replace_sealed`] wrote; none where there is no file. A file of an older host has no checksum.
+/// Reads what [`replace_sealed`] wrote. `None` if the file does not exist. A file of an older host has no checksum.
 ///
 /// # Errors
-/// Where it can't be read, is not as it was written, or is something else: one line, without its name.
+/// One line without the file's name: it can't be read, was changed, or holds something else.
 pub(crate) fn read_sealed<T: DeserializeOwned>(file: &Path) -> io::Result<Option<T>> {
     let text = match regular::read_text(file, regular::LIST) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -65,7 +65,7 @@ fn is_sealed(text: &str) -> bool {
     body.is_some_and(|body| text.strip_prefix(body) == Some(&seal(body)))
 }
 
-/// What follows the bytes of which it is the checksum, up to the end of the file.
+/// The end of the file, which follows the bytes that the checksum covers.
 fn seal(body: &str) -> String {
     format!(",\n  \"{CHECKSUM}\": \"{}\"\n}}\n", Digest::of(body.as_bytes()))
 }
@@ -75,10 +75,10 @@ fn replace(file: &Path, text: &[u8]) -> io::Result<()> {
     replaced.map_err(|error| io::Error::new(error.kind(), format!("writing {}: {error}", file.display())))
 }
 
-/// Removes `file`; one that is not there is as good as removed.
+/// Removes `file`. A missing file counts as removed.
 ///
 /// # Errors
-/// Where it can't be removed, with its name.
+/// If it can't be removed. The error names the file.
 pub(crate) fn remove(file: &Path) -> io::Result<()> {
     match std::fs::remove_file(file) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(io::Error::new(
@@ -108,7 +108,8 @@ mod tests {
                 std::fs::write(&file, &changed).unwrap();
                 match read_sealed::<Value>(&file) {
                     Err(_) => {}
-                    // The key itself was hit. It is one that no reader of such a file knows.
+                    // The flipped bit hit the key `checksum` itself. No reader of such a file accepts the resulting
+                    // key.
                     Ok(read) => {
                         let read = read.unwrap();
                         let keys = read.as_object().unwrap().keys();

@@ -1,7 +1,7 @@
-//! Stops a reconcile that the grants cover in part, before the guest is called.
+//! Stops a reconcile that the grants cover only in part, before the host calls the guest.
 //!
-//! The grants are checked at each question too; here is only what no single question shows: that a reconcile of two load
-//! balancers with a grant for one of them would be half applied.
+//! The host also checks the grants at each request. A single request can't show what this module checks: a reconcile
+//! of two load balancers with a grant for one of them would be half applied.
 
 use trueup_capabilities::grants::{Access, Grants};
 use trueup_capabilities::guard::refuse_call;
@@ -13,12 +13,13 @@ use crate::guests::lbaas::{Error, NAME};
 /// The call that is stopped.
 const CALL: &str = "reconciliation.reconcile";
 
-/// Refuses a reconcile of these load balancers where some of them may be written and others not, or one may not be read;
-/// with a line of the audit log. Where none may be written the guest is called: it looks, and each of its writes is refused.
-/// So it is where nothing at all is granted of the capability: then no question of it gets anywhere.
+/// Refuses a reconcile of these load balancers if the grants allow writing only some of them, or do not allow reading
+/// one of them. Writes a line of the audit log. If the grants allow writing none of them, the host calls the guest:
+/// it reads, and the host refuses each write. The same holds if nothing at all is granted of the capability: each
+/// request then fails.
 ///
 /// # Errors
-/// What the operator is told, on one line.
+/// The operator's message, on one line.
 pub(crate) fn check(
     identity: &Identity,
     grants: &Grants,

@@ -1,6 +1,7 @@
-//! How many objects each key of a guest has, over restarts: `held/GUEST.json` in the state folder.
+//! The number of objects of each key of a guest, kept over restarts: `held/GUEST.json` in the state folder.
 //!
-//! A count that is a little old does no harm: it says how much of all a removal is, and each look at the backend mends it.
+//! A slightly outdated count does no harm. It only says how large a part of all objects a removal is, and each look
+//! at the backend corrects it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,10 +11,10 @@ use trueup_capabilities::holdings::{Holdings, Kept};
 
 use super::files;
 
-/// The file is written at most this often while nothing waits for an approval.
+/// The minimum time between writes of the file while nothing waits for an approval.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// See the module.
+/// The object counts of one guest.
 pub(crate) struct Held {
     file: PathBuf,
     kept: Kept,
@@ -22,10 +23,10 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// What the last process kept; nothing where there was none.
+    /// Reads what the last process kept. Empty if there was none.
     ///
     /// # Errors
-    /// Where the file can't be read, with its name.
+    /// If the file can't be read. The error names it.
     pub(crate) fn open(state_dir: &Path, guest: &str) -> io::Result<Self> {
         let file = state_dir.join("held").join(format!("{guest}.json"));
         let named = |error: &dyn std::fmt::Display| {
@@ -45,7 +46,7 @@ impl Held {
         })
     }
 
-    /// What the last process kept.
+    /// The counts that the last process kept.
     pub(crate) fn kept(&self) -> Kept {
         self.kept.clone()
     }
@@ -55,10 +56,11 @@ impl Held {
         self.is_known
     }
 
-    /// Keeps what is known now: `now`, or when it is time.
+    /// Writes the current counts: immediately if `now`, else when [`PAUSE`] has passed or a removal waits for an
+    /// approval.
     ///
     /// # Errors
-    /// Where it can't be written.
+    /// If the file can't be written.
     pub(crate) fn keep(&mut self, holdings: &Holdings, now: bool) -> io::Result<()> {
         let is_due = self.written.is_none_or(|written| written.elapsed() >= PAUSE);
         if !now && !is_due && holdings.waiting().is_none() {

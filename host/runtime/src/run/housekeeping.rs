@@ -1,17 +1,17 @@
-//! Keeps the state folder within its limits, beside the host's work: recordings of keys that are gone, all recordings together,
-//! and the audit log.
+//! Keeps the state folder within its limits, beside the host's work: recordings of keys that are gone, the total size
+//! of all recordings, and the audit log.
 //!
 //! ```text
-//! each 10 s     journals wrote a sixteenth of the limit, or an hour passed? -> a look at all recordings
-//! each minute   the audit log lets its oldest files go
+//! each 10 s     journals wrote a sixteenth of the limit, or an hour passed? -> scan all recordings
+//! each minute   remove the oldest files of the audit log
 //!
-//! a look   1. recordings of keys that are gone for too long
+//! a scan   1. recordings of keys that are gone for too long
 //!          2. above the total: recordings of keys that are gone, then the oldest segments of the others
 //! ```
 //!
-//! A look reads the size and time of each file. It is paid for by what was written since the last one. The newest segment of a
-//! key that is there is never removed: its instance is rebuilt from it. A recording that is open stays, by the pool of journals.
-//! What `trueup explain` shows of a key counts with its recording, and goes with it.
+//! A scan reads the size and time of each file, so its rate follows what was written since the last one. The newest
+//! segment of a key that exists is never removed: the host rebuilds its instance from it. The pool of journals keeps
+//! a recording that is open. What `trueup explain` shows of a key counts with its recording, and is removed with it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -32,15 +32,15 @@ const LOOK_EVERY: Duration = Duration::from_secs(3600);
 const AUDIT_EVERY: Duration = Duration::from_secs(60);
 const TICK: Duration = Duration::from_secs(10);
 
-/// A look at all recordings is due when this part of their limit was written, and leaves as much free.
+/// Journals that wrote this fraction of the limit trigger a scan, which frees the same fraction.
 const PART: u64 = 16;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// Guests whose keys are in `keys/` as long as they are there. Others have a key for each node.
+/// Guests whose keys are in `keys/` while they exist. Other guests have a key for each node.
 const KEYED: [&str; 2] = [lbaas::NAME, neg::NAME];
 
-/// What may be kept.
+/// The limits.
 #[derive(Debug, Clone)]
 pub(super) struct Limits {
     state_dir: PathBuf,
@@ -66,7 +66,7 @@ impl Limits {
         }
     }
 
-    /// Looks at all recordings once.
+    /// Scans all recordings once.
     fn keep_recordings(&self, now: SystemTime) -> io::Result<()> {
         let mut found = self.recordings()?;
         let gone_before = now.checked_sub(self.gone_for);
@@ -91,7 +91,7 @@ impl Limits {
             if bytes <= fits {
                 return Ok(());
             }
-            // Its journal may have removed it by itself.
+            // Its journal may already have removed it.
             if let Err(error) = fs::remove_file(&part.path)
                 && error.kind() != io::ErrorKind::NotFound
             {
@@ -112,7 +112,7 @@ impl Limits {
         Ok(())
     }
 
-    /// Removes all that is kept of a key that is gone; false where it is in use, came back, or can't be removed.
+    /// Removes everything kept of a key that is gone. `false` if it is in use, came back, or can't be removed.
     fn remove(&self, recording: &Recording) -> bool {
         let removed = self.files.remove_unused(&recording.folder, || {
             if recording.key_file.exists() {
@@ -155,7 +155,7 @@ impl Limits {
         Ok(found)
     }
 
-    /// The explanations of a guest, by the names of its keys.
+    /// The explanations of a guest, by key name.
     fn decisions(&self, guest: &str) -> io::Result<BTreeMap<String, Vec<Part>>> {
         let mut by_key: BTreeMap<String, Vec<Part>> = BTreeMap::new();
         for part in parts(&self.state_dir.join("decisions").join(guest))? {
@@ -169,11 +169,11 @@ impl Limits {
     }
 }
 
-/// What is kept of one key.
+/// The files kept of one key.
 #[derive(Debug)]
 struct Recording {
     folder: PathBuf,
-    /// Is there as long as the key is, where the guest is one of [`KEYED`].
+    /// Exists as long as the key does, if the guest is one of [`KEYED`].
     key_file: PathBuf,
     is_gone: bool,
     written_at: SystemTime,
@@ -190,12 +190,12 @@ struct Part {
 }
 
 impl Part {
-    /// The number of its first entry, where it is a segment.
+    /// The number of its first entry, if it is a segment.
     fn first(&self) -> Option<u64> {
         self.path.file_name()?.to_str()?.strip_suffix(".jsonl")?.parse().ok()
     }
 
-    /// Whether its first line is whole: a segment that is only begun is not what an instance is rebuilt from.
+    /// Whether its first line is complete. An instance can't be rebuilt from a segment that has only been begun.
     fn begins_whole(&self) -> bool {
         let Ok(file) = File::open(&self.path) else { return false };
         let mut file = BufReader::new(file);
@@ -217,7 +217,7 @@ impl Recording {
         self.parts.iter().chain(&self.decisions).map(|part| part.bytes).sum()
     }
 
-    /// The segments before the newest one, and those that were set aside.
+    /// The segments before the newest one, and damaged ones that were set aside.
     fn not_needed(&self) -> Vec<&Part> {
         let newest = self.parts.iter().max_by_key(|part| part.first());
         let Some(newest) = newest.filter(|newest| newest.begins_whole()) else {
@@ -231,7 +231,7 @@ impl Recording {
     }
 }
 
-/// The folders in a folder, with their names; none where it is not there.
+/// The folders in a folder, with their names. Empty if the folder does not exist.
 fn entries(folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
     let mut found = Vec::new();
     let listed = match fs::read_dir(folder) {
@@ -249,7 +249,7 @@ fn entries(folder: &Path) -> io::Result<Vec<(String, PathBuf)>> {
     Ok(found)
 }
 
-/// The files in a folder; none where it is not there. Files come and go meanwhile.
+/// The files in a folder. Empty if the folder does not exist. Files may come and go meanwhile.
 fn parts(folder: &Path) -> io::Result<Vec<Part>> {
     let mut found = Vec::new();
     let listed = match fs::read_dir(folder) {
@@ -270,7 +270,7 @@ fn parts(folder: &Path) -> io::Result<Vec<Part>> {
     Ok(found)
 }
 
-/// Does it until it is dropped, off the threads that do the host's work.
+/// Runs the housekeeping until it is dropped, on blocking threads.
 pub(super) async fn run(limits: Limits) {
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -313,7 +313,7 @@ pub(super) async fn run(limits: Limits) {
 
 async fn off_thread(limits: &Limits, work: impl FnOnce(&Limits) + Send + 'static) {
     let limits = limits.clone();
-    // It does not panic; if it did, that was said.
+    // It does not panic. If it did, the panic was logged.
     let _ = tokio::task::spawn_blocking(move || work(&limits)).await;
 }
 
@@ -335,7 +335,7 @@ mod tests {
         }
     }
 
-    /// A file of so many bytes, which was written so many days ago.
+    /// A file with this many bytes, last written this many days ago.
     fn write(state_dir: &Path, name: &str, bytes: usize, days: u32) {
         let path = state_dir.join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -403,7 +403,7 @@ mod tests {
         ] {
             write(dir.path(), name, 1000, days);
         }
-        // Its header is torn: the instance is rebuilt from the segment before.
+        // Its header is torn, so the instance is rebuilt from the segment before.
         fs::write(dir.path().join("journals/lbaas/a%2Fbegun/2.jsonl"), "{\"n\":2,").unwrap();
         let all = there(dir.path());
         let after = |total| {

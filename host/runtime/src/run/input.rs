@@ -1,7 +1,7 @@
-//! Where what should be comes from: the source that the configuration names, all at once or as it changes, and whoever
-//! shows there what is true of it.
+//! The source of the desired state: opens the source that the configuration names, read once or watched, and creates
+//! what publishes status there.
 //!
-//! Opens sources; what they say is taken in by `services.rs`.
+//! `services.rs` takes in what the source says.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,24 +15,24 @@ use crate::sources::kubernetes::events::Events;
 use crate::sources::kubernetes::{ClusterError, Kubernetes};
 use crate::sources::{Batch, Batches, Objects, manifests};
 
-/// What the source says.
+/// An opened source.
 pub(crate) struct Input {
     pub(crate) from: From,
-    /// For its status; none: the source is a folder.
+    /// For its status. `None` if the source is a folder.
     pub(super) cluster: Option<Kubernetes>,
 }
 
-/// All at once, or as it changes.
+/// Read once, or watched.
 pub(crate) enum From {
     Once(Batch),
     Watched(Batches),
 }
 
 impl Input {
-    /// Everything that is there now.
+    /// Reads everything that exists now.
     ///
     /// # Errors
-    /// Where there is no such source, or it does not answer.
+    /// If the source does not exist or does not answer.
     pub(super) async fn once(source: &Source) -> Result<Self, SetupError> {
         let (all, cluster) = all(source).await?;
         Ok(Self {
@@ -41,10 +41,10 @@ impl Input {
         })
     }
 
-    /// The same for another loop, which takes all of it for itself.
+    /// The same input for another loop, which reads all of it independently.
     ///
     /// # Errors
-    /// Where there is no such source any more.
+    /// If the source does not exist any more.
     pub(super) fn once_more(&self, source: &Source) -> Result<Self, SetupError> {
         let from = match (&self.from, &self.cluster, source) {
             (From::Once(all), ..) => From::Once(all.clone()),
@@ -62,7 +62,7 @@ impl Input {
         })
     }
 
-    /// Whether there is such a source.
+    /// Checks that the source exists.
     ///
     /// # Errors
     /// As [`Input::watched`].
@@ -78,10 +78,10 @@ impl Input {
         }
     }
 
-    /// Everything that is there, and then what changes. A cluster that does not answer is waited for.
+    /// Reads everything, then the changes. Waits for a cluster that does not answer.
     ///
     /// # Errors
-    /// Where there is no such source.
+    /// If the source does not exist.
     pub(super) async fn watched(source: &Source) -> Result<Self, SetupError> {
         Ok(match source {
             Source::Manifests(folder) => Self {
@@ -99,7 +99,7 @@ impl Input {
         })
     }
 
-    /// Speaks to the API server of a source; none: it has none.
+    /// A client for the API server of a source. `None` if it has none.
     ///
     /// # Errors
     /// As [`Input::watched`].
@@ -113,13 +113,13 @@ impl Input {
         }
     }
 
-    /// Where something can be said at an object; none: the source is a folder.
+    /// Writes events about objects. `None` if the source is a folder.
     pub(crate) fn events(&self) -> Option<Events> {
         let cluster = self.cluster.clone()?;
         Some(Events::new(cluster, Fence::open()))
     }
 
-    /// Whoever shows what is true: status files below `folder`, and the cluster itself, while `fence` lets it.
+    /// Publishes status: in status files below `folder`, and in the cluster itself while `fence` allows it.
     pub(super) fn publish(&self, folder: PathBuf, fence: Fence) -> Arc<dyn Publish> {
         match &self.cluster {
             Some(cluster) => Arc::new(InCluster::new(folder, cluster.clone(), fence)),
@@ -128,7 +128,7 @@ impl Input {
     }
 }
 
-/// Everything that a source holds now, and the cluster, where it is one.
+/// Everything that a source holds now, and the cluster if it is one.
 ///
 /// # Errors
 /// As [`Input::once`].
@@ -150,20 +150,20 @@ pub(crate) async fn all(source: &Source) -> Result<(Batch, Option<Kubernetes>), 
                 ClusterError::Misused(text) => SetupError::Misused(text),
                 ClusterError::Failed(text) => SetupError::Failed(text),
             })?;
-            // Everything was listed, or this were an error.
+            // Everything was listed: otherwise the call above had returned an error.
             let all = cluster.known().unwrap_or_default();
             Ok((all, Some(cluster)))
         }
     }
 }
 
-/// Another number in each process: hosts that lost one API server must not come back to it together.
+/// A number that differs per process: hosts that lost one API server must not come back to it all at once.
 fn chance() -> u64 {
     use std::hash::{BuildHasher as _, RandomState};
     RandomState::new().hash_one(std::process::id())
 }
 
-/// The next batch; never one where nothing is watched.
+/// The next batch. Never returns if nothing is watched.
 pub(crate) async fn next(batches: &mut Option<Batches>) -> Option<Batch> {
     match batches {
         Some(batches) => batches.recv().await,

@@ -1,8 +1,8 @@
-//! Opens the instance of a key: from its recording, where it has one, so that its state goes on.
+//! Opens the instance of a key. If it has a recording, its state continues from there.
 //!
-//! The state of an instance is in one place, the newest segment of its journal: a snapshot in the header, and the calls
-//! since. While recording is on that is `journals/<guest>/<key>/`, else `instances/<guest>/<key>/`, which keeps the
-//! newest segment alone. Where recording was switched on or off, the state moves.
+//! The state of an instance is in one place, the newest segment of its journal: a snapshot in the header, and the
+//! calls since. While recording is on, that is `journals/<guest>/<key>/`, else `instances/<guest>/<key>/`, which
+//! keeps only the newest segment. When recording is switched on or off, the state moves.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,55 +35,58 @@ pub enum OpenError {
     /// The guest did not start.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// The settings or limits are no JSON.
+    /// The settings or limits are not valid JSON.
     #[error("writing the header of a recording: {0}")]
     Header(#[from] serde_json::Error),
-    /// Its state can't be had from its recording.
+    /// The host can't rebuild its state from its recording.
     #[error("the recorded calls give no state to go on from: {0}")]
     NoState(String),
 }
 
-/// Finds a guest that was active once by its digest: what it recorded is repeated by it alone. None: it is not kept.
+/// Finds by digest a guest that was once active: only that guest can repeat what it recorded. `None` if it is not
+/// kept.
 pub type Recorded = Arc<dyn Fn(&str) -> Option<Arc<Program>> + Send + Sync>;
 
-/// An instance that was opened, and what is to be known of its recording before the next call.
+/// An opened instance, and what the caller must know of its recording before the next call.
 pub struct Reopened {
     /// Ready for [`Instances::finish`] or a call.
     pub instance: Instance,
-    /// The call to be finished first; none: the recording ended between calls.
+    /// The call to finish first. `None` if the recording ended between calls.
     pub interrupted: Option<Interrupted>,
-    /// When the last call of the newest segment began, in milliseconds; 0: it has none.
+    /// When the last call of the newest segment began, in milliseconds since 1970. 0 if it has no call.
     pub last_at_ms: u64,
 }
 
-/// A version that takes over may so long sleep in `init` and `restore`: whoever waits for the instance waits with it.
+/// How long a version that takes over may sleep in `init` and `restore`. Everything that waits for the instance waits
+/// as long.
 const START_MAX: Duration = Duration::from_secs(30);
 
-/// A recording that another process writes is looked at so often before it is taken for one that can't be read, with such a
-/// pause: a segment's header is written in far less.
+/// How often the host tries to read a recording that another process writes before it gives up, and the pause between
+/// tries. Writing a segment's header takes far less.
 const STATE_TRIES: u32 = 3;
 const STATE_PAUSE: Duration = Duration::from_millis(50);
 
-/// What all instances of one version of a guest have in common.
+/// What all instances of one version of a guest share.
 #[derive(Clone)]
 pub struct Instances {
-    /// Compiles and limits.
+    /// Compiles guests and enforces limits.
     pub engine: Engine,
-    /// The name that the guest has in configuration and state: without its version, since state outlives versions.
+    /// The guest's name in configuration and state, without its version: state outlives versions.
     pub name: &'static str,
     /// The guest.
     pub program: Arc<Program>,
-    /// Versions that recorded what is found.
+    /// Finds the versions that recorded existing state.
     pub recorded: Recorded,
     /// For `lifecycle.init`.
     pub settings: serde_json::Value,
-    /// States of other guests are not read: an instance whose state is another one's begins with its settings alone.
+    /// Whether to ignore states of other guests. An instance whose state was recorded by another guest then begins
+    /// with its settings alone.
     pub afresh: bool,
-    /// What it may touch.
+    /// What it may access.
     pub grants: Grants,
-    /// What it may use.
+    /// The limits of its resources.
     pub limits: Limits,
-    /// The state of an instance that was given its settings and nothing else.
+    /// The state of an instance that received only its settings.
     pub initial: String,
     /// The folder of journals, snapshots and known keys.
     pub state_dir: PathBuf,
@@ -91,7 +94,7 @@ pub struct Instances {
     pub record: bool,
     /// How recordings are kept.
     pub journal: Options,
-    /// The files that are open.
+    /// The pool of open files.
     pub files: Files,
 }
 
@@ -120,7 +123,7 @@ impl Instances {
     /// The header of a segment that begins with this state.
     ///
     /// # Errors
-    /// Where settings or limits are no JSON.
+    /// If settings or limits are not valid JSON.
     pub fn header(&self, snapshot: String) -> Result<Header, serde_json::Error> {
         let guest = &self.program.guest;
         Ok(Header {
@@ -136,7 +139,7 @@ impl Instances {
         })
     }
 
-    /// Who the instance of `key` is. A guest without a name of its own has the configuration's.
+    /// The identity of the instance of `key`. A guest without its own name gets the one of the configuration.
     pub fn identity(&self, key: &str) -> Identity {
         let own = &self.program.guest.name;
         let is_unnamed = own == trueup_engine::UNKNOWN;
@@ -148,17 +151,17 @@ impl Instances {
         }
     }
 
-    /// Opens the instance of `key`: rebuilt from its last snapshot and the calls since, without those that failed.
+    /// Opens the instance of `key`. Rebuilds it from its last snapshot and the calls since, except those that failed.
     ///
     /// # Errors
-    /// Where its recording is damaged or can't be written, or the guest refuses its settings or its state.
+    /// If its recording is damaged or can't be written, or the guest refuses its settings or its state.
     pub async fn open(&self, key: &str, backends: Backends) -> Result<Instance, OpenError> {
         let opened = self.open_from_recording(key, backends, false).await?;
         Ok(opened.instance)
     }
 
-    /// [`Instances::open`] for a guest whose calls start what goes on without them: a call inside which the recording ends
-    /// is to be finished before any other, by [`Instances::finish`].
+    /// [`Instances::open`] for a guest whose calls start work that goes on without them. If the recording ends inside
+    /// a call, the caller must finish that call before any other, with [`Instances::finish`].
     ///
     /// # Errors
     /// As [`Instances::open`].
@@ -191,7 +194,7 @@ impl Instances {
         } else {
             None
         };
-        // A timer that fired is one that the restored instance schedules anew: it fires by itself.
+        // The restored instance schedules a timer that fired anew, so it fires by itself.
         let interrupted = interrupted.filter(|interrupted| interrupted.call != FIRES);
         let last_at_ms = newest.as_ref().and_then(Segment::last_call_at_ms).unwrap_or(0);
         let old_header = newest.as_ref().map(|segment| segment.header.clone());
@@ -209,10 +212,12 @@ impl Instances {
         } else {
             journal.start_segment(&header)?;
         }
-        // The newest state is here now. What was kept there would be taken for a call of this segment one day.
+        // The newest state is here now. Otherwise a later start would take what was kept there for a call of this
+        // segment.
         Interrupted::forget(&other)?;
         if moved && self.record {
-            // From here on the state is in the journal: a copy that grows old would be taken for newer one day.
+            // From here on the state is in the journal. Otherwise a later start would take the outdated copy for
+            // newer.
             self.forget(key).map_err(|source| JournalError::Io {
                 tried: "remove",
                 path: other,
@@ -227,12 +232,12 @@ impl Instances {
         })
     }
 
-    /// Runs a call again inside which the recording ended: on its recorded answers as far as they go and it asks for them,
-    /// then live. Answers what the call answers, whichever way it ended: it is not run once more.
+    /// Runs a call again inside which the recording ended. It gets the recorded answers as long as it asks for them,
+    /// then live ones. Returns the call's answer. The call is not run once more, however it ended.
     ///
     /// # Errors
-    /// Why there is no result, as of [`Instance::call`]; or why it can't be said that the call has ended: then the instance
-    /// must not be used any more.
+    /// Why there is no result, as of [`Instance::call`]; or why the host can't record the end of the call: then the
+    /// caller must not use the instance any more.
     pub async fn finish(&self, key: &str, instance: &mut Instance, interrupted: Interrupted) -> Answer {
         let Interrupted {
             at_ms,
@@ -246,7 +251,7 @@ impl Instances {
         let again = instance.host_mut().tape.given_again().unwrap_or_default();
         self.tell_finished(key, &call, &again);
         if matches!(&answer, Err(InvokeError::Call(CallError::Tape(_)))) {
-            // It has no ending that the next start could see.
+            // The recording has no ending that the next start could see.
             return answer;
         }
         let forgotten = Interrupted::forget(&self.recording(key)).map_err(TapeError::from);
@@ -254,10 +259,10 @@ impl Instances {
         answer
     }
 
-    /// The call inside which the recording ended is not to be run again.
+    /// Gives up the call inside which the recording ended.
     ///
     /// # Errors
-    /// Where that can't be kept: then it is found again by the next start.
+    /// If that can't be written: the next start then finds the call again.
     pub fn give_up_interrupted(&self, key: &str) -> Result<(), JournalError> {
         Interrupted::forget(&self.recording(key))
     }
@@ -291,12 +296,13 @@ impl Instances {
         }
     }
 
-    /// Begins the instance of `key` with its settings and nothing else, in a segment of its own: for a guest whose state is
-    /// elsewhere, and whose recording may be behind it after a crash. A recording that can't be read is set aside: it is
-    /// not needed to go on. `stands`: what was stored with later entries than this one was lost, which is written down.
+    /// Begins the instance of `key` with only its settings, in a new segment. For a guest whose state is stored
+    /// elsewhere, and whose recording may lag behind after a crash. Sets aside a recording that can't be read: the
+    /// instance does not need it. `stands` is the last entry that is still valid, if the store lost what came after
+    /// it. The recording then says so.
     ///
     /// # Errors
-    /// Where its recording can't be written, or the guest refuses its settings.
+    /// If its recording can't be written, or the guest refuses its settings.
     pub async fn open_fresh(&self, key: &str, backends: Backends, stands: Option<u64>) -> Result<Instance, OpenError> {
         let folder = self.folder(self.record, key);
         let Opened {
@@ -309,14 +315,14 @@ impl Instances {
         }
         if let (Some(stands), Some(_)) = (stands, &newest) {
             match journal.roll_back(stands) {
-                // It was rolled back already, and nothing began since.
+                // It was already rolled back, and nothing began since.
                 Ok(()) | Err(JournalError::Misplaced(_)) => {}
                 Err(error) => return Err(error.into()),
             }
         }
         journal.start_segment(&self.header(self.initial.clone())?)?;
         if self.record {
-            // The state of a run that was not recorded would be taken for newer than this one.
+            // Otherwise a later start would take the state of an unrecorded run for newer than this one.
             self.forget(key).map_err(|source| JournalError::Io {
                 tried: "remove",
                 path: self.folder(false, key),
@@ -326,11 +332,11 @@ impl Instances {
         self.start_recorded(key, journal, backends, &self.initial).await
     }
 
-    /// Opens the instance of `key` again in the process that recorded it, in a segment of its own: with exactly the state
+    /// Opens the instance of `key` again in the process that recorded it, in a new segment: with exactly the state
     /// after the calls that succeeded, or not at all.
     ///
     /// # Errors
-    /// As [`Instances::open`], and where the recorded calls can't be repeated.
+    /// As [`Instances::open`], and if the recorded calls can't be repeated.
     pub async fn reopen(&self, key: &str, backends: Backends) -> Result<Instance, OpenError> {
         let opened = Journal::open(&self.folder(self.record, key), self.options(), &self.files)?;
         let Some(newest) = opened.newest else {
@@ -361,7 +367,7 @@ impl Instances {
                 }
                 opened => return opened,
             };
-            // No longer the name of a segment, so each turn has one less.
+            // The new name is not that of a segment, so each iteration has one segment less.
             let aside = damaged.with_extension("jsonl.damaged");
             std::fs::rename(&damaged, &aside).map_err(|source| JournalError::Io {
                 tried: "rename",
@@ -388,8 +394,8 @@ impl Instances {
         self.start(host, snapshot).await.map_err(|(_, error)| error.into())
     }
 
-    /// Whether the newest state is where the other kind of recording is kept. State that is not recorded is taken
-    /// over by the first run that records again, so where there is any, it is the newest.
+    /// Whether the other kind of recording holds the newest state. The first run that records again takes over
+    /// unrecorded state, so unrecorded state, if any, is the newest.
     fn state_moves(&self, key: &str) -> bool {
         let has = |record| segment_files(&self.folder(record, key)).is_ok_and(|files| !files.is_empty());
         if self.record {
@@ -414,11 +420,12 @@ impl Instances {
         .await
     }
 
-    /// The state that an instance of `key` would go on from now, as a snapshot: read alone, also while another process writes.
-    /// A call that runs meanwhile, or was cut, is not in it. None: nothing is recorded, it would begin with its settings.
+    /// The state that an instance of `key` would continue from now, as a snapshot. Only reads, also while another
+    /// process writes. It lacks a call that runs meanwhile or was cut. `None` if nothing is recorded: it would begin
+    /// with its settings.
     ///
     /// # Errors
-    /// One line: why its recording can't be read.
+    /// Why its recording can't be read, in one line.
     pub async fn state_now(&self, key: &str) -> Result<Option<String>, String> {
         let folder = self.folder(self.record != self.state_moves(key), key);
         for tries_left in (0..STATE_TRIES).rev() {
@@ -432,7 +439,7 @@ impl Instances {
             };
             match Segment::read(&segment_path(&folder, *newest)) {
                 Ok(segment) => return self.recover(key, segment, None).await.map(Some).map_err(with_causes),
-                // It may have been removed, or is being begun, this moment.
+                // Another process may be removing or creating it right now.
                 Err(_) if tries_left > 0 => tokio::time::sleep(STATE_PAUSE).await,
                 Err(error) => return Err(with_causes(error)),
             }
@@ -440,11 +447,11 @@ impl Instances {
         Ok(None)
     }
 
-    /// The state after the recorded calls that succeeded. Where this guest decides differently than the recorded one
-    /// did, the calls since the snapshot are no path to a state of its own: the snapshot is what is left.
+    /// The state after the recorded calls that succeeded. If this guest decides differently than the recorded one,
+    /// the calls since the snapshot do not lead to a state of its own. Then falls back to the snapshot.
     ///
     /// # Errors
-    /// Where this guest repeats the calls and then gives no state: its own failure, as one in a call.
+    /// If this guest repeats the calls and then gives no state: its own failure, as in a call.
     async fn recover(&self, key: &str, segment: Segment, pace: Option<Arc<dyn Pace>>) -> Result<String, StartError> {
         let is_own = segment.header.digest == self.program.guest.digest.to_string();
         let last = if segment.snapshot_stands() {
@@ -471,12 +478,12 @@ impl Instances {
         segment.header.snapshot.clone().unwrap_or_else(|| self.initial.clone())
     }
 
-    /// Whether the state of the guest with this digest is not read.
+    /// Whether to ignore the state of the guest with this digest.
     fn begins_afresh(&self, digest: &str) -> bool {
         self.afresh && digest != self.program.guest.digest.to_string()
     }
 
-    /// The state after the recorded calls that succeeded and stand.
+    /// The state after the recorded calls that succeeded and were not rolled back.
     async fn state_after(&self, segment: Segment, pace: Option<Arc<dyn Pace>>) -> Result<String, NoState> {
         if self.begins_afresh(&segment.header.digest) {
             return Ok(self.initial.clone());
@@ -487,12 +494,11 @@ impl Instances {
         }
         let last = self.snapshot_of(&segment);
         let segment = segment.without_failed_calls();
-        // What was asked at its start alone leads to no other state.
+        // Questions asked only at its start lead to no other state.
         if segment.last_call_at_ms().is_none() {
             return Ok(last);
         }
-        // What another version recorded leads to a state by that version's decisions; its snapshot is then this one's to
-        // read.
+        // The version that recorded the calls repeats them. This version then reads that version's snapshot.
         let program = if segment.header.digest == self.program.guest.digest.to_string() {
             None
         } else {
@@ -503,7 +509,8 @@ impl Instances {
         replay::state_after(&self.engine, program, segment, cpu_max, pace).await
     }
 
-    /// What answers an instance that is only tried: a clock on which nobody waits, and nothing beyond.
+    /// Backends for an instance that is only tried: a virtual clock, on which sleeping takes no time, and nothing
+    /// else.
     pub(crate) fn trial() -> Backends {
         Backends {
             clock: Arc::new(VirtualClock::new(SystemClock.now_ms())),
@@ -511,11 +518,11 @@ impl Instances {
         }
     }
 
-    /// An instance that is not recorded, on `backends`, for what is only tried or planned. `snapshot`: its state; none: it has
-    /// its settings alone.
+    /// An instance on `backends` that is not recorded, for trials and plans. `snapshot` is its state; with `None` it
+    /// has only its settings.
     ///
     /// # Errors
-    /// Where the guest refuses its settings or its state.
+    /// If the guest refuses its settings or its state.
     pub(crate) async fn start_unrecorded(
         &self,
         key: &str,
@@ -538,7 +545,8 @@ impl Instances {
         started.map_err(|(_, error)| error)
     }
 
-    /// Whether this version takes a state, and gives one again: tried on an instance of its own, which touches nothing.
+    /// Checks that this version accepts a state and gives a snapshot again. Tries it on an instance that has no
+    /// access to anything.
     ///
     /// # Errors
     /// Why it does not.
@@ -554,16 +562,16 @@ impl Instances {
             self.limits,
         );
         let mut tried = self.start(host, snapshot).await.map_err(|(_, error)| error)?;
-        // A version that can't be left again must not be entered.
+        // The host must not switch to a version that it can't leave again.
         tried.snapshot().await?;
         Ok(())
     }
 
-    /// Moves an instance of another version to this one, with its state, in a segment of its own. What is refused is found
-    /// out before the old instance ends; `commit` is called between the two.
+    /// Moves an instance of another version to this one, with its state, in a new segment. Checks everything that can
+    /// be refused before the old instance ends. Calls `commit` between the two.
     ///
     /// # Errors
-    /// Why it did not move, with the old instance where it is still there: then nothing changed.
+    /// Why it did not move. If the error carries the old instance, nothing changed.
     pub async fn take_over(
         &self,
         key: &str,
@@ -599,11 +607,11 @@ impl Instances {
         }
     }
 
-    /// Goes on in a new segment where the old one is long enough: in a new instance, so that a segment always begins with
+    /// Continues in a new segment and a new instance if the old segment is long enough: a segment always begins with
     /// what `init` and `restore` ask.
     ///
     /// # Errors
-    /// Where the guest gives no snapshot or does not take it, or the segment can't be written. The instance is gone then.
+    /// If the guest gives no snapshot or refuses it, or the segment can't be written. The instance is then gone.
     pub async fn rotate_if_long(&self, mut instance: Instance) -> Result<Instance, RotateError> {
         if !instance.host().tape.wants_rotation() {
             return Ok(instance);
@@ -615,10 +623,10 @@ impl Instances {
         self.start(host, &snapshot).await.map_err(|(_, error)| error.into())
     }
 
-    /// Removes what a key that is gone needs no more. Recordings stay: they tell what happened.
+    /// Removes what a key that is gone no longer needs. Recordings stay, since they show what happened.
     ///
     /// # Errors
-    /// Where the folder can't be removed.
+    /// If the folder can't be removed.
     pub fn forget(&self, key: &str) -> std::io::Result<()> {
         match std::fs::remove_dir_all(self.folder(false, key)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
@@ -627,7 +635,7 @@ impl Instances {
     }
 }
 
-/// On one line, with its causes.
+/// The error with its causes, on one line.
 fn with_causes(error: impl Into<anyhow::Error>) -> String {
     format!("{:#}", error.into())
 }
@@ -638,7 +646,7 @@ pub enum RotateError {
     /// The guest gave no snapshot.
     #[error(transparent)]
     Snapshot(#[from] CallError),
-    /// The header is no JSON.
+    /// The header is not valid JSON.
     #[error("writing the header of a recording: {0}")]
     Header(#[from] serde_json::Error),
     /// The segment can't be written.
@@ -660,16 +668,17 @@ pub(crate) fn cancel(instance: Instance, why: &str) {
     }
 }
 
-/// The export by which timers are told.
+/// The export that the host calls when a timer fires.
 const FIRES: &str = "timer-events.on-timer";
 
-/// Timers end with the process in which they were scheduled, and their ids count from 1 in each instance: a call that is run
+/// Timers end with the process that scheduled them, and their ids count from 1 in each instance. A call that runs
 /// again schedules its own.
 fn asked_anew(question: &str) -> bool {
     question.starts_with("timers.")
 }
 
-/// Whether `init` or `restore` asked something: they will again, and only a segment's beginning has a place for that.
+/// Whether `init` or `restore` asked something: they will ask again, and only the beginning of a segment has a place
+/// for that.
 fn asked_at_start(segment: &Segment) -> bool {
     segment
         .entries
@@ -679,7 +688,7 @@ fn asked_at_start(segment: &Segment) -> bool {
 
 fn same(old: &Header, new: &Header) -> bool {
     let text = |header: &Header| {
-        // The snapshot is compared as it is: a guest whose state changed since the header has another one.
+        // The snapshots are compared as they are: a guest whose state changed since the header has a different one.
         (
             header.guest.clone(),
             header.version.clone(),

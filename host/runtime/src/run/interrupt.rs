@@ -1,6 +1,7 @@
-//! Ends a call while it sleeps, where its input is no longer what is wanted.
+//! Ends a call while it sleeps if its input is outdated.
 //!
-//! Only a sleep is ever cut: a call that is asking a backend goes on, so that what it does is known and recorded.
+//! Only a sleep is ever cut. A call that is waiting for a backend goes on, so that its effects are known and
+//! recorded.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +10,8 @@ use tokio::sync::{Notify, watch};
 use trueup_capabilities::Answer;
 use trueup_capabilities::clock::Clock;
 
-/// How many calls sleep now, of all instances, or compute for long: they hold no worker meanwhile.
+/// The number of calls, over all instances, that now sleep or wait for their turn to compute. They occupy no worker
+/// meanwhile.
 #[derive(Default)]
 pub(crate) struct Sleepers {
     count: AtomicUsize,
@@ -21,7 +23,7 @@ impl Sleepers {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// Answers when a call fell asleep since the last time.
+    /// Returns when a call fell asleep since the last time.
     pub(crate) async fn more(&self) {
         self.changed.notified().await;
     }
@@ -44,7 +46,7 @@ impl Drop for Asleep {
     }
 }
 
-/// What the call of an instance waits for, where it may be cut.
+/// What an instance's call waits for, if it may be cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Waits {
     /// The end of a sleep.
@@ -53,7 +55,7 @@ pub(crate) enum Waits {
     ForTurn,
 }
 
-/// One instance's interrupt: its clock and its pace listen to it.
+/// One instance's interrupt. Its clock and its pace listen to it.
 pub(crate) struct Interrupt {
     wanted: watch::Sender<bool>,
     asleep: Notify,
@@ -69,7 +71,7 @@ impl Interrupt {
         })
     }
 
-    /// What its call waits for now; none: for neither.
+    /// What its call waits for now. `None` if it waits for neither.
     pub(super) fn waits(&self) -> Option<Waits> {
         *self.waits.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -78,15 +80,15 @@ impl Interrupt {
         *self.waits.lock().unwrap_or_else(PoisonError::into_inner) = waits;
     }
 
-    /// What `waiting` comes to; never anything once an interrupt is wanted: whoever waits for [`Interrupt::reached`] drops the
-    /// call.
+    /// The result of `waiting`. Once an interrupt is wanted it never returns: the caller waits for
+    /// [`Interrupt::reached`] and drops the call.
     pub(super) async fn unless_wanted<R>(&self, waits: Waits, waiting: impl Future<Output = R>) -> R {
         let mut wanted = self.wanted.subscribe();
         self.set_waits(Some(waits));
         let came = tokio::select! {
-            // A sleep of no length at all is one too: a call that looks again and again ends there.
+            // A sleep of zero length counts too: it ends a call that polls in a loop.
             biased;
-            // The sender lives as long as this, so there is no error to handle.
+            // The sender lives as long as `self`, so this can't fail.
             _ = wanted.wait_for(|wanted| *wanted) => None,
             came = waiting => Some(came),
         };
@@ -98,24 +100,25 @@ impl Interrupt {
         std::future::pending().await
     }
 
-    /// Asks that the running call be ended at its next sleep, or at the one it is in.
+    /// Asks to end the running call at its current sleep or its next one.
     pub(super) fn want(&self) {
         self.wanted.send_replace(true);
     }
 
-    /// A new call begins: nobody wants it ended yet.
+    /// A new call begins, which is not to be ended yet.
     pub(super) fn clear(&self) {
         self.wanted.send_replace(false);
         self.set_waits(None);
     }
 
-    /// Answers when an interrupt is wanted and the call sleeps.
+    /// Returns when an interrupt is wanted and the call sleeps.
     pub(super) async fn reached(&self) {
         self.asleep.notified().await;
     }
 }
 
-/// A clock whose sleeps end never once an interrupt is wanted: whoever waits for [`Interrupt::reached`] drops the call.
+/// A clock whose sleeps never end once an interrupt is wanted: the caller waits for [`Interrupt::reached`] and drops
+/// the call.
 pub(crate) struct InterruptibleClock {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) interrupt: Arc<Interrupt>,
@@ -144,7 +147,7 @@ mod tests {
 
     use super::*;
 
-    /// Long enough to see that nothing comes, short enough to wait for.
+    /// Long enough to see that nothing happens, short enough to wait for.
     const A_WHILE: Duration = Duration::from_millis(50);
 
     fn clock(interrupt: &Arc<Interrupt>) -> InterruptibleClock {

@@ -1,6 +1,6 @@
-//! The keys that this host has made objects for: under which UIDs, on which load balancers. That is what a Service that
-//! went away while the host was down is cleaned up by. One file a key, so that one Service costs the same however many
-//! there are.
+//! The keys for which this host has created objects: under which UIDs, on which load balancers. The host uses them to
+//! clean up after a Service that was deleted while the host was down. One file per key, so that the cost of one
+//! Service does not depend on the number of Services.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -13,7 +13,7 @@ use super::files;
 /// Where objects of a key may exist: UID to load balancers.
 pub(crate) type Places = BTreeMap<String, BTreeSet<String>>;
 
-/// What is known of one key, as its file has it.
+/// What is known of one key: the format of its file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Known {
@@ -29,10 +29,10 @@ pub struct KnownKeys {
 }
 
 impl KnownKeys {
-    /// Reads the keys in `folder`; none where it does not exist yet.
+    /// Reads the keys in `folder`. Empty if the folder does not exist yet.
     ///
     /// # Errors
-    /// Where a file can't be read, with its name. Nothing is guessed: a key that is not known is never cleaned up.
+    /// If a file can't be read. The error names it. Nothing is guessed: a key that is not known is never cleaned up.
     pub fn load(folder: &Path) -> io::Result<Self> {
         let mut known = Self {
             folder: folder.to_owned(),
@@ -57,7 +57,7 @@ impl KnownKeys {
         Ok(known)
     }
 
-    /// Every key.
+    /// All keys.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.places.keys().map(String::as_str)
     }
@@ -67,10 +67,10 @@ impl KnownKeys {
         self.places.get(key).cloned().unwrap_or_default()
     }
 
-    /// Remembers, on disk before this returns, that objects of `key` may exist under `uid` on `load_balancers`.
+    /// Remembers that objects of `key` may exist under `uid` on `load_balancers`. It is on disk before this returns.
     ///
     /// # Errors
-    /// Where it can't be written; then nothing may be created.
+    /// If it can't be written. The caller must then create nothing.
     pub fn remember(&mut self, key: &str, uid: &str, load_balancers: &[String]) -> io::Result<()> {
         let mut places = self.places(key);
         let on = places.entry(uid.to_owned()).or_default();
@@ -82,10 +82,10 @@ impl KnownKeys {
         self.write(key, places)
     }
 
-    /// Forgets that objects of `key` may exist under `uid` on `load_balancers`: they are gone.
+    /// Forgets that objects of `key` may exist under `uid` on `load_balancers`, since they are gone.
     ///
     /// # Errors
-    /// Where it can't be written; then they are looked for once more next time.
+    /// If it can't be written. The host then looks for them once more next time.
     pub fn forget(&mut self, key: &str, uid: &str, load_balancers: &[String]) -> io::Result<()> {
         let mut places = self.places(key);
         let Some(on) = places.get_mut(uid) else { return Ok(()) };
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_there_after_a_restart_and_what_is_forgotten_is_not() {
+    fn a_restart_keeps_remembered_keys_and_not_forgotten_ones() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().join("keys");
         let mut known = KnownKeys::load(&folder).unwrap();

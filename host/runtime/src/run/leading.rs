@@ -1,5 +1,5 @@
-//! Whether this host acts: always where it is alone, else while it holds the Lease. Outlives the configurations that a host
-//! runs with one after another, so that a changed one is no change of the host that acts.
+//! Whether this host acts: always if it is alone, else while it holds the Lease. Outlives the configurations that a
+//! host runs one after another, so that a reload does not change which host acts.
 //!
 //! ```text
 //! election -> standing -> acts (the loop of Services begins jobs, or rests)
@@ -20,28 +20,29 @@ use crate::config::{Config, Lbaas, LbaasBackend, Source};
 use crate::election::{Election, Settings, Standing, Tried};
 use crate::sources::kubernetes;
 
-/// Giving the Lease back may take so long when the host ends; then its time ends it.
+/// How long giving the Lease back may take when the host ends. After that, the Lease expires by itself.
 const RESIGN_MAX: Duration = Duration::from_secs(5);
 
-/// One host's part in who acts.
+/// One host's part in the leader election.
 pub(crate) struct Leading {
-    /// What the election was begun with; none: this host is alone.
+    /// What the election was begun with. `None` if this host is alone.
     begun_with: Option<BegunWith>,
     acts: Acts,
     campaign: Option<Campaign>,
 }
 
-/// What an election goes on with over a changed configuration, where all of it stays.
+/// The settings of an election. It continues over a reload only if all of them stay the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct BegunWith {
     election: crate::config::Election,
     cluster: kubernetes::Settings,
-    /// Credentials in a file are read once. None: a pod's own, which are looked after, or a file that nobody named.
+    /// The contents of the kubeconfig file, which is read once. `None` for a pod's own credentials, which are
+    /// refreshed, or if the configuration names no file.
     kubeconfig: Option<Vec<u8>>,
 }
 
 impl BegunWith {
-    /// None: this configuration has no election.
+    /// `None` if this configuration has no election.
     fn new(config: &Config) -> Option<Self> {
         let election = config.election.clone()?;
         let Source::Kubernetes(cluster) = config.source()? else {
@@ -56,47 +57,47 @@ impl BegunWith {
     }
 }
 
-/// A term in which this host acts. Another one means that others may have acted between.
+/// A term in which this host acts. A different term means that other hosts may have acted in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Term {
-    /// Which it is of those that this process acted in.
+    /// The number of this term among those in which this process acted.
     number: u64,
-    /// How often the Lease had gone from one holder to another by then; none: this host is alone.
+    /// How often the Lease had changed holders by then. `None` if this host is alone.
     pub(crate) transitions: Option<i32>,
 }
 
-/// Whether this host acts, as it changes.
+/// Whether this host acts. Observes changes.
 #[derive(Clone)]
 pub(crate) struct Acts {
-    /// None: another host acts, or nobody.
+    /// `None` if another host acts, or no host does.
     term: watch::Receiver<Option<Term>>,
     fence: Fence,
-    /// Calls of this host were left behind when it had to end: nobody knows what they still do.
+    /// This host left calls behind when it had to end. What they still do is unknown.
     left_behind: Arc<AtomicBool>,
 }
 
 impl Acts {
-    /// Whether anything may be begun now.
+    /// Whether this host may begin anything now.
     pub(crate) fn may(&self) -> bool {
         self.term.borrow().is_some() && self.fence.may_act()
     }
 
-    /// Which term this host acts in, whatever is let through at this moment; none: in none.
+    /// The term this host acts in, even if the fence lets nothing through at this moment. `None` if it does not act.
     pub(crate) fn term(&self) -> Option<Term> {
         *self.term.borrow()
     }
 
-    /// Calls did not end in time, and were left.
+    /// Notes that calls did not end in time and were left behind.
     pub(crate) fn leave_behind(&self) {
         self.left_behind.store(true, Ordering::SeqCst);
     }
 
-    /// Until when requests are let through.
+    /// How long requests are let through.
     pub(crate) fn fence(&self) -> &Fence {
         &self.fence
     }
 
-    /// Answers when a term has begun or ended; never where that can't be.
+    /// Returns when a term has begun or ended. Never returns if terms can't change.
     pub(crate) async fn changed(&mut self) {
         if self.term.changed().await.is_err() {
             std::future::pending::<()>().await;
@@ -107,17 +108,17 @@ impl Acts {
 
 struct Campaign {
     election: Arc<Election>,
-    /// Whether it runs: not before everything is there that is needed to act.
+    /// Starts the campaign. The host sends it once everything needed to act is ready.
     begin: Option<oneshot::Sender<()>>,
     resign: oneshot::Sender<()>,
     task: JoinHandle<()>,
 }
 
 impl Leading {
-    /// For a host that is alone: it acts.
+    /// For a host that is alone, which always acts.
     pub(crate) fn alone() -> Self {
         let acts = Acts {
-            // Without a sender there is never news.
+            // Without a sender the term never changes.
             term: watch::Sender::new(Some(Term {
                 number: 0,
                 transitions: None,
@@ -133,10 +134,10 @@ impl Leading {
         }
     }
 
-    /// Ready to campaign, where the configuration has an election.
+    /// Ready to campaign, if the configuration has an election.
     ///
     /// # Errors
-    /// One line: this host can't be named.
+    /// One line: this host has no valid identity.
     pub(crate) fn new(config: &Config, client: Option<kube::Client>) -> Result<Self, SetupError> {
         let (Some(begun_with), Some(client)) = (BegunWith::new(config), client) else {
             return Ok(Self::alone());
@@ -177,7 +178,8 @@ impl Leading {
                 }
                 let run = campaign.run(told, async {
                     if resigned.await.is_err() {
-                        // A host that goes without a word may leave calls behind: the Lease ends by its time.
+                        // A host that ends without resigning may leave calls behind. The Lease then expires by
+                        // itself.
                         std::future::pending::<()>().await;
                     }
                 });
@@ -207,10 +209,10 @@ impl Leading {
         })
     }
 
-    /// Begins to campaign, where it has not begun. With `at_once`, the Lease must be free now.
+    /// Begins to campaign, if it has not begun. With `at_once`, the Lease must be free now.
     ///
     /// # Errors
-    /// One line: at once, another host holds the Lease, or nobody can say who does.
+    /// One line: with `at_once`, another host holds the Lease, or the holder is unknown.
     pub(crate) async fn begin(&mut self, at_once: bool) -> Result<(), SetupError> {
         let Some(campaign) = &mut self.campaign else {
             return Ok(());
@@ -232,28 +234,28 @@ impl Leading {
         // Its task waits for nothing else.
         let _ = begin.send(());
         if at_once {
-            // It leads already; that is told as soon as its task runs.
+            // This host already leads; the term follows as soon as the task runs.
             let _ = self.acts.term.wait_for(Option::is_some).await;
         }
         Ok(())
     }
 
-    /// Whether it goes on with this configuration.
+    /// Whether it can continue with this configuration.
     pub(crate) fn fits(&self, config: &Config) -> bool {
         self.begun_with == BegunWith::new(config) && !self.acts.left_behind.load(Ordering::SeqCst)
     }
 
-    /// Whether this host acts, as it changes.
+    /// Whether this host acts. Observes changes.
     pub(crate) fn acts(&self) -> Acts {
         self.acts.clone()
     }
 
-    /// What the election says of itself; none: this host is alone.
+    /// The election, for its status. `None` if this host is alone.
     pub(crate) fn election(&self) -> Option<Arc<Election>> {
         Some(Arc::clone(&self.campaign.as_ref()?.election))
     }
 
-    /// Gives the Lease back, so that another host acts at once: everything that was begun must have ended.
+    /// Gives the Lease back, so that another host acts at once. Everything that this host began must have ended.
     pub(crate) async fn resign(self) {
         let Some(Campaign {
             election,
@@ -265,7 +267,7 @@ impl Leading {
             return;
         };
         if begin.is_some() {
-            // Nothing was taken.
+            // This host did not take the Lease.
             task.abort();
             return;
         }
@@ -278,7 +280,7 @@ impl Leading {
             );
             return;
         }
-        // It listens until it has ended.
+        // The task listens until it has ended.
         let _ = resign.send(());
         if tokio::time::timeout(RESIGN_MAX, task).await.is_err() {
             tracing::warn!(

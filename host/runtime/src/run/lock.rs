@@ -1,5 +1,5 @@
-//! One host at a time works with a state folder, for its user alone: two would write one recording, and recordings hold what
-//! was asked and answered.
+//! Lets one host at a time work with a state folder, and only its user read it. Two hosts would write one recording,
+//! and recordings hold requests and answers.
 
 use std::fmt;
 use std::fs::{DirBuilder, File, Permissions};
@@ -13,29 +13,29 @@ use trueup_journal::regular;
 
 use super::setup::SetupError;
 
-/// Of the state folder.
+/// The mode of the state folder.
 const DIR_MODE: u32 = 0o700;
 
-/// The number of a process is no longer.
+/// The maximum length of a process id, in bytes.
 const PID_BYTES_MAX: u64 = 32;
 
-/// Holds the state folder until it is dropped, or the process ends in whatever way.
+/// Holds the state folder until it is dropped or the process ends, however it ends.
 #[derive(Debug)]
 pub struct StateLock {
     _file: File,
 }
 
 impl StateLock {
-    /// Takes the folder, which is created where it is missing. It is narrowed to mode 0700, and what this process creates from
-    /// here on is for its user alone.
+    /// Takes the folder, and creates it if it is missing. Narrows it to mode 0700. From here on, only its user can
+    /// access what this process creates.
     ///
     /// # Errors
-    /// One line: who has it, or why it can't be used.
+    /// One line: which process has it, or why it can't be used.
     pub fn take(state_dir: &Path) -> Result<Self, SetupError> {
         Self::try_take(state_dir)?.map_err(|taken| SetupError::Failed(taken.to_string()))
     }
 
-    /// The same; where another process has it: which.
+    /// The same, but returns the other process if one has the folder.
     ///
     /// # Errors
     /// One line: why it can't be used.
@@ -57,13 +57,13 @@ impl StateLock {
         let mut file = regular::open_own(&mut options, &state_dir.join("lock")).map_err(|error| failed(&error))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {
-                // It is only shown: a disk that is full is no reason not to go on.
+                // The process id is only shown. The host goes on even if the disk is full.
                 let _ = file.set_len(0).and_then(|()| write!(file, "{}", std::process::id()));
                 Ok(Ok(Self { _file: file }))
             }
             Err(rustix::io::Errno::WOULDBLOCK) => {
                 let mut text = String::new();
-                // Of an older trueup it is empty.
+                // The file of an older trueup is empty.
                 let _ = file.take(PID_BYTES_MAX).read_to_string(&mut text);
                 Ok(Err(Taken {
                     state_dir: state_dir.to_owned(),
@@ -93,7 +93,8 @@ impl fmt::Display for Taken {
     }
 }
 
-/// Takes the rights of others off the state folder. One of another owner, as a volume of Kubernetes is, stays as it is.
+/// Removes other users' access to the state folder. Leaves a folder of another owner as it is, such as a Kubernetes
+/// volume.
 fn narrow(state_dir: &Path) -> io::Result<()> {
     let found = std::fs::metadata(state_dir)?;
     let mode = found.permissions().mode() & 0o7777;

@@ -1,8 +1,8 @@
-//! Runs what the configuration names: Services and pod addresses side by side in one process, either of them alone, once or
-//! until it is stopped.
+//! Runs what the configuration names: Services, NEGs, this node and pod addresses side by side in one process, or
+//! some of them, once or until stopped.
 //!
-//! Here is only what the two have in common: how they begin, how they are stopped, and what they come to. What each does
-//! is in `services.rs`, in [`crate::neg`], in [`crate::node`] and in [`crate::ipam`].
+//! This module holds only what they share: how they begin, how they stop, and their results. What each does is in
+//! `services.rs`, in [`crate::neg`], in [`crate::node`] and in [`crate::ipam`].
 //!
 //! ```text
 //! stop ---+-> services (manifests -> objects -> controller -> jobs) ---+-> Ended
@@ -74,44 +74,44 @@ use crate::sources::enis;
 use crate::sources::kubernetes::Kubernetes;
 use crate::swap::{self, FallBack, Fallen, Managed, Manager};
 
-/// With `--once`, a key that failed so often is given up.
+/// With `--once`, the host gives up a key after this many failures.
 pub const FAILURES_MAX_ONCE: u32 = 5;
 
-/// What a run tells whoever watches it.
+/// What a run reports to its caller.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    /// A manifest can't be read, or is not used; or the list of network interfaces can't be read any more.
+    /// A manifest can't be read or is not used, or the list of network interfaces can't be read any more.
     Problem(String),
-    /// A key's objects are kept though nothing names it, since what can't be read may.
+    /// No manifest names the key, but its objects are kept: one that can't be read may name it.
     Held {
         /// `namespace/name`.
         key: String,
         /// What can't be read, such as `a manifest can't be read`.
         why: &'static str,
     },
-    /// A key is as it should be, or is gone.
+    /// A key is in its desired state, or is gone.
     True {
         /// `namespace/name`.
         key: String,
-        /// The Service went away, and its objects too.
+        /// The Service was deleted, and its objects are gone too.
         gone: bool,
         /// Objects created by this job.
         created: u64,
         /// Objects destroyed by this job.
         destroyed: u64,
-        /// What is in service.
+        /// The addresses and ports in service.
         in_service: Vec<(String, Vec<u16>)>,
     },
-    /// The NEGs of a key were compared with what should be in them.
+    /// The NEGs of a key were compared with the endpoints that they should have.
     Synced {
         /// `namespace/name/port`.
         key: String,
-        /// Nobody wishes for it any more, and nothing of it is left.
+        /// The key is no longer desired, and nothing of it is left.
         gone: bool,
-        /// Endpoints that are being attached from here on.
+        /// Endpoints that are being attached from now on.
         attaching: u64,
-        /// Endpoints that are being detached from here on.
+        /// Endpoints that are being detached from now on.
         detaching: u64,
     },
     /// A key failed.
@@ -120,37 +120,37 @@ pub enum Event {
         key: String,
         /// One line.
         error: String,
-        /// When it is tried again; none: given up.
+        /// When the host tries it again. `None` if it has given up.
         again_in_ms: Option<u64>,
     },
-    /// An input is set aside: what is applied stays, until the input or the guest changes.
+    /// An input is set aside. What is applied stays until the input or the guest changes.
     Quarantined {
         /// `namespace/name`.
         key: String,
         /// One line.
         error: String,
-        /// How often the guest failed in it.
+        /// How often the guest failed with it.
         failures: u32,
         /// The folder of its recording.
         journal: PathBuf,
     },
-    /// Another configuration is to begin, in place of the one before.
+    /// Another configuration is to replace the one before.
     Reloaded {
-        /// The file it was read from.
+        /// The file from which it was read.
         file: PathBuf,
     },
-    /// Another version of a guest is active, or was to be.
+    /// Another version of a guest became active, or should have.
     Guest(swap::Event),
-    /// Something about pod addresses.
+    /// An event about pod addresses.
     Ipam(ipam::Event),
-    /// Something about this node's number, or the Services on it.
+    /// An event about this node's number, or the Services on it.
     Node(node::Event),
 }
 
-/// What a run of Services came to.
+/// The result of a run of Services.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
-    /// Keys that are as they should be.
+    /// Keys that are in their desired state.
     pub succeeded: usize,
     /// Keys that failed, and why.
     pub failed: BTreeMap<String, String>,
@@ -158,15 +158,15 @@ pub struct Summary {
     pub created: u64,
     /// Objects destroyed.
     pub destroyed: u64,
-    /// Manifests that could not be read, or were not used.
+    /// Manifests that could not be read or were not used.
     pub problems: Vec<String>,
-    /// Keys whose objects are kept though no manifest names them, since one that can't be read may.
+    /// Keys that no manifest names but whose objects are kept: a manifest that can't be read may name them.
     pub held: Vec<String>,
-    /// Why it ended before its end; none: it did not.
+    /// Why it ended early. `None` if it did not.
     pub cut_short: Option<String>,
 }
 
-/// What a run came to: each of what the configuration names.
+/// The results of a run, one for each part that the configuration names.
 #[derive(Debug, Default)]
 pub struct Ended {
     /// The Services.
@@ -175,14 +175,14 @@ pub struct Ended {
     pub negs: Option<neg::Summary>,
     /// This node's number, and the Services on it.
     pub node: Option<node::Summary>,
-    /// Pod addresses, where the run was to end by itself.
+    /// Pod addresses, if the run was to end by itself.
     pub addresses: Option<ipam::Summary>,
-    /// Why pod addresses could not be begun with, which ended a run that would have gone on.
+    /// Why serving pod addresses could not begin, which ended a run that would have continued.
     pub error: Option<SetupError>,
 }
 
 impl Summary {
-    /// True where everything is as it should be and everything could be read.
+    /// Whether every key is in its desired state and everything could be read.
     pub fn is_true(&self) -> bool {
         self.failed.is_empty() && self.problems.is_empty() && self.cut_short.is_none()
     }
@@ -207,10 +207,10 @@ impl std::fmt::Display for Summary {
     }
 }
 
-/// Runs once: until every key has succeeded, or failed [`FAILURES_MAX_ONCE`] times, or until `stop`.
+/// Runs once: until every key has succeeded or failed [`FAILURES_MAX_ONCE`] times, or until `stop`.
 ///
 /// # Errors
-/// Where nothing could be begun.
+/// If nothing could be begun.
 pub async fn once(
     config: &Config,
     registry: &Registry,
@@ -223,12 +223,12 @@ pub async fn once(
     ended
 }
 
-/// Runs until `stop`, watching the sources. What can't go on ends the other too: a host of which half is left looks alive
-/// to whoever would start it again. Where `reload` brings another configuration that could begin, that takes the place of
-/// this one, once what runs has come to its end.
+/// Runs until `stop`, and watches the sources. A part that can't go on ends the others too: a host of which half is
+/// left would look alive to a supervisor. If `reload` brings another configuration that could begin, it replaces this
+/// one once everything that runs has ended.
 ///
 /// # Errors
-/// Where nothing could be begun.
+/// If nothing could be begun.
 pub async fn watch(
     config: Config,
     registry: &Registry,
@@ -236,11 +236,11 @@ pub async fn watch(
     stop: impl Future<Output = ()>,
     tell: impl FnMut(Event),
 ) -> Result<Ended, SetupError> {
-    // What ran before, until what runs now has begun.
+    // The configuration that ran before, until the current one has begun.
     let before: RefCell<Option<Config>> = RefCell::default();
     let tell = RefCell::new(tell);
     let tell = |event: Event| {
-        // Pods are the last to begin: what ends them from here on is no fault of this configuration.
+        // Pods begin last. If they fail later, this configuration is not to blame.
         if let Event::Ipam(ipam::Event::Listening { .. }) = &event {
             before.take();
         }
@@ -287,7 +287,7 @@ async fn resign(leading: Option<Leading>) {
     }
 }
 
-/// A configuration that takes the place of `current`; never where nobody brings any.
+/// A configuration that replaces `current`. Never returns without a `reload`.
 async fn next_of(reload: &mut Option<Reload>, current: &Config, registry: &Registry, tell: impl Fn(Event)) -> Config {
     match reload {
         Some(reload) => {
@@ -299,7 +299,7 @@ async fn next_of(reload: &mut Option<Reload>, current: &Config, registry: &Regis
     }
 }
 
-/// How far a run goes by itself.
+/// When a run ends by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Extent {
     Once,
@@ -314,7 +314,7 @@ async fn run(
     stop: impl Future<Output = ()>,
     tell: impl FnMut(Event),
 ) -> Result<Ended, SetupError> {
-    // Both tell from this one task, and nothing waits while it tells.
+    // All parts report from this one task, and no part waits while it reports.
     let tell = RefCell::new(tell);
     let ground = Ground::new(config, registry)?.with_state(config)?;
     let board = Arc::clone(&ground.board);
@@ -325,9 +325,9 @@ async fn run(
         (tell.borrow_mut())(event);
     };
     let reads = Reads::new(config, &ground);
-    // Before guests are loaded: whoever watches the host sees that it begins.
+    // Starts before guests are loaded, so that the operator sees that the host begins.
     let admin = match extent {
-        // A run that ends by itself is not there for long enough to be looked at.
+        // A run that ends by itself does not live long enough to be observed.
         Extent::Once => None,
         Extent::UntilStopped => Some(Admin::start(&config.admin, &reads).await?),
     };
@@ -360,14 +360,14 @@ async fn run(
                 node_setup = Some(Box::pin(NodeSetup::new(config, node, &ground, None)).await?);
             }
             if let (Extent::Once, Some(client)) = (extent, &client) {
-                // What is wrong with the source is said before anything is taken.
+                // Reports problems with the source before the host takes the Lease.
                 Input::once(source).await?;
                 cluster::belongs(&config.state_dir, client)
                     .await
                     .map_err(SetupError::misused)?;
             }
             leading.begin(extent == Extent::Once).await?;
-            // What is listed once is listed by the host that acts.
+            // With `--once`, the host lists after it has taken the Lease.
             let all = match extent {
                 Extent::Once => Input::once(source).await,
                 Extent::UntilStopped => Input::watched(source).await,
@@ -388,7 +388,7 @@ async fn run(
     };
     let negs = match (negs, neg_setup.as_mut()) {
         (Some((neg, managing, input)), Some((setup, ends))) => {
-            // There is one loop that takes them.
+            // Only one loop takes them.
             let ends = std::mem::replace(ends, mpsc::channel(1).1);
             Some((Negs::new(config, neg, setup, ends, managing, tell)?, input))
         }
@@ -428,11 +428,11 @@ async fn run(
     let mut serving = JoinSet::new();
     serving.spawn(housekeeping::run(housekeeping::Limits::of(config, &ground)));
     match extent {
-        // A run that ends by itself is not there for long enough to be told anything.
+        // A run that ends by itself does not live long enough to receive commands.
         Extent::Once => {}
         Extent::UntilStopped => {
             let control = control::listen(&config.state_dir).await?;
-            // In a task of its own: it answers while the loops are busy.
+            // A task of its own answers while the loops are busy.
             let set_error_state = config.neg.is_some().then_some(set_error_state);
             serving.spawn(control::serve(
                 control,
@@ -456,19 +456,19 @@ async fn run(
             stopping.send_replace(true);
         }
     };
-    // Both loops wait for one answer.
+    // All loops wait for one answer.
     let asked = OnceCell::new();
     let belongs = async || {
         let ask = async || match &client {
             Some(client) if extent == Extent::UntilStopped => cluster::belongs(&config.state_dir, client).await,
-            // It was asked before anything was listed.
+            // The check ran before anything was listed.
             _ => Ok(()),
         };
         asked.get_or_init(ask).await.clone()
     };
     let services = async {
         let (services, input) = services?;
-        // In a place of its own: each of these is large, and one task runs them all.
+        // Each of these futures is large and one task runs them all, so each is boxed.
         let summary = Box::pin(services.run(input, belongs(), stopped())).await;
         end_all();
         Some(summary)
@@ -515,7 +515,7 @@ async fn run(
         never = relay => match never {},
         never = managing => match never {},
     };
-    // What was said while the last loop ended.
+    // Events that arrived while the last loop ended.
     while let Ok(event) = changed.try_recv() {
         tell(Event::Guest(event));
     }
@@ -544,7 +544,7 @@ async fn run(
     })
 }
 
-/// What says whether this host acts: that of the configuration before, where it is as this one wants it.
+/// The leader state: that of the configuration before, if it fits this one.
 async fn lead<'l>(
     leading: &'l mut Option<Leading>,
     config: &Config,
@@ -560,10 +560,10 @@ async fn lead<'l>(
     Ok(leading.insert(kept))
 }
 
-/// How often the task in which everything runs shows that it does.
+/// How often the main task reports that it is alive.
 const BEAT: Duration = Duration::from_secs(1);
 
-/// Shows that this task goes on, and what is known of other hosts and of the cluster.
+/// Reports that this task is alive, and what is known of other hosts and of the cluster.
 async fn beats(board: &Arc<Board>, election: Option<&Election>, cluster: Option<&Kubernetes>) {
     let beating = board.begin_loop("host");
     loop {
@@ -575,7 +575,7 @@ async fn beats(board: &Arc<Board>, election: Option<&Election>, cluster: Option<
             });
         }
         if let Some(cluster) = cluster {
-            // What can't be shown is not.
+            // A status that can't be serialized is not shown.
             board.set_source(serde_json::to_value(cluster.status()).unwrap_or_default());
         }
         tokio::time::sleep(BEAT).await;
@@ -583,18 +583,18 @@ async fn beats(board: &Arc<Board>, election: Option<&Election>, cluster: Option<
     }
 }
 
-/// What is collected of each guest before it runs, for whoever manages it then.
+/// What the manager needs of each guest, collected before the guests run.
 struct Management {
     managed: Vec<Managed>,
-    /// Why versions that the configuration wishes for are not active.
+    /// Why versions that the configuration names are not active.
     problems: Vec<String>,
     fall_back: mpsc::UnboundedSender<FallBack>,
 }
 
-/// So many wishes for an error state wait at most: an operator's, one by one.
+/// The maximum number of requested error states that wait. An operator sends them one by one.
 const ERROR_STATES_MAX: usize = 16;
 
-/// So many versions wait to be handed over at most: changes of one guest come one after another.
+/// The maximum number of versions that wait to be handed over. Changes of one guest come one after another.
 const HANDOVERS_MAX: usize = 1;
 
 impl Management {
@@ -606,7 +606,7 @@ impl Management {
         }
     }
 
-    /// The end of a channel in which wishes for the version of the failure policy are sent.
+    /// The sender of requests for the version that the failure policy names.
     fn wishes(&self, name: &'static str, guest: &Guest) -> mpsc::UnboundedSender<Fallen> {
         let (wish, mut wishes) = mpsc::unbounded_channel();
         if let OnFailure::FallBack(to) = &guest.failure.on_failure {
@@ -619,7 +619,7 @@ impl Management {
                         to,
                         fallen,
                     };
-                    // Whoever manages guests goes with the host; whoever wished learns it then.
+                    // The manager ends with the host. The requester then sees its channel closed.
                     let _ = all.send(fall_back);
                 }
             });
@@ -691,7 +691,7 @@ impl Management {
         }
     }
 
-    /// The revisions of each guest go to whoever manages it.
+    /// Passes the revisions of each guest to the manager.
     fn node(
         &mut self,
         config: &Config,
@@ -763,24 +763,24 @@ struct Pods {
     board: Arc<Board>,
 }
 
-/// This node's network interfaces: as they are, or as they change.
+/// This node's network interfaces, fixed or watched.
 enum Interfaces {
     Once(Enis),
     Watched {
         enis: channel::Receiver<Enis>,
-        /// None: nothing is ever wrong with them.
+        /// `None` if they can't have problems.
         problems: Option<mpsc::UnboundedReceiver<Option<String>>>,
     },
 }
 
 impl Interfaces {
     /// # Errors
-    /// Where there is no list to begin with.
+    /// If there is no list to begin with.
     fn new(from: &EnisFrom, extent: Extent) -> Result<Self, SetupError> {
         Ok(match (from, extent) {
             (EnisFrom::Given(enis), Extent::Once) => Self::Once(enis.clone()),
             (EnisFrom::Given(enis), Extent::UntilStopped) => Self::Watched {
-                // Without a sender there is never news.
+                // Without a sender the interfaces never change.
                 enis: channel::Sender::new(enis.clone()).subscribe(),
                 problems: None,
             },
@@ -816,7 +816,7 @@ impl Pods {
         })
     }
 
-    /// Runs to its end; the summary of one that was to end by itself.
+    /// Runs to its end. Returns a summary if it was to end by itself.
     async fn run(
         self,
         stop: impl Future<Output = ()>,

@@ -1,7 +1,7 @@
-//! What others see of a Service: that it is ours, where it is served, and what went wrong.
+//! What others see of a Service: that this host manages it, where it is served, and what went wrong.
 //!
 //! For manifests that is a status file beside the state; for a cluster also the Service itself. Decides nothing about
-//! load balancers: `work.rs` says what is true of them, before and after.
+//! load balancers: `work.rs` says before and after what is in service.
 //!
 //! ```text
 //! claim -> (create, change) -> serve -> ... -> (remove) -> release
@@ -19,13 +19,13 @@ use crate::sources::kubernetes::Kubernetes;
 use crate::sources::kubernetes::events::{Events, Said};
 use crate::sources::kubernetes::write::WriteError;
 
-/// An answer in its own time.
+/// A future of the publication's result.
 pub(crate) type Published<'a> = Pin<Box<dyn Future<Output = Result<(), Unpublished>> + Send + 'a>>;
 
-/// Why something is not shown.
+/// Why something was not published.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Unpublished {
-    /// The Service is not the one any more that it was: nothing is wrong, and there is something newer to do.
+    /// The Service has changed since. Nothing is wrong, and the newer Service has its own job.
     Outdated,
     /// One line.
     Failed(String),
@@ -48,13 +48,12 @@ impl From<WriteError> for Unpublished {
     }
 }
 
-/// Shows what is true of Services to whoever asked for them. What a job shows is let through by the fence that it has
-/// of its epoch.
+/// Publishes the state of Services. A job publishes through the fence of its own epoch.
 pub(crate) trait Publish: Send + Sync {
-    /// Before anything is created for a Service: from here on it can't go without us.
+    /// Before anything is created for a Service: from here on it can't be deleted without this host.
     fn claim<'a>(&'a self, key: &'a Key, uid: &'a str, fence: &'a Fence) -> Published<'a>;
 
-    /// The Service is true, and this is in service.
+    /// The Service is in its desired state; `in_service` is what it serves.
     fn serve<'a>(
         &'a self,
         key: &'a Key,
@@ -63,20 +62,20 @@ pub(crate) trait Publish: Send + Sync {
         fence: &'a Fence,
     ) -> Published<'a>;
 
-    /// Nothing is left of a Service that is not ours any more.
+    /// Nothing is left of a Service that this host no longer manages.
     fn release<'a>(&'a self, key: &'a Key, fence: &'a Fence) -> Published<'a>;
 
-    /// Says at the Service what happened, without waiting for it.
+    /// Reports an event on the Service, without waiting for it.
     fn say(&self, key: &Key, news: News<'_>);
 
-    /// Waits until what was said is out, within limits.
+    /// Waits until reported events are written, within limits.
     fn flush(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
 }
 
 /// What happened to a Service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum News<'a> {
-    /// It is as it should be, and something was done for that.
+    /// It is in its desired state, and the host changed something for that.
     Ensured {
         created: u64,
         destroyed: u64,
@@ -84,21 +83,21 @@ pub(crate) enum News<'a> {
     },
     /// Its objects are gone.
     Deleted { destroyed: u64 },
-    /// It can't be made true now; one line.
+    /// It can't reach its desired state now; one line.
     Failed(&'a str),
-    /// It is left as it is until it or the guest changes; one line.
+    /// It stays as it is until it or the guest changes; one line.
     SetAside(&'a str),
-    /// It asks for what can't be; one line.
+    /// It asks for something impossible; one line.
     Refused(&'a str),
 }
 
-/// For manifests: a file a Service, as `status` of it would be.
+/// For manifests: a file per Service, in the form of its `status`.
 pub(crate) struct StatusFiles {
     folder: PathBuf,
 }
 
 impl StatusFiles {
-    /// Files go below `folder`.
+    /// Writes files below `folder`.
     pub(crate) fn new(folder: PathBuf) -> Self {
         Self { folder }
     }
@@ -136,7 +135,7 @@ impl Publish for StatusFiles {
     }
 }
 
-/// For a cluster: the files, and the Service itself with its events.
+/// For a cluster: the files, the Service itself, and its events.
 pub(crate) struct InCluster {
     files: StatusFiles,
     cluster: Kubernetes,
@@ -144,7 +143,7 @@ pub(crate) struct InCluster {
 }
 
 impl InCluster {
-    /// Writes events to the cluster while `fence` lets it. Must be called within a tokio runtime with time.
+    /// Writes events to the cluster while `fence` allows it. Must be called within a tokio runtime with time.
     pub(crate) fn new(folder: PathBuf, cluster: Kubernetes, fence: Fence) -> Self {
         Self {
             files: StatusFiles::new(folder),
@@ -197,7 +196,8 @@ impl Publish for InCluster {
     }
 }
 
-/// News as an event has it, in the words of Kubernetes' own controllers where they have any; none: it is no news.
+/// News as an event, in the words of Kubernetes' own controllers where they have any. `None` if it is not worth an
+/// event.
 fn said(key: &Key, news: News<'_>) -> Option<Said> {
     const ENSURE: &str = "EnsureLoadBalancer";
     let (warning, reason, action, note) = match news {

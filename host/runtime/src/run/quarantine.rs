@@ -1,7 +1,7 @@
-//! Inputs that are set aside: the guest failed in them too often, or went round in circles.
+//! Inputs that are set aside: the guest failed with them too often, or went round in circles.
 //!
-//! What is applied stays as it is; everything else goes on. An input is tried again when it changes or the guest does: its
-//! version, or what it is configured with and allowed.
+//! What is applied stays as it is, and everything else goes on. The host tries an input again when the input changes
+//! or the guest does: its version, settings, limits or grants.
 //!
 //! ```text
 //! state_dir/quarantine/NAME/<instance>.json    one file each, so that it survives a restart
@@ -38,14 +38,14 @@ pub struct SetAside {
     pub at_ms: u64,
     /// `sha256:` and the digest of the guest that failed.
     pub digest: String,
-    /// `sha256:` and the digest of the input, with what the guest is configured with and allowed.
+    /// `sha256:` and the digest of the input, including the guest's settings, limits and grants.
     pub input: String,
-    /// The folder of the instance's recording: what happened.
+    /// The folder of the instance's recording, which shows what happened.
     pub journal: PathBuf,
 }
 
 impl SetAside {
-    /// What a version of a guest failed in too often, from now on.
+    /// Sets aside from now an input with which a version of a guest failed too often.
     pub(crate) fn new(instances: &Instances, instance: String, input: String, too_much: TooMuch) -> Self {
         let TooMuch { error, failures } = too_much;
         Self {
@@ -59,7 +59,7 @@ impl SetAside {
         }
     }
 
-    /// As operators are told of it.
+    /// The event that reports it to operators.
     pub(crate) fn event(&self) -> Event {
         Event::Quarantined {
             key: self.instance.clone(),
@@ -69,7 +69,7 @@ impl SetAside {
         }
     }
 
-    /// Why a job runs that tries it again.
+    /// The cause of a job that tries it again.
     pub(crate) fn cause(&self) -> Cause {
         Cause::Released {
             since_ms: self.at_ms,
@@ -86,7 +86,8 @@ pub(crate) struct Quarantine {
 }
 
 impl Quarantine {
-    /// Reads what an earlier run set aside. A file that can't be read is passed over, with a warning: its input is tried again.
+    /// Reads what an earlier run set aside. Skips a file that can't be read, with a warning: its input is then tried
+    /// again.
     pub(crate) fn load(state_dir: &Path, name: &str) -> Self {
         let folder = state_dir.join("quarantine").join(name);
         let this = Self {
@@ -104,7 +105,7 @@ impl Quarantine {
             let read =
                 read.and_then(|text| serde_json::from_slice::<SetAside>(&text).map_err(|error| error.to_string()));
             match read {
-                // One under another name would come back with each start.
+                // Releasing it would not remove a file with another name, so it would come back at each start.
                 Ok(entry) if this.file(&entry.instance) != path => tracing::warn!(
                     "{}: is not where `{}` is set aside, must be {}: passed over",
                     path.display(),
@@ -123,7 +124,7 @@ impl Quarantine {
         }
     }
 
-    /// The same, with a line of the audit log for each input that is set aside; none: it has none.
+    /// The same, with a line of the audit log for each input that is set aside. With `None` it writes no such lines.
     pub(crate) fn audited(self, audit: Option<Arc<Audit>>) -> Self {
         Self { audit, ..self }
     }
@@ -132,12 +133,12 @@ impl Quarantine {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All, by instance.
+    /// All entries, by instance.
     pub(crate) fn all(&self) -> Vec<SetAside> {
         self.entries().values().cloned().collect()
     }
 
-    /// Nothing is set aside.
+    /// Whether nothing is set aside.
     pub(crate) fn is_empty(&self) -> bool {
         self.entries().is_empty()
     }
@@ -147,17 +148,17 @@ impl Quarantine {
         self.entries().contains_key(instance)
     }
 
-    /// Whether exactly this input is set aside for this guest.
+    /// The entry, if exactly this input is set aside for this guest.
     pub(crate) fn holds(&self, instance: &str, input: &str, digest: &str) -> Option<SetAside> {
         let entries = self.entries();
         let entry = entries.get(instance)?;
         (entry.input == input && entry.digest == digest).then(|| entry.clone())
     }
 
-    /// Sets an input aside, in which the guest `about` failed.
+    /// Sets an input aside with which the guest `about` failed.
     ///
     /// # Errors
-    /// Where it can't be written: then it is set aside until the next start alone.
+    /// If it can't be written: it is then set aside only until the next start.
     pub(crate) fn set_aside(&self, about: &Identity, entry: SetAside) -> io::Result<()> {
         if let Some(audit) = &self.audit {
             let audited = audit.managed(entry.at_ms, about, "quarantine", &entry.instance, &entry.error);
@@ -171,7 +172,7 @@ impl Quarantine {
         written
     }
 
-    /// The input is tried again; what it was set aside for, where it was.
+    /// Releases the input, to be tried again. Returns its entry if it was set aside.
     pub(crate) fn release(&self, instance: &str) -> Option<SetAside> {
         let entry = self.entries().remove(instance)?;
         if let Err(error) = files::remove(&self.file(instance)) {
@@ -180,8 +181,8 @@ impl Quarantine {
         Some(entry)
     }
 
-    /// Where more than so many are set aside, the oldest are tried again: inputs that come under ever new names must not
-    /// fill memory and disk.
+    /// If more than `max` are set aside, releases the oldest: inputs that come under ever new names must not fill
+    /// memory and disk.
     pub(crate) fn keep_newest(&self, max: usize) {
         let oldest: Vec<(u64, String)> = {
             let entries = self.entries();
@@ -199,7 +200,7 @@ impl Quarantine {
         }
     }
 
-    /// Everything is tried again: what was set aside.
+    /// Releases everything. Returns the entries.
     pub(crate) fn release_all(&self) -> Vec<SetAside> {
         let instances: Vec<String> = self.entries().keys().cloned().collect();
         instances.iter().filter_map(|instance| self.release(instance)).collect()
@@ -211,15 +212,15 @@ impl Quarantine {
     }
 }
 
-/// The digest of what a guest is called with, and of what it is configured with and allowed: where one of them is edited,
-/// the call may end well.
+/// The digest of the guest's input together with its settings, limits and grants: if any of them changes, the call
+/// may succeed.
 pub(crate) fn input(instances: &Instances, called_with: &impl Serialize) -> String {
     digest_of(&(called_with, &instances.settings, &instances.limits, &instances.grants))
 }
 
 /// The digest of an input, as JSON.
 pub(crate) fn digest_of(input: &impl Serialize) -> String {
-    // What the guest is called with was JSON already.
+    // The guest's input already was JSON.
     let text = serde_json::to_vec(input).unwrap_or_default();
     let digest: [u8; 32] = Sha256::digest(text).into();
     let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();

@@ -1,9 +1,9 @@
-//! A configuration that is read again while the host runs: all of it becomes true, or none.
+//! Reads the configuration again while the host runs. All of it takes effect, or nothing.
 //!
-//! A new configuration is held against everything that can be known beforehand: it must be readable, name guests that can
-//! be had and that the gate lets through, and tokens, folders and files that are there. Only then does the old one end, as
-//! for a stop, and the new one begin, in the same process. Where that can't begin after all (its address is taken), the old
-//! one begins again: `mod.rs` does that.
+//! The host checks a new configuration as far as it can beforehand: the file must be readable, the guests it names
+//! must be available and pass the gate, and its tokens, folders and files must exist. Only then does the old run end,
+//! as for a stop, and the new one begin in the same process. If the new one can't begin after all (its address is
+//! taken), the old one begins again: `mod.rs` does that.
 //!
 //! ```text
 //! SIGHUP -> read -> check -> drain the old -> begin the new, or the old again
@@ -26,7 +26,7 @@ pub struct Reload {
 }
 
 impl Reload {
-    /// Reads with `read` whenever it is asked to.
+    /// Reads with `read` each time `asked` receives a request.
     pub fn new(asked: mpsc::Receiver<()>, read: impl Fn() -> Result<Config, ConfigError> + 'static) -> Self {
         Self {
             asked,
@@ -34,11 +34,11 @@ impl Reload {
         }
     }
 
-    /// Answers a configuration that can take the place of `current`, once there is one; what is refused is told.
+    /// Returns the next configuration that can replace `current`. Reports each one that is refused.
     pub(super) async fn next(&mut self, current: &Config, registry: &Registry, tell: impl Fn(String)) -> Config {
         loop {
             if self.asked.recv().await.is_none() {
-                // Nobody is left who could ask.
+                // All senders are gone.
                 std::future::pending::<()>().await;
             }
             match self.read_and_check(current, registry).await {
@@ -74,7 +74,7 @@ impl Reload {
     }
 }
 
-/// Whether a run could begin, as far as that can be known beside the one that runs. Changes nothing.
+/// Checks whether a run could begin, as far as that is possible beside the one that runs. Changes nothing.
 async fn check(config: &Config, registry: &Registry) -> Result<(), SetupError> {
     let ground = Ground::new(config, registry)?;
     if let Some(lbaas) = &config.lbaas {

@@ -1,7 +1,7 @@
-//! Runs Services as a controller: what changes is queued by key, each key's instance is called, what it did is told.
+//! Runs Services as a controller: queues changes by key, calls the instance of each key, and reports what it did.
 //!
-//! The loop alone decides what runs when, and it does no work itself: jobs run beside it, one key never twice at once. A
-//! job begins while fewer than `workers` calls are awake; one that sleeps keeps nobody waiting.
+//! Only the loop decides what runs when, and it does no work itself. Jobs run beside it, at most one per key. A job
+//! begins while fewer than `workers` calls are awake. A call that sleeps blocks no other job.
 //!
 //! ```text
 //! manifests -> objects -> controller -> job (work.rs) -> status, known keys
@@ -50,10 +50,10 @@ use crate::guests::lbaas::{self, Desired};
 use crate::sources::{Batch, Batches};
 use crate::swap::Fallen;
 
-/// How often instances at rest are looked at for what is to be brought to the disk.
+/// How often the host checks whether the journals of idle instances need a sync to disk.
 const SYNC: Duration = Duration::from_secs(1);
 
-/// A call that asks a backend when the host is stopped may end in its own time, up to this long.
+/// How long a call that waits for a backend may go on after the host is stopped.
 const STOP_GRACE: Duration = Duration::from_secs(20);
 
 /// Why the loop ended.
@@ -62,22 +62,22 @@ enum LoopEnd {
     NothingLeft,
     Stopped,
     SourceEnded,
-    /// Once, what was listed is of a term that has ended.
+    /// With `--once`: the term in which the source was listed has ended.
     TermEnded,
-    /// The state folder is another cluster's; one line.
+    /// The state folder belongs to another cluster; one line.
     NotOurs(String),
 }
 
-/// A job in work, as the loop sees it.
+/// A running job, as the loop sees it.
 struct Running {
     interrupt: Arc<Interrupt>,
     began: Instant,
     /// Its call is to end so that another key can run.
     gives_way: Option<Waits>,
-    /// Of the epoch in which it began.
+    /// The fence of the epoch in which it began.
     fence: Fence,
     desired: Option<Desired>,
-    /// Which of the versions since the start it began with: [`Services::versions`].
+    /// The version it began with, as counted by [`Services::versions`].
     version: u64,
     /// Nothing had changed when it began.
     is_resync: bool,
@@ -91,46 +91,46 @@ pub(super) struct Services<'a, T> {
     workers: usize,
     once: bool,
     tell: T,
-    /// The queue's time counts from here: a clock that is set does not touch it.
+    /// The queue measures time from here, independent of the wall clock.
     started: Instant,
     controller: Controller<Key>,
     wishes: Wishes,
-    /// What is known of how many objects each key has.
+    /// How many objects each key is known to have.
     held_objects: Held,
     problems: Vec<String>,
-    /// Why such a key may be wished for all the same, in the words of the source.
+    /// What can't be read and may still name such a key, in the words of the source.
     hidden: &'static str,
-    /// Keys that nobody wishes for, while that may be for want of what can't be read.
+    /// Keys that are not desired, but may be named by something that can't be read.
     held: BTreeSet<Key>,
     jobs: JoinSet<Done>,
-    /// Whose job a task is, for one that ends without a result.
+    /// The key of each task, for a task that ends without a result.
     tasks: HashMap<tokio::task::Id, Key>,
     running: BTreeMap<Key, Running>,
-    /// Instances at rest, and in which order they came to rest.
+    /// Idle instances, and the order in which they became idle.
     idle: BTreeMap<Key, (u64, Live)>,
     idle_order: BTreeMap<u64, Key>,
     rests: u64,
-    /// How each key stands after its last job.
+    /// The result of each key's last job.
     standing: BTreeMap<Key, Result<(), String>>,
     effects: Effects,
     quarantine: Arc<Quarantine>,
-    /// What went wrong in a key, with the wish that it has.
+    /// What went wrong with each key and its current input.
     troubles: Troubles<Key>,
     /// Why the next job of a key runs.
     pending: Pending<Key>,
-    /// What became active last; none since the start.
+    /// The version that became active last. `None` if none has since the start.
     became_active: Option<Cause>,
     /// Versions that are to become active.
     handovers: mpsc::Receiver<Handover>,
-    /// So many became active since the start.
+    /// The number of versions that became active since the start.
     versions: u64,
-    /// Whether this host acts: one that does not takes in what the source says, and begins no job.
+    /// Whether this host acts. A host that does not takes in what the source says, but begins no job.
     acts: Acts,
-    /// Wishes for the version of the failure policy.
+    /// Requests for the version that the failure policy names.
     falling: Falling,
 }
 
-/// What connects the loop with whoever manages the guest.
+/// What connects the loop with the manager of the guest.
 pub(super) struct Managing {
     pub(super) quarantine: Arc<Quarantine>,
     pub(super) handovers: mpsc::Receiver<Handover>,
@@ -139,10 +139,10 @@ pub(super) struct Managing {
 }
 
 impl<'a, T: FnMut(Event)> Services<'a, T> {
-    /// Ready to run: `once`, a key that fails too often is given up, and the run ends when nothing is left to do.
+    /// Ready to run. With `once`, the run gives up a key that fails too often, and ends when nothing is left to do.
     ///
     /// # Errors
-    /// Where the state folder can't be read.
+    /// If the state folder can't be read.
     pub(super) fn new(
         config: &Config,
         lbaas: &Lbaas,
@@ -219,8 +219,8 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         })
     }
 
-    /// Brings what the source says true, to its end or until `stop`.
-    /// Nothing of the source is taken in before `belongs` says that the state folder is of this cluster.
+    /// Reconciles what the source says, to its end or until `stop`. Takes nothing in before `belongs` confirms that
+    /// the state folder belongs to this cluster.
     pub(super) async fn run(
         mut self,
         input: Input,
@@ -238,12 +238,12 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         self.summary(end)
     }
 
-    /// Milliseconds since the start, however the machine's clock is set meanwhile.
+    /// Milliseconds since the start, independent of the wall clock.
     fn now_ms(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Runs until it is told to stop, or, once, until nothing is left to do.
+    /// Runs until `stop`; with `once`, until nothing is left to do.
     async fn work(
         &mut self,
         mut batches: Option<Batches>,
@@ -267,12 +267,12 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             self.start_jobs();
             self.note_all_listed();
             self.make_room();
-            // What is set aside may be released by the version that is about to become active.
+            // The version that is about to become active may release what is set aside.
             if self.once && self.acts.may() && self.controller.is_idle() && !self.falling.is_under_way() {
                 break LoopEnd::NothingLeft;
             }
             let due_ms = self.controller.next_due_ms().filter(|_| self.has_room());
-            // Without anything due, jobs and changes wake the loop; the hour is for nobody.
+            // If nothing is due, jobs and changes wake the loop; the hour is arbitrary.
             let pause = due_ms.map_or(Duration::from_secs(3600), |due_ms| {
                 Duration::from_millis(due_ms.saturating_sub(self.now_ms()))
             });
@@ -300,13 +300,13 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
                 }
             }
         };
-        // It ends in its own time.
+        // Draining may take its time; the loop no longer reports that it is alive.
         drop(beating);
         self.drain().await;
         end
     }
 
-    /// Lets what runs come to an end: what sleeps at once, what asks a backend in its own time, within limits.
+    /// Lets running jobs end: sleeping calls at once, calls that wait for a backend when they finish, within limits.
     async fn drain(&mut self) {
         for running in self.running.values() {
             running.interrupt.want();
@@ -335,7 +335,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         self.shared.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in what the source says: objects, and what can't be read.
+    /// Takes in what the source says, including what can't be read.
     fn take_in(&mut self, batch: Batch) {
         for problem in &batch.new_problems {
             (self.tell)(Event::Problem(problem.to_string()));
@@ -362,7 +362,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             tracing::warn!("the servers are not remembered for the next start: {error}");
         }
         if changed.completed {
-            // What went away while the host was down, or while a manifest could not be read.
+            // Keys that were deleted while the host was down, or while a manifest could not be read.
             changed.affected.extend(self.gone());
             changed.affected.extend(self.set_aside_and_gone());
             self.say_what_is_not_seen();
@@ -385,7 +385,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         for key in changed.affected {
             self.setup.board.changed(lbaas::NAME, &key.to_string());
             if let Some(running) = self.running.get(&key) {
-                // The same wish is on its way already.
+                // A job already runs with the same desired state.
                 if self.wishes.wish(&key).and_then(Result::ok) != running.desired {
                     running.interrupt.want();
                 }
@@ -400,7 +400,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         }
     }
 
-    /// Keys that have objects and are not wished for any more.
+    /// Keys that have objects and are no longer desired.
     fn gone(&self) -> Vec<Key> {
         let known = self.known();
         let keys = known.keys().filter_map(key_of);
@@ -408,7 +408,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
             .collect()
     }
 
-    /// Whoever looks at fewer namespaces than before has not thereby said that the others' Services are gone.
+    /// Watching fewer namespaces than before does not mean that the Services of the others are gone.
     fn say_what_is_not_seen(&self) {
         let known = self.known();
         let count = known
@@ -424,14 +424,14 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         }
     }
 
-    /// Keys that are set aside, and nobody wishes for: also those that have no objects.
+    /// Keys that are set aside and no longer desired, including those that have no objects.
     fn set_aside_and_gone(&self) -> Vec<Key> {
         let all = self.quarantine.all().into_iter();
         let keys = all.filter_map(|entry| key_of(&entry.instance));
         keys.filter(|key| self.wishes.wish(key).is_none()).collect()
     }
 
-    /// Nothing is taken for gone while what may hold it can't be read.
+    /// Keeps the objects of a key while something that can't be read may name it.
     fn hold(&mut self, key: Key) {
         self.setup.board.held(lbaas::NAME, &key.to_string());
         if self.held.insert(key.clone()) {
@@ -442,8 +442,8 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         }
     }
 
-    /// This host acts from here on, or others do. What it began before is begun anew, and whoever acted between may have left
-    /// anything half-done: every key is looked at.
+    /// This host begins to act, or stops acting. It restarts what it began before. Another host that acted in between
+    /// may have left anything half-done, so it reconciles every key.
     fn stand(&mut self) {
         for running in self.running.values() {
             running.interrupt.want();
@@ -451,7 +451,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         self.all_again(&Cause::Acts);
     }
 
-    /// Every key is looked at, where this host acts.
+    /// Reconciles every key, if this host acts.
     fn all_again(&mut self, cause: &Cause) {
         if self.acts.term().is_none() {
             return;
@@ -493,9 +493,9 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         }
     }
 
-    /// What should be can't be said: nothing changes until the input does.
+    /// The desired state can't be computed. Nothing changes until the input does.
     fn refuse(&mut self, key: Key, error: String) {
-        // That was for another input.
+        // The entry was for another input.
         self.quarantine.release(&key.to_string());
         self.setup.board.refused(lbaas::NAME, &key.to_string(), &error);
         self.controller.done(&key, Outcome::Success, self.now_ms());
@@ -516,7 +516,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
         self.standing.insert(key, Err(error));
     }
 
-    /// A job of this key is about to begin: why.
+    /// A job of this key is about to begin. Records why.
     fn decided(&mut self, key: &Key) -> Decided {
         let status = self.controller.status(key);
         let failures = status.map_or(0, |status| status.failures);
@@ -611,7 +611,7 @@ impl<'a, T: FnMut(Event)> Services<'a, T> {
     }
 }
 
-/// Said where a source has not a single object, though there are some that it once asked for.
+/// The message for a source without a single object, although objects of its Services exist.
 pub(crate) fn nothing_there(is_cluster: bool) -> String {
     if is_cluster {
         return "the cluster holds no object at all, though there are objects of its Services: nothing is removed; check that \
@@ -622,7 +622,7 @@ pub(crate) fn nothing_there(is_cluster: bool) -> String {
         .to_owned()
 }
 
-/// Said where a source has no Node at all, though load balancers have servers.
+/// The message for a source without a Node, although load balancers have servers.
 pub(crate) fn no_nodes(is_cluster: bool) -> String {
     let source = if is_cluster {
         "the cluster has"
@@ -635,7 +635,7 @@ pub(crate) fn no_nodes(is_cluster: bool) -> String {
     )
 }
 
-/// `namespace/name`; none: it is no key.
+/// Parses `namespace/name`. `None` if it is not a key.
 fn key_of(text: impl AsRef<str>) -> Option<Key> {
     let (namespace, name) = text.as_ref().split_once('/')?;
     Some(Key {

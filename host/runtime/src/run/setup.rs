@@ -1,5 +1,5 @@
-//! What a run and a plan need before they begin: guests, the Engine, the storage of pod addresses, and where state is
-//! kept.
+//! What a run and a plan need before they begin: guests, the Engine, the storage of pod addresses, and the state
+//! folder.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -37,27 +37,27 @@ use crate::instance::{Instance, Start};
 use crate::registry::{Registry, Store as GuestStore};
 use crate::swap::{self, Guests, Revisions, Wish};
 
-/// The folder in the state folder that holds what is about to be created, by the guest's name.
+/// The subfolder of the state folder that holds intents: what is about to be created, by guest name.
 const INTENTS: &str = "intents";
 
-/// Why nothing could be begun: one line.
+/// Why nothing could begin: one line.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
-    /// Something that was given can't be used: the operator's to mend.
+    /// The operator gave something that can't be used, and must correct it.
     #[error("{0}")]
     Misused(String),
-    /// It could be used, and did not work now.
+    /// The settings are usable, but it failed now.
     #[error("{0}")]
     Failed(String),
 }
 
 impl SetupError {
-    /// Something that was given can't be used; with its causes.
+    /// Something given can't be used; includes the causes.
     pub(crate) fn misused(error: impl Into<anyhow::Error>) -> Self {
         Self::Misused(format!("{:#}", error.into()))
     }
 
-    /// It did not work now; with its causes.
+    /// It failed now; includes the causes.
     pub(crate) fn failed(error: impl Into<anyhow::Error>) -> Self {
         Self::Failed(format!("{:#}", error.into()))
     }
@@ -65,26 +65,26 @@ impl SetupError {
 
 /// What all guests of one process share.
 pub struct Ground {
-    /// Compiles and limits.
+    /// Compiles guests and enforces limits.
     pub engine: Engine,
     /// All metrics of this process.
     pub metrics: Arc<Metrics>,
-    /// The recordings that are open.
+    /// The open recordings.
     pub files: Files,
     guests: Guests,
-    /// Whether the state folder is this process's to write: a plan's is not.
+    /// Whether this process may write the state folder. A plan may not.
     writes: bool,
-    /// Where refusals and management actions are written down; none: nothing is, as in a plan.
+    /// Records refusals and management actions. `None`, as in a plan, if they are not recorded.
     pub audit: Option<Arc<Audit>>,
-    /// What this process knows of itself.
+    /// The status of this process.
     pub board: Arc<Board>,
 }
 
 impl Ground {
-    /// An engine that keeps what it compiles in the state folder.
+    /// An engine that caches compiled guests in the state folder.
     ///
     /// # Errors
-    /// Where this machine can't run guests.
+    /// If this machine can't run guests.
     pub fn new(config: &Config, registry: &Registry) -> Result<Self, SetupError> {
         let options = EngineOptions {
             cache_dir: Some(config.state_dir.join("cache")),
@@ -109,10 +109,11 @@ impl Ground {
         })
     }
 
-    /// The same for whoever has the lock of the state folder: with its audit log open, and its guests' revisions to write.
+    /// The same for the process that holds the lock of the state folder: opens its audit log and lets it write the
+    /// guests' revisions.
     ///
     /// # Errors
-    /// Where the audit log can't be read or written.
+    /// If the audit log can't be read or written.
     pub fn with_state(mut self, config: &Config) -> Result<Self, SetupError> {
         let audit = Audit::open(&config.state_dir.join("audit")).map_err(SetupError::failed)?;
         self.audit = Some(Arc::new(audit));
@@ -125,7 +126,7 @@ impl Ground {
         &self.guests
     }
 
-    /// The version of a guest that decides, which has accepted its settings.
+    /// The version of a guest that decides. It has accepted its settings.
     pub(crate) async fn version(
         &self,
         config: &Config,
@@ -178,39 +179,39 @@ pub(crate) struct Version {
 }
 
 impl Version {
-    /// Fails where another version goes on than the configuration names.
+    /// Fails if the active version is not the one that the configuration names.
     pub(crate) fn check_wish(self) -> Result<(), SetupError> {
         self.problem.map_or(Ok(()), |problem| Err(SetupError::Misused(problem)))
     }
 }
 
-/// Everything that a run or a plan of Services works with.
+/// Everything that a run or a plan of Services needs.
 pub struct Setup {
     /// The version of the guest that decides.
     pub(crate) active: Arc<Active>,
-    /// Those that did.
+    /// The versions that decided before.
     pub(crate) revisions: Revisions,
-    /// What the configuration wishes for was refused: why.
+    /// Why the version that the configuration names was refused, if it was.
     pub(crate) problem: Option<String>,
     /// The Engine.
     pub api: Arc<dyn Api>,
-    /// The same, where it is an Engine over HTTP: it can list orphans.
+    /// The same, if it is an Engine over HTTP, which can list orphans.
     pub anexia: Option<Arc<Anexia>>,
     /// All metrics of this process.
     pub metrics: Arc<Metrics>,
     /// The simulated Engine that was started for this run.
     pub simulated_engine: Option<SimulatedEngine>,
-    /// How often this guest asked, over all its instances.
+    /// Request counts of this guest, over all its instances.
     pub quotas: Arc<Quotas>,
-    /// That of the ground.
+    /// From [`Ground::audit`].
     pub audit: Option<Arc<Audit>>,
-    /// That of the ground.
+    /// From [`Ground::board`].
     pub board: Arc<Board>,
 }
 
 impl Setup {
-    /// Loads the guest, has it accept its settings, and connects to the Engine, which is started where it is simulated. The
-    /// fence says until when requests are let through.
+    /// Loads the guest, has it accept its settings, and connects to the Engine. Starts a simulated Engine first.
+    /// `fence` decides how long requests are let through.
     ///
     /// # Errors
     /// One line: what can't be used.
@@ -243,7 +244,8 @@ impl Setup {
         })
     }
 
-    /// Whether it could be made, beside one that runs: the guest is to be had and passes, the backend's settings fit.
+    /// Checks whether it could be created, beside one that runs: the guest is available and passes, and the backend's
+    /// settings are valid.
     ///
     /// # Errors
     /// One line: what can't be used.
@@ -257,7 +259,8 @@ impl Setup {
         connect(lbaas, somewhere, &Arc::default(), Fence::closed(), None).map(drop)
     }
 
-    /// The Engine as the job of this Service sees it: it hears nothing more of the job once others may have acted.
+    /// The Engine for the job of this Service. It accepts no more requests of the job once another host may have
+    /// acted.
     pub fn api_of(&self, mut owned: Owned) -> Arc<dyn Api> {
         let grants = &self.active.instances().grants;
         owned
@@ -269,7 +272,7 @@ impl Setup {
         }
     }
 
-    /// What answers the instance of `key`, in what is decided from here on.
+    /// The backends of the instance of `key` for its next decisions.
     pub fn backends(&self, seed: u64, key: &str, api: Arc<dyn Api>) -> Backends {
         Backends {
             random: Arc::new(Seeded::new(seed, stream_of(key))),
@@ -283,14 +286,14 @@ impl Setup {
     }
 }
 
-/// Each key has chance of its own (FNV-1a of the key), so that what one draws does not depend on the others.
+/// Each key has its own random stream (FNV-1a of the key), so that what one draws does not depend on the others.
 pub(crate) fn stream_of(key: &str) -> u64 {
     key.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })
 }
 
-/// A guest without a grant for what it will be asked to do fails at each call: said once, at the start.
+/// A guest without the grants it needs fails at each call. Warns once, at the start.
 fn warn_of_missing_grants(lbaas: &Lbaas) {
     for load_balancer in &lbaas.adapter.load_balancers {
         for access in [Access::Read, Access::Write] {
@@ -303,8 +306,8 @@ fn warn_of_missing_grants(lbaas: &Lbaas) {
     }
 }
 
-/// The state of an instance that was given its settings and nothing else. Settings that the guest refuses are refused
-/// here, once, before anything runs.
+/// The state of an instance that received only its settings. If the guest refuses its settings, this fails once,
+/// before anything runs.
 pub(crate) async fn initial_state(instances: &Instances) -> Result<String, SetupError> {
     let host = Host::new(
         instances.identity("setup"),
@@ -340,13 +343,13 @@ pub(crate) async fn initial_state(instances: &Instances) -> Result<String, Setup
     Ok(snapshot)
 }
 
-/// What serves pod addresses: who decides, and what answers it.
+/// What serves pod addresses: the guest and its backends.
 pub(super) struct Addresses {
     pub(super) active: Arc<Active>,
     pub(super) revisions: Revisions,
     pub(super) problem: Option<String>,
     pub(super) backends: Backends,
-    /// The container runtime, also for what the host itself asks of it.
+    /// The container runtime, which the host itself also queries.
     pub(super) runtime: Arc<dyn Runtime>,
 }
 
@@ -386,7 +389,7 @@ impl Addresses {
         })
     }
 
-    /// Whether it could be made, beside one that runs, which holds the storage.
+    /// Checks whether it could be created, beside one that runs and holds the storage.
     ///
     /// # Errors
     /// One line: what can't be used.
@@ -403,7 +406,7 @@ impl Addresses {
     }
 }
 
-/// A guest without a grant for what it will be asked to do fails at each call: said once, at the start.
+/// A guest without the grants it needs fails at each call. Warns once, at the start.
 fn warn_of_missing_ipam_grants(ipam: &Ipam) {
     let grants = &ipam.guest.grants;
     for access in [Access::Read, Access::Write] {
@@ -421,7 +424,7 @@ fn warn_of_missing_ipam_grants(ipam: &Ipam) {
     }
 }
 
-/// Opens the storage of an instance, which is its own until it is dropped.
+/// Opens the storage of an instance. It is exclusive until it is dropped.
 fn open_store(at: &CheckpointAt, instance: &str, metrics: &Arc<Metrics>) -> Result<Arc<dyn Store>, SetupError> {
     let store: Result<Arc<dyn Store>, OpenError> = match at.clone() {
         CheckpointAt::File {
@@ -448,7 +451,7 @@ fn open_store(at: &CheckpointAt, instance: &str, metrics: &Arc<Metrics>) -> Resu
     store.map_err(SetupError::failed)
 }
 
-/// The Engine, and the same where it is one over HTTP.
+/// The Engine, and the same again if it is one over HTTP.
 type Connected = (Arc<dyn Api>, Option<Arc<Anexia>>);
 
 fn connect(
@@ -481,10 +484,10 @@ fn connect(
     }
 }
 
-/// A token, as it stands there.
+/// Reads a token, unchanged.
 ///
 /// # Errors
-/// Where it can't be read, with whose it is.
+/// If it can't be read. The error says whose token it is.
 pub(crate) fn read_token(at: &TokenAt, whose: &str) -> Result<String, SetupError> {
     let token = match at {
         TokenAt::File(file) => regular::read_text(file, regular::SMALL).map_err(|error| error.to_string()),
@@ -493,7 +496,7 @@ pub(crate) fn read_token(at: &TokenAt, whose: &str) -> Result<String, SetupError
     token.map_err(|error| SetupError::Misused(format!("{whose}: can't read {at}: {error}")))
 }
 
-/// The token that the simulated Engine lets in, in words.
+/// The name of the simulated Engine's token in messages.
 const SIMULATED_ENGINES_TOKEN: &str = "the simulated Engine's token";
 
 async fn start_engine(sim: &LbaasSim) -> Result<SimulatedEngine, SetupError> {
@@ -505,7 +508,7 @@ async fn start_engine(sim: &LbaasSim) -> Result<SimulatedEngine, SetupError> {
     Ok(engine)
 }
 
-/// The backend's requests, as metrics of the host.
+/// Exports the backend's requests as metrics of the host.
 struct EngineMetrics {
     metrics: Arc<Metrics>,
     in_flight: AtomicI64,

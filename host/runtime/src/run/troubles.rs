@@ -1,10 +1,10 @@
-//! Decides when a key is set aside: the guest failed in it too often in a row, or goes round in circles.
+//! Decides when a key is set aside: the guest failed with it too often in a row, or goes round in circles.
 //!
-//! Pure: how each job ended and what it changed goes in, the decision comes out. What is done about it is in `services.rs`.
+//! Pure: takes how each job ended and what it changed, returns the decision. `services.rs` acts on it.
 //!
 //! ```text
-//! ended as it should, nothing to do  -> all is forgotten
-//! the wish is another one            -> counted anew
+//! succeeded, nothing to do           -> all is forgotten
+//! the input is another one           -> counted anew
 //! the guest failed so often in a row -> set aside
 //! the same objects, round and round  -> set aside
 //! ```
@@ -22,11 +22,11 @@ use crate::config::{FailurePolicy, OnFailure};
 pub(crate) struct TooMuch {
     /// One line.
     pub(crate) error: String,
-    /// How often in a row the guest failed, or went round.
+    /// How often in a row the guest failed, or the number of rounds.
     pub(crate) failures: u32,
 }
 
-/// What went wrong in each key since its wish changed last. A key in which nothing goes wrong takes no room.
+/// What went wrong with each key since its input last changed. A key without failures takes no room.
 pub(crate) struct Troubles<K> {
     policy: FailurePolicy,
     by_key: BTreeMap<K, Trouble>,
@@ -34,7 +34,7 @@ pub(crate) struct Troubles<K> {
 
 #[derive(Default)]
 struct Trouble {
-    /// The digest of the wish.
+    /// The digest of the input.
     input: String,
     /// How often in a row the guest failed.
     faults: u32,
@@ -49,12 +49,12 @@ impl<K: Ord + Clone> Troubles<K> {
         }
     }
 
-    /// A job ended that had this wish. Answers why its key is to be set aside; then all else of it is forgotten.
+    /// Takes in the end of a job with this input. Returns why the key is to be set aside, and then forgets the key.
     pub(crate) fn after(&mut self, key: &K, input: String, end: &End, changes: &[Change]) -> Option<TooMuch> {
         let is_true = match end {
-            // Neither good nor bad: what follows is for another wish, another version, or another process.
+            // Counts neither way: the next job is for another input, another version, or another process.
             End::Interrupted => return None,
-            // Everything is as it should be, and stayed so: whatever was created again before was needed.
+            // The key was already in its desired state: recreating objects before was necessary.
             End::True { .. } if changes.is_empty() => {
                 self.by_key.remove(key);
                 return None;
@@ -79,12 +79,12 @@ impl<K: Ord + Clone> Troubles<K> {
         too_much
     }
 
-    /// Nothing is left of the key.
+    /// Forgets a key of which nothing is left.
     pub(crate) fn forget(&mut self, key: &K) {
         self.by_key.remove(key);
     }
 
-    /// Another version decides from here on. Answers the keys in which the one before failed: they wait for no pause.
+    /// Another version decides from here on. Returns the keys with which the one before failed: they need no backoff.
     pub(crate) fn forget_all(&mut self) -> Vec<K> {
         let all = std::mem::take(&mut self.by_key).into_iter();
         all.filter(|(_, trouble)| trouble.faults > 0)
@@ -113,7 +113,7 @@ impl Trouble {
     }
 }
 
-/// An input in which the guest failed so often in a row is set aside.
+/// After this many failures of the guest in a row, an input is set aside.
 pub(crate) fn enough(policy: &FailurePolicy) -> u32 {
     match policy.on_failure {
         OnFailure::Hold => 1,
@@ -156,7 +156,7 @@ mod tests {
 
     const TRUE: End = End::True { gone: false };
 
-    /// What a guest did that made one object again: `a` went, `a` came.
+    /// What a guest did that recreated one object: it destroyed `a` and created it again.
     fn again(number: u32) -> Vec<Change> {
         vec![
             Change::Destroyed {
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_set_aside_after_so_many_failures_in_a_row_and_counted_anew_then() {
+    fn a_key_is_set_aside_after_enough_failures_in_a_row_and_counted_anew() {
         let mut troubles = troubles(OnFailure::Retry);
         for _ in 0..2 {
             assert_eq!(after(&mut troubles, "a", &trap(), &[]), None);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_made_again_and_again_is_a_cycle_whether_the_calls_fail_or_not() {
+    fn recreating_an_object_is_a_cycle_whether_the_calls_fail_or_not() {
         for end in [TRUE, unavailable(), trap()] {
             let mut troubles = troubles(OnFailure::Retry);
             let ended: Vec<_> = (0..3)
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_made_again_for_another_wish_or_when_all_was_well_between_is_no_cycle() {
+    fn recreating_for_another_input_or_after_a_good_job_is_no_cycle() {
         let mut troubles = troubles(OnFailure::Retry);
         for number in 0..20 {
             let input = if number % 2 == 0 { "a" } else { "b" };

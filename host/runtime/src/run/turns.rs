@@ -1,7 +1,7 @@
-//! Turns of the calls that compute for long: a few compute at a time, and of those that wait the one goes first that has
-//! computed least.
+//! Turns of the calls that compute for long. A few compute at a time; of those that wait, the one that has computed
+//! least goes first.
 //!
-//! A large decision so comes before guests that loop, which share what is left until `cpu_ms` ends them.
+//! A large decision therefore comes before guests that loop. They share what is left until `cpu_ms` ends them.
 
 use std::collections::BTreeMap;
 use std::num::NonZero;
@@ -22,15 +22,15 @@ pub(crate) struct Turns {
 struct Inner {
     free: usize,
     arrivals: u64,
-    /// By how long each has computed, then by when it came.
+    /// Ordered by how long each call has computed, then by arrival.
     waiting: BTreeMap<(Duration, u64), oneshot::Sender<Permit>>,
 }
 
-/// The right to compute until it is dropped. None: it is passed on already.
+/// The right to compute until it is dropped. `None` if it was already passed on.
 struct Permit(Option<Arc<Turns>>);
 
 impl Turns {
-    /// Half of the calls that may be awake, and of the machine's cores, may be such that compute for long.
+    /// Long computations may take half of the calls that may be awake, and half of the machine's cores.
     pub(crate) fn new(workers: usize) -> Arc<Self> {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         Self::of(workers.min(cores).div_euclid(2).max(1))
@@ -64,11 +64,11 @@ impl Turns {
             inner.waiting.insert(place, give);
             next
         };
-        // The sender is dropped with the turns alone, which this borrows.
+        // Only dropping the turns drops the sender, and this borrows them.
         next.await.unwrap_or(Permit(None))
     }
 
-    /// A turn is over: the next one begins.
+    /// Ends a turn; the next one begins.
     fn give(self: Arc<Self>) {
         loop {
             let next = {
@@ -80,7 +80,7 @@ impl Turns {
             let Some((_, next)) = next else { return };
             match next.send(Permit(Some(Arc::clone(&self)))) {
                 Ok(()) => return,
-                // Its call was cut while it waited.
+                // The host cut the call while it waited.
                 Err(mut permit) => drop(permit.0.take()),
             }
         }
@@ -95,8 +95,8 @@ impl Drop for Permit {
     }
 }
 
-/// The pace of one instance: while it computes for long it holds no worker, and where an interrupt is wanted it goes on
-/// never, as in a sleep.
+/// The pace of one instance. While it computes for long it occupies no worker. If an interrupt is wanted, it never
+/// goes on, as in a sleep.
 pub(crate) struct Paced {
     pub(crate) turns: Arc<Turns>,
     pub(crate) interrupt: Arc<Interrupt>,
@@ -107,7 +107,7 @@ impl Pace for Paced {
     fn turn(&self, computed: Duration) -> Answer<'_, Turn> {
         Box::pin(async move {
             let asleep = Asleep::new(&self.sleepers);
-            // Also where a turn is free at once.
+            // Yields even if a turn is free at once.
             tokio::task::yield_now().await;
             let taking = self.turns.take(computed);
             let permit = self.interrupt.unless_wanted(Waits::ForTurn, taking).await;

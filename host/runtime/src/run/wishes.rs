@@ -1,9 +1,9 @@
-//! What should be, for each key, as the source says it now: objects through the adapter, with what one look at the
-//! source can't show.
+//! The desired state of each key, as the source says it now: objects through the adapter, plus what a single look at
+//! the source can't show.
 //!
-//! Two things are kept beyond the objects. Servers are remembered over restarts, and stand in for Nodes that can't be
-//! read yet: a broken file must not take every Service's servers away. And each UID has one owner: two Services with one
-//! UID would take each other's objects for their own.
+//! Two things are kept beyond the objects. Servers are remembered over restarts, and replace Nodes that can't be read
+//! yet: a broken file must not remove every Service's servers. And each UID has one owner: two Services with one UID
+//! would each take the other's objects for their own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -21,57 +21,57 @@ use crate::guests::lbaas::{Desired, Target};
 use crate::sources::{Change, Kind, Object, ObjectRef, Objects, Showing};
 use trueup_journal::regular;
 
-/// The name of the file in the state folder that holds the servers of the last complete look.
+/// The file in the state folder that holds the servers of the last complete look.
 const SERVERS_FILE: &str = "servers.json";
 
 pub(crate) struct Wishes {
     settings: Settings,
     file: PathBuf,
     objects: Objects,
-    /// What load balancers may send traffic to now.
+    /// The servers that load balancers may send traffic to now.
     servers: Servers,
-    /// Of the last complete look before this process.
+    /// The servers of the last complete look before this process.
     remembered: Vec<Target>,
-    /// Whether a look of this process was complete: from then on nothing stands in for what is not read.
+    /// Whether a look of this process was complete. From then on, remembered servers no longer replace missing Nodes.
     was_complete: bool,
-    /// Whether the last look was: an object that is not there is gone.
+    /// Whether the last look was complete: an object that it does not show is gone.
     complete: bool,
-    /// By UID, the Services that carry it.
+    /// The Services that carry each UID.
     owners: BTreeMap<String, BTreeSet<Key>>,
-    /// Servers are other ones than those that the file holds.
+    /// The servers differ from those in the file.
     unsaved: bool,
-    /// The source is a cluster: Services carry finalizers, and the API server's word is final.
+    /// The source is a cluster: Services carry finalizers, and what the API server says is final.
     is_cluster: bool,
-    /// Outside of these nothing is seen; empty: everything is.
+    /// The namespaces that the source shows. Empty if it shows all of them.
     namespaces: BTreeSet<String>,
     showing: Showing,
-    /// Objects that are there and can't be read.
+    /// Objects that exist but can't be read.
     unreadable: Arc<BTreeSet<ObjectRef>>,
 }
 
 /// What a look at the source changed.
 pub(crate) struct Changed {
-    /// Keys whose wish may be another one.
+    /// Keys whose desired state may have changed.
     pub(crate) affected: BTreeSet<Key>,
-    /// Which changes concern whom: those that concern nobody are left out.
+    /// Which changes affect which keys. Changes that affect no key are left out.
     pub(crate) seen: Vec<Seen<Key>>,
-    /// The Nodes for which the servers of all are other ones.
+    /// The Nodes whose change altered the servers of all keys.
     pub(crate) nodes: Nodes,
-    /// Nodes that should be servers and can't be, that were not said yet.
+    /// New notes about Nodes that should be servers and can't be.
     pub(crate) notes: Vec<String>,
-    /// The source holds no object at all, and there is something to lose.
+    /// The source holds no object at all, and there are objects to lose.
     pub(crate) is_empty: bool,
-    /// It holds no Node at all, and load balancers have servers.
+    /// The source holds no Node at all, and load balancers have servers.
     pub(crate) no_nodes: bool,
-    /// The look is complete and the one before was not: what is missing is gone.
+    /// This look is complete and the one before was not: what is missing is gone.
     pub(crate) completed: bool,
 }
 
 impl Wishes {
-    /// Nothing is wished for yet. Reads the servers that `state_dir` remembers.
+    /// Starts without desired state. Reads the servers that `state_dir` remembers.
     ///
     /// # Errors
-    /// Where they can't be read, with the file's name.
+    /// If they can't be read. The error names the file.
     pub(crate) fn new(settings: Settings, state_dir: &Path) -> io::Result<Self> {
         let file = state_dir.join(SERVERS_FILE);
         let named = |error: &dyn std::fmt::Display| io::Error::other(format!("reading {}: {error}", file.display()));
@@ -97,7 +97,7 @@ impl Wishes {
         })
     }
 
-    /// The same for this source.
+    /// The same, for this source.
     pub(crate) fn of(mut self, source: &Source) -> Self {
         if let Source::Kubernetes(settings) = source {
             self.is_cluster = true;
@@ -107,7 +107,7 @@ impl Wishes {
         self
     }
 
-    /// Takes in which objects are there and can't be read; answers the keys of which that is another word than before.
+    /// Takes in which objects exist but can't be read. Returns the keys for which that changed.
     pub(crate) fn take_in_unreadable(&mut self, unreadable: &Arc<BTreeSet<ObjectRef>>) -> BTreeSet<Key> {
         if Arc::ptr_eq(&self.unreadable, unreadable) {
             return BTreeSet::new();
@@ -120,18 +120,18 @@ impl Wishes {
 
     /// Takes in a look at the source. `has_keys`: there are objects to lose.
     ///
-    /// A source without a single object, or without a Node, where there was something to lose, is taken for one that is not there:
-    /// see [`Showing`]. (A cluster without any Node and Service is another one than the keys are of, or a restored one; and a
-    /// Service with our finalizer can't go unseen.)
+    /// A source without a single object, or without a Node, counts as unavailable if there is something to lose: see
+    /// [`Showing`]. (A cluster without any Node and Service is another one than that of the keys, or a restored one;
+    /// and a Service with our finalizer can't be missed.)
     ///
-    /// What one changed Service costs does not depend on how many there are.
+    /// The cost of one changed Service does not depend on how many there are.
     pub(crate) fn take_in(&mut self, changes: &[Change], complete: bool, has_keys: bool) -> Changed {
         let mut affected = BTreeSet::new();
         let (mut seen, mut nodes) = (Vec::new(), Nodes::default());
         let mut is_about_servers = false;
         for change in changes {
             self.showing.see(change);
-            // Until everything was read once, one that is there at all stands in no more.
+            // Until everything was read once, a Node that appears replaces the remembered one.
             let is_new = !self.was_complete && change.reference.kind == Kind::Node;
             let concerns_servers = adapter::concerns_servers(change, &self.objects);
             is_about_servers |= is_new || concerns_servers;
@@ -195,15 +195,15 @@ impl Wishes {
         self.is_cluster && matches!(object, Some(Object::Service(service)) if adapter::is_left_over(service))
     }
 
-    /// The Services that are not ours any more, and whose finalizer says that their objects may be there.
+    /// The Services that this host no longer manages, but whose finalizer says that their objects may exist.
     pub(crate) fn left_over(&self) -> BTreeSet<Key> {
         let services = self.objects.services().filter(|_| self.is_cluster);
         let left_over = services.filter(|(_, service)| adapter::is_left_over(service));
         left_over.map(|(reference, _)| Key::from(reference)).collect()
     }
 
-    /// Where objects of a key may exist: where it is known that some were made, and, of a Service that is not ours any
-    /// more, where its finalizer says so. That holds on a host that never saw it, too.
+    /// Where objects of a key may exist: where this host is known to have created some, and, for a Service that it no
+    /// longer manages, where the finalizer says so. The latter holds even if this host never saw the Service.
     pub(crate) fn places(&self, known: &KnownKeys, key: &Key) -> Places {
         let mut places = known.places(&key.to_string());
         if let Some(uid) = self.left_over_uid(key) {
@@ -213,7 +213,7 @@ impl Wishes {
         places
     }
 
-    /// The UID of a Service that is not ours any more, and whose finalizer says that its objects may be there.
+    /// The UID of a Service that this host no longer manages, but whose finalizer says that its objects may exist.
     fn left_over_uid(&self, key: &Key) -> Option<String> {
         let service = self
             .objects
@@ -223,7 +223,7 @@ impl Wishes {
         service.metadata.uid.clone()
     }
 
-    /// How the objects of a key are known at the Engine: by their names, where they should be and where some were made.
+    /// How to find the objects of a key at the Engine: by name, where they should be and where some were created.
     pub(crate) fn owned(&self, key: &Key, places: &Places) -> Owned {
         let load_balancers = self.settings.load_balancers.iter().chain(places.values().flatten());
         let wished = self.wish(key).and_then(Result::ok);
@@ -236,12 +236,12 @@ impl Wishes {
         }
     }
 
-    /// Whether a key that nobody wishes for is gone: everything was read, and it would be seen if it were there.
+    /// Whether a key that is not desired is gone: everything was read, and the source would show it if it existed.
     pub(crate) fn is_gone(&self, key: &Key) -> bool {
         self.complete && self.is_seen(key) && !self.unreadable.contains(&service_ref(key))
     }
 
-    /// Whether the source shows the namespace that a key is in.
+    /// Whether the source shows the namespace of a key.
     pub(crate) fn is_seen(&self, key: &Key) -> bool {
         self.namespaces.is_empty() || self.namespaces.contains(&key.namespace)
     }
@@ -251,7 +251,7 @@ impl Wishes {
         self.is_cluster
     }
 
-    /// How many objects of each kind there are.
+    /// The number of objects of each kind.
     pub(crate) fn counts(&self) -> Vec<(&'static str, usize)> {
         self.objects.counts()
     }
@@ -259,7 +259,7 @@ impl Wishes {
     /// Remembers the servers of a complete look for the next process.
     ///
     /// # Errors
-    /// Where they can't be written.
+    /// If they can't be written.
     pub(crate) fn remember(&mut self) -> io::Result<()> {
         if !self.complete || !self.unsaved {
             return Ok(());
@@ -272,7 +272,8 @@ impl Wishes {
         Ok(())
     }
 
-    /// Until everything could be read once, and while there is no Node at all, servers whose Nodes are not there are those of the last time.
+    /// Until everything could be read once, and while there is no Node at all, remembered servers replace missing
+    /// Nodes.
     fn stand_in(&mut self, no_nodes: bool) {
         if self.was_complete && !no_nodes {
             return;
@@ -292,7 +293,7 @@ impl Wishes {
         self.servers.targets.sort_by(|a, b| a.name.cmp(&b.name));
     }
 
-    /// A Service's UID has other owners now; answers those that this concerns.
+    /// Moves a Service's UID to its new owners. Returns the other keys that this affects.
     fn move_uid(&mut self, change: &Change, before: Option<&Object>) -> BTreeSet<Key> {
         if change.reference.kind != Kind::Service {
             return BTreeSet::new();
@@ -321,12 +322,13 @@ impl Wishes {
         concerned
     }
 
-    /// The key whose objects carry `uid`; none where no Service has it.
+    /// The key whose objects carry `uid`. `None` if no Service has it.
     pub(crate) fn owner(&self, uid: &str) -> Option<&Key> {
         self.owners.get(uid)?.first()
     }
 
-    /// What should be for one key, or why that can't be said; none where there is no such Service for load balancers.
+    /// The desired state of one key, or why it can't be computed. `None` if there is no such Service for load
+    /// balancers.
     pub(crate) fn wish(&self, key: &Key) -> Option<Result<Desired, String>> {
         let desired = match adapter::wish(&self.objects, key, &self.servers, &self.settings)? {
             Ok(desired) => desired,
@@ -343,12 +345,12 @@ impl Wishes {
         }
     }
 
-    /// Every key that is wished for, whether or not that can be.
+    /// Every key that is desired, whether or not its desired state is possible.
     pub(crate) fn keys(&self) -> BTreeSet<Key> {
         adapter::ours(&self.objects).collect()
     }
 
-    /// Whether an object that is not there is gone.
+    /// Whether an object that the source does not show is gone.
     pub(crate) fn is_complete(&self) -> bool {
         self.complete
     }
@@ -477,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_is_empty_takes_nothing_away_and_nodes_that_are_missing_are_said() {
+    fn an_empty_source_removes_nothing_and_missing_nodes_are_reported() {
         let folder = tempfile::tempdir().unwrap();
         let mut wishes = Wishes::new(settings(), folder.path()).unwrap();
         let looked = wishes.take_in(&[], true, true);
@@ -505,7 +507,7 @@ mod tests {
         Wishes::new(settings(), folder).unwrap().of(&source)
     }
 
-    /// A Service with our finalizer that is no load balancer any more.
+    /// A Service with our finalizer that is no longer a load balancer.
     fn left_over(name: &str, uid: &str) -> Object {
         let Object::Service(service) = service(name, uid) else {
             panic!()
@@ -517,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn a_finalizer_says_where_objects_may_be_on_a_host_that_never_saw_the_service() {
+    fn a_finalizer_says_where_objects_may_be_to_a_new_host() {
         let folder = tempfile::tempdir().unwrap();
         let known = KnownKeys::load(folder.path()).unwrap();
         let mut wishes = in_cluster(folder.path(), &[]);
@@ -535,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_that_is_empty_from_the_start_takes_nothing_away_and_one_that_was_emptied_does() {
+    fn a_cluster_empty_at_the_start_removes_nothing_and_an_emptied_one_does() {
         let folder = tempfile::tempdir().unwrap();
         let mut wishes = in_cluster(folder.path(), &[]);
         let looked = wishes.take_in(&[], true, true);

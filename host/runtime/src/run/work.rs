@@ -1,4 +1,4 @@
-//! What is done for one key: removes what is left of it under old UIDs, reconciles it, and asks what is in service.
+//! The job of one key: removes what is left of it under old UIDs, reconciles it, and asks what is in service.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -29,10 +29,10 @@ use crate::guests::lbaas::adapter::{self, Key};
 use crate::guests::lbaas::{AddressPorts, Desired, Error as Reconciliation, Report};
 use crate::instance::Instance;
 
-/// The call that brings a Service about.
+/// The call that reconciles a Service.
 const RECONCILE: &str = "reconciliation.reconcile";
 
-/// An instance, of which version it is, and what ends its call while it sleeps.
+/// An instance, its version, and the interrupt that ends its call while it sleeps.
 pub(super) struct Live {
     pub(super) instance: Instance,
     pub(super) version: Arc<Instances>,
@@ -40,13 +40,13 @@ pub(super) struct Live {
 }
 
 impl Live {
-    /// Brings what was recorded to the disk, where the configuration says so and it is time.
+    /// Syncs the recording to disk if the configuration says so and it is due.
     pub(super) fn sync_if_due(&mut self) -> Result<(), JournalError> {
         let journal = self.instance.host_mut().tape.journal_mut();
         journal.map_or(Ok(()), |journal| journal.tick(Instant::now()))
     }
 
-    /// Brings everything that was recorded to the disk: nobody will look after it any more.
+    /// Syncs the whole recording to disk: nothing will sync it later.
     pub(super) fn sync(&mut self) {
         if let Some(Err(error)) = self.instance.host_mut().tape.journal_mut().map(Journal::sync_now) {
             tracing::warn!("{error}");
@@ -54,22 +54,22 @@ impl Live {
     }
 }
 
-/// What is to be done for one key.
+/// A job for one key.
 pub(super) struct Job {
-    /// Why, and what of it is kept.
+    /// Why it runs, and the record of its decisions.
     pub(super) decided: Decided,
     pub(super) key: Key,
-    /// What should be; none: the key is gone, and so is to be all of its.
+    /// The desired state. `None` if the key is gone: everything of it is to be removed.
     pub(super) desired: Option<Desired>,
     /// Where objects may exist.
     pub(super) places: Places,
-    /// UIDs that are another key's now: their objects are no longer this one's to remove.
+    /// UIDs that another key has now. This key must not remove their objects.
     pub(super) moved: BTreeSet<String>,
-    /// Of the epoch in which it begins: it shows nothing in a later one.
+    /// The fence of the epoch in which it begins. In a later epoch it publishes nothing.
     pub(super) fence: Fence,
-    /// From the key's last job, where it is still there.
+    /// The instance of the key's last job, if it is still there.
     pub(super) live: Option<Live>,
-    /// Ends it while it sleeps; that of `live`, where there is one.
+    /// Ends the call while it sleeps. That of `live`, if there is one.
     pub(super) interrupt: Arc<Interrupt>,
 }
 
@@ -80,38 +80,38 @@ pub(super) struct Shared {
     pub(super) settings: adapter::Settings,
     pub(super) sleepers: Arc<Sleepers>,
     pub(super) turns: Arc<Turns>,
-    /// Shows what is true of a Service to whoever asked for it.
+    /// Publishes the state of a Service.
     pub(super) publish: Arc<dyn Publish>,
 }
 
-/// What came of a job.
+/// The result of a job.
 pub(super) struct Done {
     pub(super) key: Key,
     pub(super) live: Option<Live>,
     pub(super) end: End,
-    /// What was created and destroyed, whatever the end.
+    /// How much was created and destroyed, however the job ended.
     pub(super) effects: Effects,
     /// The same, object by object.
     pub(super) changes: Vec<Change>,
-    /// What is in service now, where that was found out.
+    /// What is in service now, if the job found it out.
     pub(super) in_service: Vec<AddressPorts>,
 }
 
 /// How a job ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum End {
-    /// Everything is as it should be; `gone`: the key is no more.
+    /// The key is in its desired state. With `gone`, the key does not exist any more.
     True { gone: bool },
-    /// It was cut while it slept, for a newer input or a stop; or the Service changed or went while it ran.
+    /// It was cut while it slept, for a newer input or a stop; or the Service changed or was deleted while it ran.
     Interrupted,
-    /// One line; when to try again, where the Engine said.
+    /// One line, and when to try again if the Engine said so.
     Failed { error: String, retry_after_ms: Option<u64> },
-    /// The guest failed, not what it asked: it trapped, took more than it may, or gave no answer. One line.
+    /// The guest failed, not the backend: it trapped, exceeded a limit, or gave no valid answer. One line.
     Fault { error: String },
 }
 
 impl End {
-    /// Whether it was the guest that failed.
+    /// Whether the guest failed.
     pub(crate) fn is_fault(&self) -> bool {
         matches!(self, Self::Fault { .. })
     }
@@ -142,7 +142,7 @@ impl End {
     }
 }
 
-/// Why a step of a job went no further.
+/// Why a step of a job stopped.
 enum Trouble {
     Interrupted,
     Failed { error: String, retry_after_ms: Option<u64> },
@@ -186,14 +186,14 @@ impl From<String> for Trouble {
 impl From<Unpublished> for Trouble {
     fn from(error: Unpublished) -> Self {
         match error {
-            // It is run again at once, with what the Service is now.
+            // The key runs again at once, with the current Service.
             Unpublished::Outdated => Self::Interrupted,
             Unpublished::Failed(error) => Self::from(error),
         }
     }
 }
 
-/// One job in work.
+/// A running job.
 struct Work<'a> {
     shared: &'a Shared,
     key: Key,
@@ -204,11 +204,11 @@ struct Work<'a> {
     live: Option<Live>,
     effects: Effects,
     changes: Vec<Change>,
-    /// The call is to remove all of it.
+    /// Whether the call is to remove everything.
     removing: bool,
 }
 
-/// Does the job to its end.
+/// Runs the job to its end.
 pub(super) async fn run(shared: Arc<Shared>, job: Job, backends: Backends) -> Done {
     let Job {
         decided,
@@ -272,7 +272,7 @@ impl Work<'_> {
                 continue;
             }
             match &desired {
-                // Load balancers that the configuration no longer names: after what it does name.
+                // Load balancers that the configuration no longer names come after those that it names.
                 Some(desired) if desired.service_uid == uid => {
                     let on = on
                         .into_iter()
@@ -289,7 +289,7 @@ impl Work<'_> {
             self.shared.publish.release(&self.key, &self.fence).await?;
             return Ok(true);
         };
-        // On disk before anything is created: whatever happens next, it can be found again.
+        // On disk before anything is created, so that it can be found again whatever happens next.
         self.known(|known| known.remember(&key, &desired.service_uid, &desired.load_balancers))?;
         let claimed = self.shared.publish.claim(&self.key, &desired.service_uid, &self.fence);
         claimed.await?;
@@ -327,7 +327,7 @@ impl Work<'_> {
         self.call(RECONCILE, desired).await
     }
 
-    /// Calls the guest, and reads its answer: `{"Ok": R}` or `{"Err": error}`. One decision.
+    /// Calls the guest, and reads its answer: `{"Ok": R}` or `{"Err": error}`. Records one decision.
     async fn call<R: DeserializeOwned>(&mut self, call: &str, desired: &Desired) -> Result<R, Trouble> {
         let called = self.called(call, desired).await;
         self.decided.end_call(called.as_ref().err().map(Trouble::said));
@@ -338,11 +338,11 @@ impl Work<'_> {
         let args = to_raw_value(&Args { desired }).map_err(|error| format!("arguments of `{call}`: {error}"))?;
         let mut live = match self.live.take() {
             Some(mut live) => {
-                // Those that it was opened with may be of an epoch that is past.
+                // The backends with which it was opened may be of a past epoch.
                 live.instance.host_mut().backends.lbaas.clone_from(&self.backends.lbaas);
                 live
             }
-            // A guest may sleep in `init`, too.
+            // A guest may sleep in `init` too.
             None => tokio::select! {
                 biased;
                 opened = self.open() => opened?,
@@ -381,7 +381,8 @@ impl Work<'_> {
         };
         let answer = answer?;
         live.sync_if_due().map_err(with_causes)?;
-        // An instance whose journal can't go on is opened anew, which says why it can't.
+        // If the journal of the instance can't continue, the next call opens the instance anew and reports why it
+        // can't.
         let Live {
             instance,
             version,
@@ -390,7 +391,7 @@ impl Work<'_> {
         let rotated = tokio::select! {
             biased;
             rotated = version.rotate_if_long(instance) => Some(rotated),
-            // What was answered stands: its recording goes on in a new instance.
+            // The answer is valid. Its recording continues in a new instance.
             () = interrupt.reached() => None,
         };
         match rotated.transpose() {
@@ -411,8 +412,8 @@ impl Work<'_> {
         })
     }
 
-    /// The same where its version is the active one; else its state moves to that. Where the active one does not take the
-    /// state, the instance stays as it is, for when another version is active again.
+    /// The same instance if its version is the active one, else one of the active version with its state. If the
+    /// active version refuses the state, the instance stays as it is, for when another version becomes active again.
     async fn brought_up_to_date(&mut self, live: Live) -> Result<Live, Trouble> {
         let active = self.shared.active.instances();
         if Arc::ptr_eq(&active, &live.version) {
@@ -479,7 +480,7 @@ impl Work<'_> {
     }
 }
 
-/// What is in service, where each address is one: it is shown to others as the Service's.
+/// What is in service, if each address is valid: it is published as the Service's.
 fn addresses_only(in_service: Vec<AddressPorts>) -> Result<Vec<AddressPorts>, Trouble> {
     let wrong = in_service.iter().find(|at| at.address.parse::<IpAddr>().is_err());
     let Some(wrong) = wrong else { return Ok(in_service) };
@@ -489,10 +490,10 @@ fn addresses_only(in_service: Vec<AddressPorts>) -> Result<Vec<AddressPorts>, Tr
     )))
 }
 
-/// So much is shown of a text that is no address: the longest address has 45 characters.
+/// How many bytes of an invalid address are shown. The longest valid address has 45 characters.
 const ADDRESS_SHOWN_BYTES: usize = 64;
 
-/// On one line: what was tried, and what the disk or the guest had against it.
+/// The error with its causes, on one line.
 fn with_causes(error: impl Into<anyhow::Error>) -> String {
     format!("{:#}", error.into())
 }
@@ -504,7 +505,7 @@ fn retry_after_ms(error: &Reconciliation) -> Option<u64> {
     }
 }
 
-/// An error of the guest, in an operator's words. A guest may say as much as an answer may hold.
+/// An error of the guest, in an operator's words. Cut to size, since a guest may fill a whole answer.
 pub(crate) fn describe(error: &Reconciliation) -> String {
     text::error(in_words(error))
 }
@@ -535,7 +536,7 @@ fn in_words(error: &Reconciliation) -> String {
     }
 }
 
-/// So many resources one line names.
+/// The maximum number of resources in one line.
 const NAMED_MAX: usize = 5;
 
 fn list(refs: &[lbaas::ObjectRef]) -> String {

@@ -1,8 +1,8 @@
-//! What an instance asks while it begins where the active one is now, and what answers it: nobody saw that, where the active
-//! one did not begin there.
+//! The requests of an instance while it begins in the active instance's current state, and their answers. They were
+//! not observed if the active instance did not begin there.
 //!
-//! A guest with timers schedules anew in `restore` what waited, and the calls that follow name timers by their ids. So the
-//! active guest is begun here once more, with the ids that its instance has.
+//! A guest with timers schedules waiting timers anew in `restore`, and later calls name timers by their ids. This
+//! module therefore begins the active guest once more, with the ids that its instance has.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use trueup_journal::{Ask, Entry, Event, Header, Tape};
 use super::twin::Versions;
 use crate::instance::{Instance, REPLAY_GUARD, Start};
 
-/// The call by which a timer that fires is told.
+/// The call that fires a timer.
 const ON_TIMER: &str = "timer-events.on-timer";
 
-/// The id of the timer that a call tells of; none: it is another call.
+/// The id of the timer that a call fires. `None` if it is another call.
 pub(crate) fn fired(call: &str, args: &RawValue) -> Option<u64> {
     #[derive(Deserialize)]
     struct OnTimer {
@@ -36,8 +36,8 @@ pub(crate) fn fired(call: &str, args: &RawValue) -> Option<u64> {
     Some(timer)
 }
 
-/// What the active guest asks while it begins with this header at this time, while these timers wait (when each is due, and
-/// its id). None: it asks more than can be answered here, or does not begin.
+/// The requests of the active guest while it begins with this header at this time, with these waiting timers (when
+/// each is due, and its id). `None` if it asks more than can be answered here, or does not begin.
 pub(super) async fn asked(
     versions: &Versions,
     header: &Header,
@@ -73,7 +73,7 @@ pub(super) async fn asked(
     entries.iter().all(is_time).then_some(entries)
 }
 
-/// The timers that wait after these entries, which begin with an instance's: when each is due, and its id.
+/// The timers that wait after these entries, which start where an instance begins: when each is due, and its id.
 pub(super) fn waiting(begun_ms: u64, entries: impl IntoIterator<Item = Entry>) -> Vec<(u64, u64)> {
     #[derive(Deserialize)]
     struct Schedule {
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn timers_that_wait_are_those_that_were_scheduled_and_neither_fired_nor_cancelled() {
+    fn waiting_timers_are_those_scheduled_and_neither_fired_nor_cancelled() {
         let lines = [
             r#"{"n":1,"ask":"timers.schedule","args":{"delay_ms":5},"answer":1}"#,
             r#"{"n":2,"at_ms":100,"call":"syncer.sync","args":{}}"#,

@@ -1,4 +1,4 @@
-//! What the tape's tap gives, cut into calls.
+//! Splits the entries of the tape's tap into calls.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use trueup_journal::{Entry, Event};
 
 use super::Observed;
 
-/// One call that the candidate is to make, or a new beginning of its instance, or both.
+/// One call for the candidate to make, or a new beginning of its instance, or both.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) key: String,
-    /// The active instance was begun anew, or its state is told.
+    /// Set if the active instance began anew, or its state is known.
     pub(super) begin: Option<Begin>,
-    /// The call, its questions and its ending; empty where there is only a beginning.
+    /// The call, its requests and its ending. Empty if there is only a beginning.
     pub(super) call: Vec<Entry>,
     pub(super) took: Duration,
 }
@@ -22,18 +22,18 @@ pub(super) struct Job {
 #[derive(Debug)]
 pub(super) struct Begin {
     pub(super) snapshot: String,
-    /// What `init` and `restore` asked; none where nobody saw it.
+    /// The requests of `init` and `restore`. `None` if they were not observed.
     pub(super) start: Option<Vec<Entry>>,
-    /// That was asked with this state; else it was with an earlier one.
+    /// Whether the requests were made with this state. Otherwise with an earlier one.
     pub(super) is_seen: bool,
-    /// What the active instance was begun with; none where nobody knows that.
+    /// The settings of the active instance at its beginning. `None` if they are unknown.
     pub(super) settings: Option<Box<RawValue>>,
-    /// Timers that wait there, where its beginning was not seen: when each is due, and its id.
+    /// Timers that wait there if its beginning was not observed: when each is due, and its id.
     pub(super) timers: Vec<(u64, u64)>,
 }
 
 impl Job {
-    /// Whether the active instance is gone with this call.
+    /// Whether the active instance is gone after this call.
     pub(super) fn ends_instance(&self) -> bool {
         matches!(self.call.last().map(|entry| &entry.event), Some(Event::Ending(ending)) if ending.failed())
     }
@@ -46,7 +46,7 @@ impl Job {
     }
 }
 
-/// About how much memory entries take.
+/// The approximate memory size of entries.
 pub(super) fn bytes_of(entries: &[Entry]) -> usize {
     let text = |entry: &Entry| match &entry.event {
         Event::Header(header) => header.snapshot.as_ref().map_or(0, String::len),
@@ -61,7 +61,7 @@ pub(super) fn bytes_of(entries: &[Entry]) -> usize {
     entries.iter().map(|entry| size_of::<Entry>() + text(entry)).sum()
 }
 
-/// The calls in what was observed; none where they can't be told apart: a call without an ending, a beginning without a
+/// The calls in what was observed. `None` if they can't be separated: a call without an ending, a beginning without a
 /// state.
 pub(super) fn split(observed: Observed) -> Option<Vec<Job>> {
     let Observed {
@@ -115,7 +115,7 @@ pub(super) fn split(observed: Observed) -> Option<Vec<Job>> {
     if begin.is_some() && !jobs.is_empty() {
         jobs.push(Job { key, begin, call, took });
     }
-    // A state alone says that a call was too long to be kept.
+    // A state alone means that a call was too long to be kept.
     (!jobs.is_empty()).then_some(jobs)
 }
 
@@ -123,7 +123,7 @@ pub(super) fn split(observed: Observed) -> Option<Vec<Job>> {
 mod tests {
     use super::*;
 
-    /// Entries of these lines; `header` stands for one with the snapshot `rotated`.
+    /// Entries of these lines. `header` means one with the snapshot `rotated`.
     fn entries(lines: &[&str]) -> Vec<Entry> {
         let header = r#"{"n":0,"header":{"format":1,"guest":"g","version":"1","digest":"d","world":"w","host":"h","settings":{},"limits":{},"snapshot":"rotated"}}"#;
         let parse = |line: &&str| Entry::parse(if *line == "header" { header } else { line }).unwrap();
@@ -135,8 +135,8 @@ mod tests {
     const RESULT: &str = r#"{"n":3,"result":1}"#;
     const TRAP: &str = r#"{"n":3,"trap":"x"}"#;
 
-    /// A job as its beginning's snapshot, the number of what that asked, the number of the call's entries, and whether it
-    /// ends the instance.
+    /// A job as its beginning's snapshot, the number of requests of that beginning, the number of the call's entries,
+    /// and whether it ends the instance.
     type Told<'a> = (Option<&'a str>, usize, usize, bool);
 
     #[track_caller]

@@ -1,5 +1,5 @@
-//! The shadow's folder: the newest differences, each a recording that `trueup replay FILE --guest CANDIDATE` shows again,
-//! and a summary.
+//! The shadow's folder: the newest differences, each a recording that `trueup replay FILE --guest CANDIDATE` shows
+//! again, and a summary.
 
 use std::collections::VecDeque;
 use std::fs::{self, File};
@@ -12,23 +12,24 @@ use trueup_journal::{Durable, Segment, path_component, replace_file};
 use super::Status;
 use super::rate::Rate;
 
-/// So many differences are kept, the newest. What is wrong with a candidate is seen in the first few.
+/// The maximum number of differences kept; the newest stay. The first few show what is wrong with a candidate.
 pub const KEPT_FILES_MAX: usize = 100;
 
-/// They hold so many bytes together at most, as one instance's journal may.
+/// The maximum total size of these, like that of one instance's journal.
 pub const KEPT_BYTES_MAX: u64 = 256 << 20;
 
-/// So many differences are kept at once, and then [`KEPT_PER_SECOND_MAX`]: as many as a status tells ([`super::LAST_MAX`]). Each is a file of up to
-/// 16 MiB, and a candidate that differs in every call would write as many as there are calls.
+/// How many differences may be kept at once, before [`KEPT_PER_SECOND_MAX`] applies: as many as a status lists
+/// ([`super::LAST_MAX`]). Each is a file of up to 16 MiB, and a candidate that differs in every call would write one
+/// for each call.
 pub const KEPT_AT_ONCE_MAX: u32 = 10;
 
-/// So many differences are kept a second at most; all are counted.
+/// The maximum number of differences kept per second. All are counted.
 pub const KEPT_PER_SECOND_MAX: u32 = 2;
 
 /// The file that holds the status, as JSON.
 pub const SUMMARY: &str = "summary.json";
 
-/// The summary is written so often at most: it is for people and scripts that look at it now and then.
+/// The minimum time between writes of the summary. People and scripts read it now and then.
 pub const SUMMARY_EVERY: Duration = Duration::from_secs(1);
 
 const EXTENSION: &str = ".jsonl";
@@ -37,21 +38,21 @@ const EXTENSION: &str = ".jsonl";
 #[derive(Debug)]
 pub(super) struct Kept {
     folder: PathBuf,
-    /// Of the next difference.
+    /// The number of the next difference.
     next: u64,
     /// Oldest first, with their sizes.
     files: VecDeque<(PathBuf, u64)>,
     bytes: u64,
     rate: Rate,
-    /// The summary is older than what is known.
+    /// Whether the summary is outdated.
     stale: bool,
     summed_up: Option<Instant>,
-    /// An error was told, and nothing could be written since.
+    /// Whether an error was logged and nothing could be written since.
     failing: bool,
 }
 
 impl Kept {
-    /// Goes on in a folder, or creates it.
+    /// Continues in a folder, or creates it.
     pub(super) fn open(folder: &Path) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
         let mut found = Vec::new();
@@ -77,12 +78,12 @@ impl Kept {
         Ok(kept)
     }
 
-    /// Whether one more recording is kept now: not too many were lately.
+    /// Whether one more recording may be kept now, within the rate limit.
     pub(super) fn has_room(&self, now: Instant) -> bool {
         self.rate.has(now)
     }
 
-    /// Keeps a recording, and lets old ones go; none where it can't be written, which is logged.
+    /// Keeps a recording, and removes old ones. `None` if it can't be written, which is logged.
     pub(super) fn keep(&mut self, key: &str, recording: &Segment, now: Instant) -> Option<PathBuf> {
         self.rate.take(now);
         let name = format!("{}-{}{EXTENSION}", self.next, path_component(key));
@@ -108,7 +109,7 @@ impl Kept {
         self.stale = true;
     }
 
-    /// How long until the summary is to be written; none where it is up to date.
+    /// How long until the summary must be written. `None` if it is up to date.
     pub(super) fn summary_due(&self) -> Option<Duration> {
         let due_in = |summed_up: Instant| SUMMARY_EVERY.saturating_sub(summed_up.elapsed());
         self.stale.then(|| self.summed_up.map_or(Duration::ZERO, due_in))
@@ -133,7 +134,7 @@ impl Kept {
             };
             self.bytes -= bytes;
             match fs::remove_file(path) {
-                // Whoever removed it did what was wanted.
+                // A file that is already gone counts as removed.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 removed => removed?,
             }
@@ -141,7 +142,7 @@ impl Kept {
         Ok(())
     }
 
-    /// Says an error once, not for every call: a full disk stays full for a while. True where there was none.
+    /// Logs an error once, not for every call: a full disk stays full for a while. `true` if there was none.
     fn told(&mut self, done: io::Result<()>) -> bool {
         match done {
             Ok(()) => {

@@ -1,18 +1,19 @@
-//! Shadow: a candidate decides beside the active guest, and nothing of what it decides is done.
+//! Shadow: a candidate decides beside the active guest, without any effect.
 //!
-//! It gets every call of the active guest with the answers that the active guest got, and is compared with what that one
-//! asked and returned. It works on a thread of its own, behind a bounded queue: what it can't keep up with is not compared,
-//! and nobody waits for it. Which guest is active, and when a candidate takes its place, is decided elsewhere.
+//! It gets every call of the active guest with the answers that the active guest got, and its requests and results
+//! are compared with those of the active guest. It works on a thread of its own, behind a bounded queue. The shadow
+//! skips what it can't keep up with, and never blocks the active guest. Other code decides which guest is active, and
+//! when a candidate replaces it.
 //!
 //! ```text
-//! active instance --tape's tap--> observe --queue--> candidate's instance of that key --> same | different | unrecorded
-//!                                    |                                 \--> folder/<n>-<key>.jsonl, summary.json, metrics
-//!                                    +--> skipped: the queue is full, the key's state is not known, another version was called
+//! active instance --tap--> observe --queue--> candidate's instance of that key --> same | different | unrecorded
+//!                             |                            \--> folder/<n>-<key>.jsonl, summary.json, metrics
+//!                             +--> skipped: the queue is full, the key's state is unknown, another version was called
 //! ```
 //!
-//! A candidate starts from a snapshot of the active guest and then keeps a state of its own, as long as it is the same. After a
-//! difference it goes on from where the active guest is: that state is had by repeating the active guest's calls, here,
-//! so that no later call goes uncompared, and the active guest is not asked for more snapshots.
+//! A candidate starts from a snapshot of the active guest and then keeps a state of its own while it decides the
+//! same. After a difference it continues from the active guest's state. The shadow computes that state by repeating
+//! the active guest's calls, so that it compares every later call, and asks the active guest for no more snapshots.
 
 mod begun;
 mod job;
@@ -45,27 +46,29 @@ use self::rate::Rate;
 use crate::guests::Program;
 use crate::replay::Compare;
 
-/// So many calls wait for a candidate at most: five seconds of 200 changes a second.
+/// The maximum number of calls that wait for a candidate: five seconds of 200 changes a second.
 pub const QUEUE_CALLS_MAX: usize = 1_000;
 
-/// The calls that wait hold so many bytes at most, with the states handed over. One call has up to 16 MiB.
+/// The maximum total size of the waiting calls, including the states. One call has up to 16 MiB.
 pub const QUEUE_BYTES_MAX: usize = 64 << 20;
 
-/// So many states are asked for at once: each key that has an instance of the candidate may begin anew once, and room.
+/// How many states the shadow may ask for at once: each key with an instance of the candidate may begin anew once,
+/// with room to spare.
 pub const STATES_AT_ONCE_MAX: u32 = 128;
 
-/// And then so many a second. Each is a snapshot that the active guest makes before a call, which takes as long as a call:
-/// where more keys take turns than the candidate has instances for, the active guest must not make one for each call.
+/// How many states per second the shadow may ask for after that. For each, the active guest makes a snapshot before a
+/// call, which takes as long as a call. If more keys take turns than the candidate has instances, the active guest
+/// must not make one for each call.
 pub const STATES_PER_SECOND_MAX: u32 = 10;
 
-/// A version of a guest, as it is configured.
+/// A version of a guest, as configured.
 #[derive(Clone)]
 pub struct Version {
     /// The guest.
     pub program: Arc<Program>,
     /// For `lifecycle.init`.
     pub settings: Value,
-    /// What it may use.
+    /// Its limits.
     pub limits: Limits,
 }
 
@@ -78,59 +81,60 @@ pub struct How {
     pub afresh: bool,
 }
 
-/// Who is compared with whom, and where what is found goes.
+/// The versions to compare, and where the results go.
 pub struct Setup {
-    /// Runs both.
+    /// Runs both versions.
     pub engine: Engine,
     /// The name that the guest has in configuration and metrics.
     pub name: String,
-    /// Whose calls are observed. After a swap there is another, and this shadow is to be stopped.
+    /// The version whose calls are observed. After a swap another one is active, and the owner must stop this shadow.
     pub active: Version,
-    /// Who decides beside it.
+    /// The version that decides beside it.
     pub candidate: Version,
     /// How it is compared.
     pub how: How,
-    /// Takes differences and the summary; created where there is none. What an earlier shadow kept there stays, as
-    /// long as it is among the newest.
+    /// The folder for differences and the summary. Created if it is missing. Keeps what an earlier shadow left there
+    /// while it is among the newest.
     pub folder: PathBuf,
     /// Counts calls by verdict: `trueup_shadow_calls_total`.
     pub metrics: Arc<Registry>,
 }
 
-/// One call of the active guest, or several in order: what the tape's tap has after it.
+/// One call of the active guest, or several in order: the entries of the tape's tap after it.
 #[derive(Debug, Clone)]
 pub struct Observed {
     /// The instance's key.
     pub key: String,
-    /// The guest that was called: what is not the active version's is not compared.
+    /// The guest that was called. Calls of another version than the active one are not compared.
     pub digest: Digest,
-    /// The active instance's snapshot before these entries, where [`Shadow::interest`] asked for it.
+    /// The active instance's snapshot before these entries, if [`Shadow::interest`] asked for it.
     pub state: Option<String>,
-    /// What the active instance was given in `init`, where its state is told: an adapter may give each key settings of its
-    /// own. None: it is not known, and taken for what is configured.
+    /// The active instance's settings in `init`, if its state is given: an adapter may give each key its own
+    /// settings. `None` if they are unknown; the shadow then assumes the configured ones.
     pub settings: Option<Value>,
-    /// The timers that waited before these entries, where its state is told: when each is due, and its id. One that these
-    /// entries tell of is among them.
+    /// The timers that waited before these entries, if the state is given: when each is due, and its id. Includes one
+    /// that these entries fire.
     pub timers: Vec<(u64, u64)>,
-    /// From `Tape::take_entries`. Empty where the tap gave up a call that was too long: it counts as skipped.
+    /// From `Tape::take_entries`. Empty if the tap dropped a call that was too long: it counts as skipped.
     pub entries: Vec<Entry>,
-    /// How long the active guest took in wall-clock time: the candidate gets [`CPU_MORE_MAX`] more, up to its `cpu_ms`.
+    /// How long the active guest took in wall-clock time. The candidate gets [`CPU_MORE_MAX`] more, up to its
+    /// `cpu_ms`.
     pub took: Duration,
 }
 
-/// What a shadow wants of the next call of a key.
+/// What a shadow needs of the next call of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interest {
-    /// Nothing: it could not be compared. Say that it was made, with [`Shadow::pass_over`].
+    /// Nothing: the call can't be compared. Report the call with [`Shadow::pass_over`].
     Nothing,
     /// The call.
     Call,
-    /// The active instance's snapshot, and then the call. So it is for the first call of a key, after one that was skipped or
-    /// ended without a result, and for a key that was let go for others.
+    /// The active instance's snapshot, and then the call: for the first call of a key, after a call that was skipped
+    /// or ended without a result, and for a key whose state was dropped in favour of others.
     StateAndCall,
 }
 
-/// A candidate at work. Dropped, it stops.
+/// A running candidate. Dropping it stops the candidate.
 pub struct Shadow {
     shared: Arc<Shared>,
     same_in_a_row: watch::Receiver<u64>,
@@ -141,13 +145,13 @@ pub struct Shadow {
 /// What the caller and the candidate's thread share.
 struct Shared {
     book: Mutex<Book>,
-    /// There is something in the queue.
+    /// Notified when the queue has a job.
     queued: Notify,
     /// Counts jobs that are done.
     done: watch::Sender<u64>,
     metrics: Arc<Registry>,
     name: String,
-    /// Whose calls are compared.
+    /// The version whose calls are compared.
     active: Digest,
 }
 
@@ -155,21 +159,22 @@ struct Book {
     status: Status,
     queue: VecDeque<Job>,
     queue_bytes: usize,
-    /// Keys whose state the candidate's thread has, or will have when it comes to the end of the queue.
+    /// Keys whose state the candidate's thread has, or will have when it reaches the end of the queue.
     known: BTreeSet<String>,
-    /// Keys whose state can't be had: to ask again would cost the active guest another instance.
+    /// Keys whose state can't be read: asking again would cost the active guest another instance.
     without_state: BTreeSet<String>,
-    /// States that were told.
+    /// The rate of states that were received.
     states: Rate,
-    /// The queue was full: no state is asked for until half of it is free, or each place that comes free would cost one.
+    /// Whether the queue was full. The shadow asks for no state until half of the queue is free. Otherwise each freed
+    /// place would cost a snapshot.
     was_full: bool,
 }
 
 impl Shadow {
-    /// Has the candidate accept its settings, and begins.
+    /// Has the candidate accept its settings, and starts.
     ///
     /// # Errors
-    /// One line: the candidate is of another world, or refuses its settings; the folder can't be written.
+    /// One line: the candidate is of another world or refuses its settings, or the folder can't be written.
     pub async fn start(setup: Setup) -> Result<Self, String> {
         let (active, candidate) = (&setup.active.program, &setup.candidate.program);
         if active.world.name != candidate.world.name {
@@ -208,7 +213,7 @@ impl Shadow {
             .name("shadow".to_owned())
             .spawn(move || {
                 worker::run(setup, of_worker, count_same, stopped, told_begun);
-                // Where nobody waits for the end, nobody needs to know.
+                // Ignore the error: the owner may no longer wait for the end.
                 let _ = told_ended.send(());
             })
             .map_err(|error| format!("no thread for a candidate in shadow: {error}"))?;
@@ -223,7 +228,7 @@ impl Shadow {
         })
     }
 
-    /// What it wants of the next call of this key, made by the guest of this digest.
+    /// What the shadow needs of the next call of this key, made by the guest of this digest.
     pub fn interest(&self, key: &str, digest: &Digest) -> Interest {
         if *digest != self.shared.active {
             return Interest::Nothing;
@@ -231,7 +236,7 @@ impl Shadow {
         let mut book = self.shared.book();
         book.was_full |= book.is_full();
         if book.known.contains(key) {
-            // What does not fit is not worth the trouble of keeping it for us.
+            // A call that does not fit is not worth keeping.
             return match book.is_full() {
                 true => Interest::Nothing,
                 false => Interest::Call,
@@ -245,19 +250,19 @@ impl Shadow {
         }
     }
 
-    /// Counts a call that was made and not observed, since [`Shadow::interest`] did not want it.
+    /// Counts a call that was made and not observed, because [`Shadow::interest`] did not need it.
     pub fn pass_over(&self, key: &str) {
         let mut book = self.shared.book();
         book.known.remove(key);
         self.shared.skip(&mut book, 1);
     }
 
-    /// The active instance's state can't be had: this key is not observed any more.
+    /// The active instance's state can't be read: this key is no longer observed.
     pub fn has_no_state(&self, key: &str) {
         self.shared.book().without_state.insert(key.to_owned());
     }
 
-    /// Takes what the active guest did. Never waits for the candidate: what does not fit the queue is skipped.
+    /// Takes in what the active guest did. Never waits for the candidate: skips what does not fit the queue.
     pub fn observe(&self, observed: Observed) {
         let key = observed.key.clone();
         if observed.state.is_some() {
@@ -275,12 +280,12 @@ impl Shadow {
         }
     }
 
-    /// What was found so far.
+    /// The results so far.
     pub fn status(&self) -> Status {
         self.shared.book().status.clone()
     }
 
-    /// How many calls were the same since the last that was not; closed where the shadow has ended.
+    /// How many calls were the same since the last that was not. Closed if the shadow has ended.
     pub fn same_in_a_row(&self) -> watch::Receiver<u64> {
         self.same_in_a_row.clone()
     }
@@ -295,12 +300,12 @@ impl Shadow {
         }
     }
 
-    /// Ends the candidate, in the middle of a call if need be. Calls that still wait are skipped.
+    /// Ends the candidate, even in the middle of a call. Skips calls that still wait.
     pub async fn stop(self) -> Status {
         let Self {
             shared, stop, ended, ..
         } = self;
-        // Where the thread has ended already, there is nothing to stop.
+        // If the thread has already ended, there is nothing to stop.
         let _ = stop.send(());
         let _ = ended.await;
         shared.book().status.clone()
@@ -312,14 +317,14 @@ impl Book {
         self.queue.len() >= QUEUE_CALLS_MAX || self.queue_bytes >= QUEUE_BYTES_MAX
     }
 
-    /// Something was taken out of the queue.
+    /// A job was taken out of the queue.
     fn drained(&mut self) {
         if self.queue.len() <= QUEUE_CALLS_MAX / 2 && self.queue_bytes <= QUEUE_BYTES_MAX / 2 {
             self.was_full = false;
         }
     }
 
-    /// The candidate's thread has no state of this key any more, unless one is on its way.
+    /// The candidate's thread no longer has a state of this key, unless one is queued.
     fn forget(&mut self, key: &str) {
         let on_its_way = |job: &Job| job.key == key && job.begin.is_some();
         if !self.queue.iter().any(on_its_way) {
@@ -337,7 +342,7 @@ impl Shared {
         let bytes = job.bytes();
         let known = job.begin.is_some() || book.known.contains(&job.key);
         let fits = book.queue.len() < QUEUE_CALLS_MAX && book.queue_bytes.saturating_add(bytes) <= QUEUE_BYTES_MAX;
-        // One call may be too long for an empty queue: then there is nothing to wait for.
+        // A call may be too long even for an empty queue: then no room is to be waited for.
         book.was_full |= !fits && !book.queue.is_empty();
         if !(known && fits) {
             book.known.remove(&job.key);

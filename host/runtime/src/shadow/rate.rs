@@ -1,14 +1,14 @@
-//! How often something may be done: so many at once, then so many a second. Times are arguments.
+//! A rate limit: a number at once, then a number per second. Times are arguments.
 
 use std::time::{Duration, Instant};
 
-/// Counts what was done against a rate.
+/// Counts actions against a rate.
 #[derive(Debug)]
 pub(super) struct Rate {
-    /// One comes free after another so long.
+    /// One slot becomes free in each such interval.
     every: Duration,
     at_once: u32,
-    /// When all would be free again; none before the first was done.
+    /// When all slots are free again. `None` before the first action.
     free_at: Option<Instant>,
 }
 
@@ -21,14 +21,14 @@ impl Rate {
         }
     }
 
-    /// Whether one more may be done now.
+    /// Whether one more action is allowed now.
     pub(super) fn has(&self, now: Instant) -> bool {
         let taken = |free_at: Instant| free_at.saturating_duration_since(now);
         self.free_at
             .is_none_or(|free_at| taken(free_at) + self.every <= self.every * self.at_once)
     }
 
-    /// One was done.
+    /// Counts an action.
     pub(super) fn take(&mut self, now: Instant) {
         self.free_at = Some(self.free_at.map_or(now, |free_at| free_at.max(now)) + self.every);
     }

@@ -1,4 +1,4 @@
-//! What a candidate came to: the numbers, and the first and last differences.
+//! The results of a candidate: the counts, and the first and last differences.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,24 +9,24 @@ use trueup_capabilities::clock::{Clock, SystemClock};
 use trueup_capabilities::metrics::{HOST, Line, Registry};
 use trueup_engine::Guest;
 
-/// So many of the last differences are told; all are counted, and the newest are kept as files.
+/// How many of the last differences a status lists. All are counted, and the newest are kept as files.
 pub const LAST_MAX: usize = 10;
 
 /// How one call of the candidate compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// The same questions, the same result; as far as recorded, where the active guest's call was cut short.
+    /// The same requests and the same result; as far as recorded, if the active guest's call was cut short.
     Same,
-    /// Another question in place of a recorded one, other arguments, or another ending.
+    /// Another request in place of a recorded one, other arguments, or another ending.
     Different,
-    /// A question beyond those that the active guest asked: what it would have decided is not known.
+    /// A request beyond those of the active guest: what it would have decided is unknown.
     Unrecorded,
-    /// Not compared: the queue was full, or the state was not known.
+    /// Not compared: the queue was full, or the state was unknown.
     Skipped,
 }
 
-/// What was found so far.
+/// The results so far.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// The candidate's name.
@@ -37,19 +37,19 @@ pub struct Status {
     pub digest: String,
     /// When it began, in milliseconds since 1970.
     pub since_ms: u64,
-    /// Calls compared: the three that follow.
+    /// Calls compared: the sum of the following three.
     pub compared: u64,
     /// Calls that were the same.
     pub same: u64,
-    /// Calls that were decided differently, a trap or no answer included.
+    /// Calls that were decided differently, including a trap or no answer.
     pub different: u64,
-    /// Calls in which it asked what the active guest did not.
+    /// Calls in which it made a request that the active guest did not.
     pub unrecorded: u64,
     /// Calls that were not compared.
     pub skipped: u64,
     /// Calls that are still to be compared.
     pub waiting: u64,
-    /// Calls that were the same since the last that was not; those skipped do not count.
+    /// Calls that were the same since the last that was not. Skipped calls do not count.
     pub same_in_a_row: u64,
     /// The first call that was not the same.
     pub first: Option<Difference>,
@@ -60,20 +60,20 @@ pub struct Status {
 /// One call that was not the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Difference {
-    /// Whose.
+    /// The key.
     pub key: String,
     /// Different or unrecorded.
     pub verdict: Verdict,
-    /// The entry, in the journal's numbers; none where the candidate gave no answer at all.
+    /// The entry, in the journal's numbers. `None` if the candidate gave no answer at all.
     pub n: Option<u64>,
-    /// What differs, on one line: as `trueup replay` says it.
+    /// The difference, on one line, in the words of `trueup replay`.
     pub what: String,
-    /// The recording that shows it; none where it could not be written, or as many as may be were just before it.
+    /// The recording that shows it. `None` if it could not be written, or the rate limit was reached.
     pub file: Option<PathBuf>,
 }
 
 impl Verdict {
-    /// As metrics and tables name it.
+    /// The name in metrics and tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Same => "same",

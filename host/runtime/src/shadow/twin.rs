@@ -1,8 +1,9 @@
-//! The candidate's instance of one key, and what it is compared by.
+//! The candidate's instance of one key, and what it is compared with.
 //!
-//! It holds the last known state of the active instance and the calls since: from these the active instance's state can be
-//! had at any time, and a recording of a difference is made of them. The instance lives from call to call: to begin one for each
-//! call takes five times as long (0.8 ms against 0.17 ms for a service of two ports, unoptimised, on two cores).
+//! It holds the last known state of the active instance and the calls since. From these, the active instance's state
+//! can be computed at any time, and a recording of a difference is made of them. The instance lives from call to
+//! call: beginning one for each call takes five times as long (0.8 ms against 0.17 ms for a service of two ports,
+//! unoptimised, on two cores).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,30 +19,32 @@ use super::{How, Verdict, Version, begun};
 use crate::instance::Instance;
 use crate::replay::{self, Cpu, Options, ReplayError};
 
-/// A candidate's call may take so much longer than the active guest's took in wall-clock time, and `cpu_ms` at most: a
-/// slow candidate is a difference that is soon seen, and calls behind it are compared too. A call takes milliseconds; a
-/// second leaves room for a machine that does other things.
+/// How much longer a candidate's call may take than the active guest's in wall-clock time, up to `cpu_ms`. A slow
+/// candidate is then soon reported as a difference, and the calls behind it are compared too. A call takes
+/// milliseconds; a second leaves room for a busy machine.
 pub const CPU_MORE_MAX: Duration = Duration::from_secs(1);
 
-/// The calls since the last known state of a key hold so many bytes at most: then there is a new one. As long as a
-/// segment of a journal.
+/// The maximum size of the calls since the last known state of a key. Above it, the shadow computes a new state. As
+/// long as a segment of a journal.
 pub const HISTORY_BYTES_MAX: usize = 1 << 20;
 
-/// Who decides, and who decided.
+/// The active version and the candidate.
 pub(super) struct Versions {
     pub(super) engine: Engine,
     pub(super) active: Version,
     pub(super) candidate: Version,
-    /// Of a recording that the candidate is to replay: made by the active guest, to be started with the candidate's settings.
+    /// The header of a recording for the candidate: made by the active guest, started with the candidate's settings.
     for_candidate: Header,
-    /// Of one that the active guest is to repeat.
+    /// The header of a recording for the active guest to repeat.
     for_active: Header,
-    /// Both are configured alike, so the candidate gets what the active instance was really begun with.
+    /// Whether both have the same configured settings. The candidate then gets those with which the active instance
+    /// began.
     same_settings: bool,
     how: How,
 }
 
-/// The candidate's settings, with what the active instance has and nobody configured: an adapter gave that to this key.
+/// The candidate's settings, plus those that the active instance has and the configuration does not: an adapter gave
+/// them to this key.
 fn with_own(candidate: &Value, active: &Value, begun: &RawValue) -> Option<Box<RawValue>> {
     let (Value::Object(candidate), Value::Object(active)) = (candidate, active) else {
         return None;
@@ -62,7 +65,7 @@ pub(super) struct Twin {
     /// Its calls since, in the journal's numbers and without a gap.
     calls: Vec<Entry>,
     bytes: usize,
-    /// None: to be begun from that state, and there are no calls since.
+    /// `None` if it must begin from that state. There are then no calls since.
     instance: Option<Instance>,
 }
 
@@ -111,8 +114,8 @@ impl Versions {
 }
 
 impl Twin {
-    /// Has the candidate make the call, with the recorded answers. What it did is compared; the call belongs to the history
-    /// then.
+    /// Has the candidate make the call, with the recorded answers. Compares the result, and adds the call to the
+    /// history.
     pub(super) async fn call(&mut self, versions: &Versions, call: &[Entry], took: Duration) -> Judged {
         let first = call.first().map(|entry| entry.n);
         if let (Some(last), Some(first)) = (self.calls.last(), first)
@@ -134,7 +137,7 @@ impl Twin {
         };
         let cpu_ms = Duration::from_millis(versions.candidate.limits.cpu_ms);
         let time = cpu_ms.min(took.saturating_add(CPU_MORE_MAX));
-        // A busy guest yields at every epoch, so that this is noticed.
+        // A busy guest yields at every epoch, so the timeout takes effect.
         let outcome = match tokio::time::timeout(time, replay::go_on(&mut instance)).await {
             Ok(Ok(outcome)) => outcome.unwrap_or_else(|| replay::outcome(instance.host())),
             Ok(Err(error)) => return Judged::not_started(&error),
@@ -146,7 +149,8 @@ impl Twin {
         Judged::from(&outcome)
     }
 
-    /// A guest with timers schedules them anew when it begins: what it asks then, where it was not seen to begin here.
+    /// A guest with timers schedules them anew when it begins. Finds out its requests, if its beginning was not
+    /// observed.
     async fn see_start(&mut self, versions: &Versions) {
         let Some(Event::Call(call)) = self.calls.first().map(|entry| &entry.event) else {
             return;
@@ -183,7 +187,8 @@ impl Twin {
         }
     }
 
-    /// Whether it is known what the active guest asked when it began: where nobody saw it, whether that is nothing.
+    /// Whether the active guest's requests at its beginning are known. If they were not observed, whether it makes
+    /// none.
     async fn knows_start(&self, versions: &Versions) -> bool {
         if self.begin.start.is_some() {
             return true;
@@ -197,8 +202,8 @@ impl Twin {
         matches!(begun, Ok(Ok(_)))
     }
 
-    /// Goes on from a state that was told: what the active guest asks when it begins is what it asked before.
-    /// So are its settings, until it is told that it began anew.
+    /// Continues from a given state. The active guest makes the same requests at its beginning as before, and has the
+    /// same settings, until it is known to have begun anew.
     pub(super) fn after(mut begin: Begin, before: Option<Self>) -> Self {
         if let Some(before) = before {
             begin.start = begin.start.or(before.begin.start);
@@ -212,7 +217,7 @@ impl Twin {
         }
     }
 
-    /// Everything from the last known state on: with it the candidate does again what it did.
+    /// Everything from the last known state on. With it, a replay by the candidate shows the same again.
     pub(super) fn recording_for_candidate(&self, versions: &Versions) -> Result<Segment, trueup_journal::ReadError> {
         let mut header = self.header(&versions.for_candidate, versions.same_settings);
         if !versions.same_settings
@@ -227,8 +232,8 @@ impl Twin {
         self.recording(header)
     }
 
-    /// The header of a recording from here on; with the settings that the active instance was begun with, where they are
-    /// known and wanted.
+    /// The header of a recording from here on. Has the settings of the active instance at its beginning, if they are
+    /// known and `settings_as_begun`.
     fn header(&self, of: &Header, settings_as_begun: bool) -> Header {
         let begun = self.begin.settings.as_ref().filter(|_| settings_as_begun);
         Header {
@@ -241,7 +246,7 @@ impl Twin {
     fn recording(&self, header: Header) -> Result<Segment, trueup_journal::ReadError> {
         let start = self.begin.start.as_deref().unwrap_or_default();
         let entries: Vec<Entry> = start.iter().chain(&self.calls).cloned().collect();
-        // The journal's numbers, for the calls; what was asked at the beginning may have been long before.
+        // The calls keep the journal's numbers. The requests of the beginning may be from long before.
         let before = start.len() as u64 + 1;
         let first = self.calls.first().map_or(0, |entry| entry.n.saturating_sub(before));
         Segment::of("shadow", first, header, entries)
@@ -251,10 +256,10 @@ impl Twin {
         self.bytes > HISTORY_BYTES_MAX
     }
 
-    /// Goes on from where the active instance is now: its calls are repeated from the last known state.
+    /// Continues from the active instance's current state, by repeating its calls from the last known state.
     ///
     /// # Errors
-    /// One line: why they can't be.
+    /// One line: why they can't be repeated.
     pub(super) async fn catch_up(&mut self, versions: &Versions) -> Result<(), String> {
         self.instance = None;
         let segment = self
@@ -297,7 +302,7 @@ impl Judged {
 
     fn not_started(error: &ReplayError) -> Self {
         if let Some(text) = error.no_room() {
-            // It could be instantiated when it began: there is no room for it now, which is not its fault.
+            // It could be instantiated at its beginning. That there is no room for it now is not its fault.
             return Self::Not(text.to_owned());
         }
         Self::NotSame {
@@ -330,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_adapter_gave_a_key_is_the_candidates_too_and_what_is_configured_is_its_own() {
+    fn the_candidate_gets_the_keys_settings_and_keeps_its_own_configuration() {
         let begun = to_raw_value(&json!({"wait": 1, "old": 2, "neg_names": {"s": "web"}})).unwrap();
         let settings = with_own(&json!({"wait": 9, "more": 3}), &json!({"wait": 1, "old": 2}), &begun).unwrap();
         let settings: Value = serde_json::from_str(settings.get()).unwrap();

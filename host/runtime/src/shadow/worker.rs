@@ -1,4 +1,4 @@
-//! The candidate's thread: takes calls from the queue, has the candidate make them, and keeps the books.
+//! The candidate's thread: takes calls from the queue, has the candidate make them, and counts the results.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use super::{Setup, Shared, Version};
 use crate::instance::{Instance, Start};
 use crate::run::Instances;
 
-/// The candidate has instances for so many keys at once; the one that was not called for longest goes first. All guests
-/// share the engine's pool of instances, and the active guest must not want for room.
+/// The maximum number of keys for which the candidate has instances. Above it, drops the one that was not called for
+/// the longest. All guests share the engine's pool of instances, and the active guest must not lack room.
 pub const KEYS_MAX: usize = 64;
 
 struct Worker {
@@ -28,14 +28,14 @@ struct Worker {
     shared: Arc<Shared>,
     same_in_a_row: watch::Sender<u64>,
     kept: Kept,
-    /// With the turn at which each was used last.
+    /// With the turn at which each was last used.
     twins: BTreeMap<String, (u64, Twin)>,
     turn: u64,
-    /// A call was begun, and is not counted yet.
+    /// Whether a call was begun and is not counted yet.
     in_hand: bool,
 }
 
-/// Works until it is told to stop, or nobody can tell it any more.
+/// Works until it is stopped, or its owner is gone.
 pub(super) fn run(
     setup: Setup,
     shared: Arc<Shared>,
@@ -66,7 +66,7 @@ pub(super) fn run(
         Ok(begun) => (Some(begun), Ok(())),
         Err(error) => (None, Err(error)),
     };
-    // Where nobody waits for it any more, `stopped` says so.
+    // If the owner no longer waits, `stopped` reports it.
     let _ = told_begun.send(told);
     if let Some((runtime, worker)) = begun {
         runtime.block_on(worker.work(stopped));
@@ -186,11 +186,12 @@ impl Worker {
             Judged::Not(why) => return self.give_up(&key, true, &why),
         };
         if ends_instance {
-            // Whoever is the active instance next begins from another state.
+            // The next active instance begins from another state.
             return;
         }
         if !same || twin.is_long() {
-            // The candidate has left the active guest's way, or its history grows long: on from where the other is.
+            // The candidate's state differs from the active guest's, or its history grows long: continue from the
+            // active state.
             if let Err(error) = twin.catch_up(&self.versions).await {
                 return self.give_up(&key, false, &error);
             }
@@ -222,7 +223,7 @@ impl Worker {
         self.same_in_a_row.send_modify(|count| *count = 0);
     }
 
-    /// The key begins anew, with a state that is asked for.
+    /// Drops the key's state. The key begins anew, with a state from the active guest.
     fn give_up(&mut self, key: &str, skipped: bool, why: &str) {
         tracing::debug!(instance = key, "not compared in shadow: {why}");
         let mut book = self.shared.book();
@@ -230,7 +231,7 @@ impl Worker {
         self.shared.skip(&mut book, u64::from(skipped));
     }
 
-    /// Keeps it for the key's next call, and lets the longest unused go where there are too many.
+    /// Keeps it for the key's next call, and drops the longest unused if there are too many.
     fn put_back(&mut self, key: String, twin: Twin) {
         self.turn += 1;
         self.twins.insert(key, (self.turn, twin));
@@ -239,7 +240,7 @@ impl Worker {
         }
         let mut book = self.shared.book();
         let waiting: BTreeSet<&str> = book.queue.iter().map(|job| job.key.as_str()).collect();
-        // Rather one that nobody waits for: without its state, what waits could not be compared.
+        // Prefers one without waiting calls: without its state, waiting calls could not be compared.
         let longest_unused = self
             .twins
             .iter()

@@ -1,4 +1,4 @@
-//! Gets a guest: its bytes, and the program that they compile to.
+//! Fetches a guest: its bytes, and the program that they compile to.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,27 +11,27 @@ use crate::config::{GuestRef, Verify};
 use crate::guests::Program;
 use crate::registry::{NoGuest, NotLoaded, Reference, Registry, Store, Vouched};
 
-/// A guest that was got.
+/// A fetched guest.
 pub(crate) struct Fetched {
     pub(crate) program: Arc<Program>,
-    /// As they were given: what its digest is of. None: they are kept already.
+    /// The original bytes, to which the digest belongs. `None` if they are already in the store.
     pub(crate) bytes: Option<Arc<[u8]>>,
-    /// As a revision has it.
+    /// In the format of [`super::Revision::vouched`].
     pub(crate) vouched: Option<String>,
 }
 
-/// So many compiled guests are held for those that are wanted again; one in Python has 35 MB.
+/// The maximum number of compiled guests kept in memory for reuse. One in Python has 35 MB.
 const LOADED_MAX: usize = 16;
 
-/// Where guests are got from. Cheap to clone.
+/// The sources of guests. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Guests {
     engine: Engine,
     registry: Registry,
     store: Store,
-    /// Those of the store that were loaded, by digest.
+    /// Loaded guests, by digest.
     loaded: Arc<Mutex<BTreeMap<String, Arc<Program>>>>,
-    /// Held while one of the store is loaded.
+    /// Held while a guest of the store is loaded.
     loading: Arc<Mutex<()>>,
 }
 
@@ -47,7 +47,7 @@ impl Guests {
     }
 
     /// # Errors
-    /// Where the lock file beside the configuration can't be read.
+    /// If the lock file beside the configuration can't be read.
     pub(crate) fn check_lock(&self) -> Result<(), NoGuest> {
         self.registry.check_lock()
     }
@@ -56,22 +56,23 @@ impl Guests {
         &self.registry
     }
 
-    /// The guest that a reference names, as the configuration means it: pinned by its lock, signed where that is asked for.
+    /// The guest that a reference names, as the configuration requires: pinned by its lock, and signed if signatures
+    /// are required.
     ///
     /// # Errors
-    /// Why it can't be had.
+    /// Why it is not available.
     pub(crate) async fn named(&self, reference: &GuestRef, verify: &Verify) -> Result<Fetched, Refused> {
         let loaded = self.load(reference, verify).await;
         loaded.map_err(|error| refused(Step::Load)(error.into()))
     }
 
-    /// The same, where it counts whether it can't be had or did not come just now.
+    /// The same, but distinguishes a guest that is not available from a load that failed just now.
     ///
     /// # Errors
-    /// Why it can't be had.
+    /// Why it is not available.
     pub(crate) async fn load(&self, reference: &GuestRef, verify: &Verify) -> Result<Fetched, NotLoaded> {
         let (this, reference, verify) = (self.clone(), Reference::from(reference), verify.clone());
-        // Compiling takes its time, and so it has a thread of its own.
+        // Compiling is slow, so it runs on a thread of its own.
         let loading = tokio::runtime::Handle::current();
         let loaded = tokio::task::spawn_blocking(move || {
             loading.block_on(this.registry.load(&this.engine, &reference, &verify))
@@ -92,7 +93,7 @@ impl Guests {
     fn remember(&self, program: &Arc<Program>) {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         if loaded.len() >= LOADED_MAX {
-            // What is active is held elsewhere, the rest is loaded again from the compile cache.
+            // Active guests are held elsewhere; the rest is loaded again from the compile cache.
             loaded.clear();
         }
         loaded.insert(program.guest.digest.to_string(), Arc::clone(program));
@@ -103,24 +104,24 @@ impl Guests {
         loaded.get(digest).map(Arc::clone)
     }
 
-    /// Keeps a guest's bytes, so that a restart and a rollback find them whatever becomes of where they came from.
+    /// Keeps a guest's bytes, so that a restart and a rollback find them whatever happens to their source.
     ///
     /// # Errors
-    /// Where they can't be written.
+    /// If they can't be written.
     pub(crate) fn keep(&self, bytes: &[u8]) -> Result<(), Refused> {
         let kept = self.store.put(bytes);
         kept.map(drop).map_err(|error| refused(Step::Commit)(error.into()))
     }
 
-    /// A guest that was active once; none: it is kept no more. Takes its time where it was not loaded yet.
+    /// A guest that was once active. `None` if it is no longer kept. Slow if it is not loaded yet.
     ///
     /// # Errors
-    /// Why it can't be had now.
+    /// Why it is not available now.
     pub(crate) fn kept(&self, digest: &str) -> Result<Option<Arc<Program>>, Refused> {
         if let Some(program) = self.loaded(digest) {
             return Ok(Some(program));
         }
-        // Many instances may ask for the same one at once, after a start: it is compiled once.
+        // After a start, many instances may ask for the same guest at once. It is compiled once.
         let _loading = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(program) = self.loaded(digest) {
             return Ok(Some(program));

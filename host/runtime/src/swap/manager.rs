@@ -1,7 +1,7 @@
-//! Carries out what an operator wants of guests while the host runs: swap, roll back, compare in shadow, promote.
+//! Executes operators' commands about guests while the host runs: swap, roll back, compare in shadow, promote.
 //!
-//! One change of a guest at a time. What is active is the loop's or the actor's to change; here it is proven, handed over,
-//! and written down.
+//! Makes one change of a guest at a time. Only the loop or the actor changes the active version; this module proves
+//! it, hands it over, and records it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -26,11 +26,11 @@ use crate::run::active::{Active, Handover};
 use crate::run::quarantine::{Quarantine, SetAside};
 use crate::shadow::{self, Shadow};
 
-/// A version that has just become active gets so long to make its first calls, before another one is refused because there
-/// is nothing to compare it with: every key is reconciled at once then.
+/// How long a version that has just become active may take for its first calls before another one is refused because
+/// there is nothing to compare it with. Every key is reconciled at once then.
 const FIRST_CALLS_MAX: Duration = Duration::from_secs(5);
 
-/// A guest that runs, as it is managed.
+/// A running guest, as the manager sees it.
 pub(crate) struct Managed {
     pub(crate) name: &'static str,
     pub(crate) worlds: &'static [&'static str],
@@ -42,7 +42,7 @@ pub(crate) struct Managed {
     pub(crate) handovers: mpsc::Sender<Handover>,
     pub(crate) quarantine: Arc<Quarantine>,
     pub(crate) metrics: Arc<Metrics>,
-    /// One change at a time.
+    /// Locked during a change.
     changing: tokio::sync::Mutex<()>,
     compared: Mutex<Option<Compared>>,
     promotion: Mutex<Option<Awaited>>,
@@ -109,12 +109,12 @@ impl Managed {
     }
 }
 
-/// A version that became the active one, or would.
+/// A version that became active, or would.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Activated {
     /// The guest.
     pub guest: String,
-    /// Its number; none: it was only tried.
+    /// Its revision number. `None` for a dry run.
     pub revision: Option<u64>,
     /// The name in its metadata.
     pub name: String,
@@ -122,9 +122,9 @@ pub struct Activated {
     pub version: String,
     /// `sha256:` and the digest of its bytes.
     pub digest: String,
-    /// Why.
+    /// Why it became active.
     pub by: By,
-    /// What it showed.
+    /// The results of its checks.
     pub proof: Report,
 }
 
@@ -140,26 +140,26 @@ impl std::fmt::Display for Activated {
     }
 }
 
-/// What is to become active, and how it is tried.
+/// A version to make active, and how to check it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
-    /// What names it.
+    /// The guest's reference.
     pub reference: GuestRef,
-    /// In place of the configuration's gate.
+    /// The gate's mode, if it replaces the configured one.
     pub gate: Option<Mode>,
-    /// Only tried.
+    /// Whether to only check it.
     pub dry_run: bool,
-    /// It begins without the state of the active version.
+    /// Whether it begins without the state of the active version.
     pub afresh: bool,
 }
 
 /// Why nothing was done.
 #[derive(Debug, thiserror::Error)]
 pub enum ManageError {
-    /// There is no such guest here.
+    /// This host has no such guest.
     #[error("no guest `{name}` runs here; there are: {all}", all = known.join(", "))]
     Unknown {
-        /// What was asked for.
+        /// The requested name.
         name: String,
         /// The guests that run.
         known: Vec<String>,
@@ -167,19 +167,19 @@ pub enum ManageError {
     /// Another change of the guest is under way.
     #[error("guest `{0}` is being changed by another command; try again when it is done")]
     Busy(String),
-    /// The candidate was refused: the active version stays.
+    /// The candidate was refused: the active version stays active.
     #[error("guest `{guest}`: {reference} is {refused}; {active} stays active")]
     Refused {
         /// The guest.
         guest: String,
-        /// What was to become active.
+        /// The candidate's reference.
         reference: String,
         /// At which step, and why.
         refused: Refused,
-        /// What is active.
+        /// The active version.
         active: String,
     },
-    /// There is nothing to do it to.
+    /// There is no version or shadow to which the command applies.
     #[error("guest `{guest}`: {why}")]
     Nothing {
         /// The guest.
@@ -189,22 +189,22 @@ pub enum ManageError {
     },
 }
 
-/// How a promotion stands.
+/// The state of a promotion.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Promotion {
     /// It is done.
     Done(Box<Activated>),
-    /// It will be, when so many calls in a row came out the same.
+    /// It follows when this many calls in a row are the same.
     Awaited {
-        /// So many.
+        /// The required number of calls.
         after: u64,
-        /// So many did.
+        /// The number so far.
         same_in_a_row: u64,
     },
 }
 
-/// How a guest stands.
+/// The state of a guest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Standing {
     /// The guest.
@@ -213,23 +213,23 @@ pub struct Standing {
     pub active: Option<Revision>,
     /// Inputs that are set aside, by instance.
     pub quarantined: Vec<SetAside>,
-    /// What is compared with it; none: nothing is.
+    /// The status of the shadow. `None` if there is none.
     pub shadow: Option<shadow::Status>,
-    /// The shadow is promoted when so many calls in a row came out the same; none: by command alone.
+    /// How many calls in a row must be the same before the shadow is promoted. `None` if only a command promotes it.
     pub promoted_after: Option<u64>,
 }
 
-/// What changed of a guest.
+/// A change of a guest.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
     /// Another version is active.
     Activated(Box<Activated>),
-    /// A version that was to become active without anybody waiting for the answer did not.
+    /// A version did not become active, in a change that has no waiting caller.
     Refused(String),
 }
 
-/// All guests of a host that runs.
+/// All guests of a running host.
 pub struct Manager {
     guests: Guests,
     managed: BTreeMap<&'static str, Managed>,
@@ -253,7 +253,7 @@ impl Manager {
         })
     }
 
-    /// Writes down what was done about a guest, or why it was not: the version that it was about, and what came of it.
+    /// Writes a line of the audit log: the action on a guest, the version that it was about, and its outcome.
     fn write_down(&self, managed: &Managed, action: &str, scope: &str, outcome: &str) {
         let Some(audit) = &self.audit else { return };
         let about = Identity {
@@ -272,12 +272,12 @@ impl Manager {
         })
     }
 
-    /// How every guest stands, by name.
+    /// The state of every guest, by name.
     pub fn standing(&self) -> Vec<Standing> {
         self.each().map(|(_, standing)| standing).collect()
     }
 
-    /// Every guest and how it stands, by name.
+    /// Every guest and its state, by name.
     pub(crate) fn each(&self) -> impl Iterator<Item = (&Managed, Standing)> {
         let standing = |managed: &Managed| Standing {
             guest: managed.name.to_owned(),
@@ -289,10 +289,10 @@ impl Manager {
         self.managed.values().map(move |managed| (managed, standing(managed)))
     }
 
-    /// Lets what waits for an approval go on: of one guest, or of all. By guest, what that is.
+    /// Approves what waits for an approval: of one guest, or of all. Returns it by guest.
     ///
     /// # Errors
-    /// Where there is no such guest.
+    /// If there is no such guest.
     pub fn approve(&self, name: Option<&str>) -> Result<Vec<(String, Waiting)>, ManageError> {
         let guests = match name {
             Some(name) => vec![self.managed(name)?],
@@ -313,7 +313,7 @@ impl Manager {
     /// The revisions of a guest, ascending.
     ///
     /// # Errors
-    /// Where there is no such guest.
+    /// If there is no such guest.
     pub fn history(&self, name: &str) -> Result<Vec<Revision>, ManageError> {
         Ok(self.managed(name)?.revisions().all().to_vec())
     }
@@ -321,7 +321,7 @@ impl Manager {
     /// Makes a candidate the active version, all at once or not at all.
     ///
     /// # Errors
-    /// Why it did not become active: then nothing changed.
+    /// Why it did not become active. Then nothing changed.
     pub async fn swap(&self, name: &str, candidate: Candidate) -> Result<Activated, ManageError> {
         let managed = self.managed(name)?;
         let _changing = changing(managed)?;
@@ -339,10 +339,10 @@ impl Manager {
         self.activate(managed, fetched, activation).await
     }
 
-    /// Goes back to the version before, or to the revision `to`. It was proven once: no gate.
+    /// Goes back to the version before, or to the revision `to`. It was proven once, so there is no gate.
     ///
     /// # Errors
-    /// Why it did not become active: then nothing changed.
+    /// Why it did not become active. Then nothing changed.
     pub async fn rollback(&self, name: &str, to: Option<u64>) -> Result<Activated, ManageError> {
         let managed = self.managed(name)?;
         let _changing = changing(managed)?;
@@ -364,7 +364,7 @@ impl Manager {
                 })?,
             }
         };
-        // Where the state did not come here from that version, it does not go back there.
+        // If the state did not come here from that version, it does not go back there.
         let revisions = managed.revisions().all().to_vec();
         let since = revisions.iter().filter(|revision| revision.revision > target.revision);
         let afresh = target.afresh || since.into_iter().any(|revision| revision.afresh);
@@ -384,7 +384,7 @@ impl Manager {
         self.activate(managed, fetched, activation).await
     }
 
-    /// A version that was active once, where it may be active under the keys that are asked for now.
+    /// A version that was once active, if the keys that are now required allow it.
     async fn kept(&self, managed: &Managed, target: &Revision) -> Result<Arc<Program>, Refused> {
         let not = |why: &str| Refused {
             step: Step::Load,
@@ -399,9 +399,9 @@ impl Manager {
         kept.ok_or_else(|| not("is kept no more"))
     }
 
-    /// Makes the version of the failure policy the active one, in place of the one that failed. It is trusted: no gate.
-    /// Waits for a change that is under way. None: there is nothing to do, since another version is active by now, or this
-    /// one was all the time.
+    /// Makes the version of the failure policy active, in place of the one that failed. It is trusted, so there is no
+    /// gate. Waits for a change that is under way. `None` if there is nothing to do: another version is active by
+    /// now, or this one already is.
     ///
     /// # Errors
     /// Why it did not become active.
@@ -437,9 +437,9 @@ impl Manager {
         self.activate(managed, fetched, activation).await.map(Some)
     }
 
-    /// Tells of a change that nobody waits for.
+    /// Reports a change that has no waiting caller.
     pub(crate) fn tell_refused(&self, error: &ManageError) {
-        // Whoever watches may have gone.
+        // The receiver may be gone.
         let _ = self.events.send(Event::Refused(error.to_string()));
     }
 
@@ -470,7 +470,7 @@ impl Manager {
         }
         let activated = activated.map_err(refused)?;
         if activated.revision.is_some() {
-            // What was compared with the version before says nothing of this one.
+            // Comparisons with the version before do not apply to this one.
             self.end_shadow(managed);
             let _ = self.events.send(Event::Activated(Box::new(activated.clone())));
         }
@@ -529,7 +529,7 @@ impl Manager {
         })
     }
 
-    /// Begins to compare a candidate with the active version; one that was compared before is stopped.
+    /// Begins to compare a candidate with the active version. Stops an earlier comparison.
     ///
     /// # Errors
     /// Why it can't be compared.
@@ -606,18 +606,18 @@ impl Manager {
         Ok(status)
     }
 
-    /// How the comparison stands.
+    /// The status of the comparison.
     ///
     /// # Errors
-    /// Where there is none.
+    /// If there is none.
     pub fn shadow_status(&self, name: &str) -> Result<shadow::Status, ManageError> {
         Ok(self.compared(name)?.1.shadow.status())
     }
 
-    /// Ends the comparison; how it stood.
+    /// Ends the comparison. Returns its last status.
     ///
     /// # Errors
-    /// Where there is none.
+    /// If there is none.
     pub fn shadow_stop(&self, name: &str) -> Result<shadow::Status, ManageError> {
         let managed = self.managed(name)?;
         let _changing = changing(managed)?;
@@ -629,10 +629,10 @@ impl Manager {
         Ok(status)
     }
 
-    /// Makes the candidate that is compared the active version: at once, or when `after` calls in a row came out the same.
+    /// Makes the compared candidate the active version: at once, or when `after` calls in a row were the same.
     ///
     /// # Errors
-    /// Where there is none, or it did not become active now.
+    /// If there is none, or it did not become active now.
     pub async fn promote(self: &Arc<Self>, name: &str, after: Option<u64>) -> Result<Promotion, ManageError> {
         let managed = self.managed(name)?;
         let _changing = changing(managed)?;
@@ -646,7 +646,7 @@ impl Manager {
         let manager = Arc::clone(self);
         let name = managed.name;
         let task = tokio::spawn(async move {
-            // Whoever ends the comparison ends this task.
+            // Ending the comparison also aborts this task.
             if same.wait_for(|same| *same >= after).await.is_ok() {
                 manager.promote_reached(name, &compared).await;
             }
@@ -658,7 +658,7 @@ impl Manager {
         })
     }
 
-    /// The count was reached: the candidate is promoted when no other change is under way, if it is still compared then.
+    /// The count was reached. Promotes the candidate once no other change is under way, if it is still compared then.
     async fn promote_reached(&self, name: &str, compared: &Compared) {
         let Ok(managed) = self.managed(name) else { return };
         let _changing = managed.changing.lock().await;
@@ -671,12 +671,12 @@ impl Manager {
         }
         if let Err(error) = self.promote_now(managed, compared).await {
             self.tell_refused(&error);
-            // It is not tried again by itself. This ends the task, which has nothing left to do.
+            // It is not retried automatically. This aborts the task, which has nothing left to do.
             *managed.promotion() = None;
         }
     }
 
-    /// For whoever holds `changing`.
+    /// The caller must hold `changing`.
     async fn promote_now(&self, managed: &Managed, compared: &Compared) -> Result<Activated, ManageError> {
         let status = compared.shadow.status();
         let activation = Activation {
@@ -709,7 +709,7 @@ impl Manager {
         Ok((managed, compared))
     }
 
-    /// The candidate's thread ends when nobody has the shadow any more.
+    /// The candidate's thread ends when the last reference to the shadow is dropped.
     fn end_shadow(&self, managed: &Managed) {
         *managed.promotion() = None;
         managed.active.set_shadow(None);
@@ -717,24 +717,25 @@ impl Manager {
     }
 }
 
-/// A version failed in an input so often that it is set aside.
+/// A version failed with an input so often that it is set aside.
 pub(crate) struct Fallen {
     /// `sha256:` and the digest of the version.
     pub(crate) digest: String,
-    /// In which, how often and how, in one line.
+    /// The input, how often and how it failed, in one line.
     pub(crate) why: String,
-    /// Told when the version of the failure policy is active, or is not to be; dropped where nobody sees to it any more.
+    /// Notified when the version of the failure policy is active, or will not be. Dropped without an answer if the
+    /// host ends.
     pub(crate) answer: oneshot::Sender<()>,
 }
 
-/// A wish for the version of a failure policy.
+/// A request for the version of a failure policy.
 pub(crate) struct FallBack {
     pub(crate) guest: &'static str,
     pub(crate) to: GuestRef,
     pub(crate) fallen: Fallen,
 }
 
-/// Fulfils wishes for the versions of failure policies: no guest waits for another's.
+/// Handles requests for the versions of failure policies. No guest waits for another's.
 pub(crate) async fn fall_back(manager: &Arc<Manager>, mut wanted: mpsc::UnboundedReceiver<FallBack>) {
     let mut falling = tokio::task::JoinSet::new();
     while let Some(FallBack { guest, to, fallen }) = wanted.recv().await {
@@ -745,14 +746,14 @@ pub(crate) async fn fall_back(manager: &Arc<Manager>, mut wanted: mpsc::Unbounde
             if let Err(error) = manager.fall_back(guest, &to, &digest, &why).await {
                 manager.tell_refused(&error);
             }
-            // Whoever wished may have gone.
+            // The requester may be gone.
             let _ = answer.send(());
         });
     }
     falling.join_all().await;
 }
 
-/// How a version comes to be active.
+/// How a version becomes active.
 struct Activation {
     reference: String,
     by: By,
@@ -766,7 +767,7 @@ fn changing(managed: &Managed) -> Result<tokio::sync::MutexGuard<'_, ()>, Manage
     changing.map_err(|_| ManageError::Busy(managed.name.to_owned()))
 }
 
-/// Hands a version over to whoever calls the guest, and answers its number when it is active.
+/// Hands a version over to the loop or actor of the guest. Returns its number when it is active.
 async fn hand_over(managed: &Managed, instances: crate::run::Instances, revision: Revision) -> Result<u64, Refused> {
     let revisions = Arc::clone(&managed.revisions);
     let number = managed.revisions().next_number();

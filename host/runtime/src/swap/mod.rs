@@ -1,11 +1,12 @@
-//! Which version of each guest decides, and how another comes to: proven first, then all at once or not at all.
+//! Decides which version of each guest is active, and how another becomes so: proven first, then all at once or not
+//! at all.
 //!
 //! ```text
 //! swap, promote, edit of the configuration --> prove --> hand over --> revision N+1 on disk, active
 //! rollback, fall-back ----------------------> (no gate) -^
 //! ```
-//! Whatever fails on the way leaves the active version as it is and says why. The calls themselves are the loop's and the
-//! IPAM actor's: they take the handover between two calls.
+//! A failure on the way leaves the active version as it is and says why. The loops and the IPAM actor make the calls,
+//! and take the handover between two calls.
 
 mod fetch;
 mod manager;

@@ -1,6 +1,7 @@
-//! What a candidate must show before it becomes the active version of a guest.
+//! The checks that a candidate must pass before it becomes the active version of a guest.
 //!
-//! Nothing here changes what is active: the candidate runs beside it, on instances of its own that touch nothing.
+//! Nothing here changes the active version: the candidate runs beside it, on its own instances without access to
+//! anything.
 //!
 //! ```text
 //! load -> world -> grants -> settings -> self-test -> gate (recorded calls, recorded states) -> Proven
@@ -21,25 +22,25 @@ use crate::run::Instances;
 use crate::run::setup::initial_state;
 use crate::scenario;
 
-/// Where a candidate was refused.
+/// The step at which a candidate was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Step {
-    /// It can't be had, or is no guest.
+    /// It is not available, or not a guest.
     Load,
     /// It is of another world.
     World,
-    /// It asks for what the configuration does not grant.
+    /// It imports what the configuration does not grant.
     Grants,
     /// It refuses its settings.
     Settings,
     /// It fails a scenario of the self-test.
     SelfTest,
-    /// It decides differently than what was recorded.
+    /// It decides differently from the recordings.
     Gate,
-    /// It does not take the state of the active version.
+    /// It refuses the state of the active version.
     State,
-    /// It could not be written down.
+    /// It could not be recorded.
     Commit,
 }
 
@@ -58,11 +59,11 @@ impl std::fmt::Display for Step {
     }
 }
 
-/// Why a candidate does not become the active version: nothing changed.
+/// Why a candidate does not become the active version. Nothing changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("refused at {step}: {why}")]
 pub struct Refused {
-    /// Where.
+    /// The step.
     pub step: Step,
     /// One line.
     pub why: String,
@@ -76,12 +77,12 @@ pub(crate) fn refused(step: Step) -> impl Fn(anyhow::Error) -> Refused {
     }
 }
 
-/// What was found out about a candidate that passed.
+/// The results of a candidate that passed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// How many scenarios it passed; none: the configuration names no self-test.
+    /// How many scenarios it passed. `None` if the configuration names no self-test.
     pub self_test: Option<usize>,
-    /// What the gate said; none: there was nothing to hold it against.
+    /// The gate's verdict. `None` if there was nothing to compare it with.
     pub gate: Option<Verdict>,
 }
 
@@ -105,24 +106,24 @@ pub(crate) struct Proven {
     pub(crate) report: Report,
 }
 
-/// So often it is looked whether the active version has decided something meanwhile.
+/// How often the gate is tried again until the active version has decided something.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
-/// What a candidate is held against.
+/// What a candidate is checked against.
 pub(crate) struct Against<'a> {
-    /// How the active version is set up; the candidate gets the same.
+    /// The setup of the active version. The candidate gets the same.
     pub(crate) active: &'a Instances,
-    /// What is asked of it.
+    /// The required checks.
     pub(crate) proof: &'a Proof,
-    /// What names it.
+    /// The candidate's reference.
     pub(crate) reference: &'a str,
-    /// The active version may take so long to decide something, where it has not decided anything yet.
+    /// How long the active version may take to decide something, if it has not decided anything yet.
     pub(crate) patience: Duration,
     /// For the scenarios of the self-test.
     pub(crate) registry: &'a Registry,
 }
 
-/// Has a candidate show what it must. `world`: the one that it must be of.
+/// Runs a candidate's checks. It must be of one of `worlds`.
 ///
 /// # Errors
 /// At which step it fails, and why.
@@ -164,7 +165,7 @@ pub(crate) async fn prove(program: Arc<Program>, worlds: &[&str], against: &Agai
 }
 
 /// # Errors
-/// Where it is of none of these worlds.
+/// If it is of none of these worlds.
 pub(crate) fn of_world(program: &Program, worlds: &[&str]) -> Result<(), Refused> {
     if worlds.contains(&program.world.name) {
         return Ok(());
@@ -182,7 +183,7 @@ pub(crate) fn of_world(program: &Program, worlds: &[&str]) -> Result<(), Refused
 }
 
 /// # Errors
-/// Where it is to begin without a state that nothing but the active version can tell it.
+/// If it is to begin without a state that only the active version has.
 pub(crate) fn may_begin_afresh(program: &Program, afresh: bool) -> Result<(), Refused> {
     if !afresh || program.world.state_is_told_again() {
         return Ok(());
@@ -196,7 +197,8 @@ pub(crate) fn may_begin_afresh(program: &Program, afresh: bool) -> Result<(), Re
     })
 }
 
-/// What the candidate asks for and the active version does not must be granted: it would fail at each call.
+/// Checks that something is granted of each capability that the candidate imports and the active version does not.
+/// Otherwise it would fail at each call.
 fn granted(program: &Program, active: &Instances) -> Result<(), Refused> {
     let new = program
         .guest
@@ -221,7 +223,7 @@ fn granted(program: &Program, active: &Instances) -> Result<(), Refused> {
     Ok(())
 }
 
-/// What a swap is held against, as the configuration has it.
+/// The gate of a swap, as configured.
 ///
 /// # Errors
 /// One line: why the file of accepted differences can't be used.
@@ -239,7 +241,7 @@ pub(super) fn gate(proof: &Proof) -> Result<Gate, String> {
     })
 }
 
-/// How many scenarios of the self-test a version passes; none: the configuration names none.
+/// How many scenarios of the self-test a version passes. `None` if the configuration names none.
 ///
 /// # Errors
 /// The first that it does not pass.
@@ -266,7 +268,7 @@ pub(crate) async fn self_test(instances: &Instances, against: &Against<'_>) -> R
     Ok(Some(summary.passed))
 }
 
-/// What is asked of a version that was active once, or that is trusted: that it runs, and takes the state.
+/// The checks of a version that was once active, or is trusted: that it runs, and accepts the state.
 pub(crate) fn trusted() -> Proof {
     Proof {
         gate: Mode::Off,
@@ -276,7 +278,7 @@ pub(crate) fn trusted() -> Proof {
     }
 }
 
-/// The gate with another mode than the configuration's.
+/// The same checks with another mode of the gate.
 pub(crate) fn with_gate(proof: &Proof, mode: Option<Mode>) -> Proof {
     Proof {
         gate: mode.unwrap_or(proof.gate),

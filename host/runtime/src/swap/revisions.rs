@@ -1,6 +1,6 @@
-//! Which versions of a guest were active, numbered, and which one is: kept over restarts.
+//! The numbered versions of a guest that were active, and which one is now. Kept over restarts.
 //!
-//! Knows nothing of how a version becomes active; the bytes of each are in the registry's store, by digest.
+//! Does not know how a version becomes active. The registry's store has the bytes of each, by digest.
 //!
 //! ```text
 //! state_dir/guests/NAME.json     replaced whole: what is on disk is the old list or the new one
@@ -15,19 +15,20 @@ use serde::{Deserialize, Serialize};
 use crate::config::Verify;
 use crate::run::files;
 
-/// So many revisions are remembered: a file of some tens of KiB, and months of a guest that is swapped each day.
+/// The maximum number of revisions remembered: a file of some tens of KiB, and months of a guest that is swapped each
+/// day.
 pub const REVISIONS_MAX: usize = 200;
 
 /// The layout of the file.
 const FORMAT: u32 = 1;
 
-/// One version that was active, or is.
+/// A version that is or was active.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Revision {
-    /// Its number, from 1; the newest is the active one.
+    /// Its number, from 1. The newest is the active one.
     pub revision: u64,
-    /// What named it: `builtin:lbaas@1`, a file, an image.
+    /// Its reference: `builtin:lbaas@1`, a file, an image.
     #[serde(rename = "use")]
     pub reference: String,
     /// The name in its metadata.
@@ -38,15 +39,16 @@ pub struct Revision {
     pub digest: String,
     /// When it became active, in milliseconds since 1970.
     pub at_ms: u64,
-    /// Why it did.
+    /// Why it became active.
     pub by: By,
-    /// Who vouched for its bytes: `host` for one that shipped, else the file of the key that signed. Absent: nobody was asked for.
+    /// What vouched for its bytes: `host` for one that shipped, else the file of the signing key. Absent if no
+    /// signature was required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vouched: Option<String>,
-    /// What else is worth knowing, in one line; absent: nothing.
+    /// A note, in one line. Absent if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// It began without the state of the version before. Absent: it took that.
+    /// Whether it began without the state of the version before. Absent if it took that state.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub afresh: bool,
 }
@@ -80,7 +82,7 @@ impl std::fmt::Display for By {
 }
 
 impl Revision {
-    /// Whether it may be active where these keys are asked for.
+    /// Whether it may be active if these keys are required.
     pub fn is_vouched_for(&self, verify: &Verify) -> bool {
         let mut keys = verify.keys.iter().map(|key| key.display().to_string());
         verify.keys.is_empty()
@@ -91,18 +93,17 @@ impl Revision {
     }
 }
 
-/// Vouches for what ships.
+/// Vouches for shipped guests.
 pub(super) const HOST: &str = "host";
 
-/// What the configuration named when it was last looked at: an edit of it counts as a wish for another version, a
-/// restart does not.
+/// What the configuration named when it was last read. An edit requests another version; a restart does not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Configured {
     /// The text of `use`.
     #[serde(rename = "use")]
     pub reference: String,
-    /// The digest of what it named.
+    /// The digest of the guest that it named.
     pub digest: String,
 }
 
@@ -111,20 +112,19 @@ pub struct Configured {
 struct Document {
     format: u32,
     configured: Option<Configured>,
-    /// What the configuration names and was refused, to be tried again with each start until somebody makes another version
-    /// active.
+    /// What the configuration names and was refused. Tried again at each start until another version is made active.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     refused: Option<Configured>,
-    /// Ascending.
+    /// The revisions, ascending.
     revisions: Vec<Revision>,
 }
 
-/// What the list held at least: a list that is gone, or has less, was lost.
+/// A lower bound of the list: a list that is missing, or shorter, was lost.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Anchor {
     revision: u64,
-    /// `NAME@VERSION` of that one.
+    /// `NAME@VERSION` of that revision.
     guest: String,
     digest: String,
 }
@@ -138,15 +138,15 @@ pub struct Revisions {
 }
 
 impl Revisions {
-    /// Where the revisions of the guest `name` are kept.
+    /// The file of the revisions of the guest `name`.
     pub fn place(state_dir: &Path, name: &str) -> PathBuf {
         state_dir.join("guests").join(format!("{name}.json"))
     }
 
-    /// Reads them; where there is neither a list nor its anchor, the guest was never active.
+    /// Reads them. If there is neither a list nor its anchor, the guest was never active.
     ///
     /// # Errors
-    /// Where a file can't be read, or the list was lost: one line with its name, and what to do.
+    /// If a file can't be read, or the list was lost: one line with its name, and what to do.
     pub fn load(state_dir: &Path, name: &str) -> Result<Self, String> {
         let file = Self::place(state_dir, name);
         let anchor_file = file.with_extension("anchor");
@@ -193,12 +193,12 @@ impl Revisions {
         Ok(Self { file, document, anchor })
     }
 
-    /// The active one; none: there never was any.
+    /// The active revision. `None` if there never was one.
     pub fn active(&self) -> Option<&Revision> {
         self.document.revisions.last()
     }
 
-    /// All that are remembered, ascending.
+    /// All remembered revisions, ascending.
     pub fn all(&self) -> &[Revision] {
         &self.document.revisions
     }
@@ -208,27 +208,28 @@ impl Revisions {
         self.document.configured.as_ref()
     }
 
-    /// The one with this number, where it is remembered.
+    /// The revision with this number, if it is remembered.
     pub fn numbered(&self, revision: u64) -> Option<&Revision> {
         self.document.revisions.iter().find(|known| known.revision == revision)
     }
 
-    /// What a rollback goes to: the newest one before the active one that is another guest; none: there is none.
+    /// The target of a rollback: the newest revision before the active one with another digest. `None` if there is
+    /// none.
     pub fn previous(&self) -> Option<&Revision> {
         let active = self.active()?;
         let mut before = self.document.revisions.iter().rev().skip(1);
         before.find(|revision| revision.digest != active.digest)
     }
 
-    /// The number that the next one gets.
+    /// The number of the next revision.
     pub fn next_number(&self) -> u64 {
         self.active().map_or(1, |active| active.revision + 1)
     }
 
-    /// Makes another version the active one, on disk before this answers. Its number is given here.
+    /// Makes another version the active one. It is on disk before this returns. Assigns its number.
     ///
     /// # Errors
-    /// Where it can't be written: then nothing changed.
+    /// If it can't be written. Then nothing changed.
     pub fn push(&mut self, mut revision: Revision) -> io::Result<u64> {
         revision.revision = self.next_number();
         let number = revision.revision;
@@ -248,10 +249,10 @@ impl Revisions {
     /// Notes what the configuration names.
     ///
     /// # Errors
-    /// Where it can't be written: then nothing changed.
+    /// If it can't be written. Then nothing changed.
     pub fn configure(&mut self, configured: Configured) -> io::Result<()> {
         if self.document.configured.as_ref() == Some(&configured) && self.document.refused.is_none() {
-            // The list of an older host has none.
+            // The list of an older host has no anchor.
             return self.drop_anchor();
         }
         let document = Document {
@@ -265,7 +266,7 @@ impl Revisions {
     /// Notes that what the configuration names was refused.
     ///
     /// # Errors
-    /// Where it can't be written: then nothing changed.
+    /// If it can't be written. Then nothing changed.
     pub fn refuse(&mut self, refused: Configured) -> io::Result<()> {
         if self.document.refused.as_ref() == Some(&refused) {
             return Ok(());
@@ -283,7 +284,7 @@ impl Revisions {
         self.drop_anchor()
     }
 
-    /// Writes down what the list holds now.
+    /// Writes the anchor of the current list.
     fn drop_anchor(&mut self) -> io::Result<()> {
         let anchor = self.active().map(|active| Anchor {
             revision: active.revision,
@@ -408,7 +409,7 @@ mod tests {
             Revisions::load(dir.path(), "lbaas").unwrap().active(),
             revisions.active()
         );
-        // What the line says: without both, it begins anew.
+        // As the error says: without both files, it begins anew.
         std::fs::remove_file(&file).unwrap();
         std::fs::remove_file(file.with_extension("anchor")).unwrap();
         assert_eq!(Revisions::load(dir.path(), "lbaas").unwrap().active(), None);

@@ -1,4 +1,4 @@
-//! Which version a start comes back with: what was active, unless the configuration was edited since.
+//! Decides which version a start uses: the one that was active, unless the configuration was edited since.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,31 +15,31 @@ use crate::registry::{NoGuest, NotLoaded, Reference};
 use crate::run::setup::initial_state;
 use crate::run::{Instances, SetupError};
 
-/// A guest to begin with.
+/// A guest at the start.
 pub(crate) struct Begun {
-    /// It has accepted its settings.
+    /// The instances of a guest that has accepted its settings.
     pub(crate) instances: Instances,
     pub(crate) revisions: Revisions,
-    /// What the configuration wishes for did not become active: why.
+    /// Why the version that the configuration names did not become active.
     pub(crate) problem: Option<String>,
 }
 
-/// A guest of the configuration that a start is about.
+/// A guest of the configuration, for a start.
 pub(crate) struct Wish<'a> {
-    /// As in `[guests.NAME]`.
+    /// The name in `[guests.NAME]`.
     pub(crate) name: &'static str,
-    /// The worlds of which it must be one's.
+    /// The worlds that it may be of.
     pub(crate) worlds: &'static [&'static str],
     pub(crate) guest: &'a Guest,
     pub(crate) state_dir: &'a Path,
 }
 
-/// Finds out which version decides, and writes it down where `write` says so: a plan changes nothing. `instances` makes
-/// what a version is run with, from its program.
+/// Decides which version is active, and records it if `write`: a plan changes nothing. `instances` creates the
+/// instances of a program.
 ///
 /// # Errors
-/// Where there is no version that could decide; where the configuration was edited to name what can't be had, or is of
-/// another world. Then nothing is written: what never was active is no revision.
+/// If no version could be active; or if the configuration was edited to name a guest that is not available or is of
+/// another world. Then nothing is written: a version that never was active is not a revision.
 pub(crate) async fn begin(
     guests: &Guests,
     wish: &Wish<'_>,
@@ -58,7 +58,7 @@ pub(crate) async fn begin(
         }
     };
     if let Err(error) = reserves(guests, wish).await {
-        // Who starts for the first time mends it now; what decided until now goes on all the same.
+        // At a first start the operator must correct it now. Otherwise the active version goes on all the same.
         if active.is_none() {
             return Err(error);
         }
@@ -103,7 +103,7 @@ pub(crate) async fn begin(
                         let noted = revisions.refuse(configured);
                         noted.map_err(|error| wish.failed(&error))?;
                     }
-                    // Settings that came with the version that is refused may be none of the one that stays.
+                    // The active version may refuse settings that came with the refused version.
                     let accepted = wish.accepted(instances(Arc::clone(&active))).await;
                     let instances = accepted.map_err(|error| wish.neither(&refused, error))?;
                     return Ok(Begun {
@@ -138,7 +138,7 @@ impl Wish<'_> {
         SetupError::Misused(self.placed(error))
     }
 
-    /// With the section that it is about.
+    /// Adds the section of the configuration.
     fn placed(&self, error: &str) -> String {
         format!("{}: [guests.{}]: {error}", self.guest.place, self.name)
     }
@@ -167,8 +167,9 @@ impl Wish<'_> {
         }
     }
 
-    /// What the configuration names can't be had. Where nobody edited it since it could, that is no reason not to go on with
-    /// what was active; where somebody did, or what is there is not what the lock file or the keys say, he wants to know.
+    /// Handles a configured guest that is not available. If the configuration was not edited since it was available,
+    /// the active version goes on. If it was edited, or the guest does not match the lock file or the keys, that is
+    /// an error.
     fn without(
         &self,
         error: NotWished,
@@ -192,7 +193,7 @@ impl Wish<'_> {
         }
     }
 
-    /// The configuration names a version that is refused, and the one that would stay does not take the settings.
+    /// The configuration names a version that is refused, and the active one refuses the settings.
     fn neither(&self, refused: &Refused, error: SetupError) -> SetupError {
         match error {
             SetupError::Misused(error) => self.misused(&format!(
@@ -212,10 +213,10 @@ impl Wish<'_> {
     }
 }
 
-/// The version that was active last; none: there is none, or it is lost.
+/// The version that was active last. `None` if there is none, or it is lost.
 ///
 /// # Errors
-/// Where it is there and can't be had now.
+/// If it exists and is not available now.
 fn active(guests: &Guests, wish: &Wish<'_>, revisions: &Revisions) -> Result<Option<Arc<Program>>, SetupError> {
     let Some(active) = revisions.active() else {
         return Ok(None);
@@ -238,15 +239,15 @@ fn active(guests: &Guests, wish: &Wish<'_>, revisions: &Revisions) -> Result<Opt
     }
 }
 
-/// Why there is not what the configuration names.
+/// Why the configured guest is not available.
 enum NotWished {
-    /// The lock file can't be read. It names its own place.
+    /// The lock file can't be read. The error names it.
     Lock(NoGuest),
     /// Its registry did not answer.
     Away(String),
-    /// It can't be had, or is of another world, though the lock file or a key says what it must be.
+    /// It is not available, or of another world, although the lock file or a key says what it must be.
     Distrusted(Refused),
-    /// The same of one of which nothing says so.
+    /// The same, for one that no lock file or key describes.
     Refused(Refused),
 }
 
@@ -281,10 +282,10 @@ async fn wished(guests: &Guests, wish: &Wish<'_>) -> Result<Fetched, NotWished> 
     Ok(wished)
 }
 
-/// Whether what only a swap or a failure needs is there: the moment it is needed is no moment to find out that it is not.
+/// Checks what only a swap or a failure needs, so that problems do not first appear then.
 async fn reserves(guests: &Guests, wish: &Wish<'_>) -> Result<(), SetupError> {
     gate(&wish.guest.proof).map_err(|error| wish.misused(&format!("accepted_differences: {error}")))?;
-    // What is wrong with the lock file is said where the guest itself is loaded.
+    // Loading the guest itself reports problems with the lock file.
     if let (OnFailure::FallBack(reference), Ok(())) = (&wish.guest.failure.on_failure, guests.check_lock()) {
         let fall_back = guests.named(reference, &wish.guest.verify).await;
         fall_back
@@ -294,7 +295,7 @@ async fn reserves(guests: &Guests, wish: &Wish<'_>) -> Result<(), SetupError> {
     Ok(())
 }
 
-/// The bytes first: what a revision names is there.
+/// Writes the bytes first, so that those of each revision exist.
 fn write_down(
     guests: &Guests,
     wish: &Wish<'_>,

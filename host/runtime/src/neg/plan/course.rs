@@ -1,9 +1,10 @@
-//! The course of one key: the guest's real decisions, to their end, in a time of their own in which nobody waits.
+//! The course of one key: the guest's real decisions, to their end, on a virtual clock on which waiting takes no
+//! time.
 //!
 //! ```text
-//! state of now -> sync -> ends of operations -> timers that are due -> sync -> ... -> the clock moves to the next timer -> ...
+//! state of now -> sync -> ends of operations -> due timers -> sync -> ... -> the clock moves to the next timer -> ...
 //! ```
-//! Operations end at once and well; so what time passes is what the guest waits by itself.
+//! Operations succeed at once, so the only time that passes is the guest's own waiting.
 
 use std::sync::Arc;
 
@@ -20,44 +21,44 @@ use crate::instance::Instance;
 use crate::neg::job::describe;
 use crate::neg::shown;
 
-/// So many calls of the guest one key takes at most. A move of 10,000 endpoints in steps of a hundredth takes some hundred;
-/// a guest that never comes to an end must not keep a plan from its own.
+/// The maximum number of guest calls for one key. A move of 10,000 endpoints in steps of a hundredth takes some
+/// hundred. A guest that never ends must not keep a plan from ending.
 const CALLS_MAX: usize = 10_000;
 
-/// After so many looks in a row that started nothing, while nothing is in flight, no more is to come: more than a guest
-/// tries again by default.
+/// After this many syncs in a row that started nothing, with nothing in flight, nothing more is to come. A guest
+/// retries less often by default.
 const FRUITLESS_MAX: usize = 20;
 
-/// One key on its way.
+/// A key's course.
 pub(super) struct Course {
     pub(super) instance: Instance,
     pub(super) planned: Arc<Planned>,
     pub(super) clock: Arc<VirtualClock>,
-    /// The plan's beginning, in milliseconds since 1970.
+    /// When the plan began, in milliseconds since 1970.
     pub(super) began_ms: u64,
     pub(super) target: Vec<EndpointGroup>,
     pub(super) story: Story,
     pub(super) calls: usize,
 }
 
-/// How a course came to its end.
+/// How a course ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Ended {
-    /// Why not all becomes true; none: all does.
+    /// Why the key does not reach its desired state. `None` if it does.
     pub(super) error: Option<String>,
-    /// More would follow: [`CALLS_MAX`].
+    /// More calls would follow: the limit is [`CALLS_MAX`].
     pub(super) is_cut: bool,
 }
 
-/// What a look came to.
+/// The result of a sync.
 enum Looked {
     Well,
-    /// One NEG could not be looked at or changed; the others were.
+    /// One NEG could not be read or changed; the others could.
     InPart(String),
 }
 
 impl Course {
-    /// From the look with which a host begins to where nothing is left to do.
+    /// From the sync with which a host begins until nothing is left to do.
     pub(super) async fn run(&mut self) -> Ended {
         let failed = |error| Ended {
             error: Some(error),
@@ -87,8 +88,8 @@ impl Course {
         Ended { error, is_cut: false }
     }
 
-    /// Tells the guest what ended and what is due, or moves the clock to what is due next. Whether it wants a look; none:
-    /// nothing is left to tell.
+    /// Notifies the guest of what ended and what is due, or moves the clock to what is due next. Returns whether the
+    /// guest wants a sync. `None` if nothing is left.
     async fn told(&mut self) -> Result<Option<bool>, String> {
         let mut wanted = false;
         let mut is_told = false;
@@ -105,7 +106,7 @@ impl Course {
             is_told = true;
         }
         if !is_told && let Some(due_ms) = self.instance.host().timers.next_due_ms() {
-            // A timer that is due already is no reason to go back.
+            // If a timer is already due, the clock does not go back.
             self.clock.set_ms(due_ms.max(self.clock.now_ms()));
         }
         while self.calls < CALLS_MAX {
@@ -124,7 +125,7 @@ impl Course {
         let answer: Result<SyncReport, Error> = self.call("syncer.sync", &Sync { target }).await?;
         match answer {
             Ok(_) => Ok(Looked::Well),
-            // Of one NEG; the guest goes on with the others.
+            // One NEG failed; the guest goes on with the others.
             Err(error @ Error::Api(ApiError::NotFound | ApiError::Refused(_))) => Ok(Looked::InPart(describe(&error))),
             Err(error) => Err(describe(&error)),
         }
@@ -134,7 +135,7 @@ impl Course {
         self.calls += 1;
         let args = to_raw_value(args).map_err(|error| format!("arguments of `{call}`: {error}"))?;
         let answer = self.instance.call(call, &args).await;
-        // At once, also where it failed: the lists of endpoints of a long course are more than fits.
+        // Taken at once, even after a failure: the endpoint lists of a long course would not fit.
         let entries = self.instance.host_mut().tape.take_entries();
         let after_ms = self.clock.now_ms().saturating_sub(self.began_ms);
         for entry in &entries {

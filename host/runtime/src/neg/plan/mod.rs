@@ -1,7 +1,7 @@
-//! What a run would do with NEGs: of each key its steps to the end, with the pauses between them.
+//! What a run would do with NEGs: the steps of each key to the end, with the pauses between them.
 //!
-//! The guest's real decisions are made, from where its recorded state is now, against a simulation that is filled from real
-//! reads. Nothing is written: not to Compute Engine, and not to the state folder.
+//! The guest makes its real decisions, from its current recorded state, against a simulation that is filled from real
+//! reads. A plan writes nothing: neither to Compute Engine nor to the state folder.
 
 mod course;
 mod story;
@@ -37,31 +37,32 @@ use crate::sources::Batch;
 pub struct NegPlan {
     /// `namespace/name/port`.
     pub key: String,
-    /// Nobody wishes for it any more: its NEGs would be emptied.
+    /// The key is no longer desired: its NEGs would be emptied.
     pub gone: bool,
-    /// Operations that are under way now, by number. They are taken to end well.
+    /// Operations that are under way now, by number. The plan assumes that they succeed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub under_way: Vec<OperationNow>,
     /// What would be done, in order.
     pub steps: Vec<Step>,
-    /// Endpoints that would come.
+    /// Endpoints that would be added.
     pub attached: usize,
-    /// Endpoints that would go.
+    /// Endpoints that would be removed.
     pub detached: usize,
-    /// Endpoints that would be taken out, and put back with one address more or less.
+    /// Endpoints that would be detached, and attached again with one address more or less.
     pub moved: usize,
-    /// So long the guest waits in all before the last step. What operations take comes on top.
+    /// How long the guest waits in total before the last step, in milliseconds. The duration of operations comes on
+    /// top.
     pub waits_ms: u64,
     /// Endpoints that change their address families and have no step here, since the plan was cut.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unplanned: Option<u64>,
-    /// Endpoints that are ready and in no NEG, because of their Node or address.
+    /// Endpoints that are ready but in no NEG, because of their Node or address.
     pub left_out: usize,
-    /// Why not all of it would become true; none: all would.
+    /// Why the key would not reach its desired state. `None` if it would.
     pub error: Option<String>,
 }
 
-/// An operation that is under way in earnest.
+/// An operation that is really under way.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct OperationNow {
     /// Its number.
@@ -70,30 +71,30 @@ pub struct OperationNow {
     pub action: Action,
     /// The NEG's name.
     pub neg: String,
-    /// And its zone.
+    /// The NEG's zone.
     pub zone: String,
     /// The endpoints.
     pub endpoints: Vec<Endpoint>,
 }
 
-/// One thing that would be done.
+/// A step of a plan.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Step {
-    /// When, counted from now, if operations took no time: what the guest waits by itself.
+    /// When, in milliseconds from now, if operations took no time: how long the guest waits by itself.
     pub after_ms: u64,
-    /// What.
+    /// The action.
     pub action: Action,
     /// The NEG's name.
     pub neg: String,
-    /// And its zone.
+    /// The NEG's zone.
     pub zone: String,
-    /// Of a NEG that is made.
+    /// The subnet of a NEG that is created.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subnet: Option<String>,
-    /// Those that are attached or detached.
+    /// The endpoints that are attached or detached.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub endpoints: Vec<Endpoint>,
-    /// So many of them are taken out to be put back, or put back, with one address more or less.
+    /// How many of them are detached to be attached again, or attached again, with one address more or less.
     pub moved: usize,
 }
 
@@ -101,16 +102,16 @@ pub struct Step {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
-    /// It would be made.
+    /// Creates the NEG.
     Create,
-    /// Endpoints would be attached.
+    /// Attaches endpoints.
     Attach,
-    /// Endpoints would be detached.
+    /// Detaches endpoints.
     Detach,
 }
 
 impl NegPlan {
-    /// Whether something would be changed.
+    /// Whether anything would change.
     pub fn has_changes(&self) -> bool {
         !self.steps.is_empty()
     }
@@ -126,7 +127,7 @@ impl NegPlan {
         let (detached, out) = endpoints(Action::Detach, &self.steps);
         self.attached = attached - back;
         self.detached = detached - out;
-        // Those that are out already, too.
+        // Includes those that are already detached.
         self.moved = back;
         self.waits_ms = self.steps.last().map_or(0, |step| step.after_ms);
     }
@@ -136,15 +137,15 @@ impl NegPlan {
 #[derive(Debug, Default)]
 pub(crate) struct NegPlans {
     pub(crate) keys: Vec<NegPlan>,
-    /// Keys whose NEGs are kept though nothing names them, since what can't be read may.
+    /// Keys that nothing names but whose NEGs are kept: something that can't be read may name them.
     pub(crate) held: Vec<String>,
     /// What an operator should know of the source.
     pub(crate) notes: Vec<String>,
-    /// The source holds nothing, and there is something to lose.
+    /// The source holds nothing, and there are endpoints to lose.
     pub(crate) problem: Option<String>,
 }
 
-/// What is wished for one key.
+/// The desired state of one key.
 struct Wanted {
     settings: Map<String, Value>,
     target: Vec<EndpointGroup>,
@@ -155,7 +156,7 @@ struct Wanted {
 /// Plans all keys of what the source holds.
 ///
 /// # Errors
-/// Where nothing could be begun.
+/// If nothing could be begun.
 pub(crate) async fn plan(config: &Config, neg: &Neg, ground: &Ground, all: &Batch) -> Result<NegPlans, SetupError> {
     let unreadable = |error| SetupError::Misused(format!("reading the known keys: {error}"));
     let known = KnownNegs::load(&config.state_dir).map_err(unreadable)?;
@@ -217,7 +218,8 @@ impl Wanted {
     }
 }
 
-/// Nobody wishes for a key: what it has in its NEGs goes, but for those that are another key's by now. None: it has none.
+/// Empties the NEGs of a key that is not desired, except those that belong to another key by now. `None` if it has
+/// none.
 fn emptying(key: &Key, known: &KnownNegs, targets: &Targets) -> Option<Wanted> {
     let mut settings = known.settings(key)?.clone();
     let names = settings.get_mut(NEG_NAMES).and_then(Value::as_object_mut)?;
@@ -233,7 +235,7 @@ fn emptying(key: &Key, known: &KnownNegs, targets: &Targets) -> Option<Wanted> {
     })
 }
 
-/// The grants are the real ones: what a run would be refused, a plan is too.
+/// Uses the real grants: a plan is refused what a run would be refused.
 async fn plan_key(looking: &Looking, seed: u64, key: &Key, wanted: Wanted) -> NegPlan {
     let Wanted {
         settings,

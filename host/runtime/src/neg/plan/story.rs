@@ -1,8 +1,8 @@
-//! What a plan of one key comes to, read from what the guest asked: NEGs that are made, endpoints that come, go, or change
-//! their address families.
+//! The steps of one key's plan, read from the guest's requests: NEGs that are created; endpoints that are added,
+//! removed, or change their address families.
 //!
-//! Pure. An endpoint that is detached, and attached again to the same NEG with one address more or less, is moved: that is how
-//! a migration looks from outside, whichever guest decides it.
+//! Pure. An endpoint is moved if it is detached, and attached again to the same NEG with one address more or less:
+//! that is how a migration looks from outside, whichever guest decides it.
 
 use std::collections::BTreeMap;
 
@@ -16,23 +16,23 @@ use trueup_journal::{Ask, Event};
 use super::{Action, Step};
 use crate::neg::shown;
 
-/// See the module.
+/// The steps of one key so far.
 #[derive(Debug, Default)]
 pub(super) struct Story {
     pub(super) steps: Vec<Step>,
-    /// Operations that were started and have not ended, in order of their numbers.
+    /// Operations that were started and have not ended, in the order of their numbers.
     pub(super) in_flight: BTreeMap<u64, UnderWay>,
-    /// What was detached and not attached again, by its place.
+    /// What was detached and not attached again, by place.
     detached: BTreeMap<Place, Vec<Out>>,
 }
 
 /// NEG, port and node.
 type Place = (NegRef, String, String);
 
-/// An endpoint that was detached, and the step that did it; none: it is under way.
+/// An endpoint that was detached, and the step that did it. `None` if that operation is still under way.
 type Out = (Endpoint, Option<usize>);
 
-/// What an operation is started with.
+/// The arguments of an operation.
 #[derive(serde::Deserialize)]
 struct Operation {
     neg: NegRef,
@@ -46,7 +46,7 @@ struct Ensure {
 }
 
 impl Story {
-    /// A story that begins while these are under way.
+    /// A story that begins while these operations are under way.
     pub(super) fn beginning_with(under_way: &BTreeMap<u64, UnderWay>) -> Self {
         let mut story = Self {
             in_flight: under_way.clone(),
@@ -60,7 +60,7 @@ impl Story {
         story
     }
 
-    /// Takes in what was asked, so long after the beginning.
+    /// Takes in a request, made this long after the beginning.
     pub(super) fn read(&mut self, after_ms: u64, event: &Event) {
         let Event::Ask(ask) = event else { return };
         match ask.name.as_str() {
@@ -124,7 +124,7 @@ impl Story {
         self.detached.entry(place).or_default().push((endpoint.clone(), step));
     }
 
-    /// The step in which the endpoint was detached in its other form; none: it was not.
+    /// The step that detached the endpoint in its other form. `None` if no step did.
     fn put_back(&mut self, neg: &NegRef, endpoint: &Endpoint) -> Option<Option<usize>> {
         let place = (neg.clone(), endpoint.port.clone(), endpoint.node.clone());
         let there = self.detached.get_mut(&place)?;
@@ -141,8 +141,8 @@ fn answer<T: DeserializeOwned>(ask: &Ask) -> Option<Result<T, Error>> {
     parsed(ask.answer.as_ref()?)
 }
 
-/// What a snapshot of the guest has under way, by number; nothing where it keeps its state in other words. `name` gives the
-/// NEG of a subnet.
+/// The operations under way in a snapshot of the guest, by number. Empty if the guest uses another format. `settings`
+/// has the name of each subnet's NEG.
 pub(super) fn under_way(snapshot: &str, settings: &Value) -> BTreeMap<u64, UnderWay> {
     #[derive(serde::Deserialize)]
     struct Snapshot {
@@ -197,7 +197,7 @@ mod tests {
         ask(name, &args, answer)
     }
 
-    /// Action, endpoints, and how many of these move.
+    /// Action, number of endpoints, and how many of these move.
     fn told(story: &Story) -> Vec<(Action, usize, usize)> {
         let steps = story.steps.iter();
         steps

@@ -1,9 +1,9 @@
-//! What is stored under a prefix, followed beside the loop that takes it: what is on its way stays on its way while the loop
-//! does something else.
+//! Follows what is stored under a prefix, beside the loop that takes it: a request goes on while the loop does
+//! something else.
 //!
-//! A task of its own, not a future that the loop keeps: it may hold what a guest's question to the same store waits for, and
-//! the loop asks that question while nobody looks after the future. No pauses here: after an error it is at rest, until the
-//! loop has it list again.
+//! Uses a task, not a future that the loop polls: the future might hold a resource that a guest's request to the same
+//! store waits for, and the loop does not poll it during that request. This module does not pause. After an error it
+//! rests until the loop requests a new listing.
 //!
 //! ```text
 //! list_again -> task: listing -> next -> task: watch -> next -> ...
@@ -15,16 +15,16 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 use trueup_capabilities::etcd::{self, Follow, Followed};
 
-/// See the module.
+/// Follows one prefix of the store.
 pub(super) struct Following {
     api: Arc<dyn etcd::Api>,
     prefix: String,
-    /// What comes next, and who waits for what comes after it. One task, or none: at rest.
+    /// The task that waits for what comes next. Empty at rest.
     coming: JoinSet<(Follow, Result<Followed, etcd::Error>)>,
 }
 
 impl Following {
-    /// At rest.
+    /// Starts at rest.
     pub(super) fn new(api: Arc<dyn etcd::Api>, prefix: String) -> Self {
         Self {
             api,
@@ -33,21 +33,21 @@ impl Following {
         }
     }
 
-    /// Has a listing come next, which begins now. Nothing comes of what was on its way.
+    /// Begins a new listing, which comes next. Discards a request in progress.
     pub(super) fn list_again(&mut self) {
         self.rest();
         let follow = Follow::new(Arc::clone(&self.api), self.prefix.clone());
         self.coming.spawn(step(follow));
     }
 
-    /// Nothing comes any more.
+    /// Stops following.
     pub(super) fn rest(&mut self) {
-        // Whoever drops the tasks ends them.
+        // Dropping the set aborts its task.
         self.coming = JoinSet::new();
     }
 
-    /// Waits for what comes next; none: it is at rest. May be dropped and called again: nothing is lost, and nothing begins
-    /// anew. After an error it is at rest.
+    /// Waits for what comes next. `None` at rest, also after an error. Cancel-safe: a later call loses nothing and
+    /// starts nothing again.
     pub(super) async fn next(&mut self) -> Option<Result<Followed, etcd::Error>> {
         let (follow, followed) = match self.coming.join_next().await? {
             Ok(came) => came,
@@ -59,7 +59,7 @@ impl Following {
         Some(followed)
     }
 
-    /// Nobody asks the store any more once this is over.
+    /// Stops following. Once this returns, no request to the store is left.
     pub(super) async fn end(mut self) {
         self.coming.shutdown().await;
     }
@@ -81,10 +81,10 @@ mod tests {
 
     use super::*;
 
-    /// So often a loop does something else meanwhile.
+    /// How often the loop does something else meanwhile.
     const TURNS: usize = 100;
 
-    /// A store whose listings take until they are let through.
+    /// A store whose listings wait until the test lets them through.
     struct Slow {
         store: Simulated,
         asked: AtomicUsize,
@@ -161,7 +161,7 @@ mod tests {
         Following::new(api, "/a/".to_owned())
     }
 
-    /// As a loop that has something else to do each time.
+    /// Polls like a loop that has something else to do each time.
     async fn turn_away(following: &mut Following) {
         for _ in 0..TURNS {
             tokio::select! {
@@ -181,7 +181,7 @@ mod tests {
         turn_away(&mut following).await;
         store.let_through.add_permits(1);
         assert!(matches!(following.next().await, Some(Ok(Followed::Listed(_)))));
-        // So does the watch, and no change is lost by it.
+        // So does the watch, without losing a change.
         turn_away(&mut following).await;
         for key in [b"/a/1", b"/a/2"] {
             let revision = store.store.put_bytes(key, b"x");

@@ -1,4 +1,4 @@
-//! What the processor is told, what comes of it, and what it is not told because it fails in it.
+//! The calls of the processor, their results, and the objects that are left out because it fails with them.
 
 use std::collections::BTreeMap;
 
@@ -19,20 +19,20 @@ impl Serving {
         if let Some(what) = &what
             && self.left_out.contains_key(what)
         {
-            // It changed: all of it is told again.
+            // The object changed, so it is tried again in a full resync.
             processor.failing.release(what);
             self.show_tried_again(what);
             self.is_synced = false;
         }
         if !self.is_synced {
-            // A resync comes, which has it.
+            // The resync to come includes it.
             self.wish_resync();
             return;
         }
         self.update(event, what).await;
     }
 
-    /// At once, unless it failed: then it waits for its pause.
+    /// Queues a resync at once, unless the last one failed and its pause is on.
     pub(super) fn wish_resync(&mut self) {
         if self.knows_nodes && self.controller.status(&Work::Service).is_none() {
             self.wish(Work::Service);
@@ -57,7 +57,7 @@ impl Serving {
         }
     }
 
-    /// A change of one object was taken by the processor and by each renderer that is in step.
+    /// Reports that the processor, and each renderer that is in step, took a change of one object.
     async fn tell_applied(&self, what: &str) {
         let object = what.split_once(' ').map_or(what, |(_, object)| object);
         _ = self.parts.events.send(Event::Applied {
@@ -75,7 +75,7 @@ impl Serving {
             .collect()
     }
 
-    /// The processor is told everything, or once more the nodes, which has it tell what it still has to.
+    /// Sends the processor a full resync, or the nodes once more, which makes it send its pending changes.
     pub(super) async fn tell_service(&mut self) {
         if self.is_synced {
             let nodes = self.nodes();
@@ -86,7 +86,7 @@ impl Serving {
         let is_left_out_anew = std::mem::take(&mut self.is_left_out_anew);
         let outcome = match self.is_synced && !self.is_pending {
             true => Outcome::Success,
-            // It is told something else next, at once.
+            // The next call, at once, has other input.
             false if is_left_out_anew => Outcome::Interrupted,
             false => Outcome::Failure,
         };
@@ -94,7 +94,7 @@ impl Serving {
         let due_ms = self.controller.done(&Work::Service, outcome, now_ms);
         self.show();
         if outcome == Outcome::Success {
-            // It rests until there is something to tell.
+            // It rests until there is a change.
             self.controller.forget(&Work::Service);
             let services = self.parts.rendering.services().await;
             let renderers = self.in_step().await;
@@ -128,7 +128,7 @@ impl Serving {
             return;
         };
         let answer = processor.wiring.tell_all(&Resync { state }, by).await;
-        // Whatever renderers answered, the processor has its inputs.
+        // The processor has its inputs, whatever the renderers answered.
         self.is_synced = answer.is_ok();
         if self.is_synced {
             let left_out = &self.left_out;
@@ -137,7 +137,7 @@ impl Serving {
         self.came(answer, None).await;
     }
 
-    /// Everything there is.
+    /// The full state.
     fn state(&self) -> State {
         let cluster = &self.parts.cluster;
         State {
@@ -151,7 +151,7 @@ impl Serving {
         }
     }
 
-    /// What is set aside, as it is, is not told.
+    /// Removes objects that are set aside in their current form.
     fn leave_out(&mut self, state: &mut State) {
         let Some(processor) = &self.parts.processor else { return };
         let (failing, seat) = (&processor.failing, &processor.wiring.processor);
@@ -184,7 +184,7 @@ impl Serving {
         self.show_left_out(left_out);
     }
 
-    /// What is left out from now on.
+    /// Shows what is left out from now on.
     pub(super) fn show_left_out(&mut self, left_out: BTreeMap<String, SetAside>) {
         for (what, entry) in &left_out {
             if self.left_out.contains_key(what) {
@@ -206,7 +206,7 @@ impl Serving {
         self.left_out = left_out;
     }
 
-    /// An object is not left out any more.
+    /// Shows that an object is no longer left out.
     fn show_tried_again(&mut self, what: &str) {
         self.left_out.remove(what);
         let gone = Finished {
@@ -216,7 +216,7 @@ impl Serving {
         self.parts.board.finished(guest_of(what), what, gone);
     }
 
-    /// What a call of the processor came to, and who is out of step since.
+    /// Takes in the result of a processor's call, and which renderers are out of step since.
     async fn came(&mut self, answer: Result<Result<(), String>, NoAnswer>, suspect: Option<(String, service::Event)>) {
         let error = match answer {
             Ok(answer) => {
@@ -229,7 +229,7 @@ impl Serving {
                 answer.err()
             }
             Err(no_answer) => {
-                // Its instance is built again without this call, and told everything.
+                // The host rebuilds its instance without this call, and resyncs it.
                 self.is_synced = false;
                 if no_answer.is_fault {
                     self.faulted(&no_answer.error, suspect).await;
@@ -239,14 +239,14 @@ impl Serving {
         };
         let failed = error.is_some();
         self.error = error;
-        // Here alone: a retry is no call of the processor, which did not have its chance to ask again.
+        // Only here: a retry is not a call of the processor, so the processor had no chance to request again.
         self.parts.rendering.settle().await;
         self.parts.board.renders(self.parts.rendering.services().await);
         self.follow_renderers().await;
         if failed {
             self.wish_retry(Work::Service);
         }
-        // What the queue asked for is shown when the queue knows how it ended.
+        // A job from the queue is shown once the queue knows its outcome.
         let runs = self
             .controller
             .status(&Work::Service)
@@ -256,7 +256,7 @@ impl Serving {
         }
     }
 
-    /// The processor failed: what it failed in is told no more where that was once too often.
+    /// The processor failed. If that was once too often, leaves out what it fails with.
     async fn faulted(&mut self, error: &str, suspect: Option<(String, service::Event)>) {
         self.suspects.extend(suspect);
         let Some(processor) = &mut self.parts.processor else {
@@ -266,7 +266,7 @@ impl Serving {
             return;
         };
         let instances = processor.wiring.processor.instances();
-        // First: looking takes its time.
+        // Comes first, since the search below takes time.
         let name = processor.wiring.processor.name();
         processor.failing.wish(&instances, &name, too_much.clone());
         let mut state = self.state();
@@ -278,7 +278,7 @@ impl Serving {
         let seat = &processor.wiring.processor;
         let suspects = std::mem::take(&mut self.suspects);
         let fails_in: BTreeMap<String, service::Event> = match culprits {
-            // It fails in them after something that it was told before.
+            // It fails with them only after something that it got before.
             Some(culprits) if culprits.is_empty() => suspects,
             Some(culprits) => {
                 let named = culprits.into_iter();
@@ -286,7 +286,7 @@ impl Serving {
                     .filter_map(|event| Some((what_of(seat, &event)?, event)))
                     .collect()
             }
-            // It is called again as it is.
+            // The next call has the same input.
             None => BTreeMap::new(),
         };
         if fails_in.is_empty() {
@@ -302,12 +302,12 @@ impl Serving {
     }
 }
 
-/// Kinds of objects that can be left out, as operators know them.
+/// Kinds of objects that can be left out, in messages.
 const SERVICE: &str = "Service";
 const ENDPOINTS: &str = "endpoints";
 const POD: &str = "Pod";
 
-/// What an event is about, as operators know it; none: about nothing that could be left out.
+/// The name in messages of the object of an event. `None` if the event is about nothing that could be left out.
 fn what_of(seat: &Seat, event: &service::Event) -> Option<String> {
     let (kind, id) = match event {
         service::Event::ServicePut(it) => (SERVICE, &it.id),

@@ -1,4 +1,4 @@
-//! The care of renderers: who is out of step is told everything beside the loop, and how each stands is shown.
+//! Keeps renderers in step: resyncs those that are out of step beside the loop, and shows the state of each.
 
 use tokio::task::{self, JoinError};
 use trueup_controller::Outcome;
@@ -9,7 +9,7 @@ use crate::node::{Event, guest_of};
 use crate::run::active::Handover;
 
 impl Serving {
-    /// Has it told everything, beside the loop.
+    /// Starts a full resync of a renderer, beside the loop.
     pub(super) fn begin_telling(&mut self, renderer: usize) {
         let rendering = self.parts.rendering.clone();
         let task = self
@@ -21,7 +21,7 @@ impl Serving {
         }
     }
 
-    /// Such a task ended.
+    /// Takes in the end of such a task.
     pub(super) async fn retry_ended(&mut self, retried: Result<(task::Id, Result<(), String>), JoinError>) {
         let task = match &retried {
             Ok((task, _)) => *task,
@@ -44,7 +44,8 @@ impl Serving {
         }
     }
 
-    /// Another version of a renderer. One that is being told everything is left to it: nobody else has to wait.
+    /// Makes another version of a renderer active. If the renderer is in a full resync, that comes first, and the
+    /// loop does not wait for it.
     pub(super) async fn hand_over_renderer(&mut self, renderer: usize, handover: Handover) {
         if self.telling.values().any(|told| *told == renderer) {
             self.waiting.push((renderer, handover));
@@ -57,7 +58,7 @@ impl Serving {
             failing.is_new();
         }
         self.follow_renderers().await;
-        // It is new, and failed in nothing.
+        // The new version has no failures.
         self.controller.forget(&Work::Renderer(renderer));
         if self.out_of_step.get(renderer).copied().unwrap_or_default() {
             self.wish(Work::Renderer(renderer));
@@ -72,7 +73,7 @@ impl Serving {
         };
         let now_ms = self.now_ms();
         self.controller.done(&Work::Renderer(renderer), outcome, now_ms);
-        // Its next try is another one, whatever it answered.
+        // Its next try is a new one, whatever it answered.
         if let Some(shown) = self.shown.get_mut(renderer) {
             *shown = None;
         }
@@ -85,7 +86,7 @@ impl Serving {
         let is_out = self.out_of_step.get(renderer).copied().unwrap_or_default();
         if told.is_err() {
             if is_out {
-                // It may have been forgotten meanwhile.
+                // The queue may have forgotten it meanwhile.
                 self.wish_retry(Work::Renderer(renderer));
             }
             return;
@@ -93,16 +94,17 @@ impl Serving {
         // It rests until it is out of step again.
         self.controller.forget(&Work::Renderer(renderer));
         if is_out {
-            // It became another one while it was told.
+            // Another version became active during the resync.
             self.wish(Work::Renderer(renderer));
         }
-        // One that takes everything and then refuses one call is not told everything in each pause of its own: once.
+        // Only once: a renderer that takes a full resync and then refuses one call must not get another resync in
+        // each of its pauses.
         if self.is_pending && !std::mem::replace(&mut self.is_tried_anew, true) {
             self.wish(Work::Service);
         }
     }
 
-    /// Who came out of step is told everything, at the latest when the queue says so.
+    /// Queues a full resync of each renderer that fell out of step.
     pub(super) async fn follow_renderers(&mut self) {
         let out = self.parts.rendering.out_of_step().await;
         for (renderer, instances, too_much) in self.parts.rendering.take_too_much().await {

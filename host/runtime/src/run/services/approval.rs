@@ -1,4 +1,5 @@
-//! Keys whose objects go only after an approval: what a look at the source is to destroy, and when they are tried again.
+//! Keys whose objects are destroyed only after an approval: how much a change of the source is to destroy, and when
+//! these keys are tried again.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +9,7 @@ use super::{Services, key_of};
 use crate::guests::lbaas::adapter::{self, Key};
 
 impl<T: FnMut(Event)> Services<'_, T> {
-    /// Before anything is destroyed: how much these keys are to lose, so that all of it waits or none.
+    /// Before anything is destroyed: how much these keys are to lose, so that either all of it waits or nothing.
     pub(super) fn expect(&mut self, affected: &BTreeSet<Key>) {
         let holdings = &self.setup.quotas.holdings;
         if self.jobs.is_empty() {
@@ -20,7 +21,7 @@ impl<T: FnMut(Event)> Services<'_, T> {
             let left = match self.wishes.wish(key) {
                 Some(Ok(desired)) => adapter::object_count(&desired),
                 None if self.wishes.is_gone(key) => 0,
-                // Nothing changes.
+                // The count does not change.
                 Some(Err(_)) | None => held,
             };
             holdings.expect(&text, held.saturating_sub(left));
@@ -29,7 +30,7 @@ impl<T: FnMut(Event)> Services<'_, T> {
         self.try_again(freed);
     }
 
-    /// What waits was approved.
+    /// The operator approved what waits.
     pub(super) fn try_waiting(&mut self) {
         let failed = self.standing.iter().filter(|(_, standing)| standing.is_err());
         let keys = failed.map(|(key, _)| key.to_string()).collect();
@@ -45,7 +46,7 @@ impl<T: FnMut(Event)> Services<'_, T> {
         }
     }
 
-    /// The end of a job that was refused to destroy: that is why, whatever the guest made of it.
+    /// The end of a job. If it was not allowed to destroy, that is its error, whatever the guest reported.
     pub(super) fn waits(&self, key: &Key, end: End) -> End {
         match (end, self.setup.quotas.holdings.refusal(&key.to_string())) {
             (End::Failed { retry_after_ms, .. }, Some(why)) => {

@@ -1,4 +1,4 @@
-//! Inputs that are set aside, and the versions of the guest that have them tried again.
+//! Inputs that are set aside, and new versions of the guest, which try them again.
 
 use trueup_capabilities::clock::{Clock as _, SystemClock};
 use trueup_controller::Outcome;
@@ -41,18 +41,18 @@ impl<T: FnMut(Event)> Services<'_, T> {
             .is_some_and(|standing| standing.as_ref().err() == Some(&held.error));
         if !is_told {
             self.tell_set_aside(&held);
-            // The process that set it aside may have ended before another version was active.
+            // The process that set it aside may have ended before another version became active.
             self.falling.wish(&held);
             self.standing.insert(key, Err(held.error));
         }
     }
 
-    /// What is applied stays as it is, until the input or the guest changes.
+    /// Sets the input aside. What is applied stays as it is until the input or the guest changes.
     pub(super) fn set_aside(&mut self, key: Key, input: String, too_much: TooMuch) {
         let instances = self.shared.active.instances();
         let about = instances.identity(&key.to_string());
         let entry = SetAside::new(&instances, key.to_string(), input, too_much);
-        // Whoever is told finds it so.
+        // Write it before the operator sees the event, so that it is already there.
         if let Err(error) = self.quarantine.set_aside(&about, entry.clone()) {
             tracing::warn!(%key, "it is set aside until the next start alone: {error}");
         }
@@ -71,8 +71,8 @@ impl<T: FnMut(Event)> Services<'_, T> {
         (self.tell)(entry.event());
     }
 
-    /// Another version is active from here on: calls that run end on theirs, those that sleep end now. Every key is looked at
-    /// by it, what was set aside or waits because the guest failed among them.
+    /// Another version is active from here on. Running calls end on their version; sleeping ones end now. The new
+    /// version reconciles every key, including those that were set aside or back off because the guest failed.
     pub(super) fn hand_over(&mut self, handover: Handover) {
         let Handover {
             instances,
@@ -109,7 +109,7 @@ impl<T: FnMut(Event)> Services<'_, T> {
                 }
             }
         }
-        // Whoever asked may have gone: it is active all the same.
+        // The caller may have disconnected; the version is active all the same.
         let _ = reply.send(committed);
     }
 }

@@ -1,4 +1,4 @@
-//! What becomes of a job that ended, and of the instance that it leaves.
+//! Handles a finished job, and the instance that it leaves.
 
 use tokio::task::JoinError;
 use trueup_capabilities::clock::{Clock as _, SystemClock};
@@ -17,11 +17,11 @@ use crate::board::{self, Finished};
 use crate::guests::lbaas::adapter::Key;
 use crate::guests::lbaas::{self, AddressPorts};
 
-/// So many instances are kept for their next call; the one that rested longest is let go for another, and rebuilt from
-/// its recording when its key changes again.
+/// The maximum number of idle instances. Above it, the host drops the one that is idle for the longest, and rebuilds
+/// it from its recording when its key changes again.
 const IDLE_INSTANCES_MAX: usize = 256;
 
-/// Why a call failed that ended for another key and did not sleep.
+/// The error of a call that gave way to another key and did not sleep.
 const COMPUTED_FOR_LONG: &str = "the guest computed for long while many other keys waited, and gave way to them";
 
 impl<T: FnMut(Event)> Services<'_, T> {
@@ -32,7 +32,7 @@ impl<T: FnMut(Event)> Services<'_, T> {
                 done
             }
             Err(error) => {
-                // A defect of the host, or a job that was given up: its key fails, the others go on.
+                // A defect of the host, or an aborted job. Its key fails; the others go on.
                 let Some(key) = self.tasks.remove(&error.id()) else {
                     return;
                 };
@@ -67,8 +67,8 @@ impl<T: FnMut(Event)> Services<'_, T> {
             self.rest(key.clone(), live);
         }
         let now_ms = self.now_ms();
-        // Without the right to act nothing can be brought about: that says nothing of the key. Nor can it by what began
-        // before this host had to begin anew.
+        // A failure says nothing about the key if the host had no right to act, or if the job began in an earlier
+        // epoch.
         let is_past = running.as_ref().is_some_and(|running| !running.fence.may_act());
         let end = match end {
             End::Failed { .. } if is_past || !self.acts.may() => End::Interrupted,
@@ -163,8 +163,8 @@ impl<T: FnMut(Event)> Services<'_, T> {
         }
     }
 
-    /// Whether the key is to be set aside after this job: the digest of its input, and why. Not for what a version did that
-    /// is active no more.
+    /// Whether to set the key aside after this job. Returns the digest of its input, and why. Ignores jobs of a
+    /// version that is no longer active.
     fn trouble(&mut self, key: &Key, running: &Running, end: &End, changes: &[Change]) -> Option<(String, TooMuch)> {
         if running.version != self.versions {
             return None;
@@ -174,7 +174,7 @@ impl<T: FnMut(Event)> Services<'_, T> {
         Some((input, too_much))
     }
 
-    /// Once every key is true, what the intents on disk say is all that a kill may leave without its tags.
+    /// Once every key is in its desired state, the intents on disk cover all that a kill may leave without its tags.
     pub(super) fn note_all_listed(&self) {
         let anexia = self.setup.anexia.as_ref().filter(|anexia| anexia.looks_by_name());
         let Some(anexia) = anexia.filter(|_| self.running.is_empty() && self.wishes.is_complete()) else {
@@ -186,7 +186,7 @@ impl<T: FnMut(Event)> Services<'_, T> {
         }
     }
 
-    /// Nothing is left of a key, unless it came back meanwhile.
+    /// Removes the state of a key of which nothing is left, unless it came back meanwhile.
     pub(super) fn forget(&mut self, key: &Key) {
         self.let_go(key);
         if self.wishes.wish(key).is_some() {
@@ -231,7 +231,7 @@ impl<T: FnMut(Event)> Services<'_, T> {
     }
 }
 
-/// How a job ended, as the board has it.
+/// The result of a job in the format of the board.
 fn on_the_board(end: &End, effects: Effects, in_service: &[AddressPorts]) -> Finished {
     let (outcome, error) = match end {
         End::True { gone: false } => (board::Outcome::True, None),

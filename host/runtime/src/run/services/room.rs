@@ -1,19 +1,21 @@
-//! Whether there is room for one more job, and who makes room where there is none: keys that hang take turns with the others.
+//! Whether there is room for one more job, and which call makes room if there is none. Keys that hang take turns with
+//! the others.
 
 use std::time::Duration;
 
 use super::super::Event;
 use super::{Running, Services};
 
-/// So many calls may be in work at once, those that sleep included: the engine's pool has room for more, with what rests.
+/// The maximum number of calls in work, including those that sleep. The engine's pool has room for these and for idle
+/// instances.
 const JOBS_MAX: usize = 256;
 
-/// Where a key waits and so many calls are in work, the call that has slept for the longest gives way, after this long at
-/// the earliest: a key waits no longer for its first call.
+/// If a key waits and [`JOBS_MAX`] calls are in work, the call that has slept for the longest gives way, at the
+/// earliest after this long. A key waits no longer than that for its first call.
 const GIVES_WAY_AFTER: Duration = Duration::from_secs(2);
 
-/// A key whose call gave way runs again after so many milliseconds: keys that sleep for ever take turns so seldom that what
-/// it costs to begin them again is small.
+/// A key whose call gave way runs again after this many milliseconds. Keys that sleep for ever then take turns so
+/// seldom that restarting them costs little.
 pub(super) const GAVE_WAY_PAUSE_MS: u64 = 30_000;
 
 impl<T: FnMut(Event)> Services<'_, T> {
@@ -25,8 +27,8 @@ impl<T: FnMut(Event)> Services<'_, T> {
         awake < self.workers && self.jobs.len() < JOBS_MAX
     }
 
-    /// Where a key is due and all calls that may be in work are, others end for it: one that sleeps before one that computes
-    /// for long, and of each kind the one that began first.
+    /// If a key is due and no job slot is free, ends another call: one that sleeps before one that computes for long,
+    /// and of each kind the one that began first.
     pub(super) fn make_room(&mut self) {
         let now_ms = self.now_ms();
         let is_due = self.controller.next_due_ms().is_some_and(|due_ms| due_ms <= now_ms);
