@@ -107,6 +107,7 @@ fn a_calm_service_is_served_beside_300_that_hang_or_loop() {
         let begun = Instant::now();
         host.wait_for("default/calm-late");
         let took = begun.elapsed();
+        println!("{guest}: {took:?}");
         // A few seconds where nothing else runs. One after another, 300 loops would take 750 s.
         assert!(took < Duration::from_secs(30), "{guest}: {took:?}");
         let (ran, stopping) = host.terminate();

@@ -1,6 +1,7 @@
 //! Journals over many segments and many instances: rotation, retention, open files, syncing, failed writes.
 
 use std::fs;
+use std::path::Path;
 
 use serde_json::json;
 use tempfile::TempDir;
@@ -164,27 +165,11 @@ fn every_way_of_syncing_writes_the_same() {
     assert!(texts[0].lines().count() == 5 && texts[0] == texts[1] && texts[1] == texts[2]);
 }
 
-#[test]
-#[cfg(target_os = "linux")]
-fn after_a_failed_write_nothing_more_is_written_or_answered() {
-    let dir = TempDir::new().unwrap();
-    let files = Files::new(1);
-    let mut opened = Journal::open(dir.path(), Options::default(), &files).unwrap();
-    opened.journal.start_segment(&header(None)).unwrap();
-    let mut tape = Tape::record(opened.journal);
-    tape.begin_call(0, "a.b", &raw(&json!({}))).unwrap();
-    // Another journal pushes the file out of the pool, so that it is opened again: now it is a link, which is never followed.
-    let other = TempDir::new().unwrap();
-    let mut pushing = Journal::open(other.path(), Options::default(), &files).unwrap();
-    pushing.journal.start_segment(&header(None)).unwrap();
-    let path = dir.path().join("0.jsonl");
-    fs::remove_file(&path).unwrap();
-    std::os::unix::fs::symlink("/dev/full", &path).unwrap();
-
-    match ask(&mut tape, "api.create", json!({}), json!(1)) {
-        Err(TapeError::Journal(error @ JournalError::Io { .. })) => {
-            assert!(error.to_string().contains(&path.display().to_string()), "{error}");
-        }
+/// The next entry can't be written to this file; the tape then answers nothing more.
+fn stops(mut tape: Tape, path: &Path) {
+    let named = |error: &JournalError| assert!(error.to_string().contains(&path.display().to_string()), "{error}");
+    match ask(&mut tape, "api.create", json!({}), json!("x".repeat(LIMIT_BYTES))) {
+        Err(TapeError::Journal(error @ JournalError::Io { .. })) => named(&error),
         other => panic!("{other:?}"),
     }
     let mut asked = false;
@@ -193,12 +178,59 @@ fn after_a_failed_write_nothing_more_is_written_or_answered() {
         Ok(json!(1))
     });
     match next {
-        Err(TapeError::Journal(error @ JournalError::Stopped { .. })) => {
-            assert!(error.to_string().contains(&path.display().to_string()), "{error}");
-        }
+        Err(TapeError::Journal(error @ JournalError::Stopped { .. })) => named(&error),
         other => panic!("{other:?}"),
     }
     assert!(!asked, "what can't be recorded is not done");
     assert!(tape.end_call(&Ending::Trap("x".into())).is_err());
     assert!(tape.rotate(&header(None)).is_err());
+}
+
+/// The size of a file at which the kernel refuses to write more, where the test sets that limit.
+const LIMIT_BYTES: usize = 8192;
+
+#[test]
+#[cfg(target_os = "linux")]
+fn after_a_failed_write_nothing_more_is_written_or_answered() {
+    const LIMITED: &str = "TRUEUP_TEST_FILE_SIZE_LIMITED";
+    if std::env::var_os(LIMITED).is_none() {
+        // The limit holds for a whole process, so the test runs again in one of its own. `ulimit` counts blocks of 512 bytes.
+        let limited = format!("trap '' XFSZ; ulimit -f {}; exec \"$0\" \"$@\"", LIMIT_BYTES / 512);
+        let name = "tests::journals::after_a_failed_write_nothing_more_is_written_or_answered";
+        let ran = std::process::Command::new("sh")
+            .args(["-c", &limited])
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", name])
+            .env(LIMITED, "")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&ran.stdout);
+        assert!(ran.status.success() && said.contains("1 passed"), "{said}");
+        return;
+    }
+    let dir = TempDir::new().unwrap();
+    let mut opened = Journal::open(dir.path(), Options::default(), &Files::new(1)).unwrap();
+    opened.journal.start_segment(&header(None)).unwrap();
+    let mut tape = Tape::record(opened.journal);
+    tape.begin_call(0, "a.b", &raw(&json!({}))).unwrap();
+    stops(tape, &dir.path().join("0.jsonl"));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn after_a_file_that_cannot_be_opened_again_nothing_more_is_answered() {
+    let dir = TempDir::new().unwrap();
+    let files = Files::new(1);
+    let mut opened = Journal::open(dir.path(), Options::default(), &files).unwrap();
+    opened.journal.start_segment(&header(None)).unwrap();
+    let mut tape = Tape::record(opened.journal);
+    tape.begin_call(0, "a.b", &raw(&json!({}))).unwrap();
+    // Another journal pushes the file out of the pool, so that the tape opens it again: now it is a link, which is never followed.
+    let other = TempDir::new().unwrap();
+    let mut pushing = Journal::open(other.path(), Options::default(), &files).unwrap();
+    pushing.journal.start_segment(&header(None)).unwrap();
+    let path = dir.path().join("0.jsonl");
+    fs::remove_file(&path).unwrap();
+    std::os::unix::fs::symlink("/dev/full", &path).unwrap();
+    stops(tape, &path);
 }
