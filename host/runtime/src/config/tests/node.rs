@@ -6,7 +6,7 @@ use super::*;
 use crate::guests::nodesync::IpVersion;
 use crate::guests::service::adapter::Pattern;
 
-/// The least that does something about the Services of a node; the tests below change it.
+/// The smallest valid configuration for the Services of a node. The tests below change it.
 const SERVES: &str = r#"
 [source]
 manifests = "manifests"
@@ -31,7 +31,7 @@ fn renderers(config: &Config) -> Vec<&str> {
     service(config).renderers.iter().map(|(name, _)| *name).collect()
 }
 
-/// [`SERVES`] with one line changed, or with lines after its end where `from` is empty.
+/// [`SERVES`] with one line changed, or with lines appended if `from` is empty.
 fn with(from: &str, to: &str) -> String {
     assert!(SERVES.contains(from), "`{from}` is not in the file to change");
     if from.is_empty() {
@@ -393,7 +393,7 @@ fn sections_of_a_node_that_do_not_fit_are_named_with_the_lines_to_add() {
              \"builtin:service@1\"`",
         ],
     );
-    // Which guests there may be depends on who asks for renderers.
+    // Whether another guest may exist depends on whether the configuration has renderers.
     let error = load("[guests.nftables]\nuse = \"builtin:nftables@1\"\n", &[], &[]).unwrap_err();
     let lines: Vec<&str> = error.lines().collect();
     assert!(lines[0].starts_with("trueup.toml: nothing to do: "), "{error}");
