@@ -1,4 +1,4 @@
-//! Signatures as cosign and openssl make them, good ones and each kind of wrong one.
+//! Signatures in the formats of cosign and openssl: valid ones, and each kind of invalid one.
 
 use std::process::Command;
 
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// Two people's keys, each with its public half in a file.
+/// The keys of two people, each with its public half in a file.
 struct Desk {
     folder: TempDir,
 }
@@ -35,7 +35,7 @@ impl Desk {
         Keys::read(&files).unwrap()
     }
 
-    /// A file, signed by the owner of that key.
+    /// A file signed with that key.
     fn signed(&self, bytes: &[u8], digit: u8) -> PathBuf {
         let file = self.path("guest.wasm");
         std::fs::write(&file, bytes).unwrap();
@@ -145,10 +145,10 @@ fn openssl_signs_what_we_take() {
     ]);
     openssl(&["ec", "-in", "theirs.key", "-pubout", "-out", "theirs.pub"]);
     let keys = desk.keys(&["mine.pub", "theirs.pub"]);
-    // Half of all signatures have a high S: with sixteen both kinds are here, but for one time in 32,000.
+    // Half of all signatures have a high S. Sixteen contain both kinds, except once in 32,000 runs.
     for _ in 0..16 {
         let der = openssl(&["dgst", "-sha256", "-sign", "theirs.key", "guest.wasm"]);
-        // As `base64` writes it: no line is longer than 76 characters.
+        // Like `base64` output: lines have at most 76 characters.
         let text = STANDARD.encode(der);
         let (first, second) = text.split_at(76);
         std::fs::write(signature_file(&file), format!("{first}\n{second}\n")).unwrap();
@@ -159,7 +159,7 @@ fn openssl_signs_what_we_take() {
 
 #[test]
 fn openssl_takes_what_cosign_would_write_for_our_key() {
-    // The other way round: the keys and signatures of these tests are what others understand by them.
+    // The other direction: other tools accept the keys and signatures of these tests.
     let desk = Desk::new();
     let file = desk.signed(b"a guest", 1);
     let der = STANDARD

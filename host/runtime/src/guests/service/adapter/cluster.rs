@@ -144,7 +144,7 @@ impl Cluster {
         self.notes.standing()
     }
 
-    /// The notes about objects that are not rendered as requested. They count as problems.
+    /// Why objects are not rendered as requested.
     pub fn problems(&self) -> impl Iterator<Item = &str> {
         self.notes.problems()
     }
