@@ -372,7 +372,7 @@ impl Index {
         self.listed(filter).count()
     }
 
-    /// The nearest decision with the same input by another guest. If two are equally near, the later one.
+    /// The nearest decision with the same input by another guest: the next later one, else the nearest earlier one.
     pub(super) fn twin(&self, decision: &Decision) -> Option<&Decision> {
         let digest = |decision: &Decision| self.segment_of(decision)?.who.as_ref().map(|who| &who.digest);
         let own = digest(decision);

@@ -220,8 +220,8 @@ struct Standing {
     more_notes: usize,
 }
 
-/// The maximum number of segments in an answer; of more, the latest are sent. A page has at least as many as it has
-/// decisions.
+/// The maximum number of segments in an answer, at least the number of decisions on a page. Of more, only the latest
+/// are sent.
 const SEGMENTS_MAX: usize = 2000;
 
 impl Standing {

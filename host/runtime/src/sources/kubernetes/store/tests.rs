@@ -1,4 +1,4 @@
-//! What subscribers are told, without a cluster.
+//! What subscribers receive, without a cluster.
 
 use serde_json::json;
 
@@ -30,7 +30,7 @@ fn reference(name: &str) -> ObjectRef {
     read(name, 1, 1).reference
 }
 
-/// What a batch says: names, with a `-` before what is gone.
+/// The content of a batch: names, with a `-` before those that are gone.
 fn said(batch: &Option<Batch>) -> Vec<String> {
     let name = |change: &Change| match change.now {
         Some(_) => change.reference.name.clone(),
@@ -270,7 +270,7 @@ async fn watches_wait_for_a_subscriber_that_takes_nothing_until_it_is_gone() {
     });
     store.state().subscribers.get_mut(&number).unwrap().pending.extend(full);
     store.replace(&services(), Vec::new());
-    // Nothing can be taken before everything is known: to wait for that would be to wait for ever.
+    // Nothing can be taken before the required lists are complete, so waiting here would never end.
     store.room().await;
     store.replace(&scope(Kind::Node), Vec::new());
     let waiting = tokio::spawn({
