@@ -23,7 +23,7 @@ async fn what_leaves_the_list_goes_when_no_pod_uses_it() {
     stage
         .enis
         .send_replace(enis(&[eni("a", 0, &["10.0.0.2", "10.0.0.3", "10.0.0.4"])]));
-    // Of `b` the free address goes at once, so that no other pod keeps it alive.
+    // The free address of `b` is removed at once, so that no other pod keeps the interface alive.
     host.until_shown(&["a 10.0.0.1* 10.0.0.2* 10.0.0.3* 10.0.0.4", "b 10.0.1.1*"])
         .await;
     host.del("c4").await;
@@ -48,7 +48,7 @@ async fn an_address_moves_and_other_traits_come_when_no_pod_uses_them() {
         },
     ]));
     host.del("c1").await;
-    // Nothing new comes to an interface that is to be replaced: its pods would keep it as it is for ever.
+    // An interface that is to be replaced gets no new pods: they would keep it forever.
     host.until_shown(&["a", "b 10.0.1.1*"]).await;
     let check = host.ask(&request("CHECK", "c2")).await;
     assert_eq!(check["ok"]["deviceNumber"], json!(1), "as long as a pod uses it");
