@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn health_is_answered_while_others_trickle_on_more_connections_than_there_are_places() {
+    async fn health_is_answered_while_slow_clients_take_every_place() {
         let (address, serving) = serving(GUARD).await;
         let mut others = Vec::new();
         for _ in 0..CONNECTIONS_MAX + 12 {

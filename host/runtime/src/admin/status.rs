@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_watch_that_failed_and_does_not_go_on_is_a_problem_and_one_that_goes_on_is_none() {
+    fn only_a_failed_watch_that_is_not_running_is_a_problem() {
         let watch = |watching: bool, event: u64, error: u64| {
             not_watched(&json!({"watches": [
                 {"watching": true, "last_error": null},

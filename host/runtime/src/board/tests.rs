@@ -79,7 +79,7 @@ fn the_time_to_effect_counts_from_the_first_change_to_the_first_success() {
 }
 
 #[test]
-fn a_failed_key_is_delayed_until_its_pause_is_over_and_keeps_its_error_until_it_is_true() {
+fn a_failed_key_waits_for_its_backoff_and_keeps_its_error_until_true() {
     let (clock, board) = board();
     board.changed("lbaas", "a/b");
     board.changed("lbaas", "a/c");

@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_signed_manifest_vouches_for_the_guest_it_names_whatever_the_lock_says() {
+    async fn a_signed_manifest_vouches_only_for_the_guest_it_names() {
         let desk = Desk::new();
         assert_eq!(desk.pinned(&desk.signed).await.unwrap(), b"signed");
         let error = desk.pinned(&desk.unsigned).await.unwrap_err();
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_manifest_that_is_not_in_the_store_is_asked_for_though_the_pinned_guest_is_there() {
+    async fn a_manifest_missing_in_the_store_is_fetched_even_with_its_guest_stored() {
         let desk = Desk::new();
         std::fs::remove_file(desk.local.store.path(&desk.manifest).unwrap()).unwrap();
         for digest in [&desk.signed, &desk.unsigned] {

@@ -359,7 +359,7 @@ const BOTH: &str = "{name: web, zone: z1, subnet: s1, endpoints: [{ip: 10.0.0.10
                     {ip: 10.0.0.9, ipv6: '', port: '80', node: n1}]}";
 
 #[test]
-fn an_operation_takes_effect_when_a_step_ends_it_and_the_guest_is_told_then() {
+fn an_operation_takes_effect_when_a_step_ends_it_and_notifies_the_guest() {
     let state = |negs: &str| format!("{{expect_state: {{neg: {{negs: [{negs}]}}}}}}");
     let (before, after) = (state(WEB), state(BOTH));
     passes(&format!(

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_of_interfaces_is_refused_with_the_first_thing_that_is_wrong() {
+    fn an_invalid_list_of_interfaces_is_refused_with_its_first_error() {
         refused("", "EOF while parsing a value at line 1 column 0");
         refused(
             r#"{"enis":[{"id":"a","#,

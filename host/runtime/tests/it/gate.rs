@@ -153,7 +153,7 @@ async fn one_that_forgets_a_port_is_refused_with_the_first_differing_field() {
 }
 
 #[tokio::test]
-async fn versions_differ_where_objects_failed_and_nowhere_else_and_that_may_be_accepted() {
+async fn versions_differ_only_where_objects_failed_and_that_can_be_accepted() {
     let active = two_services().await;
     let verdict = prove(&active, &LBAAS_2, &Gate::default()).await;
     assert!(verdict.passed, "{verdict}");
@@ -209,8 +209,8 @@ async fn accepted_differences_count_as_recorded_and_are_counted() {
 }
 
 #[tokio::test]
-async fn one_that_refuses_settings_or_state_is_never_passed_and_one_that_asks_otherwise_differs() {
-    // Settings that the recorded guest ignored because it had no trouble.
+async fn refusing_settings_or_state_never_passes_and_other_questions_differ() {
+    // Without settings, a candidate can only refuse the state.
     let peaceful = counted(json!({}), &["default/web"], 2).await;
     let refused = |verdict: Verdict, says: &str| {
         assert!(!verdict.passed);
@@ -330,7 +330,7 @@ async fn only_as_many_recordings_are_read_as_hold_the_calls_newest_first() {
 }
 
 #[tokio::test]
-async fn a_torn_end_is_none_of_its_business_and_damage_is_reported_and_passed_over() {
+async fn a_torn_end_is_ignored_and_damage_is_reported_and_skipped() {
     let active = counted(json!({}), &["default/a", "default/b", "default/c"], 2).await;
     let file_of = |key: &str| {
         let folder = instance_dir(&active.dir.path().join("journals"), NAME, key);
@@ -379,7 +379,7 @@ async fn that_there_is_no_room_for_the_candidate_is_not_its_fault() {
 }
 
 #[tokio::test]
-async fn calls_that_are_behind_too_many_recordings_of_others_are_not_taken_for_none() {
+async fn calls_behind_too_many_recordings_of_others_do_not_count_as_none() {
     let active = counted(json!({}), &["default/a"], 1).await;
     let folder = instance_dir(&active.dir.path().join("journals"), NAME, "default/a");
     let [recorded] = <[_; 1]>::try_from(segment_files(&folder).unwrap()).unwrap();

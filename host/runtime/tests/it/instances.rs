@@ -318,7 +318,7 @@ impl Logged {
 }
 
 #[tokio::test]
-async fn a_guest_that_decides_otherwise_goes_on_from_the_snapshot_with_a_warning() {
+async fn a_guest_that_decides_differently_continues_from_the_snapshot_and_warns() {
     let logged = Logged::default();
     let writer = logged.clone();
     let subscriber = tracing_subscriber::fmt()

@@ -173,7 +173,7 @@ async fn a_version_beside_itself_is_the_same_in_every_call() {
 }
 
 #[tokio::test]
-async fn of_one_that_forgets_a_port_exactly_its_differences_are_counted_and_kept() {
+async fn exactly_the_differences_of_a_forgotten_port_are_counted_and_kept() {
     let stage = Stage::new(Active::lbaas(), &FORGETFUL, json!({})).await;
     let mut reconciled = 0;
     for key in ["default/a", "default/b", "default/c"] {
@@ -301,7 +301,7 @@ async fn one_that_refuses_its_settings_or_is_of_another_world_does_not_begin() {
 }
 
 #[tokio::test]
-async fn one_that_traps_differs_in_every_call_and_the_active_guest_does_not_notice() {
+async fn a_trapping_candidate_differs_in_every_call_and_the_active_one_is_fine() {
     let stage = Stage::new(
         Active::new(&COUNTING, json!({}), "0"),
         &COUNTING,
@@ -364,7 +364,7 @@ async fn one_that_never_answers_is_not_waited_for_by_anyone() {
 }
 
 #[tokio::test]
-async fn a_call_that_the_active_guest_did_not_end_is_compared_as_far_as_recorded() {
+async fn a_call_the_active_guest_did_not_end_is_compared_as_far_as_recorded() {
     let active = Active::new(&COUNTING, json!({"does": "panic"}), "0");
     let stage = Stage::new(active, &COUNTING, json!({"does": "panic"})).await;
     for _ in 0..2 {
@@ -389,7 +389,7 @@ async fn a_call_that_the_active_guest_did_not_end_is_compared_as_far_as_recorded
 }
 
 #[tokio::test]
-async fn of_more_keys_than_it_has_instances_for_one_unused_tells_its_state_again() {
+async fn with_more_keys_than_instances_an_unused_key_sends_its_state_again() {
     let stage = Stage::new(Active::new(&COUNTING, json!({}), "0"), &COUNTING, json!({})).await;
     let keys: Vec<String> = (0..KEYS_MAX + 10).map(|at| format!("default/{at}")).collect();
     for key in &keys {

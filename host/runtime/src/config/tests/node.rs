@@ -47,7 +47,7 @@ fn node_refused_with(from: &str, to: &str, said: &[&str]) {
 }
 
 #[test]
-fn a_service_processor_needs_no_more_than_a_renderer_and_the_name_of_the_node() {
+fn a_service_processor_needs_only_a_renderer_and_the_node_name() {
     let config = load(SERVES, &[], &[]).unwrap();
     let folder = config.file.parent().unwrap();
     assert!(config.lbaas.is_none() && config.ipam.is_none() && config.neg.is_none());

@@ -31,7 +31,7 @@ fn builtin(version: u32) -> GuestRef {
 }
 
 #[test]
-fn without_a_word_a_version_decides_as_the_one_before_and_what_fails_is_tried_again() {
+fn by_default_the_gate_is_identical_and_failures_are_retried() {
     let guest = guest("");
     let proof = Proof {
         gate: Mode::Identical,

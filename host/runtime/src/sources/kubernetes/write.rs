@@ -327,7 +327,7 @@ current-context: one
     }
 
     #[tokio::test]
-    async fn a_service_that_changed_is_told_when_it_is_known_and_not_waited_for_where_nobody_watches() {
+    async fn a_changed_service_is_reported_once_known_and_not_awaited_unwatched() {
         let (cluster, key) = with_one(false).await;
         assert_eq!(cluster.expect(&key, "u1", Wrote::True).await, Ok(()));
         let unseen = Err(WriteError::Unseen(key.clone()));

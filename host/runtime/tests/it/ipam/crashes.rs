@@ -139,7 +139,7 @@ fn check(seed: u64) {
 }
 
 #[test]
-fn whatever_is_killed_when_no_address_is_held_twice_and_what_was_answered_stands() {
+fn after_any_kill_no_address_is_held_twice_and_answers_remain_true() {
     for seed in 0..4 {
         check(seed);
     }

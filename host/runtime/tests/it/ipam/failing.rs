@@ -44,7 +44,7 @@ const SET_ASIDE: &str =
     "the guest failed in this 3 times in a row, and is not asked again until another version is active: ";
 
 #[tokio::test]
-async fn a_request_that_fails_too_often_is_refused_at_once_and_the_others_are_served() {
+async fn a_request_that_fails_too_often_is_refused_and_others_are_served() {
     let stage = stage();
     let (mut host, hand) = stage.watched(policy(OnFailure::Retry)).await;
     for turn in 0..3 {
@@ -118,7 +118,7 @@ async fn an_answer_and_the_pods_end_forgive() {
 }
 
 #[tokio::test]
-async fn a_release_that_is_set_aside_ends_no_instance_from_the_spool_or_gc_either() {
+async fn a_release_set_aside_ends_no_instance_from_the_spool_or_gc_either() {
     let stage = stage();
     *stage.disk.poison.lock().unwrap() = None;
     let (mut host, hand) = stage.watched(policy(OnFailure::Hold)).await;

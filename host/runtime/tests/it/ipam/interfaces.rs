@@ -77,7 +77,7 @@ async fn an_interface_that_is_to_be_replaced_gets_no_new_pods() {
 }
 
 #[tokio::test]
-async fn what_left_the_list_is_there_after_a_restart_and_a_given_up_interface_is_not() {
+async fn after_a_restart_unlisted_addresses_remain_but_not_given_up_interfaces() {
     let stage = Stage::new(&[eni("a", 0, &["10.0.0.1"]), eni("b", 1, &["10.0.1.1", "10.0.1.2"])]);
     let host = stage.start().await;
     host.add("c1").await;
@@ -122,7 +122,7 @@ async fn what_pods_use_stays_theirs_when_the_instance_is_built_again() {
 }
 
 #[tokio::test]
-async fn an_interface_that_was_given_up_does_not_come_back_until_it_left_the_list() {
+async fn a_given_up_interface_does_not_return_until_it_left_the_list() {
     let a = || Eni {
         is_primary: true,
         ..eni("a", 0, &["10.0.0.1", "10.0.0.2"])

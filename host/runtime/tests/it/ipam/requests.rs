@@ -87,7 +87,7 @@ async fn gc_frees_what_is_not_in_the_list_and_held_allocations_too() {
 }
 
 #[tokio::test]
-async fn until_the_store_was_read_nobody_is_served_and_nobody_is_told_that_he_has_nothing() {
+async fn until_the_store_is_read_no_request_is_served_or_answered_as_empty() {
     let stage = stage();
     stage.disk.fail_restores(Some(Error::Corrupt("the file".to_owned())));
     let mut host = stage.start().await;
@@ -172,7 +172,7 @@ async fn a_request_that_ends_the_instance_each_time_stops_nobody_else() {
 }
 
 #[tokio::test]
-async fn requests_that_come_together_share_syncs_and_none_is_answered_before_its_own() {
+async fn concurrent_requests_share_syncs_and_each_waits_for_its_own() {
     let addresses: Vec<String> = (0..64).map(|n| format!("10.0.0.{n}")).collect();
     let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
     let stage = Stage::new(&[eni("eni-1", 1, &addresses)]);
@@ -292,7 +292,7 @@ async fn once_reads_and_ends() {
 }
 
 #[tokio::test]
-async fn where_no_phase_is_named_the_store_is_read_and_a_damaged_recording_stops_nobody() {
+async fn without_a_phase_the_store_is_read_and_a_damaged_recording_is_harmless() {
     assert_eq!(
         ipam::guest_settings(json!({"cooling_period_ms": 5})),
         json!({"cooling_period_ms": 5, "checkpoint_migration_phase": 2})

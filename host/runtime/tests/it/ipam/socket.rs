@@ -186,7 +186,7 @@ async fn a_client_that_goes_away_changes_nothing_and_hundreds_wait() {
 }
 
 #[tokio::test]
-async fn the_socket_of_a_host_that_is_gone_is_replaced_and_that_of_a_live_one_is_not() {
+async fn only_the_socket_of_a_host_that_is_gone_is_replaced() {
     let stage = stage();
     let socket = stage.settings().socket;
     std::fs::create_dir_all(socket.parent().unwrap()).unwrap();

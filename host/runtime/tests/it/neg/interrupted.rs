@@ -225,7 +225,7 @@ async fn finish_and_be_killed(state_dir: &Path, world: &Arc<World>, lines: usize
 }
 
 #[tokio::test]
-async fn killed_after_any_line_it_makes_the_same_changes_under_the_same_ids_and_no_other() {
+async fn after_a_kill_at_any_line_it_makes_exactly_the_same_changes_and_ids() {
     let whole = whole().await;
     assert!(whole.changes.len() > 6, "{:?}", whole.changes);
     for entries in 0..whole.entries.len() {

@@ -210,7 +210,7 @@ fn keys_are_read_back_from_their_text() {
 }
 
 #[test]
-fn an_annotation_that_cannot_be_used_fails_every_port_of_the_service_with_one_line() {
+fn an_invalid_annotation_fails_every_port_of_the_service_with_one_line() {
     let name = "must be 1 to 63 lower case letters, digits and `-`, with a letter first and no `-` last";
     for (annotation, ports, said) in [
         (

@@ -61,7 +61,7 @@ fn the_first_batch_waits_for_everything_and_holds_everything() {
 }
 
 #[test]
-fn a_kind_that_is_not_needed_and_cannot_be_listed_is_a_problem_and_stops_nothing() {
+fn an_optional_kind_that_cannot_be_listed_is_a_problem_and_stops_nothing() {
     let (slices, pods) = (scope(Kind::EndpointSlice), scope(Kind::Pod));
     let store = Store::new([services(), slices.clone(), pods.clone()], &NEEDED);
     let (number, _) = store.subscribe();
@@ -222,7 +222,7 @@ fn what_a_webhook_made_of_a_write_of_ours_is_a_change() {
 }
 
 #[test]
-fn one_object_that_cannot_be_read_hides_no_other_and_what_was_known_stands() {
+fn an_unreadable_object_hides_no_other_and_keeps_its_known_version() {
     let store = Store::new([services()], &NEEDED);
     let (number, _) = store.subscribe();
     store.replace(&services(), vec![read("a", 1, 80), broken("b")]);
