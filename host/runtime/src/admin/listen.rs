@@ -18,7 +18,7 @@ use crate::socket::{Place, may_ask};
 /// Right after a configuration change, a previous host in this process may still hold an address.
 const BIND_PAUSE: Duration = Duration::from_millis(50);
 
-/// How often the host tries to bind an address.
+/// How many times the host tries to bind an address.
 const BINDS_MAX: u32 = 20;
 
 /// Serves the addresses of `[admin]` until dropped.

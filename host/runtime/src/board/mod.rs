@@ -170,7 +170,7 @@ impl Board {
         &self.facts
     }
 
-    /// The name of this host among several.
+    /// Sets the name of this host in the election.
     pub fn set_identity(&self, identity: &str) {
         identity.clone_into(&mut self.inner().identity);
     }

@@ -215,7 +215,7 @@ pub struct ShadowShown {
     pub same: u64,
 }
 
-/// This node: its number, and the Services on it.
+/// This node: its number and its Services.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeShown {
     /// The name in Kubernetes.
@@ -247,7 +247,7 @@ pub struct PodsShown {
     pub next_try_in_ms: Option<u64>,
     /// When this state began.
     pub since_ms: u64,
-    /// Counts, at most about a second old.
+    /// Counts, at most a second or so old.
     pub stats: Stats,
     /// Problems while pods are served, one line each: no address is free, the list of interfaces cannot be read, the
     /// container runtime does not know a holder.

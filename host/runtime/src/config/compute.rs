@@ -113,7 +113,7 @@ pub(super) fn read_backend(
     const TIMEOUT_MS: RangeInclusive<u64> = 1..=3_600_000;
     /// A project may send some dozens a second; a simulation takes more.
     const REQUESTS_PER_SECOND: RangeInclusive<u32> = 1..=1_000;
-    /// More connections than this to one API would be an attack on it.
+    /// More connections than this to one API would look like an attack.
     const CONCURRENT: RangeInclusive<u16> = 1..=1000;
     const KINDS: [(&str, bool); 2] = [("compute", false), ("simulated", true)];
 

@@ -19,7 +19,7 @@ use super::section::Section;
 use crate::gate::{self, Mode};
 use crate::registry::OciReference;
 
-/// What `use` must be, in error texts.
+/// The text of errors about `use`.
 const USE: &str = "must be `builtin:NAME@VERSION`, `file:PATH` or `oci:HOST/REPO:TAG`";
 
 /// One `[guests.NAME]`.
@@ -108,14 +108,14 @@ pub enum OnFailure {
     FallBack(GuestRef),
 }
 
-/// Whose signature a guest must have.
+/// The required signatures of a guest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verify {
     /// Files of public keys, any of which may have signed. Empty: no signature is required.
     pub keys: Vec<PathBuf>,
 }
 
-/// Where a guest's component is.
+/// The place of a guest's component.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GuestRef {
     /// `builtin:NAME@VERSION`: a guest in this binary.
@@ -188,7 +188,7 @@ impl Guest {
         std::iter::once(&self.reference).chain(fall_back)
     }
 
-    /// `None` only where a problem was found.
+    /// `None` only if a problem was found.
     pub(super) fn read(mut section: Section<'_>, folder: &Path) -> Option<Self> {
         let reference = match section.given("use") {
             Some(given) => {

@@ -37,7 +37,7 @@ const SOCKET_BYTES_MAX: usize = 107;
 /// The setting that selects what the guest reads at its start.
 const PHASE: &str = "checkpoint_migration_phase";
 
-/// The phase that moves in from the VPC CNI.
+/// The phase that migrates from the VPC CNI.
 const PHASE_FROM_RUNTIME: u64 = 1;
 
 /// The setting for how many entries may follow a checkpoint.

@@ -265,7 +265,7 @@ fn external_address(text: &str) -> Option<IpAddr> {
 
 /// The backend, and its `url` if the file has one.
 fn read_backend(mut section: Section<'_>, folder: &Path, sim: &Section<'_>) -> Option<(LbaasBackend, Option<String>)> {
-    /// More connections than this to one Engine would be an attack on it.
+    /// More connections than this to one Engine would look like an attack.
     const CONCURRENT_REQUESTS: RangeInclusive<u16> = 1..=1000;
     /// The limit of the backend. It fetches each entry of a page separately, so longer pages save nothing.
     const PAGE_SIZE: RangeInclusive<u32> = 1..=1_000;

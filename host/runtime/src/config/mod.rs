@@ -160,7 +160,7 @@ pub struct Override {
     pub flag: String,
     /// The key, with its sections: `journal.record`.
     pub key: String,
-    /// The value, as the variable of that key would hold it: `false`.
+    /// The value in the form of the key's variable: `false`.
     pub value: String,
 }
 
@@ -411,7 +411,7 @@ fn needed(has_lbaas: bool, has_neg: bool, has_node: bool) -> Vec<(Kind, &'static
     needed
 }
 
-/// If the configuration configures nothing, reports the sections to add for each subject.
+/// Reports which sections to add, for each subject, if there is nothing to do.
 fn say_what_there_is_to_do(document: &Document<'_>, has_source: bool) {
     let source = if has_source {
         String::new()

@@ -80,7 +80,7 @@ pub enum InterfacesFrom {
 pub struct Address {
     /// The original text, such as `192.168.16.1/24`.
     pub text: String,
-    /// Its family.
+    /// Its address family.
     pub version: IpVersion,
 }
 

@@ -20,7 +20,7 @@ use toml::de::{DeArray, DeTable, DeValue};
 use super::document::{Document, offered, parsed_u64};
 use crate::text::nearest;
 
-/// What [`is_label`] wants.
+/// What [`is_label`] requires.
 pub(super) const LABEL: &str = "be 1 to 63 letters, digits, `-`, `_` or `.`";
 
 /// A value and where it was given. If two values exclude each other, the one from the stronger place wins.
@@ -39,7 +39,7 @@ enum GivenValue<'d> {
     },
 }
 
-/// Where a value was given, weakest first.
+/// The place of a value, weakest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Place {
     File,
@@ -89,12 +89,12 @@ impl<'d> Section<'d> {
         self.document.missing_on(self.line, other, text);
     }
 
-    /// Where it stands: `FILE:LINE`, or the file alone where only variables give it.
+    /// Its position: `FILE:LINE`, or only the file if just variables set its keys.
     pub(super) fn place(&self) -> String {
         self.document.place(self.line)
     }
 
-    /// A problem of a value given in it.
+    /// A problem of a value in it.
     pub(super) fn wrong_value(&self, given: &Given<'d>, reason: impl Display) {
         match &given.value {
             GivenValue::File(value) => self.document.wrong_value(&given.key, value, reason),
@@ -172,7 +172,7 @@ impl<'d> Section<'d> {
             .wrong_on(line, format_args!("{}: {text}", self.path_of(key)));
     }
 
-    /// The section below this one that `key` names.
+    /// The subsection with the name `key`.
     pub(super) fn section(&mut self, key: &'static str) -> Section<'d> {
         self.known.push(key);
         let path = self.path_of(key);
@@ -284,7 +284,7 @@ impl<'d> Section<'d> {
         self.value(key, "be true or false", Given::truth).unwrap_or(default)
     }
 
-    /// A path, as it was given.
+    /// A path, unchanged.
     pub(super) fn path(&mut self, key: &'static str) -> Option<PathBuf> {
         self.value(key, "be a path", |given| given.filled().map(PathBuf::from))
     }
@@ -437,7 +437,7 @@ impl<'d> Section<'d> {
 }
 
 impl<'d> Given<'d> {
-    /// Where it was given.
+    /// The place of the value.
     pub(super) fn place(&self) -> Place {
         match &self.value {
             GivenValue::File(_) => Place::File,

@@ -28,7 +28,7 @@ pub enum LogFormat {
 const FORMATS: [(&str, LogFormat); 2] = [("text", LogFormat::Text), ("json", LogFormat::Json)];
 
 impl LogFormat {
-    /// The variable that sets the key.
+    /// The variable for the key.
     pub const VARIABLE: &'static str = "TRUEUP_TELEMETRY_LOG";
 
     /// The format with this name, for commands that read no configuration.

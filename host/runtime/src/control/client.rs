@@ -49,7 +49,7 @@ pub enum ClientError {
         /// The system's error.
         why: String,
     },
-    /// Nothing answers there.
+    /// No server answers there.
     #[error("no host answers at {place}: {why}; give the address of `[admin]` in its configuration")]
     NoAnswer {
         /// The address.

@@ -20,7 +20,7 @@ use crate::gate::Mode;
 /// The socket's name in the state folder.
 pub const SOCKET: &str = "control.sock";
 
-/// Where the host of a state folder listens.
+/// The socket of a state folder's host.
 pub fn socket(state_dir: &Path) -> PathBuf {
     state_dir.join(SOCKET)
 }
@@ -101,7 +101,7 @@ pub struct Approved {
 pub struct ErrorState {
     /// Whether the guest is to treat the key as being in its error state.
     pub key: String,
-    /// Whether its guest is to take it for in its error state from here on.
+    /// Whether the guest is to treat the key as being in its error state.
     pub on: bool,
 }
 

@@ -24,7 +24,7 @@ use crate::swap::{Candidate, ManageError, Manager};
 /// A body consists of a few short texts.
 const BODY_BYTES_MAX: usize = 64 << 10;
 
-/// The socket, taken and bound.
+/// The locked and bound socket.
 pub(crate) struct Control {
     listener: UnixListener,
     /// Removes the socket file when the host exits.

@@ -53,7 +53,7 @@ pub struct Told {
 pub struct Wish {
     /// The entry number of the previous call.
     pub against: u64,
-    /// The fields that differ.
+    /// The changed fields.
     #[serde(flatten)]
     pub fields: Fields,
 }

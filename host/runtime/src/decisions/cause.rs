@@ -178,7 +178,7 @@ impl Input {
         }
     }
 
-    /// Whether this is about the same object.
+    /// Whether both are about the same object.
     pub(super) fn is_of(&self, other: &Self) -> bool {
         (&self.kind, &self.namespace, &self.name) == (&other.kind, &other.namespace, &other.name)
     }

@@ -15,7 +15,7 @@ pub const CAUSES_MAX: usize = 16;
 pub struct TimedCause {
     /// In milliseconds since 1970.
     pub at_ms: u64,
-    /// The reason.
+    /// The cause.
     #[serde(flatten)]
     pub cause: Cause,
 }

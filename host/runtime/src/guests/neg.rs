@@ -14,7 +14,7 @@ use super::dispatch::exports;
 /// The name of this guest in configuration and state, whatever name the component has.
 pub const NAME: &str = "neg";
 
-/// Its world, as WIT names it.
+/// The name of its world in WIT.
 pub const WORLD: &str = "trueup:neg/neg-syncer@0.1.0";
 
 /// The worlds that a guest of this name may have.
@@ -53,7 +53,7 @@ mod bindings {
 pub use bindings::exports::trueup::neg::syncer::{Error, SyncReport};
 pub use migrator::{Filtered, Migrator};
 
-/// A guest of this world, linked.
+/// A linked guest of this world.
 pub struct NegSyncerPre {
     linked: InstancePre<Data>,
     syncer: bindings::SyncerIndices,

@@ -10,7 +10,7 @@ use super::dispatch::exports;
 /// The name of this guest in configuration and state, whatever name the component has.
 pub const NAME: &str = "service";
 
-/// Its world, as WIT names it.
+/// The name of its world in WIT.
 pub const WORLD: &str = "trueup:service/service-processor@0.1.0";
 
 /// The worlds that a guest of this name may have.

@@ -24,7 +24,7 @@ const SEGMENT_BYTES_MAX: u64 = 256 << 20;
 /// A file, and its length when it was replayed.
 type Replayed = (PathBuf, u64);
 
-/// Another guest.
+/// The guest to compare with.
 #[derive(Clone)]
 pub struct Against {
     engine: Engine,
@@ -63,12 +63,12 @@ impl Against {
         (format!("{}@{}", guest.name, guest.version), guest.digest.to_string())
     }
 
-    /// How a whole segment compares.
+    /// Compares a whole segment.
     pub(super) async fn segment(&self, file: &Path) -> Standing {
         Standing::of(self.whole(file).await, None)
     }
 
-    /// How one decision compares.
+    /// Compares one decision.
     pub(super) async fn decision(&self, file: &Path, decision: &Decision) -> Standing {
         let whole = self.whole(file).await;
         let diverged_at = whole.as_ref().ok().and_then(Outcome::diverged_at);

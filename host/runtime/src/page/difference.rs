@@ -20,7 +20,7 @@ const ALIGNED_MAX: usize = 1000;
 /// How many fields of a pair are shown.
 const FIELDS_MAX: usize = 200;
 
-/// A value in a field is cut to this many bytes.
+/// The maximum length of a field's value, in bytes.
 const FIELD_BYTES_MAX: usize = 4 << 10;
 
 /// How two decisions differ.

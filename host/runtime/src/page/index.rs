@@ -135,7 +135,7 @@ pub(super) struct Located {
     pub(super) bytes: u64,
 }
 
-/// Which decisions are listed.
+/// Selects the decisions to list.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub(super) struct Filter {
     /// `problems` selects all except `ok` and `open`; otherwise outcomes separated by commas.

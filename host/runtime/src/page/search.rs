@@ -15,7 +15,7 @@ use trueup_journal::regular;
 /// The maximum number of hits shown. The others are counted.
 pub(super) const HITS_MAX: u64 = 500;
 
-/// How much context precedes a hit.
+/// The characters of context shown before and after a hit.
 const BEFORE_CHARS: usize = 48;
 const AFTER_CHARS: usize = 96;
 

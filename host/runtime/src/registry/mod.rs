@@ -70,7 +70,7 @@ pub struct Registry {
 #[error("{0}")]
 pub struct NoGuest(pub String);
 
-/// Why a guest was not loaded: one line.
+/// Why a guest was not loaded, in one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotLoaded {
     /// An error for the operator to fix.

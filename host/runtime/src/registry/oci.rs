@@ -87,7 +87,7 @@ impl Remote {
             read_timeout: Some(SILENCE_MAX),
             connect_timeout: Some(CONNECT_MAX),
             user_agent: concat!("trueup/", env!("CARGO_PKG_VERSION")),
-            // Plain HTTP stays on this machine: this proxy setting, which matches nothing, overrides the environment's.
+            // Plain HTTP stays on this machine: this proxy, which no request uses, overrides the environment's.
             http_proxy: place.is_loopback().then(|| "http://localhost".to_owned()),
             no_proxy: place.is_loopback().then(|| "*,0.0.0.0/0,::/0".to_owned()),
             ..ClientConfig::default()

@@ -33,7 +33,7 @@ pub struct Scenario {
 /// The initial world.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Given {
-    /// The clock.
+    /// The time of the clock.
     pub now_ms: u64,
     /// The LBaaS API.
     pub lbaas: Option<GivenLbaas>,
@@ -123,7 +123,7 @@ pub struct ExpectedState {
     pub lbaas: Option<Vec<Value>>,
     /// `negs` of the NEG API.
     pub neg: Option<Vec<Value>>,
-    /// Series to number.
+    /// Expected metrics by series.
     pub metrics: Option<BTreeMap<String, f64>>,
     /// The stored checkpoint, `null` for none.
     pub checkpoint: Option<Value>,

@@ -59,7 +59,7 @@ pub const DEPTH_MAX: usize = 32;
 /// [`load`] waits at most this long for files that are still changing, in ms.
 const LOAD_MS_MAX: u64 = 5_000;
 
-/// The folder as a whole cannot be used.
+/// The folder as a whole is unusable.
 #[derive(Debug, thiserror::Error)]
 #[error("reading the manifests folder `{}`; check the path under [source]", folder.display())]
 pub struct FolderError {

@@ -31,9 +31,9 @@ pub enum Kind {
     EndpointSlice,
     /// A machine of the cluster; it has no namespace.
     Node,
-    /// What runs, with an address of its own.
+    /// A workload with its own address.
     Pod,
-    /// A name for Pods, maybe reached through a load balancer.
+    /// A name for Pods, optionally reachable through a load balancer.
     Service,
 }
 

@@ -1,4 +1,4 @@
-//! Shadow: a candidate beside an active guest, with real guests that make real calls.
+//! Shadow tests: a candidate beside an active guest, with real guests that make real calls.
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;

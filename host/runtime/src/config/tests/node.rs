@@ -393,7 +393,7 @@ fn sections_of_a_node_that_do_not_fit_are_named_with_the_lines_to_add() {
              \"builtin:service@1\"`",
         ],
     );
-    // Whether another guest may exist depends on whether the configuration has renderers.
+    // Which guests may exist depends on whether any section asks for renderers.
     let error = load("[guests.nftables]\nuse = \"builtin:nftables@1\"\n", &[], &[]).unwrap_err();
     let lines: Vec<&str> = error.lines().collect();
     assert!(lines[0].starts_with("trueup.toml: nothing to do: "), "{error}");

@@ -11,7 +11,7 @@ use super::dispatch::{self, Answer, lifecycle};
 /// The name of this guest in configuration and state, whatever name the component has.
 pub const NAME: &str = "lbaas";
 
-/// Its world, as WIT names it.
+/// The name of its world in WIT.
 pub const WORLD: &str = "trueup:lbaas/lbaas-reconciler@0.1.0";
 
 /// The worlds that a guest of this name may have.

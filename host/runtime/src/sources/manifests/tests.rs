@@ -40,7 +40,7 @@ fn said(folder: &TempDir, problems: &[Problem]) -> Vec<String> {
         .collect()
 }
 
-/// A folder that settled, at 1,000 ms.
+/// A settled folder at 1,000 ms.
 fn settled(folder: &TempDir) -> Folder {
     let mut reading = Folder::open(folder.path()).unwrap();
     reading.look(0);

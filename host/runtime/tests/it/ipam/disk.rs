@@ -28,7 +28,7 @@ pub(crate) struct Disk {
     state: Mutex<State>,
     /// How many of the next changes trap after they were written.
     pub(crate) traps: AtomicU64,
-    /// A write with this text, or in a store that contains it, traps every time before it is written.
+    /// A write that contains this text traps every time, before it is written.
     pub(crate) poison: Mutex<Option<&'static str>>,
     /// How many of the next syncs fail.
     pub(crate) failing_syncs: AtomicU64,

@@ -1,4 +1,4 @@
-//! The list of interfaces changes while pods use them.
+//! Changes to the list of interfaces while pods use them.
 
 use std::time::Duration;
 

@@ -91,7 +91,7 @@ impl Entry {
     /// `None` if it has no address, or accepts no connections.
     fn read(slice: &Id, entry: &Endpoint) -> Option<Self> {
         let conditions = entry.conditions.as_ref();
-        // Missing conditions: the rules of Kubernetes apply.
+        // If a condition is missing, the rules of Kubernetes apply.
         let is_ready = conditions.and_then(|all| all.ready) != Some(false);
         let serves = conditions.and_then(|all| all.serving) != Some(false);
         let terminates = conditions.and_then(|all| all.terminating) == Some(true);
