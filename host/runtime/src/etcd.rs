@@ -1,6 +1,6 @@
-//! The store that a configuration names, opened.
+//! Opens the store that a configuration names.
 //!
-//! Knows nothing of who asks: one store serves all guests of a host.
+//! One store serves all guests of a host.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use trueup_journal::regular;
 
 use crate::config::{EtcdBackend, EtcdCluster};
 
-/// Opens the store. A cluster is not asked anything yet: one that is down now is waited for by whoever asks.
+/// Opens the store. This contacts no cluster: the first request waits for a cluster that is down.
 ///
 /// # Errors
-/// One line: which file can't be opened or read.
+/// One line: which file cannot be opened or read.
 pub fn open(backend: &EtcdBackend) -> Result<Arc<dyn Api>, String> {
     Ok(match backend {
         EtcdBackend::Etcd(cluster) => Arc::new(Etcd::new(settings(cluster)?)),

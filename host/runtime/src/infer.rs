@@ -1,7 +1,7 @@
-//! The least grant that would have allowed what recordings ask.
+//! Infers the smallest grants that would allow the questions in recordings.
 //!
-//! Reads recordings and nothing else: no guest runs, no backend is asked. Which load balancer a resource belongs to is
-//! found in the answers, wherever in the recordings of the same guest they are.
+//! It only reads recordings: it runs no guest and contacts no backend. The load balancer of a resource is found in the
+//! answers, in any recording of the same guest.
 //!
 //! ```text
 //! recordings -> what belongs to what -> each question: granted (capability, access, scope), or refused, or not known
@@ -27,52 +27,52 @@ use trueup_journal::{Ask, Entry, Event, Header, ReadError, Segment, Torn};
 
 use crate::guests::lbaas;
 
-/// So many different refusals are listed for a guest: one that guesses has one a question.
+/// The maximum number of refusals listed for a guest: a guest that guesses has a different one for each question.
 pub const REFUSED_MAX: usize = 50;
 
-/// What the recordings of one guest ask for.
+/// The requirements in the recordings of one guest.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Inferred {
     /// The guest's name.
     pub guest: String,
-    /// So many recordings were read.
+    /// The number of recordings read.
     pub recordings: usize,
-    /// So many calls they have.
+    /// The number of calls in them.
     pub calls: u64,
-    /// So many questions of the guest they have, those that need no grant included.
+    /// The number of questions in them, including those that need no grant.
     pub questions: u64,
-    /// What to grant, by capability.
+    /// The grants, by capability.
     pub grants: BTreeMap<String, Grant>,
-    /// The most objects that one call destroyed.
+    /// The maximum number of objects that one call destroyed.
     pub destroyed_max: u64,
-    /// What was refused, and is not in `grants` for it.
+    /// Refused questions, which `grants` therefore does not include.
     pub refused: Vec<Refused>,
-    /// So many further kinds of refusals are not listed.
+    /// The number of further kinds of refusals.
     pub more_refused: usize,
-    /// So many entries of questions are about resources whose load balancer no recording shows.
+    /// The number of entries in questions about resources whose load balancer no recording shows.
     pub unattributed: u64,
-    /// The first of them: the question and its place.
+    /// The first of them: the question and its position.
     pub first_unattributed: Option<String>,
 }
 
-/// A question that was refused.
+/// A refused question.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Refused {
     /// The question.
     pub call: String,
-    /// What the guest was told.
+    /// The error that the guest received.
     pub what: String,
-    /// How often.
+    /// How often it occurred.
     pub times: u64,
-    /// The first place: a file and the number of an entry.
+    /// The first occurrence: a file and the number of an entry.
     pub first: String,
 }
 
-/// The recordings that these paths name: files as they are, of folders all segments below them, and where a state folder is
-/// met, those under its `journals` alone.
+/// The recordings at these paths: given files, all segments below given folders, and for a state folder only those
+/// under its `journals`.
 ///
 /// # Errors
-/// One line: what can't be read, or that there is none.
+/// One line: what cannot be read, or that there is none.
 pub fn recordings(paths: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
     let mut files = Vec::new();
     for path in paths {
@@ -108,14 +108,15 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
     folders.iter().try_for_each(|folder| collect(folder, files))
 }
 
-/// What the recordings in these files ask for, by guest, and what was left out at their ends.
+/// The requirements of the recordings in these files, by guest, and the torn parts at their ends.
 ///
 /// # Errors
-/// Where one can't be read.
+/// If a file cannot be read.
 pub fn infer(files: &[PathBuf]) -> Result<(Vec<Inferred>, Vec<Torn>), ReadError> {
     let mut guests: BTreeMap<String, Inference> = BTreeMap::new();
     let mut torn = Vec::new();
-    // Twice: a resource may be created in one recording and destroyed in an earlier named one. One file is held at a time.
+    // Two passes: one recording may create a resource that an earlier file destroys. Only one file is in memory at a
+    // time.
     for file in files {
         let segment = Segment::read(file)?;
         let guest = guests.entry(name_of(file, &segment)).or_default();
@@ -132,8 +133,8 @@ pub fn infer(files: &[PathBuf]) -> Result<(Vec<Inferred>, Vec<Torn>), ReadError>
     Ok((inferred.collect(), torn))
 }
 
-/// The name that the configuration gives the guest of a recording: that of the folder in which a host keeps it. A file from
-/// elsewhere has the name of the guest itself, and a guest without one is told from others by its digest.
+/// The configuration's name of the guest: the folder in which a host keeps the recording. A file from elsewhere has the
+/// guest's own name, or without one, its digest.
 fn name_of(file: &Path, segment: &Segment) -> String {
     let whole = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     let mut above = whole.ancestors().skip(2);
@@ -150,20 +151,20 @@ fn name_of(file: &Path, segment: &Segment) -> String {
     }
 }
 
-/// Load balancers that one `reconcile` named.
+/// The load balancers of one `reconcile`.
 type Named = BTreeSet<String>;
 
 #[derive(Default)]
 struct Inference {
     inferred: Inferred,
     parents: BTreeMap<(u8, String), Parent>,
-    /// What each reconcile was to touch.
+    /// The load balancers of each reconcile.
     named: BTreeSet<Named>,
     refused: BTreeMap<(String, String), Refused>,
     destroyed: u64,
 }
 
-/// Where a question stands.
+/// The position of a question.
 struct At<'a> {
     file: &'a str,
     n: u64,
@@ -171,7 +172,7 @@ struct At<'a> {
 }
 
 impl Inference {
-    /// Takes in what belongs to what.
+    /// Records which resource belongs to which.
     fn learn(&mut self, entry: &Entry) {
         let Event::Ask(ask) = &entry.event else { return };
         let Some(answer) = &ask.answer else { return };
@@ -260,7 +261,7 @@ impl Inference {
         }
     }
 
-    /// A list shows what may be read and leaves out the rest, so what it shows is what is to be granted.
+    /// A list shows what the guest may read and omits the rest, so grant what it shows.
     fn list(&mut self, at: &At<'_>, answer: Option<&RawValue>) {
         let listed = answer.and_then(parsed::<Result<Vec<Object>, Error>>);
         match listed {
@@ -288,7 +289,7 @@ impl Inference {
             }
             match answer {
                 Some(Err(Error::AccessDenied(what))) => self.refuse(at, &what),
-                // Nobody is refused what is not there.
+                // A missing resource is never refused.
                 Some(Err(Error::NotFound))
                     if !self.parents.contains_key(&(asked.kind as u8, asked.identifier.clone())) => {}
                 _ => self.belongs(at, access, Parent::Resource(asked.kind, asked.identifier)),
@@ -332,13 +333,13 @@ impl Inference {
             return self.refuse(at, &what);
         }
         let scope = parsed::<Args>(args).map(|args| neg_scope(&args.neg.name, &args.neg.zone));
-        // No configuration takes any other, and no NEG has such a name.
+        // No configuration accepts any other, and no NEG has such a name.
         if let Some(scope) = scope.filter(|scope| is_neg_scope(scope)) {
             self.grant(NEG, access, &scope);
         }
     }
 
-    /// What was asked for by name is granted by name, and a prefix as the prefix that it is.
+    /// Grants a key by name, and a prefix as a prefix.
     fn etcd(&mut self, at: &At<'_>, access: Access, args: &RawValue, answer: Option<&RawValue>) {
         #[derive(Default, serde::Deserialize)]
         #[serde(default)]
@@ -362,7 +363,7 @@ impl Inference {
         let changed = args.operations.iter().map(|operation| (access, operation.key()));
         for (access, scope) in asked.chain(compared).chain(changed) {
             match scope {
-                // No other scope holds the prefix of all keys.
+                // No other scope includes the prefix of all keys.
                 "" if args.prefix.is_some() => self.grant(ETCD, access, EVERYTHING),
                 scope if is_etcd_scope(scope) => self.grant(ETCD, access, scope),
                 _ => {}
@@ -370,7 +371,7 @@ impl Inference {
         }
     }
 
-    /// Each table that the transaction touches, whatever became of it.
+    /// Grants each table in the transaction, whatever its result.
     fn nftables(&mut self, args: &RawValue) {
         #[derive(serde::Deserialize)]
         struct Args {
@@ -378,7 +379,7 @@ impl Inference {
         }
         let touched = parsed::<Args>(args).and_then(|args| tables(&args.ruleset).ok());
         for scope in touched.iter().flatten().map(Table::scope) {
-            // A name with blanks no configuration takes.
+            // No configuration accepts a name with whitespace.
             if is_nftables_scope(&scope) {
                 self.grant(NFTABLES, Access::Write, &scope);
             }
@@ -388,7 +389,7 @@ impl Inference {
     /// Grants the load balancer at the end of the chain of parents.
     fn belongs(&mut self, at: &At<'_>, access: Access, from: Parent) {
         let mut next = Some(from);
-        // Bind, frontend, load balancer: a longer chain is a recording that was edited into a circle.
+        // Bind, frontend, load balancer: a longer chain means an edited recording with a cycle.
         for _ in 0..3 {
             match next {
                 Some(Parent::LoadBalancer(identifier)) => return self.grant(lbaas::NAME, access, &identifier),
@@ -426,8 +427,8 @@ impl Inference {
         refused.times += 1;
     }
 
-    /// A reconcile is made only where all load balancers that it names may be read, and all or none of them written. What
-    /// was refused is not granted for being named.
+    /// A reconcile needs read access to all load balancers that it names, and write access to all or none of them. A
+    /// refused one is not granted just because it is named.
     fn cover_named(&mut self) {
         let refused = |access: Access, named: &str| {
             let what = format!("no grant to {access} load balancer `{named}`");
@@ -446,7 +447,7 @@ impl Inference {
         }
         let grant = self.inferred.grants.get(lbaas::NAME);
         let mut to_write = grant.map(|grant| grant.write.clone()).unwrap_or_default();
-        // One reconcile may make another need more.
+        // One reconcile may add needs of another.
         loop {
             let before = to_write.len();
             for named in &writable {
@@ -479,7 +480,7 @@ fn parsed<T: DeserializeOwned>(raw: &RawValue) -> Option<T> {
     serde_json::from_str(raw.get()).ok()
 }
 
-/// What an answer of `result<_, error>` was refused for.
+/// The error in an answer of type `result<_, error>` if it was refused.
 fn denied(answer: &RawValue) -> Option<String> {
     match parsed::<Result<serde::de::IgnoredAny, Error>>(answer) {
         Some(Err(Error::AccessDenied(what))) => Some(what),
@@ -487,7 +488,7 @@ fn denied(answer: &RawValue) -> Option<String> {
     }
 }
 
-/// The same where the error is text.
+/// The same for an error that is text.
 fn denied_in_words(answer: &RawValue) -> Option<String> {
     let error = parsed::<Result<serde::de::IgnoredAny, String>>(answer)?.err()?;
     error.strip_prefix("access denied: ").map(str::to_owned)
@@ -525,7 +526,7 @@ impl Inferred {
             some => format!("{{ {} }}", some.join(", ")),
         };
         let mut say = |line: String| {
-            // Writing to a String can't fail.
+            // Writing to a String cannot fail.
             let _ = writeln!(text, "{line}");
         };
         say(format!("grants = {grants}"));
@@ -587,7 +588,7 @@ fn counted(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// A comment ends with its line, whatever a recording holds.
+/// Keeps a comment on one line, whatever a recording contains.
 fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

@@ -1,11 +1,11 @@
-//! What is proposed for recordings that were written by hand.
+//! The proposals for handwritten recordings.
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
 
-/// A folder with one recording: a header, then these lines, numbered.
+/// A folder with one recording: a header, followed by these lines with numbers.
 fn recording(guest: &str, lines: &[Value]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let header = json!({"header": {"format": 1, "guest": guest, "version": "1", "digest": "sha256:1", "world": "w",
@@ -116,7 +116,7 @@ fn owners_are_found_through_parents_wherever_they_are_shown() {
                 &json!({"specs": [serialised(&frontend("lb-2", "b1")), serialised(&bind("f4"))], "tags": []}),
                 &json!([{"Ok": object("f2", &frontend("lb-2", "b1"))}, {"Err": {"Unavailable": "later"}}]),
             ),
-            // What leads from `b1` and `f4` on stands later in the recording.
+            // The parents of `b1` and `f4` come later in the recording.
             ask(
                 "api.get",
                 &json!({"refs": [reference("Backend", "b1"), reference("Frontend", "f4"), reference("Bind", "gone")]}),

@@ -1,4 +1,4 @@
-//! One guest instance and its tape: every call is recorded, or replayed, on its way in and out.
+//! One guest instance and its tape: every call is recorded or replayed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,18 +13,18 @@ use trueup_journal::Ending;
 use crate::guests::dispatch::{Answer, InvokeError};
 use crate::guests::{Program, Running};
 
-/// A replay has no CPU deadline, since that is no decision; this ends one that never would, in wall-clock time. A call
-/// whose recording was ended by its deadline does not wait for this: it is over where its recording is.
+/// A replay has no CPU deadline, since the deadline is no decision. This wall-clock limit ends a replay that would run
+/// forever. If a recorded call ended at its deadline, the replay ends at the same point without waiting for this limit.
 pub const REPLAY_GUARD: Duration = Duration::from_secs(120);
 
-/// An instance that was given its settings, and its state where it had one.
+/// An instance that has received its settings and, if it had one, its state.
 pub struct Instance {
     running: Running,
     program: Arc<Program>,
     settings: Value,
 }
 
-/// Why an instance did not start; the host goes on to the next try.
+/// Why an instance did not start. It returns the host for the next try.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// `lifecycle.init` refused the settings.
@@ -32,7 +32,7 @@ pub enum StartError {
     Settings {
         /// Name and version.
         guest: String,
-        /// What the guest said.
+        /// The guest's error.
         error: String,
     },
     /// `lifecycle.restore` refused the snapshot.
@@ -40,27 +40,27 @@ pub enum StartError {
     Snapshot {
         /// Name and version.
         guest: String,
-        /// What the guest said.
+        /// The guest's error.
         error: String,
     },
-    /// It gave no answer at all.
+    /// It gave no answer.
     #[error(transparent)]
     Call(#[from] CallError),
 }
 
-/// What every instance is started with.
+/// The parameters of a start.
 #[derive(Debug, Clone, Copy)]
 pub struct Start<'a> {
     /// The JSON object for `lifecycle.init`.
     pub settings: &'a Value,
-    /// What `lifecycle.restore` gets; none: it is not called.
+    /// The argument of `lifecycle.restore`. `None`: it is not called.
     pub snapshot: Option<&'a str>,
-    /// CPU time of one call: the limit, or [`REPLAY_GUARD`] in a replay.
+    /// The CPU time of one call: the limit, or [`REPLAY_GUARD`] in a replay.
     pub cpu_max: Duration,
 }
 
 impl Instance {
-    /// Instantiates, gives it its settings, then its state.
+    /// Creates an instance and passes it its settings, then its state.
     ///
     /// # Errors
     /// Why it did not start, with the host for another try.
@@ -125,17 +125,17 @@ impl Instance {
         serde_json::from_str(answer.get()).map_err(|error| CallError::Trap(format!("the answer of `{call}`: {error}")))
     }
 
-    /// Calls from here on may compute for so long.
+    /// Sets the CPU time of later calls.
     pub(crate) fn set_cpu_max(&mut self, cpu_max: Duration) {
         self.running.set_cpu_max(cpu_max);
     }
 
-    /// The guest that this is an instance of.
+    /// The guest of this instance.
     pub fn program(&self) -> &Arc<Program> {
         &self.program
     }
 
-    /// What it was given in `lifecycle.init`.
+    /// The argument of `lifecycle.init`.
     pub fn settings(&self) -> &Value {
         &self.settings
     }
@@ -143,13 +143,13 @@ impl Instance {
     /// Calls an export, on the tape: `interface.function`, and its arguments as an object by parameter name.
     ///
     /// # Errors
-    /// Why there is no result. After anything but a misuse the instance is gone.
+    /// Why there is no result. After any error except a misuse the instance is gone.
     pub async fn call(&mut self, call: &str, args: &RawValue) -> Answer {
         let at_ms = self.host().backends.clock.now_ms();
         self.call_at(at_ms, call, args).await
     }
 
-    /// As [`Instance::call`], at a time that a recording gives.
+    /// Like [`Instance::call`], at a time given by a recording.
     pub async fn call_at(&mut self, at_ms: u64, call: &str, args: &RawValue) -> Answer {
         self.running
             .host_mut()
@@ -158,12 +158,12 @@ impl Instance {
         let answer = self.running.dispatch(call, args).await;
         self.host().report_dropped(call);
         if let (Err(InvokeError::Misuse(_)), true) = (&answer, self.host().tape.is_replay()) {
-            // The recording's own fault: there is nothing to compare.
+            // The recording itself is wrong, so there is nothing to compare.
             return answer;
         }
         let ending = match &answer {
             Ok(result) => Some(Ending::Result(result.clone())),
-            // No host records such a call, so the recording was edited: whoever replays it is told what is wrong with it.
+            // No host records such a call, so the recording was edited: the caller of the replay gets the error.
             Err(InvokeError::Misuse(_)) if self.host().tape.is_replay() => None,
             Err(InvokeError::Misuse(text)) => Some(Ending::Trap(text.clone())),
             Err(InvokeError::Call(error)) => error.ending(),
@@ -181,7 +181,7 @@ impl Instance {
     /// The guest's whole state as JSON text.
     ///
     /// # Errors
-    /// Why it gave none.
+    /// Why there is none.
     pub async fn snapshot(&mut self) -> Result<String, CallError> {
         self.running.host_mut().begin_unrecorded_call();
         let nothing = to_raw_value(&serde_json::Map::new()).map_err(|error| CallError::Trap(error.to_string()))?;
@@ -190,22 +190,22 @@ impl Instance {
             .map_err(|error| CallError::Trap(format!("the answer of `lifecycle.snapshot`: {error}")))
     }
 
-    /// True until a call ends without a result, or was dropped: then it is gone, but for its host.
+    /// True until a call ends without a result or is dropped. Then the instance is gone, except its host.
     pub fn is_usable(&self) -> bool {
         self.running.is_usable()
     }
 
-    /// What answers the guest.
+    /// The host that answers the guest.
     pub fn host(&self) -> &Host {
         self.running.host()
     }
 
-    /// What answers the guest.
+    /// The host that answers the guest.
     pub fn host_mut(&mut self) -> &mut Host {
         self.running.host_mut()
     }
 
-    /// Ends the instance and keeps what answered it.
+    /// Ends the instance and returns its host.
     pub fn into_host(self) -> Host {
         self.running.into_host()
     }
@@ -218,7 +218,7 @@ fn unrecorded(answer: Answer) -> Result<Box<RawValue>, CallError> {
     })
 }
 
-/// What a guest says of why it refuses: any text, or none.
+/// A guest's error text, which may be empty.
 fn said(error: &str) -> String {
     let line = crate::text::line(error);
     if line.is_empty() {

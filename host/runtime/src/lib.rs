@@ -1,10 +1,10 @@
-//! Events to controller to guest to effects.
+//! From events through the controller and the guest to effects.
 //!
 //! ```text
 //! source -> adapter -> controller -> instance (guest, tape, limits) -> effects
 //! ```
 //!
-//! Everything that the commands do is here; the command line itself, and the guests that ship, are not.
+//! This crate implements all commands, but not the command line itself, and not the shipped guests.
 #![forbid(unsafe_code)]
 
 pub mod admin;

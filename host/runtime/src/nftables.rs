@@ -1,6 +1,6 @@
 //! The packet filter that a configuration names.
 //!
-//! Starts nothing and looks for nothing: whether nft and the namespace are there is found out by each transaction.
+//! This module starts nothing and checks nothing: each transaction finds out whether nft and the namespace exist.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,10 +14,11 @@ use crate::config::{NftablesBackend, NftablesProgram};
 /// Where `ip netns` keeps a file for each namespace.
 const NAMESPACES: &str = "/run/netns";
 
-/// What nft holds locked, in the state folder: the next host with that waits for what one that was killed began.
+/// The lock that nft holds, in the state folder: after a kill, the next host waits for the transaction that is still
+/// running.
 const LOCK: &str = "nftables.lock";
 
-/// The packet filter: one for all guests of a host, since its transactions go one after another.
+/// Opens the packet filter: one for all guests of a host, since its transactions are sequential.
 pub fn open(backend: &NftablesBackend, state_dir: &Path) -> Arc<dyn Api> {
     match backend {
         NftablesBackend::Nft(program) => Arc::new(Nft::new(settings(program, state_dir))),

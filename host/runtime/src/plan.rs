@@ -1,5 +1,5 @@
-//! What a run would do now, and why not: the guest's real decision, to its end, in a simulation that is filled from real
-//! reads.
+//! What a run would do now, and what prevents it: runs the guest's real decision to its end in a simulation that is
+//! filled from real reads.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,28 +34,27 @@ use crate::sources::Batch;
 pub struct KeyPlan {
     /// `namespace/name`.
     pub key: String,
-    /// The Service went away: its objects would be removed.
+    /// The Service is gone: its objects would be removed.
     pub gone: bool,
-    /// What a host that was killed has created and not tagged; a run tags it first, and then does what `writes` says.
+    /// Objects that a killed host created and did not tag. A run first tags them, and then does what `writes` contains.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub untagged: Vec<Orphan>,
     /// In order.
     pub writes: Vec<Write>,
-    /// Why it would not become true; none: it would.
+    /// Why it would fail. `None` if it would succeed.
     pub error: Option<String>,
 }
 
 /// One object that would be written.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Write {
-    /// What would be done.
+    /// The action.
     pub action: Action,
     /// `backend`, `frontend`, `bind` or `server`.
     pub kind: &'static str,
-    /// The object's name; the identifier where the name is not known.
+    /// The object's name, or its identifier if the name is unknown.
     pub name: String,
-    /// What else is worth knowing: where it leads, what it listens on. References to objects that do not exist yet are
-    /// `(new KIND NAME)`.
+    /// Further details: its target, its address. References to objects that do not exist yet are `(new KIND NAME)`.
     pub details: String,
 }
 
@@ -65,7 +64,7 @@ pub struct Write {
 pub enum Action {
     /// It would be created.
     Create,
-    /// It would be applied again as it is.
+    /// It would be applied again unchanged.
     Reset,
     /// It would be destroyed.
     Destroy,
@@ -79,18 +78,18 @@ pub struct Plan {
     /// NEGs, by key.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub negs: Vec<NegPlan>,
-    /// What an operator should know of the source, and what changes nothing.
+    /// Notes about the source that change nothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// Manifests that can't be read, or are not used.
+    /// Manifests that cannot be read, or are not used.
     pub problems: Vec<String>,
-    /// Keys whose objects a run would keep though no manifest names them, since one that can't be read may.
+    /// Keys that no manifest names but whose objects a run would keep, since an unreadable manifest may name them.
     pub held: Vec<String>,
-    /// Children of the configured load balancers that carry no service's tag, where they were asked for.
+    /// Children of the configured load balancers without a service's tag, if requested.
     pub orphans: Vec<Orphan>,
 }
 
-/// A resource that carries no service's tag.
+/// A resource without a service's tag.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Orphan {
     /// `backend`, `frontend`, `bind` or `server`.
@@ -102,32 +101,32 @@ pub struct Orphan {
 }
 
 impl Plan {
-    /// How many objects would be created.
+    /// The number of objects that would be created.
     pub fn created(&self) -> usize {
         self.count(Action::Create)
     }
 
-    /// How many objects would be destroyed.
+    /// The number of objects that would be destroyed.
     pub fn destroyed(&self) -> usize {
         self.count(Action::Destroy)
     }
 
-    /// How many objects would be applied again.
+    /// The number of objects that would be applied again.
     pub fn reset(&self) -> usize {
         self.count(Action::Reset)
     }
 
-    /// How many keys would not become true.
+    /// The number of keys that would fail.
     pub fn failed(&self) -> usize {
         self.keys.iter().filter(|key| key.error.is_some()).count()
     }
 
-    /// How many keys of NEGs would not become true.
+    /// The number of NEG keys that would fail.
     pub fn negs_failed(&self) -> usize {
         self.negs.iter().filter(|key| key.error.is_some()).count()
     }
 
-    /// True where a run would write something.
+    /// Whether a run would write something.
     pub fn has_changes(&self) -> bool {
         let changes = |key: &KeyPlan| !key.writes.is_empty() || !key.untagged.is_empty();
         self.keys.iter().any(changes) || self.negs.iter().any(NegPlan::has_changes)
@@ -142,11 +141,11 @@ impl Plan {
     }
 }
 
-/// Plans a run. Nothing is written but in the simulation, and in the state folder the compile cache and guests that are
-/// fetched for it; `orphans` asks for resources that no service owns.
+/// Plans a run. Writes only to the simulation and, in the state folder, the compile cache and fetched guests. `orphans`
+/// requests the resources that no service owns.
 ///
 /// # Errors
-/// Where nothing could be begun.
+/// If planning cannot start.
 pub async fn plan(config: &Config, registry: &Registry, orphans: bool) -> Result<Plan, SetupError> {
     let Some(source) = config.source() else {
         return Err(SetupError::Misused(format!(
@@ -174,7 +173,7 @@ pub async fn plan(config: &Config, registry: &Registry, orphans: bool) -> Result
         plan.negs = negs.keys;
         plan.notes = negs.notes;
         plan.held.extend(negs.held);
-        // Said once, whoever misses something.
+        // Report it only once.
         plan.problems
             .extend(negs.problem.filter(|problem| !plan.problems.contains(problem)));
     }
@@ -243,14 +242,14 @@ async fn plan_services(
     Ok(())
 }
 
-/// Whether a run would wait for an approval before it does this: one line.
+/// Why a run would wait for an approval first, in one line.
 fn waits(plan: &Plan, config: &Config, lbaas: &Lbaas) -> Result<Option<String>, SetupError> {
     let kept = Held::open(&config.state_dir, lbaas::NAME)
         .map_err(SetupError::misused)?
         .kept();
     let going = plan.destroyed() as u64;
     let all = kept.held.values().sum::<u64>() + kept.destroyed;
-    // Without counts it is not known how much of all that is.
+    // Without counts, the fraction is unknown.
     let is_known = !kept.held.is_empty();
     let above = lbaas.guest.approve_above;
     let waits = is_known && above.is_above(going + kept.destroyed, all.max(going));
@@ -263,7 +262,7 @@ fn waits(plan: &Plan, config: &Config, lbaas: &Lbaas) -> Result<Option<String>, 
     }))
 }
 
-/// What a run would call for: what is left under old UIDs goes, then what should be, then what is left elsewhere.
+/// The calls of a run: the removal of objects under old UIDs, the desired state, and the removal of objects elsewhere.
 fn calls(wishes: &Wishes, known: &KnownKeys, key: &Key, desired: Option<Desired>) -> Vec<Call> {
     let (mut before, mut after) = (Vec::new(), Vec::new());
     for (uid, on) in wishes.places(known, key) {
@@ -293,7 +292,7 @@ fn calls(wishes: &Wishes, known: &KnownKeys, key: &Key, desired: Option<Desired>
 /// One reconcile of a run.
 struct Call {
     desired: Desired,
-    /// It is to leave nothing.
+    /// Whether it removes everything.
     removing: bool,
 }
 
@@ -333,7 +332,7 @@ impl Outcome {
     }
 }
 
-/// Runs the guest's decision for one key. The grants are the real ones: what a run would be refused, a plan is too.
+/// Runs the guest's decision for one key, with the real grants: a plan is refused whatever a run would be refused.
 async fn plan_key(setup: &Setup, config: &Config, key: &Key, api: Arc<dyn Api>, calls: &[Call]) -> Outcome {
     let instances = &setup.active.instances();
     let clock = Arc::new(VirtualClock::new(SystemClock.now_ms()));
@@ -398,13 +397,13 @@ async fn plan_key(setup: &Setup, config: &Config, key: &Key, api: Arc<dyn Api>, 
     }
 }
 
-/// Reads the tape of a plan: what was written, and what the identifiers in it mean.
+/// Reads the tape of a plan: the writes, and the meaning of identifiers in them.
 #[derive(Default)]
 struct Story {
     writes: Vec<Write>,
-    /// What was listed, by kind and identifier.
+    /// Listed objects, by kind and identifier.
     existing: BTreeMap<(&'static str, String), Spec>,
-    /// What the plan created: identifier to name, by kind.
+    /// Objects that the plan created: names by kind and identifier.
     new: BTreeMap<(&'static str, String), String>,
 }
 

@@ -1,4 +1,4 @@
-//! Decides a recording again: the guest is given the recorded answers, and held against what it did.
+//! Replays a recording: the guest gets the recorded answers, and its behaviour is compared.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,16 +18,16 @@ use crate::guests::Program;
 use crate::guests::dispatch::InvokeError;
 use crate::instance::{Instance, REPLAY_GUARD, Start, StartError};
 
-/// Why a recording could not be replayed at all.
+/// Why a recording cannot be replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// The header is not one that this host can start a guest from.
+    /// The header does not permit to start a guest.
     #[error("the recording's header: {0}")]
     Header(String),
     /// The guest did not start.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// The recording holds a call that this guest can't be asked.
+    /// This guest does not support a call in the recording.
     #[error("entry {n}: {error}")]
     Call {
         /// The entry.
@@ -38,8 +38,8 @@ pub enum ReplayError {
 }
 
 impl ReplayError {
-    /// Why there was no room to instantiate the guest: the engine's pool of instances is full, or the machine's memory. Of
-    /// a guest that could be instantiated before this says nothing. None: it failed for another reason.
+    /// Why there was no room for an instance: the engine's pool of instances is full, or the machine is out of memory.
+    /// If the guest could be instantiated before, this is not the guest's fault. `None`: it failed for another reason.
     pub(crate) fn no_room(&self) -> Option<&str> {
         match self {
             Self::Start(StartError::Call(CallError::Trap(text))) if text.contains(" in `instantiate`: ") => Some(text),
@@ -48,61 +48,61 @@ impl ReplayError {
     }
 }
 
-/// What is compared in a replay, how far it may differ, and how long one of its calls may take.
+/// The comparison, the accepted differences, and the time limit of a replay.
 #[derive(Clone, Default)]
 pub struct Options {
-    /// What is compared.
+    /// The comparison.
     pub compare: Compare,
-    /// Differences that are none.
+    /// Accepted differences.
     pub accepted: Arc<Accepted>,
-    /// CPU time of one call.
+    /// The CPU time of one call.
     pub cpu: Cpu,
-    /// Says when a call that computes for long goes on; none: at once.
+    /// Decides when a long computation continues. `None`: at once.
     pub pace: Option<Arc<dyn Pace>>,
 }
 
-/// What is compared in a replay.
+/// What a replay compares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Compare {
-    /// Every question in its place, and every result.
+    /// Every question in its order, and every result.
     #[default]
     Everything,
-    /// Results, and writes in order for each object. Differing reads are counted; a read that was never recorded leaves a call
-    /// undecided; clock, chance and timers are no difference.
+    /// Results, and the order of writes to each object. Different reads are counted; an unrecorded read makes a call
+    /// undecided; clock, randomness and timers do not count.
     Decisions,
 }
 
-/// CPU time of one call of a replay.
+/// The CPU time of one call in a replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Cpu {
     /// Only [`REPLAY_GUARD`]: time is no decision.
     #[default]
     Guarded,
-    /// What the recorded guest had, `cpu_ms` of the header's limits: where someone waits for the outcome.
+    /// The recorded limit, `cpu_ms` in the header, for a caller that waits for the outcome.
     AsRecorded,
-    /// So much for `init`, `restore` and `snapshot`, and [`REPEATED_TIMES`] as much for a call: in a host that runs, a state
-    /// is rebuilt within a limit.
+    /// This much for `init`, `restore` and `snapshot`, and [`REPEATED_TIMES`] as much for a call: a running host
+    /// rebuilds a state within a limit.
     Rebuild(Duration),
 }
 
-/// A call that ended within its limit may take so many times as long when it is repeated: a machine is not always as quick.
+/// How many times its limit a repeated call may take: the speed of a machine varies.
 const REPEATED_TIMES: u32 = 3;
 
-/// Why recorded calls give no state.
+/// Why replayed calls yield no state.
 #[derive(Debug, thiserror::Error)]
 pub enum NoState {
-    /// They can't be repeated by this guest. One line.
+    /// This guest cannot repeat them. One line.
     #[error("{0}")]
     Calls(String),
-    /// They were repeated, and the guest gave no snapshot.
+    /// They were repeated, but the guest returned no snapshot.
     #[error(transparent)]
     Snapshot(CallError),
 }
 
-/// Replays one segment with `program` and says how it compares. Lines of the guest's log go to `log`.
+/// Replays one segment with `program` and compares it. `log` receives the guest's log.
 ///
 /// # Errors
-/// Where the guest can't be started as the recording says, or can't be called so.
+/// If the guest cannot be started or called according to the recording.
 pub async fn replay(
     engine: &Engine,
     program: &Arc<Program>,
@@ -112,7 +112,7 @@ pub async fn replay(
     replay_with(engine, program, segment, log, Options::default()).await
 }
 
-/// [`replay`], with differences that are accepted, or other limits.
+/// [`replay`] with accepted differences or other limits.
 ///
 /// # Errors
 /// As [`replay`].
@@ -129,8 +129,8 @@ pub async fn replay_with(
     })
 }
 
-/// The state of a guest after the calls of `segment`, as a snapshot. `cpu_max`: what `init`, `restore` and `snapshot` may
-/// compute each.
+/// The state of a guest after the calls of `segment`, as a snapshot. `cpu_max`: the CPU time of `init`, `restore` and
+/// `snapshot`, each.
 ///
 /// # Errors
 /// Why there is none.
@@ -164,7 +164,7 @@ fn in_words(outcome: &Outcome) -> String {
     outcome.to_string().lines().map(str::trim).collect::<Vec<_>>().join(" ")
 }
 
-/// The instance after all calls; or how the replay ended where the instance is gone.
+/// The instance after all calls, or the outcome if the instance ended before.
 async fn run(
     engine: &Engine,
     program: &Arc<Program>,
@@ -182,11 +182,11 @@ async fn run(
     }
 }
 
-/// An instance that was started as `segment` says, and has its calls before it; or how the replay ended where it asked
-/// something else than was recorded.
+/// An instance started according to `segment`, before its calls. Or the outcome, if it asked something that was not
+/// recorded.
 ///
 /// # Errors
-/// Where the guest can't be started as the recording says.
+/// If the guest cannot be started according to the recording.
 pub(crate) async fn begin(
     engine: &Engine,
     program: &Arc<Program>,
@@ -206,7 +206,7 @@ pub(crate) async fn begin(
         digest: digest.clone(),
         instance: "replay".to_owned(),
     };
-    // What the tape does not answer: the time of the recording, and the same chance each time.
+    // The answers that are not on the tape: the time of the recording, and fixed random numbers.
     let backends = Backends {
         clock: Arc::new(VirtualClock::new(first_call_at_ms(&segment))),
         log,
@@ -217,7 +217,7 @@ pub(crate) async fn begin(
         Compare::Everything => Tape::replay_accepting(segment, &digest, options.accepted),
         Compare::Decisions => Tape::compare_decisions(segment, &digest, options.accepted, questions::question),
     };
-    // Nothing is asked but the tape, so there is nothing to grant.
+    // Only the tape answers, so no grants are needed.
     let mut host = Host::new(identity, tape, Grants::default(), backends, limits);
     host.timers = Timers::after(TIMERS_OF_ITS_OWN);
     let start = Start {
@@ -241,7 +241,7 @@ pub(crate) async fn begin(
     }
 }
 
-/// Timers that a recording does not have get ids from here on: no recording has so many.
+/// The first id of timers that are not in the recording: no recording has so many.
 const TIMERS_OF_ITS_OWN: u64 = 1 << 32;
 
 fn first_call_at_ms(segment: &Segment) -> u64 {
@@ -252,11 +252,11 @@ fn first_call_at_ms(segment: &Segment) -> u64 {
     at_ms.unwrap_or_default()
 }
 
-/// Makes the recorded calls that are left; none: all of them, and the instance is as it was. Else how the replay ended, and
-/// the instance is gone.
+/// Makes the remaining calls of the recording. `None`: all are made, and the instance is usable. Otherwise the outcome,
+/// and the instance is gone.
 ///
 /// # Errors
-/// Where the recording holds a call that this guest can't be asked.
+/// If this guest does not support a call in the recording.
 pub(crate) async fn go_on(instance: &mut Instance) -> Result<Option<Outcome>, ReplayError> {
     while let Some(call) = instance.host_mut().tape.next_call() {
         match instance.call_at(call.at_ms, &call.name, &call.args).await {
@@ -268,7 +268,7 @@ pub(crate) async fn go_on(instance: &mut Instance) -> Result<Option<Outcome>, Re
     Ok(None)
 }
 
-/// How the replay compares so far.
+/// The outcome so far.
 pub(crate) fn outcome(host: &Host) -> Outcome {
     // A tape in a replay always has an outcome.
     host.tape.replay_outcome().unwrap_or(Outcome::Identical {

@@ -1,4 +1,4 @@
-//! Simulated servers that run by themselves, from a file and flags.
+//! Standalone simulated servers, configured by a file and flags.
 
 mod compute;
 
@@ -12,26 +12,26 @@ use trueup_journal::regular;
 pub use self::compute::{ComputeFlags, compute_config, start_compute};
 use crate::run::SetupError;
 
-/// What the command line says of a simulated Engine; it comes before the file.
+/// The command line flags of a simulated Engine. They override the file.
 #[derive(Debug, Clone, Default)]
 pub struct LbaasFlags {
-    /// The token that it lets in; none: as the file says, else `simulated`.
+    /// The token it accepts. `None`: the one in the file, or else `simulated`.
     pub token: Option<String>,
-    /// Identifiers of its load balancers; empty: as the file says, else `lb-1`.
+    /// The identifiers of its load balancers. Empty: those in the file, or else `lb-1`.
     pub load_balancers: Vec<String>,
     /// How long a resource takes to be applied, in milliseconds.
     pub settle_ms: Option<u64>,
     /// How long each answer takes, in milliseconds.
     pub latency_ms: Option<u64>,
-    /// Where its state is kept.
+    /// The file with its state.
     pub state_file: Option<PathBuf>,
 }
 
-/// The settings of a simulated Engine: from the keys of `[sim.lbaas]` at the top of a TOML file, then from flags. A
-/// relative `state_file` in the file is relative to it.
+/// The settings of a simulated Engine: the keys of `[sim.lbaas]` at the top level of a TOML file, overridden by flags.
+/// A relative `state_file` in the file is relative to it.
 ///
 /// # Errors
-/// One line: why the file can't be used.
+/// One line: why the file is invalid.
 pub fn lbaas_config(file: Option<&Path>, flags: LbaasFlags) -> Result<ServerConfig, SetupError> {
     let mut config = match file {
         Some(file) => read::<ServerConfig>(file)?,
@@ -55,13 +55,13 @@ pub fn lbaas_config(file: Option<&Path>, flags: LbaasFlags) -> Result<ServerConf
 /// Starts a simulated Engine.
 ///
 /// # Errors
-/// One line: why it can't listen, or its state can't be read.
+/// One line: why it cannot listen, or cannot read its state.
 pub async fn start_lbaas(config: ServerConfig, listen: SocketAddr) -> Result<SimulatedEngine, SetupError> {
     let started = SimulatedEngine::start(config, listen).await;
     started.map_err(|error| not_started(listen, error))
 }
 
-/// Why a server did not start: an address of another machine is misuse.
+/// Why a server did not start. An address of another machine counts as misuse.
 fn not_started(listen: SocketAddr, error: impl Into<anyhow::Error>) -> SetupError {
     if listen.ip().is_loopback() {
         SetupError::failed(error)
@@ -70,7 +70,7 @@ fn not_started(listen: SocketAddr, error: impl Into<anyhow::Error>) -> SetupErro
     }
 }
 
-/// What a TOML file says of a server.
+/// A server's settings in a TOML file.
 fn read<T: DeserializeOwned>(file: &Path) -> Result<T, SetupError> {
     let unreadable = |error| SetupError::Misused(format!("{}: {}", file.display(), crate::text::cause(&error)));
     let text = regular::read_text(file, regular::SMALL).map_err(unreadable)?;
@@ -82,7 +82,7 @@ fn read<T: DeserializeOwned>(file: &Path) -> Result<T, SetupError> {
     })
 }
 
-/// What paths in a file are relative to.
+/// The folder for relative paths in a file.
 fn folder(file: &Path) -> &Path {
     file.parent().unwrap_or(Path::new(""))
 }

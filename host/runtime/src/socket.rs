@@ -1,4 +1,4 @@
-//! Unix sockets that belong to one host: taken, bound for its user alone, removed when it goes.
+//! Unix sockets of one host: locked, bound for its user only, and removed when the host exits.
 
 use std::fs::{DirBuilder, File, Permissions};
 use std::io;
@@ -11,28 +11,28 @@ use tokio::net::{UnixListener, UnixStream};
 
 use crate::run::SetupError;
 
-/// Folders on the way to the socket are for the host's user.
+/// Only the host's user may access folders on the way to the socket.
 const DIR_MODE: u32 = 0o700;
 
-/// Addresses are for the host's user to give.
+/// Only the host's user may assign addresses.
 const SOCKET_MODE: u32 = 0o600;
 
-/// Nobody else may hold the lock of a place.
+/// Only the host's user may hold the lock.
 const LOCK_MODE: u32 = 0o600;
 
-/// The longest path that a socket's address holds (`sun_path` of unix(7), its end included), in bytes.
+/// The maximum path length in a socket address (`sun_path` in unix(7), including the terminator), in bytes.
 const PATH_BYTES_MAX: usize = 108;
 
-/// A path by which a socket can be reached, however deep its folder is.
+/// A path to a socket that works even in a deep folder.
 pub(crate) struct Reachable {
     path: PathBuf,
-    /// The path leads through it.
+    /// The path leads through this open folder.
     _folder: Option<File>,
 }
 
 impl Reachable {
     /// # Errors
-    /// Where the folder of a long path can't be opened.
+    /// If the folder of a long path cannot be opened.
     pub(crate) fn new(path: &Path) -> io::Result<Self> {
         let (folder, name) = match (path.parent(), path.file_name()) {
             (Some(folder), Some(name)) if path.as_os_str().len() >= PATH_BYTES_MAX => (folder, name),
@@ -58,20 +58,21 @@ impl Reachable {
     }
 }
 
-/// A place for a socket that no other host has. Removed when it goes.
+/// The exclusive path of a socket. The file is removed on drop.
 #[derive(Debug)]
 pub(crate) struct Place {
     path: PathBuf,
-    /// Held as long as the socket is ours, or two hosts that start at once would remove each other's.
+    /// Held as long as the socket is ours. Otherwise two hosts that start at the same time would remove each other's
+    /// socket.
     _lock: File,
     is_bound: bool,
 }
 
 impl Place {
-    /// Takes the place: creates its folder, and removes the socket of a host that is gone.
+    /// Takes the path: creates its folder, and removes the socket of an ended host.
     ///
     /// # Errors
-    /// Where another host serves there, or the place can't be used.
+    /// If another host serves there, or the path is unusable.
     pub(crate) async fn take(path: &Path) -> Result<Self, SetupError> {
         let failed = |error: io::Error| SetupError::Failed(format!("socket `{}`: {error}", path.display()));
         let taken = || {
@@ -94,7 +95,7 @@ impl Place {
             .truncate(false)
             .write(true)
             .mode(LOCK_MODE)
-            // What a link leads to is another's file.
+            // The target of a link may belong to another user.
             .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
             .open(lock)
             .map_err(failed)?;
@@ -127,16 +128,16 @@ impl Place {
         })
     }
 
-    /// Listens there.
+    /// Listens on the path.
     ///
     /// # Errors
-    /// Why that is not possible.
+    /// Why it cannot.
     pub(crate) fn listen(&mut self) -> Result<UnixListener, SetupError> {
         let failed = |error: io::Error| SetupError::Failed(format!("socket `{}`: {error}", self.path.display()));
         let reachable = Reachable::new(&self.path).map_err(failed)?;
         let listener = UnixListener::bind(reachable.path()).map_err(failed)?;
         self.is_bound = true;
-        // Who connects before this is looked at all the same.
+        // A client that connects before this is still checked.
         std::fs::set_permissions(&self.path, Permissions::from_mode(SOCKET_MODE)).map_err(failed)?;
         Ok(listener)
     }
@@ -152,10 +153,10 @@ impl Drop for Place {
     }
 }
 
-/// Root and the host's own user may ask, whatever became of the socket's mode.
+/// Accepts only root and the host's own user, whatever the mode of the socket is.
 ///
 /// # Errors
-/// Who may not.
+/// The user that is refused.
 pub(crate) fn may_ask(stream: &UnixStream) -> Result<(), String> {
     let own = rustix::process::geteuid().as_raw();
     match stream.peer_cred() {

@@ -1,7 +1,7 @@
-//! Counts of what the program's exporter of traces does, in the metrics of the host that runs.
+//! Counts the work of the program's trace exporter, in the metrics of the running host.
 //!
-//! The exporter is the program's: it begins before a host does and outlives it. So it counts here, and whoever has begun last
-//! is who shows it.
+//! The exporter belongs to the program: it starts before a host and outlives it. So the counts are kept here, and the
+//! host that started last shows them.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -9,17 +9,17 @@ use trueup_capabilities::metrics::{HOST, Line, Registry};
 
 static SHOWN_BY: Mutex<Weak<Registry>> = Mutex::new(Weak::new());
 
-/// From now on these metrics show the counts.
+/// From now on these metrics contain the counts.
 pub(crate) fn count_in(metrics: &Arc<Registry>) {
     *SHOWN_BY.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(metrics);
 }
 
-/// So many spans were given to the collector: `trueup_spans_exported_total`.
+/// Counts spans that the collector received: `trueup_spans_exported_total`.
 pub fn exported(spans: u64) {
     count("trueup_spans_exported_total", spans);
 }
 
-/// So many spans were dropped, since the collector did not take them or there was no room for them any more:
+/// Counts dropped spans, which the collector refused or which found no space in the queue:
 /// `trueup_spans_dropped_total`.
 pub fn dropped(spans: u64) {
     count("trueup_spans_dropped_total", spans);
@@ -38,7 +38,7 @@ mod tests {
 
     #[test]
     fn spans_are_counted_by_whoever_runs() {
-        // Nobody runs yet, or one that ended.
+        // No host runs yet, or the last one has ended.
         dropped(1);
         let metrics = Arc::new(Registry::default());
         count_in(&metrics);

@@ -1,18 +1,18 @@
-//! What others say, made fit for a line that an operator reads.
+//! Makes external texts safe for a line that an operator reads.
 //!
-//! Changes words, never decides whether something is wrong.
+//! This module only rewrites texts; it never decides whether something is an error.
 
 use std::io;
 
 use trueup_capabilities::text::printable;
 
-/// So much of a text that somebody else wrote is shown: enough to know what it says.
+/// The maximum length of an external text: enough to understand it.
 const SHOWN_CHARS_MAX: usize = 500;
 
-/// How alike two keys must be before one is offered for the other; below this the offer is noise.
+/// The minimum similarity of a suggested key. Below it suggestions are noise.
 const LIKENESS_MIN: f64 = 0.5;
 
-/// Why a file of text could not be read.
+/// Why a text file could not be read.
 pub(crate) fn cause(error: &io::Error) -> String {
     if error.kind() == io::ErrorKind::InvalidData {
         "it is no text (UTF-8)".to_owned()
@@ -21,7 +21,7 @@ pub(crate) fn cause(error: &io::Error) -> String {
     }
 }
 
-/// A text on one line, without what a terminal would obey, and cut where it goes on too long.
+/// A text on one line, without terminal control characters, and cut if it is too long.
 pub(crate) fn line(text: &str) -> String {
     let words = text.split(|c: char| c.is_whitespace() || c.is_control());
     let line = words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
@@ -32,7 +32,7 @@ pub(crate) fn line(text: &str) -> String {
     line.chars().take(SHOWN_CHARS_MAX).chain("...".chars()).collect()
 }
 
-/// The known word that somebody who wrote `wanted` most likely meant; none where no word is like it.
+/// The known word most similar to `wanted`. `None` if no word is similar.
 pub(crate) fn nearest<'k>(wanted: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
     let likeness = |key: &'k str| (strsim::normalized_damerau_levenshtein(wanted, key), key);
     let (likeness, key) = known

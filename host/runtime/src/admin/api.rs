@@ -1,4 +1,4 @@
-//! `/v1/...`: everything that the commands show, as JSON. Lists are cut at a limit, and say so.
+//! `/v1/...`: everything the commands show, as JSON. Lists have a limit and say when they are cut.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -19,10 +19,10 @@ use crate::board::KeyState;
 use crate::decisions::{self, ExplainError, Wanted};
 use crate::swap::Manager;
 
-/// So many keys, lines or journals one answer holds, where the request names no number.
+/// The default number of keys, lines or journals in one answer.
 const LIMIT: usize = 1_000;
 
-/// So many it holds at most: some megabytes.
+/// The maximum number in one answer: a few megabytes.
 const LIMIT_MAX: usize = 10_000;
 
 pub(super) fn routes() -> Router<Arc<Reads>> {
@@ -41,7 +41,7 @@ pub(super) fn routes() -> Router<Arc<Reads>> {
         .route("/v1/config", get(config))
 }
 
-/// What can be asked, for those who open the address without a path.
+/// The paths, for clients that open the address without one.
 const PATHS: &str = "/ui/                       recordings, as a page
 /healthz /readyz           health; ?verbose shows every check
 /metrics                   in Prometheus' text format
@@ -70,22 +70,22 @@ async fn config(State(reads): Shared) -> Response {
     Json(&reads.config).into_response()
 }
 
-/// What is wrong with a query.
+/// An answer to an invalid query.
 fn misused(error: impl Into<String>) -> Response {
     failed(StatusCode::BAD_REQUEST, error.into())
 }
 
-/// How much of a list is wanted.
+/// Which part of a list the client wants.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Part {
     limit: Option<usize>,
     after: String,
-    /// `trouble` is every key with an error, whatever it does now.
+    /// `trouble` selects every key with an error, in any state.
     state: Option<String>,
 }
 
-/// The state that stands for every key with an error.
+/// The pseudo-state of every key with an error.
 const TROUBLE: &str = "trouble";
 
 impl Part {
@@ -101,7 +101,7 @@ impl Part {
     }
 }
 
-/// A query, or what is wrong with it.
+/// A query, or what is invalid about it.
 type Asked = Result<Query<Part>, QueryRejection>;
 
 #[expect(clippy::result_large_err, reason = "it is answered at once")]
@@ -127,14 +127,14 @@ async fn keys(State(reads): Shared, asked: Asked) -> Result<Response, Response> 
     Ok(Json(keys).into_response())
 }
 
-/// Whose key is meant, where several guests have one of that text.
+/// Selects the guest, if several guests have a key with that name.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Whose {
     guest: Option<String>,
 }
 
-/// A `/` in a key may be escaped: `default%2Fweb`. The guest's name may come before the key: `lbaas/default/web`.
+/// A `/` in a key may be escaped: `default%2Fweb`. The guest's name may precede the key: `lbaas/default/web`.
 async fn key(
     State(reads): Shared,
     Of(key): Of<String>,
@@ -164,15 +164,15 @@ async fn key(
     }
 }
 
-/// Why what was done about a key was done.
+/// Selects what to explain about a key.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Why {
-    /// Which guest's key it is; absent: that of the guest that has decided about it, where it is one alone.
+    /// The guest that owns the key. If absent: the only guest that has decided about it.
     guest: Option<String>,
-    /// So many of its last jobs.
+    /// How many of the last jobs.
     last: usize,
-    /// The job of this decision instead.
+    /// If present: the job of this decision instead.
     decision: Option<u64>,
 }
 
@@ -206,7 +206,7 @@ async fn explain(
     }
 }
 
-/// What is not there before the guests are.
+/// The manager, which does not exist until the guests are loaded.
 #[expect(clippy::result_large_err, reason = "it is answered at once")]
 fn manager(reads: &Reads) -> Result<&Arc<Manager>, Response> {
     let not_yet = || {
@@ -240,7 +240,7 @@ async fn pods(State(reads): Shared) -> Response {
     }
 }
 
-/// Reads files, where others do not wait for it.
+/// Reads files on a blocking thread.
 async fn slowly<T: Send + 'static>(reads: &Reads, read: impl FnOnce() -> T + Send + 'static) -> Result<T, Response> {
     let gone = |error: String| failed(StatusCode::INTERNAL_SERVER_ERROR, error);
     let permit = Arc::clone(&reads.slow).acquire_owned().await;
@@ -257,9 +257,9 @@ async fn slowly<T: Send + 'static>(reads: &Reads, read: impl FnOnce() -> T + Sen
 struct AuditShown {
     /// Oldest first.
     lines: VecDeque<audit::Line>,
-    /// Lines that the log has.
+    /// The number of lines in the log.
     count: u64,
-    /// Every byte of it is as it was written.
+    /// Whether every byte of the log is unmodified.
     whole: bool,
 }
 
@@ -289,27 +289,27 @@ async fn audit_lines(State(reads): Shared, asked: Asked) -> Result<Response, Res
     })
 }
 
-/// The recordings of an instance.
+/// The recordings of one instance.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct JournalShown {
     /// As in `[guests.NAME]`.
     guest: String,
-    /// The name of its folder, which is its key escaped: `default%2Fweb`.
+    /// The name of the folder: the escaped key, such as `default%2Fweb`.
     instance: String,
-    /// Its folder.
+    /// The folder.
     path: PathBuf,
-    /// Files in it.
+    /// The number of files.
     files: usize,
-    /// All together.
+    /// The total size.
     bytes: u64,
 }
 
-/// Some of them.
+/// A part of the recordings.
 #[derive(Debug, Serialize)]
 struct JournalsShown {
-    /// By guest and instance.
+    /// Sorted by guest and instance.
     journals: Vec<JournalShown>,
-    /// There are more.
+    /// Whether the list is cut.
     more: bool,
 }
 
@@ -321,7 +321,7 @@ async fn journals(State(reads): Shared, asked: Asked) -> Result<Response, Respon
     Ok(Json(JournalsShown { journals: all, more }).into_response())
 }
 
-/// The first by name, and whether there are more. A folder that is not there, or goes away meanwhile, holds nothing.
+/// The first journals by name, and whether there are more. A folder that is missing or disappears counts as empty.
 fn listed(folder: &Path, limit: usize) -> (Vec<JournalShown>, bool) {
     let mut names = Vec::new();
     for guest in folders(folder) {

@@ -1,8 +1,8 @@
-//! The connections of an address: so many and no more, and none of them keeps the others out.
+//! The connections of one address: a fixed maximum, and no client can keep the others out.
 //!
-//! Whoever reaches an address can open connections, and send what they like as slowly as they like. So a request's head has
-//! a deadline, and where the places are taken the next connection takes the place of the one that asked nothing for longest.
-//! A probe of `/healthz` must never be what waits: a host that does not answer it is started again.
+//! Any client that reaches an address can open connections and send as slowly as it likes. So a request's head has a
+//! deadline, and if all places are taken, the next connection replaces the one that has been without a request for the
+//! longest time. A `/healthz` probe must never wait: Kubernetes restarts a host that does not answer it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,28 +21,28 @@ use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, Sleep};
 
-/// So many connections of each address are served at once. Each is a file of the process, which has 1024 by default, and
-/// the Engine needs some.
+/// The maximum number of connections per address. Each needs a file descriptor. A process has 1024 by default, and the
+/// Engine needs some of them.
 const CONNECTIONS_MAX: usize = 128;
 
-/// So long it may take until a request's head is there, from when a connection is open or its last answer was given. A
-/// probe's request is a single packet. Prometheus asks every 15 s or more seldom, and opens another connection then.
+/// How long a request's head may take, counted from when the connection opened or from its last answer. A probe sends
+/// its request in a single packet. Prometheus scrapes every 15 s or less often, and opens a new connection then.
 const HEAD_MAX: Duration = Duration::from_secs(5);
 
-/// A connection on which nothing moves for so long is closed: whoever takes no answer would keep its place.
+/// The host closes a connection after this long without traffic: a client that reads no answer would keep its place.
 const IDLE_MAX: Duration = Duration::from_secs(90);
 
-/// After an accept that failed, such as for want of files, the next one waits this long.
+/// The pause after a failed accept, for example when no file descriptors are left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves what comes, until this is dropped; then connections end as soon as they were answered.
+/// Serves connections until dropped. Then each connection ends after its current answer.
 pub(super) async fn serve(listener: TcpListener, routes: Router) {
     serve_within(listener, routes, HEAD_MAX).await;
 }
 
 async fn serve_within(listener: TcpListener, routes: Router, head_max: Duration) {
     let connections = Arc::new(Connections::default());
-    // Whoever listens to it hears when this is dropped.
+    // Receivers learn from it when this future is dropped.
     let (_serving, served) = watch::channel(());
     loop {
         match listener.accept().await {
@@ -77,7 +77,7 @@ async fn connection<S: AsyncRead + AsyncWrite + Unpin + Send>(
         .header_read_timeout(head_max)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
-    // How a connection ends is its peer's matter.
+    // How a connection ends does not matter here.
     tokio::select! {
         _ = &mut connection => {}
         _ = &mut place.taken => {}
@@ -88,7 +88,7 @@ async fn connection<S: AsyncRead + AsyncWrite + Unpin + Send>(
     }
 }
 
-/// The connections that are open, by when they came.
+/// The open connections, in the order of their arrival.
 #[derive(Debug, Default)]
 struct Connections(Mutex<Open>);
 
@@ -100,18 +100,18 @@ struct Open {
 
 #[derive(Debug)]
 struct Connection {
-    /// When it asked last; before that, when it came.
+    /// The time of the last request, or of the arrival before the first request.
     asked: Instant,
-    /// Its place is taken once this is dropped.
+    /// Dropping this takes the place away.
     _taken: oneshot::Sender<()>,
 }
 
-/// A connection's place, until this is dropped.
+/// A connection's place, until dropped.
 #[derive(Debug)]
 struct Place {
     all: Arc<Connections>,
     id: u64,
-    /// Answers where another connection has it now.
+    /// Resolves when another connection takes the place.
     taken: oneshot::Receiver<()>,
 }
 
@@ -120,7 +120,8 @@ impl Connections {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for one more: where none is free, of the one that asked nothing for longest.
+    /// Enters a connection. If no place is free, it takes the place of the connection that has been without a request
+    /// for the longest time.
     fn enter(this: &Arc<Self>) -> Place {
         let (taken, is_taken) = oneshot::channel();
         let mut open = this.open();
@@ -157,7 +158,7 @@ impl Drop for Place {
     }
 }
 
-/// A connection that ends where nothing moves on it.
+/// A connection that ends after a period without traffic.
 struct Moving<S> {
     stream: S,
     idle: Pin<Box<Sleep>>,
@@ -173,7 +174,7 @@ impl<S> Moving<S> {
         }
     }
 
-    /// The same answer, unless there is none yet and nothing moved for too long.
+    /// The same poll result, or an error if it is pending and there was no traffic for too long.
     fn or_idle<T>(&mut self, answer: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
         if answer.is_ready() {
             let until = Instant::now() + self.idle_max;
@@ -223,7 +224,7 @@ mod tests {
 
     use super::*;
 
-    /// A test that hangs ends.
+    /// Ends a test that hangs.
     const GUARD: Duration = Duration::from_secs(60);
 
     async fn serving(head_max: Duration) -> (SocketAddr, JoinHandle<()>) {
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn health_is_answered_while_others_trickle_on_more_connections_than_there_are_places() {
+    async fn health_is_answered_while_slow_clients_take_every_place() {
         let (address, serving) = serving(GUARD).await;
         let mut others = Vec::new();
         for _ in 0..CONNECTIONS_MAX + 12 {
@@ -257,7 +258,7 @@ mod tests {
             loop {
                 let byte = [*bytes.next().unwrap()];
                 for other in &mut others {
-                    // Those whose place is taken are closed.
+                    // The host closes the connections that lost their place.
                     let _ = other.write_all(&byte).await;
                 }
                 tokio::time::sleep(Duration::from_millis(1)).await;

@@ -1,25 +1,25 @@
-//! Series put together into families, as Prometheus' text format has them: each name once, with one kind and one help text,
-//! each set of labels once.
+//! Collects series into families, as Prometheus' text format requires: each name once, with one kind and one help text,
+//! and each set of labels once.
 //!
-//! Guests name their series as they like. What the format does not allow is replaced, and what then is there twice, or of
-//! two kinds, is left out and counted.
+//! Guests choose the names of their series freely. Characters that the format forbids are replaced. Series that are
+//! then duplicates, or have two kinds, are left out and counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use prometheus::proto::{Bucket, Counter, Gauge, Histogram, LabelPair, Metric, MetricFamily, MetricType};
 use prometheus::{TEXT_FORMAT, TextEncoder};
 
-/// As the format is named in an answer.
+/// The content type of the format.
 pub(super) const CONTENT_TYPE: &str = TEXT_FORMAT;
 
-/// What one series shows.
+/// The value of a series.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Value {
-    /// Only grows.
+    /// Only increases.
     Counter(f64),
     /// Any number.
     Gauge(f64),
-    /// Upper bounds and how many were at most as large; how many there were, and their sum.
+    /// Pairs of an upper bound and a cumulative count; the total count; the sum.
     Histogram {
         buckets: Vec<(f64, u64)>,
         count: u64,
@@ -41,15 +41,15 @@ impl Value {
 #[derive(Debug, Default)]
 pub(super) struct Families {
     by_name: BTreeMap<String, MetricFamily>,
-    /// Names of lines, and whose family they are.
+    /// The names of the lines, and the family that each belongs to.
     lines: BTreeMap<String, String>,
     seen: BTreeSet<(String, Vec<(String, String)>)>,
-    /// So many series are left out.
+    /// How many series were left out.
     left_out: u64,
 }
 
 impl Families {
-    /// Adds a series. The first one of a family says its kind and its help text.
+    /// Adds a series. The first series of a family sets the kind and the help text.
     pub(super) fn add(&mut self, name: &str, help: &str, labels: &[(&str, &str)], value: Value) {
         if !self.try_add(name, help, labels, value) {
             self.left_out += 1;
@@ -95,12 +95,12 @@ impl Families {
         true
     }
 
-    /// So many series were left out.
+    /// How many series were left out.
     pub(super) fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// In Prometheus' text format, in order of names.
+    /// The text in Prometheus' format, sorted by name.
     ///
     /// # Errors
     /// Never in practice: no family is empty.
@@ -110,7 +110,7 @@ impl Families {
     }
 }
 
-/// The names that a family's lines have.
+/// The names of a family's lines.
 fn lines_of(name: &str, kind: MetricType) -> Vec<String> {
     match kind {
         MetricType::HISTOGRAM => ["", "_bucket", "_sum", "_count"]
@@ -156,13 +156,13 @@ fn metric(labels: Vec<(String, String)>, value: Value) -> Metric {
     metric
 }
 
-/// The name, with `_` for what may not stand in one.
+/// The name, with each invalid character replaced by `_`.
 fn metric_name(name: &str) -> String {
     clean(name, |c| c.is_ascii_alphanumeric() || c == '_' || c == ':')
 }
 
-/// The same of a label's name. Names that begin with two `_` are Prometheus' own, and so is `le`, which tells a histogram's
-/// buckets apart.
+/// The same for a label name. Prometheus reserves names that begin with two `_`, and `le`, which identifies the buckets
+/// of a histogram.
 fn label_name(name: &str) -> String {
     let clean = clean(name, |c| c.is_ascii_alphanumeric() || c == '_');
     let own = clean.trim_start_matches('_');

@@ -1,7 +1,7 @@
-//! `/healthz` and `/readyz`, as Kubernetes has them: each check a line, `?verbose` shows those that pass too.
+//! `/healthz` and `/readyz`, as in Kubernetes: one line for each check. `?verbose` also shows the checks that pass.
 //!
-//! Healthy is a host whose loops go round; one that is not is to be started again. Ready is one that has what it needs to
-//! act: a standby is ready, since it would act at once.
+//! A host is healthy while its loops run; an unhealthy host should be restarted. A host is ready when it has what it
+//! needs to act. A standby is ready, since it could act at once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ pub(super) fn routes() -> Router<Arc<Reads>> {
         .route("/readyz", get(readyz))
 }
 
-/// One thing that is looked at.
+/// One check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Check {
     name: String,
-    /// What else is worth saying where it passes.
+    /// Additional information for a check that passes.
     note: Option<String>,
-    /// Why it does not; none: it does.
+    /// Why the check fails. `None` if it passes.
     why_not: Option<String>,
 }
 
@@ -59,7 +59,7 @@ impl Check {
     }
 }
 
-/// The loops that go round, and those that do not.
+/// One check for each loop.
 pub(super) fn loops(reads: &Reads) -> Vec<Check> {
     let late = reads.board.late();
     let names = reads.board.beating().into_iter();
@@ -107,7 +107,7 @@ fn ready(reads: &Reads) -> Vec<Check> {
     checks
 }
 
-/// What is not as it should be.
+/// The reasons why the host is not ready.
 pub(super) fn why_not_ready(reads: &Reads) -> Vec<String> {
     let all = ready(reads).into_iter();
     all.filter_map(|check| Some(format!("{}: {}", check.name, check.why_not?)))

@@ -1,8 +1,8 @@
-//! What holds for every answer, and whom the admin address answers at all.
+//! Rules for every answer, and which requests the admin address accepts.
 //!
-//! A page that a browser loaded from elsewhere can send requests to loopback. It can't read the answers, since nothing here
-//! allows it to; unless its own name is made to point at loopback (DNS rebinding), so a request over TCP must say that it
-//! is for this machine. And nothing is changed by a request that a page could send.
+//! A page loaded from elsewhere can send requests to loopback. It cannot read the answers, since no header allows it
+//! to, unless its own name resolves to loopback (DNS rebinding). So a request over TCP must name this machine as its
+//! host, and no request that a page could send changes anything.
 
 use axum::extract::Request;
 use axum::http::header::{self, HeaderName};
@@ -16,7 +16,7 @@ use crate::control::Failure;
 use crate::page::local_only::check_host;
 use crate::swap::ManageError;
 
-/// What every answer carries, unless it says otherwise itself: nothing of it is run, framed, kept or handed on.
+/// Headers of every answer that does not set its own: a browser must not run, frame, cache or forward it.
 const HEADERS: [(HeaderName, &str); 6] = [
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (header::X_FRAME_OPTIONS, "DENY"),
@@ -29,12 +29,12 @@ const HEADERS: [(HeaderName, &str); 6] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
-/// An answer that is no success.
+/// An error response.
 pub(crate) fn failed(status: StatusCode, error: String) -> Response {
     (status, Json(Failure { error })).into_response()
 }
 
-/// What a manager of guests said.
+/// The manager's answer as a response.
 pub(crate) fn answer<T: Serialize>(answer: Result<T, ManageError>) -> Response {
     match answer {
         Ok(answer) => Json(answer).into_response(),
@@ -49,23 +49,23 @@ pub(crate) fn answer<T: Serialize>(answer: Result<T, ManageError>) -> Response {
     }
 }
 
-/// The same routes, with the headers.
+/// The same routes with the security headers.
 pub(crate) fn secured(routes: Router) -> Router {
     routes.layer(middleware::map_response(with_headers))
 }
 
-/// The same routes, with a failure for what is not there. Before anything else: a layer is around what is there when it is
-/// put on.
+/// The same routes with a "not found" answer. Call this first: a layer wraps only the routes that exist when it is
+/// added.
 pub(crate) fn complete(routes: Router) -> Router {
     routes.fallback(async || failed(StatusCode::NOT_FOUND, "there is nothing at this path".to_owned()))
 }
 
-/// The same for an address that a browser can reach: reads alone, and only where the request is for this machine.
+/// For an address that a browser can reach: only reads, and only requests that name this machine.
 pub(super) fn read_only(routes: Router) -> Router {
     routes.layer(middleware::from_fn(only_reads))
 }
 
-/// As [`read_only`], where requests come over TCP.
+/// Like [`read_only`], for requests over TCP.
 pub(super) fn local(routes: Router) -> Router {
     routes.layer(middleware::from_fn(only_for_this_machine))
 }

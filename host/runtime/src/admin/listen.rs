@@ -1,4 +1,4 @@
-//! Where it listens, and that it goes on serving while the loops are busy: in tasks of its own.
+//! The admin listeners. Their tasks are separate, so they keep serving while the loops are busy.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,18 +15,18 @@ use crate::config::{self, AdminAt};
 use crate::run::SetupError;
 use crate::socket::{Place, may_ask};
 
-/// An address may still be held by what ran before in this process, under another configuration, for a moment.
+/// Right after a configuration change, a previous host in this process may still hold an address.
 const BIND_PAUSE: Duration = Duration::from_millis(50);
 
-/// So often it is tried.
+/// How many times the host tries to bind an address.
 const BINDS_MAX: u32 = 20;
 
-/// The addresses of `[admin]`, served until this is dropped.
+/// Serves the addresses of `[admin]` until dropped.
 pub struct Admin {
     tasks: JoinSet<()>,
-    /// Removes the socket when the host goes.
+    /// Removes the socket file when the host exits.
     _place: Option<Place>,
-    /// Where it listens, as one would ask it.
+    /// The addresses it listens on, in the form a client uses.
     pub addresses: Vec<String>,
 }
 
@@ -34,7 +34,7 @@ impl Admin {
     /// Listens where the configuration says.
     ///
     /// # Errors
-    /// Where an address can't be had.
+    /// If an address cannot be bound.
     pub async fn start(config: &config::Admin, reads: &Arc<Reads>) -> Result<Self, SetupError> {
         let mut this = Self {
             tasks: JoinSet::new(),
@@ -69,7 +69,7 @@ impl Admin {
         for address in &this.addresses {
             tracing::info!("admin address: {address}");
         }
-        // It is begun once.
+        // Ignore the error: it is set only once.
         let _ = reads.listens.set(this.addresses.clone());
         Ok(this)
     }
@@ -89,7 +89,7 @@ impl Admin {
         });
     }
 
-    /// Listens no more, and closes connections as soon as they were answered.
+    /// Stops listening, and closes each connection after its current answer.
     pub async fn stop(mut self) {
         self.tasks.shutdown().await;
     }
@@ -113,7 +113,7 @@ async fn bind(address: SocketAddr, key: &str) -> Result<TcpListener, SetupError>
     }
 }
 
-/// Listens to root and the host's own user.
+/// Accepts root and the host's own user only.
 pub(crate) struct OwnUser(pub(crate) UnixListener);
 
 impl Listener for OwnUser {

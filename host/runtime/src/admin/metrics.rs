@@ -1,7 +1,7 @@
-//! `/metrics`: the host's own series, those that guests keep, and those of the process, in Prometheus' text format.
+//! `/metrics`: the series of the host, of the guests and of the process, in Prometheus' text format.
 //!
-//! How many series there are does not grow with the number of keys: labels are guests, states, kinds and outcomes. Guests'
-//! own series are limited where they are kept.
+//! The number of series does not grow with the number of keys: labels are guests, states, kinds and outcomes. The
+//! registry of the guests' series limits their number.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ fn text(reads: &Reads) -> Result<String, prometheus::Error> {
     let late = number(reads.board.late().len());
     let help = "Loops of the host that did not go round for 30 s.";
     all.add("trueup_loops_late", help, &[], Value::Gauge(late));
-    // What guests keep comes last, as it is given: a name that is the host's stays the host's.
+    // The guests' series come last, unchanged: a name that the host uses stays the host's.
     let samples = reads.metrics.samples();
     for sample in &samples {
         kept(&mut all, sample);
@@ -145,7 +145,7 @@ fn of_keys(all: &mut Families, reads: &Reads, status: &Status) {
     }
 }
 
-/// What work on the keys of one guest came to.
+/// The series about the work of one guest.
 fn of_work(all: &mut Families, measured: &Measured) {
     let guest = ("guest", measured.guest.as_str());
     for (outcome, times) in &measured.outcomes {
@@ -259,7 +259,7 @@ fn of_process(all: &mut Families) {
     );
 }
 
-/// What the host's own series in the registry count; others are a guest's.
+/// The host's own series in the registry. All others belong to guests.
 const KEPT_BY_HOST: [(&str, &str); 7] = [
     ("trueup_access_denied_total", "Calls that were refused to a guest."),
     (

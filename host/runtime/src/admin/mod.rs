@@ -1,8 +1,8 @@
-//! What an operator's tools ask of a host that runs: health, metrics, and everything that the commands show, as JSON. Over
-//! HTTP, on loopback or a unix socket; the control socket serves the same.
+//! What the tools of an operator ask a running host: health, metrics, and everything the commands show, as JSON. It is
+//! served over HTTP, on loopback or a unix socket; the control socket serves the same.
 //!
-//! Here everything is only read. What changes something is on the control socket alone, which only the host's user and root
-//! can open: a page in a browser reaches loopback too.
+//! The admin address is read-only. Changes are possible only through the control socket, which only root and the host's
+//! user can open: a page in a browser can reach loopback too.
 //!
 //! ```text
 //! board, manager, metrics, files of the state folder -> Reads -> [admin] listen          (all of it)
@@ -36,21 +36,21 @@ use crate::page;
 use crate::run::Ground;
 use crate::swap::Manager;
 
-/// What is read from.
+/// Where the answers come from.
 pub struct Reads {
     pub(crate) board: Arc<Board>,
     metrics: Arc<Metrics>,
     config: Value,
     pods_socket: Option<std::path::PathBuf>,
-    /// Not there before the guests are.
+    /// Empty until the guests are loaded.
     manager: OnceLock<Arc<Manager>>,
     slow: Arc<Semaphore>,
-    /// Where it listens, as `/v1/status` says it.
+    /// Where the host listens, as `/v1/status` reports it.
     listens: OnceLock<Vec<String>>,
 }
 
 impl Reads {
-    /// For a host that begins.
+    /// For a starting host.
     pub fn new(config: &Config, ground: &Ground) -> Arc<Self> {
         Arc::new(Self {
             board: Arc::clone(&ground.board),
@@ -63,9 +63,9 @@ impl Reads {
         })
     }
 
-    /// The guests are loaded, and what they ask is there to answer them.
+    /// The guests are loaded; requests about them can be answered now.
     pub(crate) fn loaded(&self, manager: &Arc<Manager>) {
-        // It is said once.
+        // Ignore the error: it is set only once.
         let _ = self.manager.set(Arc::clone(manager));
     }
 
@@ -74,12 +74,12 @@ impl Reads {
     }
 }
 
-/// Health and metrics: what may be asked from anywhere.
+/// Health and metrics: safe to serve to any client.
 pub(crate) fn public_routes(reads: &Arc<Reads>) -> Router {
     health::routes().merge(metrics::routes()).with_state(Arc::clone(reads))
 }
 
-/// Everything that can be read.
+/// Every read-only route.
 pub(crate) fn routes(reads: &Arc<Reads>) -> Router {
     let recordings = page::Source::of_state_dir(&reads.board.facts().state_dir);
     let routes = public_routes(reads).merge(api::routes().with_state(Arc::clone(reads)));

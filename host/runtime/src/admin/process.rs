@@ -1,4 +1,4 @@
-//! What the system says of this process, from `/proc`, under the names that Prometheus' client libraries have for it.
+//! Process metrics from `/proc`, under the names that Prometheus client libraries use.
 
 use std::fs;
 
@@ -6,11 +6,11 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::board::MemoryShown;
 
-/// So many ticks a second the times in `/proc/*/stat` count, on every architecture that this runs on (`USER_HZ` of Linux'
+/// Clock ticks per second of the times in `/proc/*/stat`, the same on every supported architecture (`USER_HZ` in Linux'
 /// `asm-generic/param.h`).
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// See the module. What the system does not say is none.
+/// See the module. A value is `None` if the system does not report it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Process {
     pub(super) resident_bytes: Option<u64>,
@@ -24,12 +24,12 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Reads it: some small files, and a list as long as files are open.
+    /// Reads the values: a few small files, and one directory entry for each open file.
     pub(super) fn now() -> Self {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
         let kib = |name: &str| number(&status, name).map(|kib| kib * 1024);
-        // The list itself is open while it is read.
+        // The directory itself is open while it is read.
         let files = fs::read_dir("/proc/self/fd").map(|files| (files.count() as u64).saturating_sub(1));
         Self {
             resident_bytes: kib("VmRSS:"),
@@ -53,7 +53,7 @@ impl Process {
     }
 }
 
-/// The first number of the line that begins so.
+/// The first number of the line that begins with `name`.
 fn number(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()
@@ -68,11 +68,11 @@ fn cpu_seconds() -> f64 {
     seconds + rest
 }
 
-/// When the system was booted, and how much later this process began.
+/// When this process started: the boot time plus the start offset.
 fn started_seconds() -> Option<f64> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
     let boot = number(&fs::read_to_string("/proc/stat").ok()?, "btime")?;
-    // The name of the program, in parentheses, may hold anything; the 22nd field is the 20th after it.
+    // The program name, in parentheses, may contain anything. The 22nd field is the 20th after it.
     let ticks: u64 = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()?;
     #[expect(clippy::cast_precision_loss, reason = "ticks and seconds of a machine fit a float")]
     Some(boot as f64 + ticks as f64 / TICKS_PER_SECOND)

@@ -1,4 +1,4 @@
-//! The board's status, completed with what others know: guests, memory, and whether all is well.
+//! The board's status, completed with the guests, the memory and the list of problems.
 
 use serde_json::Value;
 use trueup_capabilities::holdings::Waiting;
@@ -8,7 +8,7 @@ use super::{Reads, health};
 use crate::board::{Board, GuestShown, KeyState, ShadowShown, StandingShown, Status};
 use crate::swap::Manager;
 
-/// Everything at a glance.
+/// The whole status.
 pub(super) fn status(reads: &Reads) -> Status {
     let mut status = reads.board.status();
     if let Some(listens) = reads.listens.get() {
@@ -23,7 +23,7 @@ pub(super) fn status(reads: &Reads) -> Status {
     status
 }
 
-/// Each guest that runs, by name.
+/// Each running guest, by name.
 pub(super) fn guests(manager: &Manager) -> Vec<GuestShown> {
     let guests = manager.each().map(|(managed, standing)| {
         let guest = &managed.active.instances().program.guest;
@@ -93,7 +93,7 @@ fn problems(reads: &Reads, status: &Status) -> Vec<String> {
         count(node.problem_count, one, many);
     }
     for guest in &status.guests {
-        // Those that are keys are counted above.
+        // The keys among them are counted above.
         count(
             requests_set_aside(guest, &reads.board),
             &format!("request to guest `{}` is set aside", guest.guest),
@@ -103,7 +103,7 @@ fn problems(reads: &Reads, status: &Status) -> Vec<String> {
     problems
 }
 
-/// Inputs of a guest that are set aside, without those that are keys: a key is counted as one.
+/// How many inputs of a guest are set aside, not counting keys: those are counted as keys.
 fn requests_set_aside(guest: &GuestShown, board: &Board) -> usize {
     guest.quarantined.saturating_sub(board.set_aside_of(&guest.guest))
 }
@@ -113,7 +113,7 @@ fn waits(guest: &str, waiting: &Waiting) -> String {
     format!("guest `{guest}` waits for an approval to destroy {objects} of {of} objects: trueup approve {guest}")
 }
 
-/// A host that rests while the one it last knew to act is itself, or nobody, knows of none that acts.
+/// A standby that knows of no active leader: the last leader it saw is itself or none.
 fn nobody_acts(status: &Status) -> Option<String> {
     let host = &status.host;
     let by_another = host.leader.as_ref().is_some_and(|leader| *leader != host.identity);
@@ -121,7 +121,7 @@ fn nobody_acts(status: &Status) -> Option<String> {
         .then(|| "this host does not hold the lease, and knows of none that does".to_owned())
 }
 
-/// What a cluster says of its watches, where one of them failed and does not go on: what is known of the source is old.
+/// What a cluster reports about its watches if one has failed and is not running: the observed state is stale.
 fn not_watched(more: &Value) -> Option<String> {
     let watches = more.get("watches").and_then(Value::as_array)?;
     let error = |watch: &Value| {
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_watch_that_failed_and_does_not_go_on_is_a_problem_and_one_that_goes_on_is_none() {
+    fn only_a_failed_watch_that_is_not_running_is_a_problem() {
         let watch = |watching: bool, event: u64, error: u64| {
             not_watched(&json!({"watches": [
                 {"watching": true, "last_error": null},

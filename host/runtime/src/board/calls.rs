@@ -1,4 +1,4 @@
-//! What the calls of one guest came to, in all its instances: counted where they are made.
+//! Call statistics of one guest, over all its instances. Each call is counted where it is made.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -20,7 +20,7 @@ struct Counted {
     took: Histogram,
 }
 
-/// A call in work; one that is dropped without an end was cut while it slept, or given up.
+/// A call in progress. If it is dropped without an end, it was interrupted while it slept, or abandoned.
 pub(crate) struct Call<'a> {
     calls: &'a Calls,
     begun: Instant,
@@ -32,7 +32,7 @@ impl Calls {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A call begins.
+    /// Begins a call.
     pub(crate) fn begin(&self) -> Call<'_> {
         self.counted().working += 1;
         Call {
@@ -42,13 +42,13 @@ impl Calls {
         }
     }
 
-    /// So many calls are in work, those that sleep included.
+    /// The number of calls in progress, including those that sleep.
     pub fn working(&self) -> usize {
         self.counted().working
     }
 
-    /// By outcome: `answered` (also with an error of the guest's), `fault` (it trapped, or used more than it may), `cut`
-    /// (ended while it slept).
+    /// Counts by outcome: `answered` (also with an error from the guest), `fault` (the guest trapped or exceeded a
+    /// limit), `cut` (interrupted while it slept).
     pub fn outcomes(&self) -> [(&'static str, u64); 3] {
         let counted = self.counted();
         [
@@ -58,7 +58,7 @@ impl Calls {
         ]
     }
 
-    /// How long they took.
+    /// The durations of the calls.
     pub fn took(&self) -> Histogram {
         self.counted().took.clone()
     }
@@ -74,7 +74,7 @@ impl Calls {
 }
 
 impl Call<'_> {
-    /// It gave an answer, or the guest failed in it.
+    /// Ends a call: the guest answered, or it failed.
     pub(crate) fn end(mut self, is_answered: bool) {
         self.ended = true;
         let mut counted = self.calls.counted();

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Upper bounds of the buckets, in seconds: the Prometheus client libraries' default, and beyond it what an Engine takes to
-/// deploy resources, up to the pauses between tries.
+/// Upper bounds of the buckets in seconds: the default of the Prometheus client libraries, extended by the times in
+/// which an Engine deploys resources and by the pauses between retries.
 pub const BOUNDS: [f64; 16] = [
     0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0,
 ];
@@ -11,16 +11,16 @@ pub const BOUNDS: [f64; 16] = [
 /// See the module.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Histogram {
-    /// How many were at most as long as each of [`BOUNDS`].
+    /// For each of [`BOUNDS`], the number of durations that are not longer.
     pub counts: [u64; BOUNDS.len()],
-    /// How many there were.
+    /// The number of durations.
     pub count: u64,
-    /// All together, in seconds.
+    /// The sum in seconds.
     pub sum: f64,
 }
 
 impl Histogram {
-    /// Adds one.
+    /// Adds one duration.
     pub fn observe(&mut self, took: Duration) {
         let seconds = took.as_secs_f64();
         for (bound, count) in BOUNDS.iter().zip(&mut self.counts) {

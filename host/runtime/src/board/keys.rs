@@ -1,7 +1,7 @@
-//! How each key stands. A step costs the logarithm of the number of keys, however many there are, and so does finding the
-//! ones that are in trouble.
+//! The state of each key. A step takes time logarithmic in the number of keys, and so does finding the keys in trouble.
 //!
-//! Two guests may have keys of the same text: a line is named `GUEST/KEY`, as a decision is. A guest's name has no `/`.
+//! Two guests may have keys with the same name, so a line is named `GUEST/KEY`, like a decision. A guest's name has no
+//! `/`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -11,34 +11,34 @@ use serde::{Deserialize, Serialize};
 use super::Histogram;
 use super::shown::{Counts, KeyShown, QueueShown, Recent};
 
-/// So many keys that are gone are kept to be looked at; the oldest are forgotten first.
+/// How many deleted keys are kept for display. The oldest are removed first.
 pub const GONE_MAX: usize = 100;
 
-/// So many decisions of each key are kept: a million keys then use 100 MB for it.
+/// How many decisions are kept per key. With a million keys this takes 100 MB.
 pub const RECENT_MAX: usize = 4;
 
-/// How a key stands.
+/// The state of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KeyState {
-    /// It failed, and is tried again when its pause is over, or, where that is not to be, when it changes.
+    /// It failed. It is retried after its backoff, or, if it is not to be retried, when it changes.
     Failed,
-    /// The guest failed in it so often that nothing is tried until it or the guest changes.
+    /// The guest failed on it so often that the host waits until the key or the guest changes.
     SetAside,
-    /// Its objects are kept though nothing names it, since what can't be read may.
+    /// No source object names it, but its objects are kept, since an unreadable object may name it.
     Held,
-    /// It is worked on.
+    /// It is being reconciled.
     Running,
     /// It waits for its turn.
     Queued,
-    /// Everything is as it should be.
+    /// The observed state is the desired state.
     True,
-    /// It and its objects are no more.
+    /// The key and its objects no longer exist.
     Gone,
 }
 
 impl KeyState {
-    /// Every one, those that want a look first.
+    /// All states, those that need attention first.
     pub const ALL: [Self; 7] = [
         Self::Failed,
         Self::SetAside,
@@ -49,7 +49,7 @@ impl KeyState {
         Self::Gone,
     ];
 
-    /// As JSON, labels and queries name it.
+    /// The name in JSON, labels and queries.
     pub fn name(self) -> &'static str {
         match self {
             Self::Failed => "failed",
@@ -62,7 +62,7 @@ impl KeyState {
         }
     }
 
-    /// The state of that name.
+    /// The state with that name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.name() == name)
     }
@@ -72,23 +72,23 @@ impl KeyState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// Everything is as it should be.
+    /// The observed state is the desired state.
     True,
-    /// The key is no more, and its objects too.
+    /// The key and its objects no longer exist.
     Gone,
     /// It failed.
     Failed,
-    /// The guest failed: it trapped, used more than it may, or gave no answer.
+    /// The guest failed: it trapped, exceeded a limit, or gave no answer.
     Fault,
-    /// It was cut while it slept, for a newer input or a stop.
+    /// It was interrupted while it slept, for a newer input or a stop.
     Interrupted,
 }
 
 impl Outcome {
-    /// Every one.
+    /// All outcomes.
     pub const ALL: [Self; 5] = [Self::True, Self::Gone, Self::Failed, Self::Fault, Self::Interrupted];
 
-    /// As JSON and labels name it.
+    /// The name in JSON and labels.
     pub fn name(self) -> &'static str {
         match self {
             Self::True => "true",
@@ -100,26 +100,26 @@ impl Outcome {
     }
 }
 
-/// What work on a key came to.
+/// The result of work on a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finished {
     /// How it ended.
     pub outcome: Outcome,
-    /// One line; none where nothing failed.
+    /// One line. `None` if nothing failed.
     pub error: Option<String>,
-    /// Failures in a row.
+    /// Consecutive failures.
     pub failures: u32,
-    /// Milliseconds until it is tried again; none: not by itself.
+    /// Milliseconds until the next try. `None` if there is no automatic one.
     pub again_in_ms: Option<u64>,
     /// Objects created.
     pub created: u64,
     /// Objects destroyed.
     pub destroyed: u64,
-    /// What is in service now, such as `203.0.113.10:80`; empty where that was not found out.
+    /// What is in service now, such as `203.0.113.10:80`. Empty if the work did not find out.
     pub in_service: Vec<String>,
 }
 
-/// One decision, in few bytes.
+/// One decision, in a compact form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Decided {
     at_ms: u64,
@@ -135,18 +135,18 @@ struct Entry {
     since_ms: u64,
     error: Option<String>,
     failures: u32,
-    /// When it may run; none: nothing waits.
+    /// When it may run. `None` if it does not wait.
     due_ms: Option<u64>,
     created: u64,
     destroyed: u64,
     in_service: Vec<String>,
     decisions: u64,
     recent: VecDeque<Decided>,
-    /// Work on it began.
+    /// When the current work began.
     began_ms: Option<u64>,
-    /// A change that no work has begun on.
+    /// The time of a change that no work has started on.
     changed_ms: Option<u64>,
-    /// The first change since the key was true, that work has begun on.
+    /// The time of the first change since the key was last true, if work has started on it.
     open_ms: Option<u64>,
 }
 
@@ -155,16 +155,16 @@ struct Entry {
 pub(super) struct Keys {
     all: BTreeMap<Arc<str>, Entry>,
     by_state: BTreeMap<KeyState, BTreeSet<Arc<str>>>,
-    /// With an error, whatever they do now.
+    /// Keys with an error, in any state.
     troubled: BTreeSet<Arc<str>>,
-    /// Queued, or failed and to be tried again, by when.
+    /// Keys that are queued, or failed and waiting for a retry, by due time.
     waiting: BTreeSet<(u64, Arc<str>)>,
     gone: VecDeque<Arc<str>>,
-    /// By guest: those that have or had a key.
+    /// By guest: each guest that has or had a key.
     worked: BTreeMap<String, Worked>,
 }
 
-/// What work on the keys of one guest came to, since the start.
+/// Statistics of the work on the keys of one guest, since the start.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Worked {
     pub(super) outcomes: BTreeMap<Outcome, u64>,
@@ -186,7 +186,7 @@ fn parts(line: &str) -> (&str, &str) {
 }
 
 impl Keys {
-    /// The key, which is new where it was not known. Not counted in an index while it is worked with.
+    /// The key, which may be new. It is removed from the indexes while the caller modifies it.
     fn taken(&mut self, key: &str, now_ms: u64) -> (Arc<str>, Entry) {
         match self.all.remove_entry(key) {
             Some((key, entry)) => {
@@ -207,7 +207,7 @@ impl Keys {
         }
     }
 
-    /// What work on the keys of a line's guest came to.
+    /// The statistics of a line's guest.
     fn worked(&mut self, line: &str) -> &mut Worked {
         let (guest, _) = parts(line);
         self.worked.entry(guest.to_owned()).or_default()
@@ -230,7 +230,7 @@ impl Keys {
         let (key, mut entry) = self.taken(key, now_ms);
         entry.changed_ms.get_or_insert(now_ms);
         if entry.state != KeyState::Running {
-            // A key that waits already keeps its place in line.
+            // A queued key keeps its place in the queue.
             let due_ms = entry.due_ms.map_or(now_ms, |due_ms| due_ms.min(now_ms));
             entry.stand(KeyState::Queued, now_ms);
             entry.due_ms = Some(due_ms);
@@ -262,7 +262,7 @@ impl Keys {
             worked.to_effect.observe_ms(now_ms.saturating_sub(open_ms));
         }
         let state = match finished.outcome {
-            // It changed while it was worked on: there is more to do.
+            // It changed during the work, so more work remains.
             Outcome::True | Outcome::Gone if entry.changed_ms.is_some() => KeyState::Queued,
             Outcome::True => KeyState::True,
             Outcome::Gone => KeyState::Gone,
@@ -291,12 +291,12 @@ impl Keys {
         self.forget_gone();
     }
 
-    /// A key that is not worked on: why, where it is in trouble, and how often it failed.
+    /// Sets the state of a key that is not being reconciled, with its error and its number of failures.
     pub(super) fn stands(&mut self, key: &str, state: KeyState, why: Option<(&str, u32)>, now_ms: u64) {
         let (key, mut entry) = self.taken(key, now_ms);
         entry.due_ms = None;
         entry.began_ms = None;
-        // What this was to bring about may come with a later change: it counts from the first.
+        // A later change may complete this one, so its time counts from the first.
         let changed_ms = entry.changed_ms.take();
         entry.open_ms = entry.open_ms.or(changed_ms);
         entry.error = why.map(|(error, _)| error.to_owned());
@@ -309,7 +309,7 @@ impl Keys {
         while self.gone.len() > GONE_MAX
             && let Some(key) = self.gone.pop_front()
         {
-            // One that came back stays.
+            // A key that came back stays.
             if self.all.get(&key).is_some_and(|entry| entry.state == KeyState::Gone) && !self.gone.contains(&key) {
                 self.all.remove(&key);
                 if let Some(gone) = self.by_state.get_mut(&KeyState::Gone) {
@@ -319,7 +319,7 @@ impl Keys {
         }
     }
 
-    /// How many keys stand how.
+    /// The number of keys in each state.
     pub(super) fn counts(&self) -> Counts {
         let count = |state| self.by_state.get(&state).map_or(0, BTreeSet::len);
         KeyState::ALL.into_iter().map(|state| (state, count(state))).collect()
@@ -337,7 +337,7 @@ impl Keys {
         }
     }
 
-    /// Keys in order, of one state or of any, after `after`; at most so many.
+    /// Keys after `after` in order, in one state or in any, at most `max`.
     pub(super) fn list(&self, state: Option<KeyState>, after: &str, max: usize, now_ms: u64) -> Vec<KeyShown> {
         use std::ops::Bound::{Excluded, Unbounded};
         let range = (Excluded(after), Unbounded);
@@ -357,7 +357,7 @@ impl Keys {
         }
     }
 
-    /// Keys with an error, in order; at most so many.
+    /// Keys with an error in order, at most `max`.
     pub(super) fn in_trouble(&self, after: &str, max: usize, now_ms: u64) -> Vec<KeyShown> {
         use std::ops::Bound::{Excluded, Unbounded};
         self.shown(self.troubled.range::<str, _>((Excluded(after), Unbounded)), max, now_ms)
@@ -378,12 +378,12 @@ impl Keys {
         self.all.get(line).map(|entry| entry.show(line, now_ms))
     }
 
-    /// Of each guest that has or had a key, what work on them came to.
+    /// Statistics for each guest that has or had a key.
     pub(super) fn by_guest(&self) -> &BTreeMap<String, Worked> {
         &self.worked
     }
 
-    /// How many keys of a guest are set aside.
+    /// The number of keys of a guest that are set aside.
     pub(super) fn set_aside_of(&self, guest: &str) -> usize {
         self.worked.get(guest).map_or(0, |worked| worked.set_aside)
     }

@@ -1,4 +1,4 @@
-//! Which loops are alive: each beats as it goes round, and one that did not for long is stuck.
+//! Which loops are alive. Each loop beats as it runs; a loop that has not beaten for a long time is stuck.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,16 +8,16 @@ use tokio::time::Instant;
 
 use super::Board;
 
-/// A loop that did not beat for so long is stuck. They beat every second; the slowest thing that they do in one turn is to
-/// take in a source of 100,000 objects, which is a second or two on a busy machine.
+/// A loop that has not beaten for this long is stuck. Loops beat every second. Their slowest turn reads a source of
+/// 100,000 objects, which takes a second or two on a busy machine.
 pub const BEAT_MAX: Duration = Duration::from_secs(30);
 
-/// A loop that did not beat for too long.
+/// A loop that has not beaten for too long.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Late {
-    /// Which.
+    /// Its name.
     pub name: &'static str,
-    /// For how long.
+    /// The time since its last beat.
     pub silent: Duration,
 }
 
@@ -51,8 +51,8 @@ impl Loops {
     }
 }
 
-/// A loop that is watched, until this is dropped: one that ended in its own time is not stuck. One that ended by a panic
-/// stays, and is late from when it has not gone round for [`BEAT_MAX`].
+/// A loop that is watched until this is dropped: a loop that ends normally is not stuck. A loop that panics stays
+/// registered, and is late after [`BEAT_MAX`].
 pub struct Beating {
     board: Arc<Board>,
     name: &'static str,
@@ -63,7 +63,7 @@ impl Beating {
         Self { board, name }
     }
 
-    /// The loop goes round.
+    /// Records that the loop is alive.
     pub fn beat(&self) {
         self.board.loops.begin(self.name);
     }

@@ -1,7 +1,8 @@
-//! The board: what this host knows of itself now. The loops write on it as things happen, each time in a few steps however
-//! many keys there are; the admin address and the control socket read it.
+//! The board: what this host knows about itself. The loops write to it as things happen, each time in a few steps
+//! however many keys there are. The admin address and the control socket read it.
 //!
-//! Nothing is decided by what stands here, nothing of it outlives the process, and no guest is asked for it.
+//! The host makes no decision based on the board. The board does not outlive the process, and filling it calls no
+//! guest.
 //!
 //! ```text
 //! services, NEGs, pod addresses, election, source -> board -> /v1/status, /v1/keys, /readyz, /metrics
@@ -42,20 +43,20 @@ use self::loops::Loops;
 use self::negs::Negs;
 use self::pods::Pods;
 
-/// So many problems of a source are kept to be shown: beyond these, a number says more than a list.
+/// How many problems of a source are kept for display. Beyond these, the count is more useful than a list.
 pub const PROBLEMS_MAX: usize = 100;
 
-/// What an operator may do about this host's part among several.
+/// The part that this host plays among several.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Standing {
-    /// There is no election: it acts.
+    /// There is no election: the host acts.
     #[default]
     Alone,
-    /// It holds the lease: it acts.
+    /// The host holds the lease and acts.
     Leading,
-    /// Another holds the lease, or nobody does: it waits.
+    /// The host waits. Another host holds the lease, or none does.
     Standby {
-        /// Who holds it, as far as is known.
+        /// The last known holder.
         leader: Option<String>,
     },
 }
@@ -63,30 +64,30 @@ pub enum Standing {
 /// What does not change while a host runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// The file of the configuration.
+    /// The configuration file.
     pub config: PathBuf,
     /// The state folder.
     pub state_dir: PathBuf,
-    /// What kind of source there is, such as `manifests` or `kubernetes`; none: there are no Services here.
+    /// The kind of source, such as `manifests` or `kubernetes`. `None` if this host handles no Services.
     pub source: Option<&'static str>,
-    /// The instance of pod addresses; none: there are none here.
+    /// The instance for pod addresses. `None` if this host serves none.
     pub pods: Option<String>,
-    /// There are NEGs here.
+    /// Whether this host handles NEGs.
     pub negs: bool,
-    /// This node, where something becomes of Services on it or it is numbered; none: neither.
+    /// This node, if the host renders its Services or numbers it. `None` otherwise.
     pub node: Option<String>,
 }
 
-/// What one look at the source brought.
+/// The result of one look at the source.
 #[derive(Debug, Clone, Copy)]
 pub struct Look<'a> {
-    /// Objects of each kind that there are now.
+    /// The number of objects of each kind.
     pub objects: &'a [(&'static str, usize)],
-    /// Changed objects in it.
+    /// The number of changed objects.
     pub changes: usize,
-    /// Nothing may hide an object.
+    /// Whether no unreadable input may hide an object.
     pub complete: bool,
-    /// What can't be read or is not used, one line each.
+    /// What cannot be read or is not used, one line each.
     pub problems: &'a [String],
 }
 
@@ -112,7 +113,7 @@ struct Inner {
     pods: Pods,
 }
 
-/// What is known of this node.
+/// What the host knows about this node.
 #[derive(Default)]
 struct OnNode {
     number: Option<u32>,
@@ -130,7 +131,7 @@ struct Source {
     changed_ms: Option<u64>,
     problems: Vec<String>,
     problem_count: usize,
-    /// What Services on this node ask for in vain.
+    /// What Services on this node request but do not get.
     on_node: Vec<String>,
     notes: Vec<String>,
     note_count: usize,
@@ -138,13 +139,13 @@ struct Source {
 }
 
 impl Board {
-    /// An empty board, on a clock that goes as the machine's did at the start, however that is set meanwhile: pauses and
-    /// durations stay true.
+    /// An empty board. Its clock starts at the machine's time and then runs monotonically, so that pauses and durations
+    /// stay correct if the machine's clock is set.
     pub fn new(facts: Facts) -> Arc<Self> {
         Self::with_clock(facts, Arc::new(SteadyClock::new()))
     }
 
-    /// The same on a clock of the caller's.
+    /// The same with the caller's clock.
     pub fn with_clock(facts: Facts, clock: Arc<dyn Clock>) -> Arc<Self> {
         Arc::new(Self {
             started_ms: clock.now_ms(),
@@ -164,58 +165,58 @@ impl Board {
         self.clock.now_ms()
     }
 
-    /// What does not change.
+    /// The facts that do not change.
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
 
-    /// The name of this host among several.
+    /// Sets the name of this host in the election.
     pub fn set_identity(&self, identity: &str) {
         identity.clone_into(&mut self.inner().identity);
     }
 
-    /// What part this host plays: for whoever takes part in the election.
+    /// Sets the part that this host plays in the election.
     pub fn set_standing(&self, standing: Standing) {
         self.inner().standing = standing;
     }
 
-    /// What part it plays.
+    /// The part that this host plays.
     pub fn standing(&self) -> Standing {
         self.inner().standing.clone()
     }
 
-    /// The host was told to stop.
+    /// The host received the request to stop.
     pub fn stopping(&self) {
         self.inner().stopping = true;
     }
 
-    /// Whether it was.
+    /// Whether the host is stopping.
     pub fn is_stopping(&self) -> bool {
         self.inner().stopping
     }
 
-    /// What else there is to say of the source, as an object: shown as it is.
+    /// Sets more information about the source, as an object that is shown unchanged.
     pub fn set_source(&self, more: Value) {
         self.inner().source.more = more;
     }
 
-    /// A loop begins, which beats from here on, at least every few seconds, until the answer is dropped.
+    /// Starts watching a loop. It must beat at least every few seconds until the returned value is dropped.
     pub fn begin_loop(self: &Arc<Self>, name: &'static str) -> Beating {
         self.loops.begin(name);
         Beating::new(Arc::clone(self), name)
     }
 
-    /// Loops that did not beat for too long, by name.
+    /// The loops that have not beaten for too long, by name.
     pub fn late(&self) -> Vec<Late> {
         self.loops.late(Instant::now())
     }
 
-    /// The loops that beat, by name.
+    /// The loops that are being watched, by name.
     pub fn beating(&self) -> Vec<&'static str> {
         self.loops.names()
     }
 
-    /// The source was looked at.
+    /// Records a look at the source.
     pub fn looked(&self, look: Look<'_>) {
         let now_ms = self.now_ms();
         let source = &mut self.inner().source;
@@ -231,8 +232,8 @@ impl Board {
         source.problems = look.problems.iter().take(PROBLEMS_MAX).cloned().collect();
     }
 
-    /// What of the Services on this node is not as they ask for (`problems`), and what is left out while all is well (`notes`).
-    /// Of the notes, which are so many, the first are kept.
+    /// Records what the Services on this node request and do not get (`problems`), and what is left out while all is
+    /// well (`notes`). Of the notes, which may be many, only the first are kept.
     pub fn on_node<'n>(&self, problems: &[String], notes: impl Iterator<Item = &'n str>, note_count: usize) {
         let source = &mut self.inner().source;
         source.on_node = problems.to_vec();
@@ -240,23 +241,23 @@ impl Board {
         source.notes = notes.take(PROBLEMS_MAX).map(str::to_owned).collect();
     }
 
-    /// The source was looked at at least once since the start.
+    /// Whether the source was read at least once since the start.
     pub fn is_synced(&self) -> bool {
         self.inner().source.looks > 0
     }
 
-    /// So many calls sleep now.
+    /// Sets the number of calls that sleep.
     pub fn sleeping(&self, count: usize) {
         self.inner().sleeping = count;
     }
 
-    /// What a key of a guest, named as in `[guests.NAME]`, stands for changed: it waits to be worked on.
+    /// The source object of a key changed, and the key is queued. `guest` is the name in `[guests.NAME]`.
     pub fn changed(&self, guest: &str, key: &str) {
         let now_ms = self.now_ms();
         self.inner().keys.changed(&line_of(guest, key), now_ms);
     }
 
-    /// Work on a key began.
+    /// Work on a key begins.
     pub fn began(&self, guest: &str, key: &str) {
         let now_ms = self.now_ms();
         self.inner().keys.began(&line_of(guest, key), now_ms);
@@ -268,7 +269,7 @@ impl Board {
         self.inner().keys.finished(&line_of(guest, key), finished, now_ms);
     }
 
-    /// A key can't be used: nothing is done until it changes.
+    /// A key is invalid: it is not reconciled until it changes.
     pub fn refused(&self, guest: &str, key: &str, error: &str) {
         let now_ms = self.now_ms();
         let line = line_of(guest, key);
@@ -277,70 +278,70 @@ impl Board {
             .stands(&line, KeyState::Failed, Some((error, 0)), now_ms);
     }
 
-    /// A key is set aside: nothing is done until it or the guest changes.
+    /// A key is set aside: it is not reconciled until it or the guest changes.
     pub fn set_aside(&self, guest: &str, key: &str, error: &str, failures: u32) {
         let now_ms = self.now_ms();
         let (line, why) = (line_of(guest, key), Some((error, failures)));
         self.inner().keys.stands(&line, KeyState::SetAside, why, now_ms);
     }
 
-    /// What a key has is kept, since it may be hidden by what can't be read.
+    /// The objects of a key are kept, since an unreadable input may hide the key.
     pub fn held(&self, guest: &str, key: &str) {
         let now_ms = self.now_ms();
         let line = line_of(guest, key);
         self.inner().keys.stands(&line, KeyState::Held, None, now_ms);
     }
 
-    /// What a job found out about the NEGs of a key.
+    /// What a job observed about the NEGs of a key.
     pub(crate) fn neg(&self, key: &str, at: NegAt) {
         let now_ms = self.now_ms();
         self.inner().negs.at(now_ms, key, at);
     }
 
-    /// Nothing of a key is in any NEG.
+    /// A key has no endpoints in any NEG.
     pub(crate) fn forget_neg(&self, key: &str) {
         self.inner().negs.forget(key);
     }
 
-    /// This node has its number, or none any more.
+    /// Sets the number of this node, or clears it.
     pub(crate) fn numbered(&self, number: Option<u32>) {
         self.inner().node.number = number;
     }
 
-    /// So many nodes have a number.
+    /// Sets the number of nodes that have a number.
     pub(crate) fn knows_nodes(&self, nodes: usize) {
         self.inner().node.nodes = nodes;
     }
 
-    /// So many Services each renderer should have.
+    /// Sets the number of Services that each renderer should have.
     pub(crate) fn renders(&self, services: usize) {
         self.inner().node.services = services;
     }
 
-    /// The nodes' records that can't be read now, one line each.
+    /// Sets the node records that cannot be read now, one line each.
     pub(crate) fn node_problems(&self, problems: Vec<String>) {
         self.inner().node.problems = problems;
     }
 
-    /// Something about pod addresses.
+    /// Records an event about pod addresses.
     pub fn told_of_pods(&self, event: &crate::ipam::Event) {
         let now_ms = self.now_ms();
         self.inner().pods.told(event, now_ms);
     }
 
-    /// Why the list of interfaces can't be read; none: it can.
+    /// Sets why the list of interfaces cannot be read. `None` if it can.
     pub(crate) fn interfaces(&self, problem: Option<String>) {
         self.inner().pods.interfaces(problem);
     }
 
-    /// Why pods get no address now; none: they do, or there are none here.
+    /// Why pods get no address now. `None` if they do, or if this host serves none.
     pub fn pods_wait(&self) -> Option<String> {
         self.facts.pods.as_ref()?;
         self.inner().pods.why_not()
     }
 }
 
-/// The machine's time at the start, and what has passed since.
+/// The machine's time at the start plus the time elapsed since then.
 struct SteadyClock {
     started: Instant,
     epoch_ms: u64,

@@ -1,4 +1,4 @@
-//! What is known of NEGs: what is in flight, and migrations in progress.
+//! What the host knows of NEGs: operations in flight, and migrations in progress.
 
 use std::collections::BTreeMap;
 
@@ -6,27 +6,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::neg::Migration;
 
-/// So many migrations are shown; beyond these, a number says more than a list.
+/// The maximum number of migrations shown. Beyond it, the count is more useful than a list.
 const MIGRATIONS_SHOWN_MAX: usize = 100;
 
-/// So many keys in their error state are shown.
+/// The maximum number of keys shown in their error state.
 const ERROR_STATES_SHOWN_MAX: usize = 100;
 
-/// So many operations in flight are shown, those that are longest.
+/// The maximum number of operations in flight shown, those in flight the longest.
 const OPERATIONS_SHOWN_MAX: usize = 100;
 
-/// What a job found out about the NEGs of its key.
+/// What a job observed about the NEGs of its key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct NegAt {
     /// Operations in flight, by number.
     pub(crate) in_flight: Vec<OperationAt>,
-    /// Endpoints in attachments that ended well since the job before.
+    /// Endpoints in attachments that succeeded since the previous job.
     pub(crate) attached: u64,
-    /// The same of detachments.
+    /// Endpoints in detachments that succeeded since the previous job.
     pub(crate) detached: u64,
-    /// A migration in progress; none: there is none.
+    /// The migration in progress. `None` if there is none.
     pub(crate) migration: Option<Migration>,
-    /// An operator said that it is in its error state.
+    /// An operator put the key in its error state.
     pub(crate) in_error_state: bool,
 }
 
@@ -34,9 +34,9 @@ pub(crate) struct NegAt {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct OperationAt {
     pub(crate) operation: u64,
-    /// Whether it attaches; else it detaches.
+    /// Whether it attaches or detaches.
     pub(crate) attaches: bool,
-    /// How many endpoints.
+    /// The number of endpoints.
     pub(crate) endpoints: usize,
     /// Zone and subnet, such as `zone-a/default`.
     pub(crate) at: String,
@@ -49,27 +49,26 @@ pub struct NegsShown {
     pub operations: usize,
     /// Endpoints in them.
     pub endpoints: usize,
-    /// Endpoints in attachments that ended well since the host's start.
+    /// Endpoints in attachments that succeeded since the host started.
     pub attached: u64,
-    /// The same of detachments.
+    /// Endpoints in detachments that succeeded since the host started.
     pub detached: u64,
-    /// Keys whose endpoints change their stack, in order; the first 100.
+    /// Keys whose endpoints change their stack, sorted; the first 100.
     pub migrations: Vec<MigrationShown>,
-    /// How many of these there are.
+    /// The number of such keys.
     pub migration_count: usize,
-    /// Keys of which an operator said that they are in their error state (`trueup neg error-state`), in order; the first
-    /// 100.
+    /// Keys that an operator put in their error state (`trueup neg error-state`), sorted; the first 100.
     #[serde(default)]
     pub error_states: Vec<String>,
-    /// How many of these there are.
+    /// The number of such keys.
     #[serde(default)]
     pub error_state_count: usize,
-    /// Operations in flight, those that are longest; the first 100.
+    /// Operations in flight, those in flight the longest; the first 100.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub in_flight: Vec<OperationShown>,
 }
 
-/// An operation that was started and of whose end the guest was not told.
+/// An operation that was started, and whose end the guest does not know yet.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperationShown {
     /// `namespace/name/port`.
@@ -80,9 +79,9 @@ pub struct OperationShown {
     pub action: String,
     /// Zone and subnet, such as `zone-a/default`.
     pub at: String,
-    /// How many endpoints.
+    /// The number of endpoints.
     pub endpoints: usize,
-    /// Since when it is known to this process, in milliseconds since 1970.
+    /// When this process first saw it, in milliseconds since 1970.
     pub since_ms: u64,
 }
 
@@ -91,15 +90,15 @@ pub struct OperationShown {
 pub struct MigrationShown {
     /// `namespace/name/port`.
     pub key: String,
-    /// How far it is.
+    /// Its progress.
     #[serde(flatten)]
     pub migration: Migration,
 }
 
-/// What is kept of one key.
+/// The entry of one key.
 #[derive(Debug)]
 struct Kept {
-    /// With the time at which it was seen first.
+    /// Each with the time at which it was first seen.
     in_flight: Vec<(OperationAt, u64)>,
     migration: Option<Migration>,
     in_error_state: bool,
@@ -108,7 +107,7 @@ struct Kept {
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Negs {
-    /// Keys with something in flight or to show.
+    /// Keys with operations in flight or something to show.
     by_key: BTreeMap<String, Kept>,
     attached: u64,
     detached: u64,
@@ -153,7 +152,7 @@ impl Negs {
         let mut in_flight: Vec<OperationShown> = self.in_flight().collect();
         let endpoints = in_flight.iter().map(|operation| operation.endpoints).sum();
         let operations = in_flight.len();
-        // In order of keys and numbers where they are as long.
+        // Operations that began at the same time stay sorted by key and number.
         in_flight.sort_by_key(|operation| operation.since_ms);
         in_flight.truncate(OPERATIONS_SHOWN_MAX);
         NegsShown {

@@ -1,4 +1,4 @@
-//! How pod addresses stand, by what is told of them.
+//! The state of pod addresses, as the events report it.
 
 use super::shown::PodsShown;
 use crate::ipam::{Event, Stats};
@@ -10,7 +10,7 @@ pub(super) struct Pods {
     listening: bool,
     stats: Stats,
     problems: Vec<String>,
-    /// Why the list of interfaces can't be read; none: it can.
+    /// Why the list of interfaces cannot be read. `None` if it can.
     interfaces: Option<String>,
     error: Option<String>,
     again_at_ms: Option<u64>,
@@ -56,7 +56,7 @@ impl Pods {
         }
     }
 
-    /// How the list of interfaces stands.
+    /// Updates the state of the list of interfaces.
     pub(super) fn interfaces(&mut self, problem: Option<String>) {
         self.interfaces = problem;
     }

@@ -1,5 +1,5 @@
-//! What is read off the board: the documents of `/v1/status` and `/v1/keys`, as the host writes them and the commands read
-//! them. Times are milliseconds since the Unix epoch, pauses milliseconds from now.
+//! The documents of `/v1/status` and `/v1/keys`, which the host writes and the commands read. Times are milliseconds
+//! since the Unix epoch, pauses milliseconds from now.
 
 use std::collections::BTreeMap;
 
@@ -10,42 +10,42 @@ use super::keys::{KeyState, Outcome, Worked, line_of};
 use super::{Board, Histogram, NegsShown, PROBLEMS_MAX, Standing};
 use crate::ipam::Stats;
 
-/// How many keys stand how.
+/// The number of keys in each state.
 pub type Counts = BTreeMap<KeyState, usize>;
 
-/// So many keys in trouble stand in a [`Status`]; `/v1/keys?state=failed` has all.
+/// How many keys in trouble a [`Status`] contains. `/v1/keys?state=failed` has all of them.
 const IN_TROUBLE_MAX: usize = 100;
 
-/// Everything at a glance: `/v1/status`.
+/// `/v1/status`: the overview.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// The process.
     pub host: HostShown,
-    /// Where Services come from; absent: there are none here.
+    /// Where Services come from. Absent if this host handles none.
     pub source: Option<SourceShown>,
-    /// What waits and runs; absent: there are no Services here.
+    /// The work queue. Absent if this host handles no Services.
     pub queue: Option<QueueShown>,
-    /// How many keys stand how; those of each state, also where there are none.
+    /// The number of keys in each state, including zeros.
     pub keys: Counts,
-    /// Keys with an error, whatever they do now, in order; the first 100.
+    /// Keys with an error, in any state, sorted; the first 100.
     pub in_trouble: Vec<KeyShown>,
-    /// How many of these there are.
+    /// The number of such keys.
     pub in_trouble_count: usize,
-    /// Since the start, of all keys.
+    /// Totals over all keys since the start.
     pub total: Total,
-    /// The guests that run, by name.
+    /// The running guests, by name.
     pub guests: Vec<GuestShown>,
-    /// NEGs; absent: there are none here.
+    /// NEGs. Absent if this host handles none.
     #[serde(default)]
     pub negs: Option<NegsShown>,
-    /// This node; absent: nothing becomes of Services on it, and nobody numbers it.
+    /// This node. Absent if the host neither renders its Services nor numbers it.
     #[serde(default)]
     pub node: Option<NodeShown>,
-    /// Pod addresses; absent: there are none here.
+    /// Pod addresses. Absent if this host serves none.
     pub pods: Option<PodsShown>,
-    /// What the process uses.
+    /// Memory of the process.
     pub memory: MemoryShown,
-    /// What is not as it should be, one line each; none: the host is healthy.
+    /// What an operator should look at, one line each. Empty if the host is healthy.
     pub problems: Vec<String>,
 }
 
@@ -54,42 +54,42 @@ pub struct Status {
 pub struct HostShown {
     /// Its version.
     pub version: String,
-    /// Its process.
+    /// The process id.
     pub pid: u32,
-    /// Its name among several; empty where it has none.
+    /// Its name in the election. Empty if it has none.
     pub identity: String,
-    /// The file of its configuration.
+    /// The configuration file.
     pub config: String,
     /// Its state folder.
     pub state_dir: String,
-    /// When it began.
+    /// When the host started.
     pub started_ms: u64,
-    /// When this was said.
+    /// When this document was written.
     pub now_ms: u64,
-    /// What part it plays.
+    /// Its part in the election.
     pub standing: StandingShown,
-    /// Who holds the lease, where another does.
+    /// The holder of the lease, if another host holds it.
     pub leader: Option<String>,
-    /// It was told to stop.
+    /// Whether the host is stopping.
     pub stopping: bool,
     /// Where the admin address listens, such as `http://127.0.0.1:9482`.
     pub admin: Vec<String>,
 }
 
-/// The part of a host among several.
+/// The part of a host in the election.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StandingShown {
     /// There is no election.
     Alone,
-    /// It acts.
+    /// The host acts.
     Leading,
-    /// Another acts.
+    /// Another host acts.
     Standby,
 }
 
 impl StandingShown {
-    /// As JSON has it.
+    /// The name in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Alone => "alone",
@@ -104,56 +104,56 @@ impl StandingShown {
 pub struct SourceShown {
     /// `manifests` or `kubernetes`.
     pub kind: String,
-    /// It was looked at since the start.
+    /// Whether it was read since the start.
     pub synced: bool,
-    /// Nothing hides an object: what is not there is gone.
+    /// Whether nothing hides an object, so that a missing object is deleted.
     pub complete: bool,
     /// Objects by kind.
     pub objects: BTreeMap<String, usize>,
     /// Changed objects since the start.
     pub changes: u64,
-    /// When the last one came; absent: none did.
+    /// When the last change came. Absent if there was none.
     pub changed_ms: Option<u64>,
-    /// What can't be read or is not used; the first 100.
+    /// What cannot be read or is not used; the first 100.
     pub problems: Vec<String>,
-    /// How many of these there are.
+    /// The number of problems.
     pub problem_count: usize,
-    /// What of it is not honoured, while all is well; the first 100.
+    /// What it requests that is not honoured while all is well; the first 100.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// How many of these there are.
+    /// The number of notes.
     #[serde(default)]
     pub note_count: usize,
-    /// What this kind of source says of itself; null: nothing.
+    /// Details of this kind of source. Null if there are none.
     #[serde(default)]
     pub more: Value,
 }
 
-/// What waits and runs.
+/// The work queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueShown {
-    /// Keys that could run now.
+    /// Keys that are ready to run.
     pub ready: usize,
     /// Keys that failed and wait for their next try.
     pub delayed: usize,
-    /// Keys that are worked on, those that sleep included.
+    /// Keys being reconciled, including those that sleep.
     pub running: usize,
-    /// Of these, so many sleep.
+    /// The number of these that sleep.
     pub sleeping: usize,
-    /// How long the one that could run the longest has waited; 0: none does.
+    /// How long the oldest ready key has waited. 0 if there is none.
     pub oldest_waiting_ms: u64,
 }
 
-/// What was done since the start.
+/// Totals since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Total {
-    /// Work on a key that ended, in whichever way.
+    /// Pieces of work on a key that ended, with any outcome.
     pub decisions: u64,
     /// Objects created and destroyed.
     pub effects: Effects,
-    /// How long decisions took.
+    /// Durations of decisions.
     pub took: Times,
-    /// From a change until its key was true.
+    /// Times from a change until its key was true.
     pub change_to_effect: Times,
 }
 
@@ -166,19 +166,19 @@ pub struct Effects {
     pub destroyed: u64,
 }
 
-/// How often, and how long in all.
+/// A count, and a total duration.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Times {
-    /// How often.
+    /// The count.
     pub count: u64,
-    /// All together.
+    /// The sum in seconds.
     pub seconds: f64,
 }
 
-/// A guest that runs.
+/// A running guest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GuestShown {
-    /// As in `[guests.NAME]`.
+    /// The name in `[guests.NAME]`.
     pub guest: String,
     /// The name in its metadata.
     pub name: String,
@@ -186,21 +186,21 @@ pub struct GuestShown {
     pub version: String,
     /// `sha256:` and the digest of its bytes.
     pub digest: String,
-    /// The number of its active revision; absent: there is none yet.
+    /// The number of its active revision. Absent if there is none yet.
     pub revision: Option<u64>,
-    /// Instances that are in a call.
+    /// Instances in a call.
     pub working: usize,
-    /// Instances that are kept for their next call.
+    /// Idle instances kept for their next call.
     pub resting: usize,
     /// Calls that ended.
     pub calls: u64,
-    /// Of these, so many in which the guest failed.
+    /// The number of these in which the guest failed.
     pub failures: u64,
     /// Linear memory of all its instances, in bytes.
     pub memory_bytes: u64,
     /// Inputs that are set aside.
     pub quarantined: usize,
-    /// What is compared with it; absent: nothing is.
+    /// The candidate in shadow. Absent if there is none.
     pub shadow: Option<ShadowShown>,
 }
 
@@ -211,25 +211,25 @@ pub struct ShadowShown {
     pub candidate: String,
     /// Calls compared.
     pub compared: u64,
-    /// Calls that were the same.
+    /// Calls with the same result.
     pub same: u64,
 }
 
-/// This node: its number, and the Services on it.
+/// This node: its number and its Services.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeShown {
-    /// As in Kubernetes.
+    /// The name in Kubernetes.
     pub name: String,
-    /// Its number; absent: it has none yet, another node has it, or nobody numbers nodes here.
+    /// Its number. Absent if it has none yet, if another node has it, or if this host does not number nodes.
     pub number: Option<u32>,
-    /// Nodes with a number, as this host knows them, this one among them.
+    /// Nodes with a number that this host knows of, including this one.
     pub nodes: usize,
-    /// Services that each renderer should have. Renderers that don't are among the keys in trouble.
+    /// Services that each renderer should have. A renderer that lacks some is among the keys in trouble.
     pub services: usize,
-    /// Records of nodes that can't be read, one line each; the first 100.
+    /// Node records that cannot be read, one line each; the first 100.
     #[serde(default)]
     pub problems: Vec<String>,
-    /// How many of these there are.
+    /// The number of such records.
     #[serde(default)]
     pub problem_count: usize,
 }
@@ -239,61 +239,61 @@ pub struct NodeShown {
 pub struct PodsShown {
     /// The instance.
     pub instance: String,
-    /// Pods get addresses.
+    /// Whether pods get addresses.
     pub serving: bool,
-    /// What went wrong last, and was not followed by a reading of the store.
+    /// The last error that no successful read of the store followed.
     pub error: Option<String>,
-    /// When that is tried again; absent: not by itself.
+    /// When the host retries. Absent if it does not.
     pub next_try_in_ms: Option<u64>,
-    /// Since when it is so.
+    /// When this state began.
     pub since_ms: u64,
-    /// Counts, at most about a second old.
+    /// Counts, at most a second or so old.
     pub stats: Stats,
-    /// What is the matter though pods are served, one line each: no address is free, the list of interfaces can't be read,
-    /// the container runtime does not know a holder.
+    /// Problems while pods are served, one line each: no address is free, the list of interfaces cannot be read, the
+    /// container runtime does not know a holder.
     #[serde(default)]
     pub problems: Vec<String>,
 }
 
-/// What the process uses.
+/// Memory of the process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryShown {
-    /// Resident memory, in bytes; 0 where the system does not say.
+    /// Resident memory in bytes. 0 if the system does not report it.
     pub resident_bytes: u64,
-    /// The most that it was.
+    /// The peak of the resident memory.
     pub peak_bytes: u64,
-    /// Linear memory of all guests' instances.
+    /// Linear memory of all instances of all guests.
     pub guests_bytes: u64,
 }
 
 /// A key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeyShown {
-    /// Whose key it is, as in `[guests.NAME]`.
+    /// The guest that owns it, as in `[guests.NAME]`.
     #[serde(default)]
     pub guest: String,
-    /// `namespace/name`; of NEGs `namespace/name/port`; of a guest of this node `NAME/NODE`, and the object
-    /// that is left out of its input.
+    /// `namespace/name`; for NEGs `namespace/name/port`; for a guest of this node `NAME/NODE`, and an object that is
+    /// left out of its input.
     pub key: String,
-    /// How it stands.
+    /// Its state.
     pub state: KeyState,
-    /// Since when.
+    /// When that state began.
     pub since_ms: u64,
-    /// What went wrong last; absent: nothing, or it was true since.
+    /// The last error. Absent if there was none, or if the key was true since then.
     pub error: Option<String>,
-    /// Failures in a row.
+    /// Consecutive failures.
     pub failures: u32,
-    /// When it is worked on next; 0: now. Absent: not until something changes, or for a look at what is true already.
+    /// When it is reconciled next; 0 means now. Absent if it waits for a change or a resync.
     pub next_try_in_ms: Option<u64>,
     /// Objects created since the host's start.
     pub created: u64,
-    /// Objects destroyed since.
+    /// Objects destroyed since the host's start.
     pub destroyed: u64,
     /// What is in service.
     pub in_service: Vec<String>,
-    /// Work on it that ended, since the host's start.
+    /// Pieces of work on it that ended since the host's start.
     pub decisions: u64,
-    /// The last of these, the newest first.
+    /// The last of these, newest first.
     pub recent: Vec<Recent>,
 }
 
@@ -312,16 +312,16 @@ pub struct Recent {
     pub destroyed: u32,
 }
 
-/// Some keys: `/v1/keys`.
+/// `/v1/keys`: a part of the keys.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeysShown {
-    /// In order of their guests and names.
+    /// Sorted by guest and name.
     pub keys: Vec<KeyShown>,
-    /// There are more: ask with `after` for those behind this one, `GUEST/KEY`. Absent: there are not.
+    /// If there are more: the last key, as `GUEST/KEY`. Pass it as `after` to get the next ones. Absent at the end.
     pub next: Option<String>,
 }
 
-/// What work on the keys of one guest came to, for `/metrics`.
+/// Statistics of the work on the keys of one guest, for `/metrics`.
 pub(crate) struct Measured {
     pub(crate) guest: String,
     pub(crate) outcomes: Vec<(Outcome, u64)>,
@@ -331,7 +331,7 @@ pub(crate) struct Measured {
 }
 
 impl Board {
-    /// Of each guest that has or had a key, by name.
+    /// Statistics for each guest that has or had a key, by name.
     pub(crate) fn measured(&self) -> Vec<Measured> {
         let inner = self.inner();
         let measured = inner.keys.by_guest().iter().map(|(guest, worked)| {
@@ -347,12 +347,12 @@ impl Board {
         measured.collect()
     }
 
-    /// How many keys of a guest are set aside.
+    /// The number of keys of a guest that are set aside.
     pub(crate) fn set_aside_of(&self, guest: &str) -> usize {
         self.inner().keys.set_aside_of(guest)
     }
 
-    /// What stands on the board; guests, memory and whether all is well are for whoever knows of them to add.
+    /// The content of the board. The caller adds guests, memory and problems.
     pub fn status(&self) -> Status {
         let now_ms = self.now_ms();
         let facts = self.facts();
@@ -422,25 +422,25 @@ impl Board {
         }
     }
 
-    /// Keys in order of `GUEST/KEY`, those behind `after`: at most so many, of one state or of any.
+    /// Keys after `after`, in order of `GUEST/KEY`, in one state or in any, at most `max`.
     pub fn keys(&self, state: Option<KeyState>, after: &str, max: usize) -> KeysShown {
         let now_ms = self.now_ms();
         cut(self.inner().keys.list(state, after, max.saturating_add(1), now_ms), max)
     }
 
-    /// The same of keys with an error, whatever they do now.
+    /// The same for keys with an error, in any state.
     pub fn keys_in_trouble(&self, after: &str, max: usize) -> KeysShown {
         let now_ms = self.now_ms();
         cut(self.inner().keys.in_trouble(after, max.saturating_add(1), now_ms), max)
     }
 
-    /// One key of a guest; none: it is not known.
+    /// One key of a guest. `None` if it is unknown.
     pub fn key(&self, guest: &str, key: &str) -> Option<KeyShown> {
         let now_ms = self.now_ms();
         self.inner().keys.one(&line_of(guest, key), now_ms)
     }
 
-    /// The key of that text of each guest that has one, by guest.
+    /// The keys with that name, one for each guest that has one, by guest.
     pub fn keys_named(&self, key: &str) -> Vec<KeyShown> {
         let now_ms = self.now_ms();
         let inner = self.inner();
@@ -460,7 +460,7 @@ impl Worked {
     }
 }
 
-/// Of all guests.
+/// The total over all guests.
 fn total<'a>(worked: impl Iterator<Item = &'a Worked>) -> Total {
     let mut total = Total::default();
     let add = |times: &mut Times, histogram: &Histogram| {

@@ -1,4 +1,4 @@
-//! A key's way over the board, by a clock that the test sets.
+//! The way of a key across the board, with a clock that the test sets.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ fn the_time_to_effect_counts_from_the_first_change_to_the_first_success() {
     clock.advance_ms(100);
     board.changed("lbaas", "a/b");
     board.began("lbaas", "a/b");
-    // Comes too late for this work: it counts by itself.
+    // This change comes too late for the current work and counts separately.
     clock.advance_ms(5);
     board.changed("lbaas", "a/b");
     clock.advance_ms(5);
@@ -71,7 +71,7 @@ fn the_time_to_effect_counts_from_the_first_change_to_the_first_success() {
     board.finished("lbaas", "a/b", ended(Outcome::True));
     assert_eq!(state(&board, "a/b"), KeyState::True);
     effect(2, 0.140);
-    // A look at what is true already is no effect of a change.
+    // A resync is not the effect of a change.
     board.began("lbaas", "a/b");
     board.finished("lbaas", "a/b", ended(Outcome::True));
     effect(2, 0.140);
@@ -79,7 +79,7 @@ fn the_time_to_effect_counts_from_the_first_change_to_the_first_success() {
 }
 
 #[test]
-fn a_failed_key_is_delayed_until_its_pause_is_over_and_keeps_its_error_until_it_is_true() {
+fn a_failed_key_waits_for_its_backoff_and_keeps_its_error_until_true() {
     let (clock, board) = board();
     board.changed("lbaas", "a/b");
     board.changed("lbaas", "a/c");

@@ -1,7 +1,7 @@
-//! `[admin]`: where a host that runs can be looked at over HTTP, beside its control socket.
+//! `[admin]`: HTTP addresses of a running host, in addition to its control socket.
 //!
-//! What can be read there names every Service and address, so it is for this machine alone; liveness and metrics, which a
-//! kubelet and Prometheus ask for from outside, have an address of their own.
+//! The data names every Service and address, so only this machine may read it. Liveness and metrics, which a kubelet
+//! and Prometheus read from outside, have their own address.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -12,16 +12,16 @@ use super::section::Section;
 /// `[admin]`. Keys: `listen` and `metrics_listen`; default: neither.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Admin {
-    /// Where everything can be read; none: on the control socket alone.
+    /// Serves everything. `None`: only the control socket does.
     pub listen: Option<AdminAt>,
-    /// Where `/healthz`, `/readyz` and `/metrics` alone can be read; none: nowhere else.
+    /// Serves only `/healthz`, `/readyz` and `/metrics`. `None`: there is no such address.
     pub metrics_listen: Option<SocketAddr>,
 }
 
-/// Where it listens.
+/// An address to listen on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AdminAt {
-    /// On loopback. Port 0 takes a free one.
+    /// On loopback. Port 0 takes a free port.
     Tcp(SocketAddr),
     /// On a unix socket, for the host's user and root.
     Unix(PathBuf),

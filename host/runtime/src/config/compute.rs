@@ -1,6 +1,7 @@
-//! `[backend.neg]` and `[sim.compute]`: at which Compute Engine NEGs are, how it is asked, and whether it is simulated.
+//! `[backend.neg]` and `[sim.compute]`: which Compute Engine holds the NEGs, how the host calls it, and whether it is
+//! simulated.
 //!
-//! Never reads a token or a key: [`CredentialsAt`] says where one is.
+//! This module never reads a token or a key: [`CredentialsAt`] says where to find them.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -16,10 +17,10 @@ use super::neg::RESOURCE;
 use super::section::{Place, Section, chosen, words};
 use crate::guests::neg::adapter::is_resource_name;
 
-/// What a backend sends that follows `[sim.compute]` and names no token: the simulation lets in any.
+/// The token of a backend that follows `[sim.compute]` and names none: the simulation then accepts any token.
 pub const SIM_TOKEN: &str = "simulated";
 
-/// `[backend.neg]`: who is asked and acts.
+/// `[backend.neg]`: the Compute Engine that the host reads from and writes to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NegBackend {
     /// `kind = "compute"`: a Compute Engine over HTTP.
@@ -31,11 +32,11 @@ pub enum NegBackend {
 /// `[backend.neg]` of the kind `compute`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ComputeBackend {
-    /// Its `endpoint` counts where [`ComputeBackend::settings`] says so.
+    /// Its `endpoint` is valid only as [`ComputeBackend::settings`] describes.
     settings: Settings,
-    /// No `url` was given, but there is a `[sim.compute]`.
+    /// The file has no `url`, but a `[sim.compute]`.
     at_sim: bool,
-    /// Where what proves the host is.
+    /// Where the host's credentials are.
     pub credentials: CredentialsAt,
 }
 
@@ -45,8 +46,8 @@ impl ComputeBackend {
         self.at_sim = false;
     }
 
-    /// The settings, where `[sim.compute]` (if there is one) listens on `sim`: without a `url` of its own, the backend
-    /// speaks to that.
+    /// The settings. `sim` is the address of `[sim.compute]`, if there is one; without its own `url`, the backend uses
+    /// that address.
     pub fn settings(&self, sim: Option<SocketAddr>) -> Settings {
         let mut settings = self.settings.clone();
         if let (true, Some(address)) = (self.at_sim, sim) {
@@ -56,16 +57,16 @@ impl ComputeBackend {
     }
 }
 
-/// Where what proves the host to Compute Engine is.
+/// Where the host's credentials for Compute Engine are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CredentialsAt {
-    /// `token_file` or `token_env`: a token, sent as it is.
+    /// `token_file` or `token_env`: a token that is sent unchanged.
     Token(TokenAt),
     /// `credentials_file`: the key of a service account.
     KeyFile(PathBuf),
-    /// None is given: the key that `GOOGLE_APPLICATION_CREDENTIALS` names, else the metadata server.
+    /// No key is set: the host uses the key that `GOOGLE_APPLICATION_CREDENTIALS` names, else the metadata server.
     Surroundings,
-    /// None is given, and the backend follows `[sim.compute]`: [`SIM_TOKEN`].
+    /// No key is set, and the backend follows `[sim.compute]`: [`SIM_TOKEN`].
     Simulated,
 }
 
@@ -83,15 +84,15 @@ impl fmt::Display for CredentialsAt {
 /// `[sim.compute]`: a simulated Compute Engine that the host starts.
 #[derive(Debug, Clone)]
 pub struct ComputeSim {
-    /// Where it listens: loopback alone. Port 0 takes a free one. Default: `127.0.0.1:0`.
+    /// The address it listens on: loopback only. Port 0 takes a free port. Default: `127.0.0.1:0`.
     pub listen: SocketAddr,
-    /// Where the token is that it lets in. Default: where `[backend.neg]` has its; none: it lets in any.
+    /// Where the token is that it accepts. Default: that of `[backend.neg]`. `None`: it accepts any.
     pub token: Option<TokenAt>,
     server: ServerConfig,
 }
 
 impl ComputeSim {
-    /// How it behaves, with the token that it lets in; none: any. Its seed is by default the host's.
+    /// The server's settings. It accepts `token`, or any if that is `None`. Its seed defaults to the host's.
     pub fn server(&self, token: Option<String>) -> ServerConfig {
         ServerConfig {
             token: token.map(Into::into),
@@ -100,19 +101,19 @@ impl ComputeSim {
     }
 }
 
-/// The backend, and its `url` where the file gives one.
+/// The backend, and its `url` if the file has one.
 pub(super) fn read_backend(
     mut section: Section<'_>,
     folder: &Path,
     sim: &Section<'_>,
 ) -> Option<(NegBackend, Option<String>)> {
-    /// Up to a week: an operation that is that old is none any more.
+    /// Up to a week: no operation runs that long.
     const OPERATION_MS: RangeInclusive<u64> = 1..=604_800_000;
-    /// Up to an hour: who waits longer for one answer has mistaken the unit.
+    /// Up to an hour: a longer timeout for one answer is a wrong unit.
     const TIMEOUT_MS: RangeInclusive<u64> = 1..=3_600_000;
-    /// A project may ask some dozens a second; a simulation may be asked more.
+    /// A project may send some dozens a second; a simulation takes more.
     const REQUESTS_PER_SECOND: RangeInclusive<u32> = 1..=1_000;
-    /// More connections than this to one API would be an attack on it.
+    /// More connections than this to one API would look like an attack.
     const CONCURRENT: RangeInclusive<u16> = 1..=1000;
     const KINDS: [(&str, bool); 2] = [("compute", false), ("simulated", true)];
 
@@ -132,7 +133,7 @@ pub(super) fn read_backend(
     let at_sim = url.is_none() && sim.is_present();
     let credentials = read_credentials(&mut section, folder, at_sim);
     let has_project = project.is_some() || section.has("project");
-    // A placeholder never leaves: what is missing is said.
+    // A placeholder never leaves this function: the missing key is already reported.
     let default = Settings::new(project.unwrap_or_default());
     let poll_min_ms = section.whole("poll_min_ms", default.poll_min_ms, TIMEOUT_MS);
     let poll_max_ms = section.whole("poll_max_ms", default.poll_max_ms.max(poll_min_ms), TIMEOUT_MS);
@@ -186,7 +187,8 @@ fn read_project(section: &mut Section<'_>, key: &'static str) -> Option<String> 
     })
 }
 
-/// Says what a simulation in this process has no use for. A variable that chooses it for once leaves the file as it is.
+/// Reports keys that an in-process simulation does not use. If a variable selects the simulation, the file may keep
+/// them.
 fn only_compute(section: &Section<'_>, sim: &Section<'_>) {
     for key in section.given_in_file().filter(|key| *key != "kind") {
         section.wrong_key(key, "goes with `kind = \"compute\"` alone");
@@ -196,13 +198,13 @@ fn only_compute(section: &Section<'_>, sim: &Section<'_>) {
     }
 }
 
-/// Lower case letters, digits and `-`; older ones have the domain before: `example.com:my-project`.
+/// Lower case letters, digits and `-`. Older projects have a domain prefix: `example.com:my-project`.
 fn is_project(text: &str) -> bool {
     let (domain, project) = text.rsplit_once(':').unwrap_or(("a", text));
     is_resource_name(project) && domain.split('.').all(is_resource_name)
 }
 
-/// Where the credentials are. A token and a key given in one place: neither is the right one.
+/// Where the credentials are. If a token and a key are given in the same place, that is an error.
 fn read_credentials(section: &mut Section<'_>, folder: &Path, at_sim: bool) -> CredentialsAt {
     let has_token_in_file = section.has("token_file") || section.has("token_env");
     let key = section.placed("credentials_file", "be a path", |given| {
@@ -234,11 +236,11 @@ impl ComputeSim {
         backend: Option<&NegBackend>,
         url: Option<&str>,
     ) -> Self {
-        /// Up to ten minutes: the backend's own patience is shorter by default.
+        /// Up to ten minutes: the backend's own timeout is shorter by default.
         const PAUSE_MS: RangeInclusive<u64> = 0..=600_000;
-        /// Up to a day; afterwards a client that still asks has been away for longer than a restart takes.
+        /// Up to a day: a restarting client is away for less than that.
         const KEEP_MS: RangeInclusive<u64> = 0..=86_400_000;
-        /// Up to what a simulation on one machine can answer anyway.
+        /// Up to what a simulation on one machine can answer.
         const REQUESTS_PER_SECOND: RangeInclusive<u32> = 1..=1_000_000;
         const PERCENT: RangeInclusive<u8> = 0..=100;
 

@@ -1,7 +1,8 @@
-//! The three places that a configuration comes from, and what was found wrong with them.
+//! The three places that a configuration comes from, and the problems found in them.
 //!
-//! Knows line numbers, names of variables and how TOML becomes JSON; which keys there are it is told by `section.rs`.
-//! Nothing stops at the first mistake: problems are collected here, and told all at once.
+//! This module knows line numbers, names of variables and how TOML becomes JSON; `section.rs` registers the keys.
+//! Reading does not stop at the first mistake: this module collects the problems, and the host reports them all at
+//! once.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,13 +17,13 @@ use super::Override;
 use super::section::Place;
 use crate::text::nearest;
 
-/// Every variable that sets a key begins so.
+/// The prefix of every variable that sets a key.
 pub(super) const PREFIX: &str = "TRUEUP_";
 
-/// A value in an error text is cut here: enough to find it, and the text stays one line.
+/// Error texts cut a value at this length: enough to find it, and the text stays on one line.
 const SHOWN_CHARS_MAX: usize = 80;
 
-/// The three places that values come from, and what was found wrong with them.
+/// The three places that values come from, and the problems found in them.
 pub(super) struct Document<'d> {
     name: String,
     text: &'d str,
@@ -31,20 +32,21 @@ pub(super) struct Document<'d> {
     problems: RefCell<Vec<Problem>>,
     variables: RefCell<BTreeMap<String, Variable>>,
     left: RefCell<BTreeSet<String>>,
-    /// Keys and sections that were offered for an unknown one.
+    /// Keys and sections suggested in place of an unknown one.
     offered: RefCell<BTreeSet<String>>,
 }
 
-/// One line for the operator; those without a line of the file come first.
+/// One line for the operator. Problems without a line of the file come first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Problem {
     line: Option<usize>,
     text: String,
-    /// It says that this key or section is missing. Where an unknown one was taken for it, that says all.
+    /// Set if the problem is that this key or section is missing. If it was suggested in place of an unknown one, that
+    /// report suffices.
     missing: Option<String>,
 }
 
-/// The key that a variable belongs to, and whether the variable can set it.
+/// The key of a variable, and whether the variable can set it.
 struct Variable {
     key: String,
     settable: bool,
@@ -69,7 +71,7 @@ impl<'d> Document<'d> {
         }
     }
 
-    /// What a flag, or else a variable, gives for a key: its name, its text, and which of the two it is.
+    /// What a flag, or else a variable, sets a key to: its name, its text, and its place.
     pub(super) fn outside(&self, key: &str) -> Option<(String, &'d str, Place)> {
         if let Some(flag) = self.overrides.iter().rev().find(|flag| flag.key == key) {
             return Some((flag.flag.clone(), &flag.value, Place::Flag));
@@ -79,19 +81,19 @@ impl<'d> Document<'d> {
         Some((variable, text, Place::Environment))
     }
 
-    /// A variable that is not one of ours, and sets no key.
+    /// A variable without our prefix that sets no key.
     pub(super) fn variable(&self, name: &str) -> Option<&'d str> {
         self.environment.get(name).map(String::as_str)
     }
 
-    /// Whether a flag or a variable gives anything in a section.
+    /// Whether a flag or a variable sets anything in a section.
     pub(super) fn has_outside(&self, section: &str) -> bool {
         let (keys, variables) = (format!("{section}."), format!("{}_", variable_of_key(section)));
         let in_flags = self.overrides.iter().any(|flag| flag.key.starts_with(&keys));
         in_flags || self.environment.keys().any(|name| name.starts_with(&variables))
     }
 
-    /// Says that there is such a key, and whether a variable can set it.
+    /// Registers a key, and whether a variable can set it.
     pub(super) fn register(&self, key: &str, settable: bool) {
         let variable = Variable {
             key: key.to_owned(),
@@ -111,7 +113,7 @@ impl<'d> Document<'d> {
         self.wrong_on(Some(line), text);
     }
 
-    /// A value in the file that is not what it must be.
+    /// An invalid value in the file.
     pub(super) fn wrong_value(&self, key: &str, value: &Spanned<DeValue<'_>>, reason: impl Display) {
         let shown = self.shown(value.span());
         self.wrong_at(value.span(), format_args!("{key}: was {shown}, {reason}"));
@@ -133,7 +135,7 @@ impl<'d> Document<'d> {
         format!("{}:{line}: not TOML: {message}", self.name)
     }
 
-    /// Says that a variable of the environment is meant for something else than a key.
+    /// Marks a variable of the environment as used for something other than a key.
     pub(super) fn leave(&self, variable: &str) {
         self.left.borrow_mut().insert(variable.to_owned());
     }
@@ -146,7 +148,7 @@ impl<'d> Document<'d> {
         }
     }
 
-    /// The same: this key or section is missing.
+    /// The same, for a missing key or section.
     pub(super) fn missing_on(&self, line: Option<usize>, key: &str, text: impl Display) {
         self.wrong_on(line, text);
         if let Some(problem) = self.problems.borrow_mut().last_mut() {
@@ -154,12 +156,12 @@ impl<'d> Document<'d> {
         }
     }
 
-    /// Says that this key or section was offered for an unknown one.
+    /// Records that this key or section was suggested in place of an unknown one.
     pub(super) fn offer(&self, key: String) {
         self.offered.borrow_mut().insert(key);
     }
 
-    /// Where something stands, for those who find out later what is wrong with it.
+    /// The position of a line, for errors that are found later.
     pub(super) fn place(&self, line: Option<usize>) -> String {
         line.map_or_else(|| self.name.clone(), |line| format!("{}:{line}", self.name))
     }
@@ -169,13 +171,13 @@ impl<'d> Document<'d> {
         self.problems.borrow_mut().push(Problem { line, text, missing });
     }
 
-    /// The line of the file, counted from 1, as editors do.
+    /// The line in the file, counted from 1 as in editors.
     pub(super) fn line(&self, offset: usize) -> usize {
         1 + self.text.bytes().take(offset).filter(|byte| *byte == b'\n').count()
     }
 
-    /// The problems met: without a line first, then down the file. Variables that set no key are among them, except
-    /// those of `elsewhere`, which other parts of the program read.
+    /// The problems: first those without a line, then in the order of the file. They include variables that set no key,
+    /// except those in `elsewhere`, which other parts of the program read.
     pub(super) fn problems(&self, elsewhere: &[&str]) -> Vec<String> {
         for name in self.environment.keys().filter(|name| name.starts_with(PREFIX)) {
             if !elsewhere.contains(&name.as_str()) && !self.left.borrow().contains(name) {
@@ -190,7 +192,7 @@ impl<'d> Document<'d> {
         problems.into_iter().map(|problem| problem.text).collect()
     }
 
-    /// Names the variable alone: what it holds may be a secret.
+    /// Names the variable only: its value may be a secret.
     fn check_variable(&self, name: &str) {
         let variables = self.variables.borrow();
         if variables.get(name).is_some_and(|known| known.settable) {
@@ -210,7 +212,7 @@ impl<'d> Document<'d> {
             ),
             None => {
                 let settable = variables.iter().filter(|(_, variable)| variable.settable);
-                // All begin with the prefix: it makes no two of them alike.
+                // All names begin with the prefix, so it must not count as similarity.
                 let bare = |name: &'_ str| name.strip_prefix(PREFIX).unwrap_or_default().to_owned();
                 let known: Vec<String> = settable.map(|(known, _)| bare(known)).collect();
                 let offer = nearest(&bare(name), known.iter().map(String::as_str))
@@ -222,7 +224,7 @@ impl<'d> Document<'d> {
         self.push(None, text);
     }
 
-    /// The value as it stands in the file, on one line and not too long.
+    /// The value as written in the file, on one line and cut if too long.
     fn shown(&self, span: Range<usize>) -> String {
         let text = self.text.get(span).unwrap_or_default();
         let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -232,7 +234,7 @@ impl<'d> Document<'d> {
         line.chars().take(SHOWN_CHARS_MAX).chain("...".chars()).collect()
     }
 
-    /// A value as JSON; what JSON can't hold is a problem.
+    /// A value as JSON. A value that JSON cannot hold is a problem.
     pub(super) fn json(&self, key: &str, value: &Spanned<DeValue<'_>>) -> Value {
         let wrong = |must: &str| {
             self.wrong_value(key, value, format_args!("must be {must}"));

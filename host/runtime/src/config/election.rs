@@ -1,8 +1,7 @@
-//! `[election]`: several hosts run, and one Lease says which of them acts. On by itself where Services come from a
-//! Kubernetes API, so that whoever starts a second host is safe.
+//! `[election]`: several hosts run, and a Lease selects the one that acts. It is on by default if Services come from a
+//! Kubernetes API, so that starting a second host is safe.
 //!
-//! Asks no API server: which namespace and which name are meant where none is given is found out by
-//! [`crate::election::Settings`].
+//! This module does not contact the API server: [`crate::election::Settings`] fills in a missing namespace and name.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -12,29 +11,29 @@ use trueup_capabilities::fence;
 use super::section::{Given, Section};
 use crate::election::Times;
 
-/// The Lease that hosts share unless they are told otherwise.
+/// The default Lease that hosts share.
 pub const LEASE_NAME_DEFAULT: &str = "trueup";
 
-/// `[election]`. Absent from [`super::Config`] where the source is no Kubernetes API, or with `enabled = false`: then this
+/// `[election]`. Absent from [`super::Config`] if the source is no Kubernetes API, or with `enabled = false`: then this
 /// host acts as if it were alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Election {
-    /// `namespace` of the Lease. None: that of the pod's service account, or of the kubeconfig's context.
+    /// `namespace` of the Lease. `None`: that of the pod's service account, or of the kubeconfig's context.
     pub namespace: Option<String>,
     /// `name` of the Lease. Default: `trueup`.
     pub name: String,
-    /// `identity` of this host in it, which no other host may have. None: the host's name and a random UUID.
+    /// `identity` of this host in the Lease, which must be unique. `None`: the host's name and a random UUID.
     pub identity: Option<String>,
     /// `lease_duration_ms` (15,000), `renew_deadline_ms` (10,000) and `retry_period_ms` (2000).
     pub times: Times,
 }
 
 impl Election {
-    /// None where it is off, or does not make sense.
+    /// `None` if it is off or invalid.
     pub(super) fn read(mut section: Section<'_>, has_kubernetes: bool) -> Option<Self> {
-        /// From what others read as a second to an hour, after which nobody waits for a host any more.
+        /// From what others read as a second to an hour: no host should wait longer for another.
         const LEASE_DURATION_MS: RangeInclusive<u64> = 1_000..=3_600_000;
-        /// The others are below it.
+        /// The other times are shorter.
         const SHORTER_MS: RangeInclusive<u64> = 10..=3_600_000;
         let usual = Times::default();
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
@@ -67,8 +66,8 @@ impl Election {
         })
     }
 
-    /// One line where a request to a backend may take longer than a host that could not renew has left. That is no
-    /// mistake: while the Lease is renewed, requests take as long as they may, and then they are cut.
+    /// One line if a request to a backend may outlast the time that a host has left after a failed renewal. This is no
+    /// mistake: while the Lease is renewed, requests may use their full time; otherwise the host cuts them.
     pub fn cuts_requests(&self, key: &str, request_timeout: Duration) -> Option<String> {
         let times = &self.times;
         if fence::fits(times.renew_deadline, request_timeout, times.acting()) {
@@ -83,7 +82,7 @@ impl Election {
     }
 }
 
-/// What the times are to each other.
+/// Checks how the times relate to each other.
 fn check(section: &Section<'_>, times: &Times) {
     let renew_deadline_ms = times.renew_deadline.as_millis();
     let acting_ms = times.acting().as_millis();
@@ -110,7 +109,7 @@ fn check(section: &Section<'_>, times: &Times) {
     }
 }
 
-/// A name as Kubernetes takes it.
+/// A valid Kubernetes name.
 fn dns_name<'d>(given: &Given<'d>, longest: usize, dots: bool) -> Option<&'d str> {
     let text = given.text()?;
     let ends = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();

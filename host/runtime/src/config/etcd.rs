@@ -1,6 +1,6 @@
-//! `[backend.etcd]`: which store answers guests that ask for etcd. Without the section it is the host's own, a file.
+//! `[backend.etcd]`: the store for guests that use etcd. By default it is the host's own, a file.
 //!
-//! Never reads a password, a certificate or a key: it says in which file one is.
+//! This module never reads a password, a certificate or a key, only the paths to them.
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -13,32 +13,31 @@ use super::section::{Place, Section, chosen, words};
 /// The host's own store, in the state folder.
 const FILE_NAME: &str = "etcd.redb";
 
-/// `[backend.etcd]`: who keeps what guests store under keys.
+/// `[backend.etcd]`: where guests' keys are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EtcdBackend {
     /// `kind = "etcd"`: a cluster.
     Etcd(EtcdCluster),
-    /// `kind = "embedded"`, and where there is no section: the host itself, in this file. Default: `etcd.redb` in the state
-    /// folder.
+    /// `kind = "embedded"`, the default: the host itself, in this file. Default: `etcd.redb` in the state folder.
     Embedded(PathBuf),
-    /// `kind = "simulated"`: memory, gone with the process.
+    /// `kind = "simulated"`: in memory; the data is lost when the process ends.
     Simulated,
 }
 
 /// `[backend.etcd]` of the kind `etcd`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EtcdCluster {
-    /// The members' client URLs, all of one scheme.
+    /// The members' client URLs, all with the same scheme.
     pub endpoints: Vec<String>,
-    /// `user` and `password_file`: the name, and where the password is, blanks around it not counted.
+    /// `user` and `password_file`: the name, and the file with the password. Surrounding whitespace is ignored.
     pub user: Option<(String, PathBuf)>,
-    /// `ca_file`: who signs the members' certificates. None: those whom the system trusts.
+    /// `ca_file`: the authorities that sign the members' certificates. `None`: those that the system trusts.
     pub ca_file: Option<PathBuf>,
     /// `cert_file` and `key_file`: our own certificate.
     pub own: Option<(PathBuf, PathBuf)>,
-    /// `server_name`: what the members' certificates must be for. None: the endpoint's host.
+    /// `server_name`: the name in the members' certificates. `None`: the endpoint's host.
     pub server_name: Option<String>,
-    /// `request_timeout_ms`: how long a question may take. Default: 8 s.
+    /// `request_timeout_ms`: the timeout of a request. Default: 8 s.
     pub request_timeout: Duration,
 }
 
@@ -49,7 +48,7 @@ enum Kind {
     Simulated,
 }
 
-/// The keys of a cluster.
+/// The keys that only `kind = "etcd"` has.
 const OF_CLUSTER: [&str; 9] = [
     "endpoints",
     "user",
@@ -63,7 +62,7 @@ const OF_CLUSTER: [&str; 9] = [
 ];
 
 impl EtcdBackend {
-    /// What the section says; a placeholder where it has a problem.
+    /// The value of the section; a placeholder if it has a problem.
     pub(super) fn read(mut section: Section<'_>, folder: &Path, state_dir: &Path) -> Self {
         const KINDS: [(&str, Kind); 3] = [
             ("etcd", Kind::Etcd),
@@ -74,7 +73,7 @@ impl EtcdBackend {
             chosen(given, &KINDS)
         });
         let path = section.path("path").map(|path| folder.join(path));
-        // A variable that chooses another kind for once leaves the file as it is.
+        // If a variable selects another kind, the file may keep its keys.
         let (kind, place) = kind.unwrap_or((Kind::Embedded, Place::File));
         if place == Place::File {
             if kind != Kind::Embedded && section.has("path") {
@@ -97,7 +96,7 @@ impl EtcdBackend {
 }
 
 fn read_cluster(section: &mut Section<'_>, folder: &Path, is_wanted: bool) -> EtcdCluster {
-    /// Up to ten minutes: who waits longer for one answer has mistaken the unit.
+    /// Up to ten minutes: a longer timeout for one answer is a wrong unit.
     const TIMEOUT_MS: RangeInclusive<u64> = 1..=600_000;
     section.refuse(
         "password",
@@ -148,7 +147,7 @@ fn read_cluster(section: &mut Section<'_>, folder: &Path, is_wanted: bool) -> Et
     }
 }
 
-/// A URL with a port and nothing behind it.
+/// A URL with a port and nothing after it.
 fn is_endpoint(text: &str) -> bool {
     let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
     let Some((host, port)) = rest.and_then(|rest| rest.trim_end_matches('/').rsplit_once(':')) else {

@@ -1,6 +1,6 @@
-//! `[guests.NAME]`: which guest decides, what it is told, what it may ask and how much it may use.
+//! `[guests.NAME]`: which guest decides, its settings, its grants and its limits.
 //!
-//! Names a guest and checks the name's form; whether there is such a guest is found out by those who load it.
+//! This module checks only the form of the guest's reference; loading the guest checks whether it exists.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,46 +19,47 @@ use super::section::Section;
 use crate::gate::{self, Mode};
 use crate::registry::OciReference;
 
-/// What `use` must be, in error texts.
+/// The text of errors about `use`.
 const USE: &str = "must be `builtin:NAME@VERSION`, `file:PATH` or `oci:HOST/REPO:TAG`";
 
 /// One `[guests.NAME]`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Guest {
-    /// Where the section stands, `FILE:LINE`: for those who find out what is wrong with what it names.
+    /// The position of the section, `FILE:LINE`, for errors found when the guest is loaded.
     pub place: String,
-    /// `use`: which component.
+    /// `use`: the component.
     pub reference: GuestRef,
-    /// `verify`: who must have signed it, where it does not ship with the host. Default: nobody.
+    /// `verify`: who must have signed it, unless it ships with the host. Default: no signature required.
     pub verify: Verify,
-    /// What its `init` is given: a JSON object. Default: empty. The guest itself says what it takes.
+    /// `settings`: the JSON object passed to `init`. Default: empty. The guest itself validates it.
     pub settings: Value,
-    /// What it may ask beyond log, clock, timers, random and metrics. Default: nothing.
+    /// What it may access beyond log, clock, timers, random and metrics. Default: nothing.
     pub grants: Grants,
-    /// How much it may use.
+    /// Its resource limits.
     pub limits: Limits,
-    /// What a version must show before it decides anything.
+    /// What a version must prove before it decides anything.
     pub proof: Proof,
-    /// What becomes of an input in which the guest fails.
+    /// What happens to an input on which the guest fails.
     pub failure: FailurePolicy,
-    /// How much it may destroy in one round without an approval. Keys of `[guests.NAME]`: `approve_above` (10) objects, and
-    /// `approve_above_percent` (50).
+    /// How many objects it may destroy in one round without an approval. Keys of `[guests.NAME]`: `approve_above` (10)
+    /// objects, and `approve_above_percent` (50).
     pub approve_above: ApproveAbove,
 }
 
-/// What a candidate must show before it becomes the active version. Keys of `[guests.NAME]`: `gate` (`"identical"`),
+/// What a candidate must prove before it becomes the active version. Keys of `[guests.NAME]`: `gate` (`"identical"`),
 /// `gate_calls` (100), `accepted_differences` and `self_test` (none).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proof {
-    /// What the candidate's answers to recorded calls must be.
+    /// How the candidate's answers to recorded calls must compare.
     pub gate: Mode,
-    /// So many of the newest recorded calls of the active version are replayed. Default: [`gate::CALLS`].
+    /// How many of the newest recorded calls of the active version the host replays. Default: [`gate::CALLS`].
     pub gate_calls: u64,
-    /// A file of differences that count as none.
+    /// A file of accepted differences.
     pub accepted_differences: Option<PathBuf>,
     /// A folder of scenarios that the candidate must pass.
     pub self_test: Option<PathBuf>,
-    /// It begins without the state of the active version. Only where that can be told again.
+    /// The candidate starts without the state of the active version. Only valid if the host can send it everything
+    /// again.
     pub afresh: bool,
 }
 
@@ -74,15 +75,15 @@ impl Default for Proof {
     }
 }
 
-/// What becomes of an input in which the guest fails: traps, uses more than its limits, gives no answer. Keys of
+/// What happens to an input on which the guest fails: it traps, exceeds its limits, or gives no answer. Keys of
 /// `[guests.NAME]`: `on_failure` (`"retry"`), `fall_back` (none), `quarantine_after` (5), `cycles_max` (3).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FailurePolicy {
-    /// What is done.
+    /// The reaction.
     pub on_failure: OnFailure,
-    /// An input in which the guest failed so often in a row is set aside. Default: 5.
+    /// The number of consecutive failures after which an input is set aside. Default: 5.
     pub quarantine_after: u32,
-    /// A key whose objects were created and destroyed again so often, with the same wish, is set aside. Default: 3.
+    /// The number of create-and-destroy cycles with the same desired state after which a key is set aside. Default: 3.
     pub cycles_max: u32,
 }
 
@@ -96,44 +97,44 @@ impl Default for FailurePolicy {
     }
 }
 
-/// What is done where the guest fails.
+/// The reaction to a failure of the guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OnFailure {
-    /// The input is tried again with growing pauses, then set aside.
+    /// The host retries the input with growing pauses, then sets it aside.
     Retry,
-    /// It is set aside at once: what is applied stays as it is.
+    /// The host sets it aside at once: what is applied remains unchanged.
     Hold,
-    /// Where it would be set aside, another version becomes the active one.
+    /// Instead of setting it aside, the host makes another version active.
     FallBack(GuestRef),
 }
 
-/// Whose signature a guest must have.
+/// The required signatures of a guest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verify {
-    /// Files of public keys, of which any may have signed; none: no signature is asked for.
+    /// Files of public keys, any of which may have signed. Empty: no signature is required.
     pub keys: Vec<PathBuf>,
 }
 
-/// Where a guest's component is.
+/// The place of a guest's component.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GuestRef {
-    /// `builtin:NAME@VERSION`: one of those in this binary.
+    /// `builtin:NAME@VERSION`: a guest in this binary.
     Builtin {
         /// The guest's name.
         name: String,
-        /// Its version; a name alone is version 1 for ever.
+        /// Its version. A name without a version always means version 1.
         version: u32,
     },
-    /// `file:PATH`: a component, or a core module that can be made one. Where that is a folder: the newest version in it, or
-    /// with `@VERSION` after its name that one.
+    /// `file:PATH`: a component, or a core module that can be converted to one. If PATH is a folder: the newest version
+    /// in it, or with `@VERSION` after its name that version.
     File(PathBuf),
     /// `oci:HOST/REPO:TAG` or `oci:HOST/REPO@sha256:...`: in a registry.
     Oci(OciReference),
 }
 
 impl GuestRef {
-    /// Reads `builtin:NAME[@VERSION]`, `file:PATH` or `oci:...`, a relative path being relative to `folder`.
-    /// The error says what the text must be.
+    /// Reads `builtin:NAME[@VERSION]`, `file:PATH` or `oci:...`. A relative path is relative to `folder`. The error
+    /// says what the text must be.
     pub fn parse(text: &str, folder: &Path) -> Result<Self, String> {
         match text.split_once(':') {
             Some(("builtin", rest)) => {
@@ -171,14 +172,14 @@ impl fmt::Display for GuestRef {
     }
 }
 
-/// As crates are named, for a built-in guest is one.
+/// The rules for crate names, since a built-in guest is a crate.
 fn is_name(text: &str) -> bool {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     text.starts_with(|c: char| c.is_ascii_lowercase()) && text.chars().all(allowed)
 }
 
 impl Guest {
-    /// Every component that may come to decide: each is pinned, and verified.
+    /// Every component that may decide at some point: each is pinned and verified.
     pub fn references(&self) -> impl Iterator<Item = &GuestRef> {
         let fall_back = match &self.failure.on_failure {
             OnFailure::FallBack(reference) => Some(reference),
@@ -187,7 +188,7 @@ impl Guest {
         std::iter::once(&self.reference).chain(fall_back)
     }
 
-    /// `None` only where a problem was found.
+    /// `None` only if a problem was found.
     pub(super) fn read(mut section: Section<'_>, folder: &Path) -> Option<Self> {
         let reference = match section.given("use") {
             Some(given) => {
@@ -235,7 +236,8 @@ fn read_approve_above(section: &mut Section<'_>) -> ApproveAbove {
 
 impl Proof {
     fn read(section: &mut Section<'_>, folder: &Path) -> Self {
-        /// As many as the default 1 MiB segments of a hundred keys hold; each takes a fraction of a millisecond or more.
+        /// As many as the default 1 MiB segments of a hundred keys hold. Each takes at least a fraction of a
+        /// millisecond.
         const GATE_CALLS: RangeInclusive<u64> = 1..=100_000;
         let modes = [
             ("identical", Mode::Identical),
@@ -255,9 +257,9 @@ impl Proof {
 
 impl FailurePolicy {
     fn read(section: &mut Section<'_>, folder: &Path) -> Self {
-        /// More tries than this are no hope any more.
+        /// After more tries than this, success is not to be expected.
         const QUARANTINE_AFTER: RangeInclusive<u32> = 1..=1_000;
-        /// Once is no cycle yet.
+        /// A single time is not a cycle yet.
         const CYCLES_MAX: RangeInclusive<u32> = 2..=1_000;
         let default = Self::default();
         let choices = [("retry", "retry"), ("hold", "hold"), ("fall-back", "fall-back")];
@@ -313,7 +315,7 @@ impl Verify {
     fn read(mut section: Section<'_>, folder: &Path) -> Self {
         let file = |text: &str| (!text.is_empty()).then(|| folder.join(text));
         let keys = if section.is_present() {
-            // An empty list would read as if something were verified.
+            // An empty list would look as if the guest were verified.
             section.filled_list("keys", "be the file of a public key", "at least one public key", file)
         } else {
             section
@@ -326,11 +328,11 @@ impl Verify {
 }
 
 fn read_grants(mut section: Section<'_>) -> Grants {
-    /// Each is remembered for a minute, in 8 bytes: a million are 8 MiB, and more than any backend answers.
+    /// The host remembers each call for a minute, in 8 bytes. A million take 8 MiB, and no backend answers more.
     const CALLS_PER_MINUTE: RangeInclusive<u32> = 1..=1_000_000;
-    /// None at all is allowed: such a guest creates and resets. A million is more than one call can destroy.
+    /// Zero is valid: such a guest creates and resets. A million is more than one call can destroy.
     const DESTROY_MAX: RangeInclusive<u32> = 0..=1_000_000;
-    /// Nothing at all is `destroy_max = 0`; all of it is no limit, and may be said.
+    /// `destroy_max = 0` forbids destroying. 100 means no limit, and is valid.
     const DESTROY_PERCENT: RangeInclusive<u8> = 1..=100;
     let mut by_capability = BTreeMap::new();
     for capability in CAPABILITIES {
@@ -387,7 +389,7 @@ fn read_scopes(section: &mut Section<'_>, capability: &str, key: &'static str) -
     section.list(key, &must, name).unwrap_or_default().into_iter().collect()
 }
 
-/// The one scope that a capability has; none: it has one for each thing that it reaches.
+/// The only scope of a capability. `None` if it has one for each thing it reaches.
 fn only_scope(capability: &str) -> Option<&'static str> {
     match capability {
         "checkpoint" => Some(OWN),
@@ -397,19 +399,19 @@ fn only_scope(capability: &str) -> Option<&'static str> {
 }
 
 fn read_limits(mut section: Section<'_>) -> Limits {
-    /// From one that holds a guest's own data to all that 32 bits address.
+    /// From the size of a guest's own data to all that 32 bits address.
     const MEMORY_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 32;
-    /// Up to an hour: a guest under a debugger is as slow as that, a decision is not.
+    /// Up to an hour: a guest under a debugger may take that long.
     const CPU_MS: RangeInclusive<u64> = 1..=3_600_000;
-    /// Up to a day: what waits for longer is better tried again.
+    /// Up to a day: a longer wait should be a retry.
     const CALL_MS: RangeInclusive<u64> = 1..=86_400_000;
-    /// Each is an entry of the journal: ten million are some gigabytes.
+    /// Each is an entry of the journal: ten million take some gigabytes.
     const IMPORTS: RangeInclusive<u32> = 1..=10_000_000;
-    /// An answer is copied into the guest's memory at least once, so it stays well below what 32 bits address.
+    /// The host copies an answer into the guest's memory at least once, so it must stay well below the 32-bit limit.
     const ANSWER_BYTES: RangeInclusive<u64> = 1 << 10..=1 << 30;
-    /// What a guest asks with comes out of its memory, which is 4 GiB at most.
+    /// A request comes from the guest's memory, which is 4 GiB at most.
     const QUESTION_BYTES: RangeInclusive<u64> = 1 << 10..=1 << 32;
-    /// None at all is allowed: lines above the limit are dropped, the call goes on.
+    /// Zero is valid: the host drops lines above the limit, and the call continues.
     const LINES: RangeInclusive<u32> = 0..=1_000_000;
     let default = Limits::default();
     let limits = Limits {

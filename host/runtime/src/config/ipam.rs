@@ -1,7 +1,7 @@
-//! `[adapter.ipam]`, `[backend.checkpoint]` and `[backend.cri]`: which addresses this node has, who is served with them,
-//! where it is kept who has which, and where the container runtime is. They and `[guests.ipam]` must fit together.
+//! `[adapter.ipam]`, `[backend.checkpoint]` and `[backend.cri]`: the node's addresses, the socket that serves them, the
+//! checkpoint with the assignments, and the container runtime. They and `[guests.ipam]` must fit together.
 //!
-//! Reads no other file: whether the interfaces' file is there and right is found out by `sources/enis.rs`.
+//! This module reads no other file: `sources/enis.rs` checks the interfaces' file.
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -17,87 +17,87 @@ use super::section::{LABEL, Place, Section, chosen, is_label, words};
 use crate::ipam::{Eni, Enis, Settings, WarmTargets};
 use crate::sources::enis::mistakes;
 
-/// What is told the operator who has none of these sections.
+/// The text for an operator who has none of these sections.
 pub(super) const ADAPTER: &str = "`[adapter.ipam]` with `enis_file = \"enis.json\"`";
 pub(super) const GUEST: &str = "`[guests.ipam]` with `use = \"builtin:ipam@1\"` and \
      `grants = { checkpoint = { read = [\"own\"], write = [\"own\"] } }`";
 
-/// The instance where the configuration names none.
+/// The default name of the instance.
 const INSTANCE: &str = "ipam";
 
-/// Where the CNI plugin looks for the host, unless it is told otherwise.
+/// The default socket, where the CNI plugin expects the host.
 pub const SOCKET: &str = "/run/trueup/cni.sock";
 
-/// Where the CNI plugin leaves releases, unless it is told otherwise.
+/// The default folder in which the CNI plugin leaves releases.
 const SPOOL_DIR: &str = "/var/lib/trueup/cni-spool";
 
 /// Linux's `sun_path` holds 108 bytes, the last of them 0 (`unix(7)`).
 const SOCKET_BYTES_MAX: usize = 107;
 
-/// The setting that says where the guest reads at its start.
+/// The setting that selects what the guest reads at its start.
 const PHASE: &str = "checkpoint_migration_phase";
 
-/// The phase that moves in from the VPC CNI.
+/// The phase that migrates from the VPC CNI.
 const PHASE_FROM_RUNTIME: u64 = 1;
 
-/// The setting that says how many entries may follow a checkpoint.
+/// The setting for how many entries may follow a checkpoint.
 const COMPACT_AFTER: &str = "compact_after";
 
 /// Everything about pod addresses of this node.
 #[derive(Debug, Clone)]
 pub struct Ipam {
-    /// `[guests.ipam]`: who decides. Where its settings name no phase, the adapter does.
+    /// `[guests.ipam]`: the guest that decides. If its settings name no phase, the adapter sets it.
     pub guest: Guest,
-    /// `[adapter.ipam]`: who is served, and where.
+    /// `[adapter.ipam]`: whom the host serves, and where.
     pub adapter: Settings,
-    /// `enis` or `enis_file`: which interfaces the node has.
+    /// `enis` or `enis_file`: the interfaces of the node.
     pub enis: EnisFrom,
-    /// `[backend.checkpoint]`: where it is kept who has which address.
+    /// `[backend.checkpoint]`: where the assignments of addresses are kept.
     pub checkpoint: CheckpointAt,
-    /// `[backend.cri]`, `socket`: where the container runtime is. None: at the first of the usual places that exists.
+    /// `[backend.cri]`, `socket`: the container runtime. `None`: the first of the usual places that exists.
     pub runtime_socket: Option<PathBuf>,
 }
 
-/// Where this node's network interfaces are written down.
+/// Where the list of this node's network interfaces comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EnisFrom {
-    /// `enis`: in the configuration, for as long as the host runs.
+    /// `enis`: in the configuration, fixed while the host runs.
     Given(Enis),
-    /// `enis_file`: in a JSON file that is watched.
+    /// `enis_file`: in a JSON file that the host watches.
     File(PathBuf),
 }
 
 /// `[backend.checkpoint]`: where the guest's checkpoint is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CheckpointAt {
-    /// `kind = "file"`: in a file of our own format.
+    /// `kind = "file"`: in a file in our own format.
     File {
         /// Default: `checkpoints/INSTANCE` in the state folder.
         path: PathBuf,
-        /// Whether requests that come together share one sync. Default: true.
+        /// Whether concurrent requests share one sync. Default: true.
         shared_sync: bool,
-        /// How many replaced checkpoints are kept beside it. Default: 3.
+        /// How many old checkpoints are kept beside it. Default: 3.
         keep_generations: u32,
     },
     /// `kind = "database"`: in an embedded database.
     Database {
         /// Default: `checkpoints.redb` in the state folder.
         path: PathBuf,
-        /// As of a file.
+        /// As for a file.
         keep_generations: u32,
     },
     /// `kind = "json-file"`: in the file that the VPC CNI's node agent reads and writes.
     JsonFile {
-        /// Default: what [`JSON_FILE_ENV`] says, else `/var/run/aws-node/ipam.json`.
+        /// Default: the value of [`JSON_FILE_ENV`], else `/var/run/aws-node/ipam.json`.
         path: PathBuf,
-        /// As of a file.
+        /// As for a file.
         keep_generations: u32,
     },
-    /// `kind = "simulated"`: in memory, gone with the process.
+    /// `kind = "simulated"`: in memory; the data is lost when the process ends.
     Simulated,
 }
 
-/// The sections that are about pod addresses.
+/// The sections about pod addresses.
 pub(super) struct Sections<'d> {
     pub(super) guest: Section<'d>,
     pub(super) adapter: Section<'d>,
@@ -112,7 +112,8 @@ impl Sections<'_> {
             .any(|section| section.is_present())
     }
 
-    /// Says which sections to add, with what they hold. Those of backends may be missing: each has its defaults.
+    /// Reports which sections to add, with their contents. The backends have defaults, so their sections may be
+    /// missing.
     fn say_what_is_missing(&self) {
         let others = [
             ("guests.ipam", &self.guest),
@@ -131,7 +132,7 @@ impl Sections<'_> {
 }
 
 impl Ipam {
-    /// `None` where none of the sections is given, or a problem was found.
+    /// `None` if none of the sections is present, or a problem was found.
     pub(super) fn read<'d>(
         document: &'d Document<'d>,
         sections: Sections<'d>,
@@ -168,7 +169,7 @@ impl Ipam {
         })
     }
 
-    /// Whether the guest asks the container runtime at its start, rather than the store.
+    /// Whether the guest reads the container runtime at its start instead of the store.
     pub fn reads_from_runtime(&self) -> bool {
         self.guest.settings.get(PHASE).and_then(Value::as_u64) == Some(PHASE_FROM_RUNTIME)
     }
@@ -220,9 +221,9 @@ fn read_socket(section: &mut Section<'_>, folder: &Path) -> Option<PathBuf> {
     Some(path)
 }
 
-/// Giving either switches the release of unused interfaces on.
+/// Setting either one enables the release of unused interfaces.
 fn read_warm(section: &mut Section<'_>) -> Option<WarmTargets> {
-    /// No node has more addresses than this; more is a typing error that would keep every interface for ever.
+    /// No node has more addresses than this. More is a typing error that would keep every interface forever.
     const TARGET: RangeInclusive<u32> = 0..=1_000_000;
     let warm_ip_target = section.optional_whole("warm_ip_target", TARGET);
     let minimum_ip_target = section.optional_whole("minimum_ip_target", TARGET);
@@ -232,14 +233,14 @@ fn read_warm(section: &mut Section<'_>) -> Option<WarmTargets> {
     })
 }
 
-/// The interfaces, or where they are. Of the two given in one place, neither is the right one.
+/// The interfaces, or where they are. If both are given in the same place, that is an error.
 fn read_enis(section: &mut Section<'_>, folder: &Path) -> Option<EnisFrom> {
     let file = section.placed("enis_file", "be a path", |given| {
         given.filled().map(|path| folder.join(path))
     });
     let count = section.length("enis");
     let is_given = section.has("enis");
-    // Which one is meant is told by its place in the list, so those that could not be read would be missed.
+    // The position in the list matters, so an unreadable item invalidates the list.
     let enis = section.items::<Eni>("enis").filter(|enis| Some(enis.len()) == count);
     match (file, is_given) {
         (Some((_, Place::File)), true) => {
@@ -267,7 +268,7 @@ fn read_enis(section: &mut Section<'_>, folder: &Path) -> Option<EnisFrom> {
     }
 }
 
-/// What paths depend on.
+/// The inputs for resolving paths.
 struct Places<'d> {
     document: &'d Document<'d>,
     folder: &'d Path,
@@ -275,7 +276,7 @@ struct Places<'d> {
     instance: &'d str,
 }
 
-/// A kind of storage, before it is known where.
+/// A kind of storage, before its place is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     File,
@@ -285,7 +286,7 @@ enum Kind {
 }
 
 fn read_checkpoint(mut section: Section<'_>, places: &Places<'_>, guest: Option<&Guest>) -> CheckpointAt {
-    /// None at all is allowed; each is as large as a checkpoint, so a hundred are a disk's trouble.
+    /// Zero is valid. Each is as large as a checkpoint, so a hundred may fill a disk.
     const GENERATIONS: RangeInclusive<u32> = 0..=100;
     const KINDS: [(&str, Kind); 4] = [
         ("file", Kind::File),
@@ -301,7 +302,7 @@ fn read_checkpoint(mut section: Section<'_>, places: &Places<'_>, guest: Option<
     let path = section.path("path").map(|path| places.folder.join(path));
     let shared_sync = section.truth("shared_sync", true);
     let keep_generations = section.whole("keep_generations", KEEP_GENERATIONS, GENERATIONS);
-    // A variable that chooses another kind for once leaves the file as it is.
+    // If a variable selects another kind, the file may keep its keys.
     let (kind, place) = kind.unwrap_or((Kind::File, Place::File));
     if place == Place::File {
         for (key, kinds, words) in [
@@ -345,8 +346,8 @@ fn read_checkpoint(mut section: Section<'_>, places: &Places<'_>, guest: Option<
     }
 }
 
-/// Whether the guest never adds entries to a checkpoint. Only of the guest that ships is it known what its settings mean;
-/// another one is told by the store.
+/// Whether the guest never appends entries to a checkpoint. The host knows the settings of the shipped guest only; for
+/// another one, the store reports the problem.
 fn writes_whole_checkpoints(guest: Option<&Guest>) -> bool {
     guest.is_none_or(|guest| match &guest.reference {
         GuestRef::Builtin { .. } => {

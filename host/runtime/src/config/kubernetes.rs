@@ -1,6 +1,6 @@
-//! `[source.kubernetes]`: which cluster, and what of it.
+//! `[source.kubernetes]`: the cluster, and the objects to read from it.
 //!
-//! Opens no kubeconfig: whether it is there, and has that context, is found out by who speaks to the cluster.
+//! This module opens no kubeconfig: the client of the cluster checks that it exists and has that context.
 
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -9,12 +9,12 @@ use super::section::Section;
 use crate::sources::Kind;
 use crate::sources::kubernetes::{PAGE_SIZE_DEFAULT, REQUEST_TIMEOUT_MS_DEFAULT, Settings};
 
-/// Reads the section, for whoever needs these kinds, each with what is made from it. A mistake in it is said, and another
-/// value stands in.
+/// Reads the section. `needed` are the required kinds, each with what is made from it. An invalid value is reported,
+/// and a placeholder replaces it.
 pub(super) fn read(mut section: Section<'_>, folder: &Path, needed: &[(Kind, &str)]) -> Settings {
-    /// From what a proxy lets through easily to where a page is no page any more.
+    /// From a size that passes every proxy to one that makes paging pointless.
     const PAGE_SIZE: RangeInclusive<u32> = 1..=100_000;
-    /// Up to ten minutes: who waits longer for one answer has mistaken the unit.
+    /// Up to ten minutes: a longer timeout for one answer is a wrong unit.
     const REQUEST_TIMEOUT_MS: RangeInclusive<u64> = 1..=600_000;
 
     let kubeconfig = section.value("kubeconfig", "be a path", |given| {
@@ -54,7 +54,7 @@ pub(super) fn read(mut section: Section<'_>, folder: &Path, needed: &[(Kind, &st
         kubeconfig,
         context,
         namespaces: namespaces.unwrap_or_default(),
-        // Whoever reads Pods says whose.
+        // The caller sets it if it reads Pods.
         pods_of: None,
         watch,
         needed: needed.iter().map(|(kind, _)| *kind).collect(),
@@ -63,7 +63,7 @@ pub(super) fn read(mut section: Section<'_>, folder: &Path, needed: &[(Kind, &st
     }
 }
 
-/// RFC 1123, as Kubernetes applies it.
+/// RFC 1123, as in Kubernetes.
 fn namespace(text: &str) -> Option<String> {
     let letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let fits = (1..=63).contains(&text.len())

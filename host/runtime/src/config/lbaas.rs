@@ -1,8 +1,8 @@
-//! `[source]`, `[adapter.lbaas]`, `[backend.lbaas]` and `[sim.lbaas]`: what should be, on which load balancers, at which
-//! Engine, and whether that Engine is simulated. The four and `[guests.lbaas]` must fit together; what does not is said
-//! with the lines to add.
+//! `[source]`, `[adapter.lbaas]`, `[backend.lbaas]` and `[sim.lbaas]`: the desired state, the load balancers, the
+//! Engine, and whether that Engine is simulated. The four and `[guests.lbaas]` must fit together; otherwise an error
+//! names the lines to add.
 //!
-//! Never reads a token: [`TokenAt`] says where one is.
+//! This module never reads a token: [`TokenAt`] says where to find it.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -22,19 +22,19 @@ use crate::guests::lbaas::adapter;
 /// Everything about load balancers at an Anexia Engine.
 #[derive(Debug, Clone)]
 pub struct Lbaas {
-    /// `[source]`: where the Services are.
+    /// `[source]`: the source of the Services.
     pub source: Source,
-    /// `[guests.lbaas]`: who decides.
+    /// `[guests.lbaas]`: the guest that decides.
     pub guest: Guest,
-    /// `[adapter.lbaas]`: what becomes of a Service. Required: `cluster` and `load_balancers`.
+    /// `[adapter.lbaas]`: how Services map to load balancers. Required: `cluster` and `load_balancers`.
     pub adapter: adapter::Settings,
-    /// `[backend.lbaas]`: who is asked and acts.
+    /// `[backend.lbaas]`: the Engine that the host reads from and writes to.
     pub backend: LbaasBackend,
-    /// `[sim.lbaas]`: a simulated Engine that the host starts, and that the backend speaks HTTP to.
+    /// `[sim.lbaas]`: a simulated Engine that the host starts, and that the backend uses over HTTP.
     pub sim: Option<LbaasSim>,
 }
 
-/// `[backend.lbaas]`: who is asked and acts.
+/// `[backend.lbaas]`: the Engine that the host reads from and writes to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LbaasBackend {
     /// `kind = "anexia"`: an Engine over HTTP.
@@ -47,12 +47,12 @@ pub enum LbaasBackend {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AnexiaBackend {
     settings: Settings,
-    /// No `url` was given, but there is a `[sim.lbaas]`.
+    /// The file has no `url`, but a `[sim.lbaas]`.
     at_sim: bool,
 }
 
 impl Lbaas {
-    /// Takes the simulated Engine of the host that runs in place of an own one. False where its port is not known.
+    /// Uses the simulated Engine of the running host instead of starting one. False if its port is unknown.
     pub(super) fn use_running_sim(&mut self) -> bool {
         let Some(sim) = self.sim.take_if(|sim| sim.listen.port() != 0) else {
             return self.sim.is_none();
@@ -65,8 +65,8 @@ impl Lbaas {
 }
 
 impl AnexiaBackend {
-    /// The settings, where `[sim.lbaas]` (if there is one) listens on `sim`: without a `url` of its own, the backend
-    /// speaks to that.
+    /// The settings. `sim` is the address of `[sim.lbaas]`, if there is one; without its own `url`, the backend uses
+    /// that address.
     pub fn settings(&self, sim: Option<SocketAddr>) -> Settings {
         let mut settings = self.settings.clone();
         if let (true, Some(address)) = (self.at_sim, sim) {
@@ -93,9 +93,9 @@ impl AnexiaBackend {
 /// Where a token is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TokenAt {
-    /// `token_file`: in this file, blanks around it not counted.
+    /// `token_file`: in this file; surrounding whitespace is ignored.
     File(PathBuf),
-    /// `token_env`: in this variable of the environment.
+    /// `token_env`: in this environment variable.
     Variable(String),
 }
 
@@ -111,15 +111,15 @@ impl fmt::Display for TokenAt {
 /// `[sim.lbaas]`: a simulated Engine that the host starts.
 #[derive(Debug, Clone)]
 pub struct LbaasSim {
-    /// Where it listens: loopback alone. Port 0 takes a free one. Default: `127.0.0.1:0`.
+    /// The address it listens on: loopback only. Port 0 takes a free port. Default: `127.0.0.1:0`.
     pub listen: SocketAddr,
-    /// Where the token is that it lets in. Default: where `[backend.lbaas]` has its.
+    /// Where the token is that it accepts. Default: that of `[backend.lbaas]`.
     pub token: TokenAt,
     server: ServerConfig,
 }
 
 impl LbaasSim {
-    /// How it behaves, with the token it lets in. Its load balancers are by default those of `[adapter.lbaas]`, its seed
+    /// The server's settings. It accepts `token`. Its load balancers default to those of `[adapter.lbaas]`, its seed to
     /// the host's.
     pub fn server(&self, token: impl Into<String>) -> ServerConfig {
         ServerConfig {
@@ -129,14 +129,14 @@ impl LbaasSim {
     }
 }
 
-/// What is told the operator who has none of these sections.
+/// The text for an operator who has none of these sections.
 pub(super) const ADAPTER: &str = "`[adapter.lbaas]` with `cluster = \"c1\"` and `load_balancers = [\"lb-1\"]`";
 pub(super) const GUEST: &str = "`[guests.lbaas]` with `use = \"builtin:lbaas@1\"` and \
      `grants = { lbaas = { read = [\"lb-1\"], write = [\"lb-1\"] } }`";
 pub(super) const BACKEND: &str = "`[backend.lbaas]` with `kind = \"anexia\"` and `token_file = \"token\"`, \
      or with `kind = \"simulated\"`";
 
-/// The sections that are about load balancers, but for `[source]`.
+/// The sections about load balancers, except `[source]`.
 pub(super) struct Sections<'d> {
     pub(super) guest: Section<'d>,
     pub(super) adapter: Section<'d>,
@@ -145,14 +145,14 @@ pub(super) struct Sections<'d> {
 }
 
 impl Sections<'_> {
-    /// Whether any of them is given.
+    /// Whether any of them is present.
     pub(super) fn is_any_present(&self) -> bool {
         [&self.guest, &self.adapter, &self.backend, &self.sim]
             .iter()
             .any(|section| section.is_present())
     }
 
-    /// Says which sections to add, with what they hold.
+    /// Reports which sections to add, with their contents.
     fn say_what_is_missing(&self) {
         let Self {
             guest,
@@ -186,7 +186,7 @@ impl Sections<'_> {
 }
 
 impl Lbaas {
-    /// `None` where none of the sections is given, or a problem was found.
+    /// `None` if none of the sections is present, or a problem was found.
     pub(super) fn read<'d>(
         document: &'d Document<'d>,
         source: (bool, Option<Source>),
@@ -214,7 +214,7 @@ impl Lbaas {
         if !has_adapter {
             return None;
         }
-        // A backend in this process makes the other one idle: a variable chose it over what the file says.
+        // An in-process backend makes the server unused: a variable selected it over the file.
         let sim = if has_sim && backend != LbaasBackend::Simulated {
             Some(sim?)
         } else {
@@ -231,9 +231,9 @@ impl Lbaas {
 }
 
 fn read_adapter(mut section: Section<'_>) -> Option<adapter::Settings> {
-    /// A look a second for three hours; who waits longer has mistaken the unit.
+    /// A check a second for three hours: a longer wait is a wrong unit.
     const BACKOFF_STEPS: RangeInclusive<u32> = 1..=10_000;
-    // A cluster's name ends every resource's name.
+    // Every resource's name ends with the cluster's name.
     let cluster = section.required("cluster", LABEL, |given| given.text().filter(|text| is_label(text)));
     let load_balancers = section.filled_list(
         "load_balancers",
@@ -257,19 +257,19 @@ fn identifier(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// An IPv4 address that is written as an IPv6 one is the IPv4 address.
+/// An IPv4 address in IPv6 form counts as the IPv4 address.
 fn external_address(text: &str) -> Option<IpAddr> {
     let address = text.parse::<IpAddr>().ok()?.to_canonical();
     (!address.is_unspecified()).then_some(address)
 }
 
-/// The backend, and its `url` where the file gives one.
+/// The backend, and its `url` if the file has one.
 fn read_backend(mut section: Section<'_>, folder: &Path, sim: &Section<'_>) -> Option<(LbaasBackend, Option<String>)> {
-    /// More connections than this to one Engine would be an attack on it.
+    /// More connections than this to one Engine would look like an attack.
     const CONCURRENT_REQUESTS: RangeInclusive<u16> = 1..=1000;
-    /// What the backend takes: each entry of a page is read on its own, so that longer pages save nothing.
+    /// The limit of the backend. It fetches each entry of a page separately, so longer pages save nothing.
     const PAGE_SIZE: RangeInclusive<u32> = 1..=1_000;
-    /// Up to an hour: who waits longer for one answer has mistaken the unit.
+    /// Up to an hour: a longer timeout for one answer is a wrong unit.
     const TIMEOUT_MS: RangeInclusive<u64> = 1..=3_600_000;
     const KINDS: [(&str, bool); 2] = [("anexia", false), ("simulated", true)];
 
@@ -316,7 +316,8 @@ fn read_backend(mut section: Section<'_>, folder: &Path, sim: &Section<'_>) -> O
     Some((backend, url))
 }
 
-/// Says what a simulation in this process has no use for. A variable that chooses it for once leaves the file as it is.
+/// Reports keys that an in-process simulation does not use. If a variable selects the simulation, the file may keep
+/// them.
 fn only_anexia(section: &Section<'_>, sim: &Section<'_>) {
     for key in section.given_in_file().filter(|key| *key != "kind") {
         section.wrong_key(key, "goes with `kind = \"anexia\"` alone");
@@ -326,7 +327,7 @@ fn only_anexia(section: &Section<'_>, sim: &Section<'_>) {
     }
 }
 
-/// The base URL, without a slash at its end. It is not shown where it may hold a password.
+/// The base URL without its trailing slash. An error does not show it if it may contain a password.
 pub(super) fn base_url(section: &Section<'_>, given: &Given<'_>) -> Option<String> {
     let Some(url) = given.text() else {
         section.wrong_value(given, "must be a URL");
@@ -352,7 +353,7 @@ pub(super) fn base_url(section: &Section<'_>, given: &Given<'_>) -> Option<Strin
     None
 }
 
-/// Where the token is, if it says so. Of a file and a variable given in one place, neither is the right one.
+/// Where the token is, if it is set. If a file and a variable are given in the same place, that is an error.
 pub(super) fn read_token(section: &mut Section<'_>, folder: &Path) -> Option<TokenAt> {
     section.refuse(
         "token",
@@ -364,7 +365,7 @@ pub(super) fn read_token(section: &mut Section<'_>, folder: &Path) -> Option<Tok
     let variable = section.given("token_env").and_then(|given| {
         let name = given.text().filter(|name| is_variable(name));
         if name.is_none() {
-            // Whoever takes this key for the token itself must not find it in a log.
+            // An operator may put the token itself here by mistake: do not log it.
             section.wrong_given(&given, "must be the name of a variable");
         }
         Some((name?.to_owned(), given.place()))
@@ -400,7 +401,7 @@ impl LbaasSim {
     ) -> Option<Self> {
         /// Up to a minute: the backend's own timeouts are shorter by default.
         const PAUSE_MS: RangeInclusive<u64> = 0..=60_000;
-        /// Up to what a simulation on one machine can answer anyway.
+        /// Up to what a simulation on one machine can answer.
         const REQUESTS_PER_SECOND: RangeInclusive<u32> = 1..=1_000_000;
 
         let must = "be a loopback address with a port, such as `127.0.0.1:9480`";
@@ -469,7 +470,7 @@ impl LbaasSim {
     }
 }
 
-/// Whether a request for this URL comes to this address.
+/// Whether a request to this URL reaches this address.
 pub(super) fn reaches(url: &str, listen: SocketAddr) -> bool {
     let place = url.strip_prefix("http://").unwrap_or_default();
     place == listen.to_string() || place == format!("localhost:{}", listen.port())

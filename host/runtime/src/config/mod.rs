@@ -1,8 +1,8 @@
-//! What an operator configures: a TOML file, under environment variables, under flags.
+//! The operator's configuration: flags, environment variables and a TOML file, in this order of precedence.
 //!
-//! Everything is checked here and nowhere else: what comes out of [`Config::load_with`] has every default filled in, every
-//! path resolved and every number in its range. Whether a folder, a token or a guest's file exists is found out by
-//! those who open it. Tokens are never read here, only where they are.
+//! This module checks everything: what [`Config::load_with`] returns has every default filled in, every path resolved
+//! and every number in its range. Whether a folder, a token or a guest's file exists is checked by the code that opens
+//! it. This module never reads tokens, only their locations.
 //!
 //! ```text
 //! flags > TRUEUP_... variables > trueup.toml -> Config, or every problem, one a line
@@ -52,61 +52,62 @@ use self::document::Document;
 use self::section::Section;
 use crate::sources::{self, Kind};
 
-/// The file that a folder stands for.
+/// The configuration file in a folder.
 pub const FILE_NAME: &str = "trueup.toml";
 
-/// A configuration is some hundred lines; a file above this is another file given by mistake.
+/// A configuration has some hundred lines. A larger file is the wrong file.
 pub const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Variables with our prefix that set no key, because another part of the program reads them.
+/// Variables with our prefix that set no key: another part of the program reads them.
 pub const VARIABLES_ELSEWHERE: [&str; 2] = [TOKEN_ENV_DEFAULT, "TRUEUP_LOG"];
 
-/// Where the VPC CNI's node agent keeps its checkpoint, if not where it does by default: its own variable, so that both
-/// find the same file.
+/// Where the VPC CNI's node agent keeps its checkpoint, unless it uses the default. This is the agent's own variable,
+/// so that both use the same file.
 pub const JSON_FILE_ENV: &str = "AWS_VPC_K8S_CNI_BACKING_STORE";
 
-/// Everything that `trueup run` and `trueup plan` need to know.
+/// Everything that `trueup run` and `trueup plan` need.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The file this was read from.
+    /// The file of this configuration.
     pub file: PathBuf,
     /// Journals, snapshots, known keys, status and caches. Default: `.trueup` beside the file.
     pub state_dir: PathBuf,
-    /// Of every random choice that the host makes. Default: 1.
+    /// The seed of the host's random choices. Default: 1.
     pub seed: u64,
-    /// Load balancers at an Anexia Engine; none: this host has none to do with. Of `lbaas`, `ipam` and `neg` there is one
-    /// at least.
+    /// Load balancers at an Anexia Engine. `None` if this host handles none. At least one of `lbaas`, `ipam`, `neg` and
+    /// `node` is present.
     pub lbaas: Option<Lbaas>,
-    /// Pod addresses of this node; none: others give them.
+    /// Pod addresses of this node. `None` if this host assigns none.
     pub ipam: Option<Ipam>,
-    /// Network endpoint groups at Compute Engine; none: this host has none to do with. Its source is that of `lbaas`.
+    /// Network endpoint groups at Compute Engine. `None` if this host handles none. Its source is that of `lbaas`.
     pub neg: Option<Neg>,
-    /// This node's number, and the Services on it; none: neither. Its source is that of the others.
+    /// The number of this node, and its Services. `None` if this host handles neither. Its source is that of the
+    /// others.
     pub node: Option<ThisNode>,
-    /// What keeps what guests store in etcd. Default: the host's own store.
+    /// Where guests' etcd data is kept. Default: the host's own store.
     pub etcd: EtcdBackend,
-    /// Which packet filter guests program. Default: that of the host's own network.
+    /// The packet filter that guests program. Default: that of the host's own network.
     pub nftables: NftablesBackend,
     /// How calls are recorded.
     pub journal: Recording,
-    /// What is kept of the audit log.
+    /// Retention of the audit log.
     pub audit: AuditKept,
-    /// How keys are worked on.
+    /// How keys are reconciled.
     pub run: Run,
-    /// Where it can be looked at.
+    /// The admin addresses.
     pub admin: Admin,
-    /// How the log is written, and where traces go.
+    /// The format of the log, and the destination of traces.
     pub telemetry: Telemetry,
-    /// Which of several hosts acts. None: this one, always.
+    /// How several hosts elect a leader. `None`: this host always acts.
     pub election: Option<Election>,
 }
 
-/// The key of the state folder, its variable, and its default, relative to the file.
+/// The key of the state folder; its variable; its default, relative to the file.
 const STATE_DIR: &str = "state_dir";
 const STATE_DIR_ENV: &str = "TRUEUP_STATE_DIR";
 const STATE_DIR_DEFAULT: &str = ".trueup";
 
-/// `[source]`: where what should be is read from.
+/// `[source]`: where the desired state comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// `manifests`: a folder of Kubernetes YAML.
@@ -120,50 +121,50 @@ pub enum Source {
 /// `keep_bytes` (256 MiB for each instance), `keep_total_bytes` (2 GiB) and `keep_gone_days` (30).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recording {
-    /// Whether calls are recorded to be looked at later. What an instance is rebuilt from is kept in any case.
+    /// Whether calls are recorded for later inspection. The data needed to rebuild an instance is kept in any case.
     pub record: bool,
-    /// How journals are kept. Without `record`, that is the last segment alone.
+    /// How journals are kept. Without `record`, only the last segment is kept.
     pub options: Options,
-    /// Bytes of all recordings and explanations together.
+    /// The total size in bytes of all recordings and explanations.
     pub keep_total_bytes: u64,
-    /// Days for which the recording of a key that is gone stays.
+    /// Days for which the recording of a deleted key is kept.
     pub keep_gone_days: u64,
 }
 
-/// `[audit]`: what is kept of the audit log. Keys and defaults: `keep_bytes` (512 MiB) and `keep_days` (365).
+/// `[audit]`: retention of the audit log. Keys and defaults: `keep_bytes` (512 MiB) and `keep_days` (365).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditKept {
-    /// Bytes of all its files together; the newest one stays in any case.
+    /// The total size in bytes of all its files. The newest file is always kept.
     pub keep_bytes: u64,
-    /// Days after which a file that is not written to any more goes.
+    /// Days after which a closed file is deleted.
     pub keep_days: u64,
 }
 
-/// `[run]`: how keys are worked on.
+/// `[run]`: how keys are reconciled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
-    /// How many keys are worked on at once. Default: 4.
+    /// How many keys are reconciled at once. Default: 4.
     pub workers: u32,
-    /// Milliseconds after which a key is looked at again though nothing changed. Default: 300,000.
+    /// Milliseconds until the next resync of an unchanged key. Default: 300,000.
     pub resync_ms: u64,
-    /// Milliseconds before a failed key is tried again for the first time. Default: 1000.
+    /// Milliseconds until the first retry of a failed key. Default: 1000.
     pub backoff_initial_ms: u64,
-    /// Milliseconds that a failed key waits at most. Default: 300,000.
+    /// The maximum backoff of a failed key, in milliseconds. Default: 300,000.
     pub backoff_max_ms: u64,
 }
 
-/// A value that a flag of the command line gives for a key, before environment and file.
+/// A command line flag that sets a key. It takes precedence over environment and file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Override {
     /// The flag as the operator typed it, for error texts: `--no-record`.
     pub flag: String,
     /// The key, with its sections: `journal.record`.
     pub key: String,
-    /// The value, as the variable of that key would hold it: `false`.
+    /// The value in the form of the key's variable: `false`.
     pub value: String,
 }
 
-/// What is wrong with a configuration: every problem, one a line.
+/// The problems of a configuration, one line each.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", problems.join("\n"))]
 pub struct ConfigError {
@@ -171,15 +172,15 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// Each on one line: where, what was given, what is allowed.
+    /// Each problem on one line: where it is, the given value, the valid values.
     pub fn problems(&self) -> &[String] {
         &self.problems
     }
 }
 
 impl Config {
-    /// Reads the configuration in `path` (a file, or a folder with `trueup.toml`) under this process's environment and the
-    /// values of flags.
+    /// Reads the configuration in `path` (a file, or a folder with `trueup.toml`) with this process's environment and
+    /// the flags.
     ///
     /// # Errors
     /// As [`Config::load_with`].
@@ -187,10 +188,10 @@ impl Config {
         Self::load_with(path, &environment()?, overrides)
     }
 
-    /// The same under a given environment and the values of flags; the last of several for one key counts.
+    /// The same with a given environment and flags. If several flags set one key, the last one wins.
     ///
-    /// A variable `TRUEUP_A_B` stands for the key `b` in `[a]`, as if its text stood in the file: a relative path in it
-    /// is relative to the file too. Of the variables without that prefix one is looked at, [`JSON_FILE_ENV`].
+    /// A variable `TRUEUP_A_B` sets the key `b` in `[a]`, as if the file contained it: a relative path in it is
+    /// relative to the file too. Of the variables without that prefix only [`JSON_FILE_ENV`] is read.
     pub fn load_with(
         path: &Path,
         environment: &BTreeMap<String, String>,
@@ -211,11 +212,11 @@ impl Config {
         }
     }
 
-    /// The state folder that a configuration names, also where the rest of the file can't be used: then with what is wrong
-    /// with it. For commands about a host that goes on with what it read before the file was broken.
+    /// The state folder that a configuration names, even if the rest of the file is invalid: then with the errors. This
+    /// serves commands about a host that keeps running with its previous configuration.
     ///
     /// # Errors
-    /// Where the file can't be read at all.
+    /// If the file cannot be read at all.
     pub fn state_dir_of(path: &Path) -> Result<(PathBuf, Option<ConfigError>), ConfigError> {
         let environment = environment()?;
         let error = match Self::load_with(path, &environment, &[]) {
@@ -234,15 +235,15 @@ impl Config {
         Ok((folder.join(named.unwrap_or(STATE_DIR_DEFAULT)), Some(error)))
     }
 
-    /// Takes the simulated servers of the host that runs with this configuration in place of own ones. False where that host
-    /// alone knows on which port one listens.
+    /// Uses the simulated servers of the running host instead of starting new ones. False if only that host knows the
+    /// port of one of them.
     pub fn use_running_servers(&mut self) -> bool {
         let of_lbaas = self.lbaas.as_mut().is_none_or(Lbaas::use_running_sim);
         let of_neg = self.neg.as_mut().is_none_or(Neg::use_running_sim);
         of_lbaas && of_neg
     }
 
-    /// What the document says; `None` only where it has a problem.
+    /// The configuration of the document. `None` only if it has a problem.
     fn from_document<'d>(document: &'d Document<'d>, mut root: Section<'d>, file: &Path) -> Option<Self> {
         let folder = file.parent().unwrap_or(Path::new(""));
         let state_dir = folder.join(root.path(STATE_DIR).unwrap_or_else(|| PathBuf::from(STATE_DIR_DEFAULT)));
@@ -270,11 +271,11 @@ impl Config {
                 node::ADAPTER,
             ));
         }
-        // As whoever reads the source sees it: variables alone can name a cluster, too.
+        // The source's reader does the same: variables alone can select a cluster.
         let has_kubernetes = source.has("kubernetes") || document.has_outside("source.kubernetes");
         let election = Election::read(root.section("election"), has_kubernetes);
-        // The host of a node acts for it whoever else runs: of the hosts of a cluster's nodes none waits for another, and none
-        // may hold the lease of those who act for the cluster.
+        // A node's host always acts for its node. The hosts of a cluster's nodes do not wait for each other, and none
+        // may hold the lease of the hosts that act for the cluster.
         let is_acted_for = has_lbaas || has_neg;
         if has_node && election.is_some() && !is_acted_for && root.has("election") {
             let text =
@@ -288,7 +289,7 @@ impl Config {
         let node = ThisNode::read(document, (has_source, source), for_node, renderers, folder);
         let (mut lbaas, mut neg, mut node) = (lbaas, neg, node);
         if let Some(name) = node.as_ref().map(|node| node.name.clone()) {
-            // One cluster is watched for all, and Pods are this node's business alone.
+            // The cluster is watched once for everything, but Pods matter only for this node.
             let lbaas = lbaas.as_mut().map(|lbaas| &mut lbaas.source);
             let neg = neg.as_mut().map(|neg| &mut neg.source);
             let node = node.as_mut().map(|node| &mut node.source);
@@ -327,7 +328,7 @@ impl Config {
     }
 }
 
-/// The sections that belong together.
+/// The sections grouped by subject.
 struct Apart<'d> {
     source: Section<'d>,
     lbaas: lbaas::Sections<'d>,
@@ -339,7 +340,7 @@ struct Apart<'d> {
     nftables: Section<'d>,
 }
 
-/// Takes them out of the tables that they stand in.
+/// Takes the sections out of their tables.
 fn sections<'d>(root: &mut Section<'d>) -> Apart<'d> {
     let mut guests = root.section("guests");
     let mut adapters = root.section("adapter");
@@ -391,7 +392,7 @@ fn sections<'d>(root: &mut Section<'d>) -> Apart<'d> {
     }
 }
 
-/// The kinds of objects without which nothing can be said, and what is made from each.
+/// The required kinds of objects, and what is made from each.
 fn needed(has_lbaas: bool, has_neg: bool, has_node: bool) -> Vec<(Kind, &'static str)> {
     const NEGS: &str = "network endpoint groups";
     const NODE: &str = "the Services of a node";
@@ -410,7 +411,7 @@ fn needed(has_lbaas: bool, has_neg: bool, has_node: bool) -> Vec<(Kind, &'static
     needed
 }
 
-/// Says to whom gave nothing to do which sections to add, for each of the things to do.
+/// Reports which sections to add, for each subject, if there is nothing to do.
 fn say_what_there_is_to_do(document: &Document<'_>, has_source: bool) {
     let source = if has_source {
         String::new()
@@ -436,7 +437,7 @@ fn say_what_there_is_to_do(document: &Document<'_>, has_source: bool) {
 }
 
 impl Config {
-    /// `[source]`, where anything takes from it.
+    /// `[source]`, if any part uses it.
     pub fn source(&self) -> Option<&Source> {
         let lbaas = self.lbaas.as_ref().map(|lbaas| &lbaas.source);
         let neg = self.neg.as_ref().map(|neg| &neg.source);
@@ -454,12 +455,12 @@ impl Source {
         }
     }
 
-    /// It is a cluster: the API server's word is final.
+    /// Whether it is a cluster: the API server's answer is final.
     pub fn is_cluster(&self) -> bool {
         matches!(self, Self::Kubernetes(_))
     }
 
-    /// What is read, as in `a problem in the manifests`.
+    /// The source, as in `a problem in the manifests`.
     pub fn place(&self) -> &'static str {
         match self {
             Self::Manifests(_) => "the manifests",
@@ -467,7 +468,7 @@ impl Source {
         }
     }
 
-    /// Why objects that nothing names are kept: what hides it, in the words of this source.
+    /// What may hide an object, so that objects without a source object are kept, in the words of this source.
     pub fn hidden(&self) -> &'static str {
         match self {
             Self::Manifests(_) => "a manifest can't be read",
@@ -475,7 +476,7 @@ impl Source {
         }
     }
 
-    /// What is told the operator who has no such section.
+    /// The text for an operator who has no such section.
     const SECTION: &str = "`[source]` with `manifests = \"manifests\"`, a folder of Kubernetes YAML, or with `kubernetes = {}`, a cluster";
 
     fn say_it_is_missing(document: &Document<'_>) {
@@ -492,7 +493,7 @@ impl Source {
             if section.has("manifests") {
                 section.wrong_key("manifests", "goes without `kubernetes`: leave one of them out");
             }
-            // Known, so that it is not said to be no key at all.
+            // Read the key to mark it as known.
             _ = section.path("manifests");
             section.end();
             return Some(Self::Kubernetes(kubernetes::read(cluster, folder, needed)));
@@ -506,15 +507,16 @@ impl Source {
 
 impl Recording {
     fn read(mut section: Section<'_>) -> Self {
-        /// A lost second of a busy host is some thousand entries; beyond a minute `write` says what is meant.
+        /// Up to a minute: a busy host writes thousands of entries in a second, and beyond a minute `write` is the
+        /// better choice.
         const INTERVAL_MS: RangeInclusive<u64> = 1..=60_000;
-        /// From a few entries to what a pager still opens.
+        /// From a few entries to the size that a pager can open.
         const SEGMENT_BYTES: RangeInclusive<u64> = 1 << 12..=1 << 30;
-        /// An instance is rebuilt from a segment: a million entries are minutes.
+        /// An instance is rebuilt from a segment: a million entries take minutes.
         const SEGMENT_ENTRIES: RangeInclusive<u64> = 1..=1_000_000;
-        /// The newest segment is kept in any case, so any number makes sense; more than a pebibyte is a typing error.
+        /// The newest segment is always kept, so any number is valid; more than a pebibyte is a typing error.
         const KEEP_BYTES: RangeInclusive<u64> = 0..=1 << 50;
-        /// Below some segments nothing could be kept but what is needed.
+        /// With less than a few segments, only the required data could be kept.
         const KEEP_TOTAL_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 50;
         let default = Options::default();
         let keep_total_bytes = section.whole("keep_total_bytes", 2 << 30, KEEP_TOTAL_BYTES);
@@ -547,12 +549,12 @@ impl Recording {
     }
 }
 
-/// From nothing beyond today to a hundred years.
+/// From today only to a hundred years.
 const KEEP_DAYS: RangeInclusive<u64> = 0..=36_500;
 
 impl AuditKept {
     fn read(mut section: Section<'_>) -> Self {
-        /// The newest file, of up to 16 MiB, stays in any case.
+        /// The newest file, of up to 16 MiB, is always kept.
         const KEEP_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 50;
         let kept = Self {
             keep_bytes: section.whole("keep_bytes", 512 << 20, KEEP_BYTES),
@@ -567,7 +569,7 @@ impl Run {
     fn read(mut section: Section<'_>) -> Self {
         /// Each worker holds an instance: at the default memory limit, 256 of them may use 16 GiB.
         const WORKERS: RangeInclusive<u32> = 1..=256;
-        /// A day: a longer pause is no resync and no retry any more.
+        /// A day: a longer pause is in effect no resync and no retry.
         const PAUSE_MS: RangeInclusive<u64> = 1..=86_400_000;
         let workers = section.whole("workers", 4, WORKERS);
         let resync_ms = section.whole("resync_ms", 300_000, PAUSE_MS);
@@ -589,8 +591,7 @@ impl Run {
     }
 }
 
-/// The variables of this process that may set keys.
-/// The file that a path means.
+/// The configuration file that `path` refers to.
 fn file_of(path: &Path) -> PathBuf {
     if path.is_dir() {
         path.join(FILE_NAME)

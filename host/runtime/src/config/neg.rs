@@ -1,5 +1,6 @@
-//! `[adapter.neg]`: which Services have NEGs, and what these are called. It, `[source]`, `[guests.neg]`, `[backend.neg]` and
-//! `[sim.compute]` must fit together; what does not is said with the lines to add. The last two are read in `compute.rs`.
+//! `[adapter.neg]`: which Services have NEGs, and how the NEGs are named. It must fit together with `[source]`,
+//! `[guests.neg]`, `[backend.neg]` and `[sim.compute]`; otherwise an error names the lines to add. `compute.rs` reads
+//! the last two.
 
 use std::path::Path;
 
@@ -10,26 +11,26 @@ use super::guest::Guest;
 use super::section::{LABEL, Section, is_label};
 use crate::guests::neg::adapter::{self, NEG_NAMES, ZONES, is_resource_name};
 
-/// What [`is_resource_name`] wants.
+/// What [`is_resource_name`] requires.
 pub(super) const RESOURCE: &str = "be 1 to 63 lower case letters, digits and `-`, with a letter first and no `-` last";
 
 /// Everything about network endpoint groups.
 #[derive(Debug, Clone)]
 pub struct Neg {
-    /// `[source]`: where the Services are.
+    /// `[source]`: the source of the Services.
     pub source: Source,
-    /// `[guests.neg]`: who decides. Its settings name neither NEGs nor zones: the adapter does.
+    /// `[guests.neg]`: the guest that decides. The adapter, not its settings, names NEGs and zones.
     pub guest: Guest,
-    /// `[adapter.neg]`: what becomes of a Service. Required: `cluster`, and one of `subnet` and `subnet_label`.
+    /// `[adapter.neg]`: how Services map to NEGs. Required: `cluster`, and one of `subnet` and `subnet_label`.
     pub adapter: adapter::Settings,
-    /// `[backend.neg]`: who is asked and acts.
+    /// `[backend.neg]`: the Compute Engine that the host reads from and writes to.
     pub backend: NegBackend,
-    /// `[sim.compute]`: a simulated Compute Engine that the host starts, and that the backend speaks HTTP to.
+    /// `[sim.compute]`: a simulated Compute Engine that the host starts, and that the backend uses over HTTP.
     pub sim: Option<ComputeSim>,
 }
 
 impl Neg {
-    /// Takes the simulated Compute Engine of the host that runs in place of an own one. False where its port is not known.
+    /// Uses the simulated Compute Engine of the running host instead of starting one. False if its port is unknown.
     pub(super) fn use_running_sim(&mut self) -> bool {
         let Some(sim) = self.sim.take_if(|sim| sim.listen.port() != 0) else {
             return self.sim.is_none();
@@ -41,14 +42,14 @@ impl Neg {
     }
 }
 
-/// What is told the operator who has none of these sections.
+/// The text for an operator who has none of these sections.
 pub(super) const ADAPTER: &str = "`[adapter.neg]` with `cluster = \"c1\"` and `subnet = \"default\"`";
 pub(super) const GUEST: &str = "`[guests.neg]` with `use = \"builtin:neg@1\"` and \
      `grants = { neg = { read = [\"*\"], write = [\"*\"] } }`";
 pub(super) const BACKEND: &str = "`[backend.neg]` with `kind = \"compute\"` and `project = \"my-project\"`, or with \
      `kind = \"simulated\"`";
 
-/// The sections that are about NEGs, but for `[source]`.
+/// The sections about NEGs, except `[source]`.
 pub(super) struct Sections<'d> {
     pub(super) guest: Section<'d>,
     pub(super) adapter: Section<'d>,
@@ -63,7 +64,7 @@ impl Sections<'_> {
             .any(|section| section.is_present())
     }
 
-    /// Says which sections to add, with what they hold.
+    /// Reports which sections to add, with their contents.
     fn say_what_is_missing(&self) {
         let Self {
             guest,
@@ -94,7 +95,7 @@ impl Sections<'_> {
 }
 
 impl Neg {
-    /// `None` where none of the sections is given, or a problem was found.
+    /// `None` if none of the sections is present, or a problem was found.
     pub(super) fn read<'d>(
         document: &'d Document<'d>,
         source: (bool, Option<Source>),
@@ -127,7 +128,7 @@ impl Neg {
             return None;
         }
         let backend = backend?;
-        // A backend in this process makes the other one idle: a variable chose it over what the file says.
+        // An in-process backend makes the server unused: a variable selected it over the file.
         let sim = (has_sim && backend != NegBackend::Simulated).then_some(sim);
         Some(Self {
             source: source?,
@@ -140,7 +141,7 @@ impl Neg {
 }
 
 fn read_adapter(mut section: Section<'_>) -> Option<adapter::Settings> {
-    // A part of what the made names of NEGs are made from.
+    // It is part of the generated names of NEGs.
     let cluster = section.required("cluster", LABEL, |given| given.text().filter(|text| is_label(text)));
     let subnet = section.value("subnet", RESOURCE, |given| {
         given.text().filter(|text| is_resource_name(text))
@@ -167,7 +168,7 @@ fn read_adapter(mut section: Section<'_>) -> Option<adapter::Settings> {
     })
 }
 
-/// `[PREFIX/]NAME`, as Kubernetes has it: each letter is looked at, lengths are what the API server checks.
+/// `[PREFIX/]NAME`, as in Kubernetes. Checks each character; the API server checks the lengths.
 fn is_label_name(text: &str) -> bool {
     let (prefix, name) = text.rsplit_once('/').unwrap_or(("a", text));
     is_label(name) && !prefix.is_empty() && prefix.split('.').all(is_label)

@@ -1,6 +1,6 @@
-//! `[backend.nftables]`: which packet filter guests program. Without the section it is that of the host's own network.
+//! `[backend.nftables]`: which packet filter the guests program. By default it is that of the host's own network.
 //!
-//! Looks for neither the program nor the namespace: they may come after the host.
+//! This module checks neither the program nor the namespace: both may appear after the host starts.
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -10,21 +10,21 @@ use trueup_capabilities::nftables::nft::{PROGRAM, TIMEOUT};
 
 use super::section::{Given, Place, Section, chosen, words};
 
-/// `[backend.nftables]`: what takes the transactions of guests.
+/// `[backend.nftables]`: what executes the guests' transactions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NftablesBackend {
-    /// `kind = "nft"`, and where there is no section: the kernel.
+    /// `kind = "nft"`, the default: the kernel.
     Nft(NftablesProgram),
-    /// `kind = "simulated"`: nobody; every transaction is taken.
+    /// `kind = "simulated"`: no packet filter; every transaction succeeds.
     Simulated,
 }
 
 /// `[backend.nftables]` of the kind `nft`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NftablesProgram {
-    /// `namespace`: a network namespace, by the name that `ip netns` knows it under. None: the host's own.
+    /// `namespace`: a network namespace, by its name in `ip netns`. `None`: the host's own.
     pub namespace: Option<String>,
-    /// `nft`: the program, as a name that is found in `PATH`, or as a path. Default: `nft`.
+    /// `nft`: the program, as a path or as a name in `PATH`. Default: `nft`.
     pub program: PathBuf,
     /// `timeout_ms`: how long one transaction may take. Default: 5 minutes.
     pub timeout: Duration,
@@ -46,20 +46,20 @@ enum Kind {
     Simulated,
 }
 
-/// The keys of a kernel.
+/// The keys that only `kind = "nft"` has.
 const OF_NFT: [&str; 3] = ["namespace", "nft", "timeout_ms"];
 
 impl NftablesBackend {
-    /// What the section says; a placeholder where it has a problem.
+    /// The value of the section; a placeholder if it has a problem.
     pub(super) fn read(mut section: Section<'_>, folder: &Path) -> Self {
-        /// From what one change takes on a busy machine to an hour: a resync of 10,000 services with 10 endpoints each took
-        /// two minutes, and the time grows faster than the services.
+        /// From the time of one change on a busy machine to an hour. A resync of 10,000 services with 10 endpoints each
+        /// took two minutes, and the time grows faster than the number of services.
         const TIMEOUT_MS: RangeInclusive<u64> = 100..=3_600_000;
         const KINDS: [(&str, Kind); 2] = [("nft", Kind::Nft), ("simulated", Kind::Simulated)];
         let kind = section.placed("kind", format_args!("be {}", words(&KINDS)), |given| {
             chosen(given, &KINDS)
         });
-        // A variable that chooses another kind for once leaves the file as it is.
+        // If a variable selects another kind, the file may keep its keys.
         let (kind, place) = kind.unwrap_or((Kind::Nft, Place::File));
         if place == Place::File && kind != Kind::Nft {
             for key in OF_NFT.into_iter().filter(|key| section.has(key)) {
@@ -86,7 +86,7 @@ impl NftablesBackend {
     }
 }
 
-/// What `ip netns` takes for a name: one file's name in its folder.
+/// What `ip netns` accepts as a name: a single file name.
 fn namespace(given: &Given<'_>) -> Option<String> {
     /// The kernel's `NAME_MAX`.
     const NAME_BYTES_MAX: usize = 255;
@@ -95,7 +95,7 @@ fn namespace(given: &Given<'_>) -> Option<String> {
     is_name.then(|| name.to_owned())
 }
 
-/// A path is relative to the configuration, a name is none.
+/// A path is relative to the configuration; a bare name stays as it is.
 fn program(text: &str, folder: &Path) -> PathBuf {
     if text.contains('/') {
         folder.join(text)

@@ -1,6 +1,6 @@
-//! `[adapter.node]` and `[adapter.service]`: this node, and what becomes of Services on it. They, `[source]`,
-//! `[guests.nodesync]`, `[guests.service]` and the renderers' `[guests.NAME]` must fit together; what does not is said with
-//! the lines to add.
+//! `[adapter.node]` and `[adapter.service]`: this node, and how its Services are rendered. They must fit together with
+//! `[source]`, `[guests.nodesync]`, `[guests.service]` and the renderers' `[guests.NAME]`; otherwise an error names the
+//! lines to add.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -17,10 +17,10 @@ use crate::guests::service::NodeContext;
 use crate::guests::service::adapter::Pattern;
 use crate::text::nearest;
 
-/// The setting of the guest `nodesync` that names this node: the adapter gives it.
+/// The setting of the guest `nodesync` that names this node. The adapter sets it.
 pub const NODE_NAME: &str = "node_name";
 
-/// What is told the operator who has none of these sections.
+/// The text for an operator who has none of these sections.
 pub(super) const ADAPTER: &str = "`[adapter.node]` with `name = \"node-a\"`";
 pub(super) const NODESYNC: &str = "`[guests.nodesync]` with `use = \"builtin:nodesync@1\"` and `grants = { etcd = { read = \
      [\"/vnf-agent/contiv-ksr/\"], write = [\"/vnf-agent/contiv-ksr/\"] } }`";
@@ -28,67 +28,67 @@ pub(super) const SERVICE: &str = "`[guests.service]` with `use = \"builtin:servi
 const RENDERER: &str = "`[guests.nftables]` with `use = \"builtin:nftables@1\"` and `grants = { nftables = { write = \
      [\"ip trueup\", \"ip6 trueup\"] } }`";
 
-/// Guests that are no renderers, whoever asks.
+/// Guests that are never renderers.
 const OTHERS: [&str; 5] = ["ipam", "lbaas", "neg", "nodesync", "service"];
 
 /// Everything about this node's number and the Services on it.
 #[derive(Debug, Clone)]
 pub struct ThisNode {
-    /// `[source]`: where Nodes, Pods, Services and EndpointSlices are.
+    /// `[source]`: the source of Nodes, Pods, Services and EndpointSlices.
     pub source: Source,
-    /// `name`: as in Kubernetes.
+    /// `name`: the name in Kubernetes.
     pub name: String,
-    /// `addresses`: this node's addresses on the data plane, published for the other nodes. Default: none, and then none are
-    /// published.
+    /// `addresses`: this node's addresses on the data plane, published for the other nodes. Default: none, and the host
+    /// publishes none.
     pub addresses: Vec<Address>,
-    /// How this node is wired: the other keys of `[adapter.node]`, each empty where it is absent.
+    /// How this node is wired: the other keys of `[adapter.node]`, each empty if it is absent.
     pub context: NodeContext,
-    /// `[guests.nodesync]`: who numbers it; none: nobody.
+    /// `[guests.nodesync]`: the guest that numbers this node. `None`: the node is not numbered.
     pub nodesync: Option<Guest>,
-    /// `[guests.service]`: who combines Services with what is behind them; none: nobody.
+    /// `[guests.service]`: the guest that combines Services with their endpoints. `None`: Services are not rendered.
     pub service: Option<OnService>,
 }
 
 /// `[guests.service]`, `[adapter.service]` and the renderers.
 #[derive(Debug, Clone)]
 pub struct OnService {
-    /// Who decides.
+    /// The guest that decides.
     pub guest: Guest,
-    /// `renderers`: who renders, by name, in the order in which they are called. Default: every `[guests.NAME]` that is
-    /// none of the other guests, by name.
+    /// `renderers`: the renderers by name, in the order of their calls. Default: every `[guests.NAME]` that is not one
+    /// of the other guests, by name.
     pub renderers: Vec<(&'static str, Guest)>,
-    /// `pod_interfaces` or `pod_interfaces_file`: which interfaces pods have.
+    /// `pod_interfaces` or `pod_interfaces_file`: the names of the pods' interfaces.
     pub interfaces: InterfacesFrom,
-    /// `resync_ms`: milliseconds after which everything is rendered again though nothing changed. Default: 3,600,000, an
-    /// hour, as kube-proxy does in its nftables mode.
+    /// `resync_ms`: milliseconds until the next full resync without a change. Default: 3,600,000, an hour, as in
+    /// kube-proxy's nftables mode.
     pub resync_ms: u64,
 }
 
-/// Where the names of pods' interfaces are from.
+/// Where the names of pods' interfaces come from.
 #[derive(Debug, Clone, PartialEq)]
 pub enum InterfacesFrom {
-    /// None is known.
+    /// They are unknown.
     Nowhere,
-    /// `pod_interfaces`: they follow from the pod.
+    /// `pod_interfaces`: a pattern derives them from the pod.
     Pattern(Pattern),
-    /// `pod_interfaces_file`: a YAML file that is read at the start and with each new configuration.
+    /// `pod_interfaces_file`: a YAML file, read at the start and with each new configuration.
     File(PathBuf),
 }
 
-/// An address of this node with its network's prefix length.
+/// An address of this node with the prefix length of its network.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Address {
-    /// As it was given, such as `192.168.16.1/24`.
+    /// The original text, such as `192.168.16.1/24`.
     pub text: String,
-    /// Its family.
+    /// Its address family.
     pub version: IpVersion,
 }
 
 impl Address {
-    /// Reads `ADDRESS/LENGTH`; none: it is none.
+    /// Reads `ADDRESS/LENGTH`. `None` if the text is invalid.
     pub fn parse(text: &str) -> Option<Self> {
         let (address, length) = text.split_once('/')?;
-        // As `nodesync` reads it: no sign or zero before the length, and no IPv4 address in IPv6's form.
+        // As `nodesync` reads it: the length has no sign or leading zero, and an IPv4 address is not in IPv6 form.
         let is_decimal =
             length == "0" || (!length.starts_with('0') && length.bytes().all(|byte| byte.is_ascii_digit()));
         let (address, length): (IpAddr, u8) = (address.parse().ok()?, length.parse().ok().filter(|_| is_decimal)?);
@@ -104,7 +104,7 @@ impl Address {
     }
 }
 
-/// The sections that are about this node, but for `[source]` and the renderers.
+/// The sections about this node, except `[source]` and the renderers.
 pub(super) struct Sections<'d> {
     pub(super) nodesync: Section<'d>,
     pub(super) service: Section<'d>,
@@ -149,7 +149,7 @@ impl Sections<'_> {
 }
 
 impl ThisNode {
-    /// `None` where none of the sections is given, or a problem was found. Renderers are taken out of `guests`.
+    /// `None` if none of the sections is present, or a problem was found. Removes the renderers from `guests`.
     pub(super) fn read<'d>(
         document: &'d Document<'d>,
         source: (bool, Option<Source>),
@@ -188,16 +188,17 @@ impl ThisNode {
     }
 }
 
-/// The sections of renderers, taken out of `[guests]` before its other keys are held against what is known.
+/// The sections of renderers, removed from `[guests]` before its other keys are checked.
 pub(super) struct Renderers<'d> {
     adapter_names: Option<Vec<&'static str>>,
     sections: Vec<(&'static str, Section<'d>)>,
-    /// Those that the list leaves out.
+    /// Sections that the list does not contain.
     unlisted: Vec<&'static str>,
 }
 
 impl<'d> Renderers<'d> {
-    /// Those that `renderers` of `[adapter.service]` lists, or all there are. None where there is no service processor.
+    /// The renderers in `renderers` of `[adapter.service]`, or all of them without that list. Empty without a service
+    /// processor.
     pub(super) fn find(guests: &mut Section<'d>, adapter: &mut Section<'d>, serves: bool) -> Self {
         let must = format!(
             "name a renderer's [guests.NAME]: none of {}, and NAME must {LABEL}",
@@ -216,7 +217,7 @@ impl<'d> Renderers<'d> {
         };
         let sections: Vec<_> = names.into_iter().map(|name| (name, guests.section(name))).collect();
         if sections.is_empty() || sections.iter().any(|(_, section)| !section.is_present()) {
-            // It is the list that is wrong, not what it should have listed.
+            // Only the list is wrong, so do not report the sections it misses.
             for name in &unlisted {
                 guests.section(name);
             }
@@ -236,7 +237,7 @@ impl OnService {
         renderers: Renderers<'d>,
         folder: &Path,
     ) -> Option<Self> {
-        /// Up to a week; below a minute nothing but resyncs would be done where there are many Services.
+        /// Up to a week. With many Services and less than a minute, the host would do nothing but resyncs.
         const RESYNC_MS: RangeInclusive<u64> = 60_000..=604_800_000;
         let is_present = service.is_present();
         if is_present && renderers.sections.is_empty() {
@@ -283,7 +284,7 @@ fn read_interfaces(adapter: &mut Section<'_>, folder: &Path) -> Option<Interface
                 adapter.wrong_value(&given, "must be text");
                 return None;
             };
-            // It says itself what was given.
+            // The error itself contains the value.
             Some(
                 Pattern::parse(text)
                     .map_err(|why| adapter.wrong_given(&given, why))
@@ -321,7 +322,7 @@ fn read_node(mut section: Section<'_>) -> (Option<String>, Vec<Address>, NodeCon
         .list("other_interfaces", INTERFACE, interface)
         .unwrap_or_default();
     let mut text = |key, must: &str, read: fn(&str) -> Option<String>| {
-        // Empty is what absent means.
+        // An empty text means absent.
         let read = |text: &str| {
             if text.is_empty() {
                 Some(String::new())
@@ -359,8 +360,8 @@ fn network(text: &str) -> Option<String> {
     Address::parse(text).map(|network| network.text)
 }
 
-/// The same text for as long as the process lives: guests' names are kept wherever state is, and configurations that are
-/// read again name the same few.
+/// The same text for the lifetime of the process: state refers to guests by name, and reloaded configurations repeat
+/// the same few names.
 fn interned(text: &str) -> &'static str {
     static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);

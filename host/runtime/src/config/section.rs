@@ -1,8 +1,8 @@
 //! Reads one table key by key: flags first, then the environment, then the file.
 //!
-//! Knows nothing of what any key means. A key exists because somebody asks for it here, so the list of known keys, the
-//! variables and the error texts can't drift apart. A reader that met a mistake goes on with a placeholder that never
-//! leaves [`super::Config::load_with`].
+//! This module does not know what a key means. A key exists because a reader asks for it here, so the list of known
+//! keys, the variables and the error texts cannot drift apart. After a mistake the reader continues with a placeholder,
+//! which never leaves [`super::Config::load_with`].
 //!
 //! ```text
 //! flags, environment, file -> Section -> typed values + problems
@@ -20,10 +20,10 @@ use toml::de::{DeArray, DeTable, DeValue};
 use super::document::{Document, offered, parsed_u64};
 use crate::text::nearest;
 
-/// What [`is_label`] wants.
+/// What [`is_label`] requires.
 pub(super) const LABEL: &str = "be 1 to 63 letters, digits, `-`, `_` or `.`";
 
-/// A value and where it was given. Of two that exclude each other, the one from the stronger place wins.
+/// A value and where it was given. If two values exclude each other, the one from the stronger place wins.
 pub(super) struct Given<'d> {
     key: String,
     value: GivenValue<'d>,
@@ -31,7 +31,7 @@ pub(super) struct Given<'d> {
 
 enum GivenValue<'d> {
     File(&'d Spanned<DeValue<'d>>),
-    /// A flag or a variable, by its name.
+    /// A flag or a variable, with its name.
     Outside {
         origin: String,
         text: &'d str,
@@ -39,7 +39,7 @@ enum GivenValue<'d> {
     },
 }
 
-/// Where a value was given, weakest first.
+/// The place of a value, weakest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Place {
     File,
@@ -47,8 +47,8 @@ pub(super) enum Place {
     Flag,
 }
 
-/// One table of the file, with the flags and variables that set keys in it. It may be in none of the three: then every
-/// key of it is absent, and nothing that is missing in it is a problem.
+/// One table of the file, with the flags and variables that set keys in it. If it is in none of the three, every key of
+/// it is absent, and a missing key is no problem.
 pub(super) struct Section<'d> {
     document: &'d Document<'d>,
     path: String,
@@ -56,12 +56,12 @@ pub(super) struct Section<'d> {
     line: Option<usize>,
     present: bool,
     known: Vec<&'static str>,
-    /// Known to be wrong, and said so.
+    /// Keys that are known to be wrong and already reported.
     refused: Vec<&'static str>,
 }
 
 impl<'d> Section<'d> {
-    /// The outermost one of a document, which is this table of the file.
+    /// The outermost section of a document: this table of the file.
     pub(super) fn outermost(document: &'d Document<'d>, table: &'d DeTable<'d>) -> Self {
         Self {
             document,
@@ -74,7 +74,7 @@ impl<'d> Section<'d> {
         }
     }
 
-    /// Whether anything was given in it, or it stands in the file, however empty.
+    /// Whether the operator set any key in it, or the file contains it, even empty.
     pub(super) fn is_present(&self) -> bool {
         self.present
     }
@@ -89,12 +89,12 @@ impl<'d> Section<'d> {
         self.document.missing_on(self.line, other, text);
     }
 
-    /// Where it stands: `FILE:LINE`, or the file alone where only variables give it.
+    /// Its position: `FILE:LINE`, or only the file if just variables set its keys.
     pub(super) fn place(&self) -> String {
         self.document.place(self.line)
     }
 
-    /// A problem of a value given in it.
+    /// A problem of a value in it.
     pub(super) fn wrong_value(&self, given: &Given<'d>, reason: impl Display) {
         match &given.value {
             GivenValue::File(value) => self.document.wrong_value(&given.key, value, reason),
@@ -106,7 +106,7 @@ impl<'d> Section<'d> {
         }
     }
 
-    /// A problem of a value given in it, which is not shown.
+    /// A problem of a value in it. The message does not show the value.
     pub(super) fn wrong_given(&self, given: &Given<'d>, text: impl Display) {
         match &given.value {
             GivenValue::File(value) => self
@@ -116,7 +116,7 @@ impl<'d> Section<'d> {
         }
     }
 
-    /// Says why a key that somebody may well look for here is none; true where the file gives it.
+    /// Reports why a key that an operator may expect does not exist. True if the file contains it.
     pub(super) fn refuse(&mut self, key: &'static str, text: impl Display) -> bool {
         let given = self.has(key);
         if given {
@@ -126,7 +126,7 @@ impl<'d> Section<'d> {
         given
     }
 
-    /// The same of a key in a table of the file that is JSON to others: it is none there, and said why.
+    /// The same for a key in a table of the file that is plain JSON to the other readers.
     pub(super) fn refuse_below(&self, key: &str, below: &str, text: impl Display) {
         let table = self.table.and_then(|table| table.get(key)?.get_ref().as_table());
         if let Some((name, _)) = table.and_then(|table| table.get_key_value(below)) {
@@ -135,17 +135,17 @@ impl<'d> Section<'d> {
         }
     }
 
-    /// Whether the file gives this key.
+    /// Whether the file contains this key.
     pub(super) fn has(&self, key: &str) -> bool {
         self.table.is_some_and(|table| table.contains_key(key))
     }
 
-    /// The keys asked for so far that the file gives.
+    /// The keys requested so far that the file contains.
     pub(super) fn given_in_file(&self) -> impl Iterator<Item = &'static str> {
         self.known.iter().copied().filter(|key| self.has(key))
     }
 
-    /// All keys that the file gives, by name.
+    /// The names of all keys in the file.
     pub(super) fn names_in_file(&self) -> impl Iterator<Item = &'d str> + use<'d> {
         let mut names: Vec<&'d str> = self
             .table
@@ -157,12 +157,12 @@ impl<'d> Section<'d> {
         names.into_iter()
     }
 
-    /// Says that a variable of the environment is meant for something else than a key.
+    /// Marks a variable of the environment as used for something other than a key.
     pub(super) fn leave_variable(&self, name: &str) {
         self.document.leave(name);
     }
 
-    /// A problem of what a key means, where the value by itself is fine: at the key, or at the section.
+    /// A problem with the meaning of a key whose value is well-formed: at the key, or at the section.
     pub(super) fn wrong_key(&self, key: &str, text: impl Display) {
         let entry = self.table.and_then(|table| table.get_key_value(key));
         let line = entry
@@ -172,7 +172,7 @@ impl<'d> Section<'d> {
             .wrong_on(line, format_args!("{}: {text}", self.path_of(key)));
     }
 
-    /// The section below this one that `key` names.
+    /// The subsection with the name `key`.
     pub(super) fn section(&mut self, key: &'static str) -> Section<'d> {
         self.known.push(key);
         let path = self.path_of(key);
@@ -194,7 +194,7 @@ impl<'d> Section<'d> {
         }
     }
 
-    /// A scalar, wherever it was given.
+    /// A scalar, from any of the places.
     pub(super) fn given(&mut self, key: &'static str) -> Option<Given<'d>> {
         self.known.push(key);
         let path = self.path_of(key);
@@ -206,7 +206,8 @@ impl<'d> Section<'d> {
         Some(Given { key: path, value })
     }
 
-    /// A scalar of its own type. Absent: none. Not what `read` takes: none, and a problem: it `must` be something.
+    /// A typed scalar. `None` if it is absent. `None` and a problem if `read` rejects it; the problem says what it
+    /// `must` be.
     pub(super) fn value<T>(
         &mut self,
         key: &'static str,
@@ -221,7 +222,7 @@ impl<'d> Section<'d> {
         value
     }
 
-    /// The same, with the place it was given in.
+    /// The same, with the place where it was given.
     pub(super) fn placed<T>(
         &mut self,
         key: &'static str,
@@ -231,7 +232,7 @@ impl<'d> Section<'d> {
         self.value(key, must, |given| Some((read(given)?, given.place())))
     }
 
-    /// The same, where absence is a problem too.
+    /// The same, but absence is a problem too.
     pub(super) fn required<T>(
         &mut self,
         key: &'static str,
@@ -249,7 +250,7 @@ impl<'d> Section<'d> {
         value
     }
 
-    /// Says that a key must be given.
+    /// Reports that a key is required.
     pub(super) fn missing(&self, key: &str, reason: impl Display) {
         if self.present {
             let path = self.path_of(key);
@@ -266,7 +267,7 @@ impl<'d> Section<'d> {
         self.optional_whole(key, range).unwrap_or(default)
     }
 
-    /// A whole number in a range, where absence means something of its own.
+    /// A whole number in a range. `None` if it is absent.
     pub(super) fn optional_whole<T>(&mut self, key: &'static str, range: RangeInclusive<T>) -> Option<T>
     where
         T: TryFrom<u64> + PartialOrd + Display + Copy,
@@ -283,12 +284,12 @@ impl<'d> Section<'d> {
         self.value(key, "be true or false", Given::truth).unwrap_or(default)
     }
 
-    /// A path, as it was given.
+    /// A path, unchanged.
     pub(super) fn path(&mut self, key: &'static str) -> Option<PathBuf> {
         self.value(key, "be a path", |given| given.filled().map(PathBuf::from))
     }
 
-    /// One of a few words.
+    /// One of a few fixed words.
     pub(super) fn choice<T: Copy>(&mut self, key: &'static str, default: T, choices: &[(&str, T)]) -> T {
         self.value(key, format_args!("be {}", words(choices)), |given| {
             chosen(given, choices)
@@ -296,7 +297,7 @@ impl<'d> Section<'d> {
         .unwrap_or(default)
     }
 
-    /// A list of texts that are all different, each as `read` understands it; `None` where it is absent.
+    /// A list of distinct texts, each parsed by `read`. `None` if it is absent.
     pub(super) fn list<T: PartialEq>(
         &mut self,
         key: &'static str,
@@ -323,7 +324,7 @@ impl<'d> Section<'d> {
         Some(values.into_iter().map(|(_, value)| value).collect())
     }
 
-    /// The same, where absence and an empty list are problems too.
+    /// The same, but absence and an empty list are problems too.
     pub(super) fn filled_list<T: PartialEq>(
         &mut self,
         key: &'static str,
@@ -341,7 +342,7 @@ impl<'d> Section<'d> {
         self.list(key, must, read).unwrap_or_default()
     }
 
-    /// A list of what another part of the program defines, and names in its own errors what is wrong with it.
+    /// A list of a type that another part of the program defines, whose own errors describe the mistakes.
     pub(super) fn items<T: DeserializeOwned>(&mut self, key: &'static str) -> Option<Vec<T>> {
         let (path, items) = self.array(key)?;
         let read = |(index, item): (usize, &Spanned<DeValue<'_>>)| {
@@ -353,13 +354,13 @@ impl<'d> Section<'d> {
         Some(items.iter().enumerate().filter_map(read).collect())
     }
 
-    /// How many items a list in the file has, whatever they are.
+    /// The number of items of a list in the file, of any type.
     pub(super) fn length(&self, key: &str) -> Option<usize> {
         let items = self.table?.get(key)?.get_ref().as_array()?;
         Some(items.len())
     }
 
-    /// A problem of an item of a list in the file, which is fine by itself.
+    /// A problem with a well-formed item of a list in the file.
     pub(super) fn wrong_item(&self, key: &str, index: usize, text: impl Display) {
         let items = self.table.and_then(|table| table.get(key)?.get_ref().as_array());
         let line = items.and_then(|items| Some(self.document.line(items.get(index)?.span().start)));
@@ -376,7 +377,7 @@ impl<'d> Section<'d> {
         Some((path, items?))
     }
 
-    /// A table of anything, as JSON; empty where it is absent.
+    /// A table with any content, as JSON. Empty if it is absent.
     pub(super) fn json_object(&mut self, key: &'static str) -> serde_json::Map<String, Value> {
         let Some((path, value)) = self.only_in_file(key) else {
             return serde_json::Map::new();
@@ -395,12 +396,12 @@ impl<'d> Section<'d> {
         Some((path, self.table?.get(key)?))
     }
 
-    /// Says which keys of the file nobody asked for.
+    /// Reports the keys of the file that no reader asked for.
     pub(super) fn end(self) {
         self.end_as("key", "");
     }
 
-    /// The same, where the keys are the names of something, with a word about those names.
+    /// The same for keys that are names of things, with a note about those names.
     pub(super) fn end_as(mut self, noun: &str, note: &str) {
         self.known.sort_unstable();
         for (key, _) in self.table.into_iter().flat_map(DeTable::iter) {
@@ -436,7 +437,7 @@ impl<'d> Section<'d> {
 }
 
 impl<'d> Given<'d> {
-    /// Where it was given.
+    /// The place of the value.
     pub(super) fn place(&self) -> Place {
         match &self.value {
             GivenValue::File(_) => Place::File,
@@ -487,7 +488,7 @@ impl<'d> Given<'d> {
     }
 }
 
-/// What becomes part of a resource's or a folder's name is held to what names of hosts may be, and to a label's length.
+/// A name that becomes part of a resource's or folder's name must follow the rules for host names and labels.
 pub(super) fn is_label(text: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     (1..=63).contains(&text.len()) && text.chars().all(allowed)
@@ -502,7 +503,7 @@ pub(super) fn chosen<T: Copy>(given: &Given<'_>, choices: &[(&str, T)]) -> Optio
         .map(|(_, choice)| *choice)
 }
 
-/// The choices, as an error text lists them.
+/// The choices as an error text lists them.
 pub(super) fn words<T>(choices: &[(&str, T)]) -> String {
     choices
         .iter()

@@ -1,6 +1,6 @@
-//! The configuration as it is in force, as JSON under the names of its keys: for `/v1/config`.
+//! The effective configuration as JSON, under the names of its keys, for `/v1/config`.
 //!
-//! Holds no token, since none is ever read here: only where each is.
+//! It contains no token, only the location of each.
 
 use serde_json::{Value, json};
 use trueup_journal::{Keep, Sync};
@@ -11,7 +11,7 @@ use super::{
 };
 
 impl Config {
-    /// Everything that is in force, every default filled in.
+    /// The effective configuration with every default filled in.
     pub fn shown(&self) -> Value {
         let options = &self.journal.options;
         let (sync, interval_ms) = match options.sync {

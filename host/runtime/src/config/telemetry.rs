@@ -1,40 +1,40 @@
-//! `[telemetry]`: how the log is written, and where traces go.
+//! `[telemetry]`: the format of the log, and the destination of traces.
 
 use super::section::Section;
 
-/// `[telemetry]`: what the host says of itself, beyond its metrics.
+/// `[telemetry]`: what the host reports beyond its metrics.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Telemetry {
-    /// How lines of log are written to stderr. Default: as text.
+    /// The format of log lines on stderr. Default: text.
     pub log: LogFormat,
-    /// The base URL of a collector that takes OTLP over HTTP, such as `http://127.0.0.1:4318`; none: there are no traces,
-    /// unless the standard variable `OTEL_EXPORTER_OTLP_ENDPOINT` names one.
+    /// The base URL of a collector for OTLP over HTTP, such as `http://127.0.0.1:4318`. `None`: no traces, unless the
+    /// standard variable `OTEL_EXPORTER_OTLP_ENDPOINT` names a collector.
     pub otlp: Option<String>,
-    /// Which part of the decisions is traced, 0 to 1. Default: 1.
+    /// The sampled fraction of decisions, 0 to 1. Default: 1.
     pub sample: f64,
 }
 
-/// How lines of log are written.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LogFormat {
     /// For people.
     #[default]
     Text,
-    /// For programs: a JSON object a line.
+    /// For programs: one JSON object per line.
     Json,
 }
 
-/// The words for the formats.
+/// The names of the formats.
 const FORMATS: [(&str, LogFormat); 2] = [("text", LogFormat::Text), ("json", LogFormat::Json)];
 
 impl LogFormat {
-    /// The variable that sets the key.
+    /// The variable for the key.
     pub const VARIABLE: &'static str = "TRUEUP_TELEMETRY_LOG";
 
-    /// The format that a word names; for commands that read no configuration.
+    /// The format with this name, for commands that read no configuration.
     ///
     /// # Errors
-    /// One line: what it must be.
+    /// One line that says what the name must be.
     pub fn named(word: &str) -> Result<Self, String> {
         let named = FORMATS.iter().find(|(name, _)| *name == word);
         named.map(|(_, format)| *format).ok_or_else(|| {
@@ -63,7 +63,7 @@ impl Telemetry {
             let text = given.filled()?;
             let url = reqwest::Url::parse(text).ok()?;
             let is_http = matches!(url.scheme(), "http" | "https") && url.has_host() && url.query().is_none();
-            // It is said in the log; secrets go into `OTEL_EXPORTER_OTLP_HEADERS`.
+            // The log shows the URL. Secrets belong in `OTEL_EXPORTER_OTLP_HEADERS`.
             let is_public = url.username().is_empty() && url.password().is_none();
             (is_http && is_public).then(|| text.trim_end_matches('/').to_owned())
         });

@@ -1,4 +1,4 @@
-//! What an operator sees: values with their defaults, and the text of every refusal.
+//! What an operator sees: values with their defaults, and the text of every error.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ mod node;
 mod telemetry;
 mod versions;
 
-/// The least that does something; the tests below change it.
+/// The smallest valid configuration. The tests below change it.
 const LEAST: &str = r#"
 [source]
 manifests = "manifests"
@@ -54,14 +54,14 @@ fn load(text: &str, environment: &[(&str, &str)], overrides: &[(&str, &str, &str
     loaded.map_err(|error| error.to_string().replace(&prefix, ""))
 }
 
-/// Asserts what is said about a file, line by line.
+/// Asserts the errors for a file, line by line.
 #[track_caller]
 fn refused(text: &str, said: &[&str]) {
     let error = load(text, &[], &[]).expect_err("the file must be refused");
     assert_eq!(error.lines().collect::<Vec<_>>(), said, "of:\n{text}");
 }
 
-/// Asserts what is said about [`LEAST`] with one line changed, or with lines after its end where `from` is empty.
+/// Asserts the errors for [`LEAST`] with one line changed, or with lines appended if `from` is empty.
 #[track_caller]
 fn refused_with(from: &str, to: &str, said: &[&str]) {
     assert!(LEAST.contains(from), "`{from}` is not in the file to change");
@@ -366,7 +366,7 @@ fn flags_come_before_variables_and_variables_before_the_file() {
         ("TRUEUP_BACKEND_LBAAS_TOKEN_ENV", "TRUEUP_MY_TOKEN"),
         ("TRUEUP_JOURNAL_SYNC", "fsync"),
         ("TRUEUP_GUESTS_LBAAS_LIMITS_CPU_MS", "77"),
-        // Read elsewhere, or not ours: left alone.
+        // Variables that are read elsewhere, or not ours, are left alone.
         ("TRUEUP_MY_TOKEN", "secret"),
         ("TRUEUP_LBAAS_TOKEN", "secret"),
         ("TRUEUP_LOG", "debug"),

@@ -1,4 +1,4 @@
-//! A command's end of the control socket, or of an admin address, where the same can be read.
+//! The client of the control socket, or of an admin address, which serves the same reads.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,16 +10,16 @@ use serde::de::DeserializeOwned;
 use super::Failure;
 use crate::socket::Reachable;
 
-/// Asks a running host.
+/// The client of a running host.
 pub struct Client {
     http: reqwest::Client,
-    /// What a path is put behind.
+    /// The prefix of every path.
     base: String,
     place: Place,
     _reachable: Option<Reachable>,
 }
 
-/// Where a host is asked.
+/// The address of a host.
 #[derive(Debug, Clone)]
 enum Place {
     Socket(PathBuf),
@@ -35,11 +35,10 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// A host that takes a connection and says nothing for so long is stuck: nothing that is read takes longer. A change may
-/// take its time.
+/// A host that accepts a connection and stays silent for this long is stuck: no read takes longer. A change may.
 const READ_MAX: Duration = Duration::from_secs(30);
 
-/// Why there is no answer: one line.
+/// Why there is no answer, in one line.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// No host listens there.
@@ -47,61 +46,61 @@ pub enum ClientError {
     NoHost {
         /// The socket.
         socket: PathBuf,
-        /// What the system says.
+        /// The system's error.
         why: String,
     },
-    /// Nothing answers there.
+    /// No server answers there.
     #[error("no host answers at {place}: {why}; give the address of `[admin]` in its configuration")]
     NoAnswer {
-        /// Where.
+        /// The address.
         place: String,
-        /// What the system says.
+        /// The system's error.
         why: String,
     },
-    /// A host is there, and says nothing.
+    /// A host is there but does not answer.
     #[error("the host at `{place}` does not answer: it took the request and said nothing for {} s; see its log, and start it again if it stays so", READ_MAX.as_secs())]
     Stuck {
-        /// Where.
+        /// The address.
         place: String,
     },
-    /// A host is there, for others.
+    /// A host is there, but this user has no access.
     #[error("the host at `{place}` can't be asked: {why}; ask as the user that it runs as, or as root")]
     NotAllowed {
-        /// Where.
+        /// The address.
         place: String,
-        /// What the system says.
+        /// The system's error.
         why: String,
     },
-    /// It was asked for wrongly, or of something that is not there.
+    /// The request was invalid, or its object does not exist.
     #[error("{0}")]
     Misused(String),
     /// The host refused.
     #[error("{0}")]
     Refused(String),
-    /// What it said is not understood.
+    /// The client does not understand the answer.
     #[error("the host at `{place}` gave an answer that is not understood: {why}")]
     Answer {
-        /// Where it was asked.
+        /// The address.
         place: String,
-        /// What is wrong with it.
+        /// What is wrong with the answer.
         why: String,
     },
 }
 
 impl Client {
-    /// For the host of a state folder. Nothing is sent yet.
+    /// For the host of a state folder. This sends nothing yet.
     ///
     /// # Errors
-    /// Where there is no such folder.
+    /// If the folder does not exist.
     pub fn new(state_dir: &Path) -> Result<Self, ClientError> {
         Self::on_socket(Place::Socket(super::socket(state_dir)), &super::socket(state_dir))
     }
 
-    /// For the host that listens on an admin address: `http://127.0.0.1:9482`, `127.0.0.1:9482` or `unix:PATH`. Nothing is
-    /// sent yet.
+    /// For the host that listens on an admin address: `http://127.0.0.1:9482`, `127.0.0.1:9482` or `unix:PATH`. This
+    /// sends nothing yet.
     ///
     /// # Errors
-    /// Where that is no such address.
+    /// If the address is invalid.
     pub fn at(address: &str) -> Result<Self, ClientError> {
         if let Some(path) = address.strip_prefix("unix:").filter(|path| !path.is_empty()) {
             return Self::on_socket(Place::Url(address.to_owned()), Path::new(path));
@@ -135,7 +134,7 @@ impl Client {
         let http = http.map_err(|error| place.unreachable(error.to_string()))?;
         Ok(Self {
             http,
-            // Whom the socket leads to needs no name; this one is taken for this machine.
+            // A socket needs no host name; the server accepts this one as local.
             base: "http://localhost".to_owned(),
             place,
             _reachable: Some(reachable),
@@ -158,10 +157,10 @@ impl Client {
         self.ask(Method::DELETE, path, None::<&()>).await
     }
 
-    /// `POST` to a path below `/v1/`. A change may take its time: nothing is given up here.
+    /// `POST` to a path below `/v1/`. A change may take long, so there is no timeout.
     ///
     /// # Errors
-    /// Why there is no answer, or what the host has against it.
+    /// Why there is no answer, or why the host refuses.
     pub async fn post<T: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<T, ClientError> {
         self.ask(Method::POST, path, Some(body)).await
     }
@@ -237,13 +236,13 @@ impl Place {
     }
 }
 
-/// Nothing is encrypted here, but the client is built with TLS, which wants to know by whom.
+/// Nothing is encrypted here, but the client is built with TLS and needs a crypto provider.
 fn builder() -> reqwest::ClientBuilder {
     let _ = rustls::crypto::ring::default_provider().install_default();
     reqwest::Client::builder().no_proxy()
 }
 
-/// What the system said: the layers above only say that they failed.
+/// The system's error: the outer layers only say that they failed.
 fn innermost<'a>(error: &'a (dyn std::error::Error + 'static)) -> &'a (dyn std::error::Error + 'static) {
     let mut innermost = error;
     while let Some(source) = innermost.source() {

@@ -1,5 +1,5 @@
-//! The control socket of a host that runs: what an operator's commands ask of it. HTTP and JSON over a unix socket in the
-//! state folder, for the host's user and root alone.
+//! The control socket of a running host, which the operator's commands use: HTTP and JSON over a unix socket in the
+//! state folder, for the host's user and root only.
 //!
 //! ```text
 //! trueup guest swap ... -> client -> STATE/control.sock -> server -> swap::Manager
@@ -20,7 +20,7 @@ use crate::gate::Mode;
 /// The socket's name in the state folder.
 pub const SOCKET: &str = "control.sock";
 
-/// Where the host of a state folder listens.
+/// The socket of a state folder's host.
 pub fn socket(state_dir: &Path) -> PathBuf {
     state_dir.join(SOCKET)
 }
@@ -29,16 +29,16 @@ pub fn socket(state_dir: &Path) -> PathBuf {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Swap {
-    /// What names the candidate; files by their whole path.
+    /// The reference of the candidate. Files must have an absolute path.
     #[serde(rename = "use")]
     pub reference: String,
-    /// In place of the configuration's gate. Absent: that.
+    /// Replaces the gate of the configuration. Absent: use that gate.
     #[serde(default)]
     pub gate: Option<Mode>,
-    /// Only tried. Absent: no.
+    /// Only runs the checks. Absent: no.
     #[serde(default)]
     pub dry_run: bool,
-    /// It begins without the state of the active version. Absent: no.
+    /// The candidate starts without the state of the active version. Absent: no.
     #[serde(default)]
     pub afresh: bool,
 }
@@ -47,7 +47,7 @@ pub struct Swap {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rollback {
-    /// The revision to go back to. Absent: the version before.
+    /// The revision to return to. Absent: the previous version.
     #[serde(default)]
     pub to: Option<u64>,
 }
@@ -56,13 +56,13 @@ pub struct Rollback {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StartShadow {
-    /// What names the candidate; files by their whole path.
+    /// The reference of the candidate. Files must have an absolute path.
     #[serde(rename = "use")]
     pub reference: String,
-    /// Every question is compared. Absent: where the configuration's gate is `strict`.
+    /// Compares every question. Absent: only if the configuration's gate is `strict`.
     #[serde(default)]
     pub strict: bool,
-    /// It begins without the state of the active version. Absent: no.
+    /// The candidate starts without the state of the active version. Absent: no.
     #[serde(default)]
     pub afresh: bool,
 }
@@ -71,7 +71,7 @@ pub struct StartShadow {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Promote {
-    /// When so many calls in a row came out the same. Absent: now.
+    /// Promotes after this many consecutive identical calls. Absent: now.
     #[serde(default)]
     pub after: Option<u64>,
 }
@@ -80,17 +80,17 @@ pub struct Promote {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Approve {
-    /// What waits of this guest. Absent: of every guest.
+    /// Approves what waits for this guest. Absent: for every guest.
     #[serde(default)]
     pub guest: Option<String>,
 }
 
-/// One entry of the answer: what waited, and goes on.
+/// One entry of the answer: something that waited and now continues.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Approved {
-    /// Whose it is.
+    /// Its guest.
     pub guest: String,
-    /// What it is.
+    /// What waited.
     #[serde(flatten)]
     pub waiting: Waiting,
 }
@@ -99,13 +99,13 @@ pub struct Approved {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ErrorState {
-    /// `namespace/name/port`.
+    /// Whether the guest is to treat the key as being in its error state.
     pub key: String,
-    /// Whether its guest is to take it for in its error state from here on.
+    /// Whether the guest is to treat the key as being in its error state.
     pub on: bool,
 }
 
-/// The body of every answer that is no success.
+/// The body of every error response.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// One line.

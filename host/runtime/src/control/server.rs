@@ -1,4 +1,4 @@
-//! The host's end of the control socket: everything that can be read of a host, and what changes something.
+//! The server of the control socket: every read, and every change.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,20 +21,20 @@ use crate::run::SetupError;
 use crate::socket::Place;
 use crate::swap::{Candidate, ManageError, Manager};
 
-/// A body is a few short texts.
+/// A body consists of a few short texts.
 const BODY_BYTES_MAX: usize = 64 << 10;
 
-/// The socket, taken and bound.
+/// The locked and bound socket.
 pub(crate) struct Control {
     listener: UnixListener,
-    /// Removes the socket when the host goes.
+    /// Removes the socket file when the host exits.
     _place: Place,
 }
 
 /// Listens in a state folder.
 ///
 /// # Errors
-/// Where the socket can't be had.
+/// If the socket cannot be bound.
 pub(crate) async fn listen(state_dir: &Path) -> Result<Control, SetupError> {
     let mut place = Place::take(&super::socket(state_dir)).await?;
     Ok(Control {
@@ -43,7 +43,7 @@ pub(crate) async fn listen(state_dir: &Path) -> Result<Control, SetupError> {
     })
 }
 
-/// Serves until it is dropped.
+/// Serves until dropped.
 pub(crate) async fn serve(
     control: Control,
     manager: Arc<Manager>,
@@ -70,7 +70,7 @@ pub(crate) async fn serve(
     }
 }
 
-/// A JSON body whose mistakes are told as every failure is.
+/// A JSON body. Errors in it are reported in the common format.
 struct Body<T>(T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
@@ -169,7 +169,7 @@ async fn error_state(
     }
 }
 
-/// Carries a change out to its end, also where whoever asked for it does not wait.
+/// Runs a change to its end, even if the client disconnects.
 async fn done<T: Serialize + Send + 'static>(
     change: impl Future<Output = Result<T, ManageError>> + Send + 'static,
 ) -> Response {

@@ -18,13 +18,13 @@ use super::fields::{Fields, VALUE_CHARS_MAX, differing};
 use super::negs::{self, Ends};
 use super::recorded;
 
-/// So many writes of one decision are listed; the others are counted. More than fit on a few screens nobody reads.
+/// How many writes of a decision are listed. The others are counted, since more would fill many screens.
 pub const WRITES_MAX: usize = 200;
 
-/// So many older segments are looked into for the decision before: each is about a thousand entries.
+/// How many older segments are searched for the previous decision. Each has about a thousand entries.
 const SEGMENTS_BACK_MAX: usize = 8;
 
-/// So many later segments are looked into for the ends of operations: most end within seconds.
+/// How many later segments are searched for the ends of operations. Most end within seconds.
 const SEGMENTS_AHEAD_MAX: usize = 8;
 
 /// What a decision asked and wrote.
@@ -32,73 +32,75 @@ const SEGMENTS_AHEAD_MAX: usize = 8;
 pub struct Told {
     /// The recording.
     pub file: PathBuf,
-    /// What it was called with: other than the call before that was about the same; none: there was none that is kept.
+    /// How the call's input differs from that of the previous call about the same thing. `None` if no such call is
+    /// kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wish: Option<Wish>,
-    /// What it wrote, in order.
+    /// Its writes, in order.
     pub writes: Vec<Write>,
-    /// So many more writes there were.
+    /// The number of further writes.
     pub more_writes: usize,
-    /// How often it asked what, by the name of the question.
+    /// The number of questions, by name.
     pub asked: BTreeMap<String, u32>,
-    /// What it returned, as JSON cut to a line, or how it ended without.
+    /// The result, as JSON cut to a line, or how the call ended without one.
     pub ending: String,
     /// It returned an error, or nothing.
     pub failed: bool,
 }
 
-/// How what a call was given differs from the call before.
+/// How the input of a call differs from that of the previous call.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Wish {
-    /// Number of the entry of the call before.
+    /// The entry number of the previous call.
     pub against: u64,
-    /// The fields that differ.
+    /// The changed fields.
     #[serde(flatten)]
     pub fields: Fields,
 }
 
-/// One object that a decision wrote, or tried to.
+/// One object that a decision wrote, or tried to write.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Write {
-    /// Number of the question's entry.
+    /// The entry number of the question.
     pub n: u64,
-    /// What was done.
+    /// The action.
     pub action: Action,
     /// `backend`, `server`, `record`, `neg`, `key` (of etcd), `ruleset` (of nftables).
     pub kind: String,
-    /// Its name, or its identifier where the name is not in the recording; empty where it has neither.
+    /// Its name, or its identifier if the recording does not contain the name. Empty if it has neither.
     pub name: String,
-    /// What else is worth knowing.
+    /// Further details.
     pub details: String,
-    /// Why it was not done; none: it was.
+    /// Why the write failed. `None` if it succeeded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Of endpoints of a NEG: what was begun with it, which ends later. None: it was done when it was answered.
+    /// For endpoints of a NEG: the operation that it started and that ends later. `None` if the write was complete when
+    /// it was answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operation: Option<negs::Operation>,
 }
 
-/// What was done to an object.
+/// The action on an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
-    /// It was created.
+    /// Created.
     Create,
-    /// It was applied again as it is.
+    /// Applied again unchanged.
     Reset,
-    /// It was destroyed.
+    /// Destroyed.
     Destroy,
-    /// It was stored.
+    /// Stored.
     Store,
-    /// Endpoints of it were to be attached.
+    /// Its endpoints were to be attached.
     Attach,
-    /// Endpoints of it were to be detached.
+    /// Its endpoints were to be detached.
     Detach,
 }
 
 /// The recordings of one instance.
 pub(super) struct Recordings {
-    /// Where it may be recorded: where all is kept, and where only what a restart needs is.
+    /// The folders that may contain recordings: the full one, and the one with only what a restart needs.
     folders: Vec<PathBuf>,
     read: BTreeMap<PathBuf, Option<Segment>>,
 }
@@ -112,18 +114,18 @@ impl Recordings {
         }
     }
 
-    /// The numbers of the segments in a folder, oldest first; none where there is no such folder, or it goes this moment.
+    /// The segment numbers in a folder, oldest first. Empty if the folder does not exist or disappears.
     fn numbers(folder: &Path) -> Vec<u64> {
         segment_numbers(folder).unwrap_or_default()
     }
 
     fn segment(&mut self, path: &Path) -> Option<&Segment> {
         let read = self.read.entry(path.to_owned());
-        // A host may remove the oldest this moment.
+        // A host may remove the oldest one at this moment.
         read.or_insert_with(|| Segment::read(path).ok()).as_ref()
     }
 
-    /// What the call at entry `n` asked and wrote, or why that can't be said.
+    /// What the call at entry `n` asked and wrote, or why the recording does not show it.
     pub(super) fn tell(&mut self, n: u64) -> Result<Told, String> {
         let gone = "its recording is not kept any more";
         for folder in self.folders.clone() {
@@ -159,7 +161,7 @@ impl Recordings {
         Err(gone.to_owned())
     }
 
-    /// How operations ended that were begun in entry `n` or later, by the segments from that one on.
+    /// How the operations ended that began at entry `n` or later, read from the segments starting with that entry's.
     fn ends<'a>(&mut self, folder: &Path, numbers: impl Iterator<Item = &'a u64>, n: u64) -> Ends {
         let mut ends = Ends::default();
         for first in numbers.take(1 + SEGMENTS_AHEAD_MAX) {
@@ -170,7 +172,7 @@ impl Recordings {
         ends
     }
 
-    /// How a call differs from the one before it that was about the same.
+    /// How a call differs from the previous one about the same thing.
     fn wish(&mut self, call: &Call, n: u64, segments: Vec<PathBuf>) -> Option<Wish> {
         if !negs::says_what_should_be(&call.name) {
             return None;
@@ -202,7 +204,7 @@ impl Recordings {
         None
     }
 
-    /// The calls that `fits`, from the newest on, at most so many: the number of each, and the call.
+    /// The number and content of the newest calls that `fits` accepts, at most `most`.
     pub(super) fn newest(&mut self, most: usize, fits: impl Fn(&Call, &[Entry]) -> bool) -> Vec<(u64, Call)> {
         let mut found = Vec::new();
         for folder in self.folders.clone() {
@@ -235,12 +237,12 @@ impl Recordings {
         found
     }
 
-    /// Where it is recorded; none: nowhere.
+    /// The folder with its recordings. `None` if there is none.
     pub(super) fn folder(&self) -> Option<&Path> {
         self.folders.iter().find(|folder| folder.is_dir()).map(PathBuf::as_path)
     }
 
-    /// The header of the segment that holds entry `n`: which guest decided.
+    /// The header of the segment with entry `n`: it names the guest that decided.
     pub(super) fn header_of(&mut self, n: u64) -> Option<trueup_journal::Header> {
         for folder in self.folders.clone() {
             let numbers = Self::numbers(&folder);
@@ -255,13 +257,13 @@ impl Recordings {
     }
 }
 
-/// What the arguments of a call say that should be: one of them, or all.
+/// The desired state in the arguments of a call: one of them, or all.
 fn what_should_be(args: Value) -> Value {
     let one = args.get("desired").or_else(|| args.get("new"));
     one.cloned().unwrap_or(args)
 }
 
-/// The entries of the call at `n`, up to and with its ending.
+/// The entries of the call at `n`, including its ending.
 fn in_call(n: u64) -> impl FnMut(&&Entry) -> bool {
     let mut ended = false;
     move |entry| {
@@ -325,7 +327,7 @@ fn cut(text: &str) -> String {
     }
 }
 
-/// Objects that the answers of a call named, by identifier.
+/// The objects in the answers of a call, by identifier.
 #[derive(Default)]
 struct Objects(BTreeMap<String, Spec>);
 
@@ -378,7 +380,7 @@ fn parsed<T: serde::de::DeserializeOwned>(text: &RawValue) -> Option<T> {
     serde_json::from_str(text.get()).ok()
 }
 
-/// What a question wrote; nothing where it is a read.
+/// What a question wrote. Empty if it is a read.
 fn writes(n: u64, ask: &Ask, seen: &Objects, ends: &Ends) -> Vec<Write> {
     let args: Value = serde_json::from_str(ask.args.get()).unwrap_or_default();
     let of = |name: &str| args.get(name).cloned().unwrap_or_default();
@@ -428,7 +430,7 @@ fn writes(n: u64, ask: &Ask, seen: &Objects, ends: &Ends) -> Vec<Write> {
     }
 }
 
-/// A text that was stored, or was to be.
+/// A text that was stored, or was to be stored.
 fn stored(n: u64, ask: &Ask, kind: &str, name: String, text: Value) -> Write {
     Write {
         n,
@@ -441,7 +443,7 @@ fn stored(n: u64, ask: &Ask, kind: &str, name: String, text: Value) -> Write {
     }
 }
 
-/// Why a question with one answer was not done; none: it was.
+/// Why a question with one answer failed. `None` if it succeeded.
 fn refusal(ask: &Ask) -> Option<String> {
     let Some(answer) = &ask.answer else {
         return Some("no answer".to_owned());
@@ -449,7 +451,7 @@ fn refusal(ask: &Ask) -> Option<String> {
     parsed::<Value>(answer)?.get("Err").map(ToString::to_string)
 }
 
-/// What a question wrote to etcd. A transaction of which something else was there than it expects wrote nothing.
+/// What a question wrote to etcd. A transaction whose comparison failed wrote nothing.
 fn etcd_writes(n: u64, ask: &Ask) -> Vec<Write> {
     #[derive(Default, serde::Deserialize)]
     #[serde(default)]
@@ -482,7 +484,7 @@ fn etcd_writes(n: u64, ask: &Ask) -> Vec<Write> {
     }
 }
 
-/// Why each entry of a list was not done; none: it was.
+/// Why each entry of a list failed. `None` if it succeeded.
 fn refusals(ask: &Ask, entries: usize) -> Vec<Option<String>> {
     let Some(answer) = &ask.answer else {
         return vec![Some("no answer".to_owned()); entries];

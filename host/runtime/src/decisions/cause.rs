@@ -1,4 +1,4 @@
-//! Why a job ran: an object that changed, or what else there is.
+//! Why a job ran: a changed object, or another cause.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -7,7 +7,8 @@ use super::fields::{Fields, differing};
 use super::pending::CAUSES_MAX;
 use crate::sources::{Change, Object, ObjectRef};
 
-/// Fields of objects that say nothing of what should be: who wrote them, how often, and when a Node reported itself last.
+/// Fields of objects without information about the desired state: managers, versions, and when a Node last reported
+/// itself.
 const NOISE: [&str; 7] = [
     "managedFields",
     "resourceVersion",
@@ -22,43 +23,43 @@ const NOISE: [&str; 7] = [
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "why", rename_all = "snake_case")]
 pub enum Cause {
-    /// An object that the key depends on: its own Service, another one with its UID, or a Node.
+    /// A changed object that the key depends on: its own Service, another one with its UID, or a Node.
     Input(Input),
-    /// The host started: what is applied is compared with what should be.
+    /// The host started: it compares what is applied with the desired state.
     Start,
-    /// This host acts from here on: another one may have left anything half-done.
+    /// This host became active: another one may have left work half-done.
     Acts,
-    /// The source could not be read whole and can be now: what is missing in it is gone.
+    /// The source is complete again, so missing objects are gone.
     Whole,
-    /// The job before failed.
+    /// The previous job failed.
     Retry {
-        /// So often in a row.
+        /// Consecutive failures.
         failures: u32,
-        /// What it said last.
+        /// The last error.
         error: String,
     },
-    /// Nothing changed: it was looked at again all the same.
+    /// A resync without a change.
     Resync,
-    /// The job before was ended while it slept, and none of the other reasons.
+    /// The previous job was interrupted while it slept, and there is no other cause.
     Interrupted,
-    /// Somebody asked: of pod addresses.
+    /// A request, for pod addresses.
     Request {
-        /// Who asked for what.
+        /// The client and the request.
         request: String,
     },
-    /// An operation that the guest had started ended: of NEGs.
+    /// An operation that the guest started has ended, for NEGs.
     Operation {
         /// Its number.
         operation: u64,
-        /// Why it failed; none: it succeeded.
+        /// Why it failed. `None` if it succeeded.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         failure: Option<String>,
     },
-    /// A timer that the guest had set was due.
+    /// A timer that the guest had set fired.
     Timer,
-    /// An operator said whether it is in its error state: of NEGs.
+    /// An operator set or cleared the error state, for NEGs.
     ErrorState {
-        /// It is from here on.
+        /// Whether it is set.
         on: bool,
     },
     /// Another version of the guest became active.
@@ -67,14 +68,14 @@ pub enum Cause {
         guest: String,
         /// `sha256:` and its digest.
         digest: String,
-        /// Name and version of the one before.
+        /// Name and version of the previous one.
         before: String,
     },
-    /// Its input was set aside, and is tried again: it changed, or the guest did.
+    /// Its input was set aside and is tried again, because it or the guest changed.
     Released {
-        /// Since when it was set aside, in milliseconds since 1970.
+        /// When it was set aside, in milliseconds since 1970.
         since_ms: u64,
-        /// Why it was.
+        /// The reason.
         error: String,
     },
 }
@@ -84,56 +85,56 @@ pub enum Cause {
 pub struct Input {
     /// `Service`, `Node`.
     pub kind: String,
-    /// Empty for kinds without.
+    /// Empty for kinds without namespaces.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// `metadata.uid`, where there is one.
+    /// `metadata.uid`, if present.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
-    /// `metadata.resourceVersion`, where there is one: manifests have none.
+    /// `metadata.resourceVersion`, if present: manifests have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource_version: Option<String>,
-    /// What became of it.
+    /// The kind of the change.
     pub change: Happened,
-    /// Which fields, where it was there before.
+    /// The changed fields, if the object existed before.
     #[serde(flatten)]
     pub fields: Fields,
 }
 
-/// What became of an object.
+/// The kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Happened {
-    /// It was there when the host started.
+    /// It existed when the host started.
     Found,
     /// It is new.
     Added,
-    /// It is another one.
+    /// It differs.
     Changed,
     /// It is gone.
     Gone,
 }
 
-/// A change that was taken in, and whom it concerns.
+/// A change, and the keys that it affects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Seen<K> {
     pub(crate) input: Input,
     pub(crate) keys: Vec<K>,
 }
 
-/// Nodes that changed together: they concern every key, so what is kept of them is bounded before it is.
+/// Nodes that changed together. They affect every key, so their number is limited before they are stored per key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Nodes {
     /// At most [`CAUSES_MAX`].
     pub(crate) inputs: Vec<Input>,
-    /// So many more changed.
+    /// The number of further Nodes.
     pub(crate) more: usize,
 }
 
 impl Nodes {
-    /// One more that changed, where this was there `before`.
+    /// Adds a changed Node; `before` is its previous version.
     pub(crate) fn see(&mut self, change: &Change, before: Option<&Object>) {
         if self.inputs.len() < CAUSES_MAX {
             self.inputs.push(Input::of(change, before));
@@ -144,7 +145,7 @@ impl Nodes {
 }
 
 impl Input {
-    /// What a change is, where this was there `before`.
+    /// Describes a change; `before` is the previous version of the object.
     pub(crate) fn of(change: &Change, before: Option<&Object>) -> Self {
         let ObjectRef { kind, namespace, name } = &change.reference;
         let metadata = change.now.as_ref().or(before).map(Object::metadata);
@@ -177,12 +178,13 @@ impl Input {
         }
     }
 
-    /// Whether this is about the same object.
+    /// Whether both are about the same object.
     pub(super) fn is_of(&self, other: &Self) -> bool {
         (&self.kind, &self.namespace, &self.name) == (&other.kind, &other.namespace, &other.name)
     }
 
-    /// This change and a later one of the same object as one; none: it is again what it was, or was never there.
+    /// Merges this change and a later one of the same object. `None` if the object is the same as before, or never
+    /// existed.
     pub(super) fn then(&self, later: &Self) -> Option<Self> {
         let change = match (self.change, later.change) {
             (Happened::Added, Happened::Gone) => return None,
@@ -194,7 +196,7 @@ impl Input {
             Happened::Changed => self.fields.clone().then(later.fields.clone()),
             Happened::Found | Happened::Added | Happened::Gone => Fields::default(),
         };
-        // One that went and came back differs in ways that nobody compared.
+        // After a deletion and a new creation, the differences are unknown.
         let went = self.change == Happened::Gone;
         (!fields.is_empty() || went || change != Happened::Changed).then(|| Self {
             change,
@@ -205,7 +207,7 @@ impl Input {
 }
 
 impl Cause {
-    /// In a few words, for a trace.
+    /// A short text for a trace.
     pub fn words(&self) -> String {
         match self {
             Self::Input(input) => {

@@ -1,5 +1,4 @@
-//! From a key to the chain of what was done about it and why: read from a state folder, of a host that runs or of one that
-//! ended long ago.
+//! Explains what was done about a key and why, from the state folder of a host that is running or ended long ago.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -17,18 +16,18 @@ use super::{file, recorded};
 use crate::guests::{lbaas, neg};
 use crate::run::SetAside;
 
-/// So many keys are offered where one is not known.
+/// How many known keys are suggested for an unknown one.
 const OFFERED_MAX: usize = 3;
 
-/// How alike a key must be to be offered: half of it.
+/// The minimum similarity of a suggested key.
 const LIKENESS_MIN: f64 = 0.5;
 
-/// What is to be explained of a key.
+/// What to explain about a key.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted {
-    /// So many of its last jobs.
+    /// How many of its last jobs.
     pub last: usize,
-    /// The job of this decision instead: the number in its id.
+    /// Instead: the job of this decision. The number is that in its id.
     pub decision: Option<u64>,
 }
 
@@ -39,48 +38,48 @@ pub struct Explanation {
     pub guest: String,
     /// The key.
     pub key: String,
-    /// Its input is set aside: none of it is tried until it or the guest changes.
+    /// Set if its input is set aside: the host does not reconcile it until it or the guest changes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub set_aside: Option<SetAside>,
-    /// The jobs that were asked for, the oldest first.
+    /// The requested jobs, oldest first.
     pub jobs: Vec<Explained>,
-    /// How many jobs are kept in all; of pod addresses, as many as were looked at.
+    /// The number of jobs that are kept; for pod addresses, the number that was examined.
     pub kept: usize,
-    /// Lines that are none: torn, or of a newer host.
+    /// Unreadable lines: torn, or from a newer host.
     pub unread: usize,
 }
 
 /// One job.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Explained {
-    /// What is kept of it.
+    /// Its record.
     pub job: Record,
-    /// Where the jobs before did not end well (they failed, or were ended while they slept): what they were to bring about.
-    /// This job brings that about too, also where something else began it.
+    /// Set if the jobs before it did not end well (they failed, or were interrupted while they slept): the changes they
+    /// were to apply. This job applies them too, even if something else caused it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
-    /// Another guest decided the job before: its name, version and digest.
+    /// Set if another guest decided the previous job: its name, version and digest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guest_before: Option<String>,
-    /// Of each of its decisions, in order: what it asked and wrote.
+    /// For each of its decisions, in order: what it asked and wrote.
     pub calls: Vec<CallTold>,
 }
 
-/// What began a row of tries.
+/// The start of a series of tries.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Origin {
     /// When the first try began, in milliseconds since 1970.
     pub began_ms: u64,
     /// The ids of its decisions.
     pub decisions: Vec<String>,
-    /// Why these tries ran, changes of one object as one.
+    /// Why these tries ran. Changes of one object are merged.
     pub causes: Vec<TimedCause>,
-    /// So many more reasons there were.
+    /// The number of further causes.
     #[serde(skip_serializing_if = "is_zero")]
     pub more_causes: usize,
 }
 
-/// A decision, as its recording tells it.
+/// A decision as its recording shows it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CallTold {
     /// `GUEST/KEY#N`.
@@ -88,25 +87,25 @@ pub struct CallTold {
     /// What it asked and wrote.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub told: Option<Told>,
-    /// Why that can't be said.
+    /// Why the recording does not show it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub untold: Option<String>,
 }
 
-/// Why nothing is explained.
+/// Why there is no explanation.
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError {
     /// There is no such folder.
     #[error("no state folder at {folder}: give it with --state-dir, or the host's configuration with --config", folder = .0.display())]
     NoState(PathBuf),
-    /// Nothing was ever decided about this key.
+    /// No decision about this key was ever made.
     #[error("nothing is known of `{key}` of guest `{guest}`{offered}")]
     Unknown {
         /// The guest.
         guest: String,
         /// The key.
         key: String,
-        /// `; did you mean ...?`, or what keys there are.
+        /// `; did you mean ...?`, or the known keys.
         offered: String,
     },
     /// No guest has decided about it.
@@ -114,38 +113,38 @@ pub enum ExplainError {
     NoGuest {
         /// The key.
         key: String,
-        /// Guests of which anything is kept.
+        /// The guests with any data.
         guests: Vec<String>,
     },
-    /// Several guests have decided about a key of that name.
+    /// Several guests have decided about a key with that name.
     #[error("several guests have decided about `{key}`; {choice}", choice = choice(guests))]
     Several {
         /// The key.
         key: String,
-        /// Which.
+        /// The guests.
         guests: Vec<String>,
     },
-    /// It is known, but no decision about it is kept.
+    /// The key is known, but no decision about it is kept.
     #[error("no decision about `{key}` of guest `{guest}` is kept{recording}")]
     NoDecisions {
         /// The guest.
         guest: String,
         /// The key.
         key: String,
-        /// Where its recording is, if there is any.
+        /// The location of its recording, if there is one.
         recording: String,
     },
-    /// The decision is not, or no longer, kept.
+    /// The decision is not kept, or no longer.
     #[error("decision {wanted} of `{key}` is not kept; kept are {kept}")]
     NoSuchDecision {
         /// The key.
         key: String,
         /// The number.
         wanted: u64,
-        /// From which to which.
+        /// The range of decisions that are kept.
         kept: String,
     },
-    /// The folder can't be read.
+    /// The folder cannot be read.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -157,9 +156,9 @@ fn choice(guests: &[String]) -> String {
     format!("name a guest with --guest, of {}", guests.join(", "))
 }
 
-/// Explains a key of a guest; of no guest: of the one that has decided about the key. Reads alone: a host may write meanwhile.
-/// For a guest of one instance (pod addresses, a node's guests) the key is the instance (the node's name), or anything that
-/// a call was about: a container's id, an address, a Service.
+/// Explains a key of a guest, or of the guest that has decided about the key if `guest` is `None`. Only reads: a host
+/// may write at the same time. For a guest with one instance (pod addresses, a node's guests) the key is the instance
+/// (the node's name), or anything that a call was about: a container's id, an address, a Service.
 ///
 /// # Errors
 /// Why there is nothing to explain, in one line.
@@ -175,7 +174,7 @@ pub fn explain(state_dir: &Path, guest: Option<&str>, key: &str, wanted: Wanted)
             &decided_by
         }
     };
-    // As status and stdout name an instance on a node.
+    // The form in which status and stdout name an instance on a node.
     let of_instance = key.strip_prefix(guest).and_then(|rest| rest.strip_prefix('/'));
     let (records, unread) = file::read(&file::path(state_dir, guest, key))?;
     if records.is_empty() && !keeps_lines(guest) {
@@ -206,7 +205,7 @@ pub fn explain(state_dir: &Path, guest: Option<&str>, key: &str, wanted: Wanted)
     })
 }
 
-/// Every guest of which anything is kept, by name.
+/// Every guest with any data, by name.
 fn guests(state_dir: &Path) -> io::Result<BTreeSet<String>> {
     let mut guests = BTreeSet::new();
     for root in KEPT {
@@ -215,19 +214,19 @@ fn guests(state_dir: &Path) -> io::Result<BTreeSet<String>> {
     Ok(guests)
 }
 
-/// The guest that has decided about a key, where it is one alone.
+/// The only guest that has decided about a key.
 fn guest_of(state_dir: &Path, key: &str) -> Result<String, ExplainError> {
     let guests = guests(state_dir)?;
     let (mut found, mut alike) = (Vec::new(), None);
     for guest in &guests {
         let of_instance = key.strip_prefix(guest.as_str()).and_then(|rest| rest.strip_prefix('/'));
-        // What is no folder holds no key.
+        // An entry that is no folder holds no key.
         let known = known(state_dir, guest).unwrap_or_default();
         alike = alike.or_else(|| (!nearest(key, &known).is_empty()).then(|| guest.clone()));
         let is_known = known
             .iter()
             .any(|known| known == key || Some(known.as_str()) == of_instance);
-        // The name of the file of a long key is shortened: it is no key.
+        // The file name of a long key is shortened and is not the key.
         if is_known || file::path(state_dir, guest, key).is_file() {
             found.push(guest.clone());
         }
@@ -235,7 +234,7 @@ fn guest_of(state_dir: &Path, key: &str) -> Result<String, ExplainError> {
     match found.as_slice() {
         [guest] => Ok(guest.clone()),
         [] => {
-            // One guest alone, or the one that has a key like this: it says what it knows.
+            // If there is only one guest, or one with a similar key, use it: its error says what it knows.
             let one = guests.first().filter(|_| guests.len() == 1).cloned();
             one.or(alike).ok_or_else(|| ExplainError::NoGuest {
                 key: key.to_owned(),
@@ -249,10 +248,10 @@ fn guest_of(state_dir: &Path, key: &str) -> Result<String, ExplainError> {
     }
 }
 
-/// What is kept about keys, by guest and key.
+/// The folders that hold data about keys, by guest and key.
 const KEPT: [&str; 3] = ["decisions", "journals", "instances"];
 
-/// Whether a guest's jobs are kept; where not, its recordings say why it was called.
+/// Whether the host keeps records of a guest's jobs. If not, its recordings say why it was called.
 fn keeps_lines(guest: &str) -> bool {
     [lbaas::NAME, neg::NAME].contains(&guest)
 }
@@ -273,7 +272,7 @@ pub(super) fn no_such(key: &str, wanted: u64, records: &[Record]) -> ExplainErro
     }
 }
 
-/// A job that only goes on with what an earlier one began.
+/// Whether a job only continues what an earlier one began.
 fn goes_on(record: &Record) -> bool {
     record.causes.iter().all(|timed| continues(&timed.cause))
 }
@@ -282,8 +281,8 @@ fn continues(cause: &Cause) -> bool {
     matches!(cause, Cause::Retry { .. } | Cause::Interrupted)
 }
 
-/// What the jobs since the last one that ended well were to bring about, and did not: whatever began the job behind them, it
-/// brings that about too. What changed and changed back meanwhile is no cause.
+/// What the jobs since the last successful one were to apply. The next job applies that too, whatever caused it. A
+/// change that was undone in the meantime is no cause.
 fn origin(earlier: &[Record]) -> Option<Origin> {
     let ended_well = |record: &Record| matches!(record.came, Came::True | Came::Gone);
     let from = earlier.iter().rposition(ended_well).map_or(0, |at| at + 1);
@@ -347,14 +346,14 @@ pub(super) fn call_told(id: &str, n: Option<u64>, recordings: &mut Recordings) -
     }
 }
 
-/// What is set aside of a key. A file that can't be read sets nothing aside for the host either.
+/// What is set aside for a key. If the file cannot be read, the host sets nothing aside either.
 pub(super) fn set_aside(state_dir: &Path, guest: &str, key: &str) -> Option<SetAside> {
     let name = format!("{}.json", trueup_journal::path_component(key));
     let text = regular::read(&state_dir.join("quarantine").join(guest).join(name), regular::SMALL).ok()?;
     serde_json::from_slice(&text).ok()
 }
 
-/// Every key of a guest that anything is kept of.
+/// Every key of a guest with any data.
 pub(super) fn known(state_dir: &Path, guest: &str) -> io::Result<Vec<String>> {
     let mut keys = file::keys(state_dir, guest)?;
     for root in KEPT.into_iter().skip(1) {
@@ -366,7 +365,7 @@ pub(super) fn known(state_dir: &Path, guest: &str) -> io::Result<Vec<String>> {
     Ok(keys)
 }
 
-/// Why there is nothing to say of a key.
+/// Why there is nothing to explain about a key.
 pub(super) fn nothing(state_dir: &Path, guest: &str, key: &str, recordings: &Recordings) -> io::Result<ExplainError> {
     let known = known(state_dir, guest)?;
     let (guest, key) = (guest.to_owned(), key.to_owned());
@@ -389,7 +388,7 @@ pub(super) fn nothing(state_dir: &Path, guest: &str, key: &str, recordings: &Rec
     Ok(ExplainError::Unknown { guest, key, offered })
 }
 
-/// The keys that are most alike, the nearest first, in backticks. A name without its namespace is as good as the whole.
+/// The most similar keys, nearest first, in backticks. A name without its namespace counts as much as the full key.
 fn nearest(wanted: &str, known: &[String]) -> Vec<String> {
     let likeness = |key: &String| {
         let name = key.split_once('/').map_or(key.as_str(), |(_, name)| name);
@@ -455,7 +454,7 @@ mod tests {
         let said = origin(&jobs).unwrap();
         assert_eq!((said.began_ms, said.causes.len()), (2, 1));
         assert_eq!(said.causes[0].cause, changed("port", 1, 2));
-        // Another change begins the next try, is not done either, and the port is changed once more.
+        // Another change causes the next try, which does not succeed either; then the port changes once more.
         jobs.push(job(4, changed("label", 1, 2), Came::Interrupted));
         jobs.push(job(5, changed("port", 2, 3), failed()));
         let said = origin(&jobs).unwrap();

@@ -1,7 +1,7 @@
-//! Which fields of a value are others than they were.
+//! Which fields of a value changed.
 //!
-//! Elements of a list that have names are compared by name, as an operator thinks of them: a port that comes first now is no
-//! other port. What is compared and why is the business of those who ask.
+//! List elements that have names are compared by name: a port that moves to the front is still the same port. The
+//! callers choose what to compare and why.
 //!
 //! ```text
 //! old, new -> spec.ports[http].nodePort: 30080 -> 30081
@@ -12,36 +12,37 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// So many fields of one change are kept, the first by path: whoever needs more has the object itself.
+/// How many changed fields are kept, the first by path. The object itself has the rest.
 pub const FIELDS_MAX: usize = 20;
 
-/// A value is kept up to so many characters of JSON: an address, a name or a port, not an annotation that holds a manifest.
+/// The maximum length of a value, in characters of JSON: enough for an address, a name or a port, but not for an
+/// annotation that holds a manifest.
 pub const VALUE_CHARS_MAX: usize = 200;
 
-/// Fields by which the elements of a list are told apart, the first that all of them have: those of Kubernetes (`name`, and
-/// `type` of conditions and addresses) and of what guests are called with.
+/// Fields that identify list elements; the first that all elements have is used. These are the ones in Kubernetes
+/// (`name`, and `type` for conditions and addresses) and in the arguments of guests.
 const NAMES: [&str; 3] = ["name", "type", "identifier"];
 
-/// One field that is another than it was.
+/// One changed field.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Field {
-    /// Where: `spec.ports[http].nodePort`; empty for the whole value.
+    /// Its path: `spec.ports[http].nodePort`. Empty for the whole value.
     pub path: String,
-    /// What it was; none: it was not there.
+    /// The old value. `None` if it did not exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub old: Option<Value>,
-    /// What it is; none: it is not there.
+    /// The new value. `None` if it does not exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub new: Option<Value>,
 }
 
-/// The fields that differ, in order of their paths, as far as they are kept.
+/// The changed fields, sorted by path, up to the limit.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fields {
     /// At most [`FIELDS_MAX`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<Field>,
-    /// So many more differ.
+    /// The number of further fields.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub more: usize,
 }
@@ -51,12 +52,12 @@ pub(super) fn is_zero(count: &usize) -> bool {
 }
 
 impl Fields {
-    /// Nothing differs.
+    /// Whether nothing differs.
     pub fn is_empty(&self) -> bool {
         self.fields.is_empty() && self.more == 0
     }
 
-    /// What differs after a second change of the same value: fields that are again what they were are none.
+    /// The difference after a second change of the same value. A field that has its original value again is left out.
     #[must_use]
     pub fn then(self, later: Self) -> Self {
         let more = self.more + later.more;
@@ -93,7 +94,7 @@ impl Fields {
     }
 }
 
-/// Every field that differs, but for those that `passes_over` by the name of the field.
+/// Every changed field, except those whose name `passes_over` accepts.
 pub fn differing(old: &Value, new: &Value, passes_over: &dyn Fn(&str) -> bool) -> Fields {
     let mut found = Fields::default();
     compare("", Some(old), Some(new), passes_over, &mut found);
@@ -123,7 +124,7 @@ fn compare(
                     compare(&format!("{path}[{name}]"), old, new, passes_over, found);
                 }
             }
-            // A list of plain values reads best whole.
+            // A list of plain values is easiest to read as a whole.
             _ if old
                 .iter()
                 .chain(new)
@@ -149,7 +150,7 @@ fn compare(
     }
 }
 
-/// `path.name`, or `path["a.b/c"]` where the name would be read as something else.
+/// `path.name`, or `path["a.b/c"]` if the name would be ambiguous.
 fn below(path: &str, name: &str) -> String {
     let plain = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-'));
     match (plain, path.is_empty()) {
@@ -159,7 +160,7 @@ fn below(path: &str, name: &str) -> String {
     }
 }
 
-/// The elements of a list by their names; none where some have none, or two have the same.
+/// The elements of a list by name. `None` if an element has no name, or two have the same.
 fn by_name(list: &[Value]) -> Option<BTreeMap<&str, &Value>> {
     NAMES.iter().find_map(|field| {
         let named: Option<BTreeMap<&str, &Value>> = list
@@ -170,7 +171,7 @@ fn by_name(list: &[Value]) -> Option<BTreeMap<&str, &Value>> {
     })
 }
 
-/// The value, or the beginning of its text where that is too long.
+/// The value, or the beginning of its text if it is too long.
 fn kept(value: &Value) -> Value {
     let text = value.to_string();
     let chars = text.chars().count();

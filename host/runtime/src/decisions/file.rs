@@ -1,11 +1,12 @@
-//! Where the lines of a key are kept: appended whole after each job, and read from a folder that a host may write to.
+//! Stores the lines of a key: appends one line after each job, and reads them from a folder that a host may be writing
+//! to.
 //!
 //! ```text
 //! state_dir/decisions/<guest>/<key>.jsonl      the newest lines
 //! state_dir/decisions/<guest>/<key>.old.jsonl  those before; replaced as a whole
 //! ```
-//! Nothing is brought to the disk by force: a host that is killed loses no line, a machine that fails may lose the last ones.
-//! What is torn then is passed over, and a newline is put between it and the next line.
+//! The host never syncs these files. If the host is killed, no line is lost; if the machine fails, the last ones may
+//! be. A reader skips torn lines, and a newline separates them from the next line.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -14,11 +15,11 @@ use std::path::{Path, PathBuf};
 use super::record::{Effected, FORMAT, Record};
 use trueup_journal::regular;
 
-/// A file with so many bytes becomes the old one: at 1 KiB a job some two hundred jobs, and as many in the old one.
+/// At this size a file becomes the old one. At 1 KiB a job this holds some two hundred jobs, and the old file as many.
 pub const FILE_BYTES_MAX: u64 = 256 << 10;
 
-/// A line may be so long; a longer one is kept without the fields and objects that it names. All limits of its parts together
-/// come to less, but for names that are as long as Kubernetes lets them be.
+/// The maximum length of a line. A longer one is stored without its fields and objects. The limits of its parts add up
+/// to less, unless names are as long as Kubernetes permits.
 pub const RECORD_BYTES_MAX: usize = 128 << 10;
 
 /// The file of a key.
@@ -31,10 +32,10 @@ fn old(file: &Path) -> PathBuf {
     file.with_extension("old.jsonl")
 }
 
-/// Appends one line. It takes as long however many there are.
+/// Appends one line. The duration does not depend on the number of lines.
 ///
 /// # Errors
-/// Where it can't be written, with the name of the file.
+/// If it cannot be written, with the name of the file.
 pub(super) fn append(file: &Path, record: &Record) -> io::Result<()> {
     let named = |error: io::Error| io::Error::new(error.kind(), format!("writing {}: {error}", file.display()));
     let mut line = b"\n".to_vec();
@@ -47,7 +48,7 @@ pub(super) fn append(file: &Path, record: &Record) -> io::Result<()> {
         out = open(file).map_err(named)?;
         bytes = 0;
     }
-    // Whoever was killed in the middle of a line left no newline.
+    // A process that was killed in the middle of a line left no newline.
     let is_whole = bytes == 0 || ends_a_line(&mut out).map_err(named)?;
     let line = if is_whole {
         line.get(1..).unwrap_or_default()
@@ -97,14 +98,14 @@ fn bounded(record: &Record) -> io::Result<Vec<u8>> {
     Ok(serde_json::to_vec(&short)?)
 }
 
-/// The lines of a key, the oldest first; none where there is no file. Lines that are none (torn, or of a newer host) are
+/// The lines of a key, oldest first; empty if there is no file. Unreadable lines (torn, or from a newer host) are
 /// counted.
 ///
 /// # Errors
-/// Where a file is there and can't be read, with its name.
+/// If the file exists and cannot be read, with its name.
 pub(super) fn read(file: &Path) -> io::Result<(Vec<Record>, usize)> {
     let (mut records, mut unread) = (Vec::new(), 0);
-    // The newer one first: where they are exchanged meanwhile, lines come twice rather than never.
+    // Read the newer one first: if the files rotate in between, lines come twice instead of never.
     let newer = lines(file)?;
     let older = lines(&old(file))?;
     for line in older
@@ -134,10 +135,10 @@ fn lines(file: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Every key of a guest that has a file, in order. Those whose names are shortened are left out: nobody types them.
+/// Every key of a guest that has a file, sorted. Keys with shortened names are left out: operators do not type them.
 ///
 /// # Errors
-/// Where the folder is there and can't be listed.
+/// If the folder exists and cannot be listed.
 pub(super) fn keys(state_dir: &Path, guest: &str) -> io::Result<Vec<String>> {
     let folder = trueup_journal::guest_dir(&state_dir.join("decisions"), guest);
     let mut keys = names(&folder, |name| {
@@ -149,7 +150,7 @@ pub(super) fn keys(state_dir: &Path, guest: &str) -> io::Result<Vec<String>> {
     Ok(keys)
 }
 
-/// What `named` makes of the names in a folder; nothing where there is none.
+/// The names in a folder, mapped by `named`. Empty if the folder does not exist.
 pub(super) fn names(folder: &Path, named: impl Fn(&str) -> Option<String>) -> io::Result<Vec<String>> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -208,7 +209,7 @@ mod tests {
             out.set_len(cut).unwrap();
             append(&file, &record(3, "c")).unwrap();
             let (numbers, unread) = numbers(&file);
-            // A line of which only the newline is missing is whole.
+            // A line without its newline is complete.
             if cut == whole * 2 - 1 {
                 assert_eq!((numbers, unread), (vec![1, 2, 3], 0));
             } else {

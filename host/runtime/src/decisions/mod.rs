@@ -1,11 +1,11 @@
-//! Why what was done was done: each decision has an id, and the chain that led to it is kept.
+//! Why the host did what it did: each decision has an id, and the host keeps the chain that led to it.
 //!
-//! One decision is one call of a guest for a key. Its id is `GUEST/KEY#N`, where `N` is the number of the call's entry in
-//! the journal of that instance, recorded or not: `lbaas/default/web#57`. For each job of a key (one or several decisions)
-//! one line is kept: what changed before it, or why else it ran, and what came of it. What a decision asked and wrote is in
-//! the journal alone; [`explain()`] reads both.
+//! One decision is one call of a guest for a key. Its id is `GUEST/KEY#N`, where `N` is the number of the call's entry
+//! in the journal of that instance, recorded or not: `lbaas/default/web#57`. For each job of a key (one or several
+//! decisions) the host keeps one line: the preceding changes or other causes, and the result. What a decision asked and
+//! wrote is only in the journal; [`explain()`] reads both.
 //!
-//! Nothing here decides anything, and nothing of it is seen by a guest or a journal.
+//! This module decides nothing, and neither guests nor journals see its data.
 //!
 //! ```text
 //! change of an object -> Pending (by key) -> job -> Record -> state_dir/decisions/<guest>/<key>.jsonl
@@ -41,7 +41,7 @@ pub(crate) use self::spans::{came, decision as span};
 
 use trueup_capabilities::Identity;
 
-/// The id of a decision; without a number where nothing counts entries, as in a plan.
+/// The id of a decision. It has no number if no entries are counted, as in a plan.
 pub fn id(of: &Identity, entry: Option<u64>) -> String {
     let number = entry.map(|entry| format!("#{entry}")).unwrap_or_default();
     format!("{}/{}{number}", of.guest, of.instance)

@@ -1,7 +1,7 @@
-//! What a decision about NEGs wrote, and how the operations that it started ended; and how its target differs from the one
-//! before.
+//! What a decision about NEGs wrote, how the operations that it started ended, and how its target differs from the
+//! previous one.
 //!
-//! An operation ends after the call that started it: its end is a later call of the same instance.
+//! An operation ends after the call that started it: a later call of the same instance reports its end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,10 +15,10 @@ use super::calls::{Action, Write};
 use super::fields::{Field, Fields};
 use crate::neg::shown;
 
-/// The call by which a guest is told of an end.
+/// The call that notifies a guest of an end.
 const ON_OPERATION: &str = "syncer.on-operation";
 
-/// The call that is given all that should be.
+/// The call whose argument is the whole desired state.
 const SYNC: &str = "syncer.sync";
 
 /// An operation that a decision started.
@@ -28,7 +28,7 @@ pub struct Operation {
     pub number: u64,
     /// What it attaches or detaches.
     pub endpoints: Vec<Endpoint>,
-    /// How it ended; none: the guest was not told of that yet, or it is not kept any more.
+    /// How it ended. `None` if the guest does not know yet, or if the record is no longer kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended: Option<OperationEnd>,
 }
@@ -36,11 +36,11 @@ pub struct Operation {
 /// How an operation ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct OperationEnd {
-    /// Number of the entry in which the guest was told.
+    /// The entry number of the guest's notification.
     pub n: u64,
-    /// When that was, in milliseconds since 1970.
+    /// The time of the notification, in milliseconds since 1970.
     pub at_ms: u64,
-    /// Why it failed; none: it ended well.
+    /// Why it failed. `None` if it succeeded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
 }
@@ -48,7 +48,7 @@ pub struct OperationEnd {
 /// Ends of operations, by number.
 pub(super) type Ends = BTreeMap<u64, OperationEnd>;
 
-/// Takes in which ends a segment tells, from entry `from` on. The first account of each is the one.
+/// Collects the ends in a segment, starting at entry `from`. The first report of each operation counts.
 pub(super) fn take_in_ends(ends: &mut Ends, segment: &Segment, from: u64) {
     #[derive(Deserialize)]
     struct Args {
@@ -74,7 +74,7 @@ pub(super) fn take_in_ends(ends: &mut Ends, segment: &Segment, from: u64) {
     }
 }
 
-/// What a question about NEGs wrote; none where it wrote nothing, or is about something else.
+/// What a question about NEGs wrote. `None` if it wrote nothing or is about something else.
 pub(super) fn write(n: u64, ask: &Ask, ends: &Ends) -> Option<Write> {
     match ask.name.as_str() {
         "api.ensure" => ensured(n, ask),
@@ -150,13 +150,13 @@ fn why_not<T>(answer: Option<Result<T, Error>>) -> String {
     }
 }
 
-/// Whether what a call was given says what should be: of NEGs, one call alone does; the others tell what happened.
+/// Whether a call's argument is the desired state. For NEGs only one call qualifies; the others report events.
 pub(super) fn says_what_should_be(call: &str) -> bool {
     call == SYNC || !(call.starts_with("syncer.") || call.starts_with("timer-events.") || call.starts_with("migrator."))
 }
 
-/// How a target differs from the one before, endpoint by endpoint; one that changes its address families is one field.
-/// None: the call is given no target.
+/// How a target differs from the previous one, by endpoint. An endpoint that changes its address families is one field.
+/// `None` if the call has no target.
 pub(super) fn target_difference(call: &str, was: &Value, now: &Value) -> Option<Fields> {
     if call != SYNC {
         return None;

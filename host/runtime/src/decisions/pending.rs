@@ -1,4 +1,4 @@
-//! What was taken in for a key since its last job began: why the next one runs.
+//! What changed for a key since its last job began: the causes of the next job.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,32 +6,32 @@ use serde::{Deserialize, Serialize};
 
 use super::cause::{Cause, Happened, Input, Nodes, Seen};
 
-/// So many reasons of one job are told apart; further ones are counted. Two hundred Nodes that come at once are told as
-/// sixteen and how many more.
+/// How many causes of one job are kept. Further ones are counted: of two hundred Nodes that arrive at once, sixteen are
+/// listed.
 pub const CAUSES_MAX: usize = 16;
 
-/// A reason, and when it was taken in.
+/// A cause and its time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimedCause {
     /// In milliseconds since 1970.
     pub at_ms: u64,
-    /// The reason.
+    /// The cause.
     #[serde(flatten)]
     pub cause: Cause,
 }
 
-/// Why a job runs.
+/// The causes of a job.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Why {
     pub(crate) causes: Vec<TimedCause>,
     pub(crate) more: usize,
 }
 
-/// Reasons by key, of keys whose job did not begin yet.
+/// Pending causes by key, for keys whose job has not begun.
 #[derive(Debug)]
 pub(crate) struct Pending<K> {
     by_key: BTreeMap<K, Why>,
-    /// A look at the source was whole: what comes from now on is new.
+    /// Whether a complete look at the source has happened: every later object is new.
     has_begun: bool,
 }
 
@@ -45,8 +45,8 @@ impl<K> Default for Pending<K> {
 }
 
 impl<K: Ord + Clone> Pending<K> {
-    /// Takes in a look at the source: what changed for whom, the Nodes that changed for all, and all whose job will run for
-    /// it. `whole`: nothing could not be read. At the start Nodes are not told: there may be as many as keys.
+    /// Records a look at the source: the changes by key, the Nodes that changed for all keys, and all keys whose job
+    /// will run. `whole`: everything was readable. At the start Nodes are left out, since there may be as many as keys.
     pub(crate) fn take_in(
         &mut self,
         now_ms: u64,
@@ -87,12 +87,12 @@ impl<K: Ord + Clone> Pending<K> {
         }
     }
 
-    /// One more reason for a key.
+    /// Adds a cause for a key.
     pub(crate) fn because(&mut self, key: &K, now_ms: u64, cause: Cause) {
         self.by_key.entry(key.clone()).or_default().add(now_ms, cause);
     }
 
-    /// The job of a key begins: everything that was taken in for it, or the reason that is left where there was nothing.
+    /// The job of a key begins. Takes all pending causes, or the fallback if there are none.
     pub(crate) fn begin(&mut self, key: &K, now_ms: u64, otherwise: impl FnOnce() -> Cause) -> Why {
         let why = self.by_key.remove(key).filter(|why| !why.causes.is_empty());
         why.unwrap_or_else(|| Why {
@@ -104,14 +104,14 @@ impl<K: Ord + Clone> Pending<K> {
         })
     }
 
-    /// Nothing is left of the key.
+    /// Forgets a key that is completely gone.
     pub(crate) fn forget(&mut self, key: &K) {
         self.by_key.remove(key);
     }
 }
 
 impl Why {
-    /// One more reason; one about an object that is a reason already becomes one with it.
+    /// Adds a cause. A cause about an object that already has one is merged with it.
     pub(super) fn add(&mut self, at_ms: u64, cause: Cause) {
         if let Cause::Input(later) = &cause
             && let Some((at, earlier)) = self.earlier(later)
@@ -150,7 +150,7 @@ impl Why {
         inputs.into_iter().find(|(_, input)| input.is_of(later))
     }
 
-    /// In a few words, for a trace.
+    /// A short text for a trace.
     pub(crate) fn words(&self) -> String {
         let mut words: Vec<String> = self.causes.iter().map(|timed| timed.cause.words()).collect();
         if self.more > 0 {

@@ -1,4 +1,4 @@
-//! One job of a key as one line: why it ran, its decisions, and what came of it.
+//! One job of a key as one line: its causes, decisions and result.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -16,36 +16,36 @@ use super::file;
 use super::pending::{TimedCause, Why};
 use super::spans;
 
-/// The version of the lines.
+/// The format version of the lines.
 pub const FORMAT: u32 = 1;
 
-/// So many objects that a job created, and so many that it destroyed, are named; all are counted, and the journal names all.
+/// How many created and how many destroyed objects a record names. It counts all of them, and the journal names all.
 pub const EFFECTS_MAX: usize = 50;
 
 /// One job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// Version of the lines: [`FORMAT`].
+    /// The format version: [`FORMAT`].
     pub format: u32,
     /// `namespace/name`.
     pub key: String,
-    /// Why it ran, in the order in which it was taken in; never empty.
+    /// Its causes, in the order of their arrival. Never empty.
     pub causes: Vec<TimedCause>,
-    /// So many more reasons there were.
+    /// The number of further causes.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub more_causes: usize,
     /// When it began, in milliseconds since 1970.
     pub began_ms: u64,
     /// How long it took, in milliseconds.
     pub took_ms: u64,
-    /// Jobs of this key in a row that had failed before.
+    /// Consecutive failed jobs of this key before it.
     #[serde(default, skip_serializing_if = "is_none_before")]
     pub failures_before: u32,
-    /// Its decisions, in order; none where what should be can't be said, or nothing was left of the key.
+    /// Its decisions, in order. Empty if the desired state is invalid, or if nothing was left of the key.
     pub decisions: Vec<Made>,
-    /// What came of it.
+    /// Its result.
     pub came: Came,
-    /// What it brought about.
+    /// Its effects.
     pub effects: Effected,
 }
 
@@ -58,11 +58,11 @@ fn is_none_before(failures: &u32) -> bool {
 pub struct Made {
     /// `GUEST/KEY#N`.
     pub id: String,
-    /// Number of the call's entry in the journal of the instance.
+    /// The number of the call's entry in the instance's journal.
     pub n: Option<u64>,
     /// `interface.function`.
     pub call: String,
-    /// All of what it is about is to be removed: the key is gone, or an earlier UID of it.
+    /// Whether everything is to be removed: the key, or an earlier UID of it, is gone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub removes: bool,
     /// Name of the guest.
@@ -75,57 +75,57 @@ pub struct Made {
     pub began_ms: u64,
     /// How long it took, in milliseconds.
     pub took_ms: u64,
-    /// Questions that it asked.
+    /// The number of its questions.
     pub asked: u32,
-    /// What it said where it did not end well, or what became of it; none: it ended well.
+    /// Its error or interruption. `None` if it succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The file that it was recorded in, as the host knew it.
+    /// The file with its recording, as far as the host knew it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recording: Option<PathBuf>,
-    /// Its trace, where it was traced.
+    /// Its trace id, if it was traced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
 }
 
-/// What came of a job.
+/// The result of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "end", rename_all = "snake_case")]
 pub enum Came {
-    /// Everything is as it should be.
+    /// The observed state is the desired state.
     True,
-    /// The key is gone, and so is all of its.
+    /// The key and all its objects are gone.
     Gone,
-    /// It was ended while it slept: for a newer input or version, or for a stop.
+    /// It was interrupted while it slept: for a newer input or version, or for a stop.
     Interrupted,
-    /// It failed and is tried again.
+    /// It failed, and the host retries.
     Failed {
         /// One line.
         error: String,
     },
-    /// The guest failed, not what it asked.
+    /// The guest failed, not a backend.
     Fault {
         /// One line.
         error: String,
     },
-    /// What should be can't be said: no guest was called, and nothing changes until the input does.
+    /// The input is invalid: no guest was called, and nothing happens until the input changes.
     Refused {
         /// One line.
         error: String,
     },
 }
 
-/// What a job brought about.
+/// The effects of a job.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Effected {
-    /// How many objects were created.
+    /// The number of created objects.
     pub created: u64,
-    /// How many objects were destroyed.
+    /// The number of destroyed objects.
     pub destroyed: u64,
-    /// The first of those created.
+    /// The first created objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub created_objects: Vec<Created>,
-    /// The first of those destroyed.
+    /// The first destroyed objects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub destroyed_objects: Vec<Destroyed>,
 }
@@ -146,7 +146,7 @@ pub struct Created {
 pub struct Destroyed {
     /// As in [`Created`].
     pub kind: String,
-    /// Its name, where this job created it too; else the journal has it.
+    /// Its name, if this job created it too; otherwise the journal has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Its identifier.
@@ -188,7 +188,7 @@ impl Effected {
     }
 }
 
-/// A job in work.
+/// A job in progress.
 #[derive(Debug)]
 pub(crate) struct Decided {
     file: PathBuf,
@@ -198,11 +198,11 @@ pub(crate) struct Decided {
     began_ms: u64,
     began: Instant,
     made: Vec<Made>,
-    /// The call that runs.
+    /// The current call.
     open: Option<Begun>,
 }
 
-/// A call in work.
+/// A call in progress.
 #[derive(Debug)]
 struct Begun {
     made: Made,
@@ -211,7 +211,7 @@ struct Begun {
 }
 
 impl Decided {
-    /// A job of `key` begins.
+    /// Begins a job of `key`.
     pub(crate) fn new(state_dir: &Path, guest: &str, key: String, why: Why, failures_before: u32) -> Self {
         Self {
             file: file::path(state_dir, guest, &key),
@@ -236,7 +236,7 @@ impl Decided {
         )
     }
 
-    /// A call of the guest is about to begin, with what answers it: the span in which it is made.
+    /// A call of the guest is about to begin, answered by `host`. Returns the span of the call.
     pub(crate) fn begin(&mut self, host: &Host, call: &str, removes: bool) -> Span {
         let begun = Begun::new(host, call, removes, &self.key, || self.why.words());
         let span = begun.span.clone();
@@ -244,21 +244,21 @@ impl Decided {
         span
     }
 
-    /// The call came back, whatever it said.
+    /// The call returned, with any result.
     pub(crate) fn asked(&mut self, questions: u32) {
         if let Some(open) = &mut self.open {
             open.made.asked = questions;
         }
     }
 
-    /// It is known what the call came to. Nothing where none was begun.
+    /// The result of the call is known. Does nothing without a call.
     pub(crate) fn end_call(&mut self, error: Option<&str>) {
         if let Some(open) = self.open.take() {
             self.made.push(open.end(error));
         }
     }
 
-    /// The job ended. A line that can't be written is missed by nobody but those who ask why: that is said in the log.
+    /// The job ended. If the line cannot be written, only explanations lack it, so the host just logs the error.
     pub(crate) fn end(self, came: Came, effects: Effects, changes: &[Change]) {
         let record = Record {
             format: FORMAT,
@@ -279,7 +279,7 @@ impl Decided {
 }
 
 impl Begun {
-    /// A call of a guest is about to begin. `cause`: in a few words, asked for where it is traced.
+    /// A call of a guest is about to begin. `cause` is a short text, requested only if the call is traced.
     fn new(host: &Host, call: &str, removes: bool, key: &str, cause: impl FnOnce() -> String) -> Self {
         let identity = &host.identity;
         let journal = host.tape.journal();
@@ -311,7 +311,7 @@ impl Begun {
         }
     }
 
-    /// It came to this; none: it ended well.
+    /// Ends the call. `error` is `None` if it succeeded.
     fn end(self, error: Option<&str>) -> Made {
         spans::came(&self.span, error);
         Made {

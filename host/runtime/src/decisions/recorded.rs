@@ -1,5 +1,5 @@
-//! Explains guests that keep no lines of their jobs (pod addresses, a node's guests): each call is a job of its own, and its
-//! recording says why it was made.
+//! Explains guests without records of their jobs (pod addresses, a node's guests): each call is a job of its own, and
+//! its recording says why it was made.
 //!
 //! ```text
 //! call n: its arguments -> what it was about    by -> the decision of another guest that it follows from
@@ -17,7 +17,7 @@ use super::explain::{ExplainError, Explained, Explanation, Wanted, call_told, kn
 use super::pending::TimedCause;
 use super::record::{Came, Effected, FORMAT, Made, Record};
 
-/// Calls that only look: they are no answer to why something is as it is.
+/// Calls that only read: they explain no change.
 const LOOKS: [&str; 11] = [
     "datastore.find-address-for-sandbox",
     "datastore.allocated-ips",
@@ -68,10 +68,10 @@ pub(super) fn explain(state_dir: &Path, guest: &str, key: &str, wanted: Wanted) 
     })
 }
 
-/// Whether a text stands in what was asked or answered: as a whole value, as the beginning of a container's id, or as
+/// Whether a question or answer contains a text: as a whole value, as the beginning of a container's id, or as
 /// `NAMESPACE/NAME` of an object.
 fn mentions(text: &str, call: &Call, entries: &[Entry]) -> bool {
-    /// Shorter beginnings fit too much.
+    /// Shorter prefixes match too much.
     const PREFIX_MIN: usize = 4;
     fn holds(value: &Value, text: &str) -> bool {
         match value {
@@ -91,13 +91,13 @@ fn mentions(text: &str, call: &Call, entries: &[Entry]) -> bool {
     in_text(call.args.get()) || in_result
 }
 
-/// `NAMESPACE/NAME`, where a value is the id of an object.
+/// `NAMESPACE/NAME`, if a value is the id of an object.
 fn object_id(value: &Value) -> Option<String> {
     let text = |name: &str| value.get(name).and_then(Value::as_str);
     Some(format!("{}/{}", text("namespace")?, text("name")?))
 }
 
-/// The object that the arguments of a call are about, where they are about one: the first that they name outside a list.
+/// The object that a call is about: the first one in its arguments outside a list.
 pub(super) fn subject(args: &Value) -> Option<String> {
     object_id(args).or_else(|| args.as_object()?.values().find_map(subject))
 }
@@ -160,7 +160,7 @@ fn job(instance: &str, n: u64, call: &Call, recordings: &mut Recordings) -> Opti
     })
 }
 
-/// Who asked for what, in an operator's words.
+/// The client and the request, in an operator's words.
 fn requested(call: &Call) -> String {
     let args: Value = serde_json::from_str(call.args.get()).unwrap_or_default();
     let text = |path: &str| args.pointer(path).and_then(Value::as_str).unwrap_or("?").to_owned();
@@ -195,7 +195,7 @@ fn by(call: &Call) -> String {
     format!(", from {}/{}{number}", by.guest, by.instance)
 }
 
-/// What a guest is given: `input: ServicePut shop/web`, `input: VppNodePut node-b`; else the function that is called.
+/// A guest's input: `input: ServicePut shop/web`, `input: VppNodePut node-b`. Otherwise the function of the call.
 fn given(call: &str, args: &Value) -> String {
     let event = args.get("event").or_else(|| args.get("change"));
     let variant = event.and_then(Value::as_object).and_then(|event| event.iter().next());
@@ -262,7 +262,7 @@ mod tests {
                 r#"{"n":8,"result":{"Ok":null}}"#,
             ],
         );
-        // Of one guest alone a name is enough; as status names the instance it is found, too.
+        // A name is enough if only one guest has it. The instance name from status works too.
         for key in ["node-a", "nat44/node-a"] {
             assert_eq!(explained(dir.path(), None, key).unwrap().jobs.len(), 2, "{key}");
         }

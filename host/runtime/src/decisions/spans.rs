@@ -1,7 +1,7 @@
-//! The span of a decision: what a log line in it is about, and the root of its trace.
+//! The span of a decision: the context of its log lines, and the root of its trace.
 //!
-//! Whether anybody looks at spans is the program's business: where nobody does, the callsite is off, and nothing here is
-//! done. What a span says of itself is in `docs/tracing.md`.
+//! The program decides whether anything subscribes to spans. With tracing disabled, the callsite is off and costs
+//! nothing. `docs/tracing.md` lists the fields of a span.
 
 use std::sync::OnceLock;
 
@@ -10,21 +10,22 @@ use tracing::field::Empty;
 use trueup_capabilities::Host;
 use trueup_journal::Journal;
 
-/// The target of the spans of decisions; that of the questions in them is [`trueup_capabilities::trace::TARGET`].
+/// The target of the spans of decisions. The spans of the questions in them have
+/// [`trueup_capabilities::trace::TARGET`].
 pub const SPAN_TARGET: &str = "trueup::decision";
 
-/// The trace that a span belongs to; none: nobody takes it down.
+/// The trace id of a span. `None` if it is not recorded.
 type TraceOf = fn(&Span) -> Option<String>;
 
 static TRACE_OF: OnceLock<TraceOf> = OnceLock::new();
 
-/// Says how the trace of a span is found, for the whole process. The first to say so counts.
+/// Sets how to find the trace id of a span, for the whole process. Only the first call has an effect.
 pub fn name_traces(with: fn(&Span) -> Option<String>) {
-    // There is one collector of traces in a process.
+    // Ignore the error: a process has only one trace collector.
     let _ = TRACE_OF.set(with);
 }
 
-/// The trace that the span belongs to, in hexadecimal digits.
+/// The trace id of the span, in hexadecimal digits.
 pub(super) fn trace_of(span: &Span) -> Option<String> {
     if span.is_disabled() {
         return None;
@@ -34,7 +35,7 @@ pub(super) fn trace_of(span: &Span) -> Option<String> {
     Some(trace)
 }
 
-/// The span of a call that is about to begin, in a trace of its own.
+/// The span of a call that is about to begin, in a new trace.
 pub(crate) fn decision(host: &Host, call: &str, key: &str, cause: impl FnOnce() -> String) -> Span {
     let span = tracing::info_span!(
         target: SPAN_TARGET,
@@ -69,7 +70,7 @@ pub(crate) fn decision(host: &Host, call: &str, key: &str, cause: impl FnOnce() 
     span
 }
 
-/// It came to this; none: it ended well.
+/// Records the result. `None` if it succeeded.
 pub(crate) fn came(span: &Span, error: Option<&str>) {
     if span.is_disabled() {
         return;

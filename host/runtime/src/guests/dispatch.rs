@@ -1,4 +1,4 @@
-//! From a call's name and JSON arguments to a typed call, and back.
+//! Translates a call's name and JSON arguments into a typed call, and back.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -20,13 +20,13 @@ pub enum InvokeError {
 }
 
 impl InvokeError {
-    /// The guest failed in this call. If not, the host could not record the call, and a retry may help.
+    /// Whether the guest failed in this call. If not, the host could not record the call, and a retry may help.
     pub(crate) fn is_fault(&self) -> bool {
         !matches!(self, Self::Call(CallError::Tape(_)))
     }
 }
 
-/// A call was answered, and the answer is not what it should be. It is a fault of the guest, as a trap is.
+/// The guest answered, but the answer has the wrong form. Like a trap, this is a fault of the guest.
 #[derive(Debug, thiserror::Error)]
 #[error("the answer of `{call}`: {error}")]
 pub(crate) struct Unreadable {
@@ -34,7 +34,7 @@ pub(crate) struct Unreadable {
     error: serde_json::Error,
 }
 
-/// The answer of a call, typed.
+/// Parses the answer of a call.
 pub(crate) fn read<T: DeserializeOwned>(call: &str, answer: &RawValue) -> Result<T, Unreadable> {
     serde_json::from_str(answer.get()).map_err(|error| Unreadable {
         call: call.to_owned(),
@@ -45,8 +45,8 @@ pub(crate) fn read<T: DeserializeOwned>(call: &str, answer: &RawValue) -> Result
 /// The exports of `trueup:guest/lifecycle`, which every world has.
 pub(crate) const LIFECYCLE: [&str; 3] = ["lifecycle.init", "lifecycle.snapshot", "lifecycle.restore"];
 
-/// The arguments of a call, typed, with every key known at whatever depth: the generated types would pass over a slip of
-/// the pen.
+/// Parses the arguments of a call. Unknown keys at any depth are errors: the generated types would ignore a misspelt
+/// key.
 pub(crate) fn args<T: DeserializeOwned>(call: &str, args: &RawValue) -> Result<T, InvokeError> {
     let misuse = |what: String| InvokeError::Misuse(format!("arguments of `{call}`: {what}"));
     let mut unknown = None;
@@ -61,14 +61,14 @@ pub(crate) fn args<T: DeserializeOwned>(call: &str, args: &RawValue) -> Result<T
     }
 }
 
-/// There is no such export.
+/// The export does not exist.
 pub(crate) fn unknown(call: &str, calls: &[&str]) -> InvokeError {
     let all: Vec<&str> = LIFECYCLE.iter().chain(calls).copied().collect();
     InvokeError::Misuse(format!("the guest has no export `{call}`; it has: {}", all.join(", ")))
 }
 
-/// Ends a typed call and writes its result as JSON. One larger than an answer may be ends the call: a recording would
-/// have to hold it, a snapshot at the head of every segment.
+/// Ends a typed call and returns its result as JSON. A result above the size limit ends the call: a recording would
+/// have to hold it, and every segment header its snapshot.
 pub(crate) fn answer<B, R: Serialize>(instance: &mut Instance<B>, call: &str, result: wasmtime::Result<R>) -> Answer {
     let limit = instance.host().meter.limits.answer_bytes;
     let result = result.and_then(|result| json_within(&result, limit));
@@ -86,7 +86,7 @@ fn json_within<R: Serialize>(result: &R, limit: u64) -> wasmtime::Result<Box<Raw
     Ok(json)
 }
 
-/// The arms of `dispatch` that are the same in every world: `lifecycle`, and what does not exist.
+/// The arms of `dispatch` that are the same in every world: `lifecycle`, and unknown calls.
 macro_rules! lifecycle {
     ($instance:expr, $call:expr, $args:expr, $calls:expr) => {{
         #[derive(serde::Deserialize)]
@@ -129,8 +129,8 @@ macro_rules! lifecycle {
 }
 pub(crate) use lifecycle;
 
-/// A world's `CALLS` and `dispatch`, of its exports by name: what each takes, of which interface it is, and how it is
-/// called. Where all are of one interface, that stands once, behind the world.
+/// Defines a world's `CALLS` and `dispatch` from its exports by name: arguments, interface and function of each. If all
+/// exports share one interface, it is given once, after the world.
 macro_rules! exports {
     (
         $world:ty, $interface:ident;
@@ -142,7 +142,7 @@ macro_rules! exports {
         $world:ty;
         $($name:literal: $args:ty => |$interface:ident as $export:ident, $store:ident, $a:ident| $call:expr;)*
     ) => {
-        /// What a guest of this world can be called for, beside `lifecycle`.
+        /// The calls of a guest of this world besides `lifecycle`.
         pub const CALLS: &[&str] = &[$($name),*];
 
         pub(super) async fn dispatch(

@@ -5,13 +5,13 @@ use trueup_engine::{Data, Engine, Guest};
 
 use super::dispatch::exports;
 
-/// The name of this guest in configuration and state, whatever the component calls itself.
+/// The name of this guest in configuration and state, whatever name the component has.
 pub const NAME: &str = "ipam";
 
-/// Its world, as WIT names it.
+/// The name of its world in WIT.
 pub const WORLD: &str = "trueup:ipam/ipam-datastore@0.1.0";
 
-/// The worlds of which a guest of this name must be.
+/// The worlds that a guest of this name may have.
 pub(crate) const WORLDS: &[&str] = &[WORLD];
 
 #[expect(missing_docs, reason = "generated from wit/, where the documentation stands")]
@@ -44,7 +44,7 @@ pub use bindings::{IpamDatastore, IpamDatastorePre};
 /// Links a guest of this world.
 ///
 /// # Errors
-/// Where an import or export does not have the type that `wit/` gives it.
+/// If an import or export does not have the type in `wit/`.
 pub fn link(engine: &Engine, guest: &Guest) -> wasmtime::Result<IpamDatastorePre<Data>> {
     let mut linker = trueup_engine::linker_for(engine, guest)?;
     IpamDatastore::add_to_linker::<_, wasmtime::component::HasSelf<_>>(&mut linker, |data: &mut Data| &mut data.host)?;
@@ -80,7 +80,7 @@ pub struct DelAddress {
     pub eni_id: String,
     /// Dotted IPv4.
     pub ipv4: String,
-    /// Also from a pod.
+    /// Whether to delete it even if a pod uses it.
     pub force: bool,
 }
 
@@ -103,25 +103,25 @@ pub struct OfEni {
 pub struct RemoveEni {
     /// The interface's id.
     pub eni_id: String,
-    /// Also from pods.
+    /// Whether to remove it even if pods use it.
     pub force: bool,
 }
 
 /// The arguments of `datastore.remove-unused-eni-from-store`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RemoveUnusedEni {
-    /// Free addresses that the others must have; 0: any number will do.
+    /// The number of free addresses that the others must keep. 0: any.
     pub warm_ip_target: u32,
-    /// Addresses that the others must have, free or not; 0: any number will do.
+    /// The number of addresses, free or not, that the others must keep. 0: any.
     pub minimum_ip_target: u32,
 }
 
 /// The arguments of `datastore.get-eni-needs-ip`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct EniNeedsIp {
-    /// Addresses that an interface may have.
+    /// The maximum number of addresses per interface.
     pub max_ip_per_eni: u32,
-    /// Whether primary interfaces are passed over.
+    /// Whether primary interfaces are skipped.
     pub skip_primary: bool,
 }
 

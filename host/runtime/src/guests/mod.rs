@@ -1,6 +1,6 @@
-//! The worlds that a guest may implement, and calling one by the name of its export.
+//! The worlds that a guest may implement, and calls by the name of an export.
 //!
-//! Each world has a module with its bindings; everything above this module speaks JSON by the WIT's names.
+//! Each world has a module with its bindings. Everything above this module uses JSON with the names in WIT.
 
 pub mod dispatch;
 pub mod ipam;
@@ -19,28 +19,28 @@ use trueup_engine::{CallError, Data, Engine, Guest, Instance};
 /// One of the worlds in `wit/`, by its interfaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct World {
-    /// As WIT names it.
+    /// The name in WIT.
     pub name: &'static str,
-    /// What a guest of this world may ask, ascending.
+    /// What a guest of this world may import, ascending.
     pub imports: &'static [&'static str],
-    /// What it must answer, ascending.
+    /// What it must export, ascending.
     pub exports: &'static [&'static str],
-    /// The exports that may be called, as scenarios and journals name them.
+    /// The calls, with the names that scenarios and journals use.
     pub calls: &'static [&'static str],
 }
 
 impl World {
-    /// Whether a guest of this world may begin without the state of the one before: the host tells it all that should be, and
-    /// it has neither stored anything nor set timers.
+    /// Whether a guest of this world may start without the state of its predecessor: the host sends it the whole
+    /// desired state, and it neither stores anything nor sets timers.
     pub fn state_is_told_again(&self) -> bool {
         !self.imports.contains(&TIMERS) && !self.imports.contains(&STORE)
     }
 }
 
-/// The import through which a guest stores what outlives it.
+/// The import through which a guest stores persistent data.
 const STORE: &str = "trueup:checkpoint/store@0.1.0";
 
-/// The import through which an instance asks to be woken.
+/// The import through which an instance sets timers.
 const TIMERS: &str = "trueup:host/timers@0.1.0";
 
 /// Every world that this build knows.
@@ -139,20 +139,20 @@ pub const WORLDS: &[World] = &[
     },
 ];
 
-/// What every renderer answers; by what it writes with, it is of one world or another.
+/// The exports of every renderer. Its imports determine its world.
 const RENDERER_EXPORTS: &[&str] = &["trueup:guest/lifecycle@0.1.0", "trueup:service/renderer@0.1.0"];
 
 impl World {
-    /// Whether an instance decides by what it sees alone: where its recording can't be read, one that begins anew decides the
-    /// same, and nothing is lost but history.
+    /// Whether an instance decides only by what it reads. If its recording is lost, a new instance decides the same,
+    /// and only history is lost.
     pub fn is_stateless(&self) -> bool {
         self.name == lbaas::WORLD
     }
 
-    /// The world of a guest, found from its exports.
+    /// The world of a guest, determined from its exports.
     ///
     /// # Errors
-    /// One line: what the guest exports or imports that no world has, and the worlds that there are.
+    /// One line: the exports or imports that match no world, and the known worlds.
     pub fn of(guest: &Guest) -> Result<&'static Self, String> {
         let exports_all = |world: &&Self| {
             world
@@ -206,10 +206,10 @@ impl World {
     }
 }
 
-/// The capability that an import belongs to, as grants name it; none: it needs no grant.
+/// The capability of an import, as grants name it. `None` if it needs no grant.
 pub fn capability_of(import: &str) -> Option<&'static str> {
     let (package, interface) = import.strip_prefix("trueup:")?.split_once('/')?;
-    // What renders and what is rendered for are one package; of it the packet filter alone is a capability.
+    // Renderers and the service processor share a package. In it, only the packet filter is a capability.
     let name = match package {
         "service" => interface.split_once('@').map_or(interface, |(name, _)| name),
         _ => package,
@@ -225,7 +225,7 @@ fn list_or_nothing(names: &[String]) -> String {
     }
 }
 
-/// A guest that is linked to its world: ready to be instantiated.
+/// A guest linked to its world, ready to be instantiated.
 pub struct Program {
     /// The guest.
     pub guest: Guest,
@@ -259,7 +259,7 @@ pub(crate) enum Running {
     NftablesRenderer(Instance<renderer::nftables::NftablesRenderer>),
 }
 
-/// The same expression for an instance of whichever world.
+/// The same expression for an instance of any world.
 macro_rules! each {
     ($running:expr, $instance:ident => $body:expr) => {
         match $running {
@@ -278,7 +278,7 @@ impl Program {
     /// Finds the guest's world and links it.
     ///
     /// # Errors
-    /// One line: why this guest can't run here.
+    /// One line: why this guest cannot run here.
     pub fn new(engine: &Engine, guest: Guest) -> Result<Self, String> {
         let world = World::of(&guest)?;
         let linked = match world.name {
@@ -299,8 +299,8 @@ impl Program {
         Ok(Self { guest, world, linked })
     }
 
-    /// Whether an instance may schedule timers. Its `restore` schedules anew what waited, which is recorded: only the head
-    /// of a segment has a place for that.
+    /// Whether an instance may schedule timers. Its `restore` schedules the pending ones again, and the recording has a
+    /// place for that only at the head of a segment.
     pub(crate) fn has_timers(&self) -> bool {
         self.guest.imports.iter().any(|import| import == TIMERS)
     }
@@ -311,7 +311,7 @@ impl Program {
         host: Host,
         cpu_max: std::time::Duration,
     ) -> Result<Running, (Box<Host>, CallError)> {
-        /// The same for whichever world: only the types differ.
+        /// The same for any world: only the types differ.
         macro_rules! new {
             ($linked:expr, $running:expr) => {
                 Instance::new(engine, host, cpu_max, async |store| {

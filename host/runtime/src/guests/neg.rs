@@ -11,20 +11,20 @@ use wasmtime::component::InstancePre;
 
 use super::dispatch::exports;
 
-/// The name of this guest in configuration and state, whatever the component calls itself.
+/// The name of this guest in configuration and state, whatever name the component has.
 pub const NAME: &str = "neg";
 
-/// Its world, as WIT names it.
+/// The name of its world in WIT.
 pub const WORLD: &str = "trueup:neg/neg-syncer@0.1.0";
 
-/// The worlds of which a guest of this name must be.
+/// The worlds that a guest of this name may have.
 pub(crate) const WORLDS: &[&str] = &[WORLD];
 
 #[expect(missing_docs, reason = "generated from wit/, where the documentation stands")]
 mod bindings {
     wasmtime::component::bindgen!({
         path: ["../../wit/host", "../../wit/guest", "../../wit/neg"],
-        // The world without `migrator`: see there.
+        // The world without `migrator`: see that module.
         inline: "
             package trueup:neg-syncer;
             world syncer {
@@ -53,7 +53,7 @@ mod bindings {
 pub use bindings::exports::trueup::neg::syncer::{Error, SyncReport};
 pub use migrator::{Filtered, Migrator};
 
-/// A guest of this world, linked.
+/// A linked guest of this world.
 pub struct NegSyncerPre {
     linked: InstancePre<Data>,
     syncer: bindings::SyncerIndices,
@@ -69,7 +69,7 @@ pub struct NegSyncer {
 /// Links a guest of this world.
 ///
 /// # Errors
-/// Where an import or export does not have the type that `wit/` gives it.
+/// If an import or export does not have the type in `wit/`.
 pub fn link(engine: &Engine, guest: &Guest) -> wasmtime::Result<NegSyncerPre> {
     let mut linker = trueup_engine::linker_for(engine, guest)?;
     bindings::Syncer::add_to_linker::<_, wasmtime::component::HasSelf<_>>(&mut linker, |data: &mut Data| {
@@ -84,10 +84,10 @@ pub fn link(engine: &Engine, guest: &Guest) -> wasmtime::Result<NegSyncerPre> {
 }
 
 impl NegSyncerPre {
-    /// An instance.
+    /// Creates an instance.
     ///
     /// # Errors
-    /// Where it traps at once, there is no room, or an export has another type than `wit/` gives it.
+    /// If it traps at once, there is no room, or an export does not have the type in `wit/`.
     pub async fn instantiate_async(&self, store: &mut Store<Data>) -> wasmtime::Result<NegSyncer> {
         let instance = self.linked.instantiate_async(&mut *store).await?;
         Ok(NegSyncer {
@@ -122,11 +122,11 @@ impl NegSyncer {
 /// The arguments of `migrator.filter`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Filter {
-    /// What is to be attached.
+    /// The endpoints to attach.
     pub add: Vec<EndpointGroup>,
-    /// What is to be detached.
+    /// The endpoints to detach.
     pub remove: Vec<EndpointGroup>,
-    /// What is wanted and there already.
+    /// Desired endpoints that are already attached.
     pub committed: Vec<EndpointGroup>,
     /// Whether the service is in its error state.
     pub in_error_state: bool,
@@ -135,7 +135,7 @@ pub struct Filter {
 /// The arguments of `migrator.continue`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Continue {
-    /// Why the detachment failed; none where it succeeded.
+    /// Why the detachment failed. `None` if it succeeded.
     #[serde(default)]
     pub detach_failure: Option<String>,
 }
@@ -143,7 +143,7 @@ pub struct Continue {
 /// The arguments of `syncer.sync`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Sync {
-    /// All that is to be in the NEGs.
+    /// The desired content of the NEGs.
     pub target: Vec<EndpointGroup>,
 }
 
@@ -152,7 +152,7 @@ pub struct Sync {
 pub struct OnOperation {
     /// Its number.
     pub operation: u64,
-    /// Why it failed; none where it succeeded.
+    /// Why it failed. `None` if it succeeded.
     #[serde(default)]
     pub failure: Option<String>,
 }
@@ -160,7 +160,7 @@ pub struct OnOperation {
 /// The arguments of `syncer.set-error-state`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SetErrorState {
-    /// Whether the service is in it.
+    /// Whether the service is in its error state.
     pub in_error_state: bool,
 }
 

@@ -7,13 +7,13 @@ use trueup_engine::{Data, Engine, Guest};
 
 use super::dispatch::exports;
 
-/// The name of this guest in configuration and state, whatever the component calls itself.
+/// The name of this guest in configuration and state, whatever name the component has.
 pub const NAME: &str = "nodesync";
 
-/// Its world, as WIT names it.
+/// The name of its world in WIT.
 pub const WORLD: &str = "trueup:nodesync/node-syncer@0.1.0";
 
-/// The worlds of which a guest of this name must be.
+/// The worlds that a guest of this name may have.
 pub(crate) const WORLDS: &[&str] = &[WORLD];
 
 #[expect(missing_docs, reason = "generated from wit/, where the documentation stands")]
@@ -49,7 +49,7 @@ pub use bindings::{NodeSyncer, NodeSyncerPre};
 /// Links a guest of this world.
 ///
 /// # Errors
-/// Where an import or export does not have the type that `wit/` gives it.
+/// If an import or export does not have the type in `wit/`.
 pub fn link(engine: &Engine, guest: &Guest) -> wasmtime::Result<NodeSyncerPre<Data>> {
     let mut linker = trueup_engine::linker_for(engine, guest)?;
     NodeSyncer::add_to_linker::<_, wasmtime::component::HasSelf<_>>(&mut linker, |data: &mut Data| &mut data.host)?;
@@ -59,21 +59,21 @@ pub fn link(engine: &Engine, guest: &Guest) -> wasmtime::Result<NodeSyncerPre<Da
 /// The arguments of `node-sync.resync`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Resync {
-    /// All that is known of the cluster.
+    /// The known state of the cluster.
     pub state: ClusterState,
 }
 
 /// The arguments of `node-sync.update`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Update {
-    /// What changed.
+    /// The change.
     pub change: Change,
 }
 
 /// The arguments of `node-sync.publish-node-ips`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PublishNodeIps {
-    /// All of this family, each with its network's prefix length.
+    /// All addresses of this family, each with the prefix length of its network.
     pub addresses: Vec<String>,
     /// The family.
     pub version: IpVersion,

@@ -7,13 +7,13 @@ use trueup_engine::{Data, Engine, Guest};
 
 use super::dispatch::exports;
 
-/// The name of this guest in configuration and state, whatever the component calls itself.
+/// The name of this guest in configuration and state, whatever name the component has.
 pub const NAME: &str = "service";
 
-/// Its world, as WIT names it.
+/// The name of its world in WIT.
 pub const WORLD: &str = "trueup:service/service-processor@0.1.0";
 
-/// The worlds of which a guest of this name must be.
+/// The worlds that a guest of this name may have.
 pub(crate) const WORLDS: &[&str] = &[WORLD];
 
 #[expect(missing_docs, reason = "generated from wit/, where the documentation stands")]
@@ -52,7 +52,7 @@ pub use trueup_capabilities::bindings::kube::types::{
 /// Links a guest of this world.
 ///
 /// # Errors
-/// Where an import or export does not have the type that `wit/` gives it.
+/// If an import or export does not have the type in `wit/`.
 pub fn link(engine: &Engine, guest: &Guest) -> wasmtime::Result<ServiceProcessorPre<Data>> {
     let mut linker = trueup_engine::linker_for(engine, guest)?;
     ServiceProcessor::add_to_linker::<_, wasmtime::component::HasSelf<_>>(&mut linker, |data: &mut Data| {
@@ -64,14 +64,14 @@ pub fn link(engine: &Engine, guest: &Guest) -> wasmtime::Result<ServiceProcessor
 /// The arguments of `processor.resync`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Resync {
-    /// All there is.
+    /// The complete state.
     pub state: State,
 }
 
 /// The arguments of `processor.update`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Update {
-    /// What changed.
+    /// The change.
     pub event: Event,
 }
 

@@ -1,16 +1,16 @@
 //! Which clients may reach the load balancer addresses of a Service.
 //!
-//! No guest's interface carries that. So whoever translates a Service asks here, and keeps addresses back that it can't
-//! restrict: an address that is not served is safer than one that is open to every client.
+//! No guest interface has a field for this. So each translator of a Service calls this module and leaves out addresses
+//! that it cannot restrict: an address that is not served is safer than one that is open to every client.
 
 use std::fmt;
 
 use k8s_openapi::api::core::v1::Service;
 
-/// The deprecated form of the field: networks with commas between them.
+/// The deprecated form of the field: networks separated by commas.
 const ANNOTATION: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
 
-/// The networks from which a Service of type LoadBalancer may be reached.
+/// The networks that may reach a Service of type LoadBalancer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SourceRanges {
     ranges: Vec<String>,
@@ -18,7 +18,7 @@ pub(crate) struct SourceRanges {
 }
 
 impl SourceRanges {
-    /// None: every client may. The annotation counts where the field is empty, as for kube-proxy.
+    /// `None` if every client may. The annotation applies if the field is empty, as in kube-proxy.
     pub(crate) fn of(service: &Service) -> Option<Self> {
         let spec = service.spec.as_ref()?;
         if spec.type_.as_deref() != Some("LoadBalancer") {
@@ -52,7 +52,7 @@ impl SourceRanges {
 }
 
 impl fmt::Display for SourceRanges {
-    /// Where they are given: `spec.loadBalancerSourceRanges`.
+    /// Where they are set: `spec.loadBalancerSourceRanges`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.from)
     }

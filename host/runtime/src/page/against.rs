@@ -1,7 +1,7 @@
-//! Holds a recording against another guest: what that would have decided where the recorded one decided so.
+//! Compares a recording with another guest: what that guest would have decided.
 //!
-//! A segment is decided again whole, once. What comes after a first difference follows from it, so a decision behind it is
-//! decided again by itself, from the state with which its segment begins, and said to be.
+//! A segment is replayed once as a whole. Everything after a first difference follows from it, so a later decision is
+//! replayed separately, from the state at the start of its segment, and marked as such.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,37 +18,37 @@ use super::index::Decision;
 use crate::guests::Program;
 use crate::replay::replay;
 
-/// A larger file is not decided again: it would stand in memory whole.
+/// A larger file is not replayed: it would be held in memory as a whole.
 const SEGMENT_BYTES_MAX: u64 = 256 << 20;
 
-/// A file, and how many bytes of it were there.
+/// A file, and its length when it was replayed.
 type Replayed = (PathBuf, u64);
 
-/// Another guest.
+/// The guest to compare with.
 #[derive(Clone)]
 pub struct Against {
     engine: Engine,
     program: Arc<Program>,
-    /// How whole segments compared, by file and how much of it was there. One is replayed at a time: it takes memory.
+    /// The results for whole segments, by file and length. Only one replay runs at a time, because it takes memory.
     known: Arc<Mutex<BTreeMap<Replayed, Result<Outcome, String>>>>,
 }
 
-/// How a decision, or a segment, compares.
+/// How a decision or a segment compares.
 #[derive(Debug, Serialize)]
 pub(super) struct Standing {
-    /// It was the same, as far as there is anything to compare.
+    /// Whether it was the same, as far as it can be compared.
     same: bool,
-    /// It was decided by itself, since something before it differs: where.
+    /// If it was replayed separately: the position of the earlier difference.
     alone_since: Option<u64>,
     /// The first entry that differs.
     diverged_at: Option<u64>,
-    /// In words, the first line and lines of detail.
+    /// The result as text: the first line, then details.
     words: String,
     outcome: Option<Outcome>,
 }
 
 impl Against {
-    /// Holds recordings against this guest.
+    /// Compares recordings with this guest.
     pub fn new(engine: Engine, program: Arc<Program>) -> Self {
         Self {
             engine,
@@ -57,18 +57,18 @@ impl Against {
         }
     }
 
-    /// Name and version, and digest.
+    /// The name and version, and the digest.
     pub(super) fn guest(&self) -> (String, String) {
         let guest = &self.program.guest;
         (format!("{}@{}", guest.name, guest.version), guest.digest.to_string())
     }
 
-    /// How a whole segment compares.
+    /// Compares a whole segment.
     pub(super) async fn segment(&self, file: &Path) -> Standing {
         Standing::of(self.whole(file).await, None)
     }
 
-    /// How one decision compares.
+    /// Compares one decision.
     pub(super) async fn decision(&self, file: &Path, decision: &Decision) -> Standing {
         let whole = self.whole(file).await;
         let diverged_at = whole.as_ref().ok().and_then(Outcome::diverged_at);
@@ -145,7 +145,7 @@ impl Standing {
     }
 }
 
-/// A segment of one decision: its call is the first, and its entries keep their numbers.
+/// A segment with one decision: its call is the first, and its entries keep their numbers.
 fn alone(file: &Path, decision: &Decision) -> Result<Segment, String> {
     let (_, header) = read_header(file)?;
     let lines = Lines::read(file, decision, 0, usize::MAX)?;

@@ -1,6 +1,6 @@
-//! Which recordings there are under what was given: files, folders of segments, state folders.
+//! The recordings at the given places: files, folders of segments, state folders.
 //!
-//! Names and places only; nothing is opened here.
+//! This module handles only names and places, and opens no recording.
 //!
 //! ```text
 //! STATE/{journals,instances}/GUEST/KEY/N.jsonl     GUEST/KEY/N.jsonl     KEY/N.jsonl     any.jsonl
@@ -15,36 +15,36 @@ use std::time::UNIX_EPOCH;
 use serde::Serialize;
 use trueup_journal::{key_of, segment_numbers, segment_path};
 
-/// More are not listed: a cluster has fewer Services, and a browser shows no longer list.
+/// Further recordings are not listed: a cluster has fewer Services, and a browser cannot display a longer list.
 const RECORDINGS_MAX: usize = 10_000;
 
-/// A state folder's recordings are this deep: `journals/GUEST/KEY`.
+/// The depth of recordings in a state folder: `journals/GUEST/KEY`.
 const DEPTH_MAX: usize = 3;
 
-/// Where a state folder has recordings: what is kept, and what stands in for it without recording.
+/// The folders with recordings in a state folder: the full ones, and those that replace them when recording is off.
 const KINDS: [&str; 2] = ["journals", "instances"];
 
 /// One recording: all segments of an instance, or one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Recording {
-    /// What it is asked for by.
+    /// Its id in requests.
     pub(super) id: String,
-    /// Name of the guest, as far as folders say it.
+    /// The name of the guest, if the folders contain it.
     pub(super) guest: Option<String>,
-    /// Key of the instance; the file's name where there is none.
+    /// The key of the instance, or the file's name without one.
     pub(super) key: String,
     pub(super) place: Place,
 }
 
-/// Where a recording is.
+/// The place of a recording.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Place {
     File(PathBuf),
-    /// All segments in it.
+    /// All segments in this folder.
     Folder(PathBuf),
 }
 
-/// A recording as it is listed.
+/// A recording in the list.
 #[derive(Debug, Serialize)]
 pub(super) struct Listed<'a> {
     id: &'a str,
@@ -57,7 +57,7 @@ pub(super) struct Listed<'a> {
 }
 
 impl Place {
-    /// The files, oldest first. None where the place is gone.
+    /// The files, oldest first. Empty if the place is gone.
     pub(super) fn files(&self) -> Vec<PathBuf> {
         match self {
             Self::File(file) => vec![file.clone()],
@@ -93,7 +93,7 @@ impl Recording {
     }
 }
 
-/// All recordings at these places, by their ids. What is not there (any more) has none.
+/// All recordings at these places, by id. A missing place has none.
 pub(super) fn recordings(places: &[PathBuf]) -> BTreeMap<String, Recording> {
     let mut found = BTreeMap::new();
     for place in places {
@@ -115,7 +115,7 @@ pub(super) fn recordings(places: &[PathBuf]) -> BTreeMap<String, Recording> {
     found
 }
 
-/// Links are not followed: what is listed lies under what was given.
+/// Does not follow links: everything listed is below the given places.
 fn walk(folder: &Path, depth: usize, found: &mut BTreeMap<String, Recording>) {
     if found.len() >= RECORDINGS_MAX {
         return;
@@ -144,7 +144,7 @@ fn walk(folder: &Path, depth: usize, found: &mut BTreeMap<String, Recording>) {
     folders.iter().for_each(|folder| walk(folder, depth + 1, found));
 }
 
-/// Two of one name are told apart by their paths.
+/// Recordings with the same name are distinguished by their paths.
 fn add(id: String, guest: Option<String>, key: String, place: Place, found: &mut BTreeMap<String, Recording>) {
     let id = match (found.contains_key(&id), &place) {
         (false, _) => id,

@@ -1,5 +1,5 @@
-//! One decision in full, read from its file: what was asked for, every question with its answer, how it ended, and by whom
-//! it was decided.
+//! One decision in full, read from its file: its input, every question with its answer, how it ended, and the guest
+//! that decided.
 
 use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
@@ -12,10 +12,10 @@ use trueup_journal::{Ask, Call, Ending, Entry, Event, Header};
 use super::growth::LINE_BYTES_MAX;
 use super::index::{self, Decision};
 
-/// A value of more than this is shown in part, until all of it is asked for.
+/// A larger value is shown in part until the reader requests all of it.
 const VALUE_BYTES_SHOWN_MAX: usize = 64 << 10;
 
-/// No more of a value is given at all: a browser makes nothing of it.
+/// The maximum part of a value that is ever sent: a browser cannot display more.
 const VALUE_BYTES_MAX: usize = 32 << 20;
 
 /// The lines of one decision.
@@ -26,12 +26,12 @@ pub(super) struct Lines {
     pub(super) ending: Option<(u64, Ending)>,
 }
 
-/// One decision as the page gets it: some of its questions.
+/// One decision as the page receives it, with a part of its questions.
 #[derive(Debug, Serialize)]
 pub(super) struct Shown {
     args: Option<Value>,
     asks: Vec<ShownAsk>,
-    /// Position of the first of `asks`.
+    /// The position of the first of `asks`.
     from: usize,
     ending: Option<ShownEnding>,
 }
@@ -43,7 +43,7 @@ struct ShownAsk {
     writes: bool,
     args: Value,
     answer: Option<Value>,
-    /// The answer is an error, or holds one.
+    /// Whether the answer is an error or contains one.
     failed: bool,
 }
 
@@ -51,11 +51,11 @@ struct ShownAsk {
 struct ShownEnding {
     n: u64,
     kind: &'static str,
-    /// JSON for a result, else text.
+    /// JSON for a result, otherwise text.
     value: Value,
 }
 
-/// The header of a segment as the page gets it.
+/// The header of a segment as the page receives it.
 #[derive(Debug, Serialize)]
 pub(super) struct ShownHeader {
     n: u64,
@@ -73,12 +73,12 @@ pub(super) struct ShownHeader {
 #[derive(Debug, Serialize)]
 pub(super) struct Value {
     text: String,
-    /// How long the whole is, where this is its beginning.
+    /// The full length, if the text is cut.
     #[serde(skip_serializing_if = "Option::is_none")]
     cut_from: Option<usize>,
 }
 
-/// Which value of an entry.
+/// A value of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Part {
@@ -104,10 +104,10 @@ impl Value {
 }
 
 impl Lines {
-    /// Reads a decision; `from` and `count` say which of its questions are kept.
+    /// Reads a decision; `from` and `count` select the questions to keep.
     ///
     /// # Errors
-    /// One line: what can't be read.
+    /// One line: what cannot be read.
     pub(super) fn read(file: &Path, decision: &Decision, from: usize, count: usize) -> Result<Self, String> {
         let mut lines = Self::default();
         let mut at = 0;
@@ -152,7 +152,7 @@ impl ShownAsk {
     }
 }
 
-/// `{"Err":...}`, or a list that has one: lists of results are answers to several questions at once.
+/// `{"Err":...}`, or a list that contains one: a list of results answers several questions at once.
 fn holds_error(answer: &str) -> bool {
     answer.starts_with("{\"Err\"") || (answer.starts_with('[') && answer.contains("{\"Err\":"))
 }
@@ -174,7 +174,7 @@ impl ShownHeader {
     /// Reads the header of a segment.
     ///
     /// # Errors
-    /// One line: what can't be read.
+    /// One line: what cannot be read.
     pub(super) fn read(file: &Path) -> Result<Self, String> {
         let (n, header) = read_header(file)?;
         Ok(Self {
@@ -194,7 +194,7 @@ impl ShownHeader {
 /// The header of a segment, and its number.
 ///
 /// # Errors
-/// One line: what can't be read.
+/// One line: what cannot be read.
 pub(super) fn read_header(file: &Path) -> Result<(u64, Header), String> {
     let mut header = None;
     for_each_entry(file, 0, u64::MAX, |entry| {
@@ -206,10 +206,10 @@ pub(super) fn read_header(file: &Path) -> Result<(u64, Header), String> {
     header.ok_or_else(|| format!("`{}` has no header any more", file.display()))
 }
 
-/// One value of entry `n` in whole, up to what a browser can show.
+/// One full value of entry `n`, up to the size that a browser can display.
 ///
 /// # Errors
-/// One line: what is not there, or can't be read.
+/// One line: what does not exist or cannot be read.
 pub(super) fn value(file: &Path, decision: &Decision, n: u64, part: Part) -> Result<Value, String> {
     let whole = |text: &RawValue| Some(text.get().to_owned());
     let mut found = None;
@@ -244,7 +244,7 @@ pub(super) fn value(file: &Path, decision: &Decision, n: u64, part: Part) -> Res
         .ok_or_else(|| format!("entry {n} has no such value"))
 }
 
-/// Gives every entry of a stretch of a file, until that says that it has enough.
+/// Calls `each` for every entry in a range of a file, until `each` stops it.
 fn for_each_entry(file: &Path, offset: u64, bytes: u64, mut each: impl FnMut(Entry) -> bool) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("can't read `{}`: {error}", file.display());
     let mut opened = regular::open(file).map_err(failed)?;

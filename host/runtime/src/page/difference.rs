@@ -1,6 +1,6 @@
-//! How two decisions differ: their arguments, their questions set side by side, and their endings, field by field.
+//! Compares two decisions: their arguments, their aligned questions, and their endings, field by field.
 //!
-//! Pure: two decisions in, what differs out.
+//! Pure: takes two decisions and returns the differences.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -10,48 +10,48 @@ use trueup_journal::{Difference, Differing};
 
 use super::decision::Lines;
 
-/// Of each decision so many questions are compared: nobody reads more, and a table of them all stays small.
+/// How many questions of each decision are compared: more would be unreadable, and their table large.
 pub(super) const ASKS_COMPARED_MAX: usize = 5000;
 
-/// Up to this many questions that don't agree at beginning or end are set side by side in the best way; more of them one by
-/// one. The best way takes a table of the square of it: 4 MB.
+/// Up to this many questions, after removing equal ones at beginning and end, are aligned optimally; more are paired
+/// one by one. The optimal alignment needs a table of quadratic size: 4 MB.
 const ALIGNED_MAX: usize = 1000;
 
-/// Of one pair so many fields are shown.
+/// How many fields of a pair are shown.
 const FIELDS_MAX: usize = 200;
 
-/// A value in a field is cut to this many bytes.
+/// The maximum length of a field's value, in bytes.
 const FIELD_BYTES_MAX: usize = 4 << 10;
 
 /// How two decisions differ.
 #[derive(Debug, Serialize)]
 pub(super) struct Compared {
-    /// The name of the call, where it is another.
+    /// The names of the calls, if they differ.
     calls: Option<(String, String)>,
     args: Fields,
     asks: Vec<Pair>,
     ending: Fields,
-    /// Some questions were left out.
+    /// Whether some questions were left out.
     is_cut: bool,
 }
 
-/// Fields that differ: none, and all is the same.
+/// The fields that differ. Empty if all are equal.
 #[derive(Debug, Default, PartialEq, Serialize)]
 pub(super) struct Fields {
     fields: Vec<Field>,
-    /// How many more differ.
+    /// The number of further fields.
     more: usize,
 }
 
 #[derive(Debug, PartialEq, Serialize)]
 struct Field {
     path: String,
-    /// None: it is not there.
+    /// `None` if it does not exist.
     a: Option<String>,
     b: Option<String>,
 }
 
-/// One question of each, or of one alone.
+/// A question of each decision, or of only one.
 #[derive(Debug, PartialEq, Serialize)]
 struct Pair {
     name: String,
@@ -183,12 +183,12 @@ fn cut(mut text: String) -> String {
     text
 }
 
-/// Recorded values are JSON: they were read as such.
+/// Recorded values are valid JSON: the reader parsed them.
 fn parsed(value: &RawValue) -> Value {
     serde_json::from_str(value.get()).unwrap_or_else(|_| Value::from(value.get()))
 }
 
-/// Positions in both lists, so that as many equal names as can be stand side by side, in order.
+/// Pairs of positions, in order, with as many equal names as possible.
 fn align(a: &[&str], b: &[&str]) -> Vec<(Option<usize>, Option<usize>)> {
     let begin = a.iter().zip(b).take_while(|(a, b)| a == b).count();
     let rest = a.len().min(b.len()) - begin;
@@ -231,7 +231,7 @@ fn one_by_one(a: &[&str], b: &[&str]) -> Vec<(Option<usize>, Option<usize>)> {
     pairs
 }
 
-/// The longest common subsequence, by the table that every textbook has.
+/// The longest common subsequence, by the textbook table.
 fn longest_common(a: &[&str], b: &[&str]) -> Vec<(Option<usize>, Option<usize>)> {
     let width = b.len() + 1;
     let mut table = vec![0_u32; (a.len() + 1) * width];

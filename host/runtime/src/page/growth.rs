@@ -1,8 +1,8 @@
-//! Reads a recording into its index, and goes on where it grew: in one pass, a piece at a time, so that what was read can be
-//! shown meanwhile.
+//! Reads a recording into its index and continues as it grows: in one pass, piece by piece, so that the page can show
+//! the part already read.
 //!
-//! Keeps one line and one piece of entries in memory. What is wrong with a file is noted in the reader's words, and ends the
-//! reading of that file alone.
+//! It keeps one line and one piece of entries in memory. An error in a file is noted as the reader reports it, and ends
+//! the reading of that file only.
 
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
@@ -15,33 +15,33 @@ use trueup_journal::{ReadError, Scan};
 
 use super::index::{Index, Located, Segment};
 
-/// A piece of a file that is read before others may look at the index.
+/// How much of a file is read before the index is released to others.
 const PIECE_BYTES: u64 = 256 << 10;
 
-/// A line may be this long: a header with a state that fills an instance's memory, escaped.
+/// The maximum length of a line: a header whose escaped state fills an instance's memory.
 pub(super) const LINE_BYTES_MAX: u64 = 512 << 20;
 
-/// What reads one recording.
+/// The reader of one recording.
 #[derive(Debug, Default)]
 pub(super) struct Growth {
     files: Vec<Followed>,
 }
 
-/// One file, and how far it was read.
+/// One file, and how much of it was read.
 #[derive(Debug)]
 struct Followed {
     path: PathBuf,
-    /// Device and inode: another file of the same name is another file.
+    /// Device and inode: they distinguish another file with the same name.
     identity: (u64, u64),
     /// Bytes of complete lines.
     read: u64,
     scan: Scan,
-    /// Nothing behind this can be read.
+    /// Whether the rest is unreadable.
     is_damaged: bool,
 }
 
 impl Growth {
-    /// Reads what these files hold that was not read yet. The index is locked for moments.
+    /// Reads the new content of these files. Locks the index only briefly.
     pub(super) fn advance(&mut self, files: &[PathBuf], index: &RwLock<Index>) {
         self.keep(files, index);
         {
@@ -49,7 +49,7 @@ impl Growth {
             index.size = sizes(files);
             index.is_read = false;
         }
-        // Of the files that were read before, only the newest may have grown.
+        // Of the known files, only the newest may have grown.
         let from = self.files.len().saturating_sub(1);
         for (at, path) in files.iter().enumerate().skip(from) {
             if at >= self.files.len() {
@@ -71,7 +71,7 @@ impl Growth {
         write(index).is_read = true;
     }
 
-    /// Forgets the files that went, and everything where that is not all that happened.
+    /// Forgets removed files, or everything if the change was of another kind.
     fn keep(&mut self, files: &[PathBuf], index: &RwLock<Index>) {
         let gone = files
             .first()
@@ -105,7 +105,7 @@ impl Followed {
         }
     }
 
-    /// Whether it is the file that was read so far, as it was.
+    /// Whether it is still the same unmodified file.
     fn is_same(&self) -> bool {
         let metadata = std::fs::metadata(&self.path);
         metadata.is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == self.identity && metadata.len() >= self.read)
@@ -168,7 +168,7 @@ impl Followed {
             let Some(text) = line.strip_suffix(b"\n") else {
                 return (piece, End::Torn(bytes));
             };
-            // A line that is damaged is not to be counted as read twice: nothing behind it is read.
+            // A damaged line must not count as read twice: nothing after it is read.
             match self.scan.line(text) {
                 Ok(entry) => piece.push(Located {
                     entry,
@@ -186,9 +186,9 @@ impl Followed {
 /// How a piece ended.
 enum End {
     More,
-    /// The file's end.
+    /// At the end of the file.
     Whole,
-    /// The file's end, with so many bytes of an unfinished line.
+    /// At the end of the file, with an unfinished line of this many bytes.
     Torn(u64),
     Failed(ReadError),
 }
@@ -220,7 +220,7 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     Some((metadata.dev(), metadata.ino()))
 }
 
-/// Whoever panicked with the lock left an index that is still an index.
+/// A panic while the lock was held leaves the index valid.
 fn write(index: &RwLock<Index>) -> std::sync::RwLockWriteGuard<'_, Index> {
     index.write().unwrap_or_else(PoisonError::into_inner)
 }

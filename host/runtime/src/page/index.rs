@@ -1,6 +1,6 @@
-//! What is kept in memory of a recording: of each decision where it stands, and what a line of the list shows.
+//! The in-memory index of a recording: for each decision its position, and what the list shows about it.
 //!
-//! Takes entries in order and answers questions about them; where they are read from is `growth.rs`.
+//! It receives entries in order and answers questions about them; `growth.rs` reads them.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hasher as _};
@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use trueup_capabilities::questions;
 use trueup_journal::{Ask, Call, Ending, Entry, Event, Kind};
 
-/// More decisions are not listed: 2,000,000 of them take 200 MB.
+/// Further decisions are not listed: 2,000,000 of them take 200 MB.
 pub(super) const DECISIONS_MAX: usize = 2_000_000;
 
-/// What stands for the call where a guest asks something while it starts.
+/// The name of the call for questions while a guest starts.
 const STARTING: &str = "init and restore";
 
 /// How a decision ended.
@@ -28,7 +28,7 @@ pub(super) enum Outcome {
     Deadline,
     Memory,
     Cancelled,
-    /// Not at all, as far as is recorded.
+    /// The recording contains no end.
     Open,
 }
 
@@ -47,7 +47,7 @@ impl Outcome {
 
     fn of(ending: &Ending) -> Self {
         match ending {
-            // A function whose result may be an error gives `{"Ok":...}` or `{"Err":...}`.
+            // A function that may return an error returns `{"Ok":...}` or `{"Err":...}`.
             Ending::Result(value) if value.get().starts_with("{\"Err\"") => Self::Error,
             Ending::Result(_) => Self::Ok,
             Ending::Trap(_) => Self::Trap,
@@ -58,34 +58,34 @@ impl Outcome {
     }
 }
 
-/// Whether a question of this name changes something.
+/// Whether a question with this name writes something.
 pub(super) fn is_write(ask: &str) -> bool {
     questions::kind(ask) == Kind::Write
 }
 
-/// One decision: a call, with what was asked in it and how it ended.
+/// One decision: a call, its questions, and how it ended.
 #[derive(Debug, Clone)]
 pub(super) struct Decision {
-    /// Number of its first entry.
+    /// The number of its first entry.
     pub(super) n: u64,
-    /// Which segment, of [`Index::segments`].
+    /// Its position in [`Index::segments`].
     pub(super) segment: u32,
-    /// Where in the file its first line begins.
+    /// The offset of its first line in the file.
     pub(super) offset: u64,
-    /// Bytes of all its lines.
+    /// The length of all its lines in bytes.
     pub(super) bytes: u64,
-    /// When it began, in milliseconds since 1970; none for what is asked at a start.
+    /// When it began, in milliseconds since 1970. `None` for questions during a start.
     pub(super) at_ms: Option<u64>,
-    /// The latest time that is known in it, against its beginning: what its clock said, and how long it slept.
+    /// The latest known time in it, relative to its beginning: from its clock readings and sleeps.
     pub(super) took_ms: Option<u64>,
-    /// Which name, of [`Index::names`].
+    /// Its position in [`Index::names`].
     pub(super) name: u32,
     pub(super) asks: u32,
     pub(super) writes: u32,
     pub(super) outcome: Outcome,
-    /// What it did was lost: see the recording's rollback.
+    /// Whether its effect was lost: see the recording's rollback.
     pub(super) rolled_back: bool,
-    /// Of name and arguments: decisions with the same were asked the same.
+    /// A hash of name and arguments: equal for decisions with the same input.
     pub(super) asked: u64,
 }
 
@@ -94,40 +94,40 @@ pub(super) struct Decision {
 pub(super) struct Segment {
     pub(super) path: PathBuf,
     pub(super) who: Option<Who>,
-    /// What is wrong with the file, in the reader's words.
+    /// What is wrong with the file, as the reader reports it.
     pub(super) note: Option<String>,
 }
 
-/// Who decided in a segment.
+/// The guest that decided in a segment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Who {
     pub(super) guest: String,
     pub(super) version: String,
     pub(super) digest: String,
-    /// Number of the header's entry.
+    /// The number of the header's entry.
     pub(super) first: u64,
 }
 
-/// What is known of a recording.
+/// The index of a recording.
 #[derive(Debug)]
 pub(super) struct Index {
-    /// More decisions are not listed.
+    /// Further decisions are not listed.
     decisions_max: usize,
-    /// Another number means: positions are not what they were.
+    /// Changes whenever positions change.
     pub(super) generation: u64,
     pub(super) segments: Vec<Segment>,
     pub(super) decisions: Vec<Decision>,
     pub(super) names: Vec<String>,
     by_name: BTreeMap<String, u32>,
-    /// Bytes read, and bytes there are.
+    /// The number of bytes read, and in total.
     pub(super) read: u64,
     pub(super) size: u64,
-    /// All that was there was read.
+    /// Whether everything present has been read.
     pub(super) is_read: bool,
     pub(super) is_full: bool,
 }
 
-/// An entry, and the bytes of its line in the file.
+/// An entry, and the range of its line in the file.
 #[derive(Debug)]
 pub(super) struct Located {
     pub(super) entry: Entry,
@@ -135,21 +135,21 @@ pub(super) struct Located {
     pub(super) bytes: u64,
 }
 
-/// Which decisions are listed.
+/// Selects the decisions to list.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub(super) struct Filter {
-    /// `problems`: all but `ok` and `open`; or outcomes, with commas.
+    /// `problems` selects all except `ok` and `open`; otherwise outcomes separated by commas.
     #[serde(default)]
     pub(super) outcome: String,
-    /// Only those that write something, where it is `true`.
+    /// If `true`, only decisions that write something.
     #[serde(default, deserialize_with = "as_text")]
     pub(super) writes: bool,
-    /// Only those whose name holds this.
+    /// Only decisions whose name contains this.
     #[serde(default)]
     pub(super) name: String,
 }
 
-/// A query's values are text, and stay so where a struct is one of several that a query is read into.
+/// A query's values are text, even if the query is parsed into several structs.
 fn as_text<'de, D: serde::Deserializer<'de>>(text: D) -> Result<bool, D::Error> {
     Ok(String::deserialize(text)? == "true")
 }
@@ -175,7 +175,7 @@ impl Default for Index {
 }
 
 impl Index {
-    /// Nothing yet, and so many decisions at most.
+    /// An empty index for at most this many decisions.
     pub(super) fn of_at_most(decisions_max: usize) -> Self {
         Self {
             decisions_max,
@@ -191,7 +191,7 @@ impl Index {
         }
     }
 
-    /// Takes the next entries of the last segment.
+    /// Adds the next entries of the last segment.
     pub(super) fn take(&mut self, entries: Vec<Located>) {
         for located in entries {
             self.read += located.bytes;
@@ -251,7 +251,7 @@ impl Index {
         u32::try_from(self.segments.len().saturating_sub(1)).unwrap_or(u32::MAX)
     }
 
-    /// The decision in which the next entry stands.
+    /// The decision to which the next entry belongs.
     fn open(&mut self) -> Option<&mut Decision> {
         let here = self.here();
         self.decisions
@@ -264,7 +264,7 @@ impl Index {
     }
 
     fn begin(&mut self, n: u64, offset: u64, call: Option<&Call>) {
-        // What was asked at the start was answered: the guest is up.
+        // The questions of the start are complete: the guest runs.
         if let Some(start) = self.open().filter(|decision| decision.at_ms.is_none()) {
             start.outcome = Outcome::Ok;
         }
@@ -306,7 +306,7 @@ impl Index {
         at
     }
 
-    /// Forgets the oldest segments: their files went.
+    /// Forgets the oldest segments, whose files were removed.
     pub(super) fn forget_segments(&mut self, count: usize) {
         let gone = u32::try_from(count).unwrap_or(u32::MAX);
         self.segments.drain(..count.min(self.segments.len()));
@@ -318,7 +318,7 @@ impl Index {
         self.generation += 1;
     }
 
-    /// Forgets everything: the files are others.
+    /// Forgets everything, because the files were replaced.
     pub(super) fn forget_all(&mut self) {
         *self = Self {
             generation: self.generation + 1,
@@ -326,7 +326,7 @@ impl Index {
         };
     }
 
-    /// Where the decision that holds entry `n` stands in the whole list.
+    /// The position in the whole list of the decision with entry `n`.
     pub(super) fn holding(&self, n: u64) -> Option<usize> {
         self.decisions
             .partition_point(|decision| decision.n <= n)
@@ -346,7 +346,7 @@ impl Index {
             .and_then(|at| self.segments.get(at))
     }
 
-    /// The decisions that a filter lets through, in order.
+    /// The decisions that pass a filter, in order.
     pub(super) fn listed<'i>(&'i self, filter: &'i Filter) -> Box<dyn Iterator<Item = &'i Decision> + 'i> {
         if filter.lets_all_through() {
             return Box::new(self.decisions.iter());
@@ -364,7 +364,7 @@ impl Index {
         Box::new(self.decisions.iter().filter(fits))
     }
 
-    /// How many a filter lets through.
+    /// The number of decisions that pass a filter.
     pub(super) fn count(&self, filter: &Filter) -> usize {
         if filter.lets_all_through() {
             return self.decisions.len();
@@ -372,7 +372,7 @@ impl Index {
         self.listed(filter).count()
     }
 
-    /// The nearest decision that was asked the same as this one and decided by another guest: the later one of two.
+    /// The nearest decision with the same input by another guest: the next later one, else the nearest earlier one.
     pub(super) fn twin(&self, decision: &Decision) -> Option<&Decision> {
         let digest = |decision: &Decision| self.segment_of(decision)?.who.as_ref().map(|who| &who.digest);
         let own = digest(decision);
@@ -419,7 +419,7 @@ impl Decision {
 mod tests {
     use super::*;
 
-    /// An index of one segment with these lines behind a header.
+    /// An index of one segment: a header followed by these lines.
     fn index(lines: &[&str]) -> Index {
         let mut index = Index::default();
         index.segments.push(Segment {

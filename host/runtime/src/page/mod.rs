@@ -1,8 +1,8 @@
-//! The page to look at recordings with: what was decided, what was asked and answered on the way, and how two decisions
-//! differ. It reads files and changes nothing.
+//! The page for reading recordings: what was decided, the questions and answers, and how two decisions differ. It reads
+//! files and changes nothing.
 //!
-//! A recording may be larger than memory is to be: of each decision an index keeps where it stands and what a line in the
-//! list shows of it, built in one pass and continued as the file grows. Everything else is read when it is looked at.
+//! A recording may be larger than the available memory. So an index keeps, for each decision, its position and what the
+//! list shows. It is built in one pass and continued as the file grows. Everything else is read on demand.
 //!
 //! ```text
 //! browser --GET--> local_only -> routes -> Source -> catalog   which recordings there are
@@ -10,7 +10,7 @@
 //!                                             +----> decision, difference, search, against: read from the files
 //! ```
 //!
-//! Recordings are named by what the catalog calls them; nothing that comes from a browser is ever part of a path.
+//! Requests name recordings by their ids in the catalog; no text from a browser ever becomes part of a path.
 
 mod against;
 mod catalog;

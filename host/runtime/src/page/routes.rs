@@ -1,6 +1,6 @@
-//! What the page asks: `GET`s, answered in JSON, and the page itself.
+//! The routes of the page: `GET` requests with JSON answers, and the page itself.
 //!
-//! All addresses are relative, so that the routes stand under any prefix. A recording is named by `r`, a decision by `n`, the
+//! All addresses are relative, so the routes work under any prefix. `r` names a recording, and `n` a decision by the
 //! number of any of its entries.
 
 use std::borrow::Cow;
@@ -27,36 +27,36 @@ use super::local_only;
 use super::search::{Needle, Said, Search};
 use super::source::{Opened, Source};
 
-/// One answer has at most so many rows: several screens.
+/// The maximum number of rows in an answer: several screens.
 const ROWS_MAX: usize = 1000;
 
-/// One answer has at most so many questions of a decision.
+/// The maximum number of questions of a decision in an answer.
 const ASKS_MAX: usize = 1000;
 
-/// The overview has at most so many columns: no screen has more.
+/// The maximum number of columns in the overview: no screen has more.
 const COLUMNS_MAX: u64 = 2000;
 
-/// So long an answer waits for the first rows of a recording that was not read before; it is read on afterwards.
+/// How long an answer waits for the first rows of a new recording. Reading continues afterwards.
 const FIRST_ROWS: Duration = Duration::from_millis(400);
 
-/// Notes of so many files are given; the rest is counted.
+/// How many files' notes are sent. The others are counted.
 const NOTES_MAX: usize = 20;
 
-/// A search tells so much ahead of its reader.
+/// How many lines a search may be ahead of its reader.
 const SEARCH_AHEAD: usize = 64;
 
-/// What reads much of the disk: so many at a time in one process, of all that ask. A reader waits for its turn.
+/// Limits requests that read much from the disk, over the whole process. A request waits for its turn.
 pub(crate) static SLOW_READS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(SLOW_READS_MAX)));
 
-/// Two let one go on beside one that is large.
+/// With two, another one can proceed beside a large one.
 const SLOW_READS_MAX: usize = 2;
 
-/// Nobody searches for more.
+/// The maximum length of a search text.
 const NEEDLE_BYTES_MAX: usize = 1000;
 
 const PAGE: &str = include_str!("assets/index.html");
 
-/// The files of the page: name, kind, text.
+/// The files of the page: name, type, text.
 const FILES: [(&str, &str, &str); 7] = [
     ("/page.css", "text/css; charset=utf-8", include_str!("assets/page.css")),
     ("/page.js", JAVASCRIPT, include_str!("assets/page.js")),
@@ -68,7 +68,8 @@ const FILES: [(&str, &str, &str); 7] = [
 ];
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 
-/// The page and what it asks. Stands at `/`, or anywhere by `Router::nest`; refuses whatever [`local_only`] does.
+/// The page and its requests, for `/` or, with `Router::nest`, any prefix. Refuses everything that [`local_only`]
+/// refuses.
 pub fn router(source: Source) -> Router {
     let mut routes = Router::new()
         .route("/api/recordings", get(recordings))
@@ -91,25 +92,25 @@ pub fn router(source: Source) -> Router {
         .with_state(source)
 }
 
-/// The same routes, and the page's under `prefix`, such as `/ui`, asked for with a `/` at its end or without.
+/// Adds the page to `routes` under `prefix`, such as `/ui`, with or without a trailing `/`.
 pub fn under(prefix: &str, source: Source, routes: Router) -> Router {
     let page = prefix.to_owned();
     routes
         .nest(prefix, router(source))
-        // That is no route of what is nested.
+        // The nested router has no such route.
         .route(&format!("{prefix}/"), get(async move || Redirect::permanent(&page)))
 }
 
-/// Serves the page until it is dropped.
+/// Serves the page until dropped.
 ///
 /// # Errors
-/// Where the system lets no more be served.
+/// If the system refuses to serve.
 pub async fn serve(listener: TcpListener, source: Source) -> std::io::Result<()> {
     axum::serve(listener, router(source)).await
 }
 
-/// Addresses on the page are relative to its folder, and under a prefix that is asked for without a `/` at its end the page
-/// says what that is. The prefix is the one of the routes, not what was asked for.
+/// Addresses on the page are relative to its folder. Under a prefix without a trailing `/`, the page states the prefix.
+/// It is taken from the routes, not from the request.
 async fn page(prefix: Result<NestedPath, NestedPathRejection>) -> Response {
     let page = match prefix {
         Ok(prefix) => {
@@ -129,7 +130,7 @@ async fn page(prefix: Result<NestedPath, NestedPathRejection>) -> Response {
 }
 
 fn file(kind: &'static str, text: &'static str) -> Response {
-    // Another trueup may have another page at this address.
+    // Another version of trueup may have another page at this address.
     (
         [(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-cache")],
         text,
@@ -137,7 +138,7 @@ fn file(kind: &'static str, text: &'static str) -> Response {
         .into_response()
 }
 
-/// Why there is no answer: one line.
+/// Why there is no answer, in one line.
 struct Refused(StatusCode, String);
 
 impl Refused {
@@ -146,7 +147,7 @@ impl Refused {
     }
 }
 
-/// What can't be read any more.
+/// Something that cannot be read any more.
 impl From<String> for Refused {
     fn from(why: String) -> Self {
         Self(StatusCode::CONFLICT, why)
@@ -163,7 +164,7 @@ impl IntoResponse for Refused {
     }
 }
 
-/// The recording of this id. One that is not known yet is looked for in folders.
+/// The recording with this id. If it is unknown, searches the folders.
 async fn open(source: &Source, id: &str) -> Result<Arc<Opened>, Refused> {
     let (source, named) = (source.clone(), id.to_owned());
     let opened = off_thread(move || source.open(&named)).await?;
@@ -173,7 +174,7 @@ async fn open(source: &Source, id: &str) -> Result<Arc<Opened>, Refused> {
     Ok(opened)
 }
 
-/// What reads files, away from the threads that serve.
+/// Reads files on a blocking thread.
 async fn off_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Refused> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|error| Refused(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
@@ -202,11 +203,11 @@ async fn recordings(State(source): State<Source>) -> Result<Response, Refused> {
     .await
 }
 
-/// How far a recording is known.
+/// How much of a recording is known.
 #[derive(Serialize)]
 struct Standing {
     generation: u64,
-    /// Decisions there are, and decisions that the filter lets through.
+    /// The number of decisions, and of those that pass the filter.
     total: usize,
     listed: usize,
     read: u64,
@@ -219,7 +220,8 @@ struct Standing {
     more_notes: usize,
 }
 
-/// A page has as many segments as it has decisions at least; more of them than this are given as the latest.
+/// The maximum number of segments in an answer, at least the number of decisions on a page. Of more, only the latest
+/// are sent.
 const SEGMENTS_MAX: usize = 2000;
 
 impl Standing {
@@ -266,7 +268,7 @@ async fn standing(State(source): State<Source>, Query(asked): Query<Listing>) ->
     off_thread(move || Json(Standing::of(&opened.index(), &asked.filter)).into_response()).await
 }
 
-/// A line of the list.
+/// A row of the list.
 #[derive(Serialize)]
 struct Row {
     n: u64,
@@ -322,7 +324,7 @@ async fn rows(State(source): State<Source>, Query(asked): Query<Listing>) -> Res
     .await
 }
 
-/// Waits a moment for what a recording has to show.
+/// Waits briefly until a recording has something to show.
 async fn wait_for(opened: &Opened, is_there: impl Fn(&Index) -> bool) {
     let look = Duration::from_millis(5);
     let looks = FIRST_ROWS.as_millis() / look.as_millis();
@@ -346,13 +348,13 @@ struct Placing {
     at_ms: Option<u64>,
 }
 
-/// Where a decision stands in the list, or where it would: the position of the first that is not before it.
+/// The position of a decision in the list, or the position it would have: that of the first decision not before it.
 async fn position(State(source): State<Source>, Query(asked): Query<Placing>) -> Result<Response, Refused> {
     #[derive(Serialize)]
     struct Answer {
         generation: u64,
         position: usize,
-        /// The decision's first entry; none where the filter leaves it out.
+        /// The first entry of the decision. `None` if the filter excludes it.
         n: Option<u64>,
         listed: usize,
     }
@@ -393,7 +395,7 @@ struct Overview {
     columns: u64,
 }
 
-/// How many decisions there were, column by column of time.
+/// The number of decisions per time column.
 async fn overview(State(source): State<Source>, Query(asked): Query<Overview>) -> Result<Response, Refused> {
     #[derive(Serialize)]
     struct Answer {
@@ -404,10 +406,10 @@ async fn overview(State(source): State<Source>, Query(asked): Query<Overview>) -
     #[derive(Default, Clone, Serialize)]
     struct Column {
         ok: u32,
-        /// Those of them that wrote something.
+        /// Those that wrote something.
         writes: u32,
         error: u32,
-        /// Ended by anything but a result.
+        /// Those that ended without a result.
         failed: u32,
     }
     let opened = open(&source, &asked.r).await?;
@@ -415,7 +417,7 @@ async fn overview(State(source): State<Source>, Query(asked): Query<Overview>) -
         use super::index::Outcome;
         let index = opened.index();
         let times = || index.decisions.iter().filter_map(|decision| decision.at_ms);
-        // Clocks go back now and then.
+        // Clocks may go backwards.
         let (from_ms, to_ms) = (times().min().unwrap_or(0), times().max().unwrap_or(0));
         let count = asked.columns.clamp(1, COLUMNS_MAX);
         let span = (to_ms - from_ms).max(1);
@@ -458,7 +460,7 @@ fn asks_max() -> usize {
     ASKS_MAX
 }
 
-/// The decision that holds entry `n`, and its file.
+/// The decision with entry `n`, and its file.
 async fn find(source: &Source, id: &str, n: u64) -> Result<(Arc<Opened>, Decision, PathBuf), Refused> {
     let opened = open(source, id).await?;
     wait_for(&opened, |index| index.decisions.last().is_some_and(|last| last.n > n)).await;
@@ -480,7 +482,7 @@ async fn one_decision(State(source): State<Source>, Query(asked): Query<One>) ->
         shown: Shown,
         header: Option<ShownHeader>,
         file: String,
-        /// Another version was asked the same.
+        /// A decision of another version with the same input.
         twin: Option<Twin>,
     }
     #[derive(Serialize)]
@@ -567,7 +569,7 @@ async fn compare(State(source): State<Source>, Query(asked): Query<Two>) -> Resu
 #[derive(Deserialize)]
 struct AgainstOf {
     r: String,
-    /// A decision; without it, the segment of this position.
+    /// A decision. Without it, the segment at this position.
     n: Option<u64>,
     segment: Option<usize>,
 }
@@ -592,12 +594,12 @@ async fn against(State(source): State<Source>, Query(asked): Query<AgainstOf>) -
 
 #[derive(Deserialize)]
 struct Sought {
-    /// One recording; without it, all.
+    /// One recording. Without it, all.
     r: Option<String>,
     text: String,
 }
 
-/// Hits as they are found, a line of JSON each; the last line says what it came to.
+/// Sends hits as they are found, one JSON line each. The last line is the summary.
 async fn search(State(source): State<Source>, Query(asked): Query<Sought>) -> Result<Response, Refused> {
     if asked.text.len() > NEEDLE_BYTES_MAX {
         let why = format!(
@@ -614,7 +616,7 @@ async fn search(State(source): State<Source>, Query(asked): Query<Sought>) -> Re
     let (tell, told) = mpsc::channel::<Bytes>(SEARCH_AHEAD);
     let slow = Arc::clone(&SLOW_READS).acquire_owned().await;
     tokio::task::spawn_blocking(move || {
-        // Held until the search ends, or its reader goes.
+        // Held until the search ends or its reader disconnects.
         let _slow = slow;
         let wanted = source.recordings().into_values();
         let wanted = wanted.filter(|recording| asked.r.as_ref().is_none_or(|id| recording.id == *id));
@@ -691,7 +693,7 @@ mod tests {
             "{unknown}"
         );
         assert!(ask("/ui", "evil.example").await.starts_with("HTTP/1.0 403"));
-        // What else stands there keeps its own rules.
+        // The other routes keep their own rules.
         assert!(ask("/healthz", "evil.example").await.starts_with("HTTP/1.0 200"));
     }
 }

@@ -1,7 +1,7 @@
-//! Searches recordings for a text: in everything that stands in them, and in how decisions ended.
+//! Searches recordings for a text: in all their content, and in how decisions ended.
 //!
-//! Reads the files from beginning to end, a line at a time, whether or not there is an index; letters of ASCII count the
-//! same in both cases. A reader that goes away ends it.
+//! It reads the files from beginning to end, line by line, with or without an index. ASCII letters match in both cases.
+//! If the reader disconnects, the search ends.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
@@ -12,17 +12,17 @@ use super::growth::LINE_BYTES_MAX;
 use super::index::Outcome;
 use trueup_journal::regular;
 
-/// So many hits are shown; the rest is counted.
+/// The maximum number of hits shown. The others are counted.
 pub(super) const HITS_MAX: u64 = 500;
 
-/// What is shown around a hit.
+/// The characters of context shown before and after a hit.
 const BEFORE_CHARS: usize = 48;
 const AFTER_CHARS: usize = 96;
 
-/// After so many bytes it says how far it is.
+/// The search reports its progress after this many bytes.
 const PROGRESS_BYTES: u64 = 16 << 20;
 
-/// What a search says, a line each.
+/// The output of a search, one line each.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub(super) enum Said {
@@ -40,12 +40,12 @@ pub(super) enum Said {
     },
 }
 
-/// A line that holds the text.
+/// A line that contains the text.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct Hit {
     /// The recording.
     r: String,
-    /// The decision's first entry.
+    /// The first entry of the decision.
     n: u64,
     /// The entry.
     entry: u64,
@@ -57,12 +57,12 @@ pub(super) struct Hit {
 /// A text to search for.
 #[derive(Debug, Clone)]
 pub(super) struct Needle {
-    /// In small letters; as it is, and as it is written in JSON.
+    /// In lower case: the text itself, and as it appears in JSON.
     texts: Vec<String>,
     outcome: Option<Outcome>,
 }
 
-/// What was found so far.
+/// The state of a search.
 #[derive(Debug)]
 pub(super) struct Search<'t, T: FnMut(Said) -> bool> {
     needle: &'t Needle,
@@ -75,14 +75,14 @@ pub(super) struct Search<'t, T: FnMut(Said) -> bool> {
 }
 
 impl Needle {
-    /// None for what everything holds.
+    /// `None` for a text that every line contains.
     pub(super) fn new(text: &str) -> Option<Self> {
         let plain = text.to_ascii_lowercase();
         if plain.trim().is_empty() {
             return None;
         }
         let written = serde_json::to_string(&plain).unwrap_or_default();
-        // Without the two quotes of JSON; those of the text itself stay.
+        // Removes the two quotes of JSON and keeps those of the text.
         let written = written.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
         let written = written.unwrap_or_default().to_owned();
         let outcomes = [
@@ -101,7 +101,7 @@ impl Needle {
         Some(Self { texts, outcome })
     }
 
-    /// Where the line holds it. `small` is the line in small letters.
+    /// The position in the line. `small` is the line in lower case.
     fn find(&self, small: &str) -> Option<(usize, usize)> {
         let found = self
             .texts
@@ -112,7 +112,7 @@ impl Needle {
             let is_it = match self.outcome? {
                 Outcome::Ok => ending.starts_with("\"result\":") && !ending.starts_with("\"result\":{\"err\""),
                 Outcome::Error => ending.starts_with("\"result\":{\"err\""),
-                // Their words stand in their lines.
+                // Their lines already contain these words.
                 _ => false,
             };
             let at = small.len() - ending.len();
@@ -122,7 +122,7 @@ impl Needle {
 }
 
 impl<'t, T: FnMut(Said) -> bool> Search<'t, T> {
-    /// Everything found is told; `false` as the answer ends the search.
+    /// Passes every hit to `tell`, which returns `false` to end the search.
     pub(super) fn new(needle: &'t Needle, size: u64, tell: T) -> Self {
         Self {
             needle,
@@ -135,9 +135,9 @@ impl<'t, T: FnMut(Said) -> bool> Search<'t, T> {
         }
     }
 
-    /// Searches the files of one recording. Whether to go on.
+    /// Searches the files of one recording. Returns whether to continue.
     pub(super) fn recording(&mut self, id: &str, files: &[PathBuf]) -> bool {
-        // A file that went, or can't be read, holds nothing; the list says what is wrong with it.
+        // A file that is gone or unreadable has no hits. The list shows what is wrong with it.
         files.iter().all(|file| self.file(id, file).unwrap_or(true))
     }
 
@@ -184,7 +184,7 @@ impl<'t, T: FnMut(Said) -> bool> Search<'t, T> {
         (self.tell)(Said::Progress { read, size, hits })
     }
 
-    /// Says what it came to.
+    /// Reports the result.
     pub(super) fn finish(mut self) {
         let _ = (self.tell)(Said::Done {
             done: true,
@@ -221,13 +221,13 @@ impl Hit {
     }
 }
 
-/// Every line begins with `{"n":NUMBER,`: the number.
+/// The number at the start of a line: each begins with `{"n":NUMBER,`.
 fn number(line: &str) -> Option<u64> {
     let rest = line.strip_prefix("{\"n\":")?;
     rest.get(..rest.find(',')?)?.parse().ok()
 }
 
-/// What stands behind the number.
+/// The text after the number.
 fn after_number(line: &str) -> Option<&str> {
     let rest = line.strip_prefix("{\"n\":")?;
     rest.get(rest.find(',')? + 1..)

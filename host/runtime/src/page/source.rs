@@ -1,4 +1,4 @@
-//! What the page shows: the places of recordings, and the indexes of those that are looked at.
+//! The content of the page: the places of recordings, and the indexes of the open ones.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,33 +10,32 @@ use super::catalog::{self, Place, Recording};
 use super::growth::Growth;
 use super::index::{DECISIONS_MAX, Index};
 
-/// How much memory what is looked at may take.
+/// Memory limits for open recordings.
 #[derive(Debug, Clone, Copy)]
 struct Room {
-    /// So many recordings have an index at once; of a further one that is looked at, the one that was not for longest loses
-    /// its.
+    /// The maximum number of recordings with an index. Opening another one evicts the least recently used index.
     indexed_max: usize,
-    /// More decisions of a recording are not listed.
+    /// Further decisions of a recording are not listed.
     decisions_max: usize,
 }
 
-/// A process that does nothing else: several recordings side by side, 200 MB for the largest.
+/// For a process that does nothing else: several recordings side by side, 200 MB for the largest.
 const ALONE: Room = Room {
     indexed_max: 8,
     decisions_max: DECISIONS_MAX,
 };
 
-/// Inside a host that acts, which must not be ended for want of memory since somebody looks at it: 40 MB at most. Two, so
-/// that going back and forth between two is not reading both again and again. `trueup journal serve` lists more.
+/// Inside an active host, which a page reader must not drive out of memory: at most 40 MB. There are two indexes, so
+/// that switching between two recordings does not read both again. `trueup journal serve` lists more.
 const IN_A_HOST: Room = Room {
     indexed_max: 2,
     decisions_max: 200_000,
 };
 
-/// Files are looked at again after this: what is new is seen in a moment, and many questions at once cost one look.
+/// How long a look at the files remains valid: new entries appear quickly, and many requests at once cost one look.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(250);
 
-/// What the page shows.
+/// The content of the page.
 #[derive(Clone)]
 pub struct Source {
     inner: Arc<Inner>,
@@ -46,13 +45,13 @@ struct Inner {
     places: Vec<PathBuf>,
     room: Room,
     against: Option<Against>,
-    /// The recordings as they were found last.
+    /// The recordings found in the last look.
     found: Mutex<BTreeMap<String, Recording>>,
-    /// Looked at, the latest last.
+    /// The open ones, most recently used last.
     opened: Mutex<Vec<(String, Arc<Opened>)>>,
 }
 
-/// A recording that is looked at.
+/// An open recording.
 pub(super) struct Opened {
     pub(super) place: Place,
     index: RwLock<Index>,
@@ -61,19 +60,19 @@ pub(super) struct Opened {
 }
 
 impl Source {
-    /// Recordings in files, folders of segments, and state folders. What lies there is looked up again and again: a folder
-    /// may be empty at first.
+    /// Recordings in files, folders of segments, and state folders. The page searches these places repeatedly, so a
+    /// folder may be empty at first.
     pub fn new(places: Vec<PathBuf>) -> Self {
         Self::with(places, ALONE, None)
     }
 
-    /// The recordings of a host, by its state folder, for the host itself to show: fewer are looked at at once, and the
-    /// first decisions of a long one are listed alone.
+    /// The recordings in a host's state folder, for the host itself: fewer are open at once, and only the first
+    /// decisions of a long one are listed.
     pub fn of_state_dir(state_dir: &Path) -> Self {
         Self::with(vec![state_dir.to_owned()], IN_A_HOST, None)
     }
 
-    /// With another guest that every recording is held against.
+    /// Adds another guest to compare every recording with.
     #[must_use]
     pub fn against(self, against: Against) -> Self {
         Self::with(self.inner.places.clone(), self.inner.room, Some(against))
@@ -95,7 +94,7 @@ impl Source {
         self.inner.against.as_ref()
     }
 
-    /// All recordings, as they are now. Reads folders.
+    /// All current recordings. Reads folders.
     pub(super) fn recordings(&self) -> BTreeMap<String, Recording> {
         let found = catalog::recordings(&self.inner.places);
         lock(&self.inner.found).clone_from(&found);
@@ -107,7 +106,7 @@ impl Source {
         known.or_else(|| self.recordings().remove(id))
     }
 
-    /// A recording to look at; none where there is none of this id.
+    /// Opens a recording. `None` if there is none with this id.
     pub(super) fn open(&self, id: &str) -> Option<Arc<Opened>> {
         let recording = self.recording(id)?;
         let mut opened = lock(&self.inner.opened);
@@ -136,12 +135,12 @@ impl Source {
 }
 
 impl Opened {
-    /// What is known by now.
+    /// The current index.
     pub(super) fn index(&self) -> RwLockReadGuard<'_, Index> {
         self.index.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Looks whether there is more, in the background. Answers at once; one look at a time.
+    /// Reads new entries in the background. Returns at once; only one look runs at a time.
     pub(super) fn look(self: &Arc<Self>) {
         {
             let mut looked = lock(&self.looked);

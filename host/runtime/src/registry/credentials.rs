@@ -1,8 +1,8 @@
-//! Who we are to a registry: what `docker login` and its like have written.
+//! Our credentials for a registry: those that `docker login` and similar tools store.
 //!
-//! Reads `config.json` in `$DOCKER_CONFIG`, or else in `~/.docker`: `auths`, by host, with `auth` in base64, or `username` and
-//! `password`. Runs no credential helpers: where one would be needed, and the registry wants to know who we are, that is
-//! said.
+//! Reads `config.json` in `$DOCKER_CONFIG`, or else in `~/.docker`: `auths`, by host, with `auth` in base64, or
+//! `username` and `password`. It runs no credential helpers: if one would be needed and the registry requires
+//! credentials, the error says so.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,11 +15,11 @@ use serde::Deserialize;
 use super::NoGuest;
 use trueup_journal::regular;
 
-/// What is known of a host.
+/// The credentials for a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Credentials {
     pub(super) auth: RegistryAuth,
-    /// What to tell the operator where the registry does not let us in.
+    /// A hint for the operator if the registry refuses access.
     pub(super) hint: String,
 }
 
@@ -42,7 +42,7 @@ struct Entry {
     password: String,
 }
 
-/// Looks up a host in the file of this process's user.
+/// Looks up a host in the current user's file.
 ///
 /// # Errors
 /// One line: what is wrong with the file.
@@ -74,7 +74,7 @@ fn read(file: &Path, host: &str) -> Result<Credentials, NoGuest> {
         Err(error) => return Err(NoGuest(format!("credentials in {shown}: can't read them: {error}"))),
     };
     let known: File = serde_json::from_str(&text)
-        // The parser's own text may show what it met, which may be a secret; where it was is enough.
+        // The parser's message may contain a secret, so report only the position.
         .map_err(|error| {
             NoGuest(format!(
                 "credentials in {shown}: not as `docker login` writes them, line {}",
@@ -113,14 +113,14 @@ fn anonymous(hint: String) -> Credentials {
     }
 }
 
-/// `https://host/v1/` as older tools wrote it, and `host`.
+/// `https://host/v1/`, which older tools wrote, and `host`.
 fn host_of(name: &str) -> &str {
     let name = name.split_once("://").map_or(name, |(_, rest)| rest);
     name.split('/').next().unwrap_or(name)
 }
 
 impl Entry {
-    /// None where the entry holds nothing, as it does where a helper has it.
+    /// `None` if the entry is empty, as with a credential helper.
     fn basic(&self) -> Option<Result<RegistryAuth, &'static str>> {
         if self.auth.is_empty() {
             let given = !self.username.is_empty();

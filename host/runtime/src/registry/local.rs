@@ -1,5 +1,5 @@
-//! What a configuration has of its guests: the lock file beside it, the store in its state folder, and the rules between
-//! reference, lock, store, network and keys.
+//! The guests of a configuration: the lock file beside it, the store in its state folder, and the rules for reference,
+//! lock, store, network and keys.
 //!
 //! ```text
 //! file               its bytes; other than the lock says: refused
@@ -8,7 +8,7 @@
 //! then: the store, and only for what it does not have, the network
 //! ```
 //!
-//! Compiles and runs nothing.
+//! This module compiles and runs nothing.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,48 +26,48 @@ use super::{Builtin, NoGuest, NotLoaded, folder_of, read_guest, versions};
 use crate::config::{Config, Verify};
 use crate::guests::Program;
 
-/// A guest that was loaded as its configuration means it.
+/// A guest, loaded according to its configuration.
 pub struct Loaded {
     /// Ready to be instantiated.
     pub program: Arc<Program>,
-    /// As they were given.
+    /// The original bytes.
     pub bytes: Vec<u8>,
-    /// Of the registry's manifest; none where it comes from no registry.
+    /// The digest of the registry's manifest. `None` if it is not from a registry.
     pub manifest: Option<String>,
-    /// What says that it is these bytes and no others.
+    /// What pins it to these bytes.
     pub pinned: Pinned,
-    /// Who vouches for it.
+    /// What vouches for it.
     pub vouched: Vouched,
-    /// Whether it was fetched from a registry just now.
+    /// Whether it was just fetched from a registry.
     pub fetched: bool,
 }
 
-/// What says which bytes a reference means.
+/// What pins a reference to its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pinned {
-    /// The host, which it ships with.
+    /// The host, which contains it.
     Host,
-    /// The reference itself: it has a digest.
+    /// The reference itself, which has a digest.
     Reference,
     /// The lock file.
     Lock,
-    /// Nothing: it is whatever the file holds.
+    /// Nothing: the bytes are the current content of the file.
     No,
 }
 
-/// Who vouches for a guest.
+/// What vouches for a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Vouched {
-    /// It ships with the host: whoever vouches for the host does.
+    /// It ships with the host and is trusted like the host.
     Host,
-    /// Nobody was asked for.
+    /// No signature is required.
     NotAsked,
-    /// The owner of this key.
+    /// A signature by this key.
     Key(PathBuf),
 }
 
-/// Where a configuration keeps what it knows of guests.
+/// The local data about guests of a configuration.
 #[derive(Debug)]
 pub(super) struct Local {
     config: PathBuf,
@@ -75,7 +75,7 @@ pub(super) struct Local {
     store: Store,
 }
 
-/// A guest's bytes, and how we came by them.
+/// A guest's bytes, and where they came from.
 pub(super) struct Found {
     pub(super) bytes: Vec<u8>,
     digest: String,
@@ -110,7 +110,7 @@ impl Found {
         }
     }
 
-    /// As the lock file would have it.
+    /// Its entry in the lock file.
     pub(super) fn pin(&self) -> Pin {
         Pin {
             digest: self.digest.clone(),
@@ -136,13 +136,13 @@ impl Local {
         &self.store
     }
 
-    /// Read anew each time: an operator may have locked anew while a host runs.
+    /// Read again each time: an operator may update the lock while a host runs.
     pub(super) fn lock(&self) -> Result<Lock, NoGuest> {
         Lock::load(&self.folder)
     }
 
-    /// The reference as the lock has it: a file below the configuration's folder by its path from there, so that the folder
-    /// may be moved.
+    /// The reference as the lock contains it: a file below the configuration's folder has a relative path, so that the
+    /// folder can be moved.
     pub(super) fn name(&self, reference: &Reference) -> String {
         let Reference::File(path) = reference else {
             return reference.to_string();
@@ -152,7 +152,7 @@ impl Local {
         format!("file:{}", file.strip_prefix(folder).unwrap_or(&file).display())
     }
 
-    /// As the lock pins it, vouched for.
+    /// The guest that the lock pins, with its signature checked.
     pub(super) async fn load(&self, reference: &Reference, verify: &Verify) -> Result<(Found, Vouched), NotLoaded> {
         let lock = self.lock()?;
         let pin = lock.pins.get(&self.name(reference));
@@ -165,7 +165,7 @@ impl Local {
         Ok((found, vouched))
     }
 
-    /// As the reference means it now, vouched for, and kept where it comes from a registry.
+    /// The guest that the reference means now, with its signature checked. A guest from a registry is stored.
     pub(super) async fn load_fresh(
         &self,
         reference: &Reference,
@@ -241,12 +241,12 @@ impl Local {
         }
     }
 
-    /// What the store has of a manifest: the guest that the manifest itself names, and no other. A signature is the
-    /// manifest's, so nobody else may say whose bytes it is for.
+    /// The stored guest of a manifest, exactly the one that the manifest names. A signature covers the manifest, so
+    /// nothing else may choose the bytes.
     fn kept(&self, manifest: &str) -> Result<Option<Found>, StoreError> {
         let digest = match self.store.get(manifest)?.map(|bytes| layer_of(&bytes)) {
             Some(Ok(layer)) => layer,
-            // Of one that is no guest's, the registry's is asked for, which says what it is instead.
+            // If the manifest is not a guest's, ask the registry: its error says what it is.
             Some(Err(_)) | None => return Ok(None),
         };
         let found = self.store.get(&digest)?.map(|bytes| Found {
@@ -260,7 +260,7 @@ impl Local {
         Ok(found)
     }
 
-    /// Whether the lock, where it speaks of a manifest, says that it is of this guest.
+    /// Whether the lock, if it contains the manifest, agrees that it is of this guest.
     fn agrees(&self, place: &OciReference, manifest: &str, layer: &str, pin: Option<&Pin>) -> Result<(), NotLoaded> {
         match pin.filter(|pin| pin.digest != layer) {
             Some(pin) => {
@@ -271,7 +271,7 @@ impl Local {
         }
     }
 
-    /// What a registry has of a manifest; kept from now on.
+    /// Fetches the guest of a manifest from a registry and stores it.
     async fn fetched(
         &self,
         place: &OciReference,
@@ -285,7 +285,7 @@ impl Local {
         self.keep(&remote, manifest, pinned).await
     }
 
-    /// Fetches the guest of a manifest, where the store does not have it whole, and keeps both.
+    /// Fetches the guest of a manifest, unless the store has it completely, and stores both.
     async fn keep(&self, remote: &Remote, manifest: Manifest, pinned: Pinned) -> Result<Found, NotLoaded> {
         let kept = match self.store.get(&manifest.layer) {
             Ok(kept) => kept,
@@ -309,8 +309,8 @@ impl Local {
         })
     }
 
-    /// Who vouches for it, of the keys that `verify` names. Signatures of a manifest are those that are kept; where none
-    /// are, or `fresh` ones are wanted, the registry's, which are kept then.
+    /// What vouches for it, given the keys in `verify`. Uses the stored signatures of a manifest. If there are none, or
+    /// `fresh` is set, fetches and stores those of the registry.
     async fn vouched(
         &self,
         reference: &Reference,
@@ -339,7 +339,7 @@ impl Local {
 
     fn kept_signatures(&self, manifest: &str) -> Result<Option<Vec<Signed>>, StoreError> {
         let kept = self.store.signatures(manifest)?;
-        // One that can't be read is fetched again, as one that is not there.
+        // Fetch an unreadable one again, like a missing one.
         Ok(kept
             .and_then(|text| serde_json::from_slice(&text).ok())
             .filter(|all: &Vec<Signed>| !all.is_empty()))
@@ -360,13 +360,13 @@ impl Local {
         )))
     }
 
-    /// What an operator types to lock anew.
+    /// The command that updates the lock.
     fn command(&self) -> String {
         format!("trueup guest lock {}", self.config.display())
     }
 }
 
-/// A guest that ships is in no lock and no store; whoever has a configuration knows that.
+/// A built-in guest is in no lock and no store; callers with a configuration know that.
 fn not_local(reference: &Reference) -> NotLoaded {
     NotLoaded::Failed(format!(
         "guest {reference} ships with the host, and is pinned and kept by it"
@@ -379,7 +379,7 @@ mod tests {
 
     use super::*;
 
-    /// A store with a guest that somebody signed, its manifest, and another guest that nobody did.
+    /// A store with a signed guest and its manifest, and an unsigned guest.
     struct Desk {
         _folder: tempfile::TempDir,
         local: Local,
@@ -409,7 +409,7 @@ mod tests {
             }
         }
 
-        /// As a lock would have it that says this of the manifest. Nobody listens where it is.
+        /// Loads it with a lock that pins this manifest digest. No server listens at its place.
         async fn pinned(&self, digest: &str) -> Result<Vec<u8>, String> {
             let place = OciReference::parse("127.0.0.1:1/lbaas:2").unwrap();
             let pin = Pin {
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_signed_manifest_vouches_for_the_guest_it_names_whatever_the_lock_says() {
+    async fn a_signed_manifest_vouches_only_for_the_guest_it_names() {
         let desk = Desk::new();
         assert_eq!(desk.pinned(&desk.signed).await.unwrap(), b"signed");
         let error = desk.pinned(&desk.unsigned).await.unwrap_err();
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_manifest_that_is_not_in_the_store_is_asked_for_though_the_pinned_guest_is_there() {
+    async fn a_manifest_missing_in_the_store_is_fetched_even_with_its_guest_stored() {
         let desk = Desk::new();
         std::fs::remove_file(desk.local.store.path(&desk.manifest).unwrap()).unwrap();
         for digest in [&desk.signed, &desk.unsigned] {

@@ -1,6 +1,6 @@
-//! `trueup.lock`: which bytes each reference of a configuration meant when an operator last looked.
+//! `trueup.lock`: the bytes that each reference of a configuration meant when an operator last locked it.
 //!
-//! Reads, checks and writes the file. Who must be in it, and what a difference means, is decided in `local.rs`.
+//! This module reads, checks and writes the file. `local.rs` decides what must be in it, and what a difference means.
 //!
 //! ```text
 //! version = 1
@@ -29,57 +29,57 @@ pub const FILE_NAME: &str = "trueup.lock";
 /// The format that this version reads and writes.
 const VERSION: u64 = 1;
 
-/// An entry has 300 bytes, a configuration a handful of guests: a file above this is another file given by mistake.
+/// An entry has 300 bytes, and a configuration a handful of guests. A larger file is the wrong file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// What each reference means, by the reference as the configuration has it.
+/// The meaning of each reference, by its text in the configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Lock {
     /// By `use`.
     pub pins: BTreeMap<String, Pin>,
 }
 
-/// What one reference means.
+/// The meaning of one reference.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Pin {
-    /// Of the guest's bytes.
+    /// The digest of the guest's bytes.
     pub digest: String,
-    /// Of the registry's manifest; none where the guest comes from no registry.
+    /// The digest of the registry's manifest. `None` if the guest is not from a registry.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub manifest: Option<String>,
 }
 
-/// What a new lock says differently of one reference.
+/// How a new lock differs for one reference.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Change {
     /// The reference.
     #[serde(rename = "use")]
     pub reference: String,
-    /// What happened to it.
+    /// The kind of the change.
     pub change: Kind,
-    /// What it means now; none where it is gone.
+    /// The new meaning. `None` if the reference was removed.
     #[serde(flatten)]
     pub pin: Option<Pin>,
-    /// What it meant before, where that was something else.
+    /// The old meaning, if it was different.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<Pin>,
 }
 
-/// What happened to a reference.
+/// The kind of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// It was not pinned before.
     Added,
-    /// It means something else than before.
+    /// It has a new meaning.
     Moved,
-    /// It means what it did.
+    /// It has the same meaning.
     Unchanged,
-    /// The configuration does not name it any more.
+    /// The configuration no longer contains it.
     Removed,
 }
 
-/// Read first, so that a file of a later version is told from a damaged one.
+/// Parsed first, to distinguish a file of a later version from a damaged one.
 #[derive(Deserialize)]
 struct Head {
     version: Option<Spanned<toml::Value>>,
@@ -104,10 +104,10 @@ struct Entry {
 }
 
 impl Lock {
-    /// The lock in a folder; an empty one where there is no such file.
+    /// The lock in a folder. Empty if the file does not exist.
     ///
     /// # Errors
-    /// One line: file, line, and what is wrong there.
+    /// One line: the file, the line, and what is wrong there.
     pub fn load(folder: &Path) -> Result<Self, NoGuest> {
         let file = folder.join(FILE_NAME);
         let unreadable = |error: &dyn std::fmt::Display| NoGuest(format!("{}: {error}", file.display()));
@@ -133,7 +133,7 @@ impl Lock {
         })
     }
 
-    /// The error says where the text is wrong, in bytes, and how.
+    /// An error contains the offset in bytes and a message.
     fn parse(text: &str) -> Result<Self, (usize, String)> {
         let syntax = |error: toml::de::Error| {
             let at = error.span().unwrap_or_default().start;
@@ -171,10 +171,10 @@ impl Lock {
         Ok(Self { pins })
     }
 
-    /// Writes the lock into a folder, whole or not at all; leaves the file alone where it says the same.
+    /// Writes the lock into a folder, completely or not at all. Leaves an identical file unchanged.
     ///
     /// # Errors
-    /// One line: which file can't be written, and why.
+    /// One line: which file cannot be written, and why.
     pub fn write(&self, folder: &Path) -> Result<(), NoGuest> {
         let file = folder.join(FILE_NAME);
         let text = self.to_string();
@@ -190,7 +190,7 @@ impl Lock {
             .map_err(|error| NoGuest(format!("can't write the lock file {}: {error}", file.display())))
     }
 
-    /// What is different from before, by reference, and what is not.
+    /// The differences by reference, including unchanged references.
     pub fn changes_since(&self, before: &Self) -> Vec<Change> {
         let mut references: Vec<&String> = before.pins.keys().chain(self.pins.keys()).collect();
         references.sort();

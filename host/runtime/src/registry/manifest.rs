@@ -1,6 +1,6 @@
-//! How a guest is laid out in a registry: the manifest, and the configuration that it names.
+//! The layout of a guest in a registry: the manifest, and the configuration it names.
 //!
-//! Reads and writes JSON, asks nobody. Parts that do not count here are left to others.
+//! This module reads and writes JSON and sends nothing. It ignores parts that do not matter here.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,13 @@ use super::store::is_digest;
 /// The layer of a component (CNCF's layout of WebAssembly in OCI).
 pub(super) const LAYER: &str = "application/wasm";
 
-/// The layer as tools wrote it before that.
+/// The earlier media type of the layer.
 const LAYER_BEFORE: &str = "application/vnd.module.wasm.content.layer.v1+wasm";
 
-/// The configuration that says of a manifest that it is one of WebAssembly.
+/// The configuration that marks a manifest as WebAssembly.
 pub(super) const CONFIG: &str = "application/vnd.wasm.config.v0+json";
 
-/// The parts of a manifest that count here; others are for others.
+/// The relevant parts of a manifest.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Parts {
@@ -39,7 +39,7 @@ pub(super) struct Layer {
     pub(super) annotations: Option<BTreeMap<String, String>>,
 }
 
-/// The digest of the one layer of a guest's manifest. The error says what the manifest is instead.
+/// The digest of the only layer in a guest's manifest. The error says what the manifest is instead.
 pub(super) fn layer_of(manifest: &[u8]) -> Result<String, String> {
     let parts: Parts = serde_json::from_slice(manifest).map_err(|error| format!("its manifest is none: {error}"))?;
     if !parts.manifests.is_empty() {
@@ -74,7 +74,7 @@ pub(super) fn layer_of(manifest: &[u8]) -> Result<String, String> {
     Ok(layer.digest.clone())
 }
 
-/// What the layout wants to know of a component. Without a time, so that the same guest makes the same manifest.
+/// The layout's configuration of a component. It contains no time, so that the same guest has the same manifest.
 pub(super) fn config_json(guest: &Guest) -> Vec<u8> {
     let config = serde_json::json!({
         "created": "1970-01-01T00:00:00Z",

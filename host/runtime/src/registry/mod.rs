@@ -1,11 +1,11 @@
-//! Where guests come from: those that ship with the host, files, folders of versions, and OCI registries.
+//! The origins of guests: built-in guests, files, folders of versions, and OCI registries.
 //!
 //! ```text
 //! reference -> found (store, file, network) -> held against the lock -> signature, where one is asked for -> program
 //! ```
 //!
-//! A configuration has a lock file beside it and a store in its state folder ([`Registry::at`]): what the lock pins and the
-//! store has is used without a network. Which version decides, and when another takes over, is not known here.
+//! A configuration has a lock file beside it and a store in its state folder ([`Registry::at`]): a guest that is in
+//! both needs no network. This module does not decide which version is active.
 
 #[cfg(feature = "oci")]
 mod credentials;
@@ -44,10 +44,10 @@ pub use self::store::{Store, StoreError};
 
 use self::local::Local;
 
-/// A guest in Python with all of its interpreter has 60 MB; the engine holds the bytes in memory while it compiles them.
+/// A Python guest with its interpreter has 60 MB. The engine holds the bytes in memory while it compiles them.
 pub const GUEST_BYTES_MAX: usize = 256 << 20;
 
-/// A guest that ships with the host.
+/// A guest in the host's binary.
 #[derive(Debug, Clone, Copy)]
 pub struct Builtin {
     /// Its name.
@@ -58,25 +58,25 @@ pub struct Builtin {
     pub bytes: &'static [u8],
 }
 
-/// The guests that ship, by name and version; for one configuration, also those that are in its store. Cheap to clone.
+/// The built-in guests by name and version and, for a configuration, those in its store. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Registry {
     builtins: Arc<[Builtin]>,
     local: Option<Arc<Local>>,
 }
 
-/// Why a guest can't be had: the operator's to mend.
+/// Why a guest is unavailable, for the operator to fix.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NoGuest(pub String);
 
-/// Why a guest was not loaded: one line.
+/// Why a guest was not loaded, in one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotLoaded {
-    /// It can't be had like this: the operator's to mend.
+    /// An error for the operator to fix.
     #[error(transparent)]
     NoGuest(#[from] NoGuest),
-    /// It did not work now: a registry that is away, a disk that is full.
+    /// A temporary error: a registry is unreachable, or a disk is full.
     #[error("{0}")]
     Failed(String),
 }
@@ -88,7 +88,7 @@ impl From<StoreError> for NotLoaded {
 }
 
 impl Registry {
-    /// A registry of these.
+    /// A registry of these guests.
     pub fn new(builtins: Vec<Builtin>) -> Self {
         Self {
             builtins: builtins.into(),
@@ -96,7 +96,7 @@ impl Registry {
         }
     }
 
-    /// The same with the lock file and the store of a configuration. Reads neither yet.
+    /// The same with the lock file and the store of a configuration. Does not read them yet.
     pub fn at(&self, config: &Config) -> Self {
         Self {
             builtins: Arc::clone(&self.builtins),
@@ -104,15 +104,15 @@ impl Registry {
         }
     }
 
-    /// Whether the lock file beside the configuration can be read, where there is one.
+    /// Checks that the lock file beside the configuration, if it exists, is readable.
     ///
     /// # Errors
-    /// One line: file, line, and what is wrong there.
+    /// One line: the file, the line, and what is wrong there.
     pub fn check_lock(&self) -> Result<(), NoGuest> {
         self.local.as_ref().map_or(Ok(()), |local| local.lock().map(drop))
     }
 
-    /// Whether the lock file says which bytes a reference means.
+    /// Whether the lock file pins a reference.
     ///
     /// # Errors
     /// As [`Registry::check_lock`].
@@ -121,21 +121,21 @@ impl Registry {
         Ok(local.lock()?.pins.contains_key(&local.name(reference)))
     }
 
-    /// Every guest that ships.
+    /// Every built-in guest.
     pub fn builtins(&self) -> &[Builtin] {
         &self.builtins
     }
 
-    /// Loads a guest that ships or that is in a file, and links it to its world. Looks at no lock and no signature.
+    /// Loads a built-in guest or a file and links it to its world. Ignores lock and signatures.
     ///
     /// # Errors
-    /// One line: why it can't run here; for a name that no guest has, which there are.
+    /// One line: why it cannot run here. For an unknown name, the existing ones.
     pub fn program(&self, engine: &Engine, reference: &Reference) -> Result<Arc<Program>, NoGuest> {
         let guest = self.guest(engine, reference)?;
         Program::new(engine, guest).map(Arc::new).map_err(NoGuest)
     }
 
-    /// The same, of whatever world.
+    /// The same for a guest of any world.
     ///
     /// # Errors
     /// As [`Registry::program`].
@@ -149,10 +149,11 @@ impl Registry {
         }
     }
 
-    /// The bytes of a guest wherever it is, as the reference means it now. Looks at no lock and no signature, keeps nothing.
+    /// The bytes of a guest from any place, as the reference means it now. Ignores lock and signatures, and stores
+    /// nothing.
     ///
     /// # Errors
-    /// One line: why it can't be had.
+    /// One line: why it is unavailable.
     pub async fn fetch(&self, reference: &Reference) -> Result<Vec<u8>, NotLoaded> {
         match reference {
             Reference::Builtin { name, version } => Ok(self.builtin(name, version)?.bytes.to_vec()),
@@ -168,20 +169,20 @@ impl Registry {
     /// The digest of the manifest that a place in a registry means now.
     ///
     /// # Errors
-    /// One line: why it can't be had, or is no guest's.
+    /// One line: why it is unavailable, or not a guest's manifest.
     pub async fn resolve(place: &OciReference) -> Result<String, NotLoaded> {
         Ok(oci::Remote::new(place)?.manifest().await?.digest)
     }
 
-    /// Loads a guest as a configuration means it: as its lock pins it, signed where that is asked for. Asks a registry only
-    /// for what the store does not have. Outside of a configuration ([`Registry::at`]) nothing is pinned or kept.
+    /// Loads a guest for a configuration: the one that its lock pins, with its signature if required. Asks a registry
+    /// only for what the store lacks. Without a configuration ([`Registry::at`]) nothing is pinned or stored.
     ///
     /// # Errors
-    /// One line: why it can't be had, or is not what the lock or the keys say.
+    /// One line: why it is unavailable, or how it contradicts the lock or the keys.
     pub async fn load(&self, engine: &Engine, reference: &Reference, verify: &Verify) -> Result<Loaded, NotLoaded> {
         let (found, vouched) = match (&self.local, reference) {
             (_, Reference::Builtin { name, version }) => {
-                // A lock file that is damaged is said before anybody relies on it.
+                // Report a damaged lock file before anything relies on it.
                 self.local.as_ref().map_or(Ok(Lock::default()), |local| local.lock())?;
                 (local::Found::builtin(self.builtin(name, version)?), Vouched::Host)
             }
@@ -196,10 +197,10 @@ impl Registry {
         Ok(Loaded::new(Arc::new(program), found, vouched))
     }
 
-    /// Loads a guest by the digest of its bytes: one that ships, or one that is in the store. None where neither has it.
+    /// Loads a built-in or stored guest by the digest of its bytes. `None` if there is none.
     ///
     /// # Errors
-    /// One line: the text is no digest, the store's entry is damaged, or the guest can't run here.
+    /// One line: the text is no digest, the store's entry is damaged, or the guest cannot run here.
     pub fn stored(&self, engine: &Engine, digest: &str) -> Result<Option<Arc<Program>>, NotLoaded> {
         let ships = self
             .builtins
@@ -218,11 +219,11 @@ impl Registry {
         Ok(Some(Arc::new(program)))
     }
 
-    /// Finds out what each guest of a configuration means now, keeps what comes from registries, and writes the lock file:
-    /// for all of them, or where something is wrong with one, not at all.
+    /// Resolves each guest of a configuration, stores guests from registries, and writes the lock file: for all of
+    /// them, or not at all if there is an error.
     ///
     /// # Errors
-    /// What is wrong, one line each.
+    /// The problems, one line each.
     pub async fn lock(&self, engine: &Engine, config: &Config) -> Result<Vec<Change>, Vec<NotLoaded>> {
         let local = Local::of(config);
         let before = local.lock().map_err(|error| vec![error.into()])?;
@@ -249,7 +250,7 @@ impl Registry {
         if !wrong.is_empty() {
             return Err(wrong);
         }
-        // Where there is nothing to pin, no file says so.
+        // If there is nothing to pin, write no file.
         if !(lock.pins.is_empty() && before.pins.is_empty()) {
             lock.write(local.folder()).map_err(|error| vec![error.into()])?;
         }
@@ -273,7 +274,7 @@ impl Registry {
     }
 }
 
-/// Every guest that a configuration names, with who must have signed it.
+/// Every guest in a configuration, with its required signatures.
 pub fn references(config: &Config) -> Vec<(Reference, &Verify)> {
     let guests = config.guests().into_iter();
     guests
@@ -308,7 +309,7 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The folder that a configuration's relative paths are relative to.
+/// The folder for a configuration's relative paths.
 fn folder_of(config: &Config) -> PathBuf {
     config.file.parent().unwrap_or(Path::new("")).to_owned()
 }

@@ -1,12 +1,12 @@
-//! Guests in an OCI registry: the manifest of one, its bytes, who signed it, and putting one there.
+//! Guests in an OCI registry: reads the manifest, the bytes and the signatures of a guest, and pushes one.
 //!
 //! ```text
 //! REPO:TAG -> manifest (config application/vnd.wasm.config.v0+json, one layer application/wasm) -> the guest
 //! REPO:sha256-<hex of the manifest's digest>.sig -> payloads and signatures, as cosign puts them
 //! ```
 //!
-//! What arrives is held against the digest that it was asked by, and against a limit. Decides nothing about locks, keys or
-//! where things are kept.
+//! This module checks everything it receives against the requested digest and a limit. It does not decide about locks,
+//! keys or storage.
 
 use std::io;
 use std::pin::Pin;
@@ -31,54 +31,54 @@ use super::signature::Signed;
 use super::store::is_digest;
 use super::{GUEST_BYTES_MAX, NotLoaded, one_line};
 
-/// The layer of a signature.
+/// The media type of a signature's layer.
 const SIGNATURE_LAYER: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
 
-/// Where its layer has a signature.
+/// The annotation of its layer that holds a signature.
 const SIGNATURE: &str = "dev.cosignproject.cosign/signature";
 
-/// A manifest of one layer has 1 KB, one of signatures 500 bytes a signature. Registries themselves take up to 4 MiB.
+/// A manifest with one layer has 1 KB, one of signatures 500 bytes per signature. Registries accept up to 4 MiB.
 const MANIFEST_BYTES_MAX: usize = 4 << 20;
 
 /// A payload has 250 bytes.
 const PAYLOAD_BYTES_MAX: usize = 64 << 10;
 
-/// Each is one more request. Nobody has this many who sign.
+/// Each one costs another request, and no guest has this many signers.
 const SIGNATURES_MAX: usize = 64;
 
-/// A registry that does not even connect by now is away.
+/// A registry that has not accepted the connection by then is unreachable.
 pub(super) const CONNECT_MAX: Duration = Duration::from_secs(10);
 
-/// Nothing arrives for so long: it does not go on.
+/// A transfer without any data for this long has failed.
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// A guest of 60 MB over a slow line, with room.
+/// Enough for a guest of 60 MB over a slow line.
 const ANSWER_MAX: Duration = Duration::from_secs(600);
 
-/// One place in a registry, and how we get in there.
+/// One place in a registry, and our access to it.
 pub(super) struct Remote {
     client: Client,
     place: OciReference,
     credentials: Credentials,
-    /// The registry has said where it has credentials sent, and they may go there.
+    /// Set when the registry has named its token server, and that server is safe.
     admitted: OnceCell<()>,
 }
 
-/// What is pulled of a guest.
+/// The relevant parts of a guest's manifest.
 pub(super) struct Manifest {
     pub(super) bytes: Vec<u8>,
     pub(super) digest: String,
-    /// Digest of the guest.
+    /// The digest of the guest.
     pub(super) layer: String,
 }
 
 impl Remote {
-    /// Asks nobody yet.
+    /// Sends nothing yet.
     ///
     /// # Errors
-    /// Where the file of credentials is none.
+    /// If the credentials file is invalid.
     pub(super) fn new(place: &OciReference) -> Result<Self, NotLoaded> {
-        // Another part of the program may have installed it already.
+        // Ignore the error: another part of the program may have installed it already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let http = place.is_loopback().then(|| place.host.clone());
         let config = ClientConfig {
@@ -87,7 +87,7 @@ impl Remote {
             read_timeout: Some(SILENCE_MAX),
             connect_timeout: Some(CONNECT_MAX),
             user_agent: concat!("trueup/", env!("CARGO_PKG_VERSION")),
-            // Plain HTTP stays on this machine: a proxy for nobody takes the place of the environment's.
+            // Plain HTTP stays on this machine: this proxy, which no request uses, overrides the environment's.
             http_proxy: place.is_loopback().then(|| "http://localhost".to_owned()),
             no_proxy: place.is_loopback().then(|| "*,0.0.0.0/0,::/0".to_owned()),
             ..ClientConfig::default()
@@ -105,7 +105,7 @@ impl Remote {
     /// The manifest of a guest.
     ///
     /// # Errors
-    /// It can't be had, is not what was asked for, or is not that of a guest.
+    /// If it is unavailable, not the requested one, or not that of a guest.
     pub(super) async fn manifest(&self) -> Result<Manifest, NotLoaded> {
         let bytes = self
             .raw_manifest(&self.place)
@@ -122,15 +122,15 @@ impl Remote {
     /// The guest's bytes, by the digest in its manifest.
     ///
     /// # Errors
-    /// They can't be had, are too many, or are others.
+    /// If they are unavailable, too many, or do not match.
     pub(super) async fn guest(&self, layer: &str) -> Result<Vec<u8>, NotLoaded> {
         self.blob(layer, GUEST_BYTES_MAX).await
     }
 
-    /// Every signature that the registry has of a manifest; none where nobody signed it.
+    /// Every signature of a manifest in the registry. Empty if there is none.
     ///
     /// # Errors
-    /// They can't be had.
+    /// If they are unavailable.
     pub(super) async fn signatures(&self, manifest: &str) -> Result<Vec<Signed>, NotLoaded> {
         let tag = format!("{}.sig", manifest.replace(':', "-"));
         let Some(bytes) = self.raw_manifest(&self.place.at_tag(&tag)).await? else {
@@ -158,10 +158,10 @@ impl Remote {
         Ok(all)
     }
 
-    /// Puts a guest there under the tag, and answers the manifest's digest. The same guest makes the same manifest.
+    /// Pushes a guest under the tag, and returns the manifest's digest. The same guest always has the same manifest.
     ///
     /// # Errors
-    /// The registry does not take it.
+    /// If the registry refuses it.
     pub(super) async fn push(&self, guest: &Guest, bytes: &[u8]) -> Result<String, NotLoaded> {
         self.admit("pushing it").await?;
         let reference = client_reference(&self.place);
@@ -178,7 +178,7 @@ impl Remote {
             serde_json::to_vec(&manifest).map_err(|error| self.wrong(&format!("writing its manifest: {error}")))?;
         let digest = Digest::of(&body).to_string();
         let auth = &self.credentials.auth;
-        // A registry may answer under another name than it is called by (`docker.io`).
+        // A registry may answer under another name (`docker.io`).
         self.client
             .store_auth_if_needed(reference.resolve_registry(), auth)
             .await;
@@ -196,12 +196,12 @@ impl Remote {
         Ok(digest)
     }
 
-    /// None where the registry has no such manifest.
+    /// `None` if the registry has no such manifest.
     async fn raw_manifest(&self, place: &OciReference) -> Result<Option<Vec<u8>>, NotLoaded> {
         const ACCEPTED: [&str; 3] = [
             OCI_IMAGE_MEDIA_TYPE,
             "application/vnd.docker.distribution.manifest.v2+json",
-            // To say what it is where somebody names one.
+            // Accepted only to report what it is.
             "application/vnd.oci.image.index.v1+json",
         ];
         self.admit("asking for its manifest").await?;
@@ -245,7 +245,8 @@ impl Remote {
         }
     }
 
-    /// Before credentials are given to a client that takes them wherever the registry says: whether they may go there.
+    /// Checks where credentials may go before the client receives them, since the client sends them wherever the
+    /// registry says.
     async fn admit(&self, what: &str) -> Result<(), NotLoaded> {
         if !realm::is_secret(&self.credentials.auth) {
             return Ok(());
@@ -336,13 +337,13 @@ fn is_refused(error: &OciDistributionError) -> bool {
     }
 }
 
-/// With its causes, on one line.
+/// An error with its causes, on one line.
 pub(super) fn causes(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     one_line(&causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}")))
 }
 
-/// Takes bytes up to a limit, whatever the other side said there would be.
+/// Collects bytes up to a limit, independent of the announced length.
 struct Bounded {
     bytes: Vec<u8>,
     max: usize,
@@ -374,7 +375,8 @@ mod tests {
 
     use super::*;
 
-    /// A registry that answers everything with this challenge, or this redirect; and how often it was given credentials.
+    /// A registry that answers everything with this challenge or redirect, and counts how often it receives
+    /// credentials.
     async fn registry(header: &'static str) -> (OciReference, Arc<AtomicUsize>) {
         use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -399,7 +401,7 @@ mod tests {
                 {
                     counting.fetch_add(1, Ordering::SeqCst);
                 }
-                // Where it is gone, it does not want to know.
+                // If the client has disconnected, it does not need the answer.
                 let _ = stream.write_all(answer.as_bytes()).await;
             }
         });
@@ -426,7 +428,7 @@ mod tests {
             error.contains("redirected to `http://other.invalid/v2/`, which is not HTTPS"),
             "{error}"
         );
-        // The registry's own are asked for and given.
+        // The registry's own challenge: it receives the credentials.
         let (error, given) = asked_with_credentials(r#"WWW-Authenticate: Basic realm="Registry""#).await;
         assert!(given > 0, "{error}");
     }

@@ -1,4 +1,4 @@
-//! What is left of registries in a host that is built without the cargo feature `oci`: each is refused.
+//! Replaces registries in a host that is built without the cargo feature `oci`: every use is an error.
 
 use trueup_engine::Guest;
 
@@ -6,14 +6,14 @@ use super::NotLoaded;
 use super::reference::OciReference;
 use super::signature::Signed;
 
-/// One place in a registry: there is none.
+/// A place in a registry. It has no values.
 pub(super) enum Remote {}
 
-/// What is pulled of a guest.
+/// The relevant parts of a guest's manifest.
 pub(super) struct Manifest {
     pub(super) bytes: Vec<u8>,
     pub(super) digest: String,
-    /// Digest of the guest.
+    /// The digest of the guest.
     pub(super) layer: String,
 }
 

@@ -1,4 +1,4 @@
-//! Puts a guest into a registry, under a tag.
+//! Pushes a guest to a registry, under a tag.
 
 use std::path::Path;
 
@@ -10,25 +10,25 @@ use super::reference::OciReference;
 use super::{NoGuest, NotLoaded, Reference, compile, read_guest};
 use crate::guests::Program;
 
-/// What is in the registry now.
+/// The result of a push.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Pushed {
     /// The guest's name.
     pub name: String,
     /// Its version.
     pub version: String,
-    /// Of the guest's bytes.
+    /// The digest of the guest's bytes.
     pub digest: String,
-    /// Of the manifest.
+    /// The digest of the manifest.
     pub manifest: String,
-    /// Names exactly this, for ever: `oci:HOST/REPO@sha256:...`.
+    /// Always means exactly this guest: `oci:HOST/REPO@sha256:...`.
     pub reference: String,
 }
 
 /// Pushes a file, if it is a guest that this host could run.
 ///
 /// # Errors
-/// One line: it is no guest of a known world, the place has no tag, or the registry does not take it.
+/// One line: it is no guest of a known world, the place has no tag, or the registry refuses it.
 pub async fn push(engine: &Engine, file: &Path, to: &OciReference) -> Result<Pushed, NotLoaded> {
     if to.digest.is_some() || to.tag.is_none() {
         return Err(NoGuest(format!("`oci:{to}`: must be pushed under a tag, `oci:HOST/REPO:TAG`")).into());

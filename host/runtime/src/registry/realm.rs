@@ -1,7 +1,8 @@
-//! Where a registry has credentials sent: asked before any are.
+//! Checks where a registry wants credentials sent, before any are sent.
 //!
-//! A registry names the place that gives tokens itself (`WWW-Authenticate: Bearer realm="https://..."`), and the OCI client
-//! takes a user's name and password there, wherever it is. Here is what it may name: a place over HTTPS, or on this machine.
+//! A registry names its token server itself (`WWW-Authenticate: Bearer realm="https://..."`), and the OCI client sends
+//! a user's name and password there, wherever it is. This module accepts only a server that uses HTTPS or is on this
+//! machine.
 
 use std::net::IpAddr;
 
@@ -12,18 +13,18 @@ use reqwest::redirect::{Attempt, Policy};
 
 use super::oci::{CONNECT_MAX, SILENCE_MAX, causes};
 
-/// As many as the client that comes after follows.
+/// The same limit as in the OCI client.
 const REDIRECTS_MAX: usize = 10;
 
-/// Whether these would tell anybody who we are.
+/// Whether these credentials reveal our identity.
 pub(super) fn is_secret(auth: &RegistryAuth) -> bool {
     !matches!(auth, RegistryAuth::Anonymous)
 }
 
-/// Asks a registry without credentials where it would have them sent. `base`: scheme and host.
+/// Asks a registry, without credentials, where it wants them sent. `base`: scheme and host.
 ///
 /// # Errors
-/// It would not be by HTTPS, or the registry does not answer.
+/// If the place does not use HTTPS, or the registry does not answer.
 pub(super) async fn check(base: &str, is_loopback: bool) -> Result<(), String> {
     let client = reqwest::Client::builder()
         .connect_timeout(CONNECT_MAX)
@@ -54,22 +55,21 @@ fn follow(attempt: Attempt<'_>) -> reqwest::redirect::Action {
     }
 }
 
-/// Nobody between us and it can listen.
+/// Whether no one else can listen on the connection.
 fn is_safe(url: &Url) -> bool {
-    // An address of version 6 is in brackets.
+    // An IPv6 address is in brackets.
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     let is_loopback = host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
     url.scheme() == "https" || (url.scheme() == "http" && is_loopback)
 }
 
-/// The first place that credentials would be sent to in the open. All that the headers name are looked at, so that it does
-/// not matter which of them the client takes.
+/// The first unsafe place in the headers. All are checked, so it does not matter which one the client uses.
 fn open_realm(headers: &HeaderMap) -> Option<String> {
     let texts = headers.get_all(WWW_AUTHENTICATE).iter();
     let texts = texts.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
     texts
         .flat_map(|text| realms(&text))
-        // What is no address (`Basic realm="Registry"`) is nowhere to go to.
+        // A realm that is no URL (`Basic realm="Registry"`) is no destination.
         .find(|realm| Url::parse(realm).is_ok_and(|url| !is_safe(&url)))
 }
 
@@ -84,7 +84,7 @@ fn realms(challenge: &str) -> Vec<String> {
     values.map(|value| value_of(value.trim_start())).collect()
 }
 
-/// A quoted text without its escapes, or a word.
+/// A quoted text with its escapes removed, or a word.
 fn value_of(text: &str) -> String {
     let Some(quoted) = text.strip_prefix('"') else {
         let end = text.find([',', ' ', '\t']).unwrap_or(text.len());

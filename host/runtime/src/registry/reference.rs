@@ -1,6 +1,6 @@
-//! Which guest is meant: by name, by file, or by where a registry has it.
+//! References to guests: by name, by file, or by place in a registry.
 //!
-//! Parses text and nothing else: whether there is such a guest is found out by those who load it.
+//! This module only parses text: loading the guest checks whether it exists.
 //!
 //! ```text
 //! builtin:lbaas@2 · lbaas@2        one that ships
@@ -17,38 +17,38 @@ use super::NoGuest;
 use super::store::is_digest;
 use crate::config::GuestRef;
 
-/// Which guest is meant.
+/// A reference to a guest.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reference {
-    /// One that ships: name and version.
+    /// A built-in guest: name and version.
     Builtin {
         /// Its name.
         name: String,
         /// Its version.
         version: String,
     },
-    /// A file: a component, or a core module with wit-bindgen's type section. Or a folder of versions: the newest of them,
-    /// or with `@VERSION` after its name that one.
+    /// A file: a component, or a core module with wit-bindgen's type section. Or a folder of versions: the newest of
+    /// them, or with `@VERSION` after its name that version.
     File(PathBuf),
     /// In an OCI registry.
     Oci(OciReference),
 }
 
-/// A guest in an OCI registry, by tag, by digest, or by both: then the digest counts.
+/// A guest in an OCI registry, by tag, by digest, or by both: then the digest decides.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OciReference {
-    /// Host, and port where one is given.
+    /// The host, with a port if given.
     pub host: String,
     /// The repository there.
     pub repository: String,
     /// A name that may mean another guest tomorrow.
     pub tag: Option<String>,
-    /// Of the manifest, so always the same guest.
+    /// The digest of the manifest, so always the same guest.
     pub digest: Option<String>,
 }
 
 impl Reference {
-    /// `lbaas` or `lbaas@2`: a bare name is version 1 for ever.
+    /// `lbaas` or `lbaas@2`. A bare name always means version 1.
     pub fn builtin(text: &str) -> Self {
         let (name, version) = text.split_once('@').unwrap_or((text, "1"));
         Self::Builtin {
@@ -57,8 +57,8 @@ impl Reference {
         }
     }
 
-    /// What an operator types: any form of the configuration, and without `builtin:` and `file:` a name or a path, which has
-    /// a `/`, ends in `.wasm` or `.wat`, or is there. A relative path is relative to `folder`.
+    /// Parses what an operator types: any form of the configuration. Without `builtin:` and `file:` it is a name, or a
+    /// path if it contains a `/`, ends in `.wasm` or `.wat`, or exists. A relative path is relative to `folder`.
     ///
     /// # Errors
     /// One line: what the text must be.
@@ -105,8 +105,8 @@ impl fmt::Display for Reference {
 }
 
 impl OciReference {
-    /// Reads `HOST/REPO:TAG` or `HOST/REPO@sha256:...`. Nothing is filled in: a host or a tag that is not said is a mistake
-    /// more often than a wish.
+    /// Reads `HOST/REPO:TAG` or `HOST/REPO@sha256:...`. There are no defaults: a missing host or tag is more often a
+    /// mistake than intended.
     ///
     /// # Errors
     /// What the text must be.
@@ -138,7 +138,7 @@ impl OciReference {
         }
     }
 
-    /// The same place, by the digest of a manifest.
+    /// The same place with the digest of a manifest.
     pub fn at_digest(&self, digest: &str) -> Self {
         Self {
             tag: None,
@@ -147,7 +147,7 @@ impl OciReference {
         }
     }
 
-    /// The same place, by a tag.
+    /// The same place with a tag.
     pub fn at_tag(&self, tag: &str) -> Self {
         Self {
             tag: Some(tag.to_owned()),
@@ -156,7 +156,7 @@ impl OciReference {
         }
     }
 
-    /// Whether the registry is on this machine: such a one is spoken to in plain HTTP, for nobody can listen.
+    /// Whether the registry is on this machine: then plain HTTP is safe.
     #[cfg_attr(not(feature = "oci"), expect(dead_code, reason = "no registry is spoken to"))]
     pub(super) fn is_loopback(&self) -> bool {
         let name = self.host.rsplit_once(':').map_or(self.host.as_str(), |(name, _)| name);

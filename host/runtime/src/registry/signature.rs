@@ -1,8 +1,8 @@
-//! Whether a guest was signed by somebody whom the configuration names: signatures as cosign makes them with a key pair.
+//! Checks that a guest was signed with a key in the configuration: signatures in the format of cosign with a key pair.
 //!
-//! ECDSA on P-256 with SHA-256, public keys as PEM, signatures in base64 of DER. The mathematics is `ring`'s;
-//! here is only what is signed and by whom. Fetches nothing, and knows no certificates, transparency logs or time: a key
-//! that is named is believed until it is not named any more.
+//! ECDSA on P-256 with SHA-256, public keys as PEM, signatures in base64 of DER. `ring` does the mathematics;
+//! this module knows what is signed and with which key. It fetches nothing, and ignores certificates,
+//! transparency logs and time: a key is trusted as long as the configuration names it.
 //!
 //! ```text
 //! a file's bytes                    <- FILE.sig                       (`cosign sign-blob`)
@@ -21,11 +21,11 @@ use serde::{Deserialize, Serialize};
 use super::NoGuest;
 use trueup_journal::regular;
 
-/// A PEM file of a key has 200 bytes, a signature 100: a file above this is another file given by mistake.
+/// A PEM file of a key has 200 bytes, a signature 100. A larger file is the wrong file.
 const SMALL_FILE_BYTES_MAX: u64 = 64 << 10;
 
-/// How the DER of each P-256 public key begins: `SubjectPublicKeyInfo` with the object identifiers of RFC 5480, then the point of 65
-/// bytes, uncompressed.
+/// How the DER of each P-256 public key begins: `SubjectPublicKeyInfo` with the object identifiers of RFC 5480. The
+/// point of 65 bytes follows, uncompressed.
 const P256_KEY_HEADER: [u8; 26] = [
     0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce,
     0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
@@ -34,23 +34,23 @@ const P256_KEY_HEADER: [u8; 26] = [
 /// A public key: a point of the curve.
 type Key = UnparsedPublicKey<Vec<u8>>;
 
-/// What `critical.type` of a payload must be.
+/// The required `critical.type` of a payload.
 const PAYLOAD_TYPE: &str = "cosign container image signature";
 
-/// The keys of which any may have signed.
+/// The trusted keys.
 #[derive(Debug)]
 pub(super) struct Keys(Vec<(PathBuf, Key)>);
 
-/// A signature of a manifest, as a registry has it and the store keeps it.
+/// A signature of a manifest, from a registry or the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Signed {
-    /// What was signed: base64 of JSON that names the manifest.
+    /// The signed text: base64 of JSON that names the manifest.
     pub(super) payload: String,
     /// Base64 of DER.
     pub(super) signature: String,
 }
 
-/// The part of a payload that counts.
+/// The relevant part of a payload.
 #[derive(Deserialize)]
 struct Payload {
     critical: Critical,
@@ -72,7 +72,7 @@ impl Keys {
     /// Reads public keys.
     ///
     /// # Errors
-    /// One line: which file is no such key.
+    /// One line: which file is no valid key.
     pub(super) fn read(files: &[PathBuf]) -> Result<Self, NoGuest> {
         let read = |file: &PathBuf| {
             let wrong = |why: &dyn std::fmt::Display| NoGuest(format!("key {}: {why}", file.display()));
@@ -88,7 +88,7 @@ impl Keys {
         files.iter().map(read).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Which key made a signature of these bytes; none where none of these did.
+    /// The key that signed these bytes. `None` if it is none of these.
     fn signer(&self, message: &[u8], signature: &str) -> Option<&Path> {
         let signature = der_of(signature).ok()?;
         let (file, _) = self.0.iter().find(|(_, key)| key.verify(message, &signature).is_ok())?;
@@ -100,10 +100,10 @@ impl Keys {
         names.join(", ")
     }
 
-    /// Who signed a file's bytes, by the signature beside it.
+    /// The key that signed a file's bytes, according to the signature beside it.
     ///
     /// # Errors
-    /// One line: there is no signature, or it is by none of these keys.
+    /// One line: there is no signature, or none by these keys.
     pub(super) fn of_file(&self, file: &Path, bytes: &[u8]) -> Result<PathBuf, NoGuest> {
         let beside = signature_file(file);
         let wrong = |why: String| NoGuest(format!("guest {}: {why}", file.display()));
@@ -126,10 +126,10 @@ impl Keys {
         })
     }
 
-    /// Who signed a manifest, by the first signature of it that one of these keys made.
+    /// The key that signed a manifest: the first valid signature by one of these keys.
     ///
     /// # Errors
-    /// One line: there is no signature, none by these keys, or those are of other manifests.
+    /// One line: there is no signature, none by these keys, or only signatures of other manifests.
     pub(super) fn of_manifest(&self, reference: &str, manifest: &str, all: &[Signed]) -> Result<PathBuf, NoGuest> {
         let mut wrong = None;
         for signed in all {
@@ -154,17 +154,14 @@ impl Keys {
     }
 }
 
-/// The signature of a file, beside it.
+/// The path of a file's signature, beside the file.
 pub(super) fn signature_file(file: &Path) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(".sig");
     name.into()
 }
 
-/// A signature from its base64 text. `base64` and `openssl base64` break long lines.
-///
-/// # Errors
-/// What the text is not.
+/// Parses a public key in PEM. `None` if it is no uncompressed point of P-256.
 fn key_of(text: &str) -> Option<Key> {
     let der = SubjectPublicKeyInfoDer::from_pem_slice(text.as_bytes()).ok()?;
     let point = der.strip_prefix(&P256_KEY_HEADER)?;
@@ -172,6 +169,10 @@ fn key_of(text: &str) -> Option<Key> {
     is_point.then(|| UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, point.to_vec()))
 }
 
+/// Parses a signature in base64. `base64` and `openssl base64` break long lines.
+///
+/// # Errors
+/// Why the text is invalid.
 fn der_of(text: &str) -> Result<Vec<u8>, String> {
     let text: String = text.split_ascii_whitespace().collect();
     let der = STANDARD.decode(text).map_err(|error| {

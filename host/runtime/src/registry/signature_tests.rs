@@ -1,4 +1,4 @@
-//! Signatures as cosign and openssl make them, good ones and each kind of wrong one.
+//! Signatures in the formats of cosign and openssl: valid ones, and each kind of invalid one.
 
 use std::process::Command;
 
@@ -9,11 +9,11 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// Whose key of [`Desk`] it is.
+/// Indexes of the keys of [`Desk`].
 const MINE: usize = 0;
 const YOURS: usize = 1;
 
-/// Two people's keys, each with its public half in a file.
+/// The keys of two people, each with its public half in a file.
 struct Desk {
     folder: TempDir,
     keys: [EcdsaKeyPair; 2],
@@ -156,10 +156,10 @@ fn openssl_signs_what_we_take() {
     ]);
     openssl(&["ec", "-in", "theirs.key", "-pubout", "-out", "theirs.pub"]);
     let keys = desk.keys(&["mine.pub", "theirs.pub"]);
-    // Half of all signatures have a high S: with sixteen both kinds are here, but for one time in 32,000.
+    // Half of all signatures have a high S. Sixteen contain both kinds, except once in 32,000 runs.
     for _ in 0..16 {
         let der = openssl(&["dgst", "-sha256", "-sign", "theirs.key", "guest.wasm"]);
-        // As `base64` writes it: no line is longer than 76 characters.
+        // Like `base64` output: lines have at most 76 characters.
         let text = STANDARD.encode(der);
         let (first, second) = text.split_at(76);
         std::fs::write(signature_file(&file), format!("{first}\n{second}\n")).unwrap();
@@ -170,7 +170,7 @@ fn openssl_signs_what_we_take() {
 
 #[test]
 fn openssl_takes_what_cosign_would_write_for_our_key() {
-    // The other way round: the keys and signatures of these tests are what others understand by them.
+    // The other direction: other tools accept the keys and signatures of these tests.
     let desk = Desk::new();
     let file = desk.signed(b"a guest", MINE);
     let der = STANDARD

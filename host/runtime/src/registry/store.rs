@@ -1,13 +1,13 @@
-//! Guests that this host has seen, kept under the SHA-256 of their bytes.
+//! Guests that this host has seen, stored under the SHA-256 of their bytes.
 //!
 //! ```text
 //! state_dir/registry/sha256/<64 hex digits>         a guest, or an OCI manifest
 //! state_dir/registry/signatures/<64 hex digits>     who signed the thing of that digest
 //! ```
 //!
-//! Knows nothing of references, networks or keys. What is in it is never believed: content is checked against its name each
-//! time it is read, and a signature by whoever asks for it. So nothing is lost where the folder is deleted but the work to
-//! fetch it again, and an entry that was tampered with is an error and not a guest.
+//! This module does not know references, networks or keys. It does not trust its content: it checks each entry against
+//! its name on every read, and the callers check signatures. So deleting the folder only costs another download, and a
+//! modified entry is an error.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -20,22 +20,22 @@ use trueup_journal::regular;
 
 use super::GUEST_BYTES_MAX;
 
-/// Each file that is being written has a name of its own in this process.
+/// Makes the names of draft files unique in this process.
 static DRAFTS: AtomicU64 = AtomicU64::new(0);
 
-/// A folder of guests by digest. Cheap to clone; several processes may use one at once.
+/// A folder of guests by digest. Cheap to clone; several processes may use one at the same time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Store {
     folder: PathBuf,
 }
 
-/// Why the store could not do what was asked of it: one line.
+/// Why an operation of the store failed, in one line.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The text names no digest.
+    /// The text is no digest.
     #[error("`{0}` is no digest, must be `sha256:` and 64 lower-case hexadecimal digits")]
     NotADigest(String),
-    /// An entry that is not what its name says.
+    /// The content of an entry does not match its name.
     #[error(
         "the stored guest {} is damaged: its content has the digest {found}; delete it and run `trueup guest lock`",
         file.display()
@@ -43,15 +43,15 @@ pub enum StoreError {
     Damaged {
         /// The entry.
         file: PathBuf,
-        /// What its content is.
+        /// The digest of its content.
         found: Digest,
     },
-    /// The file system refused.
+    /// The file system returned an error.
     #[error("can't {what} {}: {error}", file.display())]
     Io {
-        /// What was tried: `read` or `write`.
+        /// The operation: `read` or `write`.
         what: &'static str,
-        /// On what.
+        /// The file.
         file: PathBuf,
         /// Why it failed.
         error: io::Error,
@@ -59,26 +59,26 @@ pub enum StoreError {
 }
 
 impl Store {
-    /// The store of a state folder, which need not be there yet.
+    /// The store of a state folder, which need not exist yet.
     pub fn at(state_dir: &Path) -> Self {
         Self {
             folder: state_dir.join("registry"),
         }
     }
 
-    /// Where an entry is, or would be.
+    /// The path of an entry, existing or not.
     ///
     /// # Errors
-    /// Where the text names no digest.
+    /// If the text is no digest.
     pub fn path(&self, digest: &str) -> Result<PathBuf, StoreError> {
         Ok(self.folder.join("sha256").join(digits(digest)?))
     }
 
-    /// Keeps these bytes, and answers their digest. Once it answered they are on the disk, whole. An entry that is there
-    /// already stays as it is; a damaged one is replaced.
+    /// Stores these bytes and returns their digest. When it returns, they are completely on disk. An existing entry
+    /// remains; a damaged one is replaced.
     ///
     /// # Errors
-    /// Where the folder can't be written.
+    /// If the folder is not writable.
     pub fn put(&self, bytes: &[u8]) -> Result<Digest, StoreError> {
         let digest = Digest::of(bytes);
         let file = self.folder.join("sha256").join(digest.hex());
@@ -90,10 +90,10 @@ impl Store {
         Ok(digest)
     }
 
-    /// What is kept under `sha256:` and 64 hexadecimal digits; none where there is no such entry.
+    /// The entry for `sha256:` and 64 hexadecimal digits. `None` if it does not exist.
     ///
     /// # Errors
-    /// Where the text is no digest, the entry can't be read, or its content has another digest than its name says.
+    /// If the text is no digest, the entry cannot be read, or its content does not match its name.
     pub fn get(&self, digest: &str) -> Result<Option<Vec<u8>>, StoreError> {
         let file = self.path(digest)?;
         let Some(bytes) = read(&file)? else { return Ok(None) };
@@ -105,7 +105,7 @@ impl Store {
         }
     }
 
-    /// Keeps what was said about who signed the thing of a digest, instead of what was kept of it before.
+    /// Stores the signatures for a digest, replacing earlier ones.
     pub(super) fn put_signatures(&self, digest: &str, text: &str) -> Result<(), StoreError> {
         let file = self.folder.join("signatures").join(digits(digest)?);
         if read(&file)?.is_some_and(|kept| kept == text.as_bytes()) {
@@ -114,13 +114,13 @@ impl Store {
         write(&file, text.as_bytes())
     }
 
-    /// What was kept last; none where nothing was.
+    /// The stored signatures. `None` if there are none.
     pub(super) fn signatures(&self, digest: &str) -> Result<Option<Vec<u8>>, StoreError> {
         read(&self.folder.join("signatures").join(digits(digest)?))
     }
 }
 
-/// The digits of `sha256:<digits>`: a name for a file, so nothing but digits.
+/// The digits of `sha256:<digits>`: they become a file name, so nothing else is valid.
 fn digits(digest: &str) -> Result<&str, StoreError> {
     let is_digit = |c: char| matches!(c, '0'..='9' | 'a'..='f');
     digest
@@ -129,7 +129,7 @@ fn digits(digest: &str) -> Result<&str, StoreError> {
         .ok_or_else(|| StoreError::NotADigest(digest.to_owned()))
 }
 
-/// Whether a text is a digest as this program writes them.
+/// Whether a text is a digest in this program's format.
 pub(super) fn is_digest(text: &str) -> bool {
     digits(text).is_ok()
 }
@@ -154,15 +154,15 @@ fn write(file: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     })
 }
 
-/// Whole or not at all, also where the machine loses its power: a draft is synced, then takes the name, then the folder
-/// is synced. The folder is created where it is missing, with mode 0700.
+/// Writes a file completely or not at all, even if the machine loses power: syncs a draft, renames it, then syncs the
+/// folder. Creates a missing folder with mode 0700.
 fn replace(file: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = file.parent().unwrap_or(Path::new(""));
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     write_whole(folder, file, bytes)
 }
 
-/// The same in a folder that is there: the lock file's.
+/// The same in an existing folder, for the lock file.
 pub(super) fn write_whole(folder: &Path, file: &Path, bytes: &[u8]) -> io::Result<()> {
     let number = DRAFTS.fetch_add(1, Ordering::Relaxed);
     let draft = folder.join(format!(".{}-{number}.part", std::process::id()));
@@ -174,7 +174,7 @@ pub(super) fn write_whole(folder: &Path, file: &Path, bytes: &[u8]) -> io::Resul
         fs::File::open(folder)?.sync_all()
     })();
     if written.is_err() {
-        // What is in the way of the draft is said already; a draft that stays costs room, nothing else.
+        // Ignore the error: the first one is already reported, and a leftover draft only takes space.
         let _ = fs::remove_file(&draft);
     }
     written

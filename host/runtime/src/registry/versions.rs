@@ -1,6 +1,7 @@
-//! A folder of versions of one guest: which file is the newest, and which is the one that was asked for.
+//! A folder of versions of one guest: finds the newest, or the requested one.
 //!
-//! Name and version are what each component says of itself; file names mean nothing. Looks at metadata, compiles nothing.
+//! Name and version come from the metadata of each component, and file names mean nothing. This module compiles
+//! nothing.
 //!
 //! ```text
 //! guests/a.wasm  lbaas 1.9     file:guests        -> b.wasm
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use super::{NoGuest, read_guest};
 
-/// Each is read whole to find its version. More than this is a folder given by mistake.
+/// Each file is read completely to find its version. More than this is the wrong folder.
 const VERSIONS_MAX: usize = 256;
 
 /// One file of a folder.
@@ -23,10 +24,10 @@ struct Version {
     numbers: Vec<u64>,
 }
 
-/// The file that a path means: itself, or one of the folder that it names.
+/// The file of a path: the path itself, or a file in that folder.
 ///
 /// # Errors
-/// One line: why the folder has no such version, or is no folder of versions of one guest.
+/// One line: why the folder has no such version, or is not a folder of versions of one guest.
 pub(super) fn locate(path: &Path) -> Result<PathBuf, NoGuest> {
     if path.is_dir() {
         let newest = read_folder(path)?.pop();
@@ -60,7 +61,7 @@ fn version_in(folder: &Path, wanted: &str) -> Result<PathBuf, NoGuest> {
     Err(wrong(folder, &format!("has no version {wanted}; {there}")))
 }
 
-/// `DIR@V`, taken apart.
+/// The parts of `DIR@V`.
 fn folder_and_version(path: &Path) -> Option<(PathBuf, String)> {
     let (folder, version) = path.file_name()?.to_str()?.rsplit_once('@')?;
     Some((path.with_file_name(folder), version.to_owned()))
@@ -134,7 +135,7 @@ fn read(file: PathBuf) -> Result<Version, NoGuest> {
     })
 }
 
-/// `1.10` is above `1.9`, and `1.0` the same as `1`.
+/// `1.10` is greater than `1.9`, and `1.0` equals `1`.
 fn numbers(text: &str) -> Option<Vec<u64>> {
     let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     let parts = text.split('.');
@@ -155,7 +156,7 @@ fn wrong(folder: &Path, what: &str) -> NoGuest {
 mod tests {
     use super::*;
 
-    /// An empty component that says who it is.
+    /// An empty component with a name and a version.
     fn component(name: Option<&str>, version: Option<&str>) -> Vec<u8> {
         let bytes = wat::parse_str("(component)").unwrap();
         let mut add = wasm_metadata::AddMetadata::default();

@@ -1,4 +1,4 @@
-//! Compares what a step showed with what it must show.
+//! Compares the result of a step with the expected one.
 
 use serde_json::{Number, Value};
 use trueup_capabilities::neg::simulated::Neg;
@@ -7,12 +7,12 @@ use trueup_journal::{Kind, differences_under};
 
 use super::report::Problem;
 
-/// True for a question that `expect_calls` lists: the guest's acts, not its means.
+/// Whether `expect_calls` lists a question: it lists effects, not means.
 pub(super) fn is_listed(call: &str) -> bool {
     questions::kind(call) != Kind::Means
 }
 
-/// Equality; none where it holds.
+/// Compares two values. `None` if they are equal.
 pub(super) fn values(what: &str, expected: &Value, was: &Value) -> Option<Problem> {
     let differences = differences_under("", &plain(expected), &plain(was));
     (!differences.is_empty()).then(|| Problem {
@@ -21,7 +21,7 @@ pub(super) fn values(what: &str, expected: &Value, was: &Value) -> Option<Proble
     })
 }
 
-/// The questions that a step asked, in order. Says which is the first that differs: those after it follow from it.
+/// Compares the questions of a step, in order. Reports only the first difference: later ones follow from it.
 pub(super) fn calls(expected: &[Value], asked: &[Value]) -> Option<Problem> {
     let (expected_plain, asked_plain): (Vec<_>, Vec<_>) =
         (expected.iter().map(plain).collect(), asked.iter().map(plain).collect());
@@ -50,7 +50,7 @@ pub(super) fn calls(expected: &[Value], asked: &[Value]) -> Option<Problem> {
 
 /// Resources of the LBaaS API by kind then identifier, tags sorted.
 pub(super) fn sorted_resources(mut resources: Vec<Value>) -> Value {
-    /// In the order of the contract.
+    /// The order of the contract.
     const KINDS: [&str; 4] = ["Backend", "Frontend", "Bind", "Server"];
     for resource in &mut resources {
         if let Some(Value::Array(tags)) = resource.get_mut("tags") {
@@ -67,7 +67,7 @@ pub(super) fn sorted_resources(mut resources: Vec<Value>) -> Value {
     Value::Array(resources)
 }
 
-/// NEGs by name, then zone, endpoints in their order. What is none stays as it is written.
+/// NEGs sorted by name and zone, with endpoints in their order. Anything else remains unchanged.
 pub(super) fn sorted_negs(negs: Vec<Value>) -> Value {
     let typed: Result<Vec<Neg>, _> = negs.iter().cloned().map(serde_json::from_value).collect();
     let Ok(mut sorted) = typed else {
@@ -78,7 +78,7 @@ pub(super) fn sorted_negs(negs: Vec<Value>) -> Value {
     serde_json::to_value(sorted).unwrap_or(Value::Array(negs))
 }
 
-/// What is stored; `data` is compared as JSON where both sides are JSON text.
+/// Compares stored checkpoints. `data` is compared as JSON if both sides are JSON text.
 pub(super) fn checkpoints(mut expected: Value, mut was: Value) -> Option<Problem> {
     let json = |checkpoint: &Value| -> Option<Value> {
         let data = checkpoint.get("data")?.as_str()?;
@@ -94,7 +94,7 @@ pub(super) fn checkpoints(mut expected: Value, mut was: Value) -> Option<Problem
     values("checkpoint", &expected, &was)
 }
 
-/// Numbers in one spelling: a whole number that was written, or came, as `5.0` is 5.
+/// Numbers in a common form: `5.0` becomes 5.
 fn plain(value: &Value) -> Value {
     match value {
         Value::Number(number) => Value::Number(whole(number).unwrap_or_else(|| number.clone())),
@@ -108,7 +108,7 @@ fn plain(value: &Value) -> Value {
 }
 
 fn whole(number: &Number) -> Option<Number> {
-    // Up to 2^53 every whole number has a float of its own.
+    // Up to 2^53 every whole number has an exact float.
     const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
     let float = number
         .as_f64()

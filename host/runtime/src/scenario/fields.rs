@@ -1,4 +1,4 @@
-//! Reads typed parts out of a [`Node`], with errors that name the place, what was there and what may be.
+//! Reads typed parts of a [`Node`]. Errors name the place, the value and the valid values.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -15,7 +15,7 @@ fn at(place: &str) -> String {
     }
 }
 
-/// `place.key`, where there is a place.
+/// `place.key`, or `key` without a place.
 pub(super) fn join(place: &str, key: &str) -> String {
     if place.is_empty() {
         key.to_owned()
@@ -36,7 +36,7 @@ fn was(node: &Node, place: &str, wanted: &str) -> ParseError {
     error(node, place, format!("was {}, must be {wanted}", node.what()))
 }
 
-/// An object whose keys are all known.
+/// An object whose keys are all valid.
 pub(super) struct Fields<'a> {
     node: &'a Node,
     entries: &'a [Entry],
@@ -44,7 +44,7 @@ pub(super) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// The object at `place`, which may have the `allowed` keys and no other.
+    /// The object at `place`, with the `allowed` keys only.
     pub(super) fn of(node: &'a Node, place: &str, allowed: &[&str]) -> Result<Self, ParseError> {
         let entries = entries(node, place)?;
         if let Some(entry) = entries.iter().find(|entry| !allowed.contains(&entry.key.as_str())) {
@@ -52,7 +52,7 @@ impl<'a> Fields<'a> {
             let nearest = allowed
                 .iter()
                 .map(|key| (strsim::damerau_levenshtein(key, &entry.key), key))
-                // Two slips of a finger; further away it is another word.
+                // Up to two typing errors; beyond that it is another word.
                 .filter(|(distance, _)| *distance <= 2)
                 .min()
                 .map(|(_, key)| format!(" (did you mean `{key}`?)"))
@@ -80,7 +80,7 @@ impl<'a> Fields<'a> {
         join(&self.place, key)
     }
 
-    /// The value of a key, where it is there.
+    /// The value of a key, if present.
     pub(super) fn get(&self, key: &str) -> Option<&'a Node> {
         self.entries
             .iter()
@@ -88,18 +88,18 @@ impl<'a> Fields<'a> {
             .map(|entry| &entry.value)
     }
 
-    /// The value of a key that must be there.
+    /// The value of a required key.
     pub(super) fn required(&self, key: &str) -> Result<&'a Node, ParseError> {
         self.get(key)
             .ok_or_else(|| error(self.node, &self.place, format!("`{key}` is missing")))
     }
 
-    /// The value of a key as it is, where it is there.
+    /// The raw value of a key, if present.
     pub(super) fn value(&self, key: &str) -> Option<Value> {
         self.get(key).map(Node::to_value)
     }
 
-    /// Reads a key with `read`, where it is there.
+    /// Reads a key with `read`, if present.
     pub(super) fn read<T>(
         &self,
         key: &str,
@@ -147,7 +147,7 @@ pub(super) fn name(node: &Node, place: &str) -> Result<String, ParseError> {
     }
 }
 
-/// A whole number from 0.
+/// A whole number, at least 0.
 pub(super) fn count(node: &Node, place: &str) -> Result<u64, ParseError> {
     match &node.content {
         Content::Number(number) => number
@@ -165,7 +165,7 @@ pub(super) fn number(node: &Node, place: &str) -> Result<f64, ParseError> {
     }
 }
 
-/// A truth value.
+/// A boolean.
 pub(super) fn truth(node: &Node, place: &str) -> Result<bool, ParseError> {
     match &node.content {
         Content::Bool(truth) => Ok(*truth),
@@ -173,14 +173,14 @@ pub(super) fn truth(node: &Node, place: &str) -> Result<bool, ParseError> {
     }
 }
 
-/// An object with any keys, as it is.
+/// An object with any keys, unchanged.
 pub(super) fn object(node: &Node, place: &str) -> Result<Value, ParseError> {
     entries(node, place).map(|_| node.to_value())
 }
 
-/// A value of the contract's types, with every key known.
+/// A value of the contract's types, without unknown keys.
 ///
-/// The generated types ignore keys that they do not know; what is written back tells which those were.
+/// The generated types ignore unknown keys, so a comparison with the serialized value finds them.
 pub(super) fn typed<T: Serialize + DeserializeOwned>(node: &Node, place: &str) -> Result<T, ParseError> {
     let given = node.to_value();
     let not_typed = |cause: serde_json::Error| error(node, place, format!("{given} does not fit: {cause}"));

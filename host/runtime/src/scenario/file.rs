@@ -1,7 +1,7 @@
 //! The scenario file format: from text to [`Scenario`]s.
 //!
-//! An unknown key anywhere is an error that names the key, the place and the keys that may be there. Parts of the
-//! format that belong to capabilities without a simulation in this build are read with the same care.
+//! An unknown key anywhere is an error that names the key, the place and the valid keys. Parts of the format for
+//! capabilities without a simulation in this build are checked too.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use super::node::{self, Content, Node, ParseError};
 /// Reads the scenarios of one file, YAML or JSON: one, or a list of them.
 ///
 /// # Errors
-/// The first thing that is no scenario, with its line.
+/// The first invalid part, with its line.
 pub fn parse(file: &str) -> Result<Vec<Scenario>, ParseError> {
     let root = node::parse(file)?;
     let scenarios: Vec<Scenario> = match &root.content {
@@ -183,12 +183,12 @@ fn given_negs(node: &Node, place: &str) -> Result<Vec<Neg>, ParseError> {
     Ok(negs.into_iter().map(|(_, neg)| neg).collect())
 }
 
-/// Kept as values for the sake of `${name}`.
+/// Kept as values, since they may contain `${name}`.
 fn expected_negs(node: &Node, place: &str) -> Result<Vec<Value>, ParseError> {
     negs(node, place, |node, _| Ok(node.to_value()))
 }
 
-/// A list of records whose fields are all text.
+/// A list of records whose fields are all texts.
 fn records(node: &Node, place: &str, keys: &[&str]) -> Result<Value, ParseError> {
     list(node, place, |node, place| {
         let fields = Fields::of(node, place, keys)?;
@@ -198,7 +198,7 @@ fn records(node: &Node, place: &str, keys: &[&str]) -> Result<Value, ParseError>
     Ok(node.to_value())
 }
 
-/// The key that says what a step does, and those that may stand beside it.
+/// The key that selects what a step does, and the keys that may accompany it.
 const STEPS: [(&str, &[&str]); 7] = [
     ("call", &["args", "expect", "expect_calls", "save"]),
     ("advance_ms", &["expect_timers", "expect_calls"]),
@@ -367,7 +367,7 @@ fn expected_state(node: &Node, place: &str) -> Result<ExpectedState, ParseError>
 fn expected_objects(node: &Node, place: &str) -> Result<Vec<Value>, ParseError> {
     let fields = Fields::of(node, place, &["objects"])?;
     let objects = fields.required("objects")?;
-    // Read as what they are for the sake of their keys, kept as values for the sake of `${name}`.
+    // Read with their types to check the keys, but kept as values, since they may contain `${name}`.
     list(objects, &fields.place("objects"), |node, place| {
         typed::<Resource>(node, place).map(|_| node.to_value())
     })

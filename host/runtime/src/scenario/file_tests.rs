@@ -1,4 +1,4 @@
-//! Every scenario of the project can be read; everything that is no scenario is an error that says where and why.
+//! Every scenario of the project parses, and every invalid one yields an error with place and reason.
 
 use std::path::Path;
 
@@ -145,7 +145,7 @@ fn aliases_stand_for_what_they_name() {
     assert_eq!(steps[0].action, steps[1].action);
 }
 
-/// Reads `steps: [STEP]` and answers the error.
+/// Reads `steps: [STEP]` and returns the error.
 fn step_error(step: &str) -> String {
     error_of(&format!("name: a\nguest: g\nsteps:\n- {step}\n"))
 }

@@ -11,35 +11,35 @@ use trueup_journal::regular;
 /// The scenarios of one file.
 #[derive(Debug)]
 pub struct ScenarioFile {
-    /// As it was named or found.
+    /// The path as given or found.
     pub path: PathBuf,
     /// In order.
     pub scenarios: Vec<Scenario>,
 }
 
-/// A file or folder that could not be read, or is no scenario.
+/// A file or folder that cannot be read, or contains no scenario.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// The system says so.
+    /// The system returned an error.
     #[error("could not read `{}`: {cause}", path.display())]
     Unreadable {
-        /// What was to be read.
+        /// The path.
         path: PathBuf,
-        /// Why it could not be.
+        /// The error.
         cause: io::Error,
     },
-    /// Its content says so.
+    /// The content is invalid.
     #[error("{}: {cause}", position(path, cause.line))]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What is wrong in it.
+        /// What is wrong with it.
         cause: ParseError,
     },
-    /// There is nothing to do.
+    /// There is no scenario.
     #[error("no scenario under `{}`: looked for files that end in .yaml, .yml or .json", path.display())]
     Nothing {
-        /// Where there is none.
+        /// The path without scenarios.
         path: PathBuf,
     },
 }
@@ -51,8 +51,8 @@ fn position(path: &Path, line: Option<u64>) -> String {
     }
 }
 
-/// Reads every scenario file under `paths`: folders recursively, their entries in order of name; a file that is named
-/// is read whatever it ends in. A file found twice is read once.
+/// Reads every scenario file under `paths`: folders recursively, in order of name; a given file with any extension. A
+/// file that is found twice is read once.
 pub(super) fn read(paths: &[PathBuf]) -> (Vec<ScenarioFile>, Vec<FileError>) {
     let mut files: Vec<ScenarioFile> = Vec::new();
     let mut errors = Vec::new();

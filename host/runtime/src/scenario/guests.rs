@@ -1,4 +1,4 @@
-//! The stage with real guests: WebAssembly instances that are granted everything and asked on a tape in memory.
+//! The stage with real guests: WebAssembly instances with all grants and an in-memory tape.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use crate::guests::Program;
 use crate::instance::{Instance, Start, StartError};
 use crate::registry::{Reference, Registry};
 
-/// Guests by the names that scenarios give them.
+/// Guests by their names in scenarios.
 pub struct Guests {
     engine: Engine,
     registry: Registry,
@@ -31,7 +31,7 @@ pub struct Guests {
 }
 
 impl Guests {
-    /// The guests of `registry`, but for those names that a file takes the place of.
+    /// The guests of `registry`, some of them replaced by files.
     pub fn new(engine: Engine, registry: Registry, replaced: BTreeMap<String, PathBuf>) -> Self {
         let replaced = replaced
             .into_iter()
@@ -46,13 +46,13 @@ impl Guests {
         }
     }
 
-    /// Hands what guests log to `log`. Without it their lines are dropped.
+    /// Passes the guests' log to `log`. Without it, log lines are dropped.
     #[must_use]
     pub fn logging(self, log: Arc<dyn Log>) -> Self {
         Self { log, ..self }
     }
 
-    /// Has this guest play the part of `guest`.
+    /// Uses this program for `guest`.
     #[must_use]
     pub fn with(self, guest: &str, program: Arc<Program>) -> Self {
         self.loaded
@@ -84,7 +84,7 @@ impl Guests {
     }
 }
 
-/// `NAME@VERSION`: a bare name is version 1 for ever.
+/// `NAME@VERSION`. A bare name always means version 1.
 fn full_name(guest: &str) -> String {
     if guest.contains('@') {
         guest.to_owned()
@@ -111,7 +111,7 @@ impl Stage for Guests {
                 guest: program.guest.name.clone(),
                 version: program.guest.version.clone(),
                 digest: program.guest.digest.to_string(),
-                // One at a time in a world: the next one takes over its gauges.
+                // A world has one instance at a time: the next one takes over its gauges.
                 instance: "scenario".to_owned(),
             };
             let backends = Backends {
@@ -165,7 +165,7 @@ impl Actor for Guest {
             .take_entries()
             .into_iter()
             .filter_map(|entry| match entry.event {
-                // The tape wrote these arguments itself, as JSON.
+                // The tape itself wrote these arguments as JSON.
                 Event::Ask(ask) => Some(Asked {
                     call: ask.name,
                     args: serde_json::from_str(ask.args.get()).ok()?,

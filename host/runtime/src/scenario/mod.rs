@@ -1,7 +1,7 @@
-//! Scenarios: what a guest must do, as files; run against simulated capabilities with a virtual clock.
+//! Scenarios: files that specify what a guest must do, run against simulated capabilities with a virtual clock.
 //!
-//! There is no network here and no real time. The runner knows instances by what a [`Stage`] hands it; [`Guests`] is
-//! the stage with real guests.
+//! A run uses no network and no real time. The runner gets instances from a [`Stage`]; [`Guests`] is the stage with
+//! real guests.
 //!
 //! ```text
 //! paths -> files -> scenarios -> (world, instance, steps) -> outcomes -> summary
@@ -32,9 +32,9 @@ pub use node::ParseError;
 pub use report::{Failure, Outcome, Problem, Summary};
 pub use stage::{Actor, Asked, FaultedClock, FaultedRandom, NotStarted, Stage, World};
 
-/// Runs every scenario under `paths`, a few at a time, and hands each outcome to `tell` in the order of the files.
+/// Runs every scenario under `paths`, a few at a time, and passes each outcome to `tell` in the order of the files.
 ///
-/// A file that can't be read and a guest that can't be loaded are errors of the summary; everything else runs.
+/// A file that cannot be read and a guest that cannot be loaded are errors of the summary; everything else runs.
 pub async fn run_all(stage: Arc<dyn Stage>, paths: &[PathBuf], tell: impl FnMut(&Outcome)) -> Summary {
     let (files, errors) = find::read(paths);
     run_files(stage, files, errors.iter().map(ToString::to_string).collect(), tell).await
@@ -74,7 +74,7 @@ async fn run_files(
         })
         .filter(|(_, scenario)| loaded.contains(&scenario.guest))
         .enumerate();
-    // Each scenario computes and never waits, so more at once than there are processors gain nothing.
+    // Each scenario computes and never waits, so more than one per processor gains nothing.
     let at_once = std::thread::available_parallelism().map_or(1, usize::from);
     let mut running = JoinSet::new();
     let mut done: BTreeMap<usize, Outcome> = BTreeMap::new();
@@ -92,7 +92,7 @@ async fn run_files(
                 done.insert(index, outcome);
             }
             Some(Err(error)) => {
-                // Only a defect of this program panics in there: it must not be lost, and the rest still runs.
+                // A panic here is a defect of this program: report it, and run the rest.
                 summary
                     .errors
                     .push(format!("a scenario could not be run to its end: {error}"));

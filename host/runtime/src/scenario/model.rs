@@ -1,4 +1,4 @@
-//! What a scenario file says, in types: no lines, no unknown keys, nothing left to check but what a run shows.
+//! The content of a scenario file as types: fully checked, except for what only a run can show.
 
 use std::collections::BTreeMap;
 
@@ -22,52 +22,52 @@ pub struct Scenario {
     pub guest: String,
     /// An object, for `lifecycle.init`.
     pub config: Value,
-    /// Text that the error of `init` must contain; then there are no steps.
+    /// Text that the error of `init` must contain. In this case there are no steps.
     pub expect_init_error: Option<String>,
-    /// The world before.
+    /// The initial world.
     pub given: Given,
     /// In order.
     pub steps: Vec<Step>,
 }
 
-/// The world before.
+/// The initial world.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Given {
-    /// The clock.
+    /// The time of the clock.
     pub now_ms: u64,
     /// The LBaaS API.
     pub lbaas: Option<GivenLbaas>,
     /// The NEG API.
     pub negs: Vec<Neg>,
-    /// What is stored; none: nothing ever was.
+    /// The stored checkpoint. `None` if there never was one.
     pub checkpoint: Option<Saved>,
-    /// What the container runtime runs.
+    /// The sandboxes in the container runtime.
     pub sandboxes: Vec<Sandbox>,
-    /// What is stored under which key.
+    /// The stored values by key.
     pub etcd: BTreeMap<String, String>,
 }
 
-/// The simulated LBaaS API before.
+/// The initial state of the simulated LBaaS API.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GivenLbaas {
     /// By identifier.
     pub load_balancers: BTreeMap<String, State>,
-    /// As they are.
+    /// The objects.
     pub objects: Vec<Resource>,
-    /// How long what is applied takes to settle.
+    /// How long an applied change takes to settle.
     pub settle_ms: u64,
 }
 
-/// One step and the line that it stands on.
+/// One step and its line.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
     /// In its file.
     pub line: u64,
-    /// What it does.
+    /// Its action.
     pub action: Action,
 }
 
-/// What a step does and must show. Values may hold `${name}`.
+/// What a step does and what must result. Values may contain `${name}`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     /// Calls an export.
@@ -78,23 +78,23 @@ pub enum Action {
         args: Value,
         /// The answer.
         expect: Option<Value>,
-        /// The questions asked, in order.
+        /// The expected questions, in order.
         expect_calls: Option<Vec<Value>>,
-        /// Name to JSON pointer into the answer.
+        /// Maps a name to a JSON pointer into the answer.
         save: BTreeMap<String, String>,
     },
     /// Moves the clock.
     Advance {
-        /// By so much.
+        /// The duration.
         duration_ms: u64,
         /// `[id, result]` of each timer that fired.
         expect_timers: Option<Vec<Value>>,
-        /// The questions asked, in order.
+        /// The expected questions, in order.
         expect_calls: Option<Vec<Value>>,
     },
     /// Adds a fault.
     Fault(Fault),
-    /// Forgets all faults.
+    /// Removes all faults.
     ClearFaults,
     /// Ends a NEG operation.
     OperationDone {
@@ -104,29 +104,29 @@ pub enum Action {
         failure: Option<String>,
         /// The answer of `syncer.on-operation`.
         expect: Option<Value>,
-        /// The questions asked, in order.
+        /// The expected questions, in order.
         expect_calls: Option<Vec<Value>>,
     },
     /// Starts a new instance.
     Restart {
-        /// Whether the old one's snapshot is restored into it.
+        /// Whether the new instance restores the old one's snapshot.
         carry_state: bool,
     },
     /// Compares the world.
     ExpectState(ExpectedState),
 }
 
-/// What the world must be like; parts left out are not looked at.
+/// The expected world. Missing parts are not compared.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ExpectedState {
     /// `objects` of the LBaaS API.
     pub lbaas: Option<Vec<Value>>,
     /// `negs` of the NEG API.
     pub neg: Option<Vec<Value>>,
-    /// Series to number.
+    /// Expected metrics by series.
     pub metrics: Option<BTreeMap<String, f64>>,
-    /// What is stored, `null` for nothing.
+    /// The stored checkpoint, `null` for none.
     pub checkpoint: Option<Value>,
-    /// What is stored under which key: an object of texts.
+    /// The stored values: an object of texts.
     pub etcd: Option<Value>,
 }

@@ -1,7 +1,7 @@
-//! A YAML or JSON document as a tree that knows its lines.
+//! A YAML or JSON document as a tree with line numbers.
 //!
-//! Scenarios are read by hand from this tree, not by a derive, so that every error can name the line, the place and
-//! the keys that may be there. JSON is read as the YAML that it is.
+//! Scenarios are parsed by hand from this tree and not with a derive, so that every error can name the line, the place
+//! and the valid keys. JSON is read as YAML.
 
 use std::fmt;
 
@@ -10,17 +10,17 @@ use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use serde_saphyr::Spanned;
 
-/// What is wrong with a document, and on which line of it.
+/// What is wrong with a document, and the line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ParseError {
-    /// Counted from 1; none where the document as a whole is meant.
+    /// Counted from 1. `None` if the error concerns the whole document.
     pub line: Option<u64>,
-    /// What is wrong, where, and what may be there instead.
+    /// What is wrong, where, and what is valid instead.
     pub message: String,
 }
 
-/// One value and the line that it stands on. Where an alias stands for it, the line of the alias.
+/// One value and its line. For an alias, the line of the alias.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Node {
     pub(super) line: u64,
@@ -34,7 +34,7 @@ pub(super) enum Content {
     Number(Number),
     Text(String),
     List(Vec<Node>),
-    /// In the order of the document; a key comes once.
+    /// In the order of the document; keys are unique.
     Object(Vec<Entry>),
 }
 
@@ -48,21 +48,21 @@ pub(super) struct Entry {
 /// Reads a document.
 pub(super) fn parse(text: &str) -> Result<Node, ParseError> {
     let mut options = serde_saphyr::options! {
-        // `yes`, `no`, `on` and `n` are names in a scenario, not truth values.
+        // `yes`, `no`, `on` and `n` are names in a scenario, not booleans.
         strict_booleans: true,
         with_snippet: false,
     };
     if let Some(budget) = &mut options.budget {
-        // One `desired` that a hundred steps refer to is how scenarios are written, not an attack; what aliases
-        // expand to stays bounded by the limits on nodes and on replayed events.
+        // One `desired` with a hundred references is normal in a scenario, not an attack. The limits on nodes and on
+        // replayed events still bound the expansion of aliases.
         budget.enforce_alias_anchor_ratio = false;
-        // The largest scenarios of this project have 12,000 nodes; a file with more than this is no text by hand.
+        // The largest scenarios of this project have 12,000 nodes; no file written by hand has more than this.
         budget.max_nodes = 2_000_000;
         budget.max_events = 4_000_000;
     }
     serde_saphyr::from_str_with_options(text, options).map_err(|error| {
         let line = error.location().map(|location| location.line());
-        // The message repeats the position after its first line; the line stands before it already.
+        // The message repeats the position after its first line, and the line already precedes it.
         let message = error.without_snippet().to_string();
         ParseError {
             line,
@@ -72,7 +72,7 @@ pub(super) fn parse(text: &str) -> Result<Node, ParseError> {
 }
 
 impl Node {
-    /// The value without its lines.
+    /// The value without line numbers.
     pub(super) fn to_value(&self) -> Value {
         match &self.content {
             Content::Null => Value::Null,
@@ -90,7 +90,7 @@ impl Node {
         }
     }
 
-    /// What this is, for messages: `text`, `a list`, ...
+    /// The kind of the value for messages: `text`, `a list`, ...
     pub(super) const fn what(&self) -> &'static str {
         match &self.content {
             Content::Null => "null",

@@ -1,44 +1,44 @@
-//! What a run of scenarios found: for people line by line, for programs as one value.
+//! The results of a run of scenarios: line by line for people, as one value for programs.
 
 use std::fmt::{self, Display, Formatter};
 
 use serde::{Serialize, Serializer};
 use trueup_journal::{Difference, Differing, render_differences};
 
-/// What one scenario showed.
+/// The result of one scenario.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Outcome {
-    /// The file, as it was named or found.
+    /// The path as given or found.
     pub file: String,
     /// The scenario's name.
     pub name: String,
     /// The line on which it begins.
     pub line: u64,
-    /// The guest that it ran.
+    /// The guest.
     pub guest: String,
-    /// Where it stopped; none where all was as expected.
+    /// Where it stopped. `None` if it passed.
     pub failure: Option<Failure>,
 }
 
-/// The first step that did not show what it must.
+/// The first step with an unexpected result.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Failure {
-    /// Counted from 1; none before the first one.
+    /// Counted from 1. `None` before the first step.
     pub step: Option<usize>,
     /// The line of the step, or of the scenario.
     pub line: u64,
-    /// What was done: `call reconciliation.reconcile`.
+    /// The action: `call reconciliation.reconcile`.
     pub doing: String,
-    /// Everything that this step showed wrongly.
+    /// All unexpected results of this step.
     pub problems: Vec<Problem>,
 }
 
-/// One thing that is not as expected.
+/// One unexpected result.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Problem {
-    /// In words.
+    /// The message.
     pub message: String,
-    /// Path by path: `recorded` is what was expected, `replayed` what was.
+    /// By path: `recorded` is the expected value, `replayed` the actual one.
     #[serde(serialize_with = "as_expected_and_was", skip_serializing_if = "Vec::is_empty")]
     pub differences: Vec<Difference>,
 }
@@ -46,19 +46,19 @@ pub struct Problem {
 /// All outcomes of one run, in order of the files.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Summary {
-    /// How many scenarios were as expected.
+    /// The number of scenarios that passed.
     pub passed: usize,
-    /// How many were not.
+    /// The number of scenarios that failed.
     pub failed: usize,
-    /// Each of them.
+    /// Every outcome.
     pub scenarios: Vec<Outcome>,
-    /// Files that could not be read, and guests that could not be loaded: one line each.
+    /// Files that cannot be read, and guests that cannot be loaded: one line each.
     pub errors: Vec<String>,
 }
 
 impl Summary {
-    /// 0 where all passed, 1 where some failed, 2 where a file could not be read or a guest not loaded, or where
-    /// there was nothing to do.
+    /// 0 if all passed, 1 if some failed, 2 if a file could not be read, a guest could not be loaded, or there was
+    /// nothing to do.
     pub fn exit_code(&self) -> u8 {
         if !self.errors.is_empty() || self.scenarios.is_empty() {
             2
@@ -67,7 +67,7 @@ impl Summary {
         }
     }
 
-    /// Which scenario failed first and how, on one line; none: none did.
+    /// The first failed scenario and its error, on one line. `None` if all passed.
     pub fn first_failure(&self) -> Option<String> {
         let failed = self.scenarios.iter().find(|outcome| outcome.failure.is_some())?;
         let lines = failed.to_string();
@@ -85,14 +85,14 @@ impl Summary {
     }
 }
 
-/// The closing line.
+/// The summary line.
 impl Display for Summary {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "{} passed, {} failed", self.passed, self.failed)
     }
 }
 
-/// One line, and below it what differs.
+/// One line, followed by the differences.
 impl Display for Outcome {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Self {

@@ -1,4 +1,4 @@
-//! Runs one scenario: a fresh world, an instance, step after step, until one does not show what it must.
+//! Runs one scenario: a fresh world, an instance, then the steps until one fails.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use super::model::{Action, ExpectedState, Scenario, Step};
 use super::report::{Failure, Problem};
 use super::stage::{Actor, NotStarted, Stage, World};
 
-/// So many timers fire in one step. A guest that schedules a timer for now in every timer would never end; one a
-/// millisecond for a minute is below.
+/// The maximum number of timers in one step. A guest whose every timer schedules another one for now would never end.
+/// One timer a millisecond for a minute stays below it.
 const TIMERS_PER_STEP_MAX: usize = 100_000;
 
 /// Runs a scenario to its end, or to the first step that fails.
 ///
 /// # Errors
-/// What that step showed.
+/// The unexpected results of that step.
 pub(super) async fn run(stage: &dyn Stage, scenario: &Scenario) -> Result<(), Failure> {
     let at_start = |problem| Failure {
         step: None,
@@ -74,15 +74,15 @@ struct Run<'a> {
     stage: &'a dyn Stage,
     scenario: &'a Scenario,
     world: World,
-    /// None before the start, and where `init` was to fail.
+    /// `None` before the start, and if `init` was expected to fail.
     actor: Option<Box<dyn Actor>>,
     saved: BTreeMap<String, Value>,
 }
 
 impl Run<'_> {
-    /// A new instance with the scenario's settings, and the old one's state where there is a snapshot.
+    /// Starts a new instance with the scenario's settings and, if there is a snapshot, the old state.
     async fn start(&mut self, snapshot: Option<&str>) -> Result<(), Problem> {
-        // The old instance and its timers end before the new one begins.
+        // The old instance and its timers end before the new one starts.
         self.actor = None;
         let Scenario {
             guest,
@@ -93,7 +93,7 @@ impl Run<'_> {
         let started = self.stage.start(guest, &self.world, config, snapshot).await;
         match (expect_init_error, started) {
             (None, Ok(mut actor)) => {
-                // What a start asks is no step's doing.
+                // Questions of a start belong to no step.
                 actor.take_asked();
                 self.actor = Some(actor);
                 Ok(())
@@ -184,7 +184,7 @@ impl Run<'_> {
         self.shown_as("the answer", expect, answer, expect_calls)
     }
 
-    /// Compares what a step answered and asked; what was asked is taken in any case.
+    /// Compares the answer and the questions of a step. Takes the questions in any case.
     fn shown_as(
         &mut self,
         what: &str,
@@ -221,7 +221,8 @@ impl Run<'_> {
         problems
     }
 
-    /// Moves the clock to each timer that falls due, fires it, and then to the end; a guest that slept past it stays.
+    /// Moves the clock to each due timer, fires it, and then moves to the end. If a guest slept past the end, the clock
+    /// stays there.
     async fn advance(&mut self, duration_ms: u64) -> Result<Vec<Value>, Problem> {
         let until_ms = self.world.clock.now_ms().saturating_add(duration_ms);
         let mut fired = Vec::new();
@@ -262,8 +263,8 @@ impl Run<'_> {
         Vec::new()
     }
 
-    /// Ends a NEG operation and tells the guest. One that was never started, or has ended, is told all the same: so a host
-    /// does that crashed before it took down that it had told.
+    /// Ends a NEG operation and notifies the guest. The guest is notified even if the operation never started or has
+    /// already ended: a host that crashed before recording its notification does the same.
     async fn end_operation(&mut self, operation: u64, failure: Option<String>) -> Result<Value, Problem> {
         self.world.neg.end(operation, failure.is_none());
         let args = json!({ "operation": operation, "failure": failure });
@@ -326,8 +327,8 @@ impl Run<'_> {
             .collect()
     }
 
-    /// The value with every `${name}` in its strings replaced by what was saved under that name: text as it is,
-    /// anything else as its JSON. What was not saved under any name stays as it is written.
+    /// The value with every `${name}` in its strings replaced by the saved value: text unchanged, anything else as
+    /// JSON. An unknown name remains as it is.
     fn filled(&self, value: &Value) -> Value {
         if self.saved.is_empty() {
             return value.clone();
@@ -343,7 +344,7 @@ impl Run<'_> {
         }
     }
 
-    /// From left to right, once: what was put in is not looked at again.
+    /// A single pass from left to right: inserted text is not expanded again.
     fn filled_text(&self, text: &str) -> String {
         let mut filled = String::new();
         let mut rest = text;

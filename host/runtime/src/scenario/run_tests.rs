@@ -1,6 +1,6 @@
-//! What a run does with a scenario, against a guest of a few lines.
+//! Runs of scenarios against a small guest.
 //!
-//! The guest `echo` keeps a counter, asks the simulated Engine, schedules timers, and answers what it is told to.
+//! The guest `echo` keeps a counter, asks the simulated Engine, schedules timers, and returns what a step tells it to.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -123,7 +123,7 @@ impl Actor for Echo {
                     Ok(json!(self.last_timer))
                 }
                 "timer-events.on-timer" => {
-                    // Timer 1 schedules one more for 5 ms later.
+                    // Timer 1 schedules another one 5 ms later.
                     if number("timer") == 1 {
                         self.last_timer += 1;
                         self.timers.insert((self.world.clock.now_ms() + 5, self.last_timer));
@@ -152,7 +152,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
         .block_on(future)
 }
 
-/// Runs a scenario of these lines and answers the text of its failure, empty where it passed.
+/// Runs a scenario with these lines and returns the text of its failure. Empty if it passed.
 fn failure_of(lines: &str) -> String {
     let scenario = parse(&format!("name: a\nguest: echo\n{lines}")).unwrap().remove(0);
     block_on(run(&Echoes, &scenario))
@@ -209,7 +209,7 @@ fn what_was_asked_is_compared_without_the_means() {
         "call 1 of the step, api.get, differs (expected 1, were 1):\n      \
          args.refs[0].identifier: expected \"b-2\", was \"b-1\"",
     );
-    // What a step without `expect_calls` asked is not held against the next one.
+    // Questions of a step without `expect_calls` do not count for the next one.
     passes("steps: [{call: echo.look}, {call: echo.count, expect_calls: []}]");
 }
 
@@ -359,7 +359,7 @@ const BOTH: &str = "{name: web, zone: z1, subnet: s1, endpoints: [{ip: 10.0.0.10
                     {ip: 10.0.0.9, ipv6: '', port: '80', node: n1}]}";
 
 #[test]
-fn an_operation_takes_effect_when_a_step_ends_it_and_the_guest_is_told_then() {
+fn an_operation_takes_effect_when_a_step_ends_it_and_notifies_the_guest() {
     let state = |negs: &str| format!("{{expect_state: {{neg: {{negs: [{negs}]}}}}}}");
     let (before, after) = (state(WEB), state(BOTH));
     passes(&format!(

@@ -1,4 +1,4 @@
-//! The edge between the runner of scenarios and what runs a guest: a world to run in, and instances to call.
+//! The interface between the runner of scenarios and the runtime of guests: a world, and instances to call.
 
 use std::sync::Arc;
 
@@ -18,15 +18,15 @@ use trueup_capabilities::renderer;
 
 use super::model::Given;
 
-/// Where guests come from.
+/// The source of guests.
 pub trait Stage: Send + Sync {
     /// Makes sure that a guest, `NAME` or `NAME@VERSION`, can be started.
     ///
     /// # Errors
-    /// Why it could not be loaded.
+    /// Why it cannot be loaded.
     fn load<'a>(&'a self, guest: &'a str) -> Answer<'a, Result<(), String>>;
 
-    /// A new instance in `world`, after `lifecycle.init`, and after `lifecycle.restore` where there is a snapshot.
+    /// Starts a new instance in `world`: calls `lifecycle.init`, and `lifecycle.restore` if there is a snapshot.
     ///
     /// # Errors
     /// Why it did not start.
@@ -42,13 +42,13 @@ pub trait Stage: Send + Sync {
 /// Why an instance did not start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotStarted {
-    /// `lifecycle.init` said so.
+    /// `lifecycle.init` returned an error.
     #[error("init refused the config: {0}")]
     Init(String),
-    /// `lifecycle.restore` said so.
+    /// `lifecycle.restore` returned an error.
     #[error("restore refused the old instance's snapshot: {0}")]
     Restore(String),
-    /// It trapped, or could not be made.
+    /// It trapped, or could not be created.
     #[error("{0}")]
     Broken(String),
 }
@@ -58,13 +58,13 @@ pub trait Actor: Send {
     /// Calls an export, `interface.function` in WIT spelling, with its arguments by name.
     ///
     /// # Errors
-    /// The text of the trap, or why this can't be called.
+    /// The text of the trap, or why the call is impossible.
     fn call<'a>(&'a mut self, export: &'a str, args: &'a Value) -> Answer<'a, Result<Value, String>>;
 
-    /// Takes the questions asked since the last look, in order, whoever answered them.
+    /// Takes the questions since the previous call of this function, in order.
     fn take_asked(&mut self) -> Vec<Asked>;
 
-    /// Takes the first timer that is due at `now_ms`, in order of time then id: its time and its id.
+    /// Takes the first timer that is due at `now_ms`, ordered by time and id: its time and its id.
     fn take_due(&mut self, now_ms: u64) -> Option<(u64, u64)>;
 }
 
@@ -77,12 +77,12 @@ pub struct Asked {
     pub args: Value,
 }
 
-/// Everything that one scenario simulates. Instances come and go; this stays.
+/// Everything that one scenario simulates. It outlives the instances.
 #[derive(Debug, Clone)]
 pub struct World {
     /// Moves with `advance_ms` and with sleeps.
     pub clock: Arc<VirtualClock>,
-    /// What is to fail.
+    /// The faults to inject.
     pub faults: Arc<Faults>,
     /// The LBaaS API.
     pub lbaas: Arc<Simulated>,
@@ -94,16 +94,16 @@ pub struct World {
     pub nftables: Arc<nftables::simulated::Simulated>,
     /// The renderers of a service processor.
     pub renderers: Arc<renderer::simulated::Simulated>,
-    /// What is stored; it outlives instances.
+    /// The stored checkpoint, which outlives instances.
     pub checkpoint: Arc<checkpoint::simulated::Simulated>,
     /// The container runtime.
     pub sandboxes: Arc<cri::simulated::Simulated>,
-    /// Metrics of every instance.
+    /// The metrics of every instance.
     pub metrics: Arc<Registry>,
 }
 
 impl World {
-    /// The imports that answer a fault; one on any other import would never be asked for.
+    /// The imports that can return a fault. A fault on any other import would have no effect.
     pub const FAULTED: [&'static str; 32] = [
         "api.attach",
         "api.create",
@@ -139,7 +139,7 @@ impl World {
         "store.restore",
     ];
 
-    /// The world as it is `given`.
+    /// The initial world.
     pub(super) fn new(given: Given) -> Self {
         let clock = Arc::new(VirtualClock::new(given.now_ms));
         let faults = Arc::new(Faults::default());
@@ -171,7 +171,7 @@ impl World {
     }
 }
 
-/// The clock as guests see it: faults answer first.
+/// The guests' clock: faults take precedence.
 #[derive(Debug)]
 pub struct FaultedClock(pub World);
 
@@ -195,7 +195,7 @@ impl Clock for FaultedClock {
     }
 }
 
-/// Chance as guests see it: 0, unless a fault gives another answer.
+/// The guests' random numbers: 0, unless a fault returns another value.
 #[derive(Debug)]
 pub struct FaultedRandom(pub World);
 

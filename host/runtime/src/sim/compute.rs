@@ -8,11 +8,11 @@ use trueup_capabilities::neg::server::{Fault, ServerConfig, SimulatedCompute};
 
 use crate::run::SetupError;
 
-/// What the command line says of a simulated Compute Engine; it comes before the file. What is none is as the file says,
+/// The command line flags of a simulated Compute Engine. They override the file. `None` means the value in the file, or
 /// else the default.
 #[derive(Debug, Clone, Default)]
 pub struct ComputeFlags {
-    /// The bearer token that it lets in.
+    /// The bearer token it accepts.
     pub token: Option<String>,
     /// How long an operation takes, in milliseconds.
     pub operation_ms: Option<u64>,
@@ -20,27 +20,27 @@ pub struct ComputeFlags {
     pub wait_ms: Option<u64>,
     /// How long each answer takes, in milliseconds.
     pub latency_ms: Option<u64>,
-    /// More requests in a second are refused.
+    /// The maximum number of requests per second.
     pub rate_limit_per_second: Option<NonZeroU32>,
-    /// So many endpoints a NEG may have.
+    /// The maximum number of endpoints in a NEG.
     pub endpoints_max: Option<u32>,
-    /// So many of a hundred operations fail.
+    /// The percentage of operations that fail.
     pub fail_operations_percent: Option<u8>,
-    /// What chance begins with.
+    /// The seed of its random choices.
     pub seed: Option<u64>,
-    /// Spells IPv6 addresses with every digit.
+    /// Whether it writes IPv6 addresses with all digits.
     pub ipv6_long: bool,
-    /// What is to go wrong, each as JSON; after what the file says.
+    /// Faults to inject, each as JSON, after those in the file.
     pub faults: Vec<String>,
-    /// Where its state is kept.
+    /// The file with its state.
     pub state_file: Option<PathBuf>,
 }
 
-/// The settings of a simulated Compute Engine: from the keys of `[sim.compute]` at the top of a TOML file, then from
-/// flags. A relative `state_file` in the file is relative to it.
+/// The settings of a simulated Compute Engine: the keys of `[sim.compute]` at the top level of a TOML file, overridden
+/// by flags. A relative `state_file` in the file is relative to it.
 ///
 /// # Errors
-/// One line: why the file or a fault can't be used.
+/// One line: why the file or a fault is invalid.
 pub fn compute_config(file: Option<&Path>, flags: ComputeFlags) -> Result<ServerConfig, SetupError> {
     let mut config = match file {
         Some(file) => super::read::<ServerConfig>(file)?,
@@ -71,7 +71,7 @@ pub fn compute_config(file: Option<&Path>, flags: ComputeFlags) -> Result<Server
 /// Starts a simulated Compute Engine.
 ///
 /// # Errors
-/// One line: why it can't listen, or its state can't be read.
+/// One line: why it cannot listen, or cannot read its state.
 pub async fn start_compute(config: ServerConfig, listen: SocketAddr) -> Result<SimulatedCompute, SetupError> {
     let started = SimulatedCompute::start(config, listen).await;
     started.map_err(|error| super::not_started(listen, error))

@@ -1,8 +1,8 @@
-//! This node's network interfaces, as a file lists them: read once, and again whenever it changes.
+//! This node's network interfaces from a file: read at the start, and again whenever it changes.
 //!
-//! Whoever acts on them always has the last list that was right: a file that goes away, or that nobody can read, changes
-//! nothing but the log. Whether it is there at the start is another matter: to begin with an empty list would have the
-//! guest take every allocation for a stale one, so that is an error.
+//! The receivers always have the last valid list: if the file disappears or becomes invalid, only the log changes. At
+//! the start the file must exist: with an empty list, the guest would treat every allocation as stale, so that is an
+//! error.
 //!
 //! ```text
 //! {"enis": [...]} -> parse -> mistakes -> watch channel
@@ -23,33 +23,34 @@ use trueup_journal::regular;
 
 use crate::ipam::Enis;
 
-/// A list of 50,000 addresses is about a megabyte; a file above this is another file given by mistake.
+/// A list of 50,000 addresses is about a megabyte. A larger file is the wrong file.
 pub const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// A look at least this often while the operating system reports changes: its queues overflow, and network file systems
-/// report nothing.
+/// The maximum interval between looks while the operating system reports changes: its queues may overflow, and network
+/// file systems report nothing.
 const RESCAN: Duration = Duration::from_secs(30);
 
-/// A look this often where the operating system cannot report changes, for example because its watches are used up.
+/// The interval between looks if the operating system cannot report changes, for example because its watches are used
+/// up.
 const RESCAN_UNWATCHED: Duration = Duration::from_secs(2);
 
-/// After an event, wait this long before the look: events come in bursts.
+/// The delay between an event and the look: events come in bursts.
 const BURST: Duration = Duration::from_millis(50);
 
-/// A file that is wrong is looked at once more after this before it is said: it may be half written.
+/// An invalid file is read once more after this delay before the error is reported: it may be half-written.
 const SETTLE: Duration = Duration::from_millis(250);
 
-/// Something about a list of interfaces that is wrong, where each of them is fine by itself.
+/// An error in a list whose interfaces are individually valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mistake {
-    /// Which interface, counted from 0.
+    /// The interface, counted from 0.
     pub eni: usize,
-    /// Where, what was given, what it must be: `enis[0].addresses[1]: was "10.0.0.01", must be ...`.
+    /// The place, the given value, the valid values: `enis[0].addresses[1]: was "10.0.0.01", must be ...`.
     pub text: String,
 }
 
-/// What is wrong with a list of interfaces, in its order: ids that are not different, and addresses that are not
-/// canonical or not different on the whole node.
+/// The errors in a list of interfaces, in its order: duplicate ids, and addresses that are not canonical or not unique
+/// on the whole node.
 pub fn mistakes(enis: &Enis) -> Vec<Mistake> {
     let mut found = Vec::new();
     let mut ids: BTreeMap<&str, usize> = BTreeMap::new();
@@ -89,7 +90,7 @@ pub fn mistakes(enis: &Enis) -> Vec<Mistake> {
     found
 }
 
-/// Why a file gives no list: one line that names it, and the first thing that is wrong.
+/// Why a file is invalid: one line with its name and the first error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("network interfaces {}: {why}", file.display())]
 pub struct EnisError {
@@ -100,7 +101,7 @@ pub struct EnisError {
 /// Reads the file.
 ///
 /// # Errors
-/// Where it can't be read, is no such list, or has a mistake.
+/// If it cannot be read, is no such list, or contains a mistake.
 pub fn load(file: &Path) -> Result<Enis, EnisError> {
     let wrong = |why: String| EnisError {
         file: file.to_owned(),
@@ -113,7 +114,7 @@ pub fn load(file: &Path) -> Result<Enis, EnisError> {
     parse(&text).map_err(wrong)
 }
 
-/// The error is what comes after the file's name.
+/// The error is the text after the file's name.
 fn parse(text: &str) -> Result<Enis, String> {
     const FORM: &str = "{\"enis\":[{\"id\":\"eni-1\",\"device_number\":0,\"addresses\":[\"10.0.0.2\"]}]}";
     let enis: Enis = serde_json::from_str(text).map_err(|error| format!("{error}; the form is {FORM}"))?;
@@ -123,22 +124,22 @@ fn parse(text: &str) -> Result<Enis, String> {
     }
 }
 
-/// A file that is watched, for as long as this lives.
+/// A file that is watched until this is dropped.
 #[derive(Debug)]
 pub struct Watched {
-    /// The last list that was right.
+    /// The last valid list.
     pub enis: watch::Receiver<Enis>,
-    /// What is wrong with the file now, once for each different wrong; none: it can be read again.
+    /// The current error, sent once for each different error. `None`: the file is valid again.
     pub problems: mpsc::UnboundedReceiver<Option<String>>,
 }
 
-/// Reads the file, and goes on reading it whenever it changes, until both receivers are gone. Must be called within a
-/// tokio runtime with time.
+/// Reads the file, and reads it again whenever it changes, until both receivers are dropped. Requires a tokio runtime
+/// with time.
 ///
 /// # Errors
-/// As [`load`]: there is no list to begin with.
+/// As [`load`]: there is no initial list.
 pub fn watch(file: &Path) -> Result<Watched, EnisError> {
-    // Before the look: what changes during it is an event.
+    // Watch before the first look: a change during it then causes an event.
     let changed = Arc::new(Notify::new());
     let watcher = watcher_of(file, &changed);
     if let Err(error) = &watcher {
@@ -175,7 +176,7 @@ async fn follow(
             Ok(new) => {
                 if said.take().is_some() {
                     tracing::info!(file = %file.display(), "the network interfaces can be read again");
-                    // Whoever listens no more has ended, or ends.
+                    // Ignore the error: the receiver has ended, or is ending.
                     _ = tell.send(None);
                 }
                 enis.send_if_modified(|old| {
@@ -193,13 +194,13 @@ async fn follow(
             Err(_) => {}
         }
         if said.is_some() {
-            // A folder that comes back is another one to the operating system.
+            // The operating system treats a recreated folder as a new one.
             watcher = watcher_of(&file, &changed).ok();
         }
     }
 }
 
-/// Off the threads that serve: a disk may be slow.
+/// Runs on a blocking thread: a disk may be slow.
 async fn look(file: &Path) -> Result<Enis, EnisError> {
     let path = file.to_owned();
     let looked = tokio::task::spawn_blocking(move || load(&path)).await;
@@ -211,8 +212,8 @@ async fn look(file: &Path) -> Result<Enis, EnisError> {
     })
 }
 
-/// Watches the folder that the file is in, not the file: whoever writes it anew puts another file in its place, and a
-/// ConfigMap's file is a link whose folder changes. Where the operating system can't, rescans make up for it.
+/// Watches the folder of the file: a writer usually replaces the file, and a ConfigMap's file is a link whose folder
+/// changes. Without support by the operating system, rescans replace the events.
 fn watcher_of(file: &Path, changed: &Arc<Notify>) -> notify::Result<RecommendedWatcher> {
     let folder = match file.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -245,7 +246,7 @@ mod tests {
         assert_eq!(parse(r#"{"enis":[]}"#), Ok(Enis::default()), "a node may have lost all");
     }
 
-    /// Asserts what is said about a text, up to the reminder of the form.
+    /// Asserts the error for a text, without the reminder of the format.
     #[track_caller]
     fn refused(text: &str, said: &str) {
         let error = parse(text).unwrap_err();
@@ -253,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_of_interfaces_is_refused_with_the_first_thing_that_is_wrong() {
+    fn an_invalid_list_of_interfaces_is_refused_with_its_first_error() {
         refused("", "EOF while parsing a value at line 1 column 0");
         refused(
             r#"{"enis":[{"id":"a","#,
@@ -312,7 +313,7 @@ mod tests {
         assert_eq!(error, format!("network interfaces {}: {said}", file.display()));
     }
 
-    /// Puts a file there, whole, as whoever knows that it is watched does.
+    /// Replaces a file atomically, as a careful writer does.
     fn put(file: &Path, text: &str) {
         let draft = file.with_extension("draft");
         std::fs::write(&draft, text).unwrap();
@@ -332,7 +333,7 @@ mod tests {
         enis.changed().await.unwrap();
         assert_eq!(*enis.borrow_and_update(), parse(&grown).unwrap());
 
-        // In place this time, as an editor may.
+        // This time in place, as an editor may do it.
         std::fs::write(&file, &ONE[..40]).unwrap();
         let said = problems.recv().await.unwrap().unwrap();
         let begin = format!("network interfaces {}: EOF while parsing", file.display());

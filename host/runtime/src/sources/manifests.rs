@@ -1,26 +1,28 @@
-//! A folder of Kubernetes manifests as a source: what is in it now, and what changes.
+//! A folder of Kubernetes manifests as a source: its current content, and its changes.
 //!
-//! Here: which files count, when a file is believed, and whose object it is where two files hold the same one. What a
-//! file says is `documents.rs`, waiting for changes is `watch.rs`.
+//! This module decides which files count, when a file is used, and which object wins if two files contain the same one.
+//! `documents.rs` parses files, and `watch.rs` waits for changes.
 //!
 //! ```text
 //! folder -> look -> files that settled -> objects, problems
 //! ```
 //!
-//! *Which files*: all `.yaml`, `.yml` and `.json` below the folder, symbolic links to files included (that is how a
-//! ConfigMap is mounted), links to folders not (they may lead in circles). Names that begin with `.`, `~` or `#` are
-//! hidden files and what editors put beside the file they write.
+//! *Which files*: all `.yaml`, `.yml` and `.json` below the folder. Symbolic links to files count (that is how a
+//! ConfigMap is mounted), links to folders do not (they may form cycles). Names that begin with `.`, `~` or `#` are
+//! hidden files and temporary files of editors.
 //!
-//! *When a file is believed*: a file is read when two looks at least [`QUIET_MS`] apart saw the same size and time of
-//! change. Where it shrank, or is gone, while it held objects, it must stay so for [`SHRUNK_MS`]: many programs cut a file
-//! to nothing before they write it anew, or move it away, and a half-written file must not take a Service down. That
-//! a slower writer is at work cannot be seen; such writers write beside the file and rename.
+//! *When a file is used*: the host reads a file when two looks at least [`QUIET_MS`] apart saw the same size and
+//! modification time. If a file with objects shrinks or disappears, it must stay so for [`SHRUNK_MS`]: many programs
+//! truncate or move a file before they write it again, and a half-written file must not remove a Service. A slower
+//! writer cannot be detected; such a program should write a temporary file and rename it.
 //!
-//! *What cannot be read*: while anything in a file cannot be read, everything that it held before stays in force, unless
-//! what can be read of it says otherwise. The same holds for a folder that cannot be read, and for a file that held objects
-//! and is blank now: a program may have cut it off. Only a file that is gone, or one that reads well, takes an object away.
+//! *Unreadable content*: while anything in a file is unreadable, all objects that it contained before stay in force,
+//! unless its readable part says otherwise. The same applies to a folder that cannot be read, and to a file that
+//! contained objects and is blank now: a program may have truncated it. Only a file that is gone, or a fully readable
+//! one, removes an object.
 //!
-//! *Twice*: of one object in two places the first stays, in order of paths and lines, and the other is a problem.
+//! *Duplicates*: if an object appears twice, the first one counts, in order of paths and lines, and the other is a
+//! problem.
 
 mod documents;
 mod located;
@@ -38,53 +40,53 @@ use self::documents::{Contents, Found};
 use super::{ObjectRef, Objects, Place, Problem};
 use trueup_journal::regular;
 
-/// A file must keep its size and time of change this long before it is read, in ms. Programs write a file in one go, in
-/// pieces a few ms apart; people do not notice the wait.
+/// A file must keep its size and modification time for this long before the host reads it, in ms. Programs write a file
+/// at once, or in pieces a few ms apart; people do not notice the delay.
 pub const QUIET_MS: u64 = 200;
 
-/// A file that held objects must have been smaller, or gone, this long before it is believed, in ms.
+/// A file with objects must have been smaller, or gone, for this long before the change counts, in ms.
 pub const SHRUNK_MS: u64 = 2_000;
 
-/// A larger file is a problem and not read, in bytes. 10,000 Services as `kubectl get -o yaml` prints them are 20 MB.
+/// A larger file is a problem and not read, in bytes. 10,000 Services printed by `kubectl get -o yaml` take 20 MB.
 pub const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// More files are a problem and not read: each look asks for the size of every one.
+/// Further files are a problem and not read: each look queries the size of every file.
 pub const FILES_MAX: usize = 100_000;
 
-/// Folders within folders beyond this depth are a problem and not read.
+/// Deeper folders are a problem and not read.
 pub const DEPTH_MAX: usize = 32;
 
-/// [`load`] waits at most this long for files that are being written, in ms.
+/// [`load`] waits at most this long for files that are still changing, in ms.
 const LOAD_MS_MAX: u64 = 5_000;
 
-/// The folder as a whole cannot be used.
+/// The folder as a whole is unusable.
 #[derive(Debug, thiserror::Error)]
 #[error("reading the manifests folder `{}`; check the path under [source]", folder.display())]
 pub struct FolderError {
-    /// Which folder.
+    /// The folder.
     pub folder: PathBuf,
-    /// Why not.
+    /// The error.
     pub source: io::Error,
 }
 
-/// What a folder holds at one moment.
+/// The content of a folder at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Snapshot {
     /// Its objects.
     pub objects: Objects,
-    /// In order of files and lines.
+    /// Sorted by file and line.
     pub problems: Vec<Problem>,
 }
 
 impl Snapshot {
-    /// Nothing hides an object: what is not among the objects is not there. Only then may it be taken away.
+    /// Whether nothing hides an object, so that a missing object does not exist. Only then may it be removed.
     pub fn is_complete(&self) -> bool {
         !self.problems.iter().any(|problem| problem.hides_objects)
     }
 }
 
-/// Reads a folder once, for a run that ends. Blocks for [`QUIET_MS`], and up to 5 s while files are being written; one
-/// that is still being written then is a problem.
+/// Reads a folder once, for a one-time run. Blocks for [`QUIET_MS`], and up to 5 s while files are changing. A file
+/// that is still changing then is a problem.
 pub fn load(folder: &Path) -> Result<Snapshot, FolderError> {
     let mut reading = Folder::open(folder)?;
     let mut now_ms = 0;
@@ -108,44 +110,44 @@ pub fn load(folder: &Path) -> Result<Snapshot, FolderError> {
     })
 }
 
-/// What tells one state of a file from another without reading it.
+/// Distinguishes the states of a file without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Look {
     bytes: u64,
     changed: SystemTime,
 }
 
-/// A file as it was read last, and what it has been since.
+/// A file as it was last read, and its state since then.
 #[derive(Debug, Default)]
 struct Manifest {
-    /// As it was when it was read last; none before.
+    /// Its state when it was last read. `None` if it never was.
     read: Option<Look>,
-    /// It could not be opened: its rights may change without its looks.
+    /// It could not be opened: its permissions may change without a change of size or time.
     unreadable: bool,
-    /// Other than it was read, since when; a look of none is a file that is gone.
+    /// A state other than the one last read, and when it began. `None` as the state means that the file is gone.
     differs: Option<(Option<Look>, u64)>,
     objects: Vec<Found>,
     problems: Vec<Problem>,
 }
 
-/// What to do about a file after a look.
+/// What to do with a file after a look.
 enum Next {
     Keep,
-    /// It has not settled: look again after so many ms.
+    /// It has not settled: look again after this many ms.
     Wait(u64),
     Read(Look),
     Drop,
 }
 
 impl Manifest {
-    /// What follows from a look at the file; none is a file that is not there.
+    /// The next action after a look at the file. `None` means that it does not exist.
     fn next(&mut self, look: Option<Look>, now_ms: u64) -> Next {
         if look == self.read {
             self.differs = None;
             return match look {
                 Some(look) if self.unreadable => Next::Read(look),
                 Some(_) => Next::Keep,
-                // Seen in a listing, and gone before it was ever read.
+                // It was in a listing, but disappeared before it was ever read.
                 None => Next::Drop,
             };
         }
@@ -162,7 +164,7 @@ impl Manifest {
         }
     }
 
-    /// How long a file must have looked like this before it is believed.
+    /// How long a file must have been in this state before it counts.
     fn patience_ms(&self, look: Option<Look>) -> u64 {
         let was_bytes = self.read.map_or(0, |was| was.bytes);
         let shrank = look.is_none_or(|now| now.bytes < was_bytes);
@@ -173,7 +175,7 @@ impl Manifest {
         }
     }
 
-    /// Reads the file that looked like `look`; false where it looks different by then: it was not done.
+    /// Reads the file if it is still in the state `look`. Returns false if it has changed since.
     fn read_again(&mut self, file: &Path, look: Look) -> bool {
         let read = read_text(file, look);
         if look_at(file).ok() != Some(look) {
@@ -189,7 +191,7 @@ impl Manifest {
         true
     }
 
-    /// Believes what the file says; while it has flaws, what it does not say stays as it was.
+    /// Uses the content of the file. While the content has flaws, missing objects stay as they were.
     fn hold(&mut self, file: &Path, text: &str) {
         let Contents {
             objects,
@@ -199,7 +201,8 @@ impl Manifest {
         let held = std::mem::replace(&mut self.objects, objects);
         let flaws = flaws.into_iter();
         self.problems = flaws.map(|flaw| hiding(file, Some(flaw.line), flaw.reason)).collect();
-        // At the start it is not known what a file held. One without a single byte was cut off, or is not written yet.
+        // At the start, the previous content of a file is unknown. A file without a single byte was truncated, or is
+        // not written yet.
         if is_blank && (!held.is_empty() || text.is_empty()) {
             self.problems.push(hiding(file, Some(1), blank(held.len())));
         }
@@ -213,7 +216,7 @@ impl Manifest {
     }
 }
 
-/// A folder and what was believed of it so far.
+/// A folder, and the content used so far.
 #[derive(Debug)]
 struct Folder {
     root: PathBuf,
@@ -222,7 +225,7 @@ struct Folder {
     problems: Vec<Problem>,
     /// What the last look could not list.
     unlisted: Vec<Problem>,
-    /// The last look could list the folder itself.
+    /// Whether the last look could list the folder itself.
     listed: bool,
 }
 
@@ -242,8 +245,8 @@ impl Folder {
         })
     }
 
-    /// Looks at every file, and reads those that settled. Answers how soon to look again, where some file has not.
-    /// `now_ms` counts from any moment, forwards.
+    /// Looks at every file, and reads those that settled. Returns how soon to look again if a file has not settled.
+    /// `now_ms` is a monotonic time with any origin.
     fn look(&mut self, now_ms: u64) -> Option<u64> {
         let mut found = Listing::default();
         found.list(&self.root, 0);
@@ -287,7 +290,7 @@ impl Folder {
         again_in_ms
     }
 
-    /// Files that are not believed as they are now.
+    /// Files whose current content is not used yet.
     fn unsettled(&self) -> impl Iterator<Item = &Path> {
         self.manifests
             .iter()
@@ -295,13 +298,13 @@ impl Folder {
             .map(|(file, _)| file.as_path())
     }
 
-    /// Every file was read as it is now, and nothing hides an object.
+    /// Whether the current content of every file was read, and nothing hides an object.
     fn is_complete(&self) -> bool {
         self.manifests.values().all(|manifest| manifest.differs.is_none())
             && !self.problems.iter().any(|problem| problem.hides_objects)
     }
 
-    /// All objects, of two alike the first, and all problems.
+    /// All objects, the first of duplicates, and all problems.
     fn merged(&self) -> (Objects, Vec<Problem>) {
         let mut problems = self.unlisted.clone();
         let mut places: BTreeMap<ObjectRef, (&Path, &Found)> = BTreeMap::new();
@@ -344,7 +347,7 @@ impl Folder {
 #[derive(Default)]
 struct Listing {
     files: BTreeMap<PathBuf, Look>,
-    /// Folders, or files whose size could not be asked: what was known below them stays.
+    /// Folders that could not be listed, or files without a known size: their previous objects stay.
     unlisted: Vec<PathBuf>,
     problems: Vec<Problem>,
 }
@@ -356,7 +359,7 @@ impl Listing {
         }
         let entries = match fs::read_dir(folder).and_then(|entries| entries.collect::<io::Result<Vec<_>>>()) {
             Ok(entries) => entries,
-            // Gone between the listing of its parent and now; the folder at the top must be there.
+            // It disappeared after its parent was listed. The top folder must exist.
             Err(error) if error.kind() == io::ErrorKind::NotFound && depth > 0 => return,
             Err(error) => return self.refuse(folder, format!("cannot be listed: {error}")),
         };
@@ -411,7 +414,7 @@ fn hiding(file: &Path, line: Option<u64>, reason: String) -> Problem {
     }
 }
 
-/// Said of a file without an object, where `held` objects were in it.
+/// The message for a file without an object that contained `held` objects.
 fn blank(held: usize) -> String {
     let held = match held {
         0 => "holds nothing".to_owned(),
@@ -427,7 +430,7 @@ fn is_manifest(path: &Path) -> bool {
         .is_some_and(|extension| matches!(extension, "yaml" | "yml" | "json"))
 }
 
-/// Follows a symbolic link. What is neither file nor link to one, such as a pipe, is not there.
+/// Follows a symbolic link. Anything other than a file, such as a pipe, counts as missing.
 fn look_at(file: &Path) -> io::Result<Look> {
     let metadata = fs::metadata(file)?;
     if !metadata.is_file() {

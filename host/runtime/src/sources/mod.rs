@@ -1,8 +1,8 @@
-//! What should be, as sources deliver it: Kubernetes objects, and the changes between one look and the next.
+//! The desired state as sources deliver it: Kubernetes objects, and the changes between two looks.
 //!
-//! The model alone: where objects come from is the business of the modules below, what they mean that of the adapters
-//! in `guests/`. Objects are shared, so that a snapshot or a change is cheap to hand on. Apart from them stands the list
-//! of this node's network interfaces, in `enis`: those are no objects of Kubernetes.
+//! This is only the model: the modules below read objects, and the adapters in `guests/` interpret them. Objects are
+//! shared, so that passing on a snapshot or a change is cheap. The list of this node's network interfaces, in `enis`,
+//! is separate: those are not Kubernetes objects.
 //!
 //! ```text
 //! manifests ---+-> batches of changes -> Objects -> adapter -> desired
@@ -23,17 +23,17 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::sync::mpsc;
 
-/// The kinds of objects that adapters read. A further kind is a variant here, one of [`Object`], and its lines in the
-/// matches of this file, of `manifests/documents.rs` and of `kubernetes/decode.rs`; the compiler names them.
+/// The kinds of objects that adapters read. A new kind needs a variant here and in [`Object`], and arms in the matches
+/// of this file, of `manifests/documents.rs` and of `kubernetes/decode.rs`; the compiler finds them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// Some of the addresses behind a Service.
     EndpointSlice,
     /// A machine of the cluster; it has no namespace.
     Node,
-    /// What runs, with an address of its own.
+    /// A workload with its own address.
     Pod,
-    /// A name for Pods, maybe reached through a load balancer.
+    /// A name for Pods, optionally reachable through a load balancer.
     Service,
 }
 
@@ -41,7 +41,7 @@ impl Kind {
     /// Every kind.
     pub const ALL: [Self; 4] = [Self::EndpointSlice, Self::Node, Self::Pod, Self::Service];
 
-    /// As in a manifest's `kind`.
+    /// The name in a manifest's `kind`.
     pub fn name(self) -> &'static str {
         match self {
             Self::EndpointSlice => "EndpointSlice",
@@ -51,7 +51,7 @@ impl Kind {
         }
     }
 
-    /// As in a manifest's `apiVersion`: the version that is read here.
+    /// The supported `apiVersion` in a manifest.
     pub fn api_version(self) -> &'static str {
         match self {
             Self::EndpointSlice => "discovery.k8s.io/v1",
@@ -59,7 +59,7 @@ impl Kind {
         }
     }
 
-    /// As in the API's paths and in rules of access: `services`.
+    /// The name in API paths and access rules: `services`.
     pub fn resource(self) -> &'static str {
         match self {
             Self::EndpointSlice => "endpointslices",
@@ -69,7 +69,7 @@ impl Kind {
         }
     }
 
-    /// Whether its objects live in namespaces.
+    /// Whether its objects belong to namespaces.
     pub fn has_namespace(self) -> bool {
         match self {
             Self::Node => false,
@@ -78,12 +78,12 @@ impl Kind {
     }
 }
 
-/// Which object: one kind, namespace and name.
+/// The identity of an object: its kind, namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ObjectRef {
     /// Its kind.
     pub kind: Kind,
-    /// Its namespace; empty for kinds without.
+    /// Its namespace. Empty for kinds without namespaces.
     pub namespace: String,
     /// Its name.
     pub name: String,
@@ -100,7 +100,7 @@ impl fmt::Display for ObjectRef {
     }
 }
 
-/// One object. Where the manifest names no namespace, it is in `default`.
+/// One object. If the manifest names no namespace, it is in `default`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Object {
     /// An EndpointSlice.
@@ -150,7 +150,7 @@ impl Object {
         }
     }
 
-    /// Equal in every field; the same shared object is found equal without a look at the fields.
+    /// Whether all fields are equal. Two references to the same shared object are equal without a comparison.
     pub fn same_as(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::EndpointSlice(one), Self::EndpointSlice(other)) => Arc::ptr_eq(one, other) || one == other,
@@ -162,23 +162,23 @@ impl Object {
     }
 }
 
-/// An object is new, different, or gone.
+/// A new, changed or deleted object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
-    /// Which object.
+    /// The object.
     pub reference: ObjectRef,
-    /// What it is now; none where it is gone.
+    /// Its new version. `None` if it is gone.
     pub now: Option<Object>,
 }
 
-/// What could not be read, or is not used. `FILE:LINE: reason` or `KIND NAMESPACE/NAME: reason` on one line.
+/// Something unreadable or unused. `FILE:LINE: reason` or `KIND NAMESPACE/NAME: reason` on one line.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
-    /// Where.
+    /// Its place.
     pub at: Place,
-    /// What is wrong and what it must be.
+    /// What is wrong, and what is valid.
     pub reason: String,
-    /// Objects may be missing because of it: while one such problem stands, an object that is not there may not be gone.
+    /// Whether it may hide objects: while such a problem exists, a missing object may not be gone.
     pub hides_objects: bool,
 }
 
@@ -187,14 +187,14 @@ pub struct Problem {
 pub enum Place {
     /// In a file or folder.
     File {
-        /// Which.
+        /// The file or folder.
         file: PathBuf,
-        /// Where in it; none where it is about all of it.
+        /// The line. `None` if it concerns the whole file.
         line: Option<u64>,
     },
-    /// In an object of the cluster.
+    /// In an object in the cluster.
     Object(ObjectRef),
-    /// In several objects of the cluster, which are not named one by one.
+    /// In several objects in the cluster, which are not named.
     Cluster,
 }
 
@@ -214,34 +214,34 @@ impl fmt::Display for Problem {
     }
 }
 
-/// What changed in a source since the batch before; the first holds everything.
+/// The changes in a source since the previous batch. The first batch contains everything.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Batch {
-    /// What is new or different, then what is gone.
+    /// New and changed objects, then deleted ones.
     pub changes: Vec<Change>,
-    /// All that stand now, in order of place.
+    /// All current problems, sorted by place.
     pub problems: Vec<Problem>,
-    /// Those of `problems` that did not stand before: for the log.
+    /// The new ones among `problems`, for the log.
     pub new_problems: Vec<Problem>,
-    /// Everything was read and nothing hides an object: an object that no batch has brought is not there, and what is
-    /// left of it from before may be taken away.
+    /// Whether everything was read and nothing hides an object: then an object that no batch contained does not exist,
+    /// and its remains may be removed.
     pub complete: bool,
-    /// Objects that are there and can't be read: of these, what a batch brought before stands, or nothing is known.
+    /// Objects that exist but are unreadable: their version from an earlier batch stays, if there was one.
     pub unreadable: Arc<BTreeSet<ObjectRef>>,
 }
 
-/// What a source says as it changes. Watching a folder ends when this is dropped.
+/// The batches of a source. Dropping this ends the watch of a folder.
 #[derive(Debug)]
 pub enum Batches {
-    /// Of a folder of manifests.
+    /// From a folder of manifests.
     Manifests(mpsc::Receiver<Batch>),
-    /// Of a cluster.
+    /// From a cluster.
     Kubernetes(kubernetes::Subscription),
 }
 
 impl Batches {
-    /// The next batch, when there is one; none: the source can't be watched any more. Nothing is lost where this is
-    /// dropped before it answers.
+    /// The next batch, when there is one. `None` if the source cannot be watched any more. Cancel-safe: dropping the
+    /// future loses nothing.
     pub async fn recv(&mut self) -> Option<Batch> {
         match self {
             Self::Manifests(batches) => batches.recv().await,
@@ -250,11 +250,11 @@ impl Batches {
     }
 }
 
-/// When a source that shows nothing is taken for one that is not there (a volume that is not mounted, a checkout that failed),
-/// and not for a wish: one rule for every guest.
+/// Decides when an empty source counts as unavailable (an unmounted volume, a failed checkout) and not as desired
+/// state. The rule is the same for every guest.
 ///
-/// Of a folder, that is always so. Of a cluster it is so until something of it was seen: from then on, what goes while it is
-/// watched goes rightly.
+/// An empty folder always counts as unavailable. An empty cluster does so until an object of it was seen: from then on,
+/// observed deletions are genuine.
 #[derive(Clone, Debug, Default)]
 pub struct Showing {
     is_cluster: bool,
@@ -262,7 +262,7 @@ pub struct Showing {
 }
 
 impl Showing {
-    /// Of a source that has shown nothing yet.
+    /// For a source that has shown nothing yet.
     pub fn new(is_cluster: bool) -> Self {
         Self {
             is_cluster,
@@ -275,25 +275,25 @@ impl Showing {
         self.is_cluster
     }
 
-    /// Takes in what a look shows.
+    /// Records an observed change.
     pub fn see(&mut self, change: &Change) {
         if change.now.is_some() {
             self.seen.insert(change.reference.kind);
         }
     }
 
-    /// Whether a source that shows so many objects hides them all.
+    /// Whether a source with `shown` objects counts as unavailable.
     pub fn hides_all(&self, shown: usize) -> bool {
         shown == 0 && (!self.is_cluster || self.seen.is_empty())
     }
 
-    /// Whether a source that shows so many objects of a kind hides all of these.
+    /// Whether a source with `shown` objects of a kind hides all objects of that kind.
     pub fn hides(&self, kind: Kind, shown: usize) -> bool {
         shown == 0 && !(self.is_cluster && self.seen.contains(&kind))
     }
 }
 
-/// All objects of a source at one moment, in order of kind, namespace and name.
+/// All objects of a source at one moment, sorted by kind, namespace and name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Objects {
     by_reference: BTreeMap<ObjectRef, Object>,
@@ -319,7 +319,7 @@ impl Objects {
         }
     }
 
-    /// All Services, in order of namespace and name.
+    /// All Services, sorted by namespace and name.
     pub fn services(&self) -> impl Iterator<Item = (&ObjectRef, &Service)> {
         self.of_kind(Kind::Service)
             .filter_map(|(reference, object)| match object {
@@ -328,7 +328,7 @@ impl Objects {
             })
     }
 
-    /// All Nodes, in order of name.
+    /// All Nodes, sorted by name.
     pub fn nodes(&self) -> impl Iterator<Item = &Node> {
         self.of_kind(Kind::Node).filter_map(|(_, object)| match object {
             Object::Node(node) => Some(node.as_ref()),
@@ -336,27 +336,27 @@ impl Objects {
         })
     }
 
-    /// All objects, in order of kind, namespace and name.
+    /// All objects, sorted by kind, namespace and name.
     pub fn iter(&self) -> impl Iterator<Item = (&ObjectRef, &Object)> {
         self.by_reference.iter()
     }
 
-    /// How many objects.
+    /// The number of objects.
     pub fn len(&self) -> usize {
         self.by_reference.len()
     }
 
-    /// There is no object.
+    /// Whether there is no object.
     pub fn is_empty(&self) -> bool {
         self.by_reference.is_empty()
     }
 
-    /// How many objects of a kind.
+    /// The number of objects of a kind.
     pub fn count(&self, kind: Kind) -> usize {
         self.counts.get(&kind).copied().unwrap_or_default()
     }
 
-    /// How many objects of each kind, those of which there are none included.
+    /// The number of objects of each kind, including zeros.
     pub fn counts(&self) -> Vec<(&'static str, usize)> {
         Kind::ALL
             .into_iter()
@@ -364,7 +364,7 @@ impl Objects {
             .collect()
     }
 
-    /// Puts an object in, in place of one of the same kind, namespace and name, which it answers.
+    /// Inserts an object. Returns the one that it replaces.
     pub fn insert(&mut self, object: Object) -> Option<Object> {
         self.put(object.reference(), object)
     }
@@ -382,7 +382,7 @@ impl Objects {
         let before = self.by_reference.remove(reference)?;
         if let Some(count) = self.counts.get_mut(&reference.kind) {
             *count -= 1;
-            // Equal are those that hold the same, whatever they once held.
+            // Remove zeros, so that equality depends only on the current content.
             if *count == 0 {
                 self.counts.remove(&reference.kind);
             }
@@ -390,7 +390,7 @@ impl Objects {
         Some(before)
     }
 
-    /// Makes a change true here; answers what was there before.
+    /// Applies a change. Returns the previous version of the object.
     pub fn apply(&mut self, change: &Change) -> Option<Object> {
         match &change.now {
             Some(object) => self.put(change.reference.clone(), object.clone()),
@@ -398,8 +398,8 @@ impl Objects {
         }
     }
 
-    /// The changes that lead from `self` to `later`: what is new or different first, then what is gone, so that
-    /// whoever acts on them in order has what it needs before it takes away.
+    /// The changes that lead from `self` to `later`: new and changed objects first, then deleted ones, so that a
+    /// consumer has what it needs before it removes anything.
     pub fn changes_to(&self, later: &Self) -> Vec<Change> {
         let new = later
             .iter()
@@ -432,7 +432,7 @@ impl Objects {
 }
 
 impl FromIterator<Object> for Objects {
-    /// Of two objects of one kind, namespace and name, the later one stays.
+    /// Of two objects with the same kind, namespace and name, the later one wins.
     fn from_iter<I: IntoIterator<Item = Object>>(objects: I) -> Self {
         let mut all = Self::default();
         for object in objects {

@@ -1,4 +1,4 @@
-//! The swap gate: what a candidate shows before it decides anything, with real guests and recordings that they made.
+//! The swap gate: what a candidate must prove before it decides anything, with real guests and their recordings.
 use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -28,7 +28,7 @@ fn mode(mode: Mode) -> Gate {
     }
 }
 
-/// Two services, each reconciled and looked at.
+/// Two services, each with a reconcile and a read.
 async fn two_services() -> Active {
     let active = Active::lbaas();
     for key in ["default/a", "default/b"] {
@@ -43,7 +43,7 @@ async fn two_services() -> Active {
     active
 }
 
-/// One counting guest, called so often under each of these keys.
+/// One counting guest with this many calls for each of these keys.
 async fn counted(settings: serde_json::Value, keys: &[&str], calls: usize) -> Active {
     let active = Active::new(&COUNTING, settings, "0");
     for key in keys {
@@ -74,7 +74,8 @@ async fn what_was_never_recorded_is_no_reason_to_refuse() {
         verdict.to_string(),
         "nothing replayed: the active version recorded no calls"
     );
-    // Another version's recordings are not the active one's. This one has decided nothing that a candidate could show.
+    // Recordings of another version do not count as the active one's. The active version has decided nothing that a
+    // candidate could be tested with.
     let active = two_services().await;
     let gate = Gate::default();
     let proving = gate::prove(&ENGINE, &FORGETFUL, active.dir.path(), NAME, "sha256:other", &gate);
@@ -111,7 +112,7 @@ async fn one_that_begins_afresh_is_compared_without_the_recorded_states() {
         let verdict = prove(&active, &LBAAS_2, &gate).await;
         assert!(verdict.passed, "{verdict}");
     }
-    // One that can't read the state is not refused for that.
+    // A candidate that cannot read the state is not rejected for that.
     let active = counted(json!({}), &["default/web"], 1).await;
     let gate = Gate {
         afresh: true,
@@ -140,7 +141,7 @@ async fn one_that_forgets_a_port_is_refused_with_the_first_differing_field() {
             && !line.contains('\n'),
         "{line}"
     );
-    // The same, where it is only to be told.
+    // The same candidate in report mode.
     let reported = prove(&active, &FORGETFUL, &mode(Mode::Report)).await;
     assert!(reported.passed && reported.first == verdict.first);
     let off = prove(&active, &FORGETFUL, &mode(Mode::Off)).await;
@@ -152,7 +153,7 @@ async fn one_that_forgets_a_port_is_refused_with_the_first_differing_field() {
 }
 
 #[tokio::test]
-async fn versions_differ_where_objects_failed_and_nowhere_else_and_that_may_be_accepted() {
+async fn versions_differ_only_where_objects_failed_and_that_can_be_accepted() {
     let active = two_services().await;
     let verdict = prove(&active, &LBAAS_2, &Gate::default()).await;
     assert!(verdict.passed, "{verdict}");
@@ -173,7 +174,7 @@ async fn versions_differ_where_objects_failed_and_nowhere_else_and_that_may_be_a
 #[tokio::test]
 async fn accepted_differences_count_as_recorded_and_are_counted() {
     let active = counted(json!({}), &["default/web"], 3).await;
-    // Another guest's state: it reports one call more.
+    // The candidate has another guest's state and reports one more call.
     let file = active.dir.path().join("accepted.toml");
     let folder = instance_dir(&active.dir.path().join("journals"), NAME, "default/web");
     let [segment] = <[_; 1]>::try_from(segment_files(&folder).unwrap()).unwrap();
@@ -208,15 +209,15 @@ async fn accepted_differences_count_as_recorded_and_are_counted() {
 }
 
 #[tokio::test]
-async fn one_that_refuses_settings_or_state_is_never_passed_and_one_that_asks_otherwise_differs() {
-    // Settings that the recorded guest did not look at, for want of the trouble.
+async fn refusing_settings_or_state_never_passes_and_other_questions_differ() {
+    // Without settings, a candidate can only refuse the state.
     let peaceful = counted(json!({}), &["default/web"], 2).await;
     let refused = |verdict: Verdict, says: &str| {
         assert!(!verdict.passed);
         let line = verdict.to_string();
         assert!(line.contains(says) && !line.contains('\n'), "{line}");
     };
-    // A state that it can't read, and settings that it does not know: whatever the mode.
+    // A state that it cannot read, and settings that it does not know, in every mode.
     for mode in [Mode::Identical, Mode::Report, Mode::Off].map(mode) {
         refused(
             prove(&peaceful, &LBAAS_1, &mode).await,
@@ -234,7 +235,7 @@ async fn one_that_refuses_settings_or_state_is_never_passed_and_one_that_asks_ot
     );
 }
 
-/// Has the recordings say that they were made with these settings.
+/// Rewrites the recordings as if they had these settings.
 fn as_if_with(active: &Active, settings: &serde_json::Value) {
     let folder = active.dir.path().join("journals").join(NAME);
     for key in fs::read_dir(folder).unwrap() {
@@ -242,7 +243,7 @@ fn as_if_with(active: &Active, settings: &serde_json::Value) {
             let text = fs::read_to_string(&file.path).unwrap();
             let changed = text.replacen(r#""settings":{}"#, &format!(r#""settings":{settings}"#), 1);
             assert_ne!(text, changed);
-            // A candidate that does not answer is waited for no longer than the recorded guest was.
+            // The gate waits for a hanging candidate no longer than the recorded guest's limit.
             fs::write(&file.path, changed.replacen(r#""cpu_ms":10000"#, r#""cpu_ms":300"#, 1)).unwrap();
         }
     }
@@ -274,7 +275,7 @@ async fn one_that_traps_or_never_answers_differs_and_the_gate_ends() {
         "{line}"
     );
 
-    // The whole gate has a time of its own.
+    // The whole gate has its own time limit.
     let active = counted(json!({}), &["default/a"], 1).await;
     let folder = instance_dir(&active.dir.path().join("journals"), NAME, "default/a");
     let [file] = <[_; 1]>::try_from(segment_files(&folder).unwrap()).unwrap();
@@ -316,7 +317,7 @@ async fn only_as_many_recordings_are_read_as_hold_the_calls_newest_first() {
         calls: 7,
         ..Gate::default()
     };
-    // What is damaged in an old one is not seen.
+    // Damage in an old recording goes unnoticed.
     fs::write(file_of("default/3"), "{}\n").unwrap();
     fs::File::options()
         .append(true)
@@ -329,7 +330,7 @@ async fn only_as_many_recordings_are_read_as_hold_the_calls_newest_first() {
 }
 
 #[tokio::test]
-async fn a_torn_end_is_none_of_its_business_and_damage_is_reported_and_passed_over() {
+async fn a_torn_end_is_ignored_and_damage_is_reported_and_skipped() {
     let active = counted(json!({}), &["default/a", "default/b", "default/c"], 2).await;
     let file_of = |key: &str| {
         let folder = instance_dir(&active.dir.path().join("journals"), NAME, key);
@@ -339,7 +340,7 @@ async fn a_torn_end_is_none_of_its_business_and_damage_is_reported_and_passed_ov
     fs::write(file_of("default/a"), &torn[..torn.len() - 9]).unwrap();
     let damaged = fs::read_to_string(file_of("default/b")).unwrap();
     fs::write(file_of("default/b"), damaged.replace(r#"{"n":3"#, r#"{"n":7"#)).unwrap();
-    // A header that is being written.
+    // A header that is still being written.
     fs::write(
         instance_dir(&active.dir.path().join("journals"), NAME, "default/c").join("99.jsonl"),
         "{\"n\":99",
@@ -378,7 +379,7 @@ async fn that_there_is_no_room_for_the_candidate_is_not_its_fault() {
 }
 
 #[tokio::test]
-async fn calls_that_are_behind_too_many_recordings_of_others_are_not_taken_for_none() {
+async fn calls_behind_too_many_recordings_of_others_do_not_count_as_none() {
     let active = counted(json!({}), &["default/a"], 1).await;
     let folder = instance_dir(&active.dir.path().join("journals"), NAME, "default/a");
     let [recorded] = <[_; 1]>::try_from(segment_files(&folder).unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! Which guests are taken: a core module as the component that it becomes, and nothing that does not fit a world.
+//! Which guests are valid: a core module, converted to a component, and nothing that does not fit a world.
 use std::path::Path;
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ fn engine() -> Engine {
     .unwrap()
 }
 
-/// The answers of the guest to a call of each kind, as JSON.
+/// The guest's answers to one call of each kind, as JSON.
 async fn answers(engine: &Engine, program: &Arc<Program>) -> Vec<String> {
     let host = Host::new(
         Identity::default(),

@@ -1,6 +1,6 @@
-//! Opening instances: what survives a kill, what begins a new segment, where state moves, and what a run cuts short.
+//! Opening instances: what survives a kill, what starts a new segment, where state moves, and what a run interrupts.
 //!
-//! The guest `misbehaving` counts its calls, so that one that was lost or made twice is seen in `rounds` of its report.
+//! The guest `misbehaving` counts its calls: `rounds` in its report reveals lost and repeated calls.
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ use trueup_runtime::{Engine, EngineOptions, replay};
 use crate::misbehaving;
 
 const KEY: &str = "default/web";
-/// As in `[guests.lbaas]`: what is kept is found by this name, whoever the guest is.
+/// The name in `[guests.lbaas]`: stored data is found by this name, whatever the guest is.
 const NAME: &str = "lbaas";
 
 static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
@@ -45,7 +45,7 @@ fn program(bytes: &[u8]) -> Arc<Program> {
     Arc::new(Program::new(&ENGINE, ENGINE.load(bytes).unwrap()).unwrap())
 }
 
-/// Instances of version 1 that do nothing but count, recorded under `state_dir`.
+/// Instances of version 1 that only count, recorded under `state_dir`.
 fn instances(state_dir: &Path) -> Instances {
     Instances {
         name: NAME,
@@ -80,14 +80,14 @@ fn wish() -> Box<RawValue> {
     .unwrap()
 }
 
-/// One call of `reconcile`: how many there have been.
+/// Calls `reconcile` once. Returns the number of calls so far.
 async fn count(instance: &mut Instance) -> u64 {
     let answer = instance.call("reconciliation.reconcile", &wish()).await.unwrap();
     let answer: serde_json::Value = serde_json::from_str(answer.get()).unwrap();
     answer["Ok"]["rounds"].as_u64().unwrap()
 }
 
-/// One call that changes no state.
+/// Makes one call that changes no state.
 async fn look(instance: &mut Instance) {
     instance.call("reconciliation.reconcile-check", &wish()).await.unwrap();
 }
@@ -114,7 +114,7 @@ async fn outcome(segment: Segment) -> Outcome {
         .unwrap()
 }
 
-/// Every recorded segment replays to its end, and they hold so many calls each.
+/// Every recorded segment replays to its end, with the expected numbers of calls.
 async fn assert_replays(state_dir: &Path, expected: &[u64]) {
     let mut calls = Vec::new();
     for segment in segments(state_dir, "journals") {
@@ -198,7 +198,7 @@ async fn where_nothing_changed_the_segment_goes_on() {
         look(&mut open(&instances(dir.path())).await).await;
     }
     assert_replays(dir.path(), &[3]).await;
-    // State that is not the header's, other settings, other limits: each begins a segment of its own.
+    // A state other than the header's, other settings, other limits: each starts its own segment.
     count(&mut open(&instances(dir.path())).await).await;
     assert_replays(dir.path(), &[4]).await;
     look(&mut open(&instances(dir.path())).await).await;
@@ -296,7 +296,7 @@ async fn state_moves_where_recording_is_switched_off_and_on() {
     assert_replays(dir.path(), &[1, 1]).await;
 }
 
-/// What is logged on this thread.
+/// The log of this thread.
 #[derive(Clone, Default)]
 struct Logged(Arc<Mutex<Vec<u8>>>);
 
@@ -318,7 +318,7 @@ impl Logged {
 }
 
 #[tokio::test]
-async fn a_guest_that_decides_otherwise_goes_on_from_the_snapshot_with_a_warning() {
+async fn a_guest_that_decides_differently_continues_from_the_snapshot_and_warns() {
     let logged = Logged::default();
     let writer = logged.clone();
     let subscriber = tracing_subscriber::fmt()
@@ -374,7 +374,7 @@ async fn a_version_that_begins_afresh_takes_its_own_state_alone() {
     assert_eq!(count(&mut new).await, 1);
     drop(new);
     assert_eq!(count(&mut open(&two).await).await, 2, "its own state is read");
-    // Opened from the recording of another one.
+    // Opened from the recording of another instance.
     let other = tempfile::tempdir().unwrap();
     assert_eq!(count(&mut open(&instances(other.path())).await).await, 1);
     let two = Instances {
@@ -468,7 +468,7 @@ fn sleeping(dir: &Path) -> Config {
     Config::load_with(&file, &BTreeMap::new(), &[]).unwrap()
 }
 
-/// Answers once it is so, and ends the test where that takes too long.
+/// Waits for a condition. Fails the test if that takes too long.
 async fn until(what: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {
@@ -480,7 +480,8 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// Answers once the journal's last segment of so many has the begin of its call; a question is written with its answer.
+/// Waits until the last of `segments` segments contains the begin of its call. A question is written together with its
+/// answer.
 async fn call_has_begun(state_dir: &Path, segments: usize) {
     let journal = folder(state_dir, "journals");
     let lines = |file: &Path| std::fs::read_to_string(file).map_or(0, |text| text.lines().count());
@@ -489,7 +490,8 @@ async fn call_has_begun(state_dir: &Path, segments: usize) {
         files.len() >= segments && files.last().is_some_and(|file| lines(&file.path) >= 2)
     })
     .await;
-    // The guest asks for its sleep within microseconds of the call; what comes before that is cut at the sleep too.
+    // The guest begins its sleep within microseconds of the call. An interruption before that takes effect at the
+    // sleep.
     tokio::time::sleep(Duration::from_millis(50)).await;
 }
 
@@ -537,7 +539,7 @@ async fn a_newer_input_cuts_a_sleep_and_is_worked_on() {
         call_has_begun(&config.state_dir, 1).await;
         let text = std::fs::read_to_string(&manifest).unwrap();
         std::fs::write(&manifest, text.replace("port: 80,", "port: 81,")).unwrap();
-        // The second segment begins with the call for the newer input.
+        // The second segment starts with the call for the newer input.
         call_has_begun(&config.state_dir, 2).await;
     };
     run::watch(config.clone(), &Registry::default(), None, changed, |_| ())

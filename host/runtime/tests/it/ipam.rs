@@ -1,4 +1,4 @@
-//! Pod addresses through the host, with the real guest and a store that fails when it is told to.
+//! Pod addresses through the host, with the real guest and a store that fails on demand.
 mod crashes;
 mod disk;
 mod failing;

@@ -1,4 +1,4 @@
-//! The runtime's parts with real guests.
+//! Tests of the runtime's parts with real guests.
 
 #![cfg(test)]
 

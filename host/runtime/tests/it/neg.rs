@@ -1,5 +1,5 @@
-//! NEGs with the guest that ships: calls that a kill cut short are finished as they were begun, and a run brings a simulated
-//! Compute Engine to what manifests say.
+//! NEGs with the shipped guest: calls interrupted by a kill are completed unchanged, and a run brings a simulated
+//! Compute Engine to the state in the manifests.
 mod host;
 mod interrupted;
 mod once;

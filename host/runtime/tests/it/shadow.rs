@@ -1,4 +1,4 @@
-//! Shadow: a candidate beside an active guest, with real guests that make real calls.
+//! Shadow tests: a candidate beside an active guest, with real guests that make real calls.
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,12 +26,12 @@ use versions::{
     service,
 };
 
-/// An active guest with a candidate beside it.
+/// An active guest with a candidate in shadow.
 struct Stage {
     active: Active,
     shadow: Shadow,
     metrics: Arc<Registry>,
-    /// So many snapshots it wanted of the active guest.
+    /// The number of snapshots requested from the active guest.
     asked: AtomicU64,
 }
 
@@ -87,7 +87,7 @@ impl Stage {
         instance
     }
 
-    /// One call as the host makes it: the candidate sees it afterwards.
+    /// One call as the host makes it: the candidate receives it afterwards.
     async fn call(&self, instance: &mut Instance, key: &str, call: &str, args: &RawValue) -> Option<Value> {
         let digest = instance.program().guest.digest;
         let state = match self.shadow.interest(key, &digest) {
@@ -173,12 +173,12 @@ async fn a_version_beside_itself_is_the_same_in_every_call() {
 }
 
 #[tokio::test]
-async fn of_one_that_forgets_a_port_exactly_its_differences_are_counted_and_kept() {
+async fn exactly_the_differences_of_a_forgotten_port_are_counted_and_kept() {
     let stage = Stage::new(Active::lbaas(), &FORGETFUL, json!({})).await;
     let mut reconciled = 0;
     for key in ["default/a", "default/b", "default/c"] {
         let mut instance = stage.open(key).await;
-        // Without a port there is none to forget.
+        // Without a port, there is none to forget.
         for ports in [&[80, 443][..], &[80], &[]] {
             stage
                 .call(&mut instance, key, RECONCILE, &service(key, ports))
@@ -191,7 +191,7 @@ async fn of_one_that_forgets_a_port_exactly_its_differences_are_counted_and_kept
             reconciled += u64::from(!ports.is_empty());
         }
     }
-    // Nobody waited for the candidate between the calls, and it missed none.
+    // The calls did not wait for the candidate, and it missed none.
     let status = stage.settled().await;
     assert_eq!(numbers(&status), [18, 12, reconciled, 0, 0]);
     assert_eq!(reconciled, 6);
@@ -209,7 +209,7 @@ async fn of_one_that_forgets_a_port_exactly_its_differences_are_counted_and_kept
         "{}",
         first.what
     );
-    // What is kept shows the same difference again, and is what the active guest did.
+    // The stored call shows the same difference again, and is what the active guest did.
     for difference in &status.last {
         let kept = || Segment::read(difference.file.as_ref().unwrap()).unwrap();
         let outcome = |program: &Arc<Program>| {
@@ -257,7 +257,7 @@ async fn versions_differ_where_objects_failed_and_nowhere_else() {
 
 #[tokio::test]
 async fn a_question_beyond_the_recorded_ones_is_told_apart() {
-    // The active guest asks once a call; this one goes on asking.
+    // The active guest asks once per call, but this candidate keeps asking.
     let stage = Stage::new(
         Active::new(&COUNTING, json!({}), "0"),
         &COUNTING,
@@ -301,7 +301,7 @@ async fn one_that_refuses_its_settings_or_is_of_another_world_does_not_begin() {
 }
 
 #[tokio::test]
-async fn one_that_traps_differs_in_every_call_and_the_active_guest_does_not_notice() {
+async fn a_trapping_candidate_differs_in_every_call_and_the_active_one_is_fine() {
     let stage = Stage::new(
         Active::new(&COUNTING, json!({}), "0"),
         &COUNTING,
@@ -344,7 +344,7 @@ async fn one_that_never_answers_is_not_waited_for_by_anyone() {
         what.contains("`reconciliation.reconcile`") && what.contains(", replayed no answer within 1"),
         "{what}"
     );
-    // It computes; calls queue up, and what does not fit the queue is not compared.
+    // The candidate is computing, so calls queue up. Those that do not fit in the queue are not compared.
     let calls = QUEUE_CALLS_MAX as u64 + 50;
     for _ in 0..calls {
         stage
@@ -355,16 +355,16 @@ async fn one_that_never_answers_is_not_waited_for_by_anyone() {
     let status = stage.shadow.status();
     assert!(status.waiting <= QUEUE_CALLS_MAX as u64 + 1, "{status:?}");
     assert!(status.skipped > 0, "{status:?}");
-    // What would only be skipped is not asked for: no snapshot for each call, and no tap.
+    // The host does not request data for calls that would be skipped: no snapshot for each call, and no tap.
     assert_eq!([stage.interest("k"), stage.interest("new")], [Interest::Nothing; 2]);
     assert_eq!(stage.asked.load(Ordering::Relaxed), 1);
-    // Stopped in the middle of a call: everything was compared or skipped.
+    // Stopped in the middle of a call: every call was compared or skipped.
     let status = tokio::time::timeout(GUARD, stage.shadow.stop()).await.unwrap();
     assert_eq!((status.compared + status.skipped, status.waiting), (calls + 1, 0));
 }
 
 #[tokio::test]
-async fn a_call_that_the_active_guest_did_not_end_is_compared_as_far_as_recorded() {
+async fn a_call_the_active_guest_did_not_end_is_compared_as_far_as_recorded() {
     let active = Active::new(&COUNTING, json!({"does": "panic"}), "0");
     let stage = Stage::new(active, &COUNTING, json!({"does": "panic"})).await;
     for _ in 0..2 {
@@ -389,7 +389,7 @@ async fn a_call_that_the_active_guest_did_not_end_is_compared_as_far_as_recorded
 }
 
 #[tokio::test]
-async fn of_more_keys_than_it_has_instances_for_one_unused_tells_its_state_again() {
+async fn with_more_keys_than_instances_an_unused_key_sends_its_state_again() {
     let stage = Stage::new(Active::new(&COUNTING, json!({}), "0"), &COUNTING, json!({})).await;
     let keys: Vec<String> = (0..KEYS_MAX + 10).map(|at| format!("default/{at}")).collect();
     for key in &keys {
@@ -518,7 +518,7 @@ async fn where_the_active_guest_begins_a_segment_so_does_the_candidate() {
         calls += 1;
     }
     let status = stage.settled().await;
-    // Until the first segment begins under its eyes, nobody told it what `init` asked.
+    // Until it sees the start of a segment, it does not know the questions of `init`.
     assert_eq!(numbers(&status), [calls - 3, calls - 3, 0, 0, 3], "{status:?}");
 }
 
@@ -584,7 +584,7 @@ async fn what_was_not_seen_whole_is_skipped_until_the_state_is_told() {
         .call(&mut instance, "k", RECONCILE, &service("u", &[80]))
         .await
         .unwrap();
-    // A call that was too long for the tap, and one whose state nobody told.
+    // A call that was too long for the tap, and one whose state is unknown.
     for entries in [0, 1] {
         let made = make(&mut instance, RECONCILE, &service("u", &[80])).await;
         stage.shadow.observe(Observed {
@@ -608,7 +608,7 @@ async fn what_was_not_seen_whole_is_skipped_until_the_state_is_told() {
 
 #[tokio::test]
 async fn a_candidate_gets_the_settings_that_the_active_instance_was_begun_with() {
-    // Configured otherwise since; the instance was begun before.
+    // The settings have changed since the instance started.
     let stage = Stage::new(Active::new(&COUNTING, json!({}), "0"), &COUNTING, json!({})).await;
     let mut begun_before = Active::new(&COUNTING, json!({"does": "ask-at-start"}), "0");
     begun_before.instances.journal.segment_entries = 9;
@@ -622,7 +622,7 @@ async fn a_candidate_gets_the_settings_that_the_active_instance_was_begun_with()
         instance = begun_before.instances.rotate_if_long(instance).await.unwrap();
     }
     let [compared, same, different, unrecorded, _] = numbers(&stage.settled().await);
-    // After it was seen to begin, at the latest.
+    // At the latest after it saw the start.
     assert!(compared >= 16, "{compared}");
     assert_eq!((same, different, unrecorded), (compared, 0, 0));
 }

@@ -1,4 +1,4 @@
-//! `[election]`: its defaults, and the text of every refusal.
+//! `[election]`: its defaults, and the text of every error.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::refused_with;
 use crate::election::Times;
 use toml::de::DeTable;
 
-/// What a section with these lines comes to under a Kubernetes source.
+/// The result of a section with these lines under a Kubernetes source.
 fn read(lines: &str) -> (Option<Election>, Vec<String>) {
     read_with(lines, true)
 }

@@ -1,4 +1,4 @@
-//! Which guest decides, who must have signed it, and what it may ask: keys of `[guests.NAME]`.
+//! `[guests.NAME]`: which guest decides, the required signatures, and its grants.
 
 use super::*;
 

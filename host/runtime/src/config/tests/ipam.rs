@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The least that serves pods; the tests below change it.
+/// The smallest valid configuration for pod addresses. The tests below change it.
 const PODS: &str = r#"
 [guests.ipam]
 use = "builtin:ipam@1"
@@ -14,7 +14,7 @@ fn ipam(config: &Config) -> &Ipam {
     config.ipam.as_ref().expect("pod addresses")
 }
 
-/// As [`refused_with`], of [`PODS`].
+/// Like [`refused_with`], for [`PODS`].
 #[track_caller]
 fn pods_refused_with(from: &str, to: &str, said: &[&str]) {
     assert!(PODS.contains(from), "`{from}` is not in the file to change");

@@ -4,7 +4,7 @@ use trueup_capabilities::neg::compute::Settings;
 
 use super::*;
 
-/// The least that does something about NEGs; the tests below change it.
+/// The smallest valid configuration for NEGs. The tests below change it.
 const NEGS: &str = r#"
 [source]
 manifests = "manifests"
@@ -29,7 +29,7 @@ fn compute(config: &Config) -> &ComputeBackend {
     }
 }
 
-/// As [`refused_with`], of [`NEGS`].
+/// Like [`refused_with`], for [`NEGS`].
 #[track_caller]
 fn negs_refused_with(from: &str, to: &str, said: &[&str]) {
     assert!(NEGS.contains(from), "`{from}` is not in the file to change");

@@ -1,4 +1,4 @@
-//! `[backend.nftables]`, and the grants of its guests.
+//! `[backend.nftables]`, and the grants of the guests that use it.
 
 use std::time::Duration;
 

@@ -6,7 +6,7 @@ use super::*;
 use crate::guests::nodesync::IpVersion;
 use crate::guests::service::adapter::Pattern;
 
-/// The least that does something about the Services of a node; the tests below change it.
+/// The smallest valid configuration for the Services of a node. The tests below change it.
 const SERVES: &str = r#"
 [source]
 manifests = "manifests"
@@ -31,7 +31,7 @@ fn renderers(config: &Config) -> Vec<&str> {
     service(config).renderers.iter().map(|(name, _)| *name).collect()
 }
 
-/// [`SERVES`] with one line changed, or with lines after its end where `from` is empty.
+/// [`SERVES`] with one line changed, or with lines appended if `from` is empty.
 fn with(from: &str, to: &str) -> String {
     assert!(SERVES.contains(from), "`{from}` is not in the file to change");
     if from.is_empty() {
@@ -47,7 +47,7 @@ fn node_refused_with(from: &str, to: &str, said: &[&str]) {
 }
 
 #[test]
-fn a_service_processor_needs_no_more_than_a_renderer_and_the_name_of_the_node() {
+fn a_service_processor_needs_only_a_renderer_and_the_node_name() {
     let config = load(SERVES, &[], &[]).unwrap();
     let folder = config.file.parent().unwrap();
     assert!(config.lbaas.is_none() && config.ipam.is_none() && config.neg.is_none());
@@ -393,7 +393,7 @@ fn sections_of_a_node_that_do_not_fit_are_named_with_the_lines_to_add() {
              \"builtin:service@1\"`",
         ],
     );
-    // Which guests there may be depends on who asks for renderers.
+    // Which guests may exist depends on whether any section asks for renderers.
     let error = load("[guests.nftables]\nuse = \"builtin:nftables@1\"\n", &[], &[]).unwrap_err();
     let lines: Vec<&str> = error.lines().collect();
     assert!(lines[0].starts_with("trueup.toml: nothing to do: "), "{error}");

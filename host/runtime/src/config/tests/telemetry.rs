@@ -1,4 +1,4 @@
-//! `[telemetry]`: how the log is written, and where traces go.
+//! `[telemetry]`: the format of the log, and the destination of traces.
 
 use super::*;
 

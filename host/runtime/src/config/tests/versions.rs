@@ -1,4 +1,4 @@
-//! What a version must show, and what becomes of an input in which it fails: the keys of `[guests.NAME]`.
+//! `[guests.NAME]`: what a candidate must prove, and what happens to an input on which a guest fails.
 
 use crate::gate::Mode;
 
@@ -17,7 +17,7 @@ fn guest(keys: &str) -> Guest {
     lbaas(&config).guest.clone()
 }
 
-/// The keys stand from line 6 on.
+/// The keys begin on line 6.
 #[track_caller]
 fn guest_refused(keys: &str, said: &[&str]) {
     refused(&with(keys), said);
@@ -31,7 +31,7 @@ fn builtin(version: u32) -> GuestRef {
 }
 
 #[test]
-fn without_a_word_a_version_decides_as_the_one_before_and_what_fails_is_tried_again() {
+fn by_default_the_gate_is_identical_and_failures_are_retried() {
     let guest = guest("");
     let proof = Proof {
         gate: Mode::Identical,

@@ -1,15 +1,15 @@
-//! From Kubernetes objects to what the guest `lbaas` should make true, and from its answer to a Service's status.
+//! Translates Kubernetes objects into the desired state for the guest `lbaas`, and its answer into a Service's status.
 //!
-//! Pure: objects and settings in, values out. It calls no guest, keeps nothing, and judges only what the guest cannot
-//! see: names, addresses and numbers themselves are checked by the guest, which says what is wrong with them.
+//! Pure: objects and settings in, values out. It calls no guest, keeps nothing, and checks only what the guest cannot
+//! see. The guest itself checks names, addresses and numbers, and reports errors in them.
 //!
 //! ```text
 //! Objects + Settings -> wish -> Desired -> (the guest) -> AddressPorts -> status
 //! ```
 //!
-//! A Service is ours where it is of type LoadBalancer, is not being deleted, and names no other
-//! `spec.loadBalancerClass` than [`LOAD_BALANCER_CLASS`]: a Service with another class belongs to another controller,
-//! and one that stops being ours counts as gone.
+//! A Service is ours if it is of type LoadBalancer, is not being deleted, and has no other `spec.loadBalancerClass`
+//! than [`LOAD_BALANCER_CLASS`]. A Service with another class belongs to another controller, and a Service that stops
+//! being ours counts as deleted.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,37 +25,37 @@ use super::{AddressPorts, Desired, Port, Target};
 use crate::guests::source_ranges::SourceRanges;
 use crate::sources::{Change, Kind, Object, ObjectRef, Objects};
 
-/// The `spec.loadBalancerClass` of Services that are for trueup; Services without any are too.
+/// The `spec.loadBalancerClass` of Services for trueup. Services without a class are for trueup too.
 pub const LOAD_BALANCER_CLASS: &str = "trueup.dev/lbaas";
 
-/// Our finalizer on a Service: objects may exist under its UID.
+/// Our finalizer on a Service: objects with its UID may exist.
 pub const FINALIZER: &str = "trueup.dev/lbaas";
 
-/// The annotation of a Service that lists its external addresses, separated by commas.
+/// The annotation of a Service with its external addresses, separated by commas.
 pub const ADDRESSES_ANNOTATION: &str = "trueup.dev/addresses";
 
-/// A Node with this label, whatever its value, gets no traffic from load balancers: Kubernetes' own rule.
+/// A Node with this label, whatever its value, gets no traffic from load balancers: a rule of Kubernetes.
 pub const EXCLUDE_LABEL: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 
-/// How often a wait for resources looks before it gives up, where the configuration does not say.
+/// The default number of checks before a wait for resources gives up.
 pub const BACKOFF_STEPS_DEFAULT: u32 = 30;
 
 /// The UUID namespace of [`made_uid`]: the UUIDv5 of `trueup.dev` in the namespace for DNS names. Changing it would
 /// orphan every resource of a Service without a UID.
 const UID_NAMESPACE: Uuid = uuid!("281b00b3-e540-5cd8-a112-8d29a465c6e6");
 
-/// How Services become wishes: the configuration's `[adapter.lbaas]`.
+/// How Services become desired objects: `[adapter.lbaas]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// The cluster's name: the last part of every resource's name.
+    /// The cluster's name, the last part of every resource's name.
     pub cluster: String,
     /// The load balancers that serve every Service.
     pub load_balancers: Vec<String>,
-    /// The external addresses of Services that name none themselves.
+    /// The external addresses of Services that name none.
     #[serde(default)]
     pub addresses: Vec<String>,
-    /// How often a wait for resources looks before it gives up.
+    /// The number of checks before a wait for resources gives up.
     #[serde(default = "backoff_steps_default")]
     pub backoff_steps: u32,
 }
@@ -89,59 +89,59 @@ impl From<&ObjectRef> for Key {
     }
 }
 
-/// Why a Service cannot be made true. One line, with the Service's name in it.
+/// Why a Service cannot be reconciled. One line with the Service's name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AdapterError {
-    /// Without a node port there is nothing to send traffic to.
+    /// Without a node port the traffic has no destination.
     #[error(
         "service `{service}`: port `{port}` has no nodePort: set spec.ports[].nodePort, or let the cluster assign one"
     )]
     NodePortMissing {
-        /// Which Service.
+        /// The Service.
         service: Key,
         /// Its port, by name or number.
         port: String,
     },
-    /// The load balancers forward TCP alone.
+    /// The load balancers forward TCP only.
     #[error("service `{service}`: port `{port}` has protocol `{protocol}`: only TCP can be load-balanced here")]
     ProtocolNotTcp {
-        /// Which Service.
+        /// The Service.
         service: Key,
         /// Its port, by name or number.
         port: String,
-        /// What it asks for.
+        /// The protocol it requests.
         protocol: String,
     },
-    /// Kubernetes' numbers are wider than ports are.
+    /// The numbers in Kubernetes have a wider range than ports.
     #[error("service `{service}`: port `{port}`: {field} was {was}, must be 1 to 65535")]
     NotAPort {
-        /// Which Service.
+        /// The Service.
         service: Key,
         /// Its port, by name or number.
         port: String,
         /// `port` or `nodePort`.
         field: &'static str,
-        /// What it says.
+        /// The invalid number.
         was: i32,
     },
-    /// Load balancers here take connections from every client.
+    /// These load balancers accept connections from every client.
     #[error(
         "service `{service}`: {ranges} can't be held to by these load balancers, which every client reaches: nothing is created or \
          changed, and what is there stays as it is; remove it, or give the Service a loadBalancerClass of another controller"
     )]
     Restricted {
-        /// Which Service.
+        /// The Service.
         service: Key,
-        /// Where it says which clients may.
+        /// Where it restricts its clients.
         ranges: String,
     },
-    /// Taken as "no addresses", an oversight in the configuration would close every port.
+    /// If this meant "no addresses", a mistake in the configuration would close every port.
     #[error(
         "service `{service}`: has no external address: set spec.loadBalancerIP, the annotation \
          `trueup.dev/addresses`, or `addresses` in [adapter.lbaas]"
     )]
     AddressMissing {
-        /// Which Service.
+        /// The Service.
         service: Key,
     },
 }
@@ -149,23 +149,23 @@ pub enum AdapterError {
 /// The Nodes that load balancers may send traffic to.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Servers {
-    /// In order of name.
+    /// Sorted by name.
     pub targets: Vec<Target>,
-    /// Nodes that are ready and still left out, and why; one line each.
+    /// Nodes that are ready but left out, and why; one line each.
     pub notes: Vec<String>,
 }
 
-/// What a Node is to load balancers.
+/// The role of a Node for load balancers.
 #[derive(Clone, Debug, PartialEq)]
 enum Role {
     Server(Target),
-    /// Excluded, or not ready: as it should be.
+    /// Excluded or not ready, as it should be.
     None,
-    /// It should be a server and cannot.
+    /// It should be a server but cannot.
     Unusable(String),
 }
 
-/// Every Service that is ours, with what it asks for or why that cannot be. What is not here is gone.
+/// Every Service that is ours, with its desired state or why that is invalid. Services that are not listed are gone.
 pub fn wishes(
     objects: &Objects,
     servers: &Servers,
@@ -182,7 +182,7 @@ pub fn wishes(
         .collect()
 }
 
-/// What one Service asks for; none where there is none of that name that is ours: then [`removal`] is the wish.
+/// The desired state of one Service. `None` if no such Service is ours: then use [`removal`].
 pub fn wish(
     objects: &Objects,
     key: &Key,
@@ -195,8 +195,8 @@ pub fn wish(
     Some(wish_of(key, service, servers, settings))
 }
 
-/// What makes the objects of a Service go away that is no more: under the UID that it was made true with, on the load
-/// balancers where it was.
+/// The desired state that removes the objects of a deleted Service: with the UID they were created with, on the load
+/// balancers where they were.
 pub fn removal(key: &Key, uid: &str, load_balancers: Vec<String>, settings: &Settings) -> Desired {
     Desired {
         load_balancers,
@@ -209,7 +209,7 @@ pub fn removal(key: &Key, uid: &str, load_balancers: Vec<String>, settings: &Set
     }
 }
 
-/// How many objects a Service has that is as it should be: for each load balancer and port a backend and a frontend, a bind for
+/// The number of objects of a reconciled Service: for each load balancer and port a backend and a frontend, a bind for
 /// each address and a server for each Node.
 pub fn object_count(desired: &Desired) -> u64 {
     let of_a_port = 2 + desired.external_addresses.len() + desired.servers.len();
@@ -229,8 +229,9 @@ pub fn servers(objects: &Objects) -> Servers {
     servers
 }
 
-/// The Services that a change concerns, `before` being the objects without it: a Service's own key, and for a Node
-/// all Services that are ours, but only where load balancers see a difference (a Node reports itself every few seconds).
+/// The Services that a change affects; `before` are the objects without it. For a Service this is its own key. For a
+/// Node these are all Services that are ours, but only if load balancers see a difference (a Node reports itself every
+/// few seconds).
 pub fn affected(change: &Change, before: &Objects) -> Vec<Key> {
     let versions = [before.get(&change.reference), change.now.as_ref()];
     match change.reference.kind {
@@ -240,7 +241,7 @@ pub fn affected(change: &Change, before: &Objects) -> Vec<Key> {
         }
         Kind::Node if is_as_it_was(versions) => Vec::new(),
         Kind::Node => ours(before).collect(),
-        // Load balancers send traffic to Nodes, whatever runs there.
+        // Load balancers send traffic to Nodes, independent of what runs there.
         Kind::EndpointSlice | Kind::Pod => Vec::new(),
     }
 }
@@ -251,7 +252,7 @@ pub(crate) fn ours(objects: &Objects) -> impl Iterator<Item = Key> {
     ours.map(|(reference, _)| Key::from(reference))
 }
 
-/// Whether a change of a Node may make another list of servers, or other notes.
+/// Whether a change of a Node may change the list of servers, or the notes.
 pub(crate) fn concerns_servers(change: &Change, before: &Objects) -> bool {
     let role_of = |object: Option<&Object>| match object {
         Some(Object::Node(node)) => role(node),
@@ -260,27 +261,27 @@ pub(crate) fn concerns_servers(change: &Change, before: &Objects) -> bool {
     change.reference.kind == Kind::Node && role_of(before.get(&change.reference)) != role_of(change.now.as_ref())
 }
 
-/// Load balancers see no difference.
+/// Whether load balancers see no difference.
 fn is_as_it_was(versions: [Option<&Object>; 2]) -> bool {
     let [was, now] = versions.map(target_of);
     was == now
 }
 
-/// The UID that stands in for a missing `metadata.uid`: the UUIDv5 of `<cluster>/<namespace>/<name>` in a namespace of
-/// its own. Neither a namespace nor a name can hold a `/`, so no two Services of any clusters share one text.
+/// The UID for a missing `metadata.uid`: the UUIDv5 of `<cluster>/<namespace>/<name>` in its own UUID namespace.
+/// Neither a namespace nor a name can contain a `/`, so no two Services of any clusters have the same text.
 pub fn made_uid(key: &Key, settings: &Settings) -> String {
     let text = format!("{}/{}/{}", settings.cluster, key.namespace, key.name);
     Uuid::new_v5(&UID_NAMESPACE, text.as_bytes()).to_string()
 }
 
-/// The `status` of a Service whose addresses and ports are in service.
+/// The `status` of a Service with these addresses and ports in service.
 pub fn status(in_service: &[AddressPorts]) -> ServiceStatus {
     let ingress = |entry: &AddressPorts| LoadBalancerIngress {
         ip: Some(entry.address.clone()),
         ports: Some(entry.ports.iter().map(|port| tcp(*port)).collect()),
         ..Default::default()
     };
-    // Kubernetes leaves the list out where it is empty.
+    // Kubernetes omits an empty list.
     let ingress = (!in_service.is_empty()).then(|| in_service.iter().map(ingress).collect());
     ServiceStatus {
         load_balancer: Some(LoadBalancerStatus { ingress }),
@@ -300,7 +301,7 @@ fn is_our_service(object: &Object) -> bool {
     matches!(object, Object::Service(service) if is_ours(service))
 }
 
-/// Whether its objects should be there.
+/// Whether its objects should exist.
 pub(crate) fn is_ours(service: &Service) -> bool {
     let Some(spec) = &service.spec else { return false };
     spec.type_.as_deref() == Some("LoadBalancer")
@@ -308,7 +309,7 @@ pub(crate) fn is_ours(service: &Service) -> bool {
         && service.metadata.deletion_timestamp.is_none()
 }
 
-/// Whether it is another controller's, by its class.
+/// Whether its class belongs to another controller.
 pub(crate) fn is_anothers(service: &Service) -> bool {
     let class = service
         .spec
@@ -317,13 +318,13 @@ pub(crate) fn is_anothers(service: &Service) -> bool {
     class.is_some_and(|class| class != LOAD_BALANCER_CLASS)
 }
 
-/// Whether it has our finalizer: its objects may be there, and it does not go before them.
+/// Whether it has our finalizer: its objects may exist, and it is not removed before them.
 pub(crate) fn is_claimed(service: &Service) -> bool {
     let finalizers = service.metadata.finalizers.iter().flatten();
     finalizers.into_iter().any(|finalizer| finalizer == FINALIZER)
 }
 
-/// A Service that is not ours any more while its objects may be there.
+/// Whether it is no longer ours while its objects may exist.
 pub(crate) fn is_left_over(service: &Service) -> bool {
     is_claimed(service) && !is_ours(service)
 }
@@ -352,13 +353,13 @@ fn wish_of(key: &Key, service: &Service, servers: &Servers, settings: &Settings)
     })
 }
 
-/// How the names of a Service's objects end.
+/// The suffix of the names of a Service's objects.
 pub(crate) fn name_suffix(key: &Key, settings: &Settings) -> String {
     format!("{}.{}.{}", key.name, key.namespace, settings.cluster)
 }
 
-/// The most particular wins: the Service's own field, then its annotation, then what holds for all. A field or an
-/// annotation without any address in it counts as not there.
+/// The most specific setting wins: the Service's own field, then its annotation, then the default. A field or an
+/// annotation without any address counts as missing.
 fn addresses(
     key: &Key,
     service: &Service,
@@ -465,7 +466,7 @@ fn role(node: &Node) -> Role {
         None => Role::Unusable(format!(
             "node `{name}` is ready but has no InternalIP: it gets no traffic"
         )),
-        // The guest refuses a whole wish for one bad address: one broken Node would stop every Service.
+        // The guest rejects the whole input for one bad address: one broken Node would stop every Service.
         Some(address) if address.address.parse::<IpAddr>().is_err() => Role::Unusable(format!(
             "node `{name}` is ready but its InternalIP `{}` is no IP address: it gets no traffic",
             address.address

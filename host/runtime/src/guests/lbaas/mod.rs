@@ -8,13 +8,13 @@ use trueup_engine::{Data, Engine, Guest, Instance};
 
 use super::dispatch::{self, Answer, lifecycle};
 
-/// The name of this guest in configuration and state, whatever the component calls itself.
+/// The name of this guest in configuration and state, whatever name the component has.
 pub const NAME: &str = "lbaas";
 
-/// Its world, as WIT names it.
+/// The name of its world in WIT.
 pub const WORLD: &str = "trueup:lbaas/lbaas-reconciler@0.1.0";
 
-/// The worlds of which a guest of this name must be.
+/// The worlds that a guest of this name may have.
 pub(crate) const WORLDS: &[&str] = &[WORLD];
 
 #[expect(missing_docs, reason = "generated from wit/, where the documentation stands")]
@@ -38,7 +38,7 @@ pub use bindings::{LbaasReconciler, LbaasReconcilerPre};
 /// Links a guest of this world.
 ///
 /// # Errors
-/// Where an import or export does not have the type that `wit/` gives it.
+/// If an import or export does not have the type in `wit/`.
 pub fn link(engine: &Engine, guest: &Guest) -> wasmtime::Result<LbaasReconcilerPre<Data>> {
     let mut linker = trueup_engine::linker_for(engine, guest)?;
     LbaasReconciler::add_to_linker::<_, wasmtime::component::HasSelf<_>>(&mut linker, |data: &mut Data| {
@@ -47,7 +47,7 @@ pub fn link(engine: &Engine, guest: &Guest) -> wasmtime::Result<LbaasReconcilerP
     LbaasReconcilerPre::new(linker.instantiate_pre(guest.component())?)
 }
 
-/// What a guest of this world can be called for, beside `lifecycle`.
+/// The calls of a guest of this world besides `lifecycle`.
 pub const CALLS: &[&str] = &[
     "reconciliation.reconcile",
     "reconciliation.reconcile-check",

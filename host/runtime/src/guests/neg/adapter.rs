@@ -1,7 +1,7 @@
-//! From Kubernetes objects to what the guest `neg` is told: its settings, and the endpoints that shall be in NEGs.
+//! Translates Kubernetes objects into the input of the guest `neg`: its settings, and the desired endpoints of NEGs.
 //!
-//! Pure, and incremental: what a change costs depends on whom it concerns, not on how much else there is. Knows nothing of
-//! instances, operations or what is in a NEG now.
+//! Pure and incremental: the cost of a change depends on the keys it affects, not on the total. This module does not
+//! know instances, operations or the current content of NEGs.
 //!
 //! ```text
 //! Service (annotation) --> exposed ports --+
@@ -32,43 +32,43 @@ pub use annotation::ANNOTATION;
 pub use names::{is_resource_name, made_name, name_in_subnet};
 pub use targets::Targets;
 
-/// The label of a Node that says which zone it is in. Kubernetes' own.
+/// The Kubernetes label of a Node that names its zone.
 pub const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 
-/// The label of an EndpointSlice that says of which Service it is. Kubernetes' own.
+/// The Kubernetes label of an EndpointSlice that names its Service.
 pub const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 
-/// The setting of the guest that names NEGs by subnet: the adapter gives it, and the configuration may not.
+/// The setting of the guest that names NEGs by subnet. The adapter sets it, and the configuration must not.
 pub const NEG_NAMES: &str = "neg_names";
 
-/// The setting of the guest that lists zones: likewise.
+/// The setting of the guest that lists zones. The same rule applies.
 pub const ZONES: &str = "zones";
 
-/// How Services become wishes: the configuration's `[adapter.neg]`.
+/// How Services become desired NEGs: `[adapter.neg]`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// The cluster's name: a part of what made names of NEGs are made from.
+    /// The cluster's name, which is part of the generated names of NEGs.
     pub cluster: String,
-    /// The subnet of Nodes that name none, and the one whose NEGs have the plain name. None: each Node names its own.
+    /// The subnet of Nodes that name none, whose NEGs have the plain name. `None`: each Node names its own.
     #[serde(default)]
     pub subnet: Option<String>,
-    /// The label by which Nodes name their subnet. None: all are in `subnet`.
+    /// The label by which Nodes name their subnet. `None`: all Nodes are in `subnet`.
     #[serde(default)]
     pub subnet_label: Option<String>,
-    /// Zones that are looked into whether or not a Node is in them.
+    /// Zones that are always examined, with or without Nodes.
     #[serde(default)]
     pub zones: Vec<String>,
 }
 
-/// A port of a Service: what has one instance, and one NEG for each zone and subnet.
+/// A port of a Service. It has one instance, and one NEG for each zone and subnet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// The Service's namespace.
     pub namespace: String,
     /// The Service's name.
     pub name: String,
-    /// The Service's port, by number.
+    /// The number of the Service's port.
     pub port: u16,
 }
 
@@ -82,7 +82,7 @@ impl fmt::Display for Key {
 impl FromStr for Key {
     type Err = String;
 
-    /// Back from its text.
+    /// Parses that text.
     fn from_str(text: &str) -> Result<Self, String> {
         let parts: Vec<&str> = text.split('/').collect();
         let key = match parts.as_slice() {
@@ -99,7 +99,7 @@ impl FromStr for Key {
     }
 }
 
-/// A Service by namespace and name. In order, its keys are neighbours.
+/// A Service by namespace and name. In key order, its keys are adjacent.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ServiceName {
     pub(crate) namespace: String,
@@ -132,22 +132,22 @@ impl Key {
     }
 }
 
-/// What one key asks for.
+/// The desired state of one key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wish {
-    /// [`NEG_NAMES`] and [`ZONES`], to be put over the configuration's settings. Where they are other ones than before, the
-    /// instance is opened anew with its state.
+    /// [`NEG_NAMES`] and [`ZONES`], which override the configuration's settings. If they change, the host reopens the
+    /// instance with its state.
     pub settings: Map<String, Value>,
-    /// The argument of `syncer.sync`: ascending, no location twice and none without endpoints.
+    /// The argument of `syncer.sync`: ascending, without duplicate locations or empty groups.
     pub target: Vec<EndpointGroup>,
-    /// Every NEG that the instance looks at, ascending: for status, and for a look at the grants.
+    /// Every NEG that the instance reads, ascending: for status, and to check the grants.
     pub negs: Vec<NegRef>,
-    /// Endpoints that are ready and in no NEG, because of their Node or their address. Notes say why.
+    /// Ready endpoints that are in no NEG because of their Node or address. Notes say why.
     pub left_out: usize,
 }
 
-/// Where Nodes are, and were: zones and subnets only come, so that what is left in a NEG where the last Node went is still
-/// found. Kept over restarts by whoever runs the instances.
+/// The past and present locations of Nodes. Zones and subnets are only added, so that the host still finds endpoints in
+/// a NEG after its last Node is gone. The caller keeps this across restarts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Places {
@@ -159,30 +159,31 @@ pub struct Places {
     pub subnets: BTreeSet<String>,
 }
 
-/// What a look at the source changed.
+/// The effect of one look at the source.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changed {
-    /// Keys whose wish may be another one, those of which nobody wishes any more included. Of keys that are not named now:
+    /// Keys whose desired state may have changed, including deleted ones. For keys that are not listed, see
     /// [`Changed::affects`].
     pub affected: BTreeSet<Key>,
-    /// Which objects concern whom: those that concern nobody are left out, but for Services that ask for something else.
+    /// Which objects affect which keys. Objects without affected keys are left out, except Services whose request
+    /// changed.
     pub seen: Vec<Concern>,
-    /// What an operator should know and was not told yet: a line each. One that went and comes again is told again.
+    /// New notes for the operator, one line each. A note that disappears and returns is reported again.
     pub notes: Vec<String>,
-    /// The source holds no object at all, and there is something to lose: taken for one that is not there.
+    /// The source contains no object, but there is something to lose: it is treated as unavailable.
     pub is_empty: bool,
-    /// It holds no Node any more, and there are keys.
+    /// The source contains no Node any more, and there are keys.
     pub no_nodes: bool,
-    /// The look is complete and the one before was not: what is missing is gone.
+    /// This look is complete and the previous one was not: missing objects are gone.
     pub completed: bool,
-    /// [`Targets::places`] are more than before.
+    /// [`Targets::places`] has grown.
     pub more_places: bool,
 }
 
 impl Changed {
-    /// Whether the wish of `key` may be another one. Of a Service that asks for something else that holds for every key
-    /// that somebody knows of it, also one that it named long ago: while its annotation can't be used, no key of it is gone.
-    /// And once a look is complete again, it holds for every key there is: what is missing is gone.
+    /// Whether the desired state of `key` may have changed. If a Service's request changed, that includes every known
+    /// key of it, even one that it named long ago: while its annotation is invalid, no key of it is gone. After a look
+    /// is complete again, it includes every key: missing objects are gone.
     pub fn affects(&self, key: &Key) -> bool {
         let is_its_service = |concern: &Concern| {
             let ObjectRef { kind, namespace, name } = &concern.reference;
@@ -192,12 +193,12 @@ impl Changed {
     }
 }
 
-/// An object that changed, and the keys that this concerns.
+/// A changed object, and the keys that it affects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Concern {
     /// The object.
     pub reference: ObjectRef,
-    /// Whom it concerns.
+    /// The affected keys.
     pub keys: BTreeSet<Key>,
 }
 

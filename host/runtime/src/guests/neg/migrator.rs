@@ -1,5 +1,5 @@
-//! The export `trueup:neg/migrator`, by hand: one of its functions is called `continue`, a word of Rust's own, and
-//! `bindgen!` makes a field of that name. What is here is what it would have made.
+//! The export `trueup:neg/migrator`, written by hand: one of its functions is called `continue`, a Rust keyword, and
+//! `bindgen!` makes a field of that name. Otherwise this is what `bindgen!` would generate.
 
 use serde::{Deserialize, Serialize};
 use trueup_capabilities::neg::{EndpointGroup, Location};
@@ -8,20 +8,20 @@ use wasmtime::component::{
 };
 use wasmtime::{AsContextMut, Store};
 
-/// The interface, as a component exports it.
+/// The name of the interface in a component's exports.
 const INTERFACE: &str = "trueup:neg/migrator@0.1.0";
 
-/// What `migrator.filter` answers.
+/// The result of `migrator.filter`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ComponentType, Lift, Lower)]
 #[component(record)]
 pub struct Filtered {
-    /// The two arguments, migration endpoints taken out.
+    /// The first argument without migration endpoints.
     #[component(name = "add")]
     pub add: Vec<EndpointGroup>,
-    /// Likewise, with the endpoints whose migration starts now put back in.
+    /// The second argument without migration endpoints, but with the endpoints whose migration starts now.
     #[component(name = "remove")]
     pub remove: Vec<EndpointGroup>,
-    /// Where a detachment starts now; none: none starts.
+    /// The location where a detachment starts now. `None` if none starts.
     #[component(name = "detaching")]
     pub detaching: Option<Location>,
     /// Migration endpoints found in `remove`.
@@ -31,7 +31,7 @@ pub struct Filtered {
 
 type FilterArgs<'a> = (&'a [EndpointGroup], &'a [EndpointGroup], &'a [EndpointGroup], bool);
 
-/// Where the functions are in a component.
+/// The indices of the functions in a component.
 #[derive(Clone)]
 pub(super) struct Indices {
     filter: ComponentExportIndex,
@@ -41,7 +41,7 @@ pub(super) struct Indices {
 }
 
 impl Indices {
-    /// Finds them.
+    /// Looks them up.
     pub(super) fn new(component: &Component) -> wasmtime::Result<Self> {
         let interface = component.get_export_index(None, INTERFACE);
         let interface = interface.ok_or_else(|| wasmtime::format_err!("no export interface `{INTERFACE}` found"))?;
@@ -57,7 +57,7 @@ impl Indices {
         })
     }
 
-    /// The functions of an instance, each of the type that `wit/` gives it.
+    /// The functions of an instance, each with the type in `wit/`.
     pub(super) fn load<T: 'static>(&self, store: &mut Store<T>, instance: &Instance) -> wasmtime::Result<Migrator> {
         Ok(Migrator {
             filter: typed::<FilterArgs<'_>, (Filtered,), T>(store, instance, &self.filter)?,
@@ -125,7 +125,7 @@ impl Migrator {
     }
 }
 
-/// Calls a function as one of that type. That it is was found out at the start; to look again is a few comparisons.
+/// Calls a function with this type. The type was checked at the start; checking it again takes a few comparisons.
 async fn call<P, R>(function: Func, mut store: impl AsContextMut<Data: Send>, args: P) -> wasmtime::Result<R>
 where
     P: ComponentNamedList + Lower + Send + Sync,

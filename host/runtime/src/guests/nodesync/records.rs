@@ -1,6 +1,6 @@
-//! Records of nodes in the database, as a watch and a list bring them: which key is one, and what its value says.
+//! Node records in the database, as a watch or a list returns them: parses keys and values.
 //!
-//! Pure. Writes none: the guest does.
+//! Pure. The guest writes records; this module does not.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -8,23 +8,23 @@ use serde_json::Value;
 use super::VppNode;
 use crate::text;
 
-/// Digits of the largest id, 4294967295.
+/// The number of digits of the largest id, 4294967295.
 const DIGITS_MAX: usize = 10;
 
-/// The id of a record by its key; none: it is no key of a record. `prefix` is that of all records, up to and with
-/// `allocatedIDs/`.
+/// The id of a record, parsed from its key. `None` if the key is not a record's. `prefix` is the prefix of all records,
+/// including `allocatedIDs/`.
 pub fn id_of(prefix: &str, key: &str) -> Option<u32> {
     let tail = key.strip_prefix(prefix)?;
     let is_plain = tail.len() <= DIGITS_MAX && tail.bytes().all(|byte| byte.is_ascii_digit()) && !tail.starts_with('0');
     tail.parse().ok().filter(|_| is_plain)
 }
 
-/// A record as it was read.
+/// A parsed record.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
-    /// What the guest is told. Its id is that of the key: that is what is allocated, and what a deletion names.
+    /// The guest's input. Its id is that of the key: that id is allocated, and a deletion names it.
     pub node: VppNode,
-    /// What an operator should know: a line.
+    /// A line for the operator.
     pub warning: Option<String>,
 }
 
@@ -35,17 +35,17 @@ struct Json {
     id: Option<Value>,
     #[serde(default)]
     ip_addresses: Option<Vec<String>>,
-    /// Old versions had one more address here.
+    /// Old versions stored one more address here.
     #[serde(default)]
     ip_address: Option<String>,
 }
 
-/// Reads the value of the record of an id.
+/// Parses the value of a record.
 ///
 /// # Errors
-/// Why it is none: one line, to stand behind the key.
+/// One line for why it is invalid, to be placed after the key.
 pub fn record(id: u32, value: &[u8]) -> Result<Record, String> {
-    // A list would be read by position: its first text as the name.
+    // A list would be parsed by position, with its first text as the name.
     if !value.trim_ascii_start().starts_with(b"{") {
         return Err("is no record of a node: it is no JSON object".to_owned());
     }

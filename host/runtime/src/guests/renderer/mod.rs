@@ -16,9 +16,9 @@ pub struct OfService {
 /// The arguments of `renderer.update-service`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct UpdateService {
-    /// As it was acknowledged last.
+    /// The last acknowledged version.
     pub old: ContivService,
-    /// As it is to be.
+    /// The new version.
     pub new: ContivService,
 }
 
@@ -27,27 +27,27 @@ pub struct UpdateService {
 pub struct UpdateNodePortServices {
     /// Addresses of all nodes.
     pub node_ips: Vec<String>,
-    /// Those with a node port.
+    /// Services with a node port.
     pub services: Vec<ContivService>,
 }
 
 /// The arguments of `renderer.update-local-frontend-ifs` and `renderer.update-local-backend-ifs`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct UpdateInterfaces {
-    /// As they were acknowledged last.
+    /// The last acknowledged interfaces.
     pub old: Vec<String>,
-    /// As they are to be.
+    /// The new interfaces.
     pub new: Vec<String>,
 }
 
 /// The arguments of `renderer.resync`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Resync {
-    /// All there is.
+    /// The complete state.
     pub event: ResyncEvent,
 }
 
-/// What a renderer can be called for, beside `lifecycle`.
+/// The calls of a renderer besides `lifecycle`.
 pub const CALLS: &[&str] = &[
     "renderer.add-service",
     "renderer.delete-service",
@@ -106,5 +106,5 @@ macro_rules! exports {
 
 use exports;
 
-/// The worlds of which a renderer must be one's.
+/// The worlds of renderers.
 pub(crate) const WORLDS: &[&str] = &[etcd::WORLD, nftables::WORLD];

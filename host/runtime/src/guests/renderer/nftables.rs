@@ -34,7 +34,7 @@ pub use bindings::{NftablesRenderer, NftablesRendererPre};
 /// Links a guest of this world.
 ///
 /// # Errors
-/// Where an import or export does not have the type that `wit/` gives it.
+/// If an import or export does not have the type in `wit/`.
 pub fn link(engine: &Engine, guest: &Guest) -> wasmtime::Result<NftablesRendererPre<Data>> {
     let mut linker = trueup_engine::linker_for(engine, guest)?;
     NftablesRenderer::add_to_linker::<_, wasmtime::component::HasSelf<_>>(&mut linker, |data: &mut Data| {

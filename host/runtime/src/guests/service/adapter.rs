@@ -1,8 +1,8 @@
-//! From Kubernetes objects to what the guests `service` and `nodesync` are told: Services, their endpoints, the pods of
-//! this node, and Nodes.
+//! Translates Kubernetes objects into the input of the guests `service` and `nodesync`: Services, their endpoints, the
+//! pods of this node, and Nodes.
 //!
-//! Pure, and incremental: what a change costs depends on the Service that it belongs to, not on how many others there are.
-//! Knows nothing of node numbers, renderers or instances.
+//! Pure and incremental: the cost of a change depends on the affected Service, not on the number of Services. This
+//! module does not know node numbers, renderers or instances.
 //!
 //! ```text
 //! Service ---------------------------> service ----+
@@ -11,12 +11,12 @@
 //! Nodes -----------------------------> node ----------> changes of `nodesync`
 //! ```
 //!
-//! *Fail-safe*: before a look at the source was complete, nothing is told. What is gone while something can't be read, or
-//! is itself there and can't be read, stands as it was. An object that says what can't be is not taken in: what it said
-//! before stands, and a note says why.
+//! *Fail-safe*: until the first complete look, the guests receive nothing. While something cannot be read, a deleted
+//! object stays as it was, and so does an object that itself cannot be read. An invalid object is not used: its
+//! previous version stays in use, and a note says why.
 //!
-//! *What is never told*: pods of other nodes and custom IP allocations. They matter to pods with several interfaces, and no
-//! object of the Kubernetes API says which interfaces those are: a resync has neither.
+//! *Never sent*: pods of other nodes and custom IP allocations. They matter for pods with several interfaces, but no
+//! object of the Kubernetes API names those interfaces. A resync contains neither.
 
 mod cluster;
 mod index;
@@ -40,16 +40,16 @@ use crate::sources::ObjectRef;
 pub use cluster::Cluster;
 pub use interfaces::{INTERFACE_BYTES_MAX, Interfaces, Pattern, read_interfaces};
 
-/// What the objects of a cluster are translated with: the configuration's `[adapter.node]` and `[adapter.service]`.
+/// The settings of the translation: `[adapter.node]` and `[adapter.service]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// This node's name, as in Kubernetes: its pods are the local ones.
+    /// This node's name in Kubernetes: its pods are the local ones.
     pub node: String,
-    /// How the interfaces of pods are called.
+    /// The names of the pods' interfaces.
     pub interfaces: Interfaces,
 }
 
-/// An object by namespace and name. In order, those of one namespace are neighbours.
+/// An object by namespace and name. In order, the objects of a namespace are adjacent.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Id {
     /// The object's namespace.
@@ -68,7 +68,7 @@ impl fmt::Display for Id {
 impl FromStr for Id {
     type Err = String;
 
-    /// Back from its text.
+    /// Parses that text.
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once('/') {
             Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => Ok(Self {
@@ -101,21 +101,22 @@ impl From<&ObjectRef> for Id {
     }
 }
 
-/// What a look at the source, or other names of interfaces, changed in what guests are told. Empty until the first complete
-/// look: [`Cluster::services`] and its like are what a resync begins with, and from then on this leads from one to the next.
+/// How a look at the source, or new interface names, changed the guests' input. Empty until the first complete look: a
+/// resync begins with [`Cluster::services`] and its siblings, and from then on these events lead from one state to the
+/// next.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Told {
-    /// For `service`: Services by id, then endpoints, then pods; one event for each that differs.
+    /// For `service`: Services by id, then endpoints, then pods; one event for each change.
     pub events: Vec<Event>,
-    /// For `nodesync`: Nodes by name, one change for each that differs.
+    /// For `nodesync`: Nodes by name; one entry for each change.
     pub nodes: Vec<Change>,
-    /// What an operator should know and was not told yet: a line each. One that went and comes again is told again.
+    /// New notes for the operator, one line each. A note that disappears and returns is reported again.
     pub notes: Vec<String>,
-    /// Those of the notes that are about one Service, which it is.
+    /// The notes about a single Service, with that Service.
     pub about: Vec<(Id, String)>,
-    /// The objects because of which something differs. Of looks up to the first complete one: all of which something is told.
+    /// The objects that caused a change. For looks up to the first complete one: all objects in the input.
     pub seen: Vec<ObjectRef>,
-    /// The source holds no object any more, where there were some: taken for one that is not there. Nothing is deleted.
+    /// The source contains no object any more, but did before: it is treated as unavailable, and nothing is deleted.
     pub is_empty: bool,
 }
 

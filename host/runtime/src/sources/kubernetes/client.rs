@@ -1,6 +1,7 @@
-//! Finds the API server, and asks it: requests with limits, and errors in one line that says what to do.
+//! Finds the API server and sends it requests with limits. Errors have one line that says what to do.
 //!
-//! Decides nothing about objects. Every request has a time limit, and every answer one of length.
+//! This module knows nothing about the meaning of objects. Every request has a timeout, and every answer a maximum
+//! length.
 //!
 //! ```text
 //! settings -> kubeconfig, or the pod's own account -> Cluster -> list, watch, get, patch
@@ -24,40 +25,40 @@ use super::store::Scope;
 use crate::sources::Kind;
 use crate::text;
 
-/// Who we are to the API server's record of who owns which field.
+/// Our name in the API server's record of field ownership.
 pub(super) const FIELD_MANAGER: &str = "trueup";
 
-/// A connection takes at most this long.
+/// The timeout for establishing a connection.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// A longer page is no page. 500 objects of the largest size that etcd takes, 1.5 MiB, would be 750 MiB.
+/// A longer page is an error. 500 objects of the maximum size in etcd, 1.5 MiB, are 750 MiB.
 const PAGE_BYTES_MAX: u64 = 1 << 30;
 
-/// A longer list is not read at once: 20,000 Services or Nodes of 12 KiB take as much, and so many in pages are no burden.
+/// A longer list is not read at once. 20,000 Services or Nodes of 12 KiB reach this size, and are no problem in pages.
 const WHOLE_BYTES_MAX: u64 = 256 << 20;
 
-/// Why a cluster can't be used: one line.
+/// Why a cluster is unusable, in one line.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
-    /// It can't be found out where it is, or who we are: the operator's to mend.
+    /// The configuration is invalid or incomplete, for the operator to fix.
     #[error("{0}")]
     Misused(String),
-    /// It does not answer, or not with what was asked for.
+    /// It does not answer, or not as expected.
     #[error("{0}")]
     Failed(String),
 }
 
-/// What came of a request that failed.
+/// A failed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failed {
-    /// One line: what was tried, and what the API server has against it.
+    /// One line: the request, and the API server's error.
     pub(super) text: String,
-    /// What the API server answered; none: it did not.
+    /// The API server's status code. `None` if it did not answer.
     pub(super) code: Option<u16>,
 }
 
 impl Failed {
-    /// The version that was asked for is too old: everything is to be listed.
+    /// Whether the requested version is too old, so that a new list is needed.
     pub(super) fn is_expired(&self) -> bool {
         self.code == Some(410)
     }
@@ -71,30 +72,30 @@ impl Failed {
     }
 }
 
-/// An API server that is spoken to.
+/// A client of an API server.
 #[derive(Clone)]
 pub(super) struct Cluster {
     client: kube::Client,
     server: String,
     request_timeout: Duration,
     page_size: u32,
-    /// Pods of other Nodes are not asked for; none: all are.
+    /// The Node whose Pods are requested. `None`: all Pods.
     pods_of: Option<String>,
     secrets: Secrets,
 }
 
-/// What a text must not show.
+/// Texts that must not be shown.
 #[derive(Clone)]
 struct Secrets {
     token: Option<String>,
-    /// A token that is renewed in its file.
+    /// The file of a token that is renewed.
     token_file: Option<PathBuf>,
 }
 
 impl Secrets {
     fn new(config: &kube::Config) -> Self {
         let auth = &config.auth_info;
-        // The library hands it out in no other way.
+        // The library offers no other access to it.
         let shown = serde_json::to_value(auth).unwrap_or_default();
         Self {
             token: shown.get("token").and_then(Value::as_str).map(str::to_owned),
@@ -112,12 +113,12 @@ impl Secrets {
 }
 
 impl Cluster {
-    /// Reads where the API server is and who we are; does not speak to it yet. Must be called within a tokio runtime.
+    /// Reads the API server's address and our credentials. Sends nothing yet. Requires a tokio runtime.
     ///
     /// # Errors
-    /// Where that can't be found out.
+    /// If these are not available.
     pub(super) async fn new(settings: &Settings) -> Result<Self, ClusterError> {
-        // The first one stays: all of this process agree on it.
+        // Ignore the error: all of this process use the first one.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut config = match place(settings) {
             Place::Pod => kube::Config::incluster_env().map_err(|error| {
@@ -129,9 +130,9 @@ impl Cluster {
             place => from_kubeconfig(settings, &place).await?,
         };
         config.connect_timeout = Some(CONNECT);
-        // Watches are quiet for long, and each request has a limit of its own here.
+        // Watches are quiet for a long time, and each request has its own timeout here.
         config.read_timeout = None;
-        // A write must not be sent again by itself: by then another host may act.
+        // A write must not be repeated automatically: another host may act by then.
         config.default_retry = false;
         let secrets = Secrets::new(&config);
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
@@ -157,7 +158,7 @@ impl Cluster {
         self.client.clone()
     }
 
-    /// Asks for a page of a list; `whole`: for all of it at once.
+    /// Requests a page of a list; `whole` requests all of it at once.
     pub(super) async fn page(&self, scope: &Scope, next: Option<&str>, whole: bool) -> Result<Vec<u8>, Failed> {
         let doing = Doing::new("list", scope);
         let parameters = ListParams {
@@ -190,14 +191,13 @@ impl Cluster {
         self.within(&doing, asking).await
     }
 
-    /// Which objects of a scope are asked for; none: all. A Pod never moves to another Node, so that what is seen of one is
-    /// all there is.
+    /// Selects objects of a scope. `None`: all. A Pod never moves to another Node, so the selection is stable.
     fn field_selector(&self, scope: &Scope) -> Option<String> {
         let node = self.pods_of.as_ref().filter(|_| scope.kind == Kind::Pod)?;
         Some(format!("spec.nodeName={node}"))
     }
 
-    /// Begins to watch from a version on.
+    /// Starts a watch at a version.
     pub(super) async fn watch(
         &self,
         scope: &Scope,
@@ -214,14 +214,14 @@ impl Cluster {
         self.within(&doing, self.stream(&doing, request)).await
     }
 
-    /// Asks for one Service.
+    /// Requests one Service.
     pub(super) async fn service(&self, namespace: &str, name: &str) -> Result<Service, Failed> {
         let doing = Doing::one("get", "services", namespace, name);
         let api: Api<Service> = Api::namespaced(self.client(), namespace);
         self.asked(&doing, api.get(name)).await
     }
 
-    /// Changes a Service, or its status alone; `left`: for so long this host may.
+    /// Changes a Service, or only its status. `left` is how long this host may still act.
     pub(super) async fn patch(
         &self,
         namespace: &str,
@@ -274,7 +274,7 @@ impl Cluster {
         }
     }
 
-    /// What went wrong before the API server said anything.
+    /// An error before the API server answered.
     fn failed(&self, doing: &Doing, cause: &str) -> Failed {
         let cause = self.secrets.hide(text::line(cause));
         let text = format!("{doing} at the API server {}: {cause}", self.server);
@@ -300,7 +300,7 @@ impl Cluster {
     }
 }
 
-/// Reads to the end; none where that is more than `bytes_max`.
+/// Reads to the end. `None` if that is more than `bytes_max`.
 async fn read_up_to(reader: &mut (impl AsyncBufRead + Unpin), bytes_max: u64) -> std::io::Result<Option<Vec<u8>>> {
     let mut read = Vec::new();
     reader.take(bytes_max + 1).read_to_end(&mut read).await?;
@@ -308,7 +308,7 @@ async fn read_up_to(reader: &mut (impl AsyncBufRead + Unpin), bytes_max: u64) ->
     Ok(is_all.then_some(read))
 }
 
-/// What a request is for.
+/// The purpose of a request.
 struct Doing {
     verb: &'static str,
     resource: &'static str,
@@ -353,7 +353,7 @@ fn path(scope: &Scope) -> String {
     format!("/{group}/{version}/{within}{}", scope.kind.resource())
 }
 
-/// The scopes that settings name.
+/// The scopes in the settings.
 pub(super) fn scopes(settings: &Settings) -> Vec<Scope> {
     let of_kind = |kind: &Kind| -> Vec<Scope> {
         let scope = |namespace: Option<&String>| Scope {
@@ -372,7 +372,7 @@ pub(super) fn scopes(settings: &Settings) -> Vec<Scope> {
     settings.watch.iter().flat_map(of_kind).collect()
 }
 
-/// Where it is written who we are.
+/// The place of our credentials.
 enum Place<'a> {
     File(&'a Path),
     Pod,
@@ -383,7 +383,7 @@ enum Place<'a> {
 fn place(settings: &Settings) -> Place<'_> {
     match &settings.kubeconfig {
         Some(file) => Place::File(file),
-        // A context is one of a kubeconfig.
+        // A context exists only in a kubeconfig.
         None if settings.context.is_none() && std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() => Place::Pod,
         None => Place::Usual,
     }
@@ -393,7 +393,7 @@ async fn from_kubeconfig(settings: &Settings, place: &Place<'_>) -> Result<kube:
     let (named, read) = match place {
         Place::File(file) => (
             format!("the kubeconfig `{}`", file.display()),
-            // The library would wait for the writer of a pipe.
+            // The library would block on a named pipe.
             regular::open(file)
                 .map_err(|error| KubeconfigError::ReadConfig(error, file.to_path_buf()))
                 .and_then(|_| Kubeconfig::read_from(file)),
@@ -440,12 +440,12 @@ async fn from_kubeconfig(settings: &Settings, place: &Place<'_>) -> Result<kube:
     if let Some(proxy) = proxy {
         return Err(refused(&format!("proxy-url {proxy}: proxies are not supported")));
     }
-    // Of the environment: kubectl leaves it out for addresses that NO_PROXY names, and this client can't speak to one.
+    // This proxy is from the environment: kubectl skips it for addresses in NO_PROXY, and this client cannot use one.
     config.proxy_url = None;
     Ok(config)
 }
 
-/// The proxy that the kubeconfig itself asks for.
+/// The proxy in the kubeconfig itself.
 fn proxy(kubeconfig: &Kubeconfig, options: &KubeConfigOptions) -> Option<String> {
     let name = options.context.as_ref().or(kubeconfig.current_context.as_ref())?;
     let context = kubeconfig.contexts.iter().find(|context| context.name == *name)?;
@@ -455,7 +455,7 @@ fn proxy(kubeconfig: &Kubeconfig, options: &KubeConfigOptions) -> Option<String>
     (!proxy.is_empty()).then_some(proxy)
 }
 
-/// An error and its causes on one line, none said twice.
+/// An error and its causes on one line, without repetitions.
 fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut said = String::new();
     let mut next = Some(error);

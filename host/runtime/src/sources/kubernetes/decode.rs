@@ -1,6 +1,6 @@
-//! From what the API server sends to objects, without what no adapter reads.
+//! Parses the API server's data into objects, without the parts that no adapter reads.
 //!
-//! Pure: bytes in, objects out. One object that can't be read is told by name, and hides no other.
+//! Pure: bytes in, objects out. An unreadable object is reported by name and hides no other.
 //!
 //! ```text
 //! list, line of a watch -> parts -> object (trimmed), or who it is and why it can't be read
@@ -19,7 +19,7 @@ use serde_json::value::RawValue;
 use crate::sources::{Kind, Object, ObjectRef};
 use crate::text;
 
-/// What `kubectl apply` keeps of its input: as long as the object itself, and of no use here.
+/// The copy of its input that `kubectl apply` stores: as long as the object itself, and useless here.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// One page of a list.
@@ -27,12 +27,12 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 pub(super) struct Page<'a> {
     #[serde(default)]
     pub(super) metadata: PageMetadata,
-    /// Kubernetes writes `null` for none.
+    /// Kubernetes writes `null` for an empty list.
     #[serde(borrow, default)]
     pub(super) items: Option<Vec<&'a RawValue>>,
 }
 
-/// Which page it is.
+/// The position of a page.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PageMetadata {
@@ -50,33 +50,33 @@ pub(super) struct Line<'a> {
     object: &'a RawValue,
 }
 
-/// What a line of a watch says.
+/// The content of a line of a watch.
 #[derive(Debug)]
 pub(super) enum Said {
-    /// The object is new, or another than it was.
+    /// The object is new or changed.
     Is(Read),
     /// The object is gone.
     Gone {
         reference: ObjectRef,
         version: Option<String>,
     },
-    /// Nothing, up to this version.
+    /// No change up to this version.
     Bookmark(String),
-    /// The watch can't go on.
+    /// The watch has failed.
     Error(Box<Status>),
 }
 
-/// An object as it was sent.
+/// An object in the form it was sent.
 #[derive(Debug)]
 pub(super) struct Read {
     pub(super) reference: ObjectRef,
-    /// Its resource version; none where even that can't be read.
+    /// Its resource version. `None` if even that is unreadable.
     pub(super) version: Option<String>,
-    /// The object, or why it can't be read.
+    /// The object, or why it is unreadable.
     pub(super) object: Result<Object, String>,
 }
 
-/// What names an object, however broken the rest of it is.
+/// The name of an object, even if the rest is invalid.
 #[derive(Deserialize)]
 struct Named {
     metadata: NamedMetadata,
@@ -96,7 +96,7 @@ struct NamedMetadata {
 /// Reads a line of a watch of `kind`.
 ///
 /// # Errors
-/// Where it is none, or does not say about which object it is: what it changed can't be known.
+/// If it is invalid, or does not identify its object: then the change is unknown.
 pub(super) fn line(kind: Kind, line: &[u8]) -> Result<Said, String> {
     let Line { kind: type_, object } = serde_json::from_slice(line).map_err(|error| error.to_string())?;
     match type_ {
@@ -126,7 +126,7 @@ pub(super) fn line(kind: Kind, line: &[u8]) -> Result<Said, String> {
 /// Reads one object of `kind`.
 ///
 /// # Errors
-/// Where it does not even say which it is.
+/// If it does not identify itself.
 pub(super) fn read(kind: Kind, raw: &RawValue) -> Result<Read, String> {
     let object = match kind {
         Kind::EndpointSlice => typed(raw, trim_slice).map(Object::EndpointSlice),
@@ -151,7 +151,7 @@ pub(super) fn read(kind: Kind, raw: &RawValue) -> Result<Read, String> {
     })
 }
 
-/// A Service that was read for itself, or that a write answered.
+/// A Service that was read separately, or returned by a write.
 pub(super) fn trimmed(mut service: Service) -> Arc<Service> {
     trim_service(&mut service);
     Arc::new(service)
@@ -199,7 +199,7 @@ fn trim_slice(slice: &mut EndpointSlice) {
     trim_metadata(&mut slice.metadata);
 }
 
-/// Without what a Node reports about itself every few seconds: a Node that is as it was then looks as it did.
+/// Removes the status that a Node reports every few seconds, so that an unchanged Node compares equal.
 fn trim_node(node: &mut Node) {
     trim_metadata(&mut node.metadata);
     let Some(status) = &mut node.status else { return };
@@ -212,7 +212,7 @@ fn trim_node(node: &mut Node) {
     }
 }
 
-/// Where it runs, at which addresses, and whether it is ready, or has ended: what endpoints and local pods are made of.
+/// Keeps the Node, the addresses, and whether it is ready or has ended: the inputs for endpoints and local pods.
 fn trim_pod(pod: &mut Pod) {
     trim_metadata(&mut pod.metadata);
     if let Some(spec) = pod.spec.take() {

@@ -1,7 +1,7 @@
-//! Says at a Service what was done for it and what went wrong, where `kubectl describe` shows it.
+//! Reports actions and errors as events of a Service, which `kubectl describe` shows.
 //!
-//! For people: nothing depends on an event, so none is waited for, and one that can't be written is dropped. The same
-//! words about the same Service are one event that is counted up, at most once in [`REPEAT`].
+//! Events are for people only: the host waits for none, and drops those it cannot write. Repetitions for the same
+//! Service become one event with a counter, updated at most once in [`REPEAT`].
 //!
 //! ```text
 //! Events -> queue (bounded) -> one task -> events.k8s.io/v1
@@ -19,39 +19,40 @@ use trueup_capabilities::fence::Fence;
 use super::Kubernetes;
 use crate::guests::lbaas::adapter::Key;
 
-/// Who reports, as in rules of access and in `kubectl get events`.
+/// The reporter, as in access rules and in `kubectl get events`.
 const CONTROLLER: &str = "trueup.dev/trueup";
 
-/// So many events wait to be written; more are dropped. Ten thousand Services that fail at once are no news each.
+/// The maximum number of queued events; more are dropped. If ten thousand Services fail at once, single events do not
+/// help.
 const QUEUE_MAX: usize = 1_000;
 
-/// At most so many a second are written, as a pause between two: events must not crowd out what matters.
+/// The pause between two writes, which limits their rate: events must not delay important requests.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The same words about one Service are not written again sooner.
+/// The minimum interval of repetitions for one Service.
 const REPEAT: Duration = Duration::from_secs(60);
 
-/// One event takes at most this long.
+/// The timeout for writing one event.
 const WRITE: Duration = Duration::from_secs(5);
 
-/// At the end what still waits may take this long.
+/// The timeout for the remaining events at the end.
 const FLUSH: Duration = Duration::from_secs(5);
 
-/// So many series are remembered; where there are more, all begin anew.
+/// The maximum number of known series. Beyond it, all start anew.
 const SERIES_MAX: usize = 4_096;
 
-/// What the API server takes as a note, in bytes.
+/// The API server's limit for a note, in bytes.
 const NOTE_BYTES_MAX: usize = 1_024;
 
-/// What is said at a Service.
+/// An event of a Service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Said {
     pub(crate) key: Key,
-    /// Something is wrong.
+    /// Whether something is wrong.
     pub(crate) warning: bool,
-    /// CamelCase, as Kubernetes' own controllers have them.
+    /// CamelCase, like the reasons of Kubernetes' own controllers.
     pub(crate) reason: &'static str,
-    /// What was to be done; CamelCase.
+    /// The intended action; CamelCase.
     pub(crate) action: &'static str,
     /// One line.
     pub(crate) note: String,
@@ -62,13 +63,13 @@ enum Asked {
     Flush(oneshot::Sender<()>),
 }
 
-/// Where to say something. Ends with its last clone.
+/// The queue of events. Closes when its last clone is dropped.
 #[derive(Clone)]
 pub(crate) struct Events {
     queue: mpsc::Sender<Asked>,
 }
 
-/// The same words about one Service.
+/// Repetitions for one Service.
 struct Series {
     uid: Option<String>,
     note: String,
@@ -77,21 +78,21 @@ struct Series {
 }
 
 impl Events {
-    /// Must be called within a tokio runtime with time.
+    /// Requires a tokio runtime with time.
     pub(crate) fn new(cluster: Kubernetes, fence: Fence) -> Self {
         let (queue, asked) = mpsc::channel(QUEUE_MAX);
         tokio::spawn(write_all(cluster, fence, asked));
         Self { queue }
     }
 
-    /// Says it, unless too much waits already.
+    /// Queues an event, unless the queue is full.
     pub(crate) fn say(&self, said: Said) {
         if let Err(error) = self.queue.try_send(Asked::Write(said)) {
             tracing::debug!("an event is dropped: {error}");
         }
     }
 
-    /// Waits until what was said so far is written, within limits.
+    /// Waits until the queued events are written, within limits.
     pub(crate) async fn flush(&self) {
         let (done, flushed) = oneshot::channel();
         let flushing = async {
@@ -127,7 +128,7 @@ async fn write_all(cluster: Kubernetes, fence: Fence, mut asked: mpsc::Receiver<
     }
 }
 
-/// Writes it, unless it was written just now, or the Service is not there.
+/// Writes an event, unless it was written recently or the Service does not exist.
 fn write(
     cluster: &Kubernetes,
     all: &mut BTreeMap<(Key, &'static str), Series>,
@@ -149,7 +150,7 @@ fn write(
     }
     let (namespace, name) = (key.namespace.clone(), key.name.clone());
     let recorder = match all.get_mut(&(key.clone(), reason)) {
-        // The recorder counts up by reason, and keeps the words of the first: other words are another series.
+        // The recorder counts by reason and keeps the first text: a different text is a different series.
         Some(series) if series.uid == uid && series.note == note => {
             if now.duration_since(series.written) < REPEAT {
                 return None;
@@ -188,7 +189,7 @@ fn write(
     Some(async move { recorder.publish(&event, &about).await })
 }
 
-/// As much of a note as the API server takes.
+/// The note, cut to the API server's limit.
 fn cut(note: &str) -> &str {
     let mut end = note.len().min(NOTE_BYTES_MAX);
     while !note.is_char_boundary(end) {

@@ -1,6 +1,6 @@
-//! Lists one kind, page by page: everything that is there, and the version that it is of.
+//! Lists one kind page by page: all objects, and the version of the list.
 //!
-//! Takes nothing back: what is in the list, or gone from it, is for `store.rs` to find out.
+//! This module removes nothing: `store.rs` compares the list with the known objects.
 //!
 //! ```text
 //! page -> page -> ... -> all, and its version
@@ -13,14 +13,14 @@ use super::decode::{self, Page, Read};
 use super::store::Scope;
 use crate::sources::Kind;
 
-/// So often a list is read page by page, before all of it is asked for at once: the second time, pages come soon after one
-/// another, since nothing else was waited for.
+/// How often a list is read page by page before it is requested as a whole. In the second try the pages follow quickly,
+/// since nothing else causes a delay.
 const PAGED_TRIES: u32 = 2;
 
-/// Lists a scope, page by page; answers its objects and the version that they are of.
+/// Lists a scope page by page. Returns its objects and the version of the list.
 ///
 /// # Errors
-/// Where a page can't be had, or an item does not say who it is: then it is not known what is gone.
+/// If a page is unavailable, or an item does not identify itself: then it is unknown which objects are gone.
 pub(super) async fn list(cluster: &Cluster, scope: &Scope) -> Result<(Vec<Read>, String), Failed> {
     let mut listing = Listing::default();
     loop {
@@ -45,23 +45,23 @@ pub(super) async fn list(cluster: &Cluster, scope: &Scope) -> Result<(Vec<Read>,
     }
 }
 
-/// A list as far as it was read.
+/// A partially read list.
 #[derive(Debug, Default)]
 struct Listing {
     objects: Vec<Read>,
-    /// Where the next page begins; none: at the front.
+    /// The start of the next page. `None` for the first page.
     next: Option<String>,
-    /// So often it grew older than the API server remembers, page by page.
+    /// How often its version expired while reading pages.
     expired: u32,
 }
 
 impl Listing {
-    /// All of it at once is to be asked for.
+    /// Whether to request the whole list at once.
     fn whole(&self) -> bool {
         self.expired >= PAGED_TRIES
     }
 
-    /// How to begin again after a page that could not be had.
+    /// How to restart after a failed page.
     fn after(self, failed: Failed) -> Result<Self, Failed> {
         if failed.is_expired() && self.next.is_some() && !self.whole() {
             return Ok(Self {
@@ -72,7 +72,7 @@ impl Listing {
         Err(failed)
     }
 
-    /// Takes in a page; after the last one it answers the version that everything is of.
+    /// Adds a page. After the last one, returns the version of the list.
     fn take(&mut self, kind: Kind, page: &[u8]) -> Result<Option<String>, String> {
         let page: Page<'_> = serde_json::from_slice(page).map_err(|error| error.to_string())?;
         for item in page.items.unwrap_or_default() {

@@ -1,8 +1,8 @@
-//! A Kubernetes cluster as a source: what its API server holds, what changes, and what is written back.
+//! A Kubernetes cluster as a source: the objects in its API server, their changes, and writes to them.
 //!
-//! Watching begins with [`Kubernetes::start`] and goes on for as long as the handle, or a subscription, is there. Each
-//! subscription is told everything first, then what changes: a host that begins to act again subscribes again. It writes
-//! nothing by itself; [`mod@write`] does, for whoever may.
+//! Watching starts with [`Kubernetes::start`] and continues while the handle or a subscription exists. Each
+//! subscription receives everything first, then the changes: a host that becomes active again subscribes again. The
+//! source itself writes nothing; the active host does, with [`mod@write`].
 //!
 //! ```text
 //! API server -> watch.rs (one a kind and namespace) -> store.rs -> Subscription -> Batch
@@ -36,35 +36,35 @@ use self::store::Store;
 use self::watch::Watch;
 use super::{Batch, Batches, Kind};
 
-/// So many objects one page of a list holds by default: what kubectl and the controllers of Kubernetes ask for.
+/// The default page size of a list, the same as in kubectl and the controllers of Kubernetes.
 pub const PAGE_SIZE_DEFAULT: u32 = 500;
 
-/// What everything is made from: without one of these kinds nothing can be said of any Service. The configuration may need
-/// more; the others are looked at where that is possible.
+/// The kinds that every Service depends on: without one of them, no desired state is known. The configuration may need
+/// more; the remaining kinds are read if possible.
 pub(crate) const NEEDED: [Kind; 2] = [Kind::Service, Kind::Node];
 
-/// An answer takes at most so many ms by default. A list of 10,000 objects comes in pages; watches last as they do.
+/// The default timeout of an answer in ms. A list of 10,000 objects arrives in pages; watches have no such limit.
 pub const REQUEST_TIMEOUT_MS_DEFAULT: u64 = 30_000;
 
-/// `[source.kubernetes]`: which cluster, and what of it.
+/// `[source.kubernetes]`: the cluster, and the objects to read from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The kubeconfig. None: the pod's own service account where the host runs in one and no `context` is given, else as
-    /// kubectl finds it.
+    /// The kubeconfig. `None`: the pod's own service account if the host runs in a pod and `context` is not set,
+    /// otherwise kubectl's default.
     pub kubeconfig: Option<PathBuf>,
-    /// The context of the kubeconfig; none: its current one.
+    /// The context in the kubeconfig. `None`: the current one.
     pub context: Option<String>,
-    /// What is looked at; empty: all. Nodes are in none.
+    /// The namespaces to read. Empty: all. Nodes belong to none.
     pub namespaces: Vec<String>,
-    /// The Node whose Pods are looked at, and no others: of a cluster's 150,000 a node has 110. None: all Pods.
+    /// The Node whose Pods are read: of a cluster's 150,000 Pods a node has 110. `None`: all Pods.
     pub pods_of: Option<String>,
-    /// The kinds that are watched.
+    /// The kinds to watch.
     pub watch: Vec<Kind>,
-    /// Those of them without which nothing can be said: nothing is told before all of these were listed.
+    /// The required kinds among them: subscribers receive nothing before all of these were listed.
     pub needed: Vec<Kind>,
-    /// So many objects one page of a list holds.
+    /// The number of objects in a page of a list.
     pub page_size: u32,
-    /// Milliseconds that an answer may take.
+    /// The timeout of an answer in milliseconds.
     pub request_timeout_ms: u64,
 }
 
@@ -83,8 +83,8 @@ impl Default for Settings {
     }
 }
 
-/// A cluster that is watched, or was listed once. All clones are one; watching ends with the last of them and of its
-/// subscriptions.
+/// A cluster that is watched, or was listed once. All clones share one state; watching ends with the last of them and
+/// of their subscriptions.
 #[derive(Clone)]
 pub struct Kubernetes {
     inner: Arc<Inner>,
@@ -113,11 +113,11 @@ impl fmt::Debug for Kubernetes {
 }
 
 impl Kubernetes {
-    /// Begins to watch. An API server that does not answer is waited for; `seed` is that of pauses between tries, and
-    /// should differ from host to host.
+    /// Starts to watch. Waits for an API server that does not answer. `seed` is the seed of the pauses between tries,
+    /// and should differ between hosts.
     ///
     /// # Errors
-    /// Where it can't be found out where the API server is.
+    /// If the address of the API server cannot be determined.
     pub async fn start(settings: &Settings, seed: u64) -> Result<Self, ClusterError> {
         let cluster = Cluster::new(settings).await?;
         let scopes = client::scopes(settings);
@@ -143,10 +143,10 @@ impl Kubernetes {
         })
     }
 
-    /// Lists everything once, and watches nothing.
+    /// Lists everything once, without watching.
     ///
     /// # Errors
-    /// Where it can't be found out where the API server is, or that does not say what is needed.
+    /// If the address of the API server cannot be determined, or a required list is unavailable.
     pub async fn once(settings: &Settings) -> Result<Self, ClusterError> {
         let cluster = Cluster::new(settings).await?;
         let scopes = client::scopes(settings);
@@ -174,7 +174,7 @@ impl Kubernetes {
         })
     }
 
-    /// Speaks to the API server, for whoever comes before the source. Nothing is sent yet.
+    /// A client of the API server, for callers that need it before the source. Sends nothing yet.
     ///
     /// # Errors
     /// As [`Kubernetes::check`].
@@ -182,16 +182,18 @@ impl Kubernetes {
         Ok(Cluster::new(settings).await?.client())
     }
 
-    /// Whether it can be found out where the API server is. Does not speak to it: one that is away now may be back.
+    /// Checks that the address of the API server can be determined. Does not connect to it: a server that is down now
+    /// may return.
     ///
     /// # Errors
-    /// Where it can't.
+    /// If it cannot be determined.
     pub async fn check(settings: &Settings) -> Result<(), ClusterError> {
         Cluster::new(settings).await.map(drop)
     }
 
-    /// What it holds and how that changes. The first batch comes when every kind that is needed was listed, and holds all
-    /// that is known; a kind that can't be listed is a problem in it until it can. Who takes no batches any more must drop this: watches wait for the slowest.
+    /// The content and its changes. The first batch comes after every required kind was listed, and contains everything
+    /// known. A kind that cannot be listed is a problem until it can. Drop the subscription when it is no longer used:
+    /// watches wait for the slowest subscriber.
     pub fn batches(&self) -> Batches {
         let (number, wake) = self.inner.store.subscribe();
         Batches::Kubernetes(Subscription {
@@ -201,7 +203,7 @@ impl Kubernetes {
         })
     }
 
-    /// Everything as it is known now; none: not all that is needed was listed yet.
+    /// Everything known now. `None` until every required kind was listed.
     pub fn known(&self) -> Option<Batch> {
         let (number, _) = self.inner.store.subscribe();
         let all = self.inner.store.take(number);
@@ -209,12 +211,12 @@ impl Kubernetes {
         all
     }
 
-    /// Whether every kind that is needed was listed at least once.
+    /// Whether every required kind was listed at least once.
     pub fn is_synced(&self) -> bool {
         self.inner.store.is_synced()
     }
 
-    /// What operators see of it.
+    /// The status for operators.
     pub fn status(&self) -> Status {
         let watches = self.inner.store.statuses().into_iter();
         Status {
@@ -230,19 +232,19 @@ impl Kubernetes {
         }
     }
 
-    /// The client that it speaks to the API server with, for requests that are not about objects of a source. It sends
-    /// nothing again by itself, and has no time limit.
+    /// Its client of the API server, for requests that do not concern objects of a source. It never repeats a request,
+    /// and has no timeout.
     pub fn client(&self) -> kube::Client {
         self.inner.cluster.client()
     }
 
-    /// One Service as it is known.
+    /// The known version of a Service.
     pub(crate) fn service(&self, namespace: &str, name: &str) -> Option<Arc<Service>> {
         self.inner.store.service(namespace, name)
     }
 }
 
-/// What somebody is told of a cluster.
+/// A subscriber of a cluster.
 pub struct Subscription {
     inner: Arc<Inner>,
     number: u64,
@@ -250,7 +252,7 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// The next batch, when there is one. Nothing is lost where this is dropped before it answers.
+    /// The next batch, when there is one. Cancel-safe: dropping the future loses nothing.
     pub async fn next(&mut self) -> Batch {
         loop {
             if let Some(batch) = self.inner.store.take(self.number) {

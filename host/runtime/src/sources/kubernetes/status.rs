@@ -1,6 +1,6 @@
-//! What operators see of a cluster as a source: what is known, how fresh it is, and what went wrong last.
+//! The status of a cluster source for operators: what is known, how recent it is, and the last error.
 //!
-//! Data alone: `watch.rs` fills it in, whoever serves it takes it as JSON.
+//! Only data: `watch.rs` sets it, and the readers serialize it as JSON.
 
 use serde::Serialize;
 
@@ -9,49 +9,49 @@ use serde::Serialize;
 pub struct Status {
     /// The API server's URL.
     pub server: String,
-    /// Everything that is needed (Services and Nodes) was listed at least once.
+    /// Whether everything required (Services and Nodes) was listed at least once.
     pub synced: bool,
-    /// One for each kind, or for each kind and namespace, in their order.
+    /// One for each kind, or for each kind and namespace.
     pub watches: Vec<WatchStatus>,
 }
 
-/// What one watch has brought.
+/// The status of one watch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WatchStatus {
-    /// As in a manifest's `kind`.
+    /// The name in a manifest's `kind`.
     pub kind: &'static str,
-    /// None: all of the cluster.
+    /// `None`: the whole cluster.
     pub namespace: Option<String>,
-    /// The rest.
+    /// The other fields.
     #[serde(flatten)]
     pub status: ScopeStatus,
 }
 
-/// How one watch stands.
+/// The status of one watch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ScopeStatus {
-    /// How many are known.
+    /// The number of known objects.
     pub objects: usize,
-    /// How many are there and can't be read.
+    /// The number of unreadable objects.
     pub unreadable: usize,
-    /// They were listed at least once.
+    /// Whether they were listed at least once.
     pub synced: bool,
-    /// A watch is open now.
+    /// Whether a watch is open now.
     pub watching: bool,
-    /// Up to which version everything is known; none before the first list.
+    /// The version up to which everything is known. `None` before the first list.
     pub resource_version: Option<String>,
-    /// When something was last heard of it, a bookmark included, in ms since 1970; none: never.
+    /// When the last event or bookmark arrived, in ms since 1970. `None`: never.
     pub last_event_at_ms: Option<u64>,
-    /// How many events were taken in, bookmarks apart.
+    /// The number of events, without bookmarks.
     pub events: u64,
-    /// How often it was listed.
+    /// The number of lists.
     pub lists: u64,
-    /// How often a watch was opened again.
+    /// How often a watch was reopened.
     pub restarts: u64,
-    /// How often something went wrong.
+    /// The number of errors.
     pub errors: u64,
-    /// What went wrong last; stays when it is over. One line.
+    /// The last error, in one line. It remains after recovery.
     pub last_error: Option<String>,
-    /// When that was, in ms since 1970.
+    /// When it occurred, in ms since 1970.
     pub last_error_at_ms: Option<u64>,
 }

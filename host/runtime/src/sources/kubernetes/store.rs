@@ -1,15 +1,15 @@
-//! What the cluster is known to hold, and what each subscriber has not been told of it yet.
+//! The known objects of the cluster, and the pending changes of each subscriber.
 //!
-//! Watches put in what they hear, subscribers take out what changed: coalesced by object, so that one that changes a
-//! thousand times while nobody takes it is one change. Knows nothing of requests; `watch.rs` makes them.
+//! Watches add what they receive, and subscribers take what changed. Changes are merged by object: an object that
+//! changes a thousand times before a subscriber takes it is one change. This module sends no requests; `watch.rs` does.
 //!
 //! ```text
 //! watch (one a kind and namespace) -> Known --- pending by subscriber ---> Batch
 //! ```
 //!
-//! *Bounded*: an object takes room once, a change that waits takes the room of its name. Where more than [`PENDING_MAX`]
-//! wait for one subscriber that could take them, watches wait for it ([`Store::room`]); the API server keeps what they have
-//! not read.
+//! *Bounded*: an object is stored once, and a pending change takes the space of its name. If more than [`PENDING_MAX`]
+//! changes are pending for a subscriber that could take them, watches wait for it ([`Store::room`]); the API server
+//! keeps what they have not read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,47 +22,47 @@ use super::decode::Read;
 use super::status::ScopeStatus;
 use crate::sources::{Batch, Change, Kind, Object, ObjectRef, Place, Problem};
 
-/// So many changed objects wait for one subscriber before watches wait for it. A name takes some hundred bytes; a cluster
-/// of 5,000 Nodes has 150,000 Pods at most.
+/// The maximum number of pending objects per subscriber before watches wait for it. A name takes some hundred bytes; a
+/// cluster of 5,000 Nodes has at most 150,000 Pods.
 pub(super) const PENDING_MAX: usize = 500_000;
 
-/// So many objects that can't be read are named; of the others, how many there are.
+/// How many unreadable objects are named. The others are counted.
 const PROBLEMS_MAX: usize = 100;
 
-/// What one watch sees: the objects of a kind, in one namespace or in all of the cluster.
+/// The scope of a watch: the objects of a kind, in one namespace or in the whole cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Scope {
     pub(super) kind: Kind,
-    /// None: all of the cluster.
+    /// `None`: the whole cluster.
     pub(super) namespace: Option<String>,
 }
 
-/// All that is known, shared by watches, subscribers and writers.
+/// The known state, shared by watches, subscribers and writers.
 #[derive(Debug)]
 pub(super) struct Store {
     state: Mutex<State>,
-    /// Told when a subscriber took something.
+    /// Notified when a subscriber took something.
     taken: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
     scopes: BTreeMap<Scope, Known>,
-    /// Of all scopes.
+    /// From all scopes.
     unreadable: Arc<BTreeSet<ObjectRef>>,
     subscribers: BTreeMap<u64, Subscriber>,
     next_subscriber: u64,
 }
 
-/// What one watch has brought.
+/// The known objects of one watch.
 #[derive(Debug, Default)]
 struct Known {
     objects: BTreeMap<ObjectRef, Object>,
-    /// Why each of these can't be read.
+    /// Why each of these is unreadable.
     unreadable: BTreeMap<ObjectRef, String>,
-    /// Without it nothing can be said.
+    /// Whether the kind is required.
     is_needed: bool,
-    /// A list was taken in whole.
+    /// Whether a complete list was received.
     synced: bool,
     status: ScopeStatus,
 }
@@ -70,16 +70,16 @@ struct Known {
 #[derive(Debug)]
 struct Subscriber {
     pending: BTreeSet<ObjectRef>,
-    /// What is unreadable or missing changed.
+    /// Whether the unreadable objects or missing scopes changed.
     news: bool,
     told: bool,
-    /// The problems that it was told.
+    /// The problems it has received.
     problems: Vec<Problem>,
     wake: Arc<Notify>,
 }
 
 impl Store {
-    /// Nothing is known of any of these. Subscribers are told nothing before all of `needed` were listed.
+    /// A store without any objects. Subscribers receive nothing before all of `needed` were listed.
     pub(super) fn new(scopes: impl IntoIterator<Item = Scope>, needed: &[Kind]) -> Arc<Self> {
         let known = |scope: &Scope| Known {
             is_needed: needed.contains(&scope.kind),
@@ -103,8 +103,9 @@ impl Store {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until every subscriber has room for more changes. One that takes nothing any more holds all watches up: it
-    /// is to be dropped. Until the first batch can be taken nobody waits: what is waited for could not come.
+    /// Waits until every subscriber has room for more changes. A subscriber that takes nothing stops all watches: drop
+    /// it when it is unused. Before the first batch is available, this does not wait: the first batch could otherwise
+    /// never become available.
     pub(super) async fn room(&self) {
         loop {
             let taken = self.taken.notified();
@@ -115,7 +116,7 @@ impl Store {
         }
     }
 
-    /// Takes in one object that was new or changed.
+    /// Adds an object that is new or changed.
     pub(super) fn put(&self, scope: &Scope, read: Read) {
         let mut state = self.state();
         let Some(known) = state.scopes.get_mut(scope) else {
@@ -126,7 +127,7 @@ impl Store {
         state.after(&reference, effect);
     }
 
-    /// Takes in that one object is gone.
+    /// Removes an object.
     pub(super) fn remove(&self, scope: &Scope, reference: &ObjectRef) {
         let mut state = self.state();
         let Some(known) = state.scopes.get_mut(scope) else {
@@ -136,7 +137,7 @@ impl Store {
         state.after(reference, effect);
     }
 
-    /// Takes in a whole list: what is not in it is gone. Only what differs is a change.
+    /// Applies a complete list: missing objects are removed. Only differences become changes.
     pub(super) fn replace(&self, scope: &Scope, list: Vec<Read>) {
         let mut state = self.state();
         let Some(known) = state.scopes.get_mut(scope) else {
@@ -165,13 +166,13 @@ impl Store {
         for (reference, effect) in put.into_iter().chain(removed) {
             state.mark(&reference, effect);
         }
-        // Also where nothing differs: the last scope that was missing lets the first batch go.
+        // Wake even without differences: the last missing scope makes the first batch available.
         state.wake();
     }
 
-    /// Takes in what a write of ours made of the version `before` of a Service. Our finalizer and its status are no news
-    /// to whoever is told changes; whatever else a webhook made of it on the way is. Where the watch was quicker, what it
-    /// brought stands: it may be newer.
+    /// Applies the result of our own write to the version `before` of a Service. Changes to our finalizer and the
+    /// status are not passed to subscribers; other changes, such as those of a webhook, are. If the watch has already
+    /// delivered another version, that one stays: it may be newer.
     pub(super) fn wrote(&self, before: Option<&str>, service: Arc<Service>) {
         let object = Object::Service(service);
         let reference = object.reference();
@@ -196,7 +197,7 @@ impl Store {
         }
     }
 
-    /// One Service as it is known.
+    /// The known version of a Service.
     pub(super) fn service(&self, namespace: &str, name: &str) -> Option<Arc<Service>> {
         let reference = ObjectRef {
             kind: Kind::Service,
@@ -211,12 +212,12 @@ impl Store {
         }
     }
 
-    /// Whether everything that is needed was listed at least once.
+    /// Whether every required kind was listed at least once.
     pub(super) fn is_synced(&self) -> bool {
         self.state().is_synced()
     }
 
-    /// Changes what operators see of one watch.
+    /// Changes the status of one watch.
     pub(super) fn note(&self, scope: &Scope, change: impl FnOnce(&mut ScopeStatus)) {
         let mut state = self.state();
         let Some(known) = state.scopes.get_mut(scope) else {
@@ -229,7 +230,7 @@ impl Store {
         }
     }
 
-    /// What operators see of each watch.
+    /// The status of each watch.
     pub(super) fn statuses(&self) -> Vec<(Scope, ScopeStatus)> {
         let state = self.state();
         let statuses = state.scopes.iter().map(|(scope, known)| {
@@ -243,7 +244,7 @@ impl Store {
         statuses.collect()
     }
 
-    /// A subscriber that was told nothing yet.
+    /// A new subscriber, for which everything is pending.
     pub(super) fn subscribe(&self) -> (u64, Arc<Notify>) {
         let mut state = self.state();
         let wake = Arc::new(Notify::new());
@@ -262,13 +263,13 @@ impl Store {
         (number, wake)
     }
 
-    /// Nobody takes what this subscriber would be told.
+    /// Removes a subscriber.
     pub(super) fn unsubscribe(&self, number: u64) {
         self.state().subscribers.remove(&number);
         self.taken.notify_waiters();
     }
 
-    /// What a subscriber was not told yet; none: nothing, or nothing is known for sure yet.
+    /// The pending changes of a subscriber. `None` if there are none, or before the required lists are complete.
     pub(super) fn take(&self, number: u64) -> Option<Batch> {
         let batch = self.state().take(number);
         if batch.is_some() {
@@ -278,17 +279,17 @@ impl Store {
     }
 }
 
-/// What came of taking something in.
+/// The effect of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Effect {
-    /// The object is another one.
+    /// Whether the object changed.
     changed: bool,
-    /// What is unreadable is another set, or for another reason.
+    /// Whether the set of unreadable objects, or a reason, changed.
     unreadable: bool,
 }
 
 impl Known {
-    /// Why none of this scope is known, where others do without.
+    /// Why none of this scope is known, if its kind is not required.
     fn missing(&self) -> Option<&str> {
         let is_missing = !self.synced && !self.is_needed;
         self.status.last_error.as_deref().filter(|_| is_missing)
@@ -300,12 +301,12 @@ impl Known {
                 let unreadable = self.unreadable.remove(&reference).is_some();
                 let was = self.objects.insert(reference, object.clone());
                 Effect {
-                    // One that can be read again is looked at again, whatever was known of it.
+                    // An object that is readable again is processed again, whatever version was known.
                     changed: unreadable || !was.is_some_and(|was| is_same_but_version(&was, &object)),
                     unreadable,
                 }
             }
-            // What was known of it stands.
+            // Its last known version stays.
             Err(reason) => {
                 let is_new = self.unreadable.get(&reference) != Some(&reason);
                 self.unreadable.insert(reference, reason);
@@ -321,14 +322,14 @@ impl Known {
         let changed = self.objects.remove(reference).is_some();
         let unreadable = self.unreadable.remove(reference).is_some();
         Effect {
-            // One that nobody could read is gone, too: whoever waits for it learns it.
+            // The deletion of an object that was never readable counts too: a subscriber may wait for it.
             changed: changed || unreadable,
             unreadable,
         }
     }
 }
 
-/// The same for everybody who does not write to it.
+/// Whether both are the same for readers.
 fn is_same_but_version(was: &Object, now: &Object) -> bool {
     is_same_metadata(was.metadata(), now.metadata())
         && was.metadata().finalizers == now.metadata().finalizers
@@ -343,15 +344,15 @@ fn is_same_but_version(was: &Object, now: &Object) -> bool {
         }
 }
 
-/// The same but for what our own writes are about: finalizers and status of a Service.
+/// Whether both are the same except for what our own writes change: finalizers and status of a Service.
 fn is_same_but_written(was: &Object, now: &Object) -> bool {
     is_same_metadata(was.metadata(), now.metadata())
         && matches!((was, now), (Object::Service(was), Object::Service(now)) if was.spec == now.spec)
 }
 
-/// The same but for finalizers and what each write changes by itself.
+/// Whether both are the same except for finalizers and the fields that every write changes.
 fn is_same_metadata(was: &ObjectMeta, now: &ObjectMeta) -> bool {
-    // In order of what differs most often, so that most comparisons are short.
+    // The fields that differ most often come first, so that most comparisons are short.
     was.deletion_timestamp == now.deletion_timestamp
         && was.uid == now.uid
         && was.labels == now.labels
@@ -405,7 +406,7 @@ impl State {
         }
     }
 
-    /// Every subscriber is to be told the problems again.
+    /// Every subscriber must receive the problems again.
     fn news(&mut self) {
         for subscriber in self.subscribers.values_mut() {
             subscriber.news = true;

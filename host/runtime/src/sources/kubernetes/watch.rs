@@ -1,7 +1,7 @@
-//! Keeps one kind known: lists it, follows what changes, and begins again wherever it was cut off.
+//! Keeps one kind up to date: lists it, follows its changes, and restarts after an interruption.
 //!
-//! Never ends by itself, and takes nothing back: while the API server is away, what is known stands. What a list or an
-//! event means is `decode.rs`, what is made of it `store.rs`.
+//! A watch never ends by itself and removes nothing on failure: while the API server is unavailable, the known objects
+//! stay. `decode.rs` parses lists and events, and `store.rs` applies them.
 //!
 //! ```text
 //!        +--- cut off: from the last version on ---+
@@ -11,13 +11,13 @@
 //!   +---- version too old, line not understood ----+
 //! ```
 //!
-//! *What is said of the version*: an API server that was restored or built anew counts versions from lower on. It then
-//! refuses the version that we hold in whatever words, goes back behind it, or has nothing to say for as long as it is
-//! lower. Each of these, and failing again and again for whatever reason, leads to a list.
+//! *Unreliable versions*: an API server that was restored or rebuilt counts versions from a lower number. It may then
+//! reject our version with any message, return lower versions, or stay silent until it catches up. Each of these, and
+//! repeated failures of any kind, lead to a list.
 //!
-//! *Why not kube's own watcher*: it reads a list whole or not at all, so that one object which it can't read hides all
-//! others; it goes on asking for a version that the API server answers 410 for without opening the watch; and it does not
-//! say where it stands.
+//! *Why not kube's own watcher*: it reads a list completely or not at all, so one unreadable object hides all others.
+//! It keeps requesting a version for which the API server answers 410 without opening the watch. And it does not report
+//! its position.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -34,77 +34,78 @@ use super::decode::{self, Said};
 use super::list::list;
 use super::store::{Scope, Store};
 
-/// The pause after the first failure, in ms: what fails for a moment is back within a second.
+/// The pause after the first failure, in ms: a short failure is over within a second.
 const PAUSE_MS_MIN: u64 = 800;
 
-/// No pause is longer, in ms: an API server that comes back is heard again within half a minute.
+/// The maximum pause, in ms: after an outage, the watch resumes within half a minute.
 const PAUSE_MS_MAX: u64 = 30_000;
 
-/// A watch is asked to last this long, in s, and up to half as much longer, so that those that begin together do not end
-/// together. It is also how long a connection that was lost without a word goes unnoticed.
+/// The requested duration of a watch, in s, plus up to half as much, so that watches that begin together do not end
+/// together. This is also how long a silently lost connection may stay undetected.
 const WATCH_SECONDS: u32 = 60;
 
-/// A watch that has not ended so long after it should have is cut off.
+/// The host cuts a watch that is this much overdue.
 const OVERDUE: Duration = Duration::from_secs(10);
 
-/// A watch that ends sooner, and brought nothing, counts as a failure: an API server that cuts each at once is not asked
-/// in a circle.
+/// A watch that ends sooner without an event counts as a failure: otherwise the host would loop with an API server that
+/// cuts each watch at once.
 const SHORT: Duration = Duration::from_secs(1);
 
-/// After watches that ended so soon the pause is no longer than after so many failures: an API server that opens watches
-/// is there.
+/// After such short watches, the pause is at most the one after this many failures: an API server that opens watches is
+/// available.
 const SHORT_FAILURES_MAX: u32 = 1;
 
-/// A watch that the API server breaks off with an error counts as a failure unless it lasted so long: one event before each
-/// error does not make lists in a circle cheap. The longest pause, so that lists are no more frequent than after failures.
+/// A watch that the API server ends with an error counts as a failure unless it lasted this long: otherwise an API
+/// server that sends one event before each error would cause a loop of lists. This is the longest pause, so that lists
+/// are no more frequent than after failures.
 const LASTED: Duration = Duration::from_millis(PAUSE_MS_MAX);
 
-/// After so many failures in a row, and again after as many, the kind is listed: half a minute of pauses has passed then, and
-/// what is wrong may be the version that the API server is asked from.
+/// After this many consecutive failures, and again after as many, the kind is listed. Half a minute of pauses has
+/// passed by then, and the requested version may be the problem.
 const FAILURES_BEFORE_LIST: u32 = 5;
 
-/// After so many watches in a row that lasted and brought nothing, not even a bookmark, the kind is listed. Bookmarks come
-/// about once a minute; an API server that is behind the version that it is asked from stays silent until it is past it.
+/// After this many consecutive full-length watches without any event or bookmark, the kind is listed. Bookmarks arrive
+/// about once a minute. An API server that is behind the requested version stays silent until it passes it.
 const SILENT_BEFORE_LIST: u32 = 5;
 
-/// A longer line is no event. etcd takes objects up to 1.5 MiB.
+/// A longer line is an error. etcd permits objects up to 1.5 MiB.
 const LINE_BYTES_MAX: u64 = 64 << 20;
 
 /// How one watch ended.
 #[derive(Debug)]
 struct Ended {
-    /// Go on from here; none: list again.
+    /// Continue from this version. `None`: list again.
     from: Option<String>,
     failed: Option<Failed>,
-    /// The API server opened it.
+    /// Whether the API server opened it.
     opened: bool,
-    /// It brought something.
+    /// Whether it delivered anything.
     heard: bool,
-    /// It led to another version.
+    /// Whether it advanced the version.
     went_on: bool,
     lasted: Duration,
 }
 
-/// What came of lists and watches so far, as far as it decides what is next.
+/// The history of lists and watches, as far as it determines the next step.
 #[derive(Debug, Default)]
 struct Course {
-    /// In a row, lists in between that succeeded included.
+    /// Consecutive failures. A successful list in between does not reset them.
     failures: u32,
-    /// Watches in a row that lasted and brought nothing.
+    /// Consecutive full-length watches without any event.
     silent: u32,
 }
 
-/// What to do after a watch has ended.
+/// What to do after a watch.
 #[derive(Debug, PartialEq, Eq)]
 struct Next {
-    /// Pause as after so many failures; none: not at all.
+    /// Pause as after this many failures. `None`: no pause.
     pause: Option<u32>,
-    /// List, even where the version could be gone on from.
+    /// List, even if the version is still usable.
     list: bool,
 }
 
 impl Course {
-    /// One more failure; answers how many there were before.
+    /// Counts a failure. Returns the number of earlier ones.
     fn fail(&mut self) -> u32 {
         let before = self.failures;
         self.failures = self.failures.saturating_add(1);
@@ -153,7 +154,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Watches until it is dropped.
+    /// Watches until dropped.
     pub(super) async fn run(mut self) -> Infallible {
         let mut from = None;
         let mut course = Course::default();
@@ -190,7 +191,7 @@ impl Watch {
         }
     }
 
-    /// Follows from a version on, to the end of the watch.
+    /// Follows the changes from a version until the watch ends.
     async fn follow(&mut self, mut version: String) -> Ended {
         let chance = self.chance.next_u32();
         let seconds = WATCH_SECONDS + chance % (WATCH_SECONDS / 2 + 1);
@@ -213,7 +214,7 @@ impl Watch {
         let until = began + Duration::from_secs(u64::from(seconds)) + OVERDUE;
         let (mut heard, mut went_on) = (false, false);
         let (from, failed) = loop {
-            // Whoever takes nothing keeps us waiting, and we the API server.
+            // A slow subscriber delays this watch, and thereby the API server.
             self.store.room().await;
             let line = match timeout_at(until.max(Instant::now() + OVERDUE), next_line(&mut lines)).await {
                 Ok(Ok(Some(line))) => line,
@@ -249,8 +250,8 @@ impl Watch {
         }
     }
 
-    /// Takes in one line; answers the version up to which everything is known then. An error without a code is a line
-    /// that is not understood.
+    /// Processes one line. Returns the version up to which everything is known then. An error without a code means that
+    /// the line is invalid.
     fn take_in(&self, line: &[u8]) -> Result<Option<String>, Failed> {
         let said = decode::line(self.scope.kind, line).map_err(|cause| self.broken(&cause))?;
         let version = match said {
@@ -302,7 +303,7 @@ impl Watch {
         }
     }
 
-    /// Says what went wrong: the first time in a row, for then what is known may be old.
+    /// Logs an error, but only the first in a row: from then on the known state may be stale.
     fn failed(&self, failed: &Failed, failures: u32) {
         if failures == 0 && !failed.is_expired() {
             tracing::warn!("{}; what is known stands, trying again", failed.text);
@@ -322,9 +323,9 @@ impl Watch {
     }
 }
 
-/// Whether what the API server answered to a watch may be due to the version that was asked for. It is not where we are not
-/// let in, are too many, or something is wrong with the API server itself, unless that names the version: too large a one
-/// is a 504 to it.
+/// Whether the API server's answer to a watch may be caused by the requested version. This excludes denied access, too
+/// many requests, and errors of the API server itself, unless they name the version: it answers 504 for one that is too
+/// large.
 fn is_about_version(failed: &Failed) -> bool {
     match failed.code {
         None | Some(401 | 403 | 429) => false,
@@ -333,7 +334,7 @@ fn is_about_version(failed: &Failed) -> bool {
     }
 }
 
-/// Whether a version is lower than another. Versions that are no numbers are not compared.
+/// Whether a version is lower than another. Non-numeric versions are not compared.
 fn is_before(version: &str, other: &str) -> bool {
     let number = |version: &str| version.parse::<u64>().ok();
     number(version)
@@ -341,7 +342,7 @@ fn is_before(version: &str, other: &str) -> bool {
         .is_some_and(|(version, other)| version < other)
 }
 
-/// The next whole line; none at the end, where half a line is what a connection was cut off in.
+/// The next complete line. `None` at the end; an incomplete line there means a lost connection.
 async fn next_line(lines: &mut (impl AsyncBufRead + Unpin)) -> Result<Option<Vec<u8>>, String> {
     let mut line = Vec::new();
     loop {
@@ -362,7 +363,7 @@ async fn next_line(lines: &mut (impl AsyncBufRead + Unpin)) -> Result<Option<Vec
     }
 }
 
-/// How long to wait after so many failures in a row: twice as long each time, and up to half as much more by chance.
+/// The pause after this many consecutive failures: it doubles each time, plus up to half as much at random.
 fn pause_ms(failures: u32, chance: u64) -> u64 {
     let most_ms = PAUSE_MS_MAX / 3 * 2;
     let base_ms = PAUSE_MS_MIN.saturating_mul(1 << failures.min(16)).min(most_ms);

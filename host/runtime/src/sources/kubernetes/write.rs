@@ -1,8 +1,8 @@
-//! Writes to a Service what is ours in it: our finalizer, and the addresses in service.
+//! Writes our parts of a Service: our finalizer, and the addresses in service.
 //!
-//! Each write is a patch of exactly those fields, and holds only for the version that it was decided on: where somebody
-//! else wrote meanwhile, the Service is read again and decided anew. What is decided on is what the watch brought; a
-//! Service is asked for only after such a conflict.
+//! Each write is a patch of exactly those fields, and applies only to the version it was based on. After a conflict the
+//! Service is read again and the patch computed anew. Otherwise the patch is based on the watched version, without a
+//! separate read.
 //!
 //! ```text
 //! Service as known -> what differs? -> nothing: done
@@ -11,8 +11,9 @@
 //!     +-- read <- 409 - patch -> done, or the Service is gone
 //! ```
 //!
-//! *Whose entries*: `status.loadBalancer` of a Service belongs to the one controller that its class names, so all entries
-//! are ours: one that is not in service is taken out, whoever wrote it. `ipMode` of an entry that stays is left as it is.
+//! *Whose entries*: `status.loadBalancer` of a Service belongs to the one controller that its class names, so all
+//! entries are ours: an entry that is not in service is removed, no matter which client wrote it. `ipMode` of a
+//! remaining entry is not changed.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -25,41 +26,41 @@ use trueup_capabilities::fence::Fence;
 use super::{Kubernetes, decode};
 use crate::guests::lbaas::adapter::{self, FINALIZER, Key};
 
-/// So often a Service is read again because somebody else was quicker, before the key's own retry takes over.
+/// How often a Service is read again after a conflict before the key's own retry takes over.
 const CONFLICTS_MAX: u32 = 10;
 
-/// So long it is waited for the watch to say what a write has found out: it is rarely longer than some ms behind.
+/// How long to wait until the watch shows the result of a write. The delay is rarely more than some ms.
 const WATCH_BEHIND_MAX: Duration = Duration::from_secs(3);
 
-/// So often it is looked whether it has.
+/// The interval of this check.
 const WATCH_BEHIND_LOOK: Duration = Duration::from_millis(50);
 
-/// Why something was not written: one line.
+/// Why something was not written, in one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum WriteError {
-    /// The Service is gone, is another one, or is not ours any more, and so it is known: there is something else to do.
+    /// The Service is known to be gone, replaced, or no longer ours: the key must be reconciled again.
     #[error("service `{0}` is not the one any more that it was")]
     Changed(Key),
-    /// The same, and the watch has not said so.
+    /// The same, but the watch does not show it yet.
     #[error("service `{0}` is not the one any more that it was: waiting for the API server to say what it is")]
     Unseen(Key),
     /// Another host acts.
     #[error("service `{0}`: not written, since this host may not act now")]
     NotAllowed(Key),
-    /// It did not work.
+    /// The write failed.
     #[error("service `{key}`: {cause}")]
     Failed {
-        /// Which Service.
+        /// The Service.
         key: Key,
         /// One line.
         cause: String,
     },
 }
 
-/// What a Service is to be changed to.
+/// The desired change of a Service.
 enum Change {
     None,
-    /// It is not what this was for any more.
+    /// The Service has changed, so this write no longer applies.
     Stop,
     Patch {
         patch: Value,
@@ -67,19 +68,19 @@ enum Change {
     },
 }
 
-/// How a write ended.
+/// The result of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wrote {
-    /// It is as it should be.
+    /// The Service is as desired.
     True,
-    /// There is no such Service.
+    /// The Service does not exist.
     Gone,
-    /// It is not what this was for any more.
+    /// The Service has changed, so this write no longer applies.
     Stopped,
 }
 
 impl Kubernetes {
-    /// Puts our finalizer on a Service that is ours: from here on it does not go before its objects.
+    /// Adds our finalizer to a Service that is ours: from now on it is not removed before its objects.
     pub(crate) async fn claim(&self, key: &Key, uid: &str, fence: &Fence) -> Result<(), WriteError> {
         let change = |service: &Service| {
             if !is_ours(service, uid) {
@@ -96,7 +97,7 @@ impl Kubernetes {
         self.expect(key, uid, wrote).await
     }
 
-    /// Says which addresses are in service.
+    /// Sets the addresses in service.
     pub(crate) async fn serve(
         &self,
         key: &Key,
@@ -114,12 +115,12 @@ impl Kubernetes {
         self.expect(key, uid, wrote).await
     }
 
-    /// Lets a Service go that is not ours any more, and has no objects left: no address is in service, and our finalizer
-    /// goes. One that is gone, or ours again, stays as it is.
+    /// Releases a Service that is no longer ours and has no objects left: removes all addresses and our finalizer. A
+    /// Service that is gone, or ours again, is not changed.
     pub(crate) async fn release(&self, key: &Key, fence: &Fence) -> Result<(), WriteError> {
         let cleared = |service: &Service| match adapter::is_ours(service) {
             true => Change::Stop,
-            // Another controller's class: the addresses are its own by now.
+            // Its class belongs to another controller, so the addresses do too.
             false if !adapter::is_claimed(service) || adapter::is_anothers(service) => Change::None,
             false => with_ingress(service, &[]),
         };
@@ -140,7 +141,7 @@ impl Kubernetes {
         self.write(key, fence, released).await.map(drop)
     }
 
-    /// Where it was not written, waits until that is known here, too: what is done before would be the same again.
+    /// If nothing was written, waits until the watch shows the reason: before that, a retry would do the same again.
     async fn expect(&self, key: &Key, uid: &str, wrote: Wrote) -> Result<(), WriteError> {
         if wrote == Wrote::True {
             return Ok(());
@@ -180,7 +181,7 @@ impl Kubernetes {
             ) {
                 metadata.insert("resourceVersion".to_owned(), Value::from(version.as_str()));
             }
-            // Right before the write: what came before it may have taken long.
+            // Check this right before the write: the preceding steps may have taken long.
             let Some(left) = fence.left() else {
                 return Err(WriteError::NotAllowed(key.clone()));
             };
@@ -215,7 +216,7 @@ fn finalizers(service: &Service) -> Vec<String> {
 }
 
 fn with_finalizers(finalizers: &[String]) -> Change {
-    // A merge patch takes a field away with null.
+    // In a merge patch, null removes a field.
     let finalizers = if finalizers.is_empty() {
         Value::Null
     } else {
@@ -255,17 +256,17 @@ fn with_ingress(service: &Service, wanted: &[LoadBalancerIngress]) -> Change {
     }
 }
 
-/// An entry's address, name, and ports with their protocols.
+/// The address, name, and ports with protocols of an entry.
 type Shown<'a> = (Option<&'a str>, Option<&'a str>, BTreeSet<(i32, &'a str)>);
 
-/// What entries say, in whatever order, and whatever the API server adds to them.
+/// The content of entries, independent of order and of fields that the API server adds.
 fn shown(ingress: &[LoadBalancerIngress]) -> BTreeSet<Shown<'_>> {
     ingress
         .iter()
         .map(|entry| {
             let ports = entry.ports.iter().flatten();
             (
-                // Kubernetes writes empty text for none.
+                // Kubernetes writes an empty text for none.
                 entry.ip.as_deref().filter(|ip| !ip.is_empty()),
                 entry.hostname.as_deref().filter(|hostname| !hostname.is_empty()),
                 ports.map(|port| (port.port, port.protocol.as_str())).collect(),
@@ -299,7 +300,7 @@ current-context: one
         }
     }
 
-    /// A cluster that holds one Service, which is ours; nobody speaks to it.
+    /// A cluster with one Service, which is ours. No API server is involved.
     async fn with_one(is_watched: bool) -> (Kubernetes, Key) {
         let folder = tempfile::tempdir().unwrap();
         let kubeconfig = folder.path().join("config");
@@ -326,7 +327,7 @@ current-context: one
     }
 
     #[tokio::test]
-    async fn a_service_that_changed_is_told_when_it_is_known_and_not_waited_for_where_nobody_watches() {
+    async fn a_changed_service_is_reported_once_known_and_not_awaited_unwatched() {
         let (cluster, key) = with_one(false).await;
         assert_eq!(cluster.expect(&key, "u1", Wrote::True).await, Ok(()));
         let unseen = Err(WriteError::Unseen(key.clone()));

@@ -1,15 +1,15 @@
-//! From the text of one manifest file to the Kubernetes objects in it.
+//! Parses the text of a manifest file into Kubernetes objects.
 //!
-//! Pure: it opens no file. Each document stands alone, so that one that cannot be read hides no other; `List`s are
-//! taken apart; kinds that nobody here reads are passed over.
+//! Pure: opens no file. Documents are independent, so an unreadable one hides no other. `List`s are expanded, and
+//! unsupported kinds are ignored.
 //!
 //! ```text
 //! text -> documents -> (items ->) objects with their lines, and problems with theirs
 //! ```
 //!
-//! JSON is read as the YAML it is. Scalars follow YAML's core schema (`on` and `yes` are text), and types are Kubernetes':
-//! a number where text belongs is a problem, and so is text where a number belongs. As an API server with strict field
-//! validation does, an object is refused whole for a field that its kind does not have, and for what `rules.rs` refuses.
+//! JSON is read as YAML. Scalars follow YAML's core schema (`on` and `yes` are text). Types are those of Kubernetes: a
+//! number instead of a text is a problem, and so is the reverse. Like an API server with strict field validation, this
+//! module rejects an object with an unknown field, and with anything that `rules.rs` rejects.
 
 use std::sync::Arc;
 
@@ -20,17 +20,17 @@ use super::located::{FieldError, Located, Value, entry, read, text};
 use super::rules;
 use crate::sources::{Kind, Object};
 
-/// Values in one document at most. 10,000 Services as `kubectl get -o yaml` prints them have about a million.
+/// The maximum number of values in a document. 10,000 Services printed by `kubectl get -o yaml` have about a million.
 const VALUES_MAX: usize = 10_000_000;
 
-/// An object and the line on which it begins.
+/// An object and its first line.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Found {
     pub(super) object: Object,
     pub(super) line: u64,
 }
 
-/// Why something in a file is not an object.
+/// Why a part of a file is not an object.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Flaw {
     pub(super) line: u64,
@@ -46,16 +46,16 @@ impl Flaw {
     }
 }
 
-/// Everything in one file, in its order.
+/// The content of a file, in its order.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Contents {
     pub(super) objects: Vec<Found>,
     pub(super) flaws: Vec<Flaw>,
-    /// There is no value in it: it is empty, or holds comments and markers alone.
+    /// Whether it contains no value: it is empty, or has only comments and markers.
     pub(super) is_blank: bool,
 }
 
-/// Reads the text of a file.
+/// Parses the text of a file.
 pub(super) fn parse(text: &str) -> Contents {
     let mut contents = Contents {
         is_blank: true,
@@ -78,7 +78,7 @@ pub(super) fn parse(text: &str) -> Contents {
     contents
 }
 
-/// Reads one document; lines count from its start.
+/// Parses one document. Lines count from its start.
 fn parse_document(text: &str) -> Contents {
     let mut contents = Contents::default();
     match serde_saphyr::from_str_with_options::<Located>(text, options()) {
@@ -95,7 +95,7 @@ fn options() -> Options {
     serde_saphyr::options! {
         budget: serde_saphyr::budget! {
             max_nodes: VALUES_MAX,
-            // Each value is one event, each list and map one more for its end.
+            // Each value is one event; each list and map has another one for its end.
             max_events: 2 * VALUES_MAX,
         },
         strict_booleans: true,
@@ -108,7 +108,7 @@ fn flaw_of(error: &serde_saphyr::Error) -> Flaw {
     let line = error.location().map_or(1, |location| location.line().max(1));
     let error = error.without_snippet();
     let message = DefaultMessageFormatter.format_message(error);
-    // The library speaks to who wrote a program; here it is who wrote the file.
+    // The library's message is for programmers; replace it with one for the author of the file.
     if message.starts_with("budget breached") {
         let reason = "holds too much, or aliases that repeat too much, for a manifest: not read";
         return Flaw::new(line, reason);
@@ -125,7 +125,7 @@ fn flaw_of(error: &serde_saphyr::Error) -> Flaw {
     }
 }
 
-/// Reasons are printed on one line, whatever the library puts in them.
+/// Reasons are printed on one line, so remove the library's line breaks.
 fn one_line(reason: &str) -> String {
     reason.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -135,7 +135,8 @@ struct Document<'a> {
     lines_before: u64,
 }
 
-/// Cuts at document markers. Cutting by line is right: YAML allows none of them at the start of a line inside a value.
+/// Splits at document markers. Splitting by lines is correct: YAML permits no marker at the start of a line inside a
+/// value.
 fn split(text: &str) -> Vec<Document<'_>> {
     let mut documents = Vec::new();
     let mut rest = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -170,7 +171,7 @@ fn is_marker(line: &str, marker: &str) -> bool {
         .is_some_and(|after| after.is_empty() || after.starts_with(char::is_whitespace))
 }
 
-/// Blank, a comment, a directive or a bare marker: a document of such lines alone is none.
+/// A blank line, a comment, a directive or a bare marker. A document with only such lines is empty.
 fn says_nothing(line: &str) -> bool {
     let line = ["---", "..."]
         .into_iter()
@@ -180,8 +181,8 @@ fn says_nothing(line: &str) -> bool {
     line.is_empty() || line.starts_with(['#', '%'])
 }
 
-/// Takes an object, or the items of a list of objects. Items of a typed list (`ServiceList`) may leave out what the list
-/// says: `list` is then its apiVersion and its items' kind.
+/// Adds an object, or the items of a list. Items of a typed list (`ServiceList`) may omit what the list defines: `list`
+/// is then its apiVersion and the kind of its items.
 fn take(value: &Located, list: Option<(&str, &str)>, contents: &mut Contents) {
     let line = value.referenced.line();
     if value.value == Value::Null {
@@ -239,7 +240,7 @@ fn take(value: &Located, list: Option<(&str, &str)>, contents: &mut Contents) {
     }
 }
 
-/// The fields of a list, each of which may hold anything: objects are looked at one by one.
+/// The fields of a list, with any content: objects are parsed one by one.
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[expect(dead_code, reason = "names its fields, and that `items` must be there")]
@@ -253,13 +254,13 @@ struct ListOfObjects {
     items: IgnoredAny,
 }
 
-/// Whether a list is of objects of kinds that are read here, as far as its kind says.
+/// Whether the kind of a list means that its items are of supported kinds.
 fn is_read_here(api_version: &str, kind: &str) -> bool {
     let of_kind = |known: Kind| known.api_version() == api_version && kind.strip_suffix("List") == Some(known.name());
     (api_version, kind) == ("v1", "List") || Kind::ALL.into_iter().any(of_kind)
 }
 
-/// One object; none where its kind is not used here.
+/// One object. `None` if its kind is not used here.
 fn object(value: &Located, api_version: &str, kind: &str) -> Result<Option<Object>, Flaw> {
     let Some(kind) = Kind::ALL.into_iter().find(|known| known.name() == kind) else {
         return match meant(api_version, kind) {
@@ -275,7 +276,7 @@ fn object(value: &Located, api_version: &str, kind: &str) -> Result<Option<Objec
     let group = |version: &str| version.split_once('/').map(|(group, _)| group.to_owned());
     match api_version {
         _ if api_version == must => {}
-        // Another group may well have a kind of the same name.
+        // Another group may have a kind with the same name.
         _ if group(api_version).is_some_and(|group_of_it| Some(group_of_it) != group(must)) => return Ok(None),
         _ => {
             let line = entry(value, "apiVersion").unwrap_or(value).referenced.line();
@@ -299,10 +300,10 @@ fn object(value: &Located, api_version: &str, kind: &str) -> Result<Option<Objec
     Ok(Some(object))
 }
 
-/// The kind that a kind of ours was written for by mistake: one letter is wrong, or two letters changed places. Passed over, the
-/// object would be missing without a word. No other kind of Kubernetes' core group is so near.
+/// The supported kind that was probably meant: one letter is wrong, or two letters are swapped. Ignoring the object
+/// would silently lose it. No other kind of Kubernetes' core group is so similar.
 fn meant(api_version: &str, kind: &str) -> Option<&'static str> {
-    /// `Pod` is 0.5 of `Node`, and `Secret` 0.6 of `Service`.
+    /// `Pod` and `Node` have 0.5, `Secret` and `Service` 0.6.
     const LIKENESS_MIN: f64 = 0.7;
     let near = |known: &&str| strsim::normalized_damerau_levenshtein(known, kind) >= LIKENESS_MIN;
     let known = Kind::ALL.into_iter().map(Kind::name);
@@ -312,7 +313,7 @@ fn meant(api_version: &str, kind: &str) -> Option<&'static str> {
     known.into_iter().find(|known| near(known))
 }
 
-/// Names become parts of file names, tags and resources' names, so they are what Kubernetes lets them be.
+/// Names become parts of file names, tags and resources' names, so they must follow the rules of Kubernetes.
 fn check_names(value: &Located, object: &Object) -> Result<(), Flaw> {
     let metadata = entry(value, "metadata");
     let line = |key| {
@@ -328,7 +329,7 @@ fn check_names(value: &Located, object: &Object) -> Result<(), Flaw> {
         let reason = format!("metadata.name: is missing from this {}", object.kind().name());
         return Err(Flaw::new(line("name"), reason));
     }
-    // Lengths and letters: RFC 1123, as Kubernetes applies it.
+    // Lengths and characters: RFC 1123, as in Kubernetes.
     if name.len() > 253 || !name.split('.').all(is_label) {
         let reason = format!(
             "metadata.name: was `{}`, must be at most 253 lower case letters, digits, `-` and `.`, with a letter or \

@@ -1,7 +1,7 @@
-//! A YAML value that knows its lines, and how it becomes a type of Rust.
+//! A YAML value with line numbers, and its conversion to a Rust type.
 //!
-//! It knows nothing of Kubernetes. A type read from such a value instead of from text says of what does not fit where
-//! it stands and under which field, however deep inside a list of objects that is.
+//! This module knows nothing of Kubernetes. If such a value does not fit a type, the error contains its line and field
+//! path, even deep inside a list of objects.
 //!
 //! ```text
 //! text -> Located -> a type, or FieldError { line, path, message }
@@ -14,10 +14,10 @@ use serde::de::{self, DeserializeSeed, Deserializer, Expected, MapAccess, SeqAcc
 use serde::{Deserialize, forward_to_deserialize_any};
 use serde_saphyr::Spanned;
 
-/// A value and where it stands.
+/// A value and its position.
 pub(super) type Located = Spanned<Value>;
 
-/// What YAML can say, in the words of its core schema.
+/// A YAML value in the core schema.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Value {
     Null,
@@ -30,7 +30,7 @@ pub(super) enum Value {
     Map(Vec<(Spanned<String>, Located)>),
 }
 
-/// The entry of a map.
+/// An entry of a map.
 pub(super) fn entry<'a>(located: &'a Located, key: &str) -> Option<&'a Located> {
     match &located.value {
         Value::Map(entries) => entries
@@ -41,7 +41,7 @@ pub(super) fn entry<'a>(located: &'a Located, key: &str) -> Option<&'a Located> 
     }
 }
 
-/// The text of a map's entry; none where it is missing or no text.
+/// The text of a map's entry. `None` if it is missing or not a text.
 pub(super) fn text<'a>(located: &'a Located, key: &str) -> Option<&'a str> {
     match &entry(located, key)?.value {
         Value::Text(text) => Some(text),
@@ -113,12 +113,12 @@ impl<'de> Visitor<'de> for ValueVisitor {
     }
 }
 
-/// What does not fit, and where.
+/// A value that does not fit, and its position.
 #[derive(Debug)]
 pub(super) struct FieldError {
-    /// None until the error passed the value that it is about.
+    /// `None` until the error has passed its value.
     pub(super) line: Option<u64>,
-    /// From the outside in, such as `spec`, `ports`, `[0]`; kept from the inside out.
+    /// The path, such as `spec`, `ports`, `[0]`; stored from the inside out.
     path: Vec<String>,
     message: String,
 }
@@ -134,7 +134,7 @@ impl FieldError {
         error
     }
 
-    /// What is wrong with this value.
+    /// An error about this value.
     pub(super) fn of(value: &Located, message: impl Into<String>) -> Self {
         Self::new(message.into()).at(value)
     }
@@ -190,7 +190,7 @@ impl de::Error for FieldError {
     }
 
     fn invalid_value(unexpected: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        // Types of Rust are known to nobody who writes a manifest. Of numbers, Kubernetes has these.
+        // Authors of manifests do not know Rust types. Kubernetes has only these numbers.
         let expected = match expected.to_string().as_str() {
             "i32" => format!("a whole number from {} to {}", i32::MIN, i32::MAX),
             "i64" => format!("a whole number from {} to {}", i64::MIN, i64::MAX),
@@ -200,7 +200,7 @@ impl de::Error for FieldError {
     }
 }
 
-/// Reads a type from a value.
+/// Converts a value to a type.
 pub(super) fn read<'a, T: Deserialize<'a>>(value: &'a Located) -> Result<T, FieldError> {
     T::deserialize(Reader(value))
 }
@@ -245,7 +245,7 @@ impl<'de> Deserializer<'de> for Reader<'de> {
         visitor.visit_newtype_struct(self).map_err(|error| error.at(value))
     }
 
-    /// A field that the type does not have is an error: types of Kubernetes would pass over it.
+    /// An unknown field is an error: the types of Kubernetes would ignore it.
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _name: &'static str,

@@ -1,19 +1,18 @@
-//! What an API server refuses beyond types: values outside their enum, numbers that are no port, and what is missing.
+//! What an API server rejects beyond wrong types: values outside their enum, invalid ports, and missing fields.
 //!
-//! A table, read against the value as it was written, so that each problem has its line. Fields that nothing here reads are
-//! not in it.
+//! A table of rules that are checked against the parsed value, so that each problem has a line. It contains only fields
+//! that the host reads.
 
 use super::located::{FieldError, Located, Value, entry};
 use crate::sources::Kind;
 use crate::text::nearest;
 
-/// What a value must be. An absent value and null are not looked at; neither is empty text, which is Kubernetes' word for
-/// "not set".
+/// A rule for a value. Absent values, null and empty text (which means "not set" in Kubernetes) are not checked.
 enum Must {
     OneOf(&'static [&'static str]),
-    /// A whole number from this to 65535; text is a port's name.
+    /// A whole number from this to 65535. Text is a port's name.
     Port(u16),
-    /// The entry of this name is there, and is no 0.
+    /// The entry with this name exists and is not 0.
     Have(&'static str),
 }
 
@@ -22,7 +21,7 @@ use Must::{Have, OneOf, Port};
 const PROTOCOLS: Must = OneOf(&["TCP", "UDP", "SCTP"]);
 const TRAFFIC_POLICIES: Must = OneOf(&["Cluster", "Local"]);
 
-/// By path, of which `[]` is each element of a list: the API reference of Kubernetes.
+/// Rules by path, from the API reference of Kubernetes. `[]` means each element of a list.
 const SERVICE: &[(&str, Must)] = &[
     (
         "spec.type",
@@ -69,10 +68,10 @@ const POD: &[(&str, Must)] = &[
     ("spec.containers[].ports[].protocol", PROTOCOLS),
 ];
 
-/// Types of Service that are nothing without a port.
+/// Types of Service that require a port.
 const TYPES_WITH_PORTS: [&str; 2] = ["NodePort", "LoadBalancer"];
 
-/// Checks an object of a kind that is read here, whose types are right.
+/// Checks a supported object whose types are correct.
 pub(super) fn check(kind: Kind, object: &Located) -> Result<(), FieldError> {
     let rules = match kind {
         Kind::EndpointSlice => ENDPOINT_SLICE,
@@ -87,7 +86,7 @@ pub(super) fn check(kind: Kind, object: &Located) -> Result<(), FieldError> {
     Ok(())
 }
 
-/// Goes to every value at a path.
+/// Applies the rule to every value at a path.
 fn follow(value: &Located, path: &str, must: &Must) -> Result<(), FieldError> {
     if path.is_empty() {
         return meets(value, must);

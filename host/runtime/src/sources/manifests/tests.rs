@@ -1,4 +1,4 @@
-//! Folders on a real file system; the clock of a look is a number, that of a watch is the real one.
+//! Tests with folders on a real file system. The clock of a look is a number, the clock of a watch is real.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ fn names(objects: &Objects) -> Vec<String> {
     objects.iter().map(|(reference, _)| reference.name.clone()).collect()
 }
 
-/// Problems, with the folder's own path left out.
+/// The problems, without the path of the folder.
 fn said(folder: &TempDir, problems: &[Problem]) -> Vec<String> {
     let prefix = format!("{}/", folder.path().display());
     problems
@@ -40,7 +40,7 @@ fn said(folder: &TempDir, problems: &[Problem]) -> Vec<String> {
         .collect()
 }
 
-/// A folder that settled, at 1,000 ms.
+/// A settled folder at 1,000 ms.
 fn settled(folder: &TempDir) -> Folder {
     let mut reading = Folder::open(folder.path()).unwrap();
     reading.look(0);
@@ -163,7 +163,7 @@ fn a_file_is_read_once_it_keeps_still() {
 fn a_file_cut_short_takes_nothing_away_until_it_stays_so() {
     let folder = folder(&[("a.yaml", &format!("{}---\n{}", service("a"), service("b")))]);
     let mut reading = settled(&folder);
-    // What is left is believed; nothing is a problem, and takes nothing away.
+    // The remaining content counts. An empty file is a problem and removes nothing.
     for cut in [service("a"), String::new()] {
         let before = names(&reading.objects);
         write(&folder, "a.yaml", &cut);
@@ -175,7 +175,7 @@ fn a_file_cut_short_takes_nothing_away_until_it_stays_so() {
         assert_eq!(reading.problems.is_empty(), !cut.is_empty());
     }
 
-    // A new file held nothing yet that a wait could save.
+    // A new file has no previous objects that a wait could protect.
     write(&folder, "b.yaml", &service("b"));
     reading.look(13_000);
     assert_eq!(reading.look(13_200), None);
@@ -302,7 +302,7 @@ fn a_file_too_large_is_a_problem() {
 }
 
 async fn next(batches: &mut Batches) -> Batch {
-    // Shorter than the time after which a folder is looked at without an event.
+    // Shorter than the interval of looks without an event.
     tokio::time::timeout(Duration::from_secs(25), batches.recv())
         .await
         .expect("a batch within 25 s")

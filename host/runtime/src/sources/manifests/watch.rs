@@ -1,7 +1,7 @@
-//! Waits for a folder to change, and says what changed.
+//! Waits for changes of a folder and sends them.
 //!
-//! What counts as a change is `Folder`'s to say: here are only the reasons to look again, which are an event from the
-//! operating system, a file that has not settled, and a rescan for events that got lost.
+//! `Folder` decides what counts as a change. This module decides when to look: after an event of the operating system,
+//! while a file has not settled, and in rescans for lost events.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,24 +14,25 @@ use tokio::time::{Instant, sleep};
 use super::{Folder, FolderError};
 use crate::sources::{Batch, Batches, Objects, Problem};
 
-/// A look at least this often while the operating system reports changes: its queues overflow, and network file systems
-/// report nothing.
+/// The maximum interval between looks while the operating system reports changes: its queues may overflow, and network
+/// file systems report nothing.
 const RESCAN: Duration = Duration::from_secs(30);
 
-/// A look this often where the operating system cannot report changes, for example because its watches are used up.
+/// The interval between looks if the operating system cannot report changes, for example because its watches are used
+/// up.
 const RESCAN_UNWATCHED: Duration = Duration::from_secs(2);
 
-/// After an event, wait this long before the look: events come in bursts, and each look asks for every file.
+/// The delay between an event and the look: events come in bursts, and each look queries every file.
 const BURST: Duration = Duration::from_millis(50);
 
-/// Batches that may wait for whoever acts on them; beyond that looking waits too, and the next batch holds more.
+/// The maximum number of queued batches. If the queue is full, looking waits, and the next batch contains more.
 const BATCHES_MAX: usize = 16;
 
-/// The first batch waits at most this long for files to settle, in ms.
+/// The maximum time that the first batch waits for files to settle, in ms.
 const FIRST_BATCH_MS_MAX: u64 = 5_000;
 
-/// Watches a folder. The first batch comes when its files have settled, also where there are none. Must be called within
-/// a tokio runtime with time.
+/// Watches a folder. The first batch comes when its files have settled, even if there are none. Requires a tokio
+/// runtime with time.
 pub fn watch(folder: &Path) -> Result<Batches, FolderError> {
     let folder = Folder::open(folder)?;
     let (sender, batches) = mpsc::channel(BATCHES_MAX);
@@ -39,7 +40,7 @@ pub fn watch(folder: &Path) -> Result<Batches, FolderError> {
     Ok(Batches::Manifests(batches))
 }
 
-/// What the last batch said, changes apart.
+/// The content of the last batch, without changes.
 struct Said {
     problems: Vec<Problem>,
     complete: bool,
@@ -53,7 +54,7 @@ async fn follow(mut folder: Folder, batches: mpsc::Sender<Batch>) {
     let mut told = Objects::default();
     loop {
         if watcher.is_none() && folder.listed {
-            // Before the look: what changes during it is an event.
+            // Watch before the look: a change during it then causes an event.
             watcher = watcher_of(&folder.root, &changed);
         }
         let now_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -61,18 +62,18 @@ async fn follow(mut folder: Folder, batches: mpsc::Sender<Batch>) {
             let again_in_ms = folder.look(now_ms);
             (folder, again_in_ms)
         });
-        // Fails only where the runtime shuts down.
+        // This fails only when the runtime shuts down.
         let Ok((back, again_in_ms)) = looking.await else { return };
         folder = back;
         if !folder.listed {
-            // A folder that comes back is another one to the operating system.
+            // The operating system treats a recreated folder as a new one.
             watcher = None;
         }
 
         let changes = told.changes_to(&folder.objects);
         let complete = folder.is_complete();
-        // The first batch is everything: it waits for files that settle, though not for one that never does. That a
-        // file has not settled is no news by itself.
+        // The first batch contains everything. It waits for files to settle, but not for a file that never does. An
+        // unsettled file alone is no news.
         let news = match &said {
             None => again_in_ms.is_none() || now_ms >= FIRST_BATCH_MS_MAX,
             Some(said) => !changes.is_empty() || said.problems != folder.problems || (complete && !said.complete),
@@ -115,7 +116,7 @@ async fn follow(mut folder: Folder, batches: mpsc::Sender<Batch>) {
     }
 }
 
-/// Reports to `changed`; none where the operating system cannot, which rescans make up for.
+/// Notifies `changed` of events. `None` if the operating system cannot; rescans then replace the events.
 fn watcher_of(root: &Path, changed: &Arc<Notify>) -> Option<RecommendedWatcher> {
     let changed = Arc::clone(changed);
     let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {

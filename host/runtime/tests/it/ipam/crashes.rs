@@ -1,4 +1,4 @@
-//! Kills, traps and lost syncs in any order: no address is held twice, and what was answered stands.
+//! Kills, traps and lost syncs in any order: no address is assigned twice, and every answer remains true.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -15,19 +15,19 @@ use super::host::{GUARD, Host, Stage, ask, eni, request};
 const CLIENTS: usize = 8;
 const KILLS: usize = 12;
 
-/// What was answered, and is certain until the same container asks for something else.
+/// Answers that remain true until the same container sends another request.
 #[derive(Default)]
 struct Certain {
-    /// Who holds which address.
+    /// The address of each container.
     held: BTreeMap<String, String>,
-    /// Who has none.
+    /// Containers without an address.
     free: BTreeSet<String>,
 }
 
-/// One client: adds and deletes pods of its own until the host is gone.
+/// One client: adds and deletes its own pods until the host is gone.
 async fn client(served: Arc<Served>, mut chance: ChaCha8Rng, name: usize, certain: Arc<Mutex<Certain>>) {
     loop {
-        // A host that is gone answers at once, and the runtime ends tasks where they wait.
+        // A host that is gone answers at once, and the runtime ends tasks only at await points.
         tokio::task::yield_now().await;
         let container = format!("pod-{name}-{}", chance.random_range(0..4));
         if chance.random_bool(0.5) {
@@ -54,7 +54,7 @@ async fn client(served: Arc<Served>, mut chance: ChaCha8Rng, name: usize, certai
     }
 }
 
-/// What makes trouble while clients ask.
+/// Injects faults while clients send requests.
 async fn trouble(stage: &Stage, chance: &mut ChaCha8Rng) {
     for _ in 0..chance.random_range(1..6) {
         tokio::time::sleep(Duration::from_millis(chance.random_range(0..15))).await;
@@ -111,7 +111,7 @@ fn check(seed: u64) {
                 clients.spawn(client(Arc::clone(&served), chance, name, Arc::clone(&certain)));
             }
             trouble(&stage, &mut chance).await;
-            // A slow machine may have answered nothing until now: the last life must have something to look for.
+            // On a slow machine there may have been no answer until now: the last run needs something to check.
             if checked_free == 0 && life + 2 >= KILLS {
                 let answered = async {
                     while certain.lock().unwrap().free.is_empty() {
@@ -122,12 +122,12 @@ fn check(seed: u64) {
                     .await
                     .expect("some DEL is answered");
             }
-            // A client ends only where something is wrong.
+            // A client ends only if something is wrong.
             if let Some(ended) = clients.try_join_next() {
                 ended.unwrap();
             }
         });
-        // The kill: everything stops where it is.
+        // The kill: everything stops at its current point.
         host.shutdown_timeout(GUARD);
         stage.disk = stage.disk.after_crash(chance.random_range(0..4));
     }
@@ -139,7 +139,7 @@ fn check(seed: u64) {
 }
 
 #[test]
-fn whatever_is_killed_when_no_address_is_held_twice_and_what_was_answered_stands() {
+fn after_any_kill_no_address_is_held_twice_and_answers_remain_true() {
     for seed in 0..4 {
         check(seed);
     }

@@ -1,5 +1,5 @@
-//! A store that shares syncs, in memory: what is written is not durable before a sync, and syncs, readings and calls fail
-//! when they are told to.
+//! An in-memory store with shared syncs: writes are not durable before a sync, and a test can make syncs, reads and
+//! calls fail.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use trueup_runtime::capabilities::Answer;
 use trueup_runtime::capabilities::checkpoint::{Error, Saved, Store};
 
-/// Longer than the host takes from a store, so that the call ends in a trap: after the change was written.
+/// Longer than the host accepts from a store, so that the call traps after the change was written.
 pub(crate) const ANSWER_BYTES: u64 = 1 << 20;
 
 #[derive(Debug, Default)]
@@ -16,9 +16,9 @@ struct State {
     durable: Option<Saved>,
     written_count: u64,
     durable_count: u64,
-    /// Changes up to here were lost.
+    /// Changes up to this one are lost.
     lost_count: u64,
-    /// After a failed sync, until a checkpoint.
+    /// Set after a failed sync, until a checkpoint.
     refuses_appends: bool,
     fail_restores: Option<Error>,
 }
@@ -26,14 +26,14 @@ struct State {
 #[derive(Debug, Default)]
 pub(crate) struct Disk {
     state: Mutex<State>,
-    /// So many of the next changes end their call in a trap, after they were written.
+    /// How many of the next changes trap after they were written.
     pub(crate) traps: AtomicU64,
-    /// What brings this text into the store, or an entry with it, ends its call in a trap each time, before it is written.
+    /// A write that contains this text traps every time, before it is written.
     pub(crate) poison: Mutex<Option<&'static str>>,
-    /// So many of the next syncs fail.
+    /// How many of the next syncs fail.
     pub(crate) failing_syncs: AtomicU64,
     pub(crate) syncs: AtomicU64,
-    /// Held while no sync may end.
+    /// While held, no sync ends.
     pub(crate) gate: tokio::sync::Mutex<()>,
     one_at_a_time: tokio::sync::Mutex<()>,
 }
@@ -49,11 +49,11 @@ fn too_long() -> Error {
 }
 
 impl Disk {
-    /// What is there after a crash: everything durable, and of the entries after it as many as `lucky` says.
+    /// The content after a crash: everything durable, and `lucky` of the later entries.
     pub(crate) fn after_crash(&self, lucky: usize) -> Arc<Self> {
         let state = self.state.lock().unwrap();
         let mut saved = state.durable.clone();
-        // Entries that follow the same checkpoint may have reached the disk.
+        // Entries after the same checkpoint may have reached the disk.
         if let (Some(saved), Some(written)) = (&mut saved, &state.written)
             && saved.data == written.data
             && written.entries.starts_with(&saved.entries)
@@ -78,7 +78,7 @@ impl Disk {
         self.state.lock().unwrap().fail_restores = error;
     }
 
-    /// All that is stored, durable or not.
+    /// The whole content, durable or not.
     pub(crate) fn text(&self) -> String {
         format!("{:?}", self.state.lock().unwrap().written)
     }
@@ -161,7 +161,7 @@ impl Store for Disk {
                 let state = self.state.lock().unwrap();
                 (state.written_count, state.written.clone())
             };
-            // As long as a sync takes, others write.
+            // Other tasks write while a sync runs.
             for _ in 0..20 {
                 tokio::task::yield_now().await;
             }

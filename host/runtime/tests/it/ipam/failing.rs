@@ -1,4 +1,4 @@
-//! Requests in which the guest fails each time: set aside one by one, while all others are served.
+//! Requests on which the guest always fails: each is set aside, while all others are served.
 
 use serde_json::json;
 use trueup_runtime::config::{FailurePolicy, GuestRef, OnFailure};
@@ -7,7 +7,7 @@ use trueup_runtime::ipam::Event;
 use super::host::{Host, INSTANCE, Stage, eni, request};
 use super::spool::leave;
 
-/// The container whose entries the store's answer is too long for, each time.
+/// The container for whose entries the store's answer is always too long.
 const BAD: &str = "bad-container";
 
 fn policy(on_failure: OnFailure) -> FailurePolicy {
@@ -24,11 +24,11 @@ fn stage() -> Stage {
     stage
 }
 
-/// What a request is refused with, and how many instances ended meanwhile.
+/// The error of a request, and the number of instances that ended during it.
 async fn refused(host: &mut Host, command: &str) -> (String, usize) {
     let answer = host.ask(&request(command, BAD)).await;
     assert_eq!(answer["error"]["code"], json!(11), "{answer}");
-    // Another request waits until an instance that ended is there again, and its end is told by then.
+    // Another request waits until the ended instance is replaced, and by then its end is reported.
     host.ask(&json!({"v": 1, "command": "SHOW"})).await;
     let mut ended = 0;
     while let Ok(event) = host.events.try_recv() {
@@ -44,7 +44,7 @@ const SET_ASIDE: &str =
     "the guest failed in this 3 times in a row, and is not asked again until another version is active: ";
 
 #[tokio::test]
-async fn a_request_that_fails_too_often_is_refused_at_once_and_the_others_are_served() {
+async fn a_request_that_fails_too_often_is_refused_and_others_are_served() {
     let stage = stage();
     let (mut host, hand) = stage.watched(policy(OnFailure::Retry)).await;
     for turn in 0..3 {
@@ -70,12 +70,12 @@ async fn a_request_that_fails_too_often_is_refused_at_once_and_the_others_are_se
         ("pods ADD net/bad-container/eth0", 3)
     );
     assert!(entry.journal.ends_with(format!("journals/ipam/{INSTANCE}")) && entry.journal.is_dir());
-    // What is asked of others, and else of this one.
+    // Requests for other containers, and other requests for this one.
     assert_eq!(host.code(&request("CHECK", BAD)).await, 3);
     host.del("c0").await;
     host.stop().await;
 
-    // The next process knows it; with other limits it is tried again.
+    // The next process knows it. With other limits, it tries again.
     let (mut host, hand) = stage.watched(policy(OnFailure::Retry)).await;
     assert!(refused(&mut host, "ADD").await.0.contains(SET_ASIDE));
     let mut next = stage.instances();
@@ -84,7 +84,7 @@ async fn a_request_that_fails_too_often_is_refused_at_once_and_the_others_are_se
     assert_eq!(hand.set_aside(), [], "another version is asked");
     let (said, ended) = refused(&mut host, "ADD").await;
     assert!(said.contains("the instance gave no answer: ") && ended == 1, "{said}");
-    // It was the store, and that is well again.
+    // The store was the cause, and it works again.
     *stage.disk.poison.lock().unwrap() = None;
     let ip = host.add(BAD).await;
     assert_ne!(ip, host.add("c1").await, "two pods, two addresses");
@@ -111,14 +111,14 @@ async fn an_answer_and_the_pods_end_forgive() {
         refused(&mut host, "ADD").await;
     }
     assert_eq!(hand.set_aside().len(), 1);
-    // Nothing was given out: its end needs no change of the store.
+    // No address was assigned, so its release needs no change of the store.
     host.del(BAD).await;
     assert_eq!(hand.set_aside(), [], "nobody asks about this pod any more");
     host.stop().await;
 }
 
 #[tokio::test]
-async fn a_release_that_is_set_aside_ends_no_instance_from_the_spool_or_gc_either() {
+async fn a_release_set_aside_ends_no_instance_from_the_spool_or_gc_either() {
     let stage = stage();
     *stage.disk.poison.lock().unwrap() = None;
     let (mut host, hand) = stage.watched(policy(OnFailure::Hold)).await;

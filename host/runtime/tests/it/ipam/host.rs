@@ -24,7 +24,7 @@ use crate::misbehaving::guests;
 
 pub(crate) const INSTANCE: &str = "pods";
 
-/// Nothing in these tests takes so long; a test that hangs fails.
+/// No test here takes this long: a test that hangs fails.
 pub(crate) const GUARD: Duration = Duration::from_secs(60);
 
 static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
@@ -40,7 +40,7 @@ static PROGRAM: LazyLock<Arc<Program>> = LazyLock::new(|| {
     let source = guests::SOURCES.iter().find(|source| source.name == ipam::NAME);
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guests-ipam");
     std::fs::create_dir_all(&folder).unwrap();
-    // Tests may run at once in processes of their own.
+    // Tests may run at the same time in separate processes.
     let lock = std::fs::File::create(folder.join("lock")).unwrap();
     lock.lock().unwrap();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
@@ -48,7 +48,7 @@ static PROGRAM: LazyLock<Arc<Program>> = LazyLock::new(|| {
     Arc::new(Program::new(&ENGINE, ENGINE.load(&bytes).unwrap()).unwrap())
 });
 
-/// What a host is started with; what stays is in `dir` and on `disk`.
+/// The parameters of a host. `dir` and `disk` outlive it.
 pub(crate) struct Stage {
     pub(crate) dir: tempfile::TempDir,
     pub(crate) disk: Arc<Disk>,
@@ -131,12 +131,12 @@ impl Stage {
         }
     }
 
-    /// A host that is brought up.
+    /// Starts a host.
     pub(crate) async fn start(&self) -> Host {
         self.start_with(self.instances()).await
     }
 
-    /// The same, whose failing requests are set aside.
+    /// The same, and failing requests are set aside.
     pub(crate) async fn watched(&self, policy: FailurePolicy) -> (Host, Hand) {
         let (managing, hand) = Managing::watched(self.instances(), policy);
         (self.start_with(managing).await, hand)
@@ -156,7 +156,7 @@ impl Stage {
         files.iter().map(|file| Segment::read(&file.path).unwrap()).collect()
     }
 
-    /// Every segment of the recording replays; so many calls there are in all.
+    /// Replays every segment of the recording. Returns the total number of calls.
     pub(crate) async fn replay_all(&self) -> u64 {
         let mut replayed = 0;
         for segment in self.segments() {
@@ -189,7 +189,7 @@ impl Host {
         ask(&self.served, request).await
     }
 
-    /// The address that an ADD got.
+    /// The address that an ADD received.
     pub(crate) async fn add(&self, container: &str) -> String {
         let answer = self.ask(&request("ADD", container)).await;
         answer["ok"]["ip"]
@@ -207,7 +207,7 @@ impl Host {
         answer["error"]["code"].as_u64().unwrap_or_else(|| panic!("{answer}"))
     }
 
-    /// Ids of interfaces with the addresses that they have, those of pods marked.
+    /// Ids of interfaces with their addresses. Those of pods are marked.
     pub(crate) async fn shown(&self) -> Vec<String> {
         let answer = self.ask(&json!({ "v": 1, "command": "SHOW" })).await;
         let enis = answer["ok"]["enis"].as_array().unwrap();
@@ -233,7 +233,7 @@ impl Host {
         }
     }
 
-    /// Waits for an event that fits.
+    /// Waits for an event that `fits` accepts.
     pub(crate) async fn event(&mut self, fits: impl Fn(&Event) -> bool) -> Event {
         let wait = async {
             loop {

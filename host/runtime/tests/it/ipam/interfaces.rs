@@ -1,4 +1,4 @@
-//! The list of interfaces changes while pods use them.
+//! Changes to the list of interfaces while pods use them.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ async fn what_leaves_the_list_goes_when_no_pod_uses_it() {
     stage
         .enis
         .send_replace(enis(&[eni("a", 0, &["10.0.0.2", "10.0.0.3", "10.0.0.4"])]));
-    // Of `b` the free address goes at once, so that no other pod keeps it alive.
+    // The free address of `b` is removed at once, so that no other pod keeps the interface alive.
     host.until_shown(&["a 10.0.0.1* 10.0.0.2* 10.0.0.3* 10.0.0.4", "b 10.0.1.1*"])
         .await;
     host.del("c4").await;
@@ -48,7 +48,7 @@ async fn an_address_moves_and_other_traits_come_when_no_pod_uses_them() {
         },
     ]));
     host.del("c1").await;
-    // Nothing new comes to an interface that is to be replaced: its pods would keep it as it is for ever.
+    // An interface that is to be replaced gets no new pods: they would keep it forever.
     host.until_shown(&["a", "b 10.0.1.1*"]).await;
     let check = host.ask(&request("CHECK", "c2")).await;
     assert_eq!(check["ok"]["deviceNumber"], json!(1), "as long as a pod uses it");
@@ -77,7 +77,7 @@ async fn an_interface_that_is_to_be_replaced_gets_no_new_pods() {
 }
 
 #[tokio::test]
-async fn what_left_the_list_is_there_after_a_restart_and_a_given_up_interface_is_not() {
+async fn after_a_restart_unlisted_addresses_remain_but_not_given_up_interfaces() {
     let stage = Stage::new(&[eni("a", 0, &["10.0.0.1"]), eni("b", 1, &["10.0.1.1", "10.0.1.2"])]);
     let host = stage.start().await;
     host.add("c1").await;
@@ -122,7 +122,7 @@ async fn what_pods_use_stays_theirs_when_the_instance_is_built_again() {
 }
 
 #[tokio::test]
-async fn an_interface_that_was_given_up_does_not_come_back_until_it_left_the_list() {
+async fn a_given_up_interface_does_not_return_until_it_left_the_list() {
     let a = || Eni {
         is_primary: true,
         ..eni("a", 0, &["10.0.0.1", "10.0.0.2"])

@@ -1,4 +1,4 @@
-//! What pods ask, and what the instance does where its store or a call fails.
+//! Requests for pods, and the instance's behaviour when its store or a call fails.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -49,7 +49,7 @@ async fn a_pod_gets_an_address_keeps_it_and_gives_it_back() {
     assert_eq!(host.code(&request("ADD", "")).await, 4);
     host.stop().await;
 
-    // Interfaces and addresses, the reading, statistics, and what was asked.
+    // Interfaces and addresses, the read, statistics, and the requests.
     assert!(stage.replay_all().await >= 15);
     let again = stage.start().await;
     assert_eq!(again.shown().await, ["eni-0", "eni-1 10.0.0.1* 10.0.0.2*"]);
@@ -87,7 +87,7 @@ async fn gc_frees_what_is_not_in_the_list_and_held_allocations_too() {
 }
 
 #[tokio::test]
-async fn until_the_store_was_read_nobody_is_served_and_nobody_is_told_that_he_has_nothing() {
+async fn until_the_store_is_read_no_request_is_served_or_answered_as_empty() {
     let stage = stage();
     stage.disk.fail_restores(Some(Error::Corrupt("the file".to_owned())));
     let mut host = stage.start().await;
@@ -105,7 +105,7 @@ async fn until_the_store_was_read_nobody_is_served_and_nobody_is_told_that_he_ha
     assert_eq!(shown["ok"]["read"], json!(false));
     assert_eq!(shown["ok"]["error"], json!("corrupt: the file"));
     assert_eq!(shown["ok"]["stats"]["addresses"], json!(2));
-    // What leaves the list now may be a pod's: nobody knows yet.
+    // An address that leaves the list now may belong to a pod: this is still unknown.
     stage
         .enis
         .send_replace(enis(&[eni("eni-1", 1, &["10.0.0.1", "10.0.0.3"])]));
@@ -136,7 +136,8 @@ async fn what_a_call_stored_before_it_ended_is_known_afterwards() {
 
     stage.disk.traps.store(1, Ordering::SeqCst);
     assert_eq!(host.code(&request("DEL", "c1")).await, 11);
-    // It was not told that the pod is gone, so the address is still the pod's; or it may be free. Either way:
+    // The instance does not know that the pod is gone, so the pod may still have the address, or it may be free. Either
+    // way:
     host.del("c1").await;
     assert_eq!(host.code(&request("CHECK", "c1")).await, 3);
     assert_eq!(host.add("c3").await, ip);
@@ -159,7 +160,7 @@ async fn a_request_that_ends_the_instance_each_time_stops_nobody_else() {
         let check = host.ask(&request("CHECK", "c1")).await;
         assert_eq!(check["ok"]["ip"], json!("10.0.0.1"), "{check}");
     }
-    // In a row, with nothing in between: each finds what the one before it has stored.
+    // Consecutive traps: each retry finds the data that the previous one stored.
     stage.disk.traps.store(6, Ordering::SeqCst);
     for command in ["ADD", "DEL", "ADD", "DEL", "ADD", "DEL"] {
         assert_eq!(host.code(&request(command, "c2")).await, 11);
@@ -171,7 +172,7 @@ async fn a_request_that_ends_the_instance_each_time_stops_nobody_else() {
 }
 
 #[tokio::test]
-async fn requests_that_come_together_share_syncs_and_none_is_answered_before_its_own() {
+async fn concurrent_requests_share_syncs_and_each_waits_for_its_own() {
     let addresses: Vec<String> = (0..64).map(|n| format!("10.0.0.{n}")).collect();
     let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
     let stage = Stage::new(&[eni("eni-1", 1, &addresses)]);
@@ -185,7 +186,7 @@ async fn requests_that_come_together_share_syncs_and_none_is_answered_before_its
         let served = Arc::clone(&served);
         asked.spawn(async move { ask(&served, &request("ADD", &format!("c{n}"))).await });
     }
-    // A read that tells of what is not durable waits like the change itself; STATUS tells of nothing.
+    // A read that shows non-durable data waits like the change itself; STATUS shows no such data.
     let reader = Arc::clone(&served);
     while !stage.disk.text().contains("c47") {
         tokio::task::yield_now().await;
@@ -228,7 +229,7 @@ async fn what_was_lost_before_it_was_durable_is_an_error_and_undone() {
     };
     let check = host.ask(&request("CHECK", "c1")).await;
     assert_eq!(check["ok"]["ip"], json!("10.0.0.1"), "as it was before: {check}");
-    // The store takes no entry before a checkpoint; the guest learns so from its first try.
+    // The store refuses entries until a checkpoint. The guest learns this from its first try.
     assert_eq!(host.code(&request("DEL", "c1")).await, 11);
     host.del("c1").await;
     assert_eq!(host.code(&request("CHECK", "c1")).await, 3);
@@ -291,7 +292,7 @@ async fn once_reads_and_ends() {
 }
 
 #[tokio::test]
-async fn where_no_phase_is_named_the_store_is_read_and_a_damaged_recording_stops_nobody() {
+async fn without_a_phase_the_store_is_read_and_a_damaged_recording_is_harmless() {
     assert_eq!(
         ipam::guest_settings(json!({"cooling_period_ms": 5})),
         json!({"cooling_period_ms": 5, "checkpoint_migration_phase": 2})

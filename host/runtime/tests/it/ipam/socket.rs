@@ -1,4 +1,4 @@
-//! The socket: whom it lets in, what it survives, and that it is gone afterwards.
+//! The socket: which clients it accepts, which errors it survives, and its removal.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
@@ -27,7 +27,7 @@ fn stage() -> Stage {
     Stage::new(&[eni("eni-1", 1, &addresses)])
 }
 
-/// A host that listens, or why it does not.
+/// A listening host, or why it does not listen.
 async fn listen(stage: &Stage) -> Result<Listening, String> {
     let (stop, stopped) = oneshot::channel::<()>();
     let (tell, mut told) = mpsc::unbounded_channel();
@@ -71,13 +71,13 @@ impl Listening {
 
 async fn exchange(socket: &Path, bytes: &[u8]) -> Value {
     let mut stream = UnixStream::connect(socket).await.unwrap();
-    // The host may answer, and hang up, before it has all of a request that is too long.
+    // The host may answer and close the connection before it has read all of an oversized request.
     let _ = stream.write_all(bytes).await;
     let mut answer = Vec::new();
     let read = tokio::time::timeout(GUARD, stream.read_to_end(&mut answer))
         .await
         .unwrap();
-    // Then what it had not read is the connection's end, after the answer.
+    // After the answer, unread data causes a connection error.
     assert!(
         read.as_ref()
             .map_or_else(|error| error.kind() == ErrorKind::ConnectionReset, |_| true),
@@ -147,7 +147,7 @@ async fn a_client_that_goes_away_changes_nothing_and_hundreds_wait() {
     let host = listen(&stage).await.unwrap();
     ask(&host.socket, &request("ADD", "first")).await;
     let gate = stage.disk.gate.lock().await;
-    // Connected and silent, gone before the answer, and waiting for it.
+    // One client connects and stays silent, one leaves before the answer, and one waits for it.
     let mut silent = Vec::new();
     for _ in 0..20 {
         silent.push(UnixStream::connect(&host.socket).await.unwrap());
@@ -186,7 +186,7 @@ async fn a_client_that_goes_away_changes_nothing_and_hundreds_wait() {
 }
 
 #[tokio::test]
-async fn the_socket_of_a_host_that_is_gone_is_replaced_and_that_of_a_live_one_is_not() {
+async fn only_the_socket_of_a_host_that_is_gone_is_replaced() {
     let stage = stage();
     let socket = stage.settings().socket;
     std::fs::create_dir_all(socket.parent().unwrap()).unwrap();

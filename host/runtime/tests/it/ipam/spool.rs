@@ -1,4 +1,4 @@
-//! Releases that the CNI plugin left while the host was down.
+//! Releases that the CNI plugin stored while the host was down.
 
 use std::fmt::Write as _;
 use std::fs::Permissions;
@@ -12,7 +12,7 @@ use trueup_runtime::ipam::Event;
 
 use super::host::{Stage, eni, request};
 
-/// Leaves a release as the plugin does.
+/// Stores a release like the plugin does.
 pub(crate) fn leave(stage: &Stage, container: &str) -> PathBuf {
     let dir = stage.spool();
     std::fs::create_dir_all(&dir).unwrap();

@@ -1,4 +1,4 @@
-//! The guest as it ships, and an API in which everything can be looked at.
+//! The shipped guest, and an API whose whole state is visible to the test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -32,7 +32,7 @@ pub(crate) static GUEST: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let source = guests::SOURCES.iter().find(|source| source.name == "neg");
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guests-neg");
     std::fs::create_dir_all(&folder).unwrap();
-    // Tests may run at once in processes of their own.
+    // Tests may run at the same time in separate processes.
     let lock = std::fs::File::create(folder.join("lock")).unwrap();
     lock.lock().unwrap();
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
@@ -67,7 +67,7 @@ pub(crate) fn instances(state_dir: &Path) -> Instances {
     }
 }
 
-/// Something that was changed: who asked for it, and what.
+/// A change: the request and its content.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Change {
     pub(crate) request: RequestId,
@@ -81,7 +81,7 @@ pub(crate) enum What {
     Detach(NegRef, Vec<Endpoint>),
 }
 
-/// NEGs that are as they were until operations are ended by hand. The same request changes nothing twice.
+/// NEGs that change only when a test ends an operation. A repeated request has no further effect.
 #[derive(Debug, Default)]
 pub(crate) struct World {
     negs: Mutex<BTreeMap<NegRef, BTreeSet<Endpoint>>>,
@@ -89,7 +89,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// A world with these NEGs, in which this was done already.
+    /// A world with these NEGs in which `changes` have already happened.
     pub(crate) fn after(negs: BTreeMap<NegRef, BTreeSet<Endpoint>>, changes: &[Change]) -> Arc<Self> {
         Arc::new(Self {
             negs: Mutex::new(negs),
@@ -109,7 +109,7 @@ impl World {
         }
     }
 
-    /// The place of the change among all: an operation's number.
+    /// The index of the change: an operation's number.
     fn change(&self, request: RequestId, what: What) -> (u64, bool) {
         let mut changes = self.changes.lock().unwrap();
         let before = changes.iter().position(|change| change.request == request);

@@ -1,4 +1,4 @@
-//! Killed after any line of its recording, an instance finishes what it was in: the same changes under the same ids.
+//! After a kill at any line of its recording, an instance completes its work: the same changes with the same ids.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use trueup_runtime::run::{Instances, Reopened};
 
 use super::host::{Change, KEY, World, instances};
 
-/// Six endpoints of one stack in each of two zones, and one that nobody wants.
+/// Six endpoints with one stack in each of two zones, and one that is not desired.
 fn negs() -> BTreeMap<NegRef, BTreeSet<Endpoint>> {
     let neg = |zone: &str| NegRef {
         name: "web".to_owned(),
@@ -52,7 +52,7 @@ fn raw(value: &Value) -> Box<RawValue> {
     to_raw_value(value).unwrap()
 }
 
-/// The calls of a run: a migration begins, its operations end, it is looked at again.
+/// The calls of a run: a migration begins, its operations end, and a resync follows.
 fn calls() -> Vec<(&'static str, Value)> {
     let sync = || ("syncer.sync", json!({ "target": target() }));
     let end = |operation: u64| {
@@ -76,7 +76,7 @@ fn folder(state_dir: &Path) -> PathBuf {
     instance_dir(&state_dir.join("journals"), "neg", KEY)
 }
 
-/// What was recorded without a kill: the lines, and all that was changed.
+/// The recording without a kill: the lines and all changes.
 struct Whole {
     lines: Vec<String>,
     entries: Vec<Event>,
@@ -101,7 +101,7 @@ async fn whole() -> Whole {
     let segment = Segment::read(&file).unwrap();
     Whole {
         lines: text.lines().map(str::to_owned).collect(),
-        // The header is none of them.
+        // Skip the header.
         entries: segment.entries.into_iter().map(|entry| entry.event).collect(),
         changes: world.changes(),
     }
@@ -115,12 +115,12 @@ fn count(events: &[Event], of: impl Fn(&Event) -> bool) -> usize {
     events.iter().filter(|event| of(event)).count()
 }
 
-/// The calls that ended within these.
+/// The number of calls that ended in these events.
 fn ended(events: &[Event]) -> usize {
     count(events, |event| matches!(event, Event::Ending(_)))
 }
 
-/// A process that was killed after so many entries; `done`: what the next line would have told was done.
+/// A process that was killed after this many entries. `done`: the action of the next line had already happened.
 fn killed(whole: &Whole, entries: usize, done: bool, state_dir: &Path) -> Arc<World> {
     let folder = folder(state_dir);
     std::fs::create_dir_all(&folder).unwrap();
@@ -131,8 +131,8 @@ fn killed(whole: &Whole, entries: usize, done: bool, state_dir: &Path) -> Arc<Wo
     World::after(negs(), &whole.changes[..changed])
 }
 
-/// All that is changed by a process that was killed there, and by those after it: `again`, so often one more is killed while
-/// it finishes, by cutting what it has recorded.
+/// Checks all changes by a killed process and its successors. For each entry in `again`, one more process is killed
+/// while it completes the work, by cutting its recording.
 async fn check(whole: &Whole, entries: usize, again: &[usize]) {
     for done in [false, true] {
         if done && !whole.entries.get(entries).is_some_and(is_change) {
@@ -197,7 +197,7 @@ async fn state(instance: &mut Instance) -> Value {
     serde_json::from_str(&instance.snapshot().await.unwrap()).unwrap()
 }
 
-/// One more process, which is killed when it has recorded so many lines: its header at least.
+/// Runs one more process, which is killed after recording this many lines, at least its header.
 async fn finish_and_be_killed(state_dir: &Path, world: &Arc<World>, lines: usize) {
     let folder = folder(state_dir);
     let reopened = instances(state_dir).open_to_finish(KEY, world.backends(5_000)).await;
@@ -225,7 +225,7 @@ async fn finish_and_be_killed(state_dir: &Path, world: &Arc<World>, lines: usize
 }
 
 #[tokio::test]
-async fn killed_after_any_line_it_makes_the_same_changes_under_the_same_ids_and_no_other() {
+async fn after_a_kill_at_any_line_it_makes_exactly_the_same_changes_and_ids() {
     let whole = whole().await;
     assert!(whole.changes.len() > 6, "{:?}", whole.changes);
     for entries in 0..whole.entries.len() {

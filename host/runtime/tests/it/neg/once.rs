@@ -1,4 +1,4 @@
-//! A run that ends by itself brings the NEGs of a simulated Compute Engine to what the manifests say: over HTTP, in one
+//! A one-time run brings the NEGs of a simulated Compute Engine to the state in the manifests: over HTTP, in one
 //! process.
 
 use std::collections::BTreeMap;
@@ -12,13 +12,13 @@ use trueup_runtime::run::{self, Event};
 
 use super::host::GUEST;
 
-/// Nothing in these tests takes so long; a test that hangs fails.
+/// No test here takes this long: a test that hangs fails.
 const GUARD: Duration = Duration::from_secs(120);
 
-/// As much as the main thread of a process has, on which a host runs.
+/// The stack size of a process's main thread, on which a host runs.
 const STACK_BYTES: usize = 8 << 20;
 
-/// The example, with operations that take a moment.
+/// The example, with short operations.
 fn site() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let example = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -58,7 +58,7 @@ async fn once(site: &Path) -> (Summary, Vec<Event>) {
     (ended.negs.unwrap(), events)
 }
 
-/// Leaves the first so many documents of a manifest.
+/// Keeps only the first `documents` documents of a manifest.
 fn keep(site: &Path, file: &str, documents: usize) -> String {
     let file = site.join("manifests").join(file);
     let text = std::fs::read_to_string(&file).unwrap();

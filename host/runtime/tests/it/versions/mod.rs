@@ -1,4 +1,4 @@
-//! Versions of guests, and an active one at work: what the tests of the gate and of shadow share.
+//! Versions of guests, and an active one at work: shared by the tests of the gate and of shadow.
 
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
@@ -22,10 +22,10 @@ use trueup_runtime::{Engine, EngineOptions};
 
 use super::{forgetful, misbehaving};
 
-/// As in the configuration, whoever the guest is.
+/// The name in the configuration, whatever the guest is.
 pub(crate) const NAME: &str = "lbaas";
 
-/// Nothing in these tests takes so long; a test that hangs fails.
+/// No test here takes this long: a test that hangs fails.
 pub(crate) const GUARD: Duration = Duration::from_secs(120);
 
 pub(crate) static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
@@ -43,11 +43,11 @@ pub(crate) static IPAM: LazyLock<Arc<Program>> = LazyLock::new(|| program(&shipp
 /// Counts its calls, or does what the setting `does` says.
 pub(crate) static COUNTING: LazyLock<Arc<Program>> =
     LazyLock::new(|| program(&misbehaving::built("1", misbehaving::guests::build)));
-/// The same, and asks another question.
+/// The same, but asks another question.
 pub(crate) static COUNTING_2: LazyLock<Arc<Program>> =
     LazyLock::new(|| program(&misbehaving::built("2", misbehaving::guests::build)));
 
-/// A guest as it ships.
+/// A shipped guest.
 fn shipped(name: &'static str, version: &'static str) -> Vec<u8> {
     let (package, world) = match name {
         "ipam" => ("trueup-guest-ipam", "trueup:ipam/ipam-datastore@0.1.0"),
@@ -70,7 +70,7 @@ fn program_of(engine: &Engine, bytes: &[u8]) -> Arc<Program> {
     Arc::new(Program::new(engine, engine.load(bytes).unwrap()).unwrap())
 }
 
-/// An engine that has room for so many instances, and the guest [`COUNTING`] on it.
+/// An engine with room for this many instances, and the guest [`COUNTING`] on it.
 pub(crate) fn counting_in_a_pool_of(instances_max: u32) -> (Engine, Arc<Program>) {
     let cache_dir = Some(Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache"));
     let engine = Engine::new(&EngineOptions {
@@ -83,14 +83,14 @@ pub(crate) fn counting_in_a_pool_of(instances_max: u32) -> (Engine, Arc<Program>
     (engine, program)
 }
 
-/// The active guest: its instances, and the Engine that they work on.
+/// The active guest: its instances, and the Engine they use.
 pub(crate) struct Active {
     pub(crate) dir: tempfile::TempDir,
     pub(crate) instances: Instances,
     pub(crate) engine: Arc<Simulated>,
 }
 
-/// What one call left on the tape.
+/// The tape of one call.
 pub(crate) struct Made {
     pub(crate) entries: Vec<Entry>,
     pub(crate) took: Duration,
@@ -138,7 +138,7 @@ impl Active {
         self.instances.open(key, backends).await.unwrap()
     }
 
-    /// The first backend fails.
+    /// Makes the first backend fail.
     pub(crate) fn fail_a_backend(&self) {
         let resources = self.engine.resources();
         let mut backend = resources
@@ -154,7 +154,7 @@ impl Active {
     }
 }
 
-/// Calls the guest, and takes what the tape has of it where it keeps that.
+/// Calls the guest, and returns what the tape recorded, if it records.
 pub(crate) async fn make(instance: &mut Instance, call: &str, args: &RawValue) -> Made {
     let begun = Instant::now();
     let answer = instance.call(call, args).await;
@@ -165,7 +165,7 @@ pub(crate) async fn make(instance: &mut Instance, call: &str, args: &RawValue) -
     }
 }
 
-/// `desired` of a service with these ports.
+/// The `desired` of a service with these ports.
 pub(crate) fn service(uid: &str, ports: &[u16]) -> Box<RawValue> {
     let port = |port: &u16| json!({"name": format!("p{port}"), "external": port, "internal": 30_000 + port});
     to_raw_value(&json!({ "desired": {

@@ -1,4 +1,4 @@
-//! Objects in, wishes out: one sentence a test.
+//! From objects to the desired state: one statement per test.
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ fn key() -> Key {
     }
 }
 
-/// A Service `shop/web` of two ports, changed by a JSON merge patch.
+/// A Service `shop/web` with two ports, changed by a JSON merge patch.
 fn service(patch: Value) -> Object {
     let mut service = json!({
         "apiVersion": "v1", "kind": "Service",
@@ -331,6 +331,6 @@ fn a_service_for_some_clients_alone_is_refused() {
 #[test]
 fn objects_are_counted_as_the_guest_makes_them() {
     let desired = wish_for(service(json!({}))).unwrap().unwrap();
-    // Two load balancers, two ports; a backend, a frontend, one bind and one server each.
+    // Two load balancers and two ports, each with a backend, a frontend, one bind and one server.
     assert_eq!(object_count(&desired), 2 * 2 * 4);
 }

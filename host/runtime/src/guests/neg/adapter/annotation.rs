@@ -1,7 +1,7 @@
-//! The annotation of a Service that asks for NEGs: its JSON, as GKE documents it, against the Service's ports.
+//! The annotation of a Service that requests NEGs: checks its JSON, as documented by GKE, against the Service's ports.
 //!
-//! Stricter than GKE in one thing: a key that nobody knows is refused. A misspelt `name` would make another NEG than the one
-//! that a load balancer looks for.
+//! This is stricter than GKE in one point: an unknown key is an error. A misspelt `name` would create a NEG that the
+//! load balancer does not use.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,32 +15,32 @@ use super::names::is_resource_name;
 /// The annotation of a Service: `{"exposed_ports": {"80": {"name": "web"}, "443": {}}}`.
 pub const ANNOTATION: &str = "cloud.google.com/neg";
 
-/// What a Service says about NEGs.
+/// The request of a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
     /// These ports have NEGs, by number.
     Exposed(BTreeMap<u16, Exposed>),
-    /// Nothing that is acted on: `ingress` alone. Told once.
+    /// Only `ingress`, which has no effect here. Reported once.
     IngressAlone,
-    /// It can't be used; nothing changes until it can.
+    /// The annotation is invalid: nothing changes until it is fixed.
     Broken(Broken),
 }
 
-/// A port that has NEGs.
+/// A port with NEGs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Exposed {
-    /// The NEG's name that the annotation gives.
+    /// The name in the annotation.
     pub(super) name: Option<String>,
-    /// The name of the Service's port, by which slices name it too; empty: it has none.
+    /// The name of the Service's port, which slices use too. Empty if it has none.
     pub(super) port_name: String,
 }
 
-/// Why an annotation can't be used.
+/// Why an annotation is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Broken {
-    /// One line, with the Service's name in it.
+    /// One line that contains the Service's name.
     pub(super) text: String,
-    /// The ports under which it is told: those that the annotation names, else the Service's own.
+    /// The ports that show the error: those in the annotation, otherwise the Service's own.
     pub(super) ports: BTreeSet<u16>,
 }
 
@@ -49,12 +49,12 @@ pub(super) struct Broken {
 struct Json {
     #[serde(default)]
     ingress: bool,
-    /// GKE reads `null` as none.
+    /// GKE treats `null` as absent.
     #[serde(default, deserialize_with = "or_default")]
     exposed_ports: BTreeMap<String, Nullable>,
 }
 
-/// What is said of a port; `null` says nothing.
+/// The options of a port; `null` means none.
 #[derive(Deserialize)]
 struct Nullable(Option<Port>);
 
@@ -69,13 +69,13 @@ fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(from: D)
     Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 
-/// A port as decimal text, without sign and leading zero.
+/// A port as decimal text, without sign or leading zero.
 pub(super) fn port_number(text: &str) -> Option<u16> {
     let number: u16 = text.parse().ok().filter(|number| *number > 0)?;
     (number.to_string() == text).then_some(number)
 }
 
-/// What a Service asks for; none: it has no such annotation, or is being deleted.
+/// The request of a Service. `None` if it has no such annotation, or is being deleted.
 pub(super) fn asked(service_name: &ServiceName, service: &Service) -> Option<Asked> {
     let text = service.metadata.annotations.as_ref()?.get(ANNOTATION)?;
     if service.metadata.deletion_timestamp.is_some() {
@@ -113,7 +113,7 @@ fn broken(
 fn read(text: &str) -> Result<Json, String> {
     let read = || -> serde_json::Result<(Json, bool)> {
         let json: Json = serde_json::from_str(text)?;
-        // Where an object belongs, the library takes a list of its values too.
+        // For an object, the library would also accept a list of its values.
         let value: Value = serde_json::from_str(text)?;
         Ok((json, holds_list(&value)))
     };
@@ -159,7 +159,7 @@ fn port_name(number: u16, service: &Service) -> Result<String, String> {
     let with_number = ports(service).filter(|port| port.port == i32::from(number));
     let mut protocols = BTreeSet::new();
     for port in with_number {
-        // Left out, it is TCP: Kubernetes' default, which manifests do not fill in.
+        // If it is missing, it is TCP: Kubernetes' default, which manifests do not contain.
         match port.protocol.as_deref() {
             None | Some("" | "TCP") => return Ok(port.name.clone().unwrap_or_default()),
             Some(other) => protocols.insert(other),
@@ -183,7 +183,7 @@ fn ports(service: &Service) -> impl Iterator<Item = &k8s_openapi::api::core::v1:
 }
 
 impl Asked {
-    /// The ports under which the Service has keys.
+    /// The ports for which the Service has keys.
     pub(super) fn ports(&self) -> impl Iterator<Item = u16> {
         let (exposed, broken) = match self {
             Self::Exposed(exposed) => (Some(exposed), None),

@@ -1,18 +1,18 @@
-//! Whose a NEG's name is: of several keys that come to one name, the first in order.
+//! The owner of a NEG's name: of several keys with the same name, the first in order.
 //!
-//! Two instances with one NEG would take each other's endpoints out of it for ever.
+//! Two instances with one NEG would keep removing each other's endpoints.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Key;
 
-/// By name, the keys that come to it.
+/// For each name, the keys that claim it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Claims(BTreeMap<String, BTreeSet<Key>>);
 
 impl Claims {
-    /// `key` comes to these names, and not any more to those that it came to `before`. Answers the keys for which that
-    /// may be another word.
+    /// `key` now claims these names instead of the names in `before`. Returns the keys whose ownership may have
+    /// changed.
     pub(super) fn change(&mut self, key: &Key, before: &BTreeSet<String>, now: &BTreeSet<String>) -> BTreeSet<Key> {
         let mut concerned = BTreeSet::new();
         for name in before.difference(now) {
@@ -32,7 +32,7 @@ impl Claims {
         concerned
     }
 
-    /// The key that a name belongs to.
+    /// The owner of a name.
     pub(super) fn owner(&self, name: &str) -> Option<&Key> {
         self.0.get(name)?.first()
     }

@@ -1,4 +1,5 @@
-//! From the EndpointSlices of a Service to the endpoints of one of its ports: ready ones, both families of a pod in one.
+//! Translates the EndpointSlices of a Service into the endpoints of one of its ports: the ready ones, with both address
+//! families of a pod in one endpoint.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -8,15 +9,15 @@ use trueup_capabilities::neg::{Endpoint, EndpointGroup, Location};
 
 use super::node::Spot;
 
-/// What a target is made from.
+/// The parts of a target.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Placed {
     pub(super) target: Vec<EndpointGroup>,
-    /// Endpoints that are in no NEG.
+    /// The number of endpoints that are in no NEG.
     pub(super) left_out: usize,
 }
 
-/// Which addresses are one pod's: those of one pod (or its like) on one Node at one port.
+/// Identifies the addresses of one pod: those of one pod (or other target) on one Node at one port.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Owner<'a> {
     node: &'a str,
@@ -27,10 +28,10 @@ struct Owner<'a> {
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Who<'a> {
     Uid(&'a str),
-    /// Kind and name: slices and what they name are in one namespace.
+    /// Kind and name. A slice and its targets are in the same namespace.
     Named(&'a str, &'a str),
     Host(&'a str),
-    /// Nothing says whose it is: it stands for itself.
+    /// The owner is unknown, so the address stands alone.
     Address(IpAddr),
 }
 
@@ -40,11 +41,11 @@ struct Addresses {
     v6: BTreeSet<Ipv6Addr>,
 }
 
-/// The endpoints of the port that slices call `port_name` (empty: it has no name), at the place that `spot` says of their
-/// Node; none: left out.
+/// The endpoints of the port with the name `port_name` in slices (empty if it has no name). `spot` locates a Node; if
+/// it returns `None`, the endpoint is left out.
 ///
-/// An address that several slices have is one endpoint, and ready where one of them says so: while endpoints move from one
-/// slice to another, both may have it.
+/// An address in several slices is one endpoint, and ready if one of them says so: both slices may contain an endpoint
+/// while it moves.
 pub(super) fn placed<'a>(
     slices: impl Iterator<Item = &'a EndpointSlice>,
     port_name: &str,
@@ -94,7 +95,7 @@ pub(super) fn placed<'a>(
 }
 
 impl Addresses {
-    /// A pod has one address of a family; where there are more, the first goes with the first.
+    /// A pod has one address per family. If there are more, they are paired in order.
     fn paired(&self, port: u16, instance: &str) -> impl Iterator<Item = Endpoint> {
         let (mut v4, mut v6) = (self.v4.iter(), self.v6.iter());
         let count = self.v4.len().max(self.v6.len());
@@ -107,14 +108,14 @@ impl Addresses {
     }
 }
 
-/// What keeps an endpoint out of every NEG by itself, whatever its Node is.
+/// Why an endpoint can be in no NEG, independent of its Node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Flaw {
     NoNode,
     NoAddress,
 }
 
-/// The ready endpoints of a slice that can be in no NEG, by flaw: the first address as it is written, and how many.
+/// The ready endpoints of a slice that can be in no NEG, by flaw: the first address as written, and their number.
 pub(super) fn flaws(slice: &EndpointSlice) -> BTreeMap<Flaw, (&str, usize)> {
     let mut flaws = BTreeMap::new();
     for entry in ready(slice) {
@@ -128,12 +129,12 @@ pub(super) fn flaws(slice: &EndpointSlice) -> BTreeMap<Flaw, (&str, usize)> {
     flaws
 }
 
-/// The Nodes that a slice's ready endpoints are on.
+/// The Nodes of a slice's ready endpoints.
 pub(super) fn nodes(slice: &EndpointSlice) -> BTreeSet<&str> {
     ready(slice).filter_map(node_of).collect()
 }
 
-/// Left out, it is ready: Kubernetes' own rule.
+/// A missing condition means ready: a rule of Kubernetes.
 fn ready(slice: &EndpointSlice) -> impl Iterator<Item = &Entry> {
     let is_ready = |entry: &&Entry| entry.conditions.as_ref().and_then(|all| all.ready) != Some(false);
     slice.endpoints.iter().filter(is_ready)
@@ -167,8 +168,8 @@ fn who(entry: &Entry) -> Option<Who<'_>> {
     hostname.map(Who::Host)
 }
 
-/// Kubernetes promises that the addresses of one entry are interchangeable, and that who takes one takes the first. An
-/// address that the guest would refuse is none: one such would stop the whole Service.
+/// Kubernetes guarantees that the addresses of one entry are interchangeable, and says to use the first. An address
+/// that the guest would reject is left out: a single one would stop the whole Service.
 fn address_of(slice: &EndpointSlice, entry: &Entry) -> Option<IpAddr> {
     let text = entry.addresses.first()?;
     match slice.address_type.as_str() {

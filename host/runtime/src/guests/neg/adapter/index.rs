@@ -1,6 +1,6 @@
-//! The objects as far as NEGs are concerned, found by what belongs together: slices by Service, Services by Node.
+//! The relevant parts of objects, indexed by their relations: slices by Service, Services by Node.
 //!
-//! Keeps no Service and no Node, only what of them matters, and slices as the source shares them.
+//! It keeps only the relevant parts of Services and Nodes, and shares slices with the source.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,25 +15,26 @@ use crate::sources::{Kind, Object, ObjectRef};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Index {
-    /// Every Service, and what it asks for.
+    /// Every Service, and its request.
     services: BTreeMap<ServiceName, Option<Asked>>,
-    /// By Service (there need be none), its slices by name.
+    /// The slices of each Service by name. The Service itself may not exist.
     slices: BTreeMap<ServiceName, BTreeMap<String, Arc<EndpointSlice>>>,
-    /// By namespace and name of a slice, its Service; none: it is of none.
+    /// The Service of each slice, by the slice's namespace and name. `None` if it has none.
     service_of: BTreeMap<ServiceName, Option<ServiceName>>,
     nodes: BTreeMap<String, Facts>,
-    /// By Node (there need be none), the Services with ready endpoints on it, and in how many slices.
+    /// For each Node, the Services with ready endpoints on it, and the number of their slices. The Node itself may not
+    /// exist.
     on_node: BTreeMap<String, BTreeMap<ServiceName, usize>>,
 }
 
-/// What a change concerns.
+/// What a change affects.
 #[derive(Debug, Default)]
 pub(super) struct Touched {
-    /// Keys whose wish may be another one.
+    /// Keys whose desired state may have changed.
     pub(super) keys: BTreeSet<Key>,
-    /// Services of which notes may be other ones.
+    /// Services whose notes may have changed.
     pub(super) services: BTreeSet<ServiceName>,
-    /// Nodes of which notes may be other ones.
+    /// Nodes whose notes may have changed.
     pub(super) nodes: BTreeSet<String>,
 }
 
@@ -53,12 +54,12 @@ fn name_of(reference: &ObjectRef) -> ServiceName {
 }
 
 impl Index {
-    /// How many objects there are.
+    /// The number of objects.
     pub(super) fn len(&self) -> usize {
         self.services.len() + self.service_of.len() + self.nodes.len()
     }
 
-    /// How many Nodes there are.
+    /// The number of Nodes.
     pub(super) fn node_count(&self) -> usize {
         self.nodes.len()
     }
@@ -72,13 +73,13 @@ impl Index {
         }
     }
 
-    /// An object is new, or another than it was.
+    /// An object is new or changed.
     pub(super) fn put(&mut self, reference: &ObjectRef, object: &Object, settings: &Settings) -> Touched {
         match object {
             Object::Service(service) => self.put_service(name_of(reference), service),
             Object::EndpointSlice(slice) => self.put_slice(name_of(reference), slice),
             Object::Node(node) => self.put_node(&reference.name, node, settings),
-            // Slices say all of a Pod that is asked here.
+            // Slices contain everything that matters about a Pod here.
             Object::Pod(_) => Touched::default(),
         }
     }
@@ -106,7 +107,7 @@ impl Index {
         self.moved(&name, was.as_ref(), now.as_ref())
     }
 
-    /// A Service asks for something else than it did.
+    /// The request of a Service changed.
     fn moved(&self, name: &ServiceName, was: Option<&Asked>, now: Option<&Asked>) -> Touched {
         if was == now {
             return Touched::default();
@@ -209,7 +210,7 @@ impl Index {
         }
     }
 
-    /// What a Service asks for; none: nothing, or there is no such Service.
+    /// The request of a Service. `None` if it has none or does not exist.
     pub(super) fn asked(&self, service: &ServiceName) -> Option<&Asked> {
         self.services.get(service)?.as_ref()
     }

@@ -1,4 +1,4 @@
-//! What NEGs are called. Pure; whether two keys come to one name is found out in `claims.rs`.
+//! The names of NEGs. Pure; `claims.rs` detects two keys with the same name.
 
 use std::fmt::Write as _;
 
@@ -6,17 +6,18 @@ use sha2::{Digest as _, Sha256};
 
 use super::Key;
 
-/// A resource's name in Compute Engine is so long at most (RFC 1035).
+/// The maximum length of a resource's name in Compute Engine (RFC 1035).
 const NAME_MAX: usize = 63;
 
-/// So many hex digits of its parts' hash a made name has: 80 bits, so that no two Services of any clusters come to one.
+/// The number of hex digits of the hash in a generated name: 80 bits, so that the names of any two Services in any
+/// clusters differ.
 const MADE_DIGITS: usize = 20;
 
-/// So many hex digits tell the subnets of one NEG's name apart: a region has some dozen.
+/// The number of hex digits that distinguish the subnets of a name: a region has some dozen.
 const SUBNET_DIGITS: usize = 6;
 
-/// Whether Compute Engine takes it as the name of a resource: 1 to 63 lower case letters, digits and `-`, a letter first
-/// and no `-` last.
+/// Whether Compute Engine accepts it as a resource name: 1 to 63 lower case letters, digits and `-`, beginning with a
+/// letter and not ending with `-`.
 pub fn is_resource_name(text: &str) -> bool {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     (1..=NAME_MAX).contains(&text.len())
@@ -25,21 +26,21 @@ pub fn is_resource_name(text: &str) -> bool {
         && text.chars().all(allowed)
 }
 
-/// The name of a NEG whose annotation gives none: `trueup-` and the first 20 hex digits of the SHA-256 of cluster,
-/// namespace, Service and port, each with its length (8 bytes, big-endian) before it.
+/// The name of a NEG without a name in the annotation: `trueup-` and the first 20 hex digits of the SHA-256 of cluster,
+/// namespace, Service and port, each preceded by its length (8 bytes, big-endian).
 pub fn made_name(cluster: &str, key: &Key) -> String {
     let port = key.port.to_string();
     let mut hash = Sha256::new();
     for part in [cluster, &key.namespace, &key.name, &port] {
-        // The length first: no two lists of parts are one text.
+        // The lengths make the encoding of the parts unambiguous.
         hash.update((part.len() as u64).to_be_bytes());
         hash.update(part);
     }
     format!("trueup-{}", digits(&hash.finalize(), MADE_DIGITS))
 }
 
-/// The name in another subnet than the default one: `NAME-` and the first 6 hex digits of the SHA-256 of the subnet's
-/// name, with NAME cut so that all of it is 63 characters at most.
+/// The name in a subnet other than the default: `NAME-` and the first 6 hex digits of the SHA-256 of the subnet's name.
+/// NAME is cut so that the result has at most 63 characters.
 pub fn name_in_subnet(name: &str, subnet: &str) -> String {
     let room = NAME_MAX - SUBNET_DIGITS - 1;
     let cut = name.get(..room).unwrap_or(name);
@@ -49,7 +50,7 @@ pub fn name_in_subnet(name: &str, subnet: &str) -> String {
 fn digits(bytes: &[u8], count: usize) -> String {
     let mut text = String::with_capacity(2 * bytes.len());
     for byte in bytes {
-        // Writing to a String does not fail.
+        // Writing to a String cannot fail.
         _ = write!(text, "{byte:02x}");
     }
     text.truncate(count);

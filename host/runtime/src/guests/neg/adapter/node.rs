@@ -1,21 +1,21 @@
-//! What a Node is to NEGs: an instance of Compute Engine in a zone and a subnet.
+//! A Node as seen by NEGs: a Compute Engine instance in a zone and a subnet.
 
 use k8s_openapi::api::core::v1::Node;
 
 use super::{Settings, ZONE_LABEL};
 
-/// What of a Node matters here. A Node that reports itself every few seconds stays equal.
+/// The relevant parts of a Node. They stay equal while a Node only reports its heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Facts {
-    /// The instance's name: what a NEG knows it by.
+    /// The instance's name, by which a NEG knows it.
     pub(super) instance: String,
-    /// None: it has no label for it.
+    /// `None` if it has no such label.
     pub(super) zone: Option<String>,
-    /// None: neither a label nor the configuration names one.
+    /// `None` if neither a label nor the configuration names one.
     pub(super) subnet: Option<String>,
 }
 
-/// Where a Node's endpoints belong: zone, subnet and instance.
+/// The zone, subnet and instance of a Node's endpoints.
 pub(super) struct Spot<'a> {
     pub(super) zone: &'a str,
     pub(super) subnet: &'a str,
@@ -34,7 +34,7 @@ impl Facts {
         }
     }
 
-    /// None: it can't be said where endpoints on it belong.
+    /// `None` if the location of its endpoints is unknown.
     pub(super) fn spot(&self) -> Option<Spot<'_>> {
         Some(Spot {
             zone: self.zone.as_deref()?,

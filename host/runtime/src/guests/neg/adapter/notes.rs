@@ -1,7 +1,7 @@
-//! What an operator should know of Services, Nodes and slices, and has not been told yet.
+//! New notes for the operator about Services, Nodes and slices.
 //!
-//! A note is told when it begins to hold. Where it holds no more it is forgotten, so that it is told again when it comes
-//! again.
+//! A note is reported when it begins to apply. When it no longer applies it is forgotten, so that it is reported again
+//! if it returns.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,19 +11,19 @@ use super::index::{Index, Touched};
 use super::node::Facts;
 use super::{ServiceName, Settings, ZONE_LABEL};
 
-/// Whom a note is about.
+/// The subject of a note.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Subject {
     Node(String),
     Service(ServiceName),
 }
 
-/// The notes that hold, by whom they are about.
+/// The current notes by subject.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Notes(BTreeMap<Subject, BTreeSet<String>>);
 
 impl Notes {
-    /// Looks at those that something changed for; answers what holds now and did not before.
+    /// Updates the notes of the touched objects. Returns the notes that are new.
     pub(super) fn look(&mut self, touched: Touched, index: &Index, settings: &Settings) -> Vec<String> {
         let nodes = touched.nodes.into_iter().map(|node| {
             let note = of_node(&node, index, settings);
@@ -51,13 +51,13 @@ impl Notes {
         new
     }
 
-    /// Those that hold.
+    /// The current notes.
     pub(super) fn standing(&self) -> impl Iterator<Item = &str> {
         self.0.values().flatten().map(String::as_str)
     }
 }
 
-/// Of a Node that has endpoints which a NEG should have.
+/// The note of a Node with endpoints that should be in a NEG.
 fn of_node(node: &str, index: &Index, settings: &Settings) -> Option<String> {
     let is_exposed = |service: &ServiceName| matches!(index.asked(service), Some(Asked::Exposed(_)));
     index.services_on(node).find(|service| is_exposed(service))?;
@@ -79,7 +79,7 @@ fn of_node(node: &str, index: &Index, settings: &Settings) -> Option<String> {
 fn of_service(service: &ServiceName, index: &Index) -> BTreeSet<String> {
     match index.asked(service) {
         None => BTreeSet::new(),
-        // Where it has a port, it is told as the failure of that.
+        // If it has a port, the error of that port already says so.
         Some(Asked::Broken(broken)) if broken.ports.is_empty() => [broken.text.clone()].into(),
         Some(Asked::Broken(_)) => BTreeSet::new(),
         Some(Asked::IngressAlone) => [format!(

@@ -1,7 +1,7 @@
-//! What should be in NEGs, for each key, as the source says it now.
+//! The desired state of NEGs for each key, according to the current source.
 //!
-//! Fail-safe: before everything was read once nobody wishes for anything, and while something can't be read nothing is
-//! taken for gone that may only be hidden.
+//! Fail-safe: until the first complete look there is no desired state. While something cannot be read, a missing object
+//! does not count as deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,25 +20,25 @@ use super::{Changed, Concern, Key, NEG_NAMES, Places, ServiceName, Settings, Wis
 use crate::config::Source;
 use crate::sources::{Change, Kind, ObjectRef, Showing};
 
-/// Everything that NEGs are made from, and what each key asks for.
+/// Everything that NEGs depend on, and the request of each key.
 #[derive(Clone, Debug)]
 pub struct Targets {
     settings: Settings,
     index: Index,
     places: Places,
     claims: Claims,
-    /// By key, the names that it comes to: one for each subnet.
+    /// The names of each key: one for each subnet.
     names: BTreeMap<Key, BTreeSet<String>>,
     notes: Notes,
-    /// Objects that the source has no more, while it does not know everything: they stand.
+    /// Objects that are missing from the source while a look is incomplete: they are kept.
     held: BTreeSet<ObjectRef>,
-    /// Objects that are there and can't be read.
+    /// Objects that exist and cannot be read.
     unreadable: Arc<BTreeSet<ObjectRef>>,
     complete: bool,
-    /// A look was complete: from then on there are wishes.
+    /// Whether a look was complete. From then on there is a desired state.
     was_complete: bool,
     showing: Showing,
-    /// Outside of these nothing is seen; empty: everything is.
+    /// The visible namespaces. Empty: all are visible.
     namespaces: BTreeSet<String>,
 }
 
@@ -74,22 +74,24 @@ impl Targets {
         self
     }
 
-    /// The same with what [`Targets::places`] were when the last process ended. Before anything is taken in.
+    /// The same, with the value that [`Targets::places`] had when the previous process ended. Call it before the first
+    /// look.
     pub fn with_places(mut self, places: Places) -> Self {
         self.places.zones.extend(places.zones);
         self.places.subnets.extend(places.subnets);
         self
     }
 
-    /// Where Nodes are, and were: to be kept, once [`Changed::more_places`] says so. The configuration's are among them.
+    /// The past and present locations of Nodes, including those in the configuration. The caller stores them when
+    /// [`Changed::more_places`] is set.
     pub fn places(&self) -> &Places {
         &self.places
     }
 
-    /// Takes in a look at the source. `has_keys`: there is something to lose.
+    /// Applies a look at the source. `has_keys`: there is something to lose.
     ///
-    /// What goes while `complete` is false stands until it is true. A source without a single object, where there was
-    /// something to lose, is taken for one that is not there: see [`Showing`].
+    /// Objects that disappear while `complete` is false are kept until it is true. A source without any object,
+    /// although there is something to lose, is treated as unavailable: see [`Showing`].
     pub fn take_in(&mut self, changes: &[Change], complete: bool, has_keys: bool) -> Changed {
         let mut looked = Looked::default();
         for change in changes {
@@ -142,8 +144,8 @@ impl Targets {
         }
     }
 
-    /// Takes in which objects are there and can't be read. Answers the keys for which that is another word; keys of
-    /// Services that were never read are not among them, and may be gone or not now ([`Targets::is_gone`]).
+    /// Sets the objects that exist and cannot be read. Returns the keys that this affects, except keys of Services that
+    /// were never read, which may or may not be gone now ([`Targets::is_gone`]).
     pub fn take_in_unreadable(&mut self, unreadable: &Arc<BTreeSet<ObjectRef>>) -> BTreeSet<Key> {
         if Arc::ptr_eq(&self.unreadable, unreadable) {
             return BTreeSet::new();
@@ -164,8 +166,8 @@ impl Targets {
         keys
     }
 
-    /// What a key asks for, or why that can't be said: then nothing changes, and one line says what to do. None: nobody
-    /// wishes for it, and where [`Targets::is_gone`] its NEGs shall be emptied.
+    /// The desired state of a key, or why it is invalid: then nothing changes, and one line says how to fix it. `None`
+    /// if no source object requests the key; if [`Targets::is_gone`] also holds, its NEGs must be emptied.
     pub fn wish(&self, key: &Key) -> Option<Result<Wish, String>> {
         if !self.was_complete {
             return None;
@@ -181,7 +183,7 @@ impl Targets {
         }
     }
 
-    /// Whether a key that nobody wishes for is gone: everything was read, and it would be seen if it were there.
+    /// Whether a key without a request is gone: everything was read, and it would be visible if it existed.
     pub fn is_gone(&self, key: &Key) -> bool {
         let service = ObjectRef {
             kind: Kind::Service,
@@ -192,29 +194,29 @@ impl Targets {
         self.complete && is_seen && !self.unreadable.contains(&service) && self.wish(key).is_none()
     }
 
-    /// Every key that is wished for, whether or not that can be.
+    /// Every requested key, valid or not.
     pub fn keys(&self) -> BTreeSet<Key> {
         let keys = self.index.keys();
         keys.filter(|_| self.was_complete).collect()
     }
 
-    /// Whether an object that is not there is gone.
+    /// Whether a missing object is gone.
     pub fn is_complete(&self) -> bool {
         self.complete
     }
 
-    /// The key that a NEG's name belongs to; none: nobody wishes for it. Where a key goes whose NEGs are another's by now,
-    /// they are not to be emptied: the other one puts them right.
+    /// The owner of a NEG's name. `None` if no key requests it. If another key now owns the NEGs of a deleted key, they
+    /// are not to be emptied: the owner corrects them.
     pub fn owner(&self, neg: &str) -> Option<&Key> {
         self.claims.owner(neg)
     }
 
-    /// The notes that hold, whether or not they were told.
+    /// The current notes, reported or not.
     pub fn notes(&self) -> impl Iterator<Item = &str> {
         self.notes.standing()
     }
 
-    /// A Node shows where NEGs may be. Where that is new, it concerns every key.
+    /// A Node reveals where NEGs may be. A new location affects every key.
     fn see_place(&mut self, reference: &ObjectRef, looked: &mut Looked) {
         if reference.kind != Kind::Node {
             return;
@@ -237,7 +239,7 @@ impl Targets {
         }
     }
 
-    /// Keys that changed may come to other names, and so may others lose or win theirs.
+    /// Changed keys may have different names, so other keys may lose or gain names.
     fn claim(&mut self, looked: &mut Looked) {
         let mut concerned = BTreeSet::new();
         for key in &looked.keys {
@@ -263,12 +265,12 @@ impl Targets {
         } else if self.complete {
             self.notes.look(self.index.everything(), &self.index, &self.settings)
         } else {
-            // What is missing may be what was not read yet.
+            // What is missing may not have been read yet.
             Vec::new()
         }
     }
 
-    /// By subnet, the name of the NEG.
+    /// The name of the NEG in each subnet.
     fn neg_names(&self, key: &Key, exposed: &Exposed) -> impl Iterator<Item = (&str, String)> {
         let made = || made_name(&self.settings.cluster, key);
         let name = exposed.name.clone().unwrap_or_else(made);
@@ -322,8 +324,8 @@ impl Targets {
         })
     }
 
-    /// Why it is not known which endpoints a Service has: an object that can't be read, and never was. Left out, its
-    /// endpoints would be taken from the load balancer.
+    /// Why the endpoints of a Service are unknown: an object cannot be read and never was. If it were ignored, the load
+    /// balancer would lose its endpoints.
     fn hidden(&self, service: &ServiceName) -> Option<String> {
         let hides = |reference: &&ObjectRef| {
             !self.index.has(reference)
@@ -347,7 +349,7 @@ fn service_of(reference: &ObjectRef) -> ServiceName {
     }
 }
 
-/// What was found out while changes were taken in.
+/// What applying changes collects.
 #[derive(Default)]
 struct Looked {
     keys: BTreeSet<Key>,

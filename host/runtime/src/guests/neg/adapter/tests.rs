@@ -1,4 +1,4 @@
-//! Objects in, wishes out: one sentence a test.
+//! From objects to the desired state: one statement per test.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub(super) fn key(name: &str, port: u16) -> Key {
     }
 }
 
-/// A Service in `shop` of two ports, with this annotation.
+/// A Service in `shop` with two ports and this annotation.
 pub(super) fn service(name: &str, annotation: &str) -> Object {
     patched_service(name, json!({"metadata": {"annotations": {ANNOTATION: annotation}}}))
 }
@@ -47,7 +47,7 @@ pub(super) fn node(name: &str, patch: Value) -> Object {
     Object::Node(Arc::new(serde_json::from_value(node).unwrap()))
 }
 
-/// A slice of the Service `web` whose ports 80 and 443 are 8080 and 8443 at the endpoints.
+/// A slice of the Service `web`, whose ports 80 and 443 are 8080 and 8443 at the endpoints.
 pub(super) fn slice(name: &str, family: &str, endpoints: Value) -> Object {
     patched_slice(name, family, json!({"endpoints": endpoints}))
 }
@@ -70,7 +70,7 @@ pub(super) fn on(node: &str, pod: &str, address: &str) -> Value {
     })
 }
 
-/// A JSON merge patch: null takes away.
+/// Applies a JSON merge patch: null removes.
 pub(super) fn merge(into: &mut Value, patch: Value) {
     match (into, patch) {
         (Value::Object(into), Value::Object(patch)) => {
@@ -115,7 +115,7 @@ pub(super) fn wish(targets: &Targets, key: &Key) -> Wish {
     targets.wish(key).unwrap().unwrap()
 }
 
-/// `zone/subnet ip+ipv6:port@node` of each.
+/// `zone/subnet ip+ipv6:port@node` for each endpoint.
 pub(super) fn target(wish: &Wish) -> Vec<String> {
     let of = |group: &EndpointGroup| {
         let at = format!("{}/{}", group.location.zone, group.location.subnet);
@@ -159,7 +159,7 @@ fn each_exposed_port_of_a_service_is_a_wish_of_its_own() {
 #[test]
 fn a_made_name_and_that_of_another_subnet_are_the_same_for_ever() {
     let name = made_name("c1", &key("web", 443));
-    // Computed elsewhere: another name after an upgrade would leave every NEG behind.
+    // Computed independently: if an upgrade changed the name, every NEG would be orphaned.
     assert_eq!(name, "trueup-8e30baf4329c8bb7add5");
     assert!(is_resource_name(&name));
     let other = Key {
@@ -210,7 +210,7 @@ fn keys_are_read_back_from_their_text() {
 }
 
 #[test]
-fn an_annotation_that_cannot_be_used_fails_every_port_of_the_service_with_one_line() {
+fn an_invalid_annotation_fails_every_port_of_the_service_with_one_line() {
     let name = "must be 1 to 63 lower case letters, digits and `-`, with a letter first and no `-` last";
     for (annotation, ports, said) in [
         (
@@ -240,7 +240,7 @@ fn an_annotation_that_cannot_be_used_fails_every_port_of_the_service_with_one_li
         let all = targets([patched_service("web", patch)]);
         let keys: BTreeSet<Key> = ports.into_iter().map(|port| key("web", port)).collect();
         assert_eq!(all.keys(), keys, "{annotation}");
-        // Also under a port that it had before and does not name now: nothing of it changes.
+        // This includes a port that it had before and no longer names: nothing changes.
         for key in keys.iter().chain([&key("web", 9999)]) {
             let text = all.wish(key).unwrap().unwrap_err();
             assert_eq!(

@@ -1,4 +1,4 @@
-//! A cluster as guests are told it, look by look.
+//! The guests' view of a cluster, updated look by look.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,18 +14,18 @@ use super::{Id, Interfaces, Settings, Told};
 use crate::guests::service::{Endpoints, LocalPod, Service};
 use crate::sources::{Batch, Kind, Object, ObjectRef, Showing};
 
-/// Everything that guests are told of a cluster.
+/// The complete input of the guests.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     settings: Settings,
     index: Index,
     notes: Notes,
-    /// Objects that the source has no more, and that may only be hidden: they stand.
+    /// Objects that are missing from the source but may only be hidden: they are kept.
     held: BTreeSet<ObjectRef>,
-    /// A look was complete: from then on changes are told.
+    /// Whether a look was complete. From then on the guests receive changes.
     was_complete: bool,
     showing: Showing,
-    /// What is rendered, and how much of it may go; none: all may.
+    /// What is rendered, and how much of it may be removed. `None`: no limit.
     quotas: Option<Arc<Quotas>>,
 }
 
@@ -43,22 +43,23 @@ impl Cluster {
         }
     }
 
-    /// The same for a source that is a cluster, or a folder.
+    /// The same for a source that is a cluster (true) or a folder (false).
     pub fn of(mut self, is_cluster: bool) -> Self {
         self.showing = Showing::new(is_cluster);
         self
     }
 
-    /// The same where much of what is rendered goes only after an approval.
+    /// The same, but large removals need an approval.
     pub fn guarded(mut self, quotas: Arc<Quotas>) -> Self {
         self.quotas = Some(quotas);
         self
     }
 
-    /// Takes in a look at the source.
+    /// Applies a look at the source.
     ///
-    /// What goes while the look is not complete stands until one is, and what goes because it can't be read until it can,
-    /// or is gone. A source that holds nothing, also at the start, is taken for one that is not there: see [`Showing`].
+    /// Objects that disappear in an incomplete look are kept until a complete one. Objects that disappear because they
+    /// cannot be read are kept until they can be, or are gone. A source without any object, even at the start, is
+    /// treated as unavailable: see [`Showing`].
     pub fn take_in(&mut self, batch: &Batch) -> Told {
         let mut looked = Looked::default();
         for change in &batch.changes {
@@ -89,7 +90,7 @@ impl Cluster {
         Told { is_empty, ..told }
     }
 
-    /// Interfaces are called otherwise from now on.
+    /// Sets new interface names.
     pub fn set_interfaces(&mut self, interfaces: Interfaces) -> Told {
         let mut looked = Looked::default();
         for (id, pod) in self.index.pods() {
@@ -110,7 +111,7 @@ impl Cluster {
         }
     }
 
-    /// Whether a first complete look was had: before, nothing can be said of what there is.
+    /// Whether there was a complete look: before that, the state is unknown.
     pub fn is_complete(&self) -> bool {
         self.was_complete
     }
@@ -138,18 +139,18 @@ impl Cluster {
         self.index.nodes().cloned().collect()
     }
 
-    /// The notes that hold, whether or not they were told.
+    /// The current notes, reported or not.
     pub fn notes(&self) -> impl ExactSizeIterator<Item = &str> {
         self.notes.standing()
     }
 
-    /// Those because of which something is not as it was asked for: they are no notes.
+    /// Why objects are not rendered as requested.
     pub fn problems(&self) -> impl Iterator<Item = &str> {
         self.notes.problems()
     }
 
-    /// Whether the Services that the source shows no more may go: all of them, or none. At the start these are those of the
-    /// process before, where the source is a folder: what is not in a cluster any more was deleted there.
+    /// Whether the Services that are missing from the source may be removed: all of them, or none. At the start of a
+    /// folder source these are the Services of the previous process. What is missing from a cluster was deleted there.
     fn may_go(&self, unreadable: &BTreeSet<ObjectRef>) -> bool {
         let Some(quotas) = &self.quotas else { return true };
         let services = self.held.iter().filter(|reference| reference.kind == Kind::Service);
@@ -198,10 +199,10 @@ impl Cluster {
         }
     }
 
-    /// These parts may become other ones.
+    /// Marks parts that may change.
     fn touch(&self, because: &ObjectRef, parts: BTreeSet<Part>, looked: &mut Looked) {
         for part in parts {
-            // Up to the first complete look nobody was told anything.
+            // Until the first complete look, the guests have received nothing.
             looked.touch(part, because, |part| {
                 self.was_complete.then(|| self.translated(part)).flatten()
             });

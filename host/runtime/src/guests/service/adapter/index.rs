@@ -1,6 +1,6 @@
-//! The objects as far as they matter, found by what belongs together: slices by Service.
+//! The relevant parts of objects, indexed by their relations: slices by Service.
 //!
-//! Of each it keeps the last that could be translated. Knows nothing of looks.
+//! It keeps the last valid version of each object. It knows nothing of looks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,39 +14,39 @@ use super::{Id, Interfaces, Settings, node, service, unhonoured};
 use crate::guests::service::{LocalPod, Service};
 use crate::sources::{Kind, Object, ObjectRef};
 
-/// The label of an EndpointSlice that says of which Service it is. Kubernetes' own.
+/// The Kubernetes label of an EndpointSlice that names its Service.
 const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Index {
     services: BTreeMap<Id, Service>,
-    /// By Service (there need be none), its slices by name.
+    /// The slices of each Service by name. The Service itself may not exist.
     slices: BTreeMap<Id, BTreeMap<String, Slice>>,
-    /// By slice, its Service.
+    /// The Service of each slice.
     service_of: BTreeMap<Id, Id>,
     pods: BTreeMap<Id, Pod>,
     nodes: BTreeMap<String, Node>,
-    /// Objects that are there, and nothing is told of them.
+    /// Objects that exist but are not part of the input.
     unused: BTreeSet<ObjectRef>,
 }
 
-/// An object as far as it matters.
+/// The relevant part of an object.
 #[derive(Debug)]
 pub(super) enum Fact {
     Service(Service),
-    /// A slice of the Service of that name.
+    /// A slice of the Service with that name.
     Slice(Id, Slice),
     Pod(Pod),
     Node(Node),
 }
 
-/// What was read of an object.
+/// The result of reading an object.
 #[derive(Debug)]
 pub(super) struct Reading {
-    /// Ok(None): nothing is told of it. Err: it can't be translated, and what was known of it stands.
+    /// `Ok(None)`: the object is not part of the input. `Err`: it is invalid, and its previous version stays in use.
     pub(super) fact: Result<Option<Fact>, ()>,
     pub(super) said: Said,
-    /// The Service that it is about, where it is about one.
+    /// The Service that it is about, if any.
     pub(super) service: Option<Id>,
 }
 
@@ -120,13 +120,13 @@ impl Reading {
     }
 }
 
-/// What is to be said of a pod's interface.
+/// The notes about a pod's interface.
 pub(super) fn pod_notes(id: &Id, pod: &Pod, interfaces: &Interfaces) -> BTreeSet<String> {
     interfaces.of(id, pod).err().into_iter().collect()
 }
 
 impl Index {
-    /// How many objects there are.
+    /// The number of objects.
     pub(super) fn len(&self) -> usize {
         self.services.len() + self.service_of.len() + self.pods.len() + self.nodes.len() + self.unused.len()
     }
@@ -146,7 +146,7 @@ impl Index {
         self.services.contains_key(id)
     }
 
-    /// The parts that an object belongs to, now and with this of it.
+    /// The parts that an object affects, now and with the new `fact`.
     pub(super) fn parts(&self, reference: &ObjectRef, fact: Option<&Fact>) -> BTreeSet<Part> {
         let id = Id::from(reference);
         match reference.kind {
@@ -164,7 +164,7 @@ impl Index {
         }
     }
 
-    /// An object is new, or another than it was.
+    /// An object is new or changed.
     pub(super) fn put(&mut self, reference: &ObjectRef, fact: Option<Fact>) {
         self.remove(reference);
         let id = Id::from(reference);
@@ -205,7 +205,7 @@ impl Index {
         }
     }
 
-    /// A part as guests are told it; none: it is not there.
+    /// A part in the form that the guests receive. `None` if it does not exist.
     pub(super) fn translated(&self, part: &Part, interfaces: &Interfaces) -> Option<Translated> {
         match part {
             Part::Service(id) => self.services.get(id).cloned().map(Translated::Service),
@@ -226,7 +226,7 @@ impl Index {
         self.services.values()
     }
 
-    /// The slices of all Services that have some, by id. There need be no such Service.
+    /// The slices of all Services that have any, by id. The Service itself may not exist.
     pub(super) fn slices(&self) -> impl Iterator<Item = (&Id, &BTreeMap<String, Slice>)> {
         self.slices.iter()
     }
@@ -242,7 +242,7 @@ impl Index {
     }
 }
 
-/// A pod of this node, with its interface where one is known.
+/// A pod of this node, with its interface if known.
 pub(super) fn local_pod(id: &Id, pod: &Pod, interfaces: &Interfaces) -> LocalPod {
     LocalPod {
         id: id.into(),

@@ -1,6 +1,6 @@
-//! How the interfaces of pods are called: a pattern, or a file that names each.
+//! The names of the pods' interfaces: a pattern, or a file that lists each.
 //!
-//! A name is taken as it is, or not at all: half of one is no interface, or another pod's.
+//! A name is used in full or not at all: a truncated name is no interface, or that of another pod.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,23 +13,23 @@ use super::Id;
 use super::pod::Pod;
 use crate::text;
 
-/// No interface's name is longer, in bytes: what the VPP agent takes. Linux takes 15; but of the renderers it is the agent's
-/// that look at interfaces.
+/// The maximum length of an interface's name, in bytes: the limit of the VPP agent. The limit of Linux is 15, but only
+/// the agent's renderers use interfaces.
 pub const INTERFACE_BYTES_MAX: usize = 63;
 
-/// How the interfaces of this node's pods are called.
+/// The names of the interfaces of this node's pods.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Interfaces {
-    /// Nobody says: no pod's interface is known.
+    /// The interfaces are unknown.
     #[default]
     None,
-    /// All in one way.
+    /// One pattern for all.
     Pattern(Pattern),
-    /// Each as it is written; of a pod that is not in it, none is known.
+    /// The listed names. A pod that is not listed has no known interface.
     File(BTreeMap<Id, String>),
 }
 
-/// A name with places to fill in: `tap-{namespace}-{name}`.
+/// A name with placeholders: `tap-{namespace}-{name}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     text: String,
@@ -45,10 +45,10 @@ enum Piece {
 }
 
 impl Interfaces {
-    /// The interface of a pod; none: it has none of its own, or nobody says.
+    /// The interface of a pod. `None` if it has none of its own, or it is unknown.
     ///
     /// # Errors
-    /// Why the pattern gives it none: one line.
+    /// One line: why the pattern yields no valid name.
     pub(super) fn of(&self, id: &Id, pod: &Pod) -> Result<Option<String>, String> {
         if pod.is_on_host_network {
             return Ok(None);
@@ -62,7 +62,7 @@ impl Interfaces {
 }
 
 impl Pattern {
-    /// Reads a pattern. One without a place to fill in is all pods' interface.
+    /// Reads a pattern. Without a placeholder, all pods have the same interface.
     ///
     /// # Errors
     /// What it may be.
@@ -129,7 +129,7 @@ impl Pattern {
 }
 
 impl fmt::Display for Pattern {
-    /// As it was given.
+    /// The original text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
@@ -141,12 +141,12 @@ impl Piece {
     }
 }
 
-/// Linux has these in no interface's name, and they would hide where a name ends.
+/// Linux permits these in no interface name, and they would hide where a name ends.
 fn is_foreign(character: char) -> bool {
     character == '/' || character.is_whitespace() || character.is_control()
 }
 
-/// Why a text is no interface's name.
+/// Why a text is no interface name.
 fn broken(name: &str) -> Option<String> {
     if name.is_empty() {
         return Some("is empty".to_owned());
@@ -157,10 +157,10 @@ fn broken(name: &str) -> Option<String> {
     (name.len() > INTERFACE_BYTES_MAX).then(|| format!("has {} bytes, and may have {INTERFACE_BYTES_MAX}", name.len()))
 }
 
-/// Reads the text of a file of interfaces: YAML, `namespace/name: interface` for each pod. An empty file names none.
+/// Reads the text of an interface file: YAML, `namespace/name: interface` for each pod. An empty file lists none.
 ///
 /// # Errors
-/// `FILE:LINE: reason`, of the first line that is something else.
+/// `FILE:LINE: reason`, for the first invalid line.
 pub fn read_interfaces(text: &str, file: &Path) -> Result<BTreeMap<Id, String>, String> {
     let refused = |line: u64, reason: &str| Err(format!("{}:{line}: {}", file.display(), text::line(reason)));
     let options = serde_saphyr::options! {

@@ -1,9 +1,9 @@
-//! From a Node to its addresses and the subnet of its pods.
+//! Translates a Node into its addresses and the subnet of its pods.
 
 use k8s_openapi::api::core::v1::Node;
 use trueup_capabilities::bindings::kube::types::{Node as Told, NodeAddress, NodeAddressType};
 
-/// What is told of a Node. Addresses of types that Kubernetes does not name are left out.
+/// The input for a Node, without addresses of types that are not part of Kubernetes.
 pub(super) fn translated(name: &str, node: &Node) -> Told {
     let status = node.status.as_ref();
     let addresses = status.and_then(|status| status.addresses.as_deref());

@@ -1,18 +1,18 @@
-//! What an operator should know of objects, and has not been told yet.
+//! New notes for the operator about objects.
 //!
-//! A note is told when it begins to hold. Where it holds no more it is forgotten, so that it is told again when it comes
-//! again.
+//! A note is reported when it begins to apply. When it no longer applies it is forgotten, so that it is reported again
+//! if it returns.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::sources::ObjectRef;
 
-/// What is to be said of an object.
+/// The notes about an object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Said {
-    /// What is left out, while all is well.
+    /// What is left out while all is well.
     pub(super) notes: BTreeSet<String>,
-    /// Because of which an object is not as it was asked for.
+    /// Why an object is not rendered as requested.
     pub(super) problems: BTreeSet<String>,
 }
 
@@ -25,17 +25,17 @@ impl From<BTreeSet<String>> for Said {
     }
 }
 
-/// The notes and problems that hold, by whom they are about.
+/// The current notes and problems by object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Notes {
     by_object: BTreeMap<ObjectRef, Said>,
-    /// Of how many objects each is said: the slices of one Service say the same of it.
+    /// The number of objects with each note: the slices of one Service share the same note.
     times: BTreeMap<String, usize>,
     problems: BTreeMap<ObjectRef, BTreeSet<String>>,
 }
 
 impl Notes {
-    /// What holds of an object from now on; answers what of it did not hold before, of any object.
+    /// Sets the notes of an object. Returns those that no object had before.
     pub(super) fn set(&mut self, reference: &ObjectRef, now: Said) -> Vec<String> {
         let was = self.by_object.remove(reference).unwrap_or_default();
         self.problems.remove(reference);
@@ -69,12 +69,12 @@ impl Notes {
         self.set(reference, Said::default());
     }
 
-    /// All that hold, in order, each once.
+    /// All current notes, sorted, each once.
     pub(super) fn standing(&self) -> impl ExactSizeIterator<Item = &str> {
         self.times.keys().map(String::as_str)
     }
 
-    /// Those of them that are problems.
+    /// The problems among them.
     pub(super) fn problems(&self) -> impl Iterator<Item = &str> {
         self.problems.values().flatten().map(String::as_str)
     }

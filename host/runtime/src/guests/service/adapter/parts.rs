@@ -1,4 +1,4 @@
-//! The parts that guests are told one by one, and what a look changed in them.
+//! The parts of the guests' input, and how a look changed them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use crate::guests::nodesync::Change;
 use crate::guests::service::{Endpoints, Event, LocalPod, Service};
 use crate::sources::ObjectRef;
 
-/// What guests are told one by one, in the order in which they are.
+/// A part of the guests' input, in the order in which parts are sent.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Part {
     Service(Id),
@@ -19,7 +19,7 @@ pub(super) enum Part {
     Node(String),
 }
 
-/// A part as guests are told it.
+/// A part in the form that the guests receive.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Translated {
     Service(Service),
@@ -28,7 +28,7 @@ pub(super) enum Translated {
     Node(Node),
 }
 
-/// The parts that may be others than before a look.
+/// The parts that a look may have changed.
 #[derive(Debug, Default)]
 pub(super) struct Looked {
     parts: BTreeMap<Part, Before>,
@@ -38,13 +38,13 @@ pub(super) struct Looked {
 
 #[derive(Debug)]
 struct Before {
-    /// None: it was not there, or nobody needs to know.
+    /// `None` if it did not exist, or if the old value is not needed.
     was: Option<Translated>,
     because: BTreeSet<ObjectRef>,
 }
 
 impl Looked {
-    /// A part may become another one because of an object. Before it does.
+    /// Call this before an object changes a part.
     pub(super) fn touch(&mut self, part: Part, because: &ObjectRef, was: impl FnOnce(&Part) -> Option<Translated>) {
         let before = match self.parts.entry(part) {
             std::collections::btree_map::Entry::Occupied(known) => known.into_mut(),
@@ -59,7 +59,7 @@ impl Looked {
         before.because.insert(because.clone());
     }
 
-    /// What is to be told of it.
+    /// The resulting changes.
     pub(super) fn differences(self, now: impl Fn(&Part) -> Option<Translated>) -> Told {
         let mut told = Told {
             notes: self.notes,
@@ -78,7 +78,7 @@ impl Looked {
         told
     }
 
-    /// The same where everything will be told at once.
+    /// The same if the caller sends everything at once.
     pub(super) fn objects(self) -> Told {
         let seen: BTreeSet<ObjectRef> = self.parts.into_values().flat_map(|before| before.because).collect();
         Told {

@@ -1,20 +1,20 @@
-//! From a Pod to what matters of one that runs on this node.
+//! The relevant parts of a Pod that runs on this node.
 
 use k8s_openapi::api::core::v1::Pod as Object;
 
-/// A pod of this node that has an address.
+/// A pod of this node with an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pod {
-    /// Tells it from others of its name before and after it; empty where nobody gave it one.
+    /// Distinguishes it from other pods with the same name over time. Empty if it has none.
     pub(super) uid: String,
     pub(super) ip: String,
-    /// It has no interface of its own.
+    /// Whether it has no interface of its own.
     pub(super) is_on_host_network: bool,
 }
 
 impl Pod {
-    /// None: it is another node's, has no address yet, or has ended. What has ended keeps its address for a while, which may
-    /// be another pod's by then.
+    /// `None` if it is on another node, has no address yet, or has ended. An ended pod keeps its address for a while,
+    /// and another pod may already use it.
     pub(super) fn read(pod: &Object, node: &str) -> Option<Self> {
         let spec = pod.spec.as_ref()?;
         let status = pod.status.as_ref()?;

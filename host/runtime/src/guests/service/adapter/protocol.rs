@@ -1,8 +1,8 @@
-//! Protocols as Kubernetes writes them, and in an order.
+//! Protocols with their Kubernetes names, ordered.
 
 use crate::guests::service::Protocol as Told;
 
-/// What a port speaks.
+/// The protocol of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Protocol {
     Tcp,
@@ -11,7 +11,7 @@ pub(super) enum Protocol {
 }
 
 impl Protocol {
-    /// Left out, it is TCP: Kubernetes' own rule. None: no protocol that is known here.
+    /// If it is missing, it is TCP: a rule of Kubernetes. `None` if the protocol is unknown here.
     pub(super) fn read(text: Option<&str>) -> Option<Self> {
         match text {
             None | Some("" | "TCP") => Some(Self::Tcp),

@@ -1,4 +1,4 @@
-//! From a Service to what is told of it: defaults filled in, one cluster IP, ports as numbers.
+//! Translates a Service: fills in defaults, with one cluster IP and numeric ports.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -11,19 +11,19 @@ use super::{Id, unhonoured};
 use crate::guests::service::{Service as Told, ServicePort as ToldPort};
 use crate::guests::source_ranges::SourceRanges;
 
-/// What a Service may be.
+/// The types of a Service.
 const TYPES: [&str; 4] = ["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"];
 
-/// How long a client stays with its backend where the Service does not say, in s. Kubernetes' own default.
+/// The default affinity timeout in s, as in Kubernetes.
 pub(super) const AFFINITY_TIMEOUT_S_DEFAULT: u32 = 10_800;
 
-/// What Kubernetes allows for that, in s.
+/// The range that Kubernetes permits, in s.
 const AFFINITY_TIMEOUT_S: RangeInclusive<i32> = 1..=86_400;
 
-/// What is told of a Service, and notes about what of it is left out.
+/// The input for a Service, and notes about what is left out.
 ///
 /// # Errors
-/// What it says that can't be.
+/// Why the Service is invalid.
 pub(super) fn translated(id: &Id, service: &Service) -> Result<(Told, Said), String> {
     let default = ServiceSpec::default();
     let spec = service.spec.as_ref().unwrap_or(&default);
@@ -47,7 +47,7 @@ pub(super) fn translated(id: &Id, service: &Service) -> Result<(Told, Said), Str
     let told = Told {
         id: id.into(),
         service_type,
-        // Of a Service of two families the primary one: the contract has one.
+        // For a Service with two families, this is the primary one: the contract has only one.
         cluster_ip: spec.cluster_ip.clone().unwrap_or_default(),
         external_ips: spec.external_ips.clone().unwrap_or_default(),
         lb_ingress_ips,
@@ -64,7 +64,7 @@ fn or(given: Option<&str>, default: &str) -> String {
     given.filter(|text| !text.is_empty()).unwrap_or(default).to_owned()
 }
 
-/// None: nobody here knows its protocol.
+/// `None` if its protocol is unknown here.
 fn translated_port(port: &ServicePort) -> Result<Option<ToldPort>, String> {
     let number = within(port.port, 1).map_err(|cause| format!("port: {cause}"))?;
     let node_port = within(port.node_port.unwrap_or_default(), 0).map_err(|cause| format!("nodePort: {cause}"))?;
@@ -77,7 +77,7 @@ fn translated_port(port: &ServicePort) -> Result<Option<ToldPort>, String> {
     }))
 }
 
-/// A port by number, from `min` to 65535.
+/// A port number from `min` to 65535.
 pub(super) fn within(given: i32, min: u16) -> Result<u16, String> {
     let number = u16::try_from(given).ok().filter(|number| *number >= min);
     number.ok_or_else(|| format!("was {given}, must be a whole number from {min} to {}", u16::MAX))
@@ -91,8 +91,8 @@ fn unknown_protocol(id: &Id, port: &ServicePort) -> String {
     )
 }
 
-/// Those that a balancer leaves to the nodes; one in mode `Proxy` wants its addresses for itself, so that all that is for
-/// them goes through it. Kept back, which the line says, are those that not every client may reach: no renderer restricts
+/// The addresses that a balancer leaves to the nodes. A balancer in mode `Proxy` keeps its addresses, so that all their
+/// traffic passes through it. An address with restricted clients is left out and reported: no renderer restricts
 /// clients.
 fn lb_ingress_ips(id: &Id, service: &Service) -> (Vec<String>, Option<String>) {
     let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());

@@ -1,7 +1,8 @@
-//! From the EndpointSlices of a Service to its endpoints: those that take connections, each address once.
+//! Translates the EndpointSlices of a Service into its endpoints: those that accept connections, each address once.
 //!
-//! *Which endpoints*: as kube-proxy decides, for each port by its name and over all slices of the Service: the ready ones;
-//! where there is none, those that serve while they terminate. Endpoints of a slice without ports count together.
+//! *Which endpoints*: the same as in kube-proxy, for each port by name and over all slices of the Service: the ready
+//! ones, or, if there are none, those that serve while they terminate. Endpoints of slices without ports form one
+//! group.
 //!
 //! ```text
 //! slice a: http 8080 -- p ready, q terminating ---+
@@ -19,38 +20,38 @@ use super::protocol::Protocol;
 use super::service::within;
 use crate::guests::service::{EndpointAddress, EndpointPort, EndpointSubset, Endpoints};
 
-/// A slice, as far as it matters.
+/// The relevant parts of a slice.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Slice {
     ports: BTreeSet<Port>,
     entries: Vec<Entry>,
 }
 
-/// At which every endpoint of a slice is reached.
+/// A port of every endpoint of a slice.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Port {
-    /// Empty: it has none.
+    /// Empty if it has none.
     name: String,
     protocol: Protocol,
     number: u16,
 }
 
-/// An endpoint that takes connections, or may have to.
+/// An endpoint that accepts connections, or may have to.
 #[derive(Clone, Debug, PartialEq)]
 struct Entry {
     ip: IpAddr,
-    /// If not, it serves and terminates.
+    /// If false, it serves and terminates.
     is_ready: bool,
-    /// Empty: nobody says.
+    /// Empty if unknown.
     node_name: String,
     target_pod: Option<Id>,
 }
 
 impl Slice {
-    /// What matters of a slice (none: nothing of it is used), and notes about what is left out.
+    /// The relevant parts of a slice (`None` if none are used), and notes about what is left out.
     ///
     /// # Errors
-    /// What it says that can't be.
+    /// Why the slice is invalid.
     pub(super) fn read(id: &Id, slice: &EndpointSlice) -> Result<(Option<Self>, BTreeSet<String>), String> {
         let note = |text: String| format!("endpointslice `{id}`: {text}");
         if !matches!(slice.address_type.as_str(), "IPv4" | "IPv6") {
@@ -63,7 +64,7 @@ impl Slice {
         let mut notes = BTreeSet::new();
         let mut ports = BTreeSet::new();
         for (position, port) in slice.ports.iter().flatten().enumerate() {
-            // Without a number it stands for all ports, which no renderer can tell from one another.
+            // A port without a number means all ports, which renderers do not support.
             let Some(number) = port.port else { continue };
             let number = within(number, 1).map_err(|cause| format!("ports[{position}].port: {cause}"))?;
             let name = port.name.clone().unwrap_or_default();
@@ -87,10 +88,10 @@ impl Slice {
 }
 
 impl Entry {
-    /// None: it has no address, or takes no connections.
+    /// `None` if it has no address, or accepts no connections.
     fn read(slice: &Id, entry: &Endpoint) -> Option<Self> {
         let conditions = entry.conditions.as_ref();
-        // What is left out: Kubernetes' own rules.
+        // If a condition is missing, the rules of Kubernetes apply.
         let is_ready = conditions.and_then(|all| all.ready) != Some(false);
         let serves = conditions.and_then(|all| all.serving) != Some(false);
         let terminates = conditions.and_then(|all| all.terminating) == Some(true);
@@ -104,7 +105,7 @@ impl Entry {
     }
 }
 
-/// Kubernetes promises that the addresses of one entry are interchangeable, and that who takes one takes the first.
+/// Kubernetes guarantees that the addresses of one entry are interchangeable, and says to use the first.
 fn address(entry: &Endpoint) -> Option<IpAddr> {
     let ip: IpAddr = entry.addresses.first()?.parse().ok()?;
     Some(ip.to_canonical())
@@ -129,16 +130,16 @@ fn target_pod(slice: &Id, entry: &Endpoint) -> Option<Id> {
     })
 }
 
-/// What an address is told with.
+/// The data of an address.
 struct Address<'a> {
     entry: &'a Entry,
     ports: BTreeSet<&'a Port>,
 }
 
-/// The endpoints of a Service: a subset for each set of ports that addresses have, in order.
+/// The endpoints of a Service, sorted: one subset for each set of ports.
 ///
-/// Of an address that several slices have, all ports count; the pod and node are those of a ready entry before those of
-/// one that terminates, of one with a pod before one without, and of the first slice by name.
+/// An address in several slices has the ports of all of them. Its pod and node come from the best entry: ready before
+/// terminating, with a pod before without, then the first slice by name.
 pub(super) fn united<'a>(id: &Id, slices: impl Iterator<Item = &'a Slice> + Clone) -> Endpoints {
     let ready = ready_ports(slices.clone());
     let mut addresses: BTreeMap<IpAddr, Address<'a>> = BTreeMap::new();
@@ -174,7 +175,7 @@ pub(super) fn united<'a>(id: &Id, slices: impl Iterator<Item = &'a Slice> + Clon
     }
 }
 
-/// The names of the ports that some endpoint is ready at; none among them: one is ready in a slice without ports.
+/// The names of the ports with a ready endpoint. `None` is among them if an endpoint is ready in a slice without ports.
 fn ready_ports<'a>(slices: impl Iterator<Item = &'a Slice>) -> BTreeSet<Option<&'a str>> {
     let mut names = BTreeSet::new();
     for slice in slices.filter(|slice| slice.entries.iter().any(|entry| entry.is_ready)) {

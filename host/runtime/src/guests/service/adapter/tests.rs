@@ -1,4 +1,4 @@
-//! Objects in, what guests are told out: one sentence a test.
+//! From objects to the guests' input: one statement per test.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ fn look(changes: impl IntoIterator<Item = Changed>) -> Batch {
     }
 }
 
-/// A cluster after a first complete look at these.
+/// A cluster after a first complete look at these objects.
 fn with(objects: impl IntoIterator<Item = Object>) -> Cluster {
     let mut cluster = cluster();
     let told = cluster.take_in(&look(objects.into_iter().map(is)));
@@ -93,7 +93,7 @@ fn slice_of(service: &str, name: &str, patch: Value) -> Object {
     Object::EndpointSlice(Arc::new(serde_json::from_value(slice).unwrap()))
 }
 
-/// An endpoint in this condition: `ready`, `terminating` (and serving), or neither.
+/// An endpoint with this condition: `ready`, `terminating` (and serving), or neither.
 fn endpoint(address: &str, pod: &str, condition: &str) -> Value {
     let (ready, serving, terminating) = match condition {
         "ready" => (true, true, false),
@@ -110,7 +110,7 @@ fn http(port: u16) -> Value {
     json!([{"name": "http", "port": port, "protocol": "TCP"}])
 }
 
-/// A pod on `node-a` that runs.
+/// A running pod on `node-a`.
 fn pod(name: &str, ip: &str, patch: Value) -> Object {
     let mut pod = json!({
         "metadata": {"name": name, "namespace": "shop", "uid": format!("u-{name}")},
@@ -129,7 +129,7 @@ fn node(name: &str, ip: &str) -> Object {
     Object::Node(Arc::new(serde_json::from_value(node).unwrap()))
 }
 
-/// A JSON merge patch: null takes away.
+/// Applies a JSON merge patch: null removes.
 fn merge(into: &mut Value, patch: Value) {
     match (into, patch) {
         (Value::Object(into), Value::Object(patch)) => {
@@ -145,7 +145,7 @@ fn merge(into: &mut Value, patch: Value) {
     }
 }
 
-/// Events in short: what happens to whom.
+/// Events in short form: the action and its object.
 fn short(events: &[Event]) -> Vec<String> {
     let of = |verb: &str, id: &ObjectId| format!("{verb} {}", id.name);
     let short = |event: &Event| match event {

@@ -1,7 +1,7 @@
-//! What a Service asks for that no renderer does: said, so that an operator need not find it out from traffic.
+//! What a Service requests but no renderer does: reported, so that an operator need not find it out from traffic.
 //!
-//! Every field of a Service and of an EndpointSlice is decided on in `tests/unhonoured.rs`: it is used, it is none of a
-//! renderer's business, or it is here.
+//! `tests/unhonoured.rs` has a decision about every field of a Service and an EndpointSlice: it is used, it does not
+//! concern a renderer, or it is reported here.
 
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -9,14 +9,14 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use super::Id;
 use super::service::AFFINITY_TIMEOUT_S_DEFAULT;
 
-/// With this label a Service is another proxy's. Kubernetes' own.
+/// The Kubernetes label that assigns a Service to another proxy.
 const PROXY_LABEL: &str = "service.kubernetes.io/service-proxy-name";
 
-/// One line for each field of a Service that is set and not honoured.
+/// One line for each field of a Service that is set but not honoured.
 pub(super) fn of_service(id: &Id, service: &Service) -> Vec<String> {
     let default = ServiceSpec::default();
     let spec = service.spec.as_ref().unwrap_or(&default);
-    // Nothing is rendered for these.
+    // These Services are not rendered.
     if spec.type_.as_deref() == Some("ExternalName") || spec.cluster_ip.as_deref() == Some("None") {
         return Vec::new();
     }
@@ -57,7 +57,7 @@ pub(super) fn of_service(id: &Id, service: &Service) -> Vec<String> {
     all
 }
 
-/// The same for a slice of a Service: it is said of the Service, once for all its slices.
+/// The same for a slice of a Service. The Service reports it once for all its slices.
 pub(super) fn of_slice(service: &Id, slice: &EndpointSlice) -> Option<String> {
     let mut hints = slice.endpoints.iter().filter_map(|endpoint| endpoint.hints.as_ref());
     let is_hinted = hints.any(|hints| hints.for_zones.is_some() || hints.for_nodes.is_some());

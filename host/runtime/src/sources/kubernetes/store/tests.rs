@@ -1,4 +1,4 @@
-//! What subscribers are told, without a cluster.
+//! What subscribers receive, without a cluster.
 
 use serde_json::json;
 
@@ -30,7 +30,7 @@ fn reference(name: &str) -> ObjectRef {
     read(name, 1, 1).reference
 }
 
-/// What a batch says: names, with a `-` before what is gone.
+/// The content of a batch: names, with a `-` before those that are gone.
 fn said(batch: &Option<Batch>) -> Vec<String> {
     let name = |change: &Change| match change.now {
         Some(_) => change.reference.name.clone(),
@@ -61,7 +61,7 @@ fn the_first_batch_waits_for_everything_and_holds_everything() {
 }
 
 #[test]
-fn a_kind_that_is_not_needed_and_cannot_be_listed_is_a_problem_and_stops_nothing() {
+fn an_optional_kind_that_cannot_be_listed_is_a_problem_and_stops_nothing() {
     let (slices, pods) = (scope(Kind::EndpointSlice), scope(Kind::Pod));
     let store = Store::new([services(), slices.clone(), pods.clone()], &NEEDED);
     let (number, _) = store.subscribe();
@@ -222,7 +222,7 @@ fn what_a_webhook_made_of_a_write_of_ours_is_a_change() {
 }
 
 #[test]
-fn one_object_that_cannot_be_read_hides_no_other_and_what_was_known_stands() {
+fn an_unreadable_object_hides_no_other_and_keeps_its_known_version() {
     let store = Store::new([services()], &NEEDED);
     let (number, _) = store.subscribe();
     store.replace(&services(), vec![read("a", 1, 80), broken("b")]);
@@ -270,7 +270,7 @@ async fn watches_wait_for_a_subscriber_that_takes_nothing_until_it_is_gone() {
     });
     store.state().subscribers.get_mut(&number).unwrap().pending.extend(full);
     store.replace(&services(), Vec::new());
-    // Nothing can be taken before everything is known: to wait for that would be to wait for ever.
+    // Nothing can be taken before the required lists are complete, so waiting here would never end.
     store.room().await;
     store.replace(&scope(Kind::Node), Vec::new());
     let waiting = tokio::spawn({

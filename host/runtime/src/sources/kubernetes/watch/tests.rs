@@ -1,4 +1,4 @@
-//! What leads to a pause or to a list, and how lines are read.
+//! What causes a pause or a list, and how lines are read.
 
 use super::*;
 
@@ -28,7 +28,7 @@ fn failed(code: u16) -> Failed {
     }
 }
 
-/// A watch that the API server opened and that ended in order at once, having brought nothing.
+/// A watch that the API server opened and ended normally at once, without any event.
 fn ended() -> Ended {
     Ended {
         from: Some("7".to_owned()),

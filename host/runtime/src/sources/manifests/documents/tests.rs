@@ -1,8 +1,8 @@
-//! What a file's text says, and where it says something wrong.
+//! The objects in a file's text, and the positions of errors.
 
 use super::*;
 
-/// Objects as `LINE name`, flaws as `LINE: reason`, in that order.
+/// Objects as `LINE name`, then flaws as `LINE: reason`.
 fn said(text: &str) -> Vec<String> {
     let contents = parse(text);
     let objects = contents
@@ -20,7 +20,7 @@ fn check(text: &str, expected: &[&str]) {
     assert_eq!(said(text), expected, "\n{text}");
 }
 
-/// One flaw that starts like this: the rest is the library's words.
+/// Asserts one flaw that begins with `start`: the rest is the library's text.
 fn check_flaw(text: &str, start: &str) {
     let said = said(text);
     assert!(

@@ -1,4 +1,4 @@
-//! Which endpoints there are, and where.
+//! Which endpoints exist, and where.
 
 use super::*;
 
@@ -68,7 +68,7 @@ fn all_slices_are_united_and_what_is_not_ready_is_no_endpoint() {
             "IPv4",
             json!([on("n2", "e", "10.0.0.10"), on("n1", "10.0.0.4", "10.0.0.4")]),
         ),
-        // Of nobody, and of another Service.
+        // One has no Service, the other belongs to another Service.
         patched_slice(
             "web-3",
             "IPv4",
@@ -104,7 +104,7 @@ fn a_port_is_found_in_slices_by_its_name() {
             json!({"ports": ports, "endpoints": [on("n1", address, address)]}),
         )
     };
-    // A named targetPort may be another number in each pod.
+    // A named targetPort may have a different number in each pod.
     let slices = [
         with_ports("web-1", json!([{"name": "http", "port": 8080}]), "10.0.0.1"),
         with_ports(

@@ -1,4 +1,4 @@
-//! What is not known changes nothing.
+//! Unknown state changes nothing.
 
 use super::*;
 use crate::config::Source;
@@ -46,13 +46,13 @@ fn what_goes_while_something_is_hidden_stands_until_it_is_known() {
     };
     assert_eq!(all.take_in(&all_gone[1..], false, true), Changed::default());
     assert_eq!(wish(&all, &web), before);
-    // What comes is taken in all the same.
+    // New objects are still accepted.
     let more = slice("web-2", "IPv4", json!([on("n1", "b", "10.0.0.2")]));
     assert_eq!(all.take_in(&[is(more)], false, true).affected, [web.clone()].into());
     assert_eq!(target(&wish(&all, &web)).len(), 2);
     all.take_in(std::slice::from_ref(of_service), false, true);
     assert!(!all.is_gone(&web) && all.wish(&web).is_some());
-    // One of them is back.
+    // One of them returns.
     let changed = all.take_in(&[is(objects()[0].clone()), is(objects()[1].clone())], true, true);
     assert!(changed.completed && changed.affected.contains(&web));
     assert_eq!(target(&wish(&all, &web)), ["z1/default 10.0.0.2+:8080@vm-n1"]);

@@ -1,4 +1,4 @@
-//! What was taken in change by change is what one look at everything gives.
+//! Applying changes one by one has the same result as one look at everything.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::sources::ObjectRef;
 
-/// Few enough names that changes meet.
+/// There are few names, so that changes collide.
 fn object() -> impl Strategy<Value = Object> {
     prop_oneof![services(), slices(), nodes()]
 }
@@ -16,7 +16,7 @@ fn services() -> impl Strategy<Value = Object> {
     let annotation = prop_oneof![
         Just(r#"{"exposed_ports": {"80": {"name": "x"}}}"#),
         Just(r#"{"exposed_ports": {"80": {"name": "y"}, "443": {"name": "x"}}}"#),
-        // What `x` is called in the subnet `other`.
+        // The name of `x` in the subnet `other`.
         Just(r#"{"exposed_ports": {"443": {"name": "x-d9298a"}}}"#),
         Just(r#"{"exposed_ports": {"80": {}, "443": {}}}"#),
         Just(r#"{"exposed_ports": {"81": {}}}"#),
@@ -70,20 +70,20 @@ fn nodes() -> impl Strategy<Value = Object> {
     })
 }
 
-/// Of one batch, what comes and what goes, and whether it is complete.
+/// The additions and removals of each batch, and whether it is complete.
 fn batches() -> impl Strategy<Value = Vec<(Vec<(Object, bool)>, bool)>> {
     let changes = prop::collection::vec((object(), prop::bool::weighted(0.7)), 0..4);
     prop::collection::vec((changes, prop::bool::weighted(0.7)), 1..12)
 }
 
-/// What is wished for each key, which keys there are, and what is noted.
+/// The desired state of each key, the set of keys, and the notes.
 type Answers = (
     BTreeMap<Key, Option<Result<Wish, String>>>,
     BTreeSet<Key>,
     BTreeSet<String>,
 );
 
-/// Everything that somebody can ask.
+/// Everything that a caller can query.
 fn answers(targets: &Targets) -> Answers {
     let services = ["a", "b", "c"].into_iter();
     let keys = services.flat_map(|name| [80, 81, 443].map(|port| key(name, port)));
@@ -99,7 +99,7 @@ proptest! {
         let subnet = default.then_some("default");
         let settings = settings(json!({"subnet": subnet, "subnet_label": "subnet"}));
         let mut incremental = Targets::new(&settings);
-        // What there is, and what is gone and stands because something is hidden.
+        // The existing objects, and deleted ones that are kept because the look is incomplete.
         let mut there: BTreeMap<ObjectRef, Object> = BTreeMap::new();
         let mut held: BTreeSet<ObjectRef> = BTreeSet::new();
         for (changes, complete) in batches {

@@ -1,9 +1,9 @@
-//! What slices come to.
+//! The endpoints that slices result in.
 
 use super::*;
 use crate::guests::service::{EndpointPort, EndpointSubset, Endpoints, Protocol};
 
-/// `address@node>namespace/pod ... : name/protocol/port ...` of each subset.
+/// `address@node>namespace/pod ... : name/protocol/port ...` for each subset.
 fn subsets(endpoints: &Endpoints) -> Vec<String> {
     let protocol = |protocol: Protocol| match protocol {
         Protocol::Tcp => "tcp",
@@ -24,7 +24,7 @@ fn subsets(endpoints: &Endpoints) -> Vec<String> {
     endpoints.subsets.iter().map(subset).collect()
 }
 
-/// The endpoints of `web`, however the slices came.
+/// The endpoints of `web`, for any order of the slices.
 fn of(slices: impl IntoIterator<Item = Object>) -> Vec<String> {
     let slices: Vec<Object> = slices.into_iter().collect();
     let all = with(slices.iter().cloned()).endpoints();

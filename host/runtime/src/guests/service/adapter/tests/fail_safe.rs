@@ -1,4 +1,4 @@
-//! What is not known changes nothing.
+//! Unknown state changes nothing.
 
 use trueup_capabilities::holdings::ApproveAbove;
 use trueup_capabilities::quota::Quotas;
@@ -21,7 +21,7 @@ fn incomplete(changes: impl IntoIterator<Item = Changed>) -> Batch {
     }
 }
 
-/// A complete look, while these can't be read.
+/// A complete look while these objects cannot be read.
 fn without(changes: impl IntoIterator<Item = Changed>, unreadable: impl IntoIterator<Item = ObjectRef>) -> Batch {
     Batch {
         unreadable: Arc::new(unreadable.into_iter().collect()),
@@ -53,7 +53,7 @@ fn what_goes_while_something_is_hidden_stands_until_it_is_known() {
         "what comes is told all the same"
     );
     assert!(all.is_complete());
-    // One of them is back.
+    // One of them returns.
     let told = all.take_in(&incomplete([is(objects()[0].clone())]));
     assert_eq!(told, Told::default());
     let told = all.take_in(&look([]));
@@ -73,7 +73,7 @@ fn an_object_that_cannot_be_read_any_more_stands_until_it_can_or_is_gone() {
         let other = reference(Kind::EndpointSlice, "other");
         assert_eq!(all.take_in(&without([], [slice, other])), Told::default());
         let told = if is_gone {
-            // The source tells of one that nobody could read, too, when it is gone.
+            // The source also reports the deletion of an object that was never readable.
             all.take_in(&look([gone(&objects()[1])]))
         } else {
             all.take_in(&look([is(objects()[1].clone())]))
@@ -134,7 +134,7 @@ fn a_cluster_whose_last_object_goes_while_it_is_watched_is_empty() {
     );
 }
 
-/// A cluster of twenty Services, of which many go only after an approval.
+/// A cluster of twenty Services in which large removals need an approval.
 fn guarded(quotas: &Arc<Quotas>) -> (Cluster, Vec<Object>) {
     quotas.holdings.guard(ApproveAbove::default());
     let services: Vec<Object> = (0..20)

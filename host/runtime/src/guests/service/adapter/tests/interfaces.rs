@@ -1,4 +1,4 @@
-//! Patterns and files of interfaces, as they are written.
+//! The syntax of interface patterns and files.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Which pods are local, and behind which interfaces.
+//! Which pods are local, and their interfaces.
 
 use super::*;
 use crate::guests::service::LocalPod;

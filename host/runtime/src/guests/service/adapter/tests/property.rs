@@ -1,4 +1,4 @@
-//! What was taken in look by look is what one look at everything gives, and events lead there.
+//! Applying looks one by one has the same result as one look at everything, and the events lead there.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use trueup_capabilities::bindings::kube::types::Node;
 use super::*;
 use crate::guests::service::{Endpoints, LocalPod, Service};
 
-/// An object, and whether it can be translated. Few enough names that changes meet.
+/// An object, and whether it is valid. There are few names, so that changes collide.
 fn object() -> impl Strategy<Value = (Object, bool)> {
     prop_oneof![2 => services(), 4 => slices(), 2 => pods(), 1 => nodes()]
 }
@@ -33,7 +33,7 @@ fn slices() -> impl Strategy<Value = (Object, bool)> {
     let ports = prop::collection::vec((name, number), 0..3);
     let endpoints = prop::collection::vec(endpoint_, 0..4);
     ("s[123]", label, family, ports, endpoints).prop_map(|(name, label, family, ports, endpoints)| {
-        // One that is not used is not looked into.
+        // An unused slice is not read.
         let is_used = !label.is_empty() && family == "IPv4";
         let is_good = !is_used || ports.iter().all(|(_, number)| *number < 70_000);
         let ports: Vec<Value> = ports
@@ -74,7 +74,8 @@ fn interfaces() -> impl Strategy<Value = Interfaces> {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// What comes and what goes, whether that is all, and which of what goes can't be read in truth.
+    /// What appears and disappears, whether the look is complete, and which of the missing objects are really
+    /// unreadable.
     Look(Vec<((Object, bool), bool)>, bool, BTreeSet<ObjectRef>),
     Interfaces(Interfaces),
 }
@@ -87,12 +88,12 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![9 => look, 1 => interfaces().prop_map(Step::Interfaces)]
 }
 
-/// What the source holds, as far as it is known.
+/// The content of the source, as far as it is known.
 #[derive(Default)]
 struct Source {
-    /// By name, the last that could be translated; none: it is there, and none ever could.
+    /// The last valid version by name. `None` if the object exists and was never valid.
     there: BTreeMap<ObjectRef, Option<Object>>,
-    /// Gone, and maybe only hidden.
+    /// Missing, but maybe only hidden.
     held: BTreeSet<ObjectRef>,
     interfaces: Interfaces,
     was_complete: bool,
@@ -145,7 +146,7 @@ impl Source {
     }
 }
 
-/// What the guests hold.
+/// The input that the guests hold.
 #[derive(Debug, Default, PartialEq)]
 struct Inputs {
     services: BTreeMap<String, Service>,
@@ -169,7 +170,7 @@ impl Inputs {
         }
     }
 
-    /// Whether what is told changes anything.
+    /// Whether the event changes anything.
     fn apply(&mut self, event: &Event) -> bool {
         match event.clone() {
             Event::ServicePut(now) => self.services.insert(now.id.name.clone(), now.clone()) != Some(now),
@@ -191,7 +192,7 @@ impl Inputs {
     }
 }
 
-/// By what events are in order: first services, then endpoints, then pods; by name.
+/// The sort order of events: services, then endpoints, then pods; each by name.
 fn place(event: &str) -> (usize, String) {
     let (verb, name) = event.split_once(' ').unwrap();
     let kinds = ["service", "endpoints", "pod"];

@@ -1,4 +1,4 @@
-//! What is told of a Service.
+//! The input for a Service.
 
 use super::*;
 use crate::guests::service::{Protocol, Service, ServicePort};

@@ -1,4 +1,4 @@
-//! What no renderer honours is said, and no field of the API is passed over without a decision.
+//! What no renderer honours is reported, and every field of the API has a decision.
 
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -8,9 +8,9 @@ use serde::forward_to_deserialize_any;
 
 use super::*;
 
-/// What is decided about every field that a Service or an EndpointSlice can have. Where this test fails after an update of
-/// k8s-openapi, decide about each new field: translate it, note that it is not honoured (`unhonoured.rs`), or say here why
-/// it is none of a renderer's business.
+/// The decision about every field of a Service or an EndpointSlice. If this test fails after an update of k8s-openapi,
+/// decide about each new field: translate it, report that it is not honoured (`unhonoured.rs`), or state here why it
+/// does not concern a renderer.
 const DECIDED: &[(&str, &[&str], &str)] = &[
     ("used", &["Service.metadata", "Service.spec", "Service.status"], ""),
     (
@@ -199,7 +199,7 @@ const DECIDED: &[(&str, &[&str], &str)] = &[
     ),
 ];
 
-/// Of metadata the name, the namespace and labels count, as of every object.
+/// Of metadata only the name, the namespace and labels matter, as for every object.
 const METADATA: [&str; 3] = ["ObjectMeta", "ManagedFieldsEntry", "OwnerReference"];
 
 #[test]
@@ -235,14 +235,14 @@ fn every_field_of_a_service_and_its_slices_is_decided_on() {
     }
 }
 
-/// Gives every type what it asks for, and writes down the fields of each struct.
+/// Returns a value for any requested type, and records the fields of each struct.
 struct Recorder<'f>(&'f mut BTreeSet<String>);
 
 impl<'de> Deserializer<'de> for Recorder<'_> {
     type Error = Error;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        // A time is the one text that must be of a form.
+        // A time is the only text with a required format.
         visitor.visit_str("2026-01-01T00:00:00.000000Z")
     }
 
@@ -281,7 +281,7 @@ impl<'de> Deserializer<'de> for Recorder<'_> {
         visitor: V,
     ) -> Result<V::Value, Error> {
         self.0.extend(fields.iter().map(|field| format!("{name}.{field}")));
-        // The two that say what an object is must say the right thing, and may be left out.
+        // `apiVersion` and `kind` must be correct, and may be left out.
         let asked = fields.iter().copied();
         let asked = asked.filter(|field| !(fields.contains(&"metadata") && matches!(*field, "apiVersion" | "kind")));
         visitor.visit_map(Fields(asked.collect(), self.0))
@@ -391,7 +391,7 @@ fn topology_hints_are_noted_once_for_all_slices_of_a_service() {
     assert_eq!(all.notes().count(), 0);
 }
 
-/// A Service of type LoadBalancer that is at 203.0.113.9 and 2001:db8::9, for clients of these networks.
+/// A Service of type LoadBalancer at 203.0.113.9 and 2001:db8::9, for clients of these networks.
 fn restricted(ranges: Value, annotations: Value) -> Object {
     whole_service(json!({
         "metadata": {"name": "web", "namespace": "shop", "annotations": annotations},
