@@ -1,4 +1,4 @@
-//! What reaches a store, what a guest is told where nothing does, and what its tape has of it.
+//! Which requests reach a store, what the guest gets if none does, and what its tape records.
 
 use std::sync::Arc;
 
