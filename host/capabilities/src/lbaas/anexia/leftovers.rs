@@ -131,7 +131,7 @@ impl Call {
             );
             let unaccounted = Unaccounted::new(&self.engine, &Parent::of(&object.spec).identifier, intent);
             match self.tag_or_destroy(object, &tags, unaccounted).await {
-                // The object is gone, or its remaining was reported: continue with the others.
+                // The object is gone, or the failure to destroy it was reported: continue with the others.
                 Ok(_) | Err(Error::NotFound | Error::Refused(_)) => {}
                 Err(error) => return Err(error),
             }
