@@ -1,4 +1,4 @@
-//! What reaches a backend, with which request id, and what a guest is told where nothing does.
+//! Which requests reach a backend, with which request id, and what the guest gets if none does.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,7 +12,7 @@ use crate::grants::{Grant, Grants};
 use crate::meter::Limits;
 use crate::{Answer, Backends, Identity};
 
-/// Answers everything, and keeps what it was asked: the call, the NEG and the request id.
+/// Answers everything, and records each request: the call, the NEG and the request id.
 #[derive(Default)]
 struct Asked(Mutex<Vec<(&'static str, String, Option<RequestId>)>>);
 
@@ -223,7 +223,7 @@ async fn the_ids_of_one_host_count_anew_in_each_call() {
     host.attach(neg("web", "z1"), endpoints(1)).await.unwrap().unwrap();
     let ids: Vec<RequestId> = asked.take().into_iter().filter_map(|(_, _, id)| id).collect();
 
-    // The second call once more, by a host that knows nothing of the first.
+    // The second call again, by a host that knows nothing of the first.
     let (mut again, asked_again) = host_of("default/web:80", Tape::memory(), Grants::everything());
     begin(&mut again, 2_000);
     again.list_endpoints(neg("web", "z1")).await.unwrap().unwrap();
@@ -253,7 +253,8 @@ fn journal(folder: &std::path::Path, files: &Files) -> Journal {
 
 #[tokio::test]
 async fn nothing_is_changed_where_the_journal_can_not_be_brought_to_the_disk() {
-    // Room for one open file: the second journal has the first one's closed, and what is deleted can't be opened again.
+    // Room for one open file: the second journal causes the first one's to be closed, and a deleted file can't be
+    // opened again.
     let files = Files::new(1);
     let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let tape = Tape::record(journal(folder.path(), &files));

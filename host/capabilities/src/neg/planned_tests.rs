@@ -22,7 +22,7 @@ fn endpoint(ip: &str) -> Endpoint {
     }
 }
 
-/// Real NEGs that count how often they are asked.
+/// Real NEGs that count their requests.
 #[derive(Default)]
 struct Real {
     negs: Simulated,
