@@ -128,8 +128,8 @@ impl Compute {
         })
     }
 
-    /// As this, pinned to the current epoch, such as for one job: once others may have acted it sends nothing more,
-    /// even if this host acts again.
+    /// The same API, pinned to the current epoch, such as for one job: once others may have acted it sends nothing
+    /// more, even if this host acts again.
     pub fn of_this_epoch(&self) -> Self {
         Self {
             fence: self.fence.of_this_epoch(),
