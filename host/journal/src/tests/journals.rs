@@ -173,7 +173,8 @@ fn after_a_failed_write_nothing_more_is_written_or_answered() {
     opened.journal.start_segment(&header(None)).unwrap();
     let mut tape = Tape::record(opened.journal);
     tape.begin_call(0, "a.b", &raw(&json!({}))).unwrap();
-    // Another journal pushes the file out of the pool, so that it is opened again: now it is a link, which is never followed.
+    // Another journal causes the file to be closed, so that it is opened again. Now it is a link, which is never
+    // followed.
     let other = TempDir::new().unwrap();
     let mut pushing = Journal::open(other.path(), Options::default(), &files).unwrap();
     pushing.journal.start_segment(&header(None)).unwrap();
