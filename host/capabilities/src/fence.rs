@@ -19,7 +19,8 @@
 //! acting is another epoch, and [`Fence::of_this_epoch`] returns a handle that lets nothing through in later ones:
 //!
 //! ```text
-//! election -- extend_to, close --> Fence <-- left, over -- whoever acts, at the socket again
+//! fence   ----|=====epoch 1=====|---- others may act ----|=====epoch 2=====
+//! handle        taken                                     over
 //! ```
 
 use std::fmt;

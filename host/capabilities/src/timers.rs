@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_scheduled_anew_beside_another_instance_has_the_ids_that_it_has_there() {
+    fn timers_scheduled_again_beside_another_instance_get_its_ids() {
         let mut there = Timers::default();
         let ids = [90, 50, 70].map(|delay_ms| there.schedule(1_000, delay_ms));
         assert!(there.cancel(ids[1]));

@@ -193,7 +193,7 @@ fn steps(path: &str) -> Result<Vec<Step>, String> {
     Ok(steps)
 }
 
-/// The step after `[`, and the rest after its `]`.
+/// The step after `[`, and the rest after the closing bracket.
 fn bracketed(inside: &str) -> Result<(Step, &str), String> {
     let unclosed = || "`[` without its `]`".to_owned();
     if inside.starts_with('"') {

@@ -42,7 +42,7 @@ pub struct Header {
 pub struct Entry {
     /// Number of the entry: counts up by one across all segments of an instance.
     pub n: u64,
-    /// What happened.
+    /// The event.
     pub event: Event,
 }
 

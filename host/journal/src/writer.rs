@@ -77,7 +77,7 @@ impl Default for Options {
 /// Why a journal can't be opened or written.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// The operating system refused.
+    /// The operating system returned an error.
     #[error("can't {tried} `{path}`", path = path.display())]
     Io {
         /// The operation, such as `write to`.

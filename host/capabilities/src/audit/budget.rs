@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn each_guest_has_so_many_lines_in_a_window_and_one_that_counts_the_others() {
+    fn each_guest_has_a_limit_of_lines_per_window_and_a_count_of_the_rest() {
         let begun = Instant::now();
         let mut budgets = Budgets::new(2, MINUTE);
         for expected in [&["denied"][..], &["denied"], &[], &[], &[]] {

@@ -20,7 +20,7 @@ const AFTER_HASH: &str = r#""}"#;
 /// Longer texts are cut: identifiers come from guests and may be as long as an answer.
 const TEXT_BYTES_MAX: usize = 1 << 10;
 
-/// What a line is about.
+/// The subject of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -42,7 +42,7 @@ pub struct Line {
     pub n: u64,
     /// The time in milliseconds since the Unix epoch, by the host's clock.
     pub at_ms: u64,
-    /// What it is about.
+    /// Its subject.
     pub kind: Kind,
     /// Name of the guest.
     #[serde(default, skip_serializing_if = "String::is_empty")]

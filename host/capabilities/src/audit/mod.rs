@@ -58,7 +58,7 @@ pub enum AuditError {
     /// There is no log.
     #[error("no audit log in `{}`; a host keeps it under `audit` in its state folder", .0.display())]
     None(PathBuf),
-    /// The operating system refused.
+    /// The operating system returned an error.
     #[error("can't {tried} `{}`", path.display())]
     Io {
         /// The operation that failed.

@@ -321,7 +321,7 @@ fn lines_that_change_places_are_found() {
 }
 
 #[test]
-fn a_line_that_can_not_be_written_is_an_error_and_nothing_is_written_after_it() {
+fn a_failed_write_is_an_error_and_nothing_is_written_after_it() {
     let folder = log(1);
     let audit = Audit::open(folder.path()).unwrap();
     // A device without space, on which not even the length can be set.
@@ -358,7 +358,7 @@ fn counted(folder: &Path) -> u64 {
 }
 
 #[test]
-fn a_guest_that_is_refused_too_much_has_its_lines_and_one_that_counts_the_others() {
+fn a_guest_with_too_many_refusals_has_its_lines_and_a_count_of_the_rest() {
     let folder = tempfile::tempdir().unwrap();
     let audit = Audit::open_budgeted(folder.path(), SEGMENT_BYTES_MAX, Budgets::new(5, MINUTE * 60)).unwrap();
     refuse(&audit, 105);
@@ -385,7 +385,7 @@ fn a_guest_that_is_refused_too_much_has_its_lines_and_one_that_counts_the_others
 }
 
 #[test]
-fn what_was_only_counted_is_said_when_the_minute_is_over_though_nothing_follows() {
+fn counted_refusals_are_reported_after_the_window_without_new_ones() {
     let folder = tempfile::tempdir().unwrap();
     let window = Duration::from_millis(500);
     let audit = Audit::open_budgeted(folder.path(), SEGMENT_BYTES_MAX, Budgets::new(1, window)).unwrap();
@@ -402,7 +402,7 @@ fn what_was_only_counted_is_said_when_the_minute_is_over_though_nothing_follows(
 }
 
 #[test]
-fn refusals_wait_for_no_disk_and_what_the_queue_has_no_room_for_is_counted() {
+fn refusals_never_wait_for_the_disk_and_queue_overflow_is_counted() {
     let folder = tempfile::tempdir().unwrap();
     let audit = Audit::open_budgeted(folder.path(), SMALL, Budgets::new(u32::MAX, MINUTE)).unwrap();
     // Blocks the disk as long as the test holds this.

@@ -215,7 +215,7 @@ fn codes_are_named_as_grpc_names_them() {
 }
 
 #[test]
-fn without_settings_the_socket_is_looked_for_and_the_patience_is_two_and_ten_seconds() {
+fn by_default_the_socket_is_searched_and_timeouts_are_2_and_10_seconds() {
     let settings: Settings = serde_json::from_str("{}").unwrap();
     assert_eq!(settings, Settings::default());
     assert_eq!(

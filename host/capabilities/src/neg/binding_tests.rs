@@ -113,7 +113,7 @@ fn denied<T>(what: &str) -> Result<T, Error> {
 }
 
 #[tokio::test]
-async fn another_name_another_zone_and_another_access_are_refused_and_nothing_is_asked() {
+async fn another_name_zone_or_access_is_refused_without_a_request() {
     let (mut host, asked) = host(grants(&["web@z1"], &["web@z2", "w*@z3"]));
     assert_eq!(host.list_endpoints(neg("web", "z1")).await.unwrap(), Ok(vec![]));
     assert_eq!(
@@ -154,7 +154,7 @@ async fn another_name_another_zone_and_another_access_are_refused_and_nothing_is
 }
 
 #[tokio::test]
-async fn questions_above_the_quota_and_operations_above_their_size_are_not_asked() {
+async fn requests_above_the_quota_and_oversized_operations_are_not_sent() {
     let one = Grant {
         write: ["*".to_owned()].into(),
         calls_per_minute: Some(2),
@@ -199,7 +199,7 @@ async fn ids(instance: &str, at_ms: u64) -> Vec<RequestId> {
 }
 
 #[tokio::test]
-async fn a_call_that_is_run_again_asks_with_the_same_ids_and_any_other_place_has_its_own() {
+async fn a_repeated_call_has_the_same_ids_and_any_other_place_its_own() {
     let first = ids("default/web:80", 1_000).await;
     assert_eq!(first, ids("default/web:80", 1_000).await, "run again by another host");
     let mut all = first;

@@ -1,7 +1,7 @@
 //! `trueup:service/nftables`: the kernel's packet filter, by transactions of libnftables' JSON.
 //!
 //! ```text
-//! guest -> binding (tape, quota, grant of every table that is touched) -> Api: simulated | nft (one process a transaction)
+//! guest -> binding (tape, quota, grant of every touched table) -> Api: simulated | nft (one process per transaction)
 //!              \-> scope: the tables that a transaction touches
 //! ```
 

@@ -56,7 +56,7 @@ const REASON_CHARS_MAX: usize = 500;
 /// The exit status of nsenter if the program does not exist: its manual, EXIT STATUS, as shells do.
 const NOT_FOUND: i32 = 127;
 
-/// How often to retry a lock that another process holds. This is rare, and nft itself takes longer.
+/// The pause between tries for a lock that another process holds. This is rare, and nft itself takes longer.
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 const NOT_KNOWN: &str = "whether the kernel took the transaction is not known, so a resync must come next";

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_limit_lets_a_second_of_requests_in_at_once_and_then_one_per_interval() {
+    fn a_rate_limit_admits_a_second_of_requests_then_one_per_interval() {
         let mut rate = Rate::new(NonZeroU32::new(4).unwrap());
         let start_ns = 10 * SECOND_NS;
         for _ in 0..4 {

@@ -134,7 +134,7 @@ const ASKING: [(&str, u64); 8] = [
 ];
 
 #[tokio::test]
-async fn a_replay_gives_back_the_same_time_and_chance_from_the_first_instruction_on() {
+async fn a_replay_returns_the_same_time_and_randomness_from_the_start() {
     let (_, host) = world(Tape::memory(), Limits::default());
     let mut recording = start(host).await;
     let mut answers = Vec::new();

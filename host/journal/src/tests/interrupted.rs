@@ -183,7 +183,7 @@ fn check(kills: &[usize]) {
 }
 
 #[test]
-fn a_call_that_was_killed_anywhere_does_under_the_same_names_what_it_did_and_nothing_else() {
+fn a_call_killed_anywhere_repeats_its_actions_under_the_same_names() {
     // More steps than all calls take.
     for steps in 0..80 {
         check(&[steps]);
@@ -237,7 +237,7 @@ fn a_call_that_asks_something_else_is_answered_live_from_there_on() {
 }
 
 #[test]
-fn what_was_kept_counts_until_the_call_has_ended_and_a_longer_account_of_it_first() {
+fn the_saved_call_counts_until_it_ended_and_the_longer_record_wins() {
     let dir = TempDir::new().unwrap();
     let begin = r#"{"n":1,"at_ms":5,"call":"syncer.sync","args":{}}"#;
     let [first, second] = [2, 3].map(|n| format!(r#"{{"n":{n},"ask":"api.list","args":{{"at":{n}}},"answer":{n}}}"#));

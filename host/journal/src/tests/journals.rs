@@ -81,7 +81,7 @@ fn a_large_state_is_written_again_when_as_much_was_recorded() {
 }
 
 #[test]
-fn a_journal_of_the_last_segment_alone_drops_the_others_when_the_next_has_begun() {
+fn a_journal_keeping_the_last_segment_drops_older_ones_on_the_next() {
     let (dir, _path) = written();
     let Opened { mut journal, .. } = open(
         &dir,
@@ -98,7 +98,7 @@ fn a_journal_of_the_last_segment_alone_drops_the_others_when_the_next_has_begun(
 }
 
 #[test]
-fn after_a_failed_call_a_new_segment_is_wanted_and_the_old_one_is_not_continued() {
+fn after_a_failed_call_a_new_segment_is_due_instead_of_the_old_one() {
     let dir = TempDir::new().unwrap();
     let mut tape = begun(dir.path(), Options::default());
     call(&mut tape, 1);

@@ -452,7 +452,7 @@ fn perform(tape: &mut Tape, counts: &[usize], changed: Option<usize>, begin: boo
 
 proptest! {
     #[test]
-    fn a_replay_is_identical_twice_and_diverges_exactly_where_a_question_changed(
+    fn a_replay_is_identical_twice_and_diverges_at_the_changed_question(
         counts in prop::collection::vec(0_usize..5, 1..5),
         changed in 0_usize..20,
     ) {
@@ -503,7 +503,7 @@ fn replay_accepting(rules: &[(&str, &str)], port: u32, created: u32) -> Outcome 
 }
 
 #[test]
-fn what_differs_in_accepted_fields_alone_counts_as_recorded_and_is_counted() {
+fn differences_in_accepted_fields_alone_count_as_recorded() {
     let port = ("api.create", "args.specs[*].Bind.port");
     let created = ("result of r.reconcile", "result.Ok.created");
     for (rules, told) in [

@@ -195,7 +195,7 @@ fn an_entry_in_the_wrong_place_is_damage() {
 }
 
 #[test]
-fn a_segment_cut_at_any_byte_keeps_what_precedes_and_goes_on_without_a_gap() {
+fn a_segment_cut_at_any_byte_keeps_the_rest_and_continues_without_gap() {
     let (_dir, path) = written();
     let whole = fs::read(&path).unwrap();
     let lines = lines_of(&path);

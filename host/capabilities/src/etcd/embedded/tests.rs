@@ -11,7 +11,7 @@ fn text(entries: &[KeyValue]) -> Vec<(&str, &str)> {
 }
 
 #[tokio::test]
-async fn what_was_answered_is_there_after_the_file_was_closed_or_copied_in_the_middle() {
+async fn answered_changes_survive_closing_the_file_or_a_copy_in_the_middle() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state/etcd.redb");
     let copy = folder.path().join("copy.redb");

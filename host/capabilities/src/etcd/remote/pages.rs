@@ -26,7 +26,7 @@ const BEGINNINGS_MAX: u32 = 3;
 pub(super) enum Wanted {
     /// Only its name.
     Keys,
-    /// Everything.
+    /// Its name and its value.
     All,
 }
 

@@ -8,7 +8,7 @@ use etcd_client::{Certificate, ConnectOptions, Identity, TlsOptions};
 /// The timeout for connecting to one endpoint. Within a data center connecting takes milliseconds.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How often a silent connection in use is probed. etcd rejects less than 5 s (`--grpc-keepalive-min-time`).
+/// The interval of probes on a silent connection in use. etcd rejects less than 5 s (`--grpc-keepalive-min-time`).
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The client gives the connection up if a probe has no answer for this long.

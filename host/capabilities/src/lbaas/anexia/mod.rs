@@ -4,8 +4,8 @@
 //! contract inwards:
 //!
 //! ```text
-//! mod (the functions) -> list, create, leftovers -> http (one request: slots, tries, rate limit) -> http::client -> the Engine
-//!                            wire, path: what its JSON and paths mean
+//! mod (the functions) -> list, create, leftovers -> http (one request: slots, tries, rate limit) -> http::client -> Engine
+//!                            wire, path: its JSON and paths
 //! ```
 //!
 //! If several hosts run and this one may not act any more, requests are withheld at three places. The last one is

@@ -20,7 +20,7 @@ pub(super) enum Kind {
 pub(super) struct Field {
     pub(super) name: &'static str,
     pub(super) shape: Shape,
-    /// Whether a body without it is refused. A required text must not be empty.
+    /// Whether a body must contain it. A required text must not be empty.
     pub(super) required: bool,
 }
 

@@ -29,7 +29,7 @@
 //! [[faults]]
 //! method = "POST"                  # default: any
 //! path = "/api/LBaaS/v1/bind.json*"
-//! times = 2                        # default: for ever
+//! times = 2                        # default: forever
 //! status = 503                     # or delay_ms = 500, close = "after", fail_next = 3
 //! when = "after"                   # of status and delay_ms; default: before
 //! ```
@@ -75,7 +75,7 @@ pub enum StartError {
     /// The address can't be listened on.
     #[error("simulated Engine: cannot listen on `{listen}`")]
     Listen {
-        /// The address that was given.
+        /// The requested address.
         listen: SocketAddr,
         /// The reason.
         source: io::Error,

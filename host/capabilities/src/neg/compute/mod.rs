@@ -5,8 +5,8 @@
 //!
 //! ```text
 //! mod, instance (the four functions) -> request (one request: pace, tries, token) -> http::client -> Compute Engine
-//!                                       wire, path: what its JSON and paths mean
-//! watch (operations to their end)    -> request;  operations: those under way, on disk
+//!                                       wire, path: its JSON and paths
+//! watch (operations to their end)    -> request;  operations: the running ones, on disk
 //! ```
 //!
 //! If several hosts run and this one may not act any more, guests' requests are withheld, as in `lbaas/anexia`. Polling

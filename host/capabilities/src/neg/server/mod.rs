@@ -44,7 +44,7 @@
 //! [[faults]]
 //! method = "POST"                  # default: any
 //! path = "*/attachNetworkEndpoints"
-//! times = 2                        # default: for ever
+//! times = 2                        # default: forever
 //! status = 503                     # or delay_ms = 500, close = "after", fail_operations = 3
 //! reason = "backendError"          # of status; also message, retry_after_s, body
 //! when = "after"                   # of status and delay_ms; default: before
@@ -99,7 +99,7 @@ pub enum StartError {
     /// The address can't be listened on.
     #[error("simulated Compute Engine: cannot listen on `{listen}`")]
     Listen {
-        /// The address that was given.
+        /// The requested address.
         listen: SocketAddr,
         /// The reason.
         source: io::Error,

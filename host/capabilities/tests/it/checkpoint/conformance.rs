@@ -101,7 +101,7 @@ async fn the_simulated_store_keeps_the_promise() {
 }
 
 #[tokio::test]
-async fn every_store_on_disk_keeps_the_promise_and_what_it_was_given_over_a_restart() {
+async fn every_store_on_disk_conforms_and_keeps_its_content_over_a_restart() {
     for backend in ON_DISK {
         let scratch = Scratch::new();
         let store = backend.open(&scratch, 2);

@@ -41,7 +41,7 @@ async fn written(path: &Path, count: usize) -> (Vec<u8>, Vec<String>, Vec<usize>
 }
 
 #[tokio::test]
-async fn of_a_file_cut_anywhere_in_its_last_4_kib_exactly_the_whole_records_are_read() {
+async fn a_file_cut_anywhere_in_its_last_4_kib_keeps_its_whole_records() {
     let scratch = Scratch::new();
     let (bytes, entries, ends) = written(&scratch.path("whole"), 60).await;
     let from = bytes.len() - 4096;

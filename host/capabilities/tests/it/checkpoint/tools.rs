@@ -153,7 +153,7 @@ async fn what_one_store_holds_is_copied_to_another_of_any_kind() {
 }
 
 #[tokio::test]
-async fn what_is_there_is_replaced_only_where_that_is_said_and_becomes_a_generation() {
+async fn existing_content_is_replaced_only_on_request_and_kept_as_generation() {
     let scratch = Scratch::new();
     let (from, to) = (scratch.path("from"), scratch.path("to"));
     fill(&file(&from), &saved("new", &["entry"])).await;

@@ -177,7 +177,7 @@ async fn a_sandbox_that_ended_after_it_was_listed_is_passed_over() {
 }
 
 #[tokio::test]
-async fn sandboxes_with_anothers_network_are_left_out_and_what_is_missing_is_default() {
+async fn sandboxes_with_a_foreign_network_are_omitted_missing_is_default() {
     let server = runtime(&["container", "empty", "host", "missing", "own", "target"], |id| {
         let mode = |network| {
             let options = Some(NamespaceOption { network });

@@ -13,7 +13,7 @@ use super::{LIST, NOT_FOUND, STATUS, remote};
 
 #[needs(cni, containerd, gcc, root)]
 #[tokio::test]
-async fn a_containerds_sandboxes_are_listed_with_the_addresses_that_its_network_gave_them() {
+async fn containerds_sandboxes_are_listed_with_their_networks_addresses() {
     let containerd = Containerd::start().await;
     let socket = containerd.socket();
     let backend = remote(&socket);

@@ -248,7 +248,7 @@ fn lines(folder: &std::path::Path) -> Vec<Line> {
 }
 
 #[tokio::test]
-async fn the_first_refusal_of_each_call_and_scope_is_audited_with_the_entry_of_its_decision() {
+async fn the_first_refusal_per_call_and_scope_is_audited_with_its_entry() {
     let folder = tempfile::tempdir().unwrap();
     let engine = engine();
     let backends = Backends {

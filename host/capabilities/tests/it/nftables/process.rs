@@ -81,7 +81,7 @@ async fn what_is_missing_is_named_with_what_to_install() {
 }
 
 #[tokio::test]
-async fn a_program_that_does_not_end_is_killed_and_nothing_is_known_of_its_transaction() {
+async fn a_hanging_program_is_killed_and_its_transaction_is_unknown() {
     let folder = tempfile::tempdir().unwrap();
     // A unique name, to search for.
     let program = folder.path().join("nft");

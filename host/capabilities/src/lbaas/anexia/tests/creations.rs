@@ -418,7 +418,7 @@ async fn a_tag_that_is_there_already_is_no_failure() {
 }
 
 #[tokio::test]
-async fn what_can_neither_be_tagged_nor_destroyed_is_reported_and_adopted_next_time() {
+async fn an_object_neither_tagged_nor_destroyed_is_reported_and_adopted_later() {
     let (log, _kept) = Log::keep();
     let (fake, server) = Fake::start().await;
     let engine = engine(&server.url);

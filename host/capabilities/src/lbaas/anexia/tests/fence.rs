@@ -56,7 +56,7 @@ async fn without_a_lease_nothing_is_even_connected() {
 }
 
 #[tokio::test]
-async fn an_idle_connection_carries_nothing_after_the_lease_and_goes_on_in_the_next() {
+async fn an_idle_connection_carries_nothing_between_two_leases() {
     let server = Server::start(|_| Reply::json(200, server_json("s1"))).await;
     let (fence, hand) = leased();
     let (engine, _) = fenced(&server.url, &fence);
@@ -73,7 +73,7 @@ async fn an_idle_connection_carries_nothing_after_the_lease_and_goes_on_in_the_n
 }
 
 #[tokio::test]
-async fn a_process_stopped_at_any_moment_of_a_request_writes_nothing_when_it_goes_on() {
+async fn a_process_stopped_during_a_request_writes_nothing_when_it_resumes() {
     // The clock jumps when it is read for the n-th time: between any two steps of the first or a later request.
     let mut ends = [0; 3];
     for looks in 0..40 {
@@ -276,7 +276,7 @@ async fn whoever_waits_for_an_answer_or_a_slot_stops_with_its_epoch() {
 }
 
 #[tokio::test]
-async fn a_creation_that_waits_for_the_tagging_of_others_leaves_the_rest_to_the_next_epoch() {
+async fn a_creation_waiting_to_tag_leaves_the_rest_to_the_next_epoch() {
     let (fake, server) = Fake::start().await;
     let (fence, hand) = leased();
     let (engine, counted) = fenced(&server.url, &fence);
@@ -321,7 +321,7 @@ async fn a_lost_creation_is_neither_looked_for_nor_repeated_in_the_next_epoch() 
 }
 
 #[tokio::test]
-async fn a_process_that_acts_again_after_a_stop_at_any_moment_of_a_request_does_not_write_it() {
+async fn a_request_stopped_at_any_moment_is_not_written_in_the_next_epoch() {
     // The process is stopped at the n-th reading of the clock, and resumes with the old time.
     let mut ends = [0; 3];
     for looks in 0..40 {

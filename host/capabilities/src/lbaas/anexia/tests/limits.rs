@@ -137,7 +137,7 @@ async fn after_a_rate_limit_nothing_more_of_the_list_is_sent() {
 }
 
 #[tokio::test]
-async fn when_the_limit_is_over_the_next_call_is_sent_but_not_the_rest_of_the_list() {
+async fn after_the_limit_the_next_call_is_sent_but_not_the_rest_of_the_list() {
     let answered: Mutex<bool> = Mutex::default();
     let server = Server::start(move |seen| {
         let first = !std::mem::replace(&mut *answered.lock().unwrap(), true);

@@ -111,7 +111,7 @@ async fn an_error_on_any_page_is_an_error_of_the_list() {
 }
 
 #[tokio::test]
-async fn a_list_is_read_in_full_and_sorted_and_leaves_out_what_is_gone_or_foreign() {
+async fn a_list_is_full_and_sorted_and_omits_gone_or_foreign_objects() {
     let server = Server::start(|seen| match seen.path() {
         "/api/core/v1/resource.json" => Reply::json(
             200,

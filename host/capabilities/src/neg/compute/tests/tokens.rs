@@ -102,7 +102,7 @@ fn key_file(folder: &Path, token_uri: &str) -> std::path::PathBuf {
 }
 
 #[tokio::test]
-async fn a_service_accounts_key_is_exchanged_and_its_token_kept_until_it_is_refused() {
+async fn a_service_accounts_key_gives_a_token_that_is_kept_until_refused() {
     let posted: Arc<Mutex<Vec<BTreeMap<String, String>>>> = Arc::default();
     let seen = Arc::clone(&posted);
     let exchange = async move |body: String| {

@@ -145,7 +145,7 @@ async fn a_clock_that_is_set_ends_no_operation_and_prolongs_none() {
 }
 
 #[tokio::test]
-async fn a_host_that_restarts_goes_on_looking_and_tells_ends_until_they_are_taken_in() {
+async fn a_restarted_host_polls_on_and_reports_ends_until_acknowledged() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("neg/operations.redb");
     let open = || Arc::new(OperationsFile::open(&path).unwrap());
