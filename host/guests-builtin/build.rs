@@ -1,4 +1,4 @@
-//! Builds the guests that ship with trueup, so that one `cargo build` makes the host and what it runs.
+//! Builds the guests that ship with trueup, so that one `cargo build` builds the host and its guests.
 
 #[path = "build/guests.rs"]
 mod guests;
@@ -25,7 +25,7 @@ fn run() -> Result<(), String> {
         .nth(2)
         .ok_or("host/guests-builtin stands in a workspace")?;
     let out = PathBuf::from(variable("OUT_DIR")?);
-    // `TARGET/PROFILE/build/PACKAGE/out`: one folder for the guests of every profile, which build them alike.
+    // `TARGET/PROFILE/build/PACKAGE/out`: guests of every profile share one folder, since they are built alike.
     let target_dir = out
         .ancestors()
         .nth(4)
@@ -43,7 +43,7 @@ fn run() -> Result<(), String> {
         let digest = Sha256::digest(&bytes)
             .iter()
             .fold(String::from("sha256:"), |text, byte| text + &format!("{byte:02x}"));
-        // Writing to a String can't fail.
+        // Writing to a `String` cannot fail.
         let _ = writeln!(
             table,
             "    Builtin {{ name: {:?}, version: {:?}, world: {:?}, digest: {digest:?}, bytes: include_bytes!({:?}) }},",
@@ -64,7 +64,7 @@ fn variable(name: &str) -> Result<std::ffi::OsString, String> {
     std::env::var_os(name).ok_or_else(|| format!("cargo sets {name} for build scripts"))
 }
 
-/// The same bytes keep their time, so that nothing that embeds them is built again.
+/// Unchanged bytes keep their file's time, so that embedding crates are not rebuilt.
 fn write_if_changed(file: &Path, bytes: &[u8]) -> Result<(), String> {
     if std::fs::read(file).is_ok_and(|old| old == bytes) {
         return Ok(());

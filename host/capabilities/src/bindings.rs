@@ -1,7 +1,7 @@
 //! The Rust types of every interface that a guest may import, generated from `wit/` once for all worlds.
 //!
-//! The worlds in `trueup-runtime` reuse these modules (`with:`), so that a `Host` that serves one world serves
-//! all of them, and so that the journal's schema is the WIT: each type derives serde.
+//! The worlds in `trueup-runtime` reuse these modules (`with:`), so a `Host` that serves one world serves all of them.
+//! Each type derives serde, so the WIT is also the journal's schema.
 #![expect(missing_docs, reason = "generated from wit/, where the documentation stands")]
 
 wasmtime::component::bindgen!({

@@ -1,7 +1,7 @@
-//! `trueup:host/clock`: what time it is, and waiting.
+//! `trueup:host/clock`: the current time, and sleeping.
 //!
-//! Two clocks: the machine's, and a virtual one that moves only when it is told to or slept on, for scenarios,
-//! plans and benchmarks.
+//! There are two clocks: the machine's, and a virtual one for scenarios, plans and benchmarks, which moves only on
+//! request or when slept on.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -12,9 +12,9 @@ use crate::Answer;
 pub trait Clock: Send + Sync {
     /// Milliseconds since the Unix epoch.
     fn now_ms(&self) -> u64;
-    /// Answers when `duration_ms` have passed.
+    /// Returns after `duration_ms`.
     fn sleep_ms(&self, duration_ms: u64) -> Answer<'_, ()>;
-    /// A guest was told that it is `now_ms`: a clock that only moves when it is told to must not show less afterwards.
+    /// The guest has seen `now_ms`, so a virtual clock must not show less from now on.
     fn at_least_ms(&self, _now_ms: u64) {}
 }
 
@@ -24,7 +24,7 @@ pub struct SystemClock;
 
 impl Clock for SystemClock {
     fn now_ms(&self) -> u64 {
-        // A machine whose clock stands before 1970 gets 0: no decision depends on how far before.
+        // If the machine's clock is before 1970, use 0: no decision depends on the exact time then.
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX)
     }
@@ -34,7 +34,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until it is advanced or slept on: a sleep moves it at once.
+/// A clock that moves only on request or when slept on: a sleep advances it at once.
 #[derive(Debug, Default)]
 pub struct VirtualClock(AtomicU64);
 
@@ -44,7 +44,7 @@ impl VirtualClock {
         Self(AtomicU64::new(now_ms))
     }
 
-    /// Moves the clock forward; it stops at the end of u64.
+    /// Moves the clock forward, saturating at the end of u64.
     pub fn advance_ms(&self, duration_ms: u64) {
         self.set_ms(self.now_ms().saturating_add(duration_ms));
     }

@@ -1,8 +1,8 @@
-//! Faults that a scenario injects: the next calls of an import answer what the scenario says.
+//! Faults that a scenario injects: they replace the answers of the next calls of an import.
 //!
-//! Knows values and their order, no interface in particular: a simulated backend asks here before it acts, and acts
-//! only where no fault answers. A fault whose answer is not of the import's type changes nothing; it is kept as a
-//! *misfit*, which the runner of scenarios reports.
+//! Handles plain values and no particular interface. A simulated backend asks here before it acts, and acts only if no
+//! fault answers. A fault whose answer has the wrong type changes nothing; it becomes a *misfit*, which the scenario
+//! runner reports.
 //!
 //! ```text
 //! scenario -> add -> [oldest .. newest] <- entry, list, whole <- simulated backend
@@ -14,16 +14,17 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// What one import answers instead of its simulation.
+/// An answer that replaces the simulation of one import.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Fault {
     /// The import, `interface.function` in WIT spelling.
     pub call: String,
     /// The whole answer: `{"Err": E}` for an error.
     pub answer: Value,
-    /// How many calls it answers; none is for ever.
+    /// How many calls it answers; `None` means forever.
     pub times: Option<u64>,
-    /// Only calls whose arguments contain this count; where the import takes a list and answers one, only elements.
+    /// Limits the fault to calls whose arguments contain this. If the import takes a list and returns one, it limits
+    /// the elements.
     pub matching: Option<Value>,
 }
 
@@ -40,27 +41,27 @@ struct State {
 }
 
 impl Faults {
-    /// Adds a fault, to be asked after all that are there.
+    /// Adds a fault after all existing ones.
     pub fn add(&self, fault: Fault) {
         self.lock().faults.push(fault);
     }
 
-    /// Forgets every fault.
+    /// Removes every fault.
     pub fn clear(&self) {
         self.lock().faults.clear();
     }
 
-    /// Takes what was wrong with faults that were to answer since the last look, one line each.
+    /// Takes the errors of misfits since the last call, one line each.
     pub fn take_misfits(&self) -> Vec<String> {
         std::mem::take(&mut self.lock().misfits)
     }
 
-    /// The answer to a call whose arguments count as a whole; none where no fault fits.
+    /// The answer to a call whose arguments match as a whole; `None` if no fault matches.
     pub fn whole<R: DeserializeOwned>(&self, call: &str, args: &impl Serialize) -> Option<R> {
         self.turn(call).entry(args)
     }
 
-    /// One call of an import, of which every element is then asked for on its own.
+    /// Begins a call of an import in which each element is then looked up separately.
     pub fn turn<'a>(&'a self, call: &'a str) -> Turn<'a> {
         let state = self.lock();
         let fitting = state
@@ -75,28 +76,28 @@ impl Faults {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // A panic elsewhere leaves whole faults behind: each change is one push, or one subtraction.
+        // A panic elsewhere leaves faults intact: each change is one push or one subtraction.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// One call of an import: it uses up at most one of a fault's times, however many of its elements that fault answers.
+/// One call of an import. It uses up at most one of a fault's times, however many elements that fault answers.
 #[derive(Debug)]
 pub struct Turn<'a> {
     call: &'a str,
-    /// None where no fault names this import: the usual case costs no look at the arguments.
+    /// `None` if no fault names this import: the usual case does not inspect the arguments.
     state: Option<MutexGuard<'a, State>>,
-    /// Positions of the faults that have answered in this turn.
+    /// Indices of the faults that have answered in this turn.
     used: Vec<usize>,
 }
 
 impl Turn<'_> {
-    /// The answer for one element of the call's list, from the oldest fault that fits it; none where none does.
+    /// The answer for one element of the call's list, from the oldest matching fault; `None` if none matches.
     pub fn entry<R: DeserializeOwned>(&mut self, element: &impl Serialize) -> Option<R> {
         self.answer(|fault, value| fault.fits(value), element)
     }
 
-    /// The answer to the whole list, from a fault that gives a list: the oldest one that fits any of the `elements`.
+    /// The answer to the whole list, from a fault that gives a list: the oldest one that matches any of the `elements`.
     pub fn list<R: DeserializeOwned>(&mut self, elements: &[impl Serialize]) -> Option<Vec<R>> {
         let fits = |fault: &Fault, value: &Value| {
             let any = |values: &Vec<Value>| values.iter().any(|element| fault.fits(element));
@@ -153,7 +154,7 @@ impl Fault {
     }
 }
 
-/// Objects by subset, at every depth; everything else by equality.
+/// Compares objects by subset at every depth, and everything else by equality.
 pub fn contains(whole: &Value, part: &Value) -> bool {
     match (whole, part) {
         (Value::Object(whole), Value::Object(part)) => part

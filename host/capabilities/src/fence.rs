@@ -1,21 +1,22 @@
-//! Until when this host may act: what several hosts with one Lease need so that never two of them do.
+//! Until when this host may act. Several hosts that share one Lease use it to ensure that only one of them acts.
 //!
-//! Knows nothing of Leases or requests. Who holds the Lease moves the fence; whoever acts asks it right before.
+//! Knows nothing of Leases or requests. The holder of the Lease moves the fence; each actor checks it right before
+//! acting.
 //!
 //! ```text
-//! election -- extend_to, close --> Fence <-- left, over -- whoever acts, at the socket again
+//! election -- extend_to, close --> Fence <-- left, over -- each actor, and the socket again
 //! ```
 //!
-//! A host that was stopped (SIGSTOP, a suspended machine) and goes on does not know that it was. Therefore the end is a
-//! moment and not a switch that somebody throws in time, and the clock is one that counts on meanwhile.
+//! A host that was stopped (SIGSTOP, a suspended machine) and resumes does not know about it. Therefore the end is a
+//! point in time, not a switch that must be set in time, and its clock keeps counting during the stop.
 //!
-//! The moment is the last one at which something may be handed to the network. It has to lie before the end of the
-//! Lease by what a request takes to arrive: a renewal that was *sent* at `t` lets the host act until
-//! `t + renew deadline + request timeout`, which [`fits`] keeps below `t + lease duration`.
+//! That moment is the last one at which the host may hand anything to the network. It must precede the end of the Lease
+//! by the time that a request takes to arrive. A renewal *sent* at `t` lets the host act until `t + renew deadline +
+//! request timeout`, which [`fits`] keeps below `t + lease duration`.
 //!
-//! Whoever decides on something and does it later has to be sure that no other host acted between. That this one may act at
-//! both moments does not say so: it may have been stopped, and have got the Lease again. Therefore each time that it begins
-//! anew to act is another epoch, and [`Fence::of_this_epoch`] is a handle that lets nothing through in a later one:
+//! If a host decides now and acts later, no other host may have acted in between. Checking the fence at both moments
+//! does not ensure this: the host may have been stopped and have got the Lease again. Therefore each new period of
+//! acting is another epoch, and [`Fence::of_this_epoch`] returns a handle that lets nothing through in later ones:
 //!
 //! ```text
 //! fence   ----|=====epoch 1=====|---- others may act ----|=====epoch 2=====
@@ -32,34 +33,34 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-/// What is left of a fence that always lets through: a century, so that it can be added to any clock.
+/// The remaining time of a fence that is always open: a century, so that it can be added to any clock.
 pub const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// Whoever waits for the end looks at the clock at least so often: timers stand still while a machine is suspended.
+/// How often a waiting task checks the clock: timers stop while a machine is suspended.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// The end of a fence that lets nothing through.
+/// The end of a closed fence.
 const CLOSED: u64 = 0;
-/// The end of a fence that always lets through; no moment reaches it.
+/// The end of a fence that is always open; no moment reaches it.
 const OPEN: u64 = u64::MAX;
 
 /// Whether a Lease's times keep two hosts from acting at once: a request that begins at the last moment at which the
-/// holder still tries to renew ends, with its answer, before another host may take the Lease over.
+/// holder still tries to renew ends, with its answer, before another host may take over the Lease.
 pub fn fits(renew_deadline: Duration, request_timeout: Duration, lease_duration: Duration) -> bool {
     renew_deadline
         .checked_add(request_timeout)
         .is_some_and(|end| end < lease_duration)
 }
 
-/// A moment of the machine's own time: nanoseconds since it was started, with those in which it was suspended. Means
-/// nothing on another machine, and nothing after a restart. Arithmetic stops at both ends.
+/// A moment of the machine's own time: nanoseconds since boot, including suspended time. It has no meaning on another
+/// machine or after a restart. Arithmetic saturates at both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(u64);
 
 impl Moment {
-    /// The moment so long after the machine was started; for tests with a clock of their own.
+    /// The moment this long after boot, for tests with their own clock.
     pub fn after_start(duration: Duration) -> Self {
-        // Half a millennium fits; beyond it, the last moment, which is still none that is always open.
+        // Half a millennium fits. Above that, use the last moment that is not the always-open value.
         Self(
             u64::try_from(duration.as_nanos())
                 .unwrap_or(u64::MAX)
@@ -67,7 +68,7 @@ impl Moment {
         )
     }
 
-    /// Time from `earlier` to here; zero where that is later.
+    /// Time from `earlier` to this moment; zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -93,7 +94,8 @@ impl Sub<Duration> for Moment {
     }
 }
 
-/// The machine's time now, by the clock that counts while the machine is suspended and the process is stopped.
+/// The machine's current time, by the clock that keeps counting while the machine is suspended and the process is
+/// stopped.
 pub fn machine_now() -> Moment {
     let time = clock_gettime(ClockId::Boottime);
     // The kernel counts this clock up from zero.
@@ -102,42 +104,42 @@ pub fn machine_now() -> Moment {
     Moment::after_start(Duration::new(seconds, nanos))
 }
 
-/// A clock for a fence: tests bring one of their own.
+/// A clock for a fence; tests supply their own.
 pub type Now = dyn Fn() -> Moment + Send + Sync;
 
-/// Says whether this host may act, and for how long. All clones are one fence, seen from the same epoch or from each.
+/// Says whether this host may act, and for how long. All clones share one fence; each is pinned to an epoch or not.
 #[derive(Clone)]
 pub struct Fence {
     shared: Arc<Shared>,
-    /// The epoch beyond which this handle lets nothing through; none: it goes on in each.
+    /// The epoch after which this handle lets nothing through; `None` if it is valid in every epoch.
     only: Option<u64>,
 }
 
 struct Shared {
-    /// The moment before which the host may act, as in [`Moment`]; [`CLOSED`] or [`OPEN`].
+    /// The moment before which the host may act, as in [`Moment`]; or [`CLOSED`] or [`OPEN`].
     end: AtomicU64,
-    /// How often the fence began anew to let through after it had been closed or had run out. Whoever sees a new end sees
-    /// its epoch: it is written first, and read last.
+    /// How often the fence opened again after it was closed or had expired. A reader of a new end also sees its epoch,
+    /// because the epoch is written first and read last.
     epoch: AtomicU64,
-    /// Held while the end or the epoch moves.
+    /// Held while the end or the epoch changes.
     moving: Mutex<()>,
     now: Box<Now>,
-    /// Told whenever the end moves.
+    /// Notified whenever the end changes.
     moved: Notify,
 }
 
 impl Fence {
-    /// For a host that is alone: always lets through, until it is closed.
+    /// For a host that runs alone: open until it is closed.
     pub fn open() -> Self {
         Self::new(OPEN, Box::new(machine_now))
     }
 
-    /// Lets nothing through until it is extended.
+    /// Closed until it is extended.
     pub fn closed() -> Self {
         Self::closed_by(machine_now)
     }
 
-    /// The same by another clock than the machine's; for tests. The clock must not go backwards.
+    /// As `closed`, with another clock than the machine's; for tests. The clock must not go backwards.
     pub fn closed_by(now: impl Fn() -> Moment + Send + Sync + 'static) -> Self {
         Self::new(CLOSED, Box::new(now))
     }
@@ -156,14 +158,14 @@ impl Fence {
         }
     }
 
-    /// The time now, by this fence's clock.
+    /// The current time by this fence's clock.
     pub fn now(&self) -> Moment {
         (self.shared.now)()
     }
 
-    /// Lets through before `end`. Of several ends since it was closed, the latest counts: a late answer to an earlier
-    /// renewal shortens nothing. One that has passed already opens nothing. Where nothing was let through before, another
-    /// epoch begins.
+    /// Opens the fence until `end`. If several ends come without a close in between, the latest counts: a late answer
+    /// to an earlier renewal shortens nothing. An `end` in the past opens nothing. If the fence was not open before,
+    /// another epoch begins.
     pub fn extend_to(&self, end: Moment) {
         {
             let _moving = self.moving();
@@ -180,7 +182,7 @@ impl Fence {
         self.shared.moved.notify_waiters();
     }
 
-    /// Lets nothing through from now on, until it is extended again. An act that has already asked may still happen.
+    /// Closes the fence until it is extended again. An action that has already passed the check may still happen.
     pub fn close(&self) {
         {
             let _moving = self.moving();
@@ -193,8 +195,8 @@ impl Fence {
         self.shared.moving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same fence for what is decided from here on: it lets nothing through once others may have acted, also where this
-    /// host acts again. A handle that is of an epoch already stays of that one.
+    /// A handle pinned to the current epoch, for decisions from here on. It lets nothing through once others may have
+    /// acted, even if this host acts again. A pinned handle keeps its epoch.
     pub fn of_this_epoch(&self) -> Self {
         Self {
             shared: Arc::clone(&self.shared),
@@ -202,12 +204,13 @@ impl Fence {
         }
     }
 
-    /// Of which epoch this handle is, or which one it is now: counted up from zero. A host that is alone has only one.
+    /// The epoch this handle is pinned to, or the current one. Counts up from zero. A host that runs alone has only
+    /// one.
     pub fn epoch(&self) -> u64 {
         self.only.unwrap_or_else(|| self.shared.epoch.load(Ordering::SeqCst))
     }
 
-    /// For how long this host may still act: none where it may not, [`FOREVER`] where there is no end.
+    /// How long this host may still act: `None` if it may not, [`FOREVER`] if there is no end.
     pub fn left(&self) -> Option<Duration> {
         let left = match self.shared.end.load(Ordering::SeqCst) {
             CLOSED => None,
@@ -217,7 +220,7 @@ impl Fence {
                 (!left.is_zero()).then_some(left)
             }
         };
-        // After the end: one that was seen is at most of the epoch that is seen here.
+        // Read the epoch after the end: the end then belongs at most to the epoch read here.
         left.filter(|_| {
             self.only
                 .is_none_or(|only| only == self.shared.epoch.load(Ordering::SeqCst))
@@ -229,11 +232,12 @@ impl Fence {
         self.left().is_some()
     }
 
-    /// Ends when this host may not act any more: at once where it may not now, and never while the end is put off.
+    /// Returns once this host may not act any more: immediately if it may not now, and never while the end keeps
+    /// moving.
     pub async fn over(&self) {
         loop {
             let mut moved = std::pin::pin!(self.shared.moved.notified());
-            // From here on a move is noticed, also one before the wait below begins.
+            // From here on, no move is missed, even before the wait below begins.
             moved.as_mut().enable();
             match self.left() {
                 None => return,
@@ -345,7 +349,7 @@ mod tests {
         let first = fence.of_this_epoch();
         fence.extend_to(fence.now() + 6 * SECOND);
         assert_eq!(first.left(), Some(6 * SECOND), "its end is put off like the fence's");
-        // Stopped past the end, and let through again at once.
+        // Stopped past the end, then opened again at once.
         hand.store(1_100, Ordering::SeqCst);
         fence.extend_to(fence.now() + 5 * SECOND);
         assert_eq!((fence.left(), first.left()), (Some(5 * SECOND), None));

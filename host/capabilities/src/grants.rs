@@ -1,45 +1,45 @@
-//! What a guest may touch: capabilities, read or write, and in which scope.
+//! What a guest may access: capabilities, read or write, and the scope.
 //!
-//! Log, clock, timers, randomness and metrics are always given; everything else is granted by name.
+//! Every guest has log, clock, timers, randomness and metrics; everything else is granted by name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-/// The scope that holds everything.
+/// The scope that covers everything.
 pub const EVERYTHING: &str = "*";
 
-/// The one scope of `checkpoint`: the instance's own storage.
+/// The only scope of `checkpoint`: the instance's own storage.
 pub const OWN: &str = "own";
 
-/// The one scope of `cri`: the running sandboxes of the container runtime.
+/// The only scope of `cri`: the running sandboxes of the container runtime.
 pub const SANDBOXES: &str = "sandboxes";
 
-/// The capability of network endpoint groups. Its scopes are [`neg_scope`]s, in which `*` may end the name and the zone.
+/// The capability for network endpoint groups. Its scopes are [`neg_scope`]s, in which name and zone may end with `*`.
 pub const NEG: &str = "neg";
 
-/// The capability of etcd's keys. Its scopes are prefixes of keys.
+/// The capability for etcd's keys. Its scopes are prefixes of keys.
 pub const ETCD: &str = "etcd";
 
-/// The capability of the kernel's packet filter. Its scopes are tables, as `FAMILY NAME`.
+/// The capability for the kernel's packet filter. Its scopes are tables, as `FAMILY NAME`.
 pub const NFTABLES: &str = "nftables";
 
-/// The families that a table may be of: nft(8), "address families".
+/// The valid families of a table: nft(8), "address families".
 pub const NFTABLES_FAMILIES: [&str; 6] = ["arp", "bridge", "inet", "ip", "ip6", "netdev"];
 
-/// What may be granted beyond log, clock, timers, random and metrics: `checkpoint` (its scope is [`OWN`]), `cri` (its
-/// scope is [`SANDBOXES`]), [`ETCD`], scoped by prefixes of keys, `lbaas`, scoped by load balancer identifiers,
-/// [`NEG`], scoped by NEGs and zones, and [`NFTABLES`], scoped by tables.
+/// The capabilities that need a grant, beyond log, clock, timers, random and metrics: `checkpoint` (its scope is
+/// [`OWN`]), `cri` (its scope is [`SANDBOXES`]), [`ETCD`], scoped by prefixes of keys, `lbaas`, scoped by load balancer
+/// identifiers, [`NEG`], scoped by NEGs and zones, and [`NFTABLES`], scoped by tables.
 pub const CAPABILITIES: [&str; 6] = ["checkpoint", "cri", ETCD, "lbaas", NEG, NFTABLES];
 
-/// The scope of one NEG: `NAME@ZONE`. Neither a name nor a zone of Compute Engine has an `@`.
+/// The scope of one NEG: `NAME@ZONE`. Names and zones of Compute Engine never contain `@`.
 pub fn neg_scope(name: &str, zone: &str) -> String {
     format!("{name}@{zone}")
 }
 
-/// Whether a text is a scope of [`NEG`]: `*`, or `NAME@ZONE`, of which each may be `*` or end with it.
+/// Whether a text is a scope of [`NEG`]: `*`, or `NAME@ZONE`, where each part may be `*` or end with it.
 pub fn is_neg_scope(text: &str) -> bool {
-    /// A `*` anywhere else would read as if it stood for something.
+    /// A `*` anywhere else would look like a wildcard.
     fn is_part(part: &str) -> bool {
         let name = part.strip_suffix('*').unwrap_or(part);
         !part.is_empty() && !name.contains(['*', '@'])
@@ -50,14 +50,14 @@ pub fn is_neg_scope(text: &str) -> bool {
             .is_some_and(|(name, zone)| is_part(name) && is_part(zone))
 }
 
-/// Whether a text is a scope of [`ETCD`]: `*`, or a prefix of keys. A `*` in a prefix would read as if it stood for
-/// something, and the empty one as if nothing was granted.
+/// Whether a text is a scope of [`ETCD`]: `*`, or a prefix of keys. A `*` within a prefix would look like a wildcard,
+/// and an empty prefix like no grant.
 pub fn is_etcd_scope(text: &str) -> bool {
     text == EVERYTHING || (!text.is_empty() && !text.contains('*'))
 }
 
-/// Whether a text is a scope of [`NFTABLES`]: `*`, or `FAMILY TABLE`. A `*` in a table's name would read as if it stood for
-/// something; blanks the kernel allows there, and nobody else.
+/// Whether a text is a scope of [`NFTABLES`]: `*`, or `FAMILY TABLE`. A `*` in a table's name would look like a
+/// wildcard. The kernel allows blanks in names; other programs do not.
 pub fn is_nftables_scope(text: &str) -> bool {
     let is_table = |name: &str| !name.is_empty() && !name.contains(|c: char| c == '*' || c.is_whitespace());
     text == EVERYTHING
@@ -66,7 +66,7 @@ pub fn is_nftables_scope(text: &str) -> bool {
             .is_some_and(|(family, table)| NFTABLES_FAMILIES.contains(&family) && is_table(table))
 }
 
-/// Whether what is granted of a name or a zone holds this one.
+/// Whether a granted name or zone covers this one.
 fn covers(granted: &str, part: &str) -> bool {
     match granted.strip_suffix('*') {
         Some(beginning) => part.starts_with(beginning),
@@ -74,28 +74,27 @@ fn covers(granted: &str, part: &str) -> bool {
     }
 }
 
-/// What one guest is granted. The default grants nothing.
+/// The grants of one guest. The default grants nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Grants(BTreeMap<String, Grant>);
 
-/// What is granted of one capability; each list holds identifiers, or `*` for everything. Quotas that are absent limit
-/// nothing.
+/// The grant of one capability. Each list holds identifiers, or `*` for everything. An absent quota sets no limit.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Grant {
-    /// What may be read.
+    /// The scopes that the guest may read.
     pub read: BTreeSet<String>,
-    /// What may be changed.
+    /// The scopes that the guest may change.
     pub write: BTreeSet<String>,
-    /// So many questions the guest may ask within a minute, all its instances together.
+    /// The number of requests that the guest may make per minute, over all its instances.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calls_per_minute: Option<u32>,
-    /// Of `lbaas`: so many objects one call may destroy.
+    /// For `lbaas`: the number of objects that one call may destroy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destroy_max: Option<u32>,
-    /// Of `lbaas`: so much of the objects that a call has seen it may destroy, in percent. Does not hold for a call whose
-    /// desired state is that nothing is left.
+    /// For `lbaas`: the percentage of the objects seen by a call that it may destroy. Does not apply if the call's
+    /// desired state is that nothing remains.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destroy_percent: Option<u8>,
 }
@@ -103,9 +102,9 @@ pub struct Grant {
 /// Reading or changing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Asks, and changes nothing.
+    /// A request that changes nothing.
     Read,
-    /// Changes something.
+    /// A request that changes something.
     Write,
 }
 
@@ -119,12 +118,12 @@ impl std::fmt::Display for Access {
 }
 
 impl Grants {
-    /// The grants of a configuration: capability to grant.
+    /// The grants of a configuration, by capability.
     pub fn new(by_capability: BTreeMap<String, Grant>) -> Self {
         Self(by_capability)
     }
 
-    /// Grants everything: for scenarios, and for replays, where nothing is touched.
+    /// Grants everything: for scenarios, and for replays, which access nothing real.
     pub fn everything() -> Self {
         let all = Grant {
             read: [EVERYTHING.to_owned()].into(),
@@ -139,35 +138,35 @@ impl Grants {
         )
     }
 
-    /// What is granted of `capability`; none: nothing.
+    /// The grant of `capability`; `None` if there is none.
     pub fn grant(&self, capability: &str) -> Option<&Grant> {
         self.0.get(capability)
     }
 
-    /// Everything that is granted, by capability.
+    /// All grants, by capability.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Grant)> {
         self.0.iter().map(|(capability, grant)| (capability.as_str(), grant))
     }
 
-    /// True where `scope` may be accessed in this way.
+    /// Returns true if the guest may access `scope` this way.
     pub fn allow(&self, capability: &str, access: Access, scope: &str) -> bool {
         self.scopes(capability, access)
             .is_some_and(|scopes| scopes.contains(EVERYTHING) || scopes.contains(scope))
     }
 
-    /// True where any scope may be accessed in this way.
+    /// Returns true if the guest may access at least one scope this way.
     pub fn allow_some(&self, capability: &str, access: Access) -> bool {
         self.scopes(capability, access).is_some_and(|scopes| !scopes.is_empty())
     }
 
-    /// True where every scope may be accessed in this way, so that nobody needs to find out the scope.
+    /// Returns true if the guest may access every scope this way, so that the caller need not determine the scope.
     pub fn allow_all(&self, capability: &str, access: Access) -> bool {
         self.scopes(capability, access)
             .is_some_and(|scopes| scopes.contains(EVERYTHING))
     }
 
-    /// True where the NEG of this name in this zone may be accessed in this way. Name and zone are held against a grant
-    /// each for itself: whatever a guest calls a NEG, its zone stays its zone.
+    /// Returns true if the guest may access the NEG with this name and zone this way. The grant is checked for name and
+    /// zone separately: no name of a NEG can change its zone.
     pub fn allow_neg(&self, access: Access, name: &str, zone: &str) -> bool {
         let holds = |scope: &String| {
             scope == EVERYTHING
@@ -178,7 +177,7 @@ impl Grants {
         self.scopes(NEG, access).is_some_and(|scopes| scopes.iter().any(holds))
     }
 
-    /// True where the key of this name, and all that begin with it, may be accessed in this way.
+    /// Returns true if the guest may access this key, and all that begin with it, this way.
     pub fn allow_etcd(&self, access: Access, key: &str) -> bool {
         let holds = |prefix: &String| prefix == EVERYTHING || key.starts_with(prefix.as_str());
         self.scopes(ETCD, access).is_some_and(|scopes| scopes.iter().any(holds))

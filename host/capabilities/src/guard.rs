@@ -1,10 +1,11 @@
-//! What stands between a question and its backend: the grant, the quota, and what is said where one of them refuses.
+//! The checks between a request and its backend: the grant, the quota, and the reports when one of them refuses.
 //!
-//! Asked inside the question, so that a refusal is recorded like any other answer, and a replay refuses nothing anew.
+//! The checks run inside the request. A refusal is therefore recorded like any other answer, and a replay does not
+//! refuse again.
 //!
 //! ```text
-//! question -> Guard: quota, grant -> backend
-//!                       \-> refused: metric (each), log (first of a call), audit (first of a call and scope)
+//! request -> Guard: quota, grant -> backend
+//!                      \-> refused: metric (each), log (first of a call), audit (first of a call and scope)
 //! ```
 
 use std::collections::BTreeSet;
@@ -14,14 +15,14 @@ use crate::grants::{Access, Grants};
 use crate::host::{Backends, Identity};
 use crate::metrics::{HOST, Line};
 
-/// So many refusals of one call the audit log names: a guest that guesses identifiers asks 100,000 questions, and one call
-/// must not use up what all calls of the guest may have written in a minute.
+/// The maximum number of refusals of one call in the audit log. A guest that guesses identifiers makes 100,000
+/// requests, and one call must not use up the lines per minute of all the guest's calls.
 pub const AUDITED_PER_CALL_MAX: usize = 100;
 
-/// What the running call was refused already.
+/// What the running call was already refused.
 #[derive(Debug, Default)]
 pub(crate) struct Refused {
-    /// The call's entry in its journal; none where it is no entry.
+    /// The call's entry in its journal; `None` if it has no entry.
     entry: Option<u64>,
     logged: bool,
     /// By call and scope.
@@ -29,7 +30,7 @@ pub(crate) struct Refused {
 }
 
 impl Refused {
-    /// A call begins, which is this entry of its journal.
+    /// Begins a call with this journal entry.
     pub(crate) fn begin(&mut self, entry: Option<u64>) {
         *self = Self {
             entry,
@@ -38,7 +39,7 @@ impl Refused {
     }
 }
 
-/// What decides whether a question is asked: borrowed apart from the tape.
+/// Decides whether a request is allowed. Borrowed separately from the tape.
 pub(crate) struct Guard<'a> {
     pub(crate) identity: &'a Identity,
     pub(crate) grants: &'a Grants,
@@ -47,7 +48,7 @@ pub(crate) struct Guard<'a> {
 }
 
 impl Guard<'_> {
-    /// Checks the grant; the error is what the guest is told.
+    /// Checks the grant. The guest gets the error.
     pub(crate) fn check(
         &mut self,
         call: &str,
@@ -62,8 +63,8 @@ impl Guard<'_> {
         Err(self.refuse(call, scope, what(), 1))
     }
 
-    /// Counts the question against `calls_per_minute`, over all instances of this guest. A list that is refused is refused
-    /// in each of its `entries`.
+    /// Counts the request against `calls_per_minute`, over all instances of this guest. If the quota refuses a list, it
+    /// refuses each of its `entries`.
     pub(crate) fn count(&mut self, call: &str, capability: &str, entries: usize) -> Result<(), String> {
         let limit = self.grants.grant(capability).and_then(|grant| grant.calls_per_minute);
         let Some(limit) = limit else { return Ok(()) };
@@ -76,7 +77,7 @@ impl Guard<'_> {
         Err(self.refuse(call, "calls_per_minute", what, entries))
     }
 
-    /// Says that something is refused, to everyone but the guest; gives back what the guest is told.
+    /// Reports a refusal everywhere but to the guest, and returns the text for the guest.
     pub(crate) fn refuse(&mut self, call: &str, scope: &str, what: String, entries: usize) -> String {
         let Self { identity, backends, .. } = self;
         let label = |key: &str, value: &str| Label {
@@ -96,7 +97,7 @@ impl Guard<'_> {
         what
     }
 
-    /// Writes down the first refusal of a call and scope. The refusal stands whatever becomes of its line.
+    /// Audits the first refusal of a call and scope. The refusal applies even if the line can't be written.
     fn audit(&mut self, call: &str, scope: &str, what: &str) {
         let Some(audit) = &self.backends.audit else { return };
         let count = self.refused.audited.len();
@@ -118,8 +119,8 @@ impl Guard<'_> {
     }
 }
 
-/// Refuses what the host itself was to do for a guest, before the guest is called: counted, logged and audited as a
-/// question of the guest is. Gives back `what`.
+/// Refuses an action of the host for a guest, before the host calls the guest. It is counted, logged and audited like a
+/// guest's request. Returns `what`.
 pub fn refuse_call(identity: &Identity, backends: &Backends, call: &str, scope: &str, what: String) -> String {
     let nothing = Grants::default();
     let mut guard = Guard {

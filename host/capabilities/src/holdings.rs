@@ -1,12 +1,13 @@
-//! What a guest holds over all its keys, and how much of it may go in one round without a person's approval.
+//! What a guest holds over all its keys, and how much of it may be destroyed in one round without an operator's
+//! approval.
 //!
-//! Beside `quota.rs`, which limits one call. A round is everything that follows from one look at the source; it goes on while
-//! something of it waits. Knows nothing of guests: keys are texts, objects are counted.
+//! Complements `quota.rs`, which limits one call. A round is everything that follows from one look at the source; it
+//! lasts while a part of it waits. Knows nothing of guests: keys are texts, and objects are counted.
 //!
 //! ```text
 //! look   -> expect: what each key will lose --+
 //! destroy -> admit: may this many go? --------+-> waits, or goes (destroyed)
-//! approve -> the keys that wait may ------------> go
+//! approve -> the waiting keys may --------------> go
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,12 +15,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-/// More than both of these waits for an approval.
+/// A destruction above both limits waits for an approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApproveAbove {
-    /// So many objects.
+    /// The number of objects.
     pub objects: u32,
-    /// So much of all that the guest holds, in percent. 100: nothing waits.
+    /// The percentage of all objects that the guest holds. With 100, nothing waits.
     pub percent: u8,
 }
 
@@ -33,30 +34,30 @@ impl Default for ApproveAbove {
 }
 
 impl ApproveAbove {
-    /// Whether `going` of `all` objects wait.
+    /// Whether destroying `going` of `all` objects must wait.
     pub fn is_above(self, going: u64, all: u64) -> bool {
         going > u64::from(self.objects) && u128::from(going) * 100 > u128::from(all) * u128::from(self.percent)
     }
 }
 
-/// What is kept over a restart.
+/// The state that survives a restart.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Kept {
-    /// By key, how many objects.
+    /// The number of objects by key.
     pub held: BTreeMap<String, u64>,
-    /// What the round destroyed that waits now.
+    /// What the round that now waits has destroyed.
     pub destroyed: u64,
 }
 
 /// What waits for an approval.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Waiting {
-    /// The keys whose objects are to go.
+    /// The keys whose objects the round destroys.
     pub keys: Vec<String>,
-    /// So many objects the round destroys.
+    /// The number of objects that the round destroys.
     pub objects: u64,
-    /// Of so many.
+    /// The number of all objects.
     pub of: u64,
 }
 
@@ -66,19 +67,19 @@ pub struct Holdings(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// None: nothing waits.
+    /// `None` if there is no limit.
     above: Option<ApproveAbove>,
     held: BTreeMap<String, u64>,
     held_total: u64,
     going: BTreeMap<String, u64>,
     going_total: u64,
     destroyed: u64,
-    /// Of the keys that lost objects and are not done: how many they had before, and how many of `destroyed` were theirs.
+    /// For each key that lost objects and is not done: its earlier count, and its share of `destroyed`.
     losing: BTreeMap<String, (u64, u64)>,
     refused: BTreeSet<String>,
     approved: BTreeSet<String>,
     is_changed: bool,
-    /// The round of an earlier process, in which something waits.
+    /// This is the round of an earlier process, and a part of it waits.
     goes_on: bool,
 }
 
@@ -87,12 +88,12 @@ impl Holdings {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From here on this limits. Before, nothing does.
+    /// Enables the limit. Without this call, there is none.
     pub fn guard(&self, above: ApproveAbove) {
         self.state().above = Some(above);
     }
 
-    /// Goes on from what an earlier process kept.
+    /// Continues from the state of an earlier process.
     pub fn restore(&self, kept: Kept) {
         let mut state = self.state();
         state.held_total = kept.held.values().sum();
@@ -101,7 +102,7 @@ impl Holdings {
         state.goes_on = kept.destroyed > 0;
     }
 
-    /// What to keep; none: it is as it was when this was asked last.
+    /// The state to save; `None` if it has not changed since the last call.
     pub fn changed(&self) -> Option<Kept> {
         let mut state = self.state();
         let is_changed = std::mem::take(&mut state.is_changed);
@@ -111,12 +112,12 @@ impl Holdings {
         })
     }
 
-    /// How many objects a key has, as far as it is known.
+    /// The known number of a key's objects.
     pub fn held(&self, key: &str) -> u64 {
         self.state().held.get(key).copied().unwrap_or_default()
     }
 
-    /// A key was found to have so many objects.
+    /// Sets the observed number of a key's objects.
     pub fn hold(&self, key: &str, count: u64) {
         let mut state = self.state();
         let before = if count == 0 {
@@ -129,7 +130,7 @@ impl Holdings {
         state.is_changed |= before != count;
     }
 
-    /// A look at the source begins a round, unless something of the last one still waits.
+    /// Begins a round with a look at the source, unless a part of the last one still waits.
     pub fn begin_round(&self) {
         let mut state = self.state();
         if state.refused.is_empty() && !std::mem::take(&mut state.goes_on) {
@@ -138,7 +139,8 @@ impl Holdings {
         }
     }
 
-    /// A key is to lose so many objects in this round. None: it is as it should be, or no more wished for otherwise.
+    /// Sets how many objects a key will lose in this round. 0 if the key is as desired, or nothing else is desired any
+    /// more.
     pub fn expect(&self, key: &str, count: u64) {
         let mut state = self.state();
         if state.approved.contains(key) {
@@ -150,10 +152,10 @@ impl Holdings {
         }
     }
 
-    /// Whether a key may lose so many objects now.
+    /// Whether a key may lose this many objects now.
     ///
     /// # Errors
-    /// One line: it waits for an approval.
+    /// One line: the key waits for an approval.
     pub fn admit(&self, key: &str, count: u64) -> Result<(), String> {
         let mut state = self.state();
         if state.above.is_none() || state.approved.contains(key) {
@@ -169,7 +171,7 @@ impl Holdings {
         Err(state.why())
     }
 
-    /// Whether all of these keys, of which each is one object, may go now. Where they may, they are gone; else all of them wait.
+    /// Whether all of these keys, of one object each, may go now. If so, they are removed; otherwise all of them wait.
     pub fn let_go(&self, keys: &BTreeSet<String>) -> bool {
         for key in keys {
             self.expect(key, 1);
@@ -185,13 +187,13 @@ impl Holdings {
         true
     }
 
-    /// The keys that have objects, and are none of these.
+    /// The keys that have objects and are not known.
     pub fn without(&self, is_known: impl Fn(&str) -> bool) -> BTreeSet<String> {
         let state = self.state();
         state.held.keys().filter(|key| !is_known(key)).cloned().collect()
     }
 
-    /// A key lost so many objects.
+    /// Records that a key lost this many objects.
     pub fn destroyed(&self, key: &str, count: u64) {
         let mut state = self.state();
         if state.above.is_none() || state.approved.contains(key) {
@@ -210,7 +212,8 @@ impl Holdings {
         state.is_changed = true;
     }
 
-    /// A key is as it should be: nothing more of it goes. What it lost and has again was replaced, and does not count.
+    /// Records that a key is as desired, so it loses nothing more. Objects that it lost and has again were replaced,
+    /// and do not count.
     pub fn done(&self, key: &str) {
         let mut state = self.state();
         if let Some((before, destroyed)) = state.losing.remove(key) {
@@ -223,19 +226,19 @@ impl Holdings {
         state.is_changed |= state.refused.remove(key);
     }
 
-    /// Why a key waits; none: it does not.
+    /// Why a key waits; `None` if it does not.
     pub fn refusal(&self, key: &str) -> Option<String> {
         let state = self.state();
         state.refused.contains(key).then(|| state.why())
     }
 
-    /// What waits; none: nothing does.
+    /// What waits; `None` if nothing does.
     pub fn waiting(&self) -> Option<Waiting> {
         let state = self.state();
         (!state.refused.is_empty()).then(|| state.waiting())
     }
 
-    /// The keys that wait and need not any more, since less is to go now.
+    /// The keys that waited but need not any more, because the round now destroys less.
     pub fn freed(&self) -> BTreeSet<String> {
         let mut state = self.state();
         if state.is_above() {
@@ -245,7 +248,7 @@ impl Holdings {
         std::mem::take(&mut state.refused)
     }
 
-    /// What waits may go; none: nothing waits.
+    /// Approves what waits and returns it; `None` if nothing waits.
     pub fn approve(&self) -> Option<Waiting> {
         let mut state = self.state();
         if state.refused.is_empty() {
@@ -275,7 +278,7 @@ impl State {
     }
 
     fn all(&self) -> u64 {
-        // A key may be found to have more than was known of it.
+        // A key may turn out to have more than was known.
         (self.held_total + self.destroyed).max(self.going_total + self.destroyed)
     }
 
@@ -310,7 +313,7 @@ impl State {
 mod tests {
     use super::*;
 
-    /// The quickstart's three Services.
+    /// The three Services of the quickstart.
     fn holdings() -> Holdings {
         let holdings = Holdings::default();
         holdings.guard(ApproveAbove::default());

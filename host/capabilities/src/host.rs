@@ -1,7 +1,7 @@
-//! The host as one guest instance sees it: every question goes through here.
+//! The host as one guest instance sees it: every request goes through here.
 //!
-//! Each import asks through [`ask`], which counts it against the limits, and has the tape record or replay it. The
-//! grant is checked inside the question, so that a refusal is recorded like any other answer.
+//! Each import calls [`ask`], which counts the request against the limits and has the tape record or replay it. The
+//! grant is checked inside the request, so that a refusal is recorded like any other answer.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,7 +35,7 @@ use crate::timers::Timers;
 use crate::trace;
 use crate::wasi::Slot;
 
-/// Who asks: named in logs, audits and traps.
+/// The guest instance, as named in logs, audits and traps.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Identity {
     /// The guest's name, such as `lbaas`.
@@ -48,44 +48,44 @@ pub struct Identity {
     pub instance: String,
 }
 
-/// What answers a guest's questions.
+/// The backends that answer a guest's requests.
 #[derive(Clone)]
 pub struct Backends {
     /// The time.
     pub clock: Arc<dyn Clock>,
-    /// Chance.
+    /// Randomness.
     pub random: Arc<dyn Random>,
-    /// Takes lines of log.
+    /// Receives log lines.
     pub log: Arc<dyn Log>,
-    /// Takes lines of metrics.
+    /// Receives metrics.
     pub metrics: Arc<Registry>,
-    /// The Engine; none where the configuration names no backend: every call answers `unavailable`.
+    /// The Engine. Without one in the configuration, every call returns `unavailable`.
     pub lbaas: Option<Arc<dyn lbaas::Api>>,
-    /// This instance's own durable storage; none: every call answers `unavailable`.
+    /// This instance's own durable storage. If `None`, every call returns `unavailable`.
     pub checkpoint: Option<Arc<dyn checkpoint::Store>>,
-    /// The container runtime; none: every call answers an error.
+    /// The container runtime. If `None`, every call returns an error.
     pub sandboxes: Option<Arc<dyn cri::Runtime>>,
-    /// Network endpoint groups, for this instance alone: operations that it starts are told to it. None where the
-    /// configuration names no backend: every call answers `unavailable`.
+    /// Network endpoint groups, for this instance alone: it receives the results of the operations that it starts.
+    /// Without a configured backend, every call returns `unavailable`.
     pub neg: Option<Arc<dyn neg::Api>>,
-    /// etcd, or a store in its place; none where the configuration names none: every call answers `unavailable`.
+    /// etcd, or a store in its place. Without one in the configuration, every call returns `unavailable`.
     pub etcd: Option<Arc<dyn etcd::Api>>,
-    /// The kernel's packet filter; none: every call answers an error.
+    /// The kernel's packet filter. If `None`, every call returns an error.
     pub nftables: Option<Arc<dyn nftables::Api>>,
-    /// Whoever renders what a service processor tells; none: every call answers an error.
+    /// The renderers for the output of a service processor. If `None`, every call returns an error.
     pub renderers: Option<Arc<dyn renderer::Renderers>>,
-    /// How often the guest asked: one for all instances and versions of one guest of the configuration.
+    /// Counts the guest's requests, shared by all instances and versions of one configured guest.
     pub quotas: Arc<Quotas>,
-    /// Where refusals are written down; none: they are counted and logged alone.
+    /// The audit log for refusals. If `None`, the host only counts and logs them.
     pub audit: Option<Arc<Audit>>,
-    /// What the instances that are given this hold together.
+    /// The combined resources of the instances that share this.
     pub usage: Arc<Usage>,
-    /// Says when a call that computes for long goes on; none: at once.
+    /// Decides when a long computation continues. If `None`, it continues at once.
     pub pace: Option<Arc<dyn Pace>>,
 }
 
 impl Default for Backends {
-    /// The machine's clock, chance from seed 0, the process's log, and nothing beyond.
+    /// The machine's clock, randomness from seed 0, the process's log, and no other backend.
     fn default() -> Self {
         Self {
             clock: Arc::new(SystemClock),
@@ -107,68 +107,68 @@ impl Default for Backends {
     }
 }
 
-/// Everything that one guest instance is given. It outlives the instance: after a trap the next one gets it.
+/// The state of one guest instance. It outlives the instance: after a trap the next instance gets it.
 pub struct Host {
-    /// Who this is for.
+    /// The guest instance.
     pub identity: Identity,
     /// Records, replays, or does neither.
     pub tape: Tape,
-    /// What may be touched.
+    /// What the guest may access.
     pub grants: Grants,
-    /// What answers.
+    /// Answer the guest's requests.
     pub backends: Backends,
-    /// What is used of the limits.
+    /// The usage of the limits.
     pub meter: Meter,
-    /// What the instance asked to be woken for.
+    /// The wake-ups that the instance requested.
     pub timers: Timers,
-    /// What was created and destroyed since somebody took it, in order; at most [`CHANGES_MAX`].
+    /// What was created and destroyed since the caller last took it, in order; at most [`CHANGES_MAX`].
     pub changes: Vec<Change>,
-    /// The question of another guest that the next call answers; none: nobody's. Taken by that call.
+    /// The other guest's request that the next call answers; `None` if there is none. That call takes it.
     pub by: Option<By>,
     pub(crate) owners: lbaas::Owners,
     pub(crate) blast: Blast,
     pub(crate) refused: Refused,
     pub(crate) removing: bool,
-    /// The last thing that the running call said before it ended, as far as it may say why: the text of a panic, or the last
-    /// line that it printed to stderr.
+    /// The last output of the running call that may explain why it ended: the text of a panic, or the last line that it
+    /// printed to stderr.
     pub(crate) last_words: Option<String>,
-    /// When the running call began: with a question's number, its place for ever.
+    /// When the running call began. With a request's number, it identifies the request for good.
     pub(crate) began: neg::Began,
-    /// Of the instance that runs; none until it asks for any of it.
+    /// WASI state of the running instance; `None` until first used.
     #[cfg_attr(not(feature = "wasi"), expect(dead_code, reason = "without WASI it holds nothing"))]
     pub(crate) wasi: Slot,
 }
 
-/// Why the host ended a call at a question. The instance is gone then.
+/// Why the host ended a call at a request. The instance no longer exists then.
 #[derive(Debug, thiserror::Error)]
 pub enum Stop {
-    /// The call asked more questions than it may.
+    /// The call made more requests than allowed.
     #[error(
         "asked more than {limit} questions in one call, the last one `{name}`; a guest that needs more must split its work, or get a higher `imports_per_call`"
     )]
     TooManyQuestions {
         /// `imports_per_call`.
         limit: u32,
-        /// The question that was one too many.
+        /// The request that exceeded the limit.
         name: &'static str,
     },
-    /// The call asked with more than it may.
+    /// The call's arguments are larger than allowed.
     #[error(
         "asked with more than {limit} bytes of arguments in one call, the last question was `{name}`; a guest that needs more must split its work, or get a higher `question_bytes`"
     )]
     TooLargeQuestions {
         /// `question_bytes`.
         limit: u64,
-        /// The question that was too large.
+        /// The request that exceeded the limit.
         name: &'static str,
     },
-    /// The call took longer than it may, all that it waited for included.
+    /// The call took longer than allowed, including all waiting.
     #[error("took longer than {limit_ms} ms, its limit `call_ms`")]
     TooLong {
         /// `call_ms`.
         limit_ms: u64,
     },
-    /// The call drew more of `wasi:random` than it may.
+    /// The call drew more of `wasi:random` than allowed.
     #[error("drew more than {limit} random bytes in one call; a guest that needs more stretches what it has")]
     TooMuchRandom {
         /// [`crate::wasi::RANDOM_BYTES_PER_CALL_MAX`].
@@ -177,7 +177,7 @@ pub enum Stop {
     /// The guest called `wasi:cli/exit`.
     #[error("exited with status {status}; a guest answers its calls, and must not exit")]
     Exited {
-        /// 0 where it meant that all is well.
+        /// 0 for success.
         status: u8,
     },
     /// The tape could not record, or the replay ended here.
@@ -186,7 +186,7 @@ pub enum Stop {
 }
 
 impl Host {
-    /// A host for one instance that has asked nothing yet.
+    /// A host for one instance without any requests yet.
     pub fn new(identity: Identity, tape: Tape, grants: Grants, backends: Backends, limits: Limits) -> Self {
         Self {
             identity,
@@ -207,16 +207,16 @@ impl Host {
         }
     }
 
-    /// Says whether the desired state of the next calls is that nothing is left. Then all may be destroyed, and the limit
-    /// `destroy_percent` does not hold; `destroy_max` does. False until it is said.
+    /// Sets whether the desired state of the next calls is that nothing remains. If so, the call may destroy
+    /// everything, and `destroy_percent` does not apply; `destroy_max` does. False by default.
     pub fn removing(&mut self, removing: bool) {
         self.removing = removing;
     }
 
-    /// A call of the guest begins: the meter counts anew, and the tape has the call. A replay has it already.
+    /// Begins a call of the guest: resets the meter, and records the call on the tape. A replay has it already.
     ///
     /// # Errors
-    /// Where the tape can't record it; then the call must not be made.
+    /// If the tape can't record the call; then the caller must not make it.
     pub fn begin_call(&mut self, at_ms: u64, name: &str, args: &RawValue) -> Result<(), TapeError> {
         self.begin_unrecorded_call();
         self.began = neg::Began::Entry(at_ms);
@@ -230,12 +230,12 @@ impl Host {
         }
     }
 
-    /// How many objects of an Engine the last call left to this instance; none: it did not look.
+    /// How many objects of an Engine the last call left to this instance; `None` if it did not look.
     pub fn left(&self) -> Option<u64> {
         self.blast.left()
     }
 
-    /// A call begins that is no entry of its own (`init`, `restore`, `snapshot`).
+    /// Begins a call without an entry of its own (`init`, `restore`, `snapshot`).
     pub fn begin_unrecorded_call(&mut self) {
         self.meter.begin_call(!self.tape.is_replay());
         self.last_words = None;
@@ -246,19 +246,19 @@ impl Host {
         self.begin_wasi_call();
     }
 
-    /// What the running call said last, on one line, where it may say why the call trapped: the text of a panic, or else the
-    /// last line that it printed to stderr. None: it said nothing.
+    /// The last output of the running call, on one line, if it may explain a trap: the text of a panic, or else the
+    /// last line that it printed to stderr. `None` without output.
     pub fn last_words(&self) -> Option<&str> {
         self.last_words.as_deref()
     }
 
-    /// Keeps what a call changed.
+    /// Stores what a call changed.
     pub(crate) fn changed(&mut self, changes: impl Iterator<Item = Change>) {
         let room = CHANGES_MAX.saturating_sub(self.changes.len());
         self.changes.extend(changes.take(room));
     }
 
-    /// What the call that ended dropped, said once.
+    /// Reports once what the finished call dropped.
     pub fn report_dropped(&self, call: &str) {
         let used = &self.meter.used;
         if used.log_lines_dropped > 0 || used.metric_lines_dropped > 0 {
@@ -270,7 +270,7 @@ impl Host {
         }
     }
 
-    /// A metric of the host about this guest.
+    /// Counts a metric of the host about this guest.
     fn count(&self, name: &str) {
         let labels = [metrics::Label {
             key: "guest".to_owned(),
@@ -279,7 +279,7 @@ impl Host {
         self.backends.metrics.take(HOST, name, &labels, Line::CounterAdd(1));
     }
 
-    /// What the question of a capability needs: the tape and the meter, and apart from them what decides about it.
+    /// Splits the host for a capability's request: the tape and the meter, and separately the guard.
     pub(crate) fn apart(&mut self) -> (&mut Tape, &mut Meter, Guard<'_>) {
         let guard = Guard {
             identity: &self.identity,
@@ -291,7 +291,7 @@ impl Host {
     }
 }
 
-/// Asks one question: counted, recorded or replayed. The future borrows what answers, not the tape.
+/// Makes one request: counted, and recorded or replayed. The future borrows the backend, not the tape.
 ///
 /// # Errors
 /// A [`Stop`]: the guest gets no answer, and its call ends.
@@ -312,7 +312,7 @@ where
     ask_or_end(tape, meter, name, args, async || sized(question().await, name, limit)).await
 }
 
-/// [`ask`] for a question that may end the call.
+/// [`ask`] for a request that may end the call.
 pub(crate) async fn ask_or_end<A, R, F, Fut>(
     tape: &mut Tape,
     meter: &mut Meter,
@@ -339,7 +339,7 @@ where
     })
 }
 
-/// [`ask`] for a question that is answered at once.
+/// [`ask`] for a request that is answered at once.
 pub(crate) fn ask_now<A, R, F>(
     tape: &mut Tape,
     meter: &mut Meter,
@@ -354,7 +354,7 @@ where
 {
     count(meter, name, args)?;
     let limit = meter.limits.answer_bytes;
-    // Answering takes no time, recording may: the disk is waited for where every line is synced.
+    // Answering takes no time, but recording may wait for the disk if every line is synced.
     let entered = Instant::now();
     let span = trace::question(name, args);
     let answer = {
@@ -366,7 +366,7 @@ where
     answer.map_err(|stop| Stop::from(stop).into())
 }
 
-/// How the text of a panic begins, in Rust.
+/// The beginning of a panic's text in Rust.
 const PANICKED: &str = "panicked at ";
 
 fn count<A: Serialize + ?Sized>(meter: &mut Meter, name: &'static str, args: &A) -> Result<(), Stop> {
@@ -379,7 +379,7 @@ fn count<A: Serialize + ?Sized>(meter: &mut Meter, name: &'static str, args: &A)
         let limit = meter.limits.imports_per_call;
         return Err(Stop::TooManyQuestions { limit, name });
     }
-    // Before the tape has it: a recording does not hold a question that is too large, and a replay refuses it again.
+    // Check before the tape: a recording never holds a request that is too large, and a replay refuses it again.
     let Some(bytes) = json_bytes(args, meter.question_bytes_left()) else {
         let limit = meter.limits.question_bytes;
         return Err(Stop::TooLargeQuestions { limit, name });
@@ -404,8 +404,7 @@ fn sized<R: AnswerSize>(answer: R, name: &str, limit: u64) -> Result<R, Refusal>
     Ok(answer)
 }
 
-/// Sleeps as the question `name` says, and refuses to sleep on where the call has no more time `left`; none: it has no
-/// limit.
+/// Sleeps for the request `name`, but no longer than the call's remaining time `left`. `None` means no limit.
 pub(crate) async fn sleep_within<R>(
     name: &str,
     left: Option<Duration>,
@@ -429,17 +428,17 @@ impl log::Host for Host {
 }
 
 impl Host {
-    /// Hands one line to the log, or drops and counts it where the call wrote as many as it may.
+    /// Passes one line to the log, or drops and counts it if the call has reached its limit.
     pub(crate) fn log_line(&mut self, level: log::Level, message: &str, fields: &[log::Field]) {
         let is_panic = level == log::Level::Error && message.starts_with(PANICKED);
-        // Rust puts the place on a line of its own.
+        // Rust puts the location on a line of its own.
         let on_one_line = is_panic.then(|| message.replacen('\n', " ", 1));
         let message = on_one_line.as_deref().unwrap_or(message);
         if is_panic {
             self.last_words = Some(crate::log::line(message, fields));
         }
         if self.meter.log_line() {
-            // Whoever reads the log may be slow: that is not the guest's time.
+            // A slow log reader must not cost the guest time.
             let entered = Instant::now();
             self.backends
                 .log
@@ -452,7 +451,7 @@ impl Host {
 }
 
 impl Host {
-    /// What a recording says of the time holds for what the host answers after it.
+    /// A recorded time also applies to what the host answers after it.
     fn told_the_time(&self, now_ms: u64) {
         if self.tape.is_replay() {
             self.backends.clock.at_least_ms(now_ms);

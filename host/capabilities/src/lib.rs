@@ -1,7 +1,7 @@
 //! What guests may import: bindings, grants, backends and simulations.
 //!
-//! Each interface of `wit/` has its place here: the binding that checks the grant and asks the tape, and the
-//! backends that answer. Knows nothing of guests, instances or configuration files.
+//! For each interface of `wit/` there is a binding, which checks the grant and asks the tape, and the backends that
+//! answer. Knows nothing of guests, instances or configuration files.
 //!
 //! ```text
 //! guest -> Host (limits, tape, guard: grant and quota) -> backend: real or simulated
@@ -46,5 +46,5 @@ use std::pin::Pin;
 
 pub use host::{Backends, Host, Identity, Stop};
 
-/// What a backend's method returns: boxed, so that backends can be `Arc<dyn ...>`.
+/// The return type of a backend's methods: boxed, so that backends can be `Arc<dyn ...>`.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -1,7 +1,7 @@
-//! Pages and answers for this machine alone: where it may listen, and which requests come from a browser that was led
-//! here under another name.
+//! Restricts pages and answers to this machine: where they may listen, and which requests come from a browser under a
+//! foreign name.
 //!
-//! Knows nothing of what is served. For everything that trueup shows over HTTP on an address.
+//! Knows nothing of the content. Used for everything that trueup serves over HTTP on an address.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,15 +11,15 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-/// Everything a page may load comes from where it came from, and nobody may frame it. Styles that scripts set on elements
-/// are no inline styles.
+/// A page may load only from its own origin and must not be framed. Styles that scripts set on elements are not inline
+/// styles.
 pub const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
                                            connect-src 'self'; base-uri 'self'; form-action 'none'; frame-ancestors 'none'";
 
-/// Lets through what is on loopback.
+/// Accepts loopback addresses.
 ///
 /// # Errors
-/// One line: which address it is, and what it must be.
+/// One line: the address, and what it must be.
 pub fn must_be_loopback(address: SocketAddr) -> Result<(), String> {
     if address.ip().is_loopback() {
         return Ok(());
@@ -30,9 +30,9 @@ pub fn must_be_loopback(address: SocketAddr) -> Result<(), String> {
     ))
 }
 
-/// Middleware for an address on loopback: refuses what is asked under a name that is not loopback's. A foreign page that
-/// has its own name resolve to 127.0.0.1 (DNS rebinding) would else read everything. `GET` and `HEAD` alone are let
-/// through; and every answer says what a browser may do with it ([`secure`]).
+/// Middleware for a loopback address: refuses requests for a name that is not loopback's. Otherwise a foreign page
+/// whose own name resolves to 127.0.0.1 (DNS rebinding) could read everything. Only `GET` and `HEAD` pass. Each answer
+/// tells the browser what it may do with it ([`secure`]).
 pub async fn guard(request: Request, next: Next) -> Response {
     let mut response = match refusal(request.method(), request.headers()) {
         None => next.run(request).await,
@@ -53,13 +53,14 @@ fn refusal(method: &Method, headers: &HeaderMap) -> Option<(StatusCode, String)>
     })
 }
 
-/// By which a browser says whose page it is that asks. Such a page can't read the answer, but can have it computed.
+/// The header in which a browser names the requesting page's origin. A foreign page can't read the answer, but can
+/// trigger its computation.
 const FROM_WHERE: &str = "sec-fetch-site";
 
-/// Whether a request names loopback as the host that it is for, and is no foreign page's.
+/// Checks that a request's host is loopback and that it does not come from a foreign page.
 ///
 /// # Errors
-/// One line: what it named, and what it must.
+/// One line: the given host, and the allowed ones.
 pub fn check_host(headers: &HeaderMap) -> Result<(), String> {
     let mut hosts = headers.get_all(header::HOST).iter();
     let (host, more) = (hosts.next(), hosts.next());
@@ -81,7 +82,7 @@ pub fn check_host(headers: &HeaderMap) -> Result<(), String> {
     ))
 }
 
-/// Middleware for what needs no token and may also change something: see [`check_host`].
+/// Middleware for requests that need no token and may change something: see [`check_host`].
 pub(crate) async fn for_this_machine(request: Request, next: Next) -> Response {
     match check_host(request.headers()) {
         Ok(()) => next.run(request).await,
@@ -93,7 +94,7 @@ fn is_loopback_host(named: &str) -> bool {
     let Ok(authority) = named.parse::<Authority>() else {
         return false;
     };
-    // `user@host` is no `Host`.
+    // `user@host` is not a valid `Host`.
     if named.contains('@') {
         return false;
     }
@@ -105,7 +106,7 @@ fn is_loopback_host(named: &str) -> bool {
     host.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// What browsers are told of every answer.
+/// Adds the security headers to every answer.
 pub fn secure(headers: &mut HeaderMap) {
     let told = [
         (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),

@@ -1,4 +1,4 @@
-//! `trueup:host/log`: where a guest's lines go.
+//! `trueup:host/log`: the destination of a guest's lines.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -8,12 +8,12 @@ use crate::bindings::host::log::{Field, Level};
 use crate::host::Identity;
 use crate::text::printable;
 
-/// A line longer than this is cut, in bytes: nobody reads on, and a log is no place to keep data.
+/// The maximum length of a line in bytes. Longer lines are cut: a log is not the place for data.
 pub const LINE_BYTES_MAX: usize = 16 << 10;
 
-/// Takes the lines that guests write.
+/// Receives the lines that guests write.
 pub trait Log: Send + Sync {
-    /// Takes one line of `guest`.
+    /// Receives one line of `guest`.
     fn emit(&self, guest: &Identity, level: Level, line: &str);
 }
 
@@ -27,7 +27,7 @@ pub(crate) fn line(message: &str, fields: &[Field]) -> String {
         let key = printable(beginning(&field.key));
         let value = beginning(&field.value);
         let plain = !value.is_empty() && value.chars().all(|c| !c.is_whitespace() && c != '"');
-        // Writing to a String can't fail.
+        // Writing to a `String` cannot fail.
         let _ = match printable(value) {
             Cow::Borrowed(value) if plain => write!(line, " {key}={value}"),
             _ => write!(line, " {key}={value:?}"),
@@ -40,12 +40,12 @@ pub(crate) fn line(message: &str, fields: &[Field]) -> String {
     line
 }
 
-/// What a line may hold of a text, and one character more where the text goes on.
+/// The part of a text that fits into a line, plus one character if the text is longer.
 fn beginning(text: &str) -> &str {
     text.get(..text.ceil_char_boundary(LINE_BYTES_MAX + 1)).unwrap_or(text)
 }
 
-/// Hands lines to `tracing`, with the guest's name, version and instance.
+/// Passes lines to `tracing`, with the guest's name, version and instance.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct TracingLog;
 
@@ -62,7 +62,7 @@ impl Log for TracingLog {
     }
 }
 
-/// Keeps lines, for tests and for the talk of a plan.
+/// Keeps lines, for tests and for the output of a plan.
 #[derive(Debug, Default)]
 pub struct KeptLog(Mutex<Vec<(Level, String)>>);
 
@@ -82,7 +82,7 @@ impl Log for KeptLog {
     }
 }
 
-/// Drops every line: for benchmarks, and for replays, whose lines were written when it happened.
+/// Drops every line: for benchmarks, and for replays, whose lines were already written.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct NoLog;
 

@@ -1,4 +1,4 @@
-//! Limits of one guest call, and the count of what it used.
+//! The limits of one guest call, and the usage counters.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -7,30 +7,30 @@ use serde::{Deserialize, Serialize};
 
 use crate::pace::Holding;
 
-/// What one instance, and each of its calls, may use. All are named in the header of its journal.
+/// The limits of one instance and each of its calls. The header of its journal names all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
     /// Linear memory of the instance, in bytes. A service of 100 ports x 100 servers needs 20 MiB.
     pub memory_bytes: u64,
-    /// CPU time of one call, in milliseconds, without what it waits for the host. Generous, since it is measured as
-    /// wall-clock time on a machine that does other things too.
+    /// CPU time of one call, in milliseconds, excluding waits for the host. Generous, because it is measured as
+    /// wall-clock time on a shared machine.
     pub cpu_ms: u64,
-    /// Wall-clock time of one call, in milliseconds, with all that it sleeps and waits for. An hour, since a creation of
-    /// 10,000 servers asks 31,000 questions, which take 52 minutes where the Engine lets 10 a second pass.
+    /// Wall-clock time of one call, in milliseconds, including sleeps and waits. An hour, because a creation of 10,000
+    /// servers makes 31,000 requests, which take 52 minutes at the Engine's limit of 10 a second.
     pub call_ms: u64,
-    /// Questions that one call may ask. A rate-limited creation of 10,000 servers asks 31,000.
+    /// Requests per call. A rate-limited creation of 10,000 servers makes 31,000.
     pub imports_per_call: u32,
-    /// Size of the arguments of all questions of one call together, as JSON, in bytes: each of them is a line of the
-    /// recording. The creation of 10,000 servers asks with 9 MiB. A recording from before this limit has none.
+    /// Total size of the arguments of a call's requests, as JSON, in bytes: each is a line of the recording. The
+    /// creation of 10,000 servers needs 9 MiB. Recordings from before this limit have none.
     #[serde(default = "unlimited")]
     pub question_bytes: u64,
-    /// Size of one answer, in bytes, the host's to the guest and the guest's to the host: a listing of 100,000
+    /// Size of one answer in bytes, from the host to the guest and from the guest to the host: a listing of 100,000
     /// resources is 30 MiB.
     pub answer_bytes: u64,
-    /// Lines of log that one call may write; further ones are dropped and counted.
+    /// Log lines per call; further ones are dropped and counted.
     pub log_lines_per_call: u32,
-    /// Lines of metrics that one call may write; further ones are dropped and counted.
+    /// Metric lines per call; further ones are dropped and counted.
     pub metric_lines_per_call: u32,
 }
 
@@ -53,26 +53,26 @@ fn unlimited() -> u64 {
     u64::MAX
 }
 
-/// What the running call has used so far.
+/// The usage of the running call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Used {
-    /// Questions asked.
+    /// Requests made.
     pub imports: u32,
     /// Bytes of their arguments.
     pub question_bytes: u64,
-    /// Time spent in imports: it does not count against the CPU limit.
+    /// Time spent in imports, which does not count against the CPU limit.
     pub waited: Duration,
-    /// Lines of log written or dropped.
+    /// Log lines written or dropped.
     pub log_lines: u32,
-    /// Lines of log dropped.
+    /// Log lines dropped.
     pub log_lines_dropped: u32,
-    /// Lines of metrics written or dropped.
+    /// Metric lines written or dropped.
     pub metric_lines: u32,
-    /// Lines of metrics dropped.
+    /// Metric lines dropped.
     pub metric_lines_dropped: u32,
 }
 
-/// What an instance has brought about, over all its calls, whatever became of them.
+/// The effects of an instance over all its calls, whatever their outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Effects {
     /// Objects created.
@@ -81,7 +81,7 @@ pub struct Effects {
     pub destroyed: u64,
 }
 
-/// What the instances that were given it hold together, now: those of one guest.
+/// The current total of the instances that share it: those of one guest.
 #[derive(Debug, Default)]
 pub struct Usage {
     instances: AtomicU64,
@@ -89,34 +89,34 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// So many instances there are.
+    /// The number of instances.
     pub fn instances(&self) -> u64 {
         self.instances.load(Ordering::Relaxed)
     }
 
-    /// So much linear memory they hold, in bytes.
+    /// Their linear memory in bytes.
     pub fn memory_bytes(&self) -> u64 {
         self.memory_bytes.load(Ordering::Relaxed)
     }
 
-    /// There is an instance more.
+    /// Adds an instance.
     pub fn begin(&self) {
         self.instances.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// It holds more.
+    /// Adds memory of an instance.
     pub fn grow(&self, bytes: u64) {
         self.memory_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// It is gone, with all that it held.
+    /// Removes an instance with all its memory.
     pub fn end(&self, bytes: u64) {
         self.instances.fetch_sub(1, Ordering::Relaxed);
         self.memory_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
-/// One object that a call brought about or removed, as the backend said.
+/// One object that a call created or destroyed, according to the backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// It was created.
@@ -125,10 +125,10 @@ pub enum Change {
         kind: &'static str,
         /// Its name.
         name: String,
-        /// Its identifier: another one each time.
+        /// Its identifier, which is unique to each creation.
         identifier: String,
     },
-    /// It was destroyed, or was gone already.
+    /// It was destroyed, or was already gone.
     Destroyed {
         /// As in [`Change::Created`].
         kind: &'static str,
@@ -137,27 +137,27 @@ pub enum Change {
     },
 }
 
-/// So many changes are kept until whoever made the call takes them; further ones are not kept: a call that creates 10,000
-/// servers is no cycle.
+/// The number of changes kept until the caller takes them; further ones are dropped: a call that creates 10,000 servers
+/// is no cycle.
 pub const CHANGES_MAX: usize = 20_000;
 
-/// Counts one instance's use against its limits.
+/// Tracks one instance's usage against its limits.
 #[derive(Debug, Default)]
 pub struct Meter {
-    /// What may be used.
+    /// The limits.
     pub limits: Limits,
-    /// What the running call, or the last one, used.
+    /// The usage of the running call, or of the last one.
     pub used: Used,
-    /// What came of it.
+    /// The effects.
     pub effects: Effects,
-    /// When the running call must have ended; none: a replay, whose calls take what time they take.
+    /// When the running call must have ended; `None` in a replay, which has no deadline.
     must_end: Option<Instant>,
-    /// Its turn to compute, where it computes for long.
+    /// The call's turn to compute, if it computes for long.
     pub holding: Holding,
 }
 
 impl Meter {
-    /// A meter for `limits` that has counted nothing yet.
+    /// A meter for `limits` with all counters at zero.
     pub fn new(limits: Limits) -> Self {
         Self {
             limits,
@@ -165,36 +165,36 @@ impl Meter {
         }
     }
 
-    /// Starts to count anew. `timed`: the call has `call_ms` from now on.
+    /// Resets the counters. `timed`: the call has `call_ms` from now on.
     pub fn begin_call(&mut self, timed: bool) {
         self.used = Used::default();
         let limit = Duration::from_millis(self.limits.call_ms);
         self.must_end = if timed { Instant::now().checked_add(limit) } else { None };
     }
 
-    /// How long the running call may still take; none: for ever.
+    /// The remaining time of the running call; `None` means no limit.
     pub fn time_left(&self) -> Option<Duration> {
         let must_end = self.must_end?;
         Some(must_end.saturating_duration_since(Instant::now()))
     }
 
-    /// The running call has taken its `call_ms`.
+    /// Whether the running call has used up its `call_ms`.
     pub fn is_over(&self) -> bool {
         self.time_left().is_some_and(|left| left.is_zero())
     }
 
-    /// Counts a question; false where the call has asked as many as it may.
+    /// Counts a request; returns false if the call has reached its limit.
     pub(crate) fn question(&mut self) -> bool {
         self.used.imports = self.used.imports.saturating_add(1);
         self.used.imports <= self.limits.imports_per_call
     }
 
-    /// How many bytes of arguments the call may still ask with.
+    /// The bytes of arguments that the call has left.
     pub(crate) fn question_bytes_left(&self) -> u64 {
         self.limits.question_bytes.saturating_sub(self.used.question_bytes)
     }
 
-    /// Counts a line of log; false where it is to be dropped.
+    /// Counts a log line; returns false if it must be dropped.
     pub(crate) fn log_line(&mut self) -> bool {
         count(
             &mut self.used.log_lines,
@@ -203,7 +203,7 @@ impl Meter {
         )
     }
 
-    /// Counts a line of metrics; false where it is to be dropped.
+    /// Counts a metric line; returns false if it must be dropped.
     pub(crate) fn metric_line(&mut self) -> bool {
         count(
             &mut self.used.metric_lines,

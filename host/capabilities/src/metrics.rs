@@ -1,6 +1,6 @@
-//! `trueup:host/metrics`: counters, gauges and histograms that guests keep, summed over instances.
+//! `trueup:host/metrics`: counters, gauges and histograms of the guests, summed over instances.
 //!
-//! Nothing here is recorded: metrics are made from what is recorded, so a replay makes them again.
+//! Metrics are not recorded: they derive from recorded data, so a replay produces them again.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,23 +8,23 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::bindings::host::metrics::Label;
 
-/// So many different series one registry holds; a line for one more is dropped. A guest with a label per object
+/// The maximum number of series in one registry; lines for further ones are dropped. A guest with a label per object
 /// would otherwise fill the host's memory and its operator's time-series database.
 pub const SERIES_MAX: usize = 10_000;
 
-/// A series' name and labels may be so long together, in bytes; a longer line is dropped.
+/// The maximum size of a series' name and labels together, in bytes; longer lines are dropped.
 pub const SERIES_NAME_BYTES_MAX: usize = 1 << 10;
 
-/// So many labels one series may have: a label without a name and a value has no bytes.
+/// The maximum number of labels of a series: a label with empty name and value has no bytes.
 pub const LABELS_MAX: usize = 32;
 
-/// Names that begin so are the host's.
+/// Names with this prefix belong to the host.
 const OWN_PREFIX: &str = "trueup_";
 
-/// But for those that go on so: the guests that ship use them, and others that do the same job.
+/// Exceptions to that: guests that ship, and others that do the same job, use these prefixes.
 const GUESTS_PREFIXES: [&str; 3] = ["ipam_", "lbaas_", "neg_"];
 
-/// The instance under which the host's own lines are taken: they are few, and always fit.
+/// The instance for the host's own lines: they are few, and always fit.
 pub const HOST: &str = "host";
 
 /// Buckets of a histogram, upper bounds in the metric's own unit: the Prometheus client libraries' default.
@@ -42,19 +42,19 @@ enum Series {
     },
 }
 
-/// A series, and what it is made of.
+/// A series, and its components.
 #[derive(Debug)]
 struct Kept {
-    /// Whose it is: of the first that had a line for it.
+    /// The guest that wrote its first line.
     guest: String,
     name: String,
-    /// In order of their keys.
+    /// Ordered by key.
     labels: Vec<(String, String)>,
     series: Series,
 }
 
-/// Whose a series is: a guest's of the same name as one of the host's is another series, so that no guest writes what the
-/// host says of itself.
+/// The owner of a series. A guest's series with the name of one of the host's is a separate series, so that no guest
+/// can forge the host's metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Owner {
     Host,
@@ -67,16 +67,16 @@ pub struct Registry {
     series: Mutex<BTreeMap<(Owner, String), Kept>>,
 }
 
-/// Who has a line.
+/// The writer of a line.
 #[derive(Debug, Clone, Copy)]
 pub struct Origin<'a> {
-    /// The guest's name; of the host's own lines, [`HOST`].
+    /// The guest's name, or [`HOST`] for the host's own lines.
     pub guest: &'a str,
-    /// The instance; of the host's own lines, [`HOST`].
+    /// The instance, or [`HOST`] for the host's own lines.
     pub instance: &'a str,
 }
 
-/// What a series shows.
+/// The value of a series.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Shown {
     /// A counter's sum.
@@ -85,29 +85,29 @@ pub enum Shown {
     Gauge(f64),
     /// A histogram.
     Histogram {
-        /// How many observations were at most as large as each of [`BUCKETS`].
+        /// For each of [`BUCKETS`], the number of observations up to that bound.
         counts: [u64; BUCKETS.len()],
-        /// How many there were.
+        /// The number of observations.
         count: u64,
-        /// All together.
+        /// Their sum.
         sum: f64,
     },
 }
 
-/// A series, to be shown.
+/// A series to be shown.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
-    /// The guest whose it is; [`HOST`]: the host's own.
+    /// The guest that owns it, or [`HOST`] for the host's own.
     pub guest: String,
     /// Its name, as the guest gave it.
     pub name: String,
-    /// Keys and values as the guest gave them, in order of the keys.
+    /// Keys and values as the guest gave them, ordered by key.
     pub labels: Vec<(String, String)>,
-    /// What it shows.
+    /// Its value.
     pub shown: Shown,
 }
 
-/// One line of a guest.
+/// One metric line of a guest.
 #[derive(Debug, Clone, Copy)]
 pub enum Line {
     /// Adds to a counter.
@@ -119,7 +119,7 @@ pub enum Line {
 }
 
 impl Line {
-    /// A sum with an infinite number, or one that is not a number, never becomes finite again.
+    /// A sum with an infinite number, or with NaN, never becomes finite again.
     fn is_finite(self) -> bool {
         match self {
             Self::CounterAdd(_) => true,
@@ -128,14 +128,14 @@ impl Line {
     }
 }
 
-/// Whether no guest may use the name: what the format does not allow in one is `_` where it is shown.
+/// Whether the name is reserved for the host. Characters that the format does not allow are shown as `_`.
 fn is_the_hosts(name: &str) -> bool {
     let shown = name.replace(|c: char| !c.is_ascii_alphanumeric(), "_");
     let rest = shown.strip_prefix(OWN_PREFIX);
     rest.is_some_and(|rest| !GUESTS_PREFIXES.iter().any(|prefix| rest.starts_with(prefix)))
 }
 
-/// `name{key="value",...}`, labels in order of their keys, values escaped as Prometheus' text format has it.
+/// `name{key="value",...}`, with labels ordered by key and values escaped as in Prometheus' text format.
 pub fn series_name(name: &str, labels: &[Label]) -> String {
     let mut sorted: Vec<&Label> = labels.iter().collect();
     sorted.sort_by(|a, b| a.key.cmp(&b.key));
@@ -147,7 +147,7 @@ pub fn series_name(name: &str, labels: &[Label]) -> String {
             .replace('\\', "\\\\")
             .replace('"', "\\\"")
             .replace('\n', "\\n");
-        // Writing to a String can't fail.
+        // Writing to a `String` cannot fail.
         let _ = write!(text, "{open}{}=\"{value}\"", label.key);
     }
     if !sorted.is_empty() {
@@ -156,7 +156,7 @@ pub fn series_name(name: &str, labels: &[Label]) -> String {
     text
 }
 
-/// Whether [`series_name`] could give this text: `name`, or `name{key="value",...}` with the labels in order of their keys.
+/// Whether [`series_name`] could return this text: `name`, or `name{key="value",...}` with labels ordered by key.
 pub fn is_series_name(text: &str) -> bool {
     let is_word = |word: &str| {
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
@@ -197,8 +197,8 @@ impl Registry {
         self.take_as(owner, Origin { guest, instance }, name, labels, line)
     }
 
-    /// Takes a line of a guest; false where it was dropped: the registry is full, or the name is in use for another kind of
-    /// series, or too long, or the host's, or the number is not finite.
+    /// Takes a line of a guest. Returns false if it was dropped: the registry is full, the name is used for another
+    /// kind of series, too long, or the host's, or the number is not finite.
     pub fn take_of(&self, origin: Origin<'_>, name: &str, labels: &[Label], line: Line) -> bool {
         if is_the_hosts(name) {
             return false;
@@ -240,8 +240,8 @@ impl Registry {
         true
     }
 
-    /// Forgets what gauges of guests hold of an instance that is gone for good, and those that hold nothing else. What it
-    /// counted and observed did happen, and stays.
+    /// Forgets the gauge values of a guest's instance that is gone for good, and gauges without other values. What it
+    /// counted and observed did happen, and remains.
     pub fn forget(&self, instance: &str) {
         let mut all = self.series.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|(owner, _), kept| match (owner, &mut kept.series) {
@@ -250,15 +250,15 @@ impl Registry {
         });
     }
 
-    /// The number that a series shows: a counter's sum, a gauge's sum over instances, a histogram's count. Of two of one
-    /// name, the host's. None where the series was never touched.
+    /// The number of a series: a counter's sum, a gauge's sum over instances, a histogram's count. If two series have
+    /// this name, the host's. `None` if the series was never written.
     pub fn number(&self, series: &str) -> Option<f64> {
         let all = self.series.lock().unwrap_or_else(PoisonError::into_inner);
         let of = |owner| all.get(&(owner, series.to_owned()));
         of(Owner::Host).or_else(|| of(Owner::Guest)).map(Kept::number)
     }
 
-    /// What one instance of a guest has set a gauge to, by the name that the series shows. None where it never did, or is
+    /// The value that one instance of a guest gave a gauge, by the series' name. `None` if it never did, or is
     /// forgotten.
     pub fn gauge_of(&self, instance: &str, series: &str) -> Option<f64> {
         let all = self.series.lock().unwrap_or_else(PoisonError::into_inner);
@@ -268,13 +268,13 @@ impl Registry {
         }
     }
 
-    /// Every series as it stands, in order of names and labels; the host's first.
+    /// Every series with its current value, ordered by name and labels; the host's first.
     pub fn samples(&self) -> Vec<Sample> {
         let all = self.series.lock().unwrap_or_else(PoisonError::into_inner);
         all.values().map(Kept::sample).collect()
     }
 
-    /// Every series and the number that it shows, by name; of two of one name, the host's.
+    /// Every series and its number, by name. If two series have one name, the host's.
     pub fn numbers(&self) -> BTreeMap<String, f64> {
         let all = self.series.lock().unwrap_or_else(PoisonError::into_inner);
         let all = all.iter().rev();
@@ -426,7 +426,7 @@ mod tests {
     #[test]
     fn a_guest_does_not_write_what_the_host_says_of_itself() {
         let registry = Registry::default();
-        // Whatever it is called.
+        // Whatever its name is.
         let guest = Origin {
             guest: HOST,
             instance: HOST,

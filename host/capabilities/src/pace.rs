@@ -1,4 +1,4 @@
-//! Turns for calls that compute for long: they let those go first that do not.
+//! Turns for calls that compute for long: they let short calls go first.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,19 +6,19 @@ use std::time::{Duration, Instant};
 
 use crate::Answer;
 
-/// A call that has computed for so long in all goes on by turns: a decision about a Service takes a few milliseconds.
+/// Above this total computing time, a call continues in turns: a decision about a Service takes a few milliseconds.
 pub const SLICE: Duration = Duration::from_millis(50);
 
 /// The right to compute until it is dropped.
 pub type Turn = Box<dyn Send>;
 
-/// Says when a call that computes for long goes on.
+/// Decides when a call that computes for long continues.
 pub trait Pace: Send + Sync {
-    /// Answers when a call that has computed for `computed` may go on for a while.
+    /// Resolves when a call that has computed for `computed` may continue for a while.
     fn turn(&self, computed: Duration) -> Answer<'_, Turn>;
 }
 
-/// The turn of one call, where it has one. It ends with the call, and while the call waits for an answer.
+/// The turn of one call, if it has one. It ends with the call, and while the call waits for an answer.
 #[derive(Clone, Default)]
 pub struct Holding(Arc<Mutex<Held>>);
 
@@ -30,13 +30,13 @@ struct Held {
 }
 
 impl Holding {
-    /// The turn is over.
+    /// Ends the turn.
     pub fn end(&self) {
         let ended = self.0.lock().unwrap_or_else(PoisonError::into_inner).turn.take();
         drop(ended);
     }
 
-    /// The time spent waiting for turns since the last time.
+    /// Takes the time spent waiting for turns since the last call.
     pub fn take_waited(&self) -> Duration {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).waited)
     }

@@ -1,19 +1,19 @@
-//! What each question is: the guest's means, a look at the world, or a change of it. The one list of that.
+//! Classifies each request as the guest's means, a read of the world, or a write. This is the only such list.
 //!
-//! Scenarios leave the guest's means out of `expect_calls`; the gate, the shadow and `trueup replay --guest` compare writes,
-//! in order for each object; the page counts writes.
+//! Scenarios ignore the guest's means in `expect_calls`. The gate, the shadow and `trueup replay --guest` compare
+//! writes, in order for each object. The page counts writes.
 
 use serde_json::Value;
 use trueup_journal::{Kind, Question};
 
-/// Interfaces that are a guest's means. Log and metrics answer nothing and are not recorded.
+/// Interfaces that are a guest's means. Log and metrics return nothing and are not recorded.
 const MEANS: [&str; 11] = [
     "log",
     "metrics",
     "clock",
     "random",
     "timers",
-    // Those of `wasi:*`, which a language's runtime asks for itself; `random` is its name too.
+    // Those of `wasi:*`, which a language's runtime calls by itself; `random` is the name of one of them, too.
     "wall-clock",
     "monotonic-clock",
     "poll",
@@ -22,7 +22,7 @@ const MEANS: [&str; 11] = [
     "insecure-seed",
 ];
 
-/// Questions that look at the world. All others but [`MEANS`] change it.
+/// Requests that read the world. All others but [`MEANS`] change it.
 const READS: [&str; 9] = [
     "api.get",
     "api.list-endpoints",
@@ -35,7 +35,7 @@ const READS: [&str; 9] = [
     "store.restore",
 ];
 
-/// What the question of this name (`interface.function`) is. One that is not known is a write.
+/// The kind of the request with this name (`interface.function`). An unknown one counts as a write.
 pub fn kind(name: &str) -> Kind {
     let interface = name.split('.').next().unwrap_or_default();
     if MEANS.contains(&interface) {
@@ -47,7 +47,7 @@ pub fn kind(name: &str) -> Kind {
     }
 }
 
-/// How the question of this name is compared.
+/// How to compare the request with this name.
 pub fn question(name: &str) -> Question {
     let (list, object): (_, fn(&Value) -> String) = match name {
         "api.get" | "api.reset" | "api.destroy" => (Some("refs"), referred),
@@ -67,12 +67,12 @@ fn text<'a>(value: &'a Value, field: &str) -> &'a str {
     value.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// A resource of the Engine that is: its kind and identifier.
+/// An existing resource of the Engine: its kind and identifier.
 fn referred(object: &Value) -> String {
     format!("{} {}", text(object, "kind"), text(object, "identifier"))
 }
 
-/// A resource of the Engine that is to be: its kind, its name, and what it belongs to.
+/// A desired resource of the Engine: its kind, its name, and its owner.
 fn specified(spec: &Value) -> String {
     let Some((kind, spec)) = spec.as_object().and_then(|spec| spec.iter().next()) else {
         return spec.to_string();
@@ -90,7 +90,7 @@ fn key(args: &Value) -> String {
     text(args, "key").to_owned()
 }
 
-/// What a transaction changes, in order of the keys.
+/// What a transaction changes, ordered by key.
 fn keys(args: &Value) -> String {
     let operations = args.get("operations").and_then(Value::as_array);
     let key = |operation: &Value| match operation {

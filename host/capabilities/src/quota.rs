@@ -1,12 +1,12 @@
-//! How often a guest may ask, and how much one call of it may destroy.
+//! How often a guest may make requests, and how much one call may destroy.
 //!
-//! Decides and counts; what a refusal says and where it is written down is `guard.rs`. Times are arguments.
+//! Decides and counts; `guard.rs` words and reports refusals. Times are arguments.
 //!
 //! ```text
-//! Quotas: a guest's capability -> when it asked, over all its instances and versions   (calls_per_minute)
-//! Blast:  the running call     -> what it has seen, what it had destroyed              (destroy_max, destroy_percent)
+//! Quotas: a guest's capability -> the times of its requests, over all its instances and versions   (calls_per_minute)
+//! Blast:  the running call     -> what it has seen, what it had destroyed             (destroy_max, destroy_percent)
 //! ```
-//! How much all calls of one round may destroy is `holdings.rs`.
+//! `holdings.rs` limits what all calls of one round may destroy.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, PoisonError};
@@ -15,32 +15,33 @@ use crate::grants::Grant;
 use crate::holdings::Holdings;
 use crate::lbaas::{Object, ObjectRef};
 
-/// The window of `calls_per_minute`, in milliseconds. It slides: there is no moment at which all of a quota comes back.
+/// The window of `calls_per_minute`, in milliseconds. It slides: there is no moment at which a whole quota becomes
+/// available again.
 pub const WINDOW_MS: u64 = 60_000;
 
-/// When one guest asked, as far as its quotas need it: one for all instances of a guest that is configured, whatever its
-/// versions call themselves, so that another name is no other quota.
+/// The request times of one guest, as far as its quotas need them. One value for all instances of a configured guest,
+/// whatever its versions call themselves, so that another name is no other quota.
 #[derive(Debug, Default)]
 pub struct Quotas {
     /// By capability, oldest first, none older than the window.
     asked_at_ms: Mutex<BTreeMap<String, VecDeque<u64>>>,
-    /// What the guest holds, and what of it may go.
+    /// What the guest holds, and how much of it may be destroyed.
     pub holdings: Holdings,
 }
 
 impl Quotas {
-    /// Counts a question to `capability` at `now_ms`; false, and not counted, where it has asked `per_minute`
-    /// questions within the last [`WINDOW_MS`] already.
+    /// Counts a request to `capability` at `now_ms`. Returns false, without counting, if it already made `per_minute`
+    /// requests within the last [`WINDOW_MS`].
     pub fn admit(&self, capability: &str, per_minute: u32, now_ms: u64) -> bool {
         let mut all = self.asked_at_ms.lock().unwrap_or_else(PoisonError::into_inner);
         let asked = all.entry(capability.to_owned()).or_default();
         let now_ms = match asked.back() {
-            // Set back by more than the window: what was counted says nothing about the last minute.
+            // The clock was set back by more than the window: the counts say nothing about the last minute.
             Some(last) if *last > now_ms.saturating_add(WINDOW_MS) => {
                 asked.clear();
                 now_ms
             }
-            // Set back by little, or another thread was first: time does not go back here.
+            // The clock was set back a little, or another thread was first: here, time does not go back.
             Some(last) => now_ms.max(*last),
             None => now_ms,
         };
@@ -70,33 +71,33 @@ fn has_percentage(grant: Option<&Grant>) -> bool {
     grant.is_some_and(|grant| grant.destroy_percent.is_some())
 }
 
-/// What the running call has seen of an Engine, and what it had destroyed.
+/// What the running call has seen of an Engine, and what it has destroyed.
 #[derive(Debug, Default)]
 pub(crate) struct Blast {
     seen: BTreeSet<Resource>,
-    /// What the call made itself. It was not there before, so it makes nothing that was a smaller part of it.
+    /// What the call itself created. It did not exist before, so it must not increase the base of the percentage.
     made: BTreeSet<Resource>,
     sent: BTreeSet<Resource>,
-    /// How many objects there are by the last list and what the call did since; none: nothing was listed.
+    /// The number of objects by the last list and the call's later changes; `None` without a list.
     left: Option<u64>,
 }
 
-/// A limit that a call would go above.
+/// A limit that a call would exceed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Above {
     /// The limit's key in the configuration.
     pub(crate) limit: &'static str,
-    /// What would be too much.
+    /// The excess.
     pub(crate) what: String,
 }
 
 impl Blast {
-    /// A call begins.
+    /// Begins a call.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// The guest was told that these exist. Kept where a percentage of them may be destroyed, and nowhere else.
+    /// Records objects that the guest has seen. Stored only if the grant limits the percentage to destroy.
     pub(crate) fn see<'o>(&mut self, grant: Option<&Grant>, objects: impl IntoIterator<Item = &'o Object>) {
         if has_percentage(grant) {
             let found = objects.into_iter().map(resource_of);
@@ -104,37 +105,38 @@ impl Blast {
         }
     }
 
-    /// The guest had these made. Kept as above.
+    /// Records objects that the guest created. Stored as above.
     pub(crate) fn make<'o>(&mut self, grant: Option<&Grant>, objects: impl IntoIterator<Item = &'o Object>) {
         if has_percentage(grant) {
             self.made.extend(objects.into_iter().map(resource_of));
         }
     }
 
-    /// The guest was told that these are all there are.
+    /// Records that the guest saw a complete list of this many objects.
     pub(crate) fn listed(&mut self, count: usize) {
         self.left = Some(count as u64);
     }
 
-    /// So many were made, and so many were destroyed.
+    /// Records the numbers of created and destroyed objects.
     pub(crate) fn changed(&mut self, made: u64, destroyed: u64) {
         self.left = self.left.map(|left| (left + made).saturating_sub(destroyed));
     }
 
-    /// How many objects the call leaves; none: that is not known.
+    /// The number of objects that the call leaves; `None` if unknown.
     pub(crate) fn left(&self) -> Option<u64> {
         self.left
     }
 
-    /// These go to the Engine. Counted whatever it answers: a request that timed out may have been carried out.
+    /// Counts objects sent to the Engine for destruction, whatever it answers: a request that timed out may have been
+    /// carried out.
     pub(crate) fn send(&mut self, grant: Option<&Grant>, refs: &[ObjectRef]) {
         if grant.is_some_and(|grant| grant.destroy_max.is_some() || grant.destroy_percent.is_some()) {
             self.sent.extend(refs.iter().map(resource));
         }
     }
 
-    /// Whether destroying these too would be above a limit; each object counts once in a call. `removing`: the key is to
-    /// be gone, so all of it may be destroyed, and the percentage does not hold.
+    /// Whether destroying these, too, would exceed a limit; each object counts once per call. `removing`: the key is to
+    /// be removed, so all of it may be destroyed, and the percentage does not apply.
     pub(crate) fn above(&self, grant: Option<&Grant>, refs: &[ObjectRef], removing: bool) -> Option<Above> {
         let grant = grant?;
         let percent = grant.destroy_percent.filter(|_| !removing);

@@ -1,4 +1,4 @@
-//! `trueup:host/random`: numbers from a seed, so that a run can be had again.
+//! `trueup:host/random`: numbers from a seed, so that a run can be repeated.
 
 use std::sync::{Mutex, PoisonError};
 

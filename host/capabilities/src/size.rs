@@ -1,7 +1,7 @@
-//! How large an answer is, and the arguments of a question: what the limits on both count.
+//! The size of answers and of requests' arguments, for the limits on both.
 //!
-//! An answer is counted on the value, not on its JSON, so that the limit holds, and costs little, whether or not anything is
-//! recorded.
+//! The size of an answer is that of the value, not of its JSON. The limit therefore applies, at little cost, whether or
+//! not anything is recorded.
 
 use std::io;
 
@@ -13,8 +13,8 @@ use crate::etcd::{self, KeyValue};
 use crate::lbaas::{Error, Object, Spec, State};
 use crate::neg::{self, Endpoint};
 
-/// The bytes of a value as JSON; none: more than `bytes_max`. What has no JSON form counts as far as it goes: the tape says
-/// why.
+/// The bytes of a value as JSON; `None` if there are more than `bytes_max`. A value without a JSON form counts up to
+/// its error, which the tape reports.
 pub(crate) fn json_bytes<T: Serialize + ?Sized>(value: &T, bytes_max: u64) -> Option<u64> {
     let mut counted = Counted { bytes: 0, bytes_max };
     match serde_json::to_writer(&mut counted, value) {
@@ -23,7 +23,7 @@ pub(crate) fn json_bytes<T: Serialize + ?Sized>(value: &T, bytes_max: u64) -> Op
     }
 }
 
-/// Counts the bytes that are written, and refuses more than so many.
+/// Counts the written bytes, and refuses more than the limit.
 struct Counted {
     bytes: u64,
     bytes_max: u64,
@@ -43,7 +43,7 @@ impl io::Write for Counted {
     }
 }
 
-/// The bytes that a value brings into a guest's memory, roughly: its own and those of its texts.
+/// The approximate bytes that a value takes in a guest's memory: its own and those of its texts.
 pub trait AnswerSize {
     /// The size in bytes.
     fn bytes(&self) -> usize;
@@ -79,7 +79,7 @@ impl<T: AnswerSize> AnswerSize for Option<T> {
 
 impl AnswerSize for Saved {
     fn bytes(&self) -> usize {
-        // The texts alone: what a store took up to its own limit can be given back under an equal one.
+        // Only the texts: what a store accepted up to its own limit can be returned under an equal one.
         self.data.len() + self.entries.iter().map(String::len).sum::<usize>()
     }
 }

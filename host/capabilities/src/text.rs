@@ -1,15 +1,14 @@
-//! Text of guests, servers and files, made fit for people to read: no character that a terminal obeys, and no line of its
-//! own. What programs read (JSON, recordings) holds it as it is.
+//! Makes text of guests, servers and files safe to show: without characters that a terminal interprets, and without
+//! line breaks. Machine-readable output (JSON, recordings) keeps the original.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// So much of the text of an error is shown, in bytes: the longest that this host writes itself names five objects and a few
-/// paths.
+/// The maximum size of a displayed error in bytes: the host's longest own error names five objects and a few paths.
 pub const ERROR_BYTES_MAX: usize = 4 << 10;
 
-/// The text with an escape in the place of each character that can't be seen: control characters, line ends, marks of the
-/// direction of writing, invisible ones.
+/// The text with each invisible character escaped: control characters, line ends, marks of the writing direction, and
+/// others.
 pub fn printable(text: &str) -> Cow<'_, str> {
     if text.chars().all(is_printable) {
         return Cow::Borrowed(text);
@@ -25,17 +24,17 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// The text of an error, cut where it goes on for longer than [`ERROR_BYTES_MAX`].
+/// The text of an error, cut at [`ERROR_BYTES_MAX`].
 pub fn error(text: String) -> String {
     cut(text, ERROR_BYTES_MAX)
 }
 
-/// The beginning of the text, and how long it was where that is not all of it.
+/// The beginning of the text, with the full length if it was cut.
 pub fn cut(mut text: String, bytes_max: usize) -> String {
     if text.len() > bytes_max {
         let whole = text.len();
         text.truncate(text.floor_char_boundary(bytes_max));
-        // Writing to a String can't fail.
+        // Writing to a `String` cannot fail.
         let _ = write!(text, "... ({whole} bytes)");
     }
     text
@@ -51,7 +50,7 @@ pub fn scrub(secret: &str, text: String) -> String {
         .strip_prefix('"')
         .and_then(|rest| rest.strip_suffix('"'))
         .unwrap_or(&quoted);
-    // The escaped one first: it may hold the plain one.
+    // Replace the escaped form first: it may contain the plain one.
     [within_json, secret].into_iter().fold(text, |text, secret| {
         if text.contains(secret) {
             text.replace(secret, HIDDEN)
@@ -61,14 +60,14 @@ pub fn scrub(secret: &str, text: String) -> String {
     })
 }
 
-/// What is shown in the place of a secret.
+/// Replaces a secret in the output.
 const HIDDEN: &str = "***";
 
-/// What stands before a secret in an `Authorization` header.
+/// The words before a secret in an `Authorization` header.
 const SCHEMES: [&str; 3] = ["bearer ", "basic ", "token "];
 
-/// The text without what follows the word `Bearer`, `Basic` or `Token` where that looks like a secret: for a client whose
-/// secret its library keeps to itself.
+/// The text without anything after `Bearer`, `Basic` or `Token` that looks like a secret: for a client whose library
+/// keeps the secret to itself.
 pub fn without_credentials(text: &str) -> String {
     let lower = text.to_ascii_lowercase();
     let (mut shown, mut at) = (String::with_capacity(text.len()), 0);
@@ -87,10 +86,10 @@ pub fn without_credentials(text: &str) -> String {
     shown
 }
 
-/// A shorter word after `token` is a word.
+/// A shorter word after `token` is an ordinary word.
 const SECRET_CHARS_MIN: usize = 12;
 
-/// Where the next scheme begins, and how long it is.
+/// The position and length of the next scheme.
 fn next_scheme(lower: &str, from: usize) -> Option<(usize, usize)> {
     let rest = lower.get(from..)?;
     let found = SCHEMES
@@ -103,7 +102,8 @@ fn is_of_a_secret(c: char) -> bool {
     c.is_ascii_alphanumeric() || "-._~+/=".contains(c)
 }
 
-/// The standard library knows what has a shape. A character that joins the one before has one behind another character.
+/// The standard library knows which characters are visible. A combining character is only visible after another
+/// character.
 fn is_printable(c: char) -> bool {
     if matches!(c, ' '..='~') || c.is_alphanumeric() {
         return true;

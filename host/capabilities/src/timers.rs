@@ -1,6 +1,6 @@
-//! `trueup:host/timers`: what an instance asked to be woken for.
+//! `trueup:host/timers`: the wake-ups that an instance requested.
 //!
-//! Keeps the order in which timers fire (by time, then id); fires nothing itself.
+//! Keeps the order in which timers fire (by time, then id); does not fire them itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,15 +8,15 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Default)]
 pub struct Timers {
     last: u64,
-    /// Ids that are given again, with the time at which each is due.
+    /// Ids to reuse, each with its due time.
     again: BTreeSet<(u64, u64)>,
     due: BTreeSet<(u64, u64)>,
     by_id: BTreeMap<u64, u64>,
 }
 
 impl Timers {
-    /// Timers of an instance that begins where another one is: those that wait there (when each is due, and its id) are about to
-    /// be scheduled anew, and get their ids again, each the nearest.
+    /// Timers of an instance that starts beside another one. The other's waiting timers (due time and id) are about to
+    /// be scheduled again, and each gets the id with the nearest due time.
     pub fn again(waiting: &[(u64, u64)]) -> Self {
         Self {
             last: waiting.iter().map(|(_, timer)| *timer).max().unwrap_or_default(),
@@ -25,7 +25,7 @@ impl Timers {
         }
     }
 
-    /// Timers whose ids begin after `last`: beside those of a recording, they are told apart.
+    /// Timers whose ids begin after `last`, so that they differ from those of a recording.
     pub fn after(last: u64) -> Self {
         Self {
             last,
@@ -33,12 +33,12 @@ impl Timers {
         }
     }
 
-    /// Those that wait: when each is due, and its id.
+    /// The waiting timers: due time and id.
     pub fn waiting(&self) -> Vec<(u64, u64)> {
         self.due.iter().copied().collect()
     }
 
-    /// Schedules a timer for `now_ms + delay_ms` and answers its id.
+    /// Schedules a timer for `now_ms + delay_ms` and returns its id.
     pub fn schedule(&mut self, now_ms: u64, delay_ms: u64) -> u64 {
         let due_ms = now_ms.saturating_add(delay_ms);
         let nearest = self.again.iter().min_by_key(|(due, _)| due.abs_diff(due_ms)).copied();
@@ -54,7 +54,7 @@ impl Timers {
         timer
     }
 
-    /// False where the timer has fired already or never existed.
+    /// Returns false if the timer has fired already or never existed.
     pub fn cancel(&mut self, timer: u64) -> bool {
         match self.by_id.remove(&timer) {
             Some(due_ms) => self.due.remove(&(due_ms, timer)),
@@ -69,17 +69,17 @@ impl Timers {
         Some((due_ms, timer))
     }
 
-    /// When the next timer is due; none where there is none.
+    /// When the next timer is due; `None` if there is none.
     pub fn next_due_ms(&self) -> Option<u64> {
         self.due.first().map(|&(due_ms, _)| due_ms)
     }
 
-    /// How many timers wait.
+    /// The number of waiting timers.
     pub fn len(&self) -> usize {
         self.by_id.len()
     }
 
-    /// True where no timer waits.
+    /// Returns true if no timer waits.
     pub fn is_empty(&self) -> bool {
         self.by_id.is_empty()
     }
@@ -90,14 +90,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_scheduled_anew_beside_another_instance_has_the_ids_that_it_has_there() {
+    fn timers_scheduled_again_beside_another_instance_get_its_ids() {
         let mut there = Timers::default();
         let ids = [90, 50, 70].map(|delay_ms| there.schedule(1_000, delay_ms));
         assert!(there.cancel(ids[1]));
         assert_eq!(there.waiting(), [(1_070, 3), (1_090, 1)]);
         let mut here = Timers::again(&there.waiting());
         assert!(here.is_empty());
-        // A millisecond off, as two looks at a clock are; and one whose time has passed.
+        // One is a millisecond off, as two readings of a clock are; the other is overdue.
         assert_eq!([here.schedule(1_080, 11), here.schedule(1_080, 0)], [1, 3]);
         assert_eq!(here.schedule(1_080, 5), 4, "a new one");
     }

@@ -1,8 +1,7 @@
-//! The span of a question: a child of the decision's, where somebody takes traces down.
+//! The span of a request, a child of the decision's span, if tracing is enabled.
 //!
-//! Whether anybody does is the program's business. Where nobody does, the callsite is off: a question costs one look at a
-//! number that does not change. What is asked and answered is looked at for the span alone, up to a limit; neither a guest
-//! nor a journal sees anything of it.
+//! The program decides whether tracing is enabled. With tracing disabled, each request costs a single atomic load.
+//! Arguments and answers are inspected only for the span, up to a limit; neither a guest nor a journal sees it.
 //!
 //! ```text
 //! ask -> span (name, kind, object, error) -> Tape -> backend
@@ -15,22 +14,22 @@ use serde_json::Value;
 use tracing::field::Empty;
 use tracing::{Level, Span};
 
-/// The target of the spans of questions.
+/// The target of the spans of requests.
 pub const TARGET: &str = "trueup::import";
 
-/// Arguments and answers are looked at up to so many bytes of JSON: a list of some hundred objects. Of what is longer, a span
-/// says the beginning alone.
+/// The maximum size of inspected arguments and answers as JSON: a list of some hundred objects. Above it, a span shows
+/// only the beginning.
 const LOOKED_AT_BYTES_MAX: usize = 16 << 10;
 
-/// So many characters of arguments a span shows.
+/// The maximum number of characters of arguments in a span.
 const SHOWN_CHARS_MAX: usize = 500;
 
-/// So many objects a span names.
+/// The maximum number of objects that a span names.
 const NAMED_MAX: usize = 8;
 
-/// The span of a question that is about to be asked; none where nobody takes it down.
+/// The span of a request before it is made; `None` if tracing is disabled.
 pub(crate) fn question<A: Serialize + ?Sized>(name: &'static str, args: &A) -> Option<Span> {
-    // A span that nobody wants costs a fifth of an empty question.
+    // An unused span costs a fifth of an empty request.
     tracing::span_enabled!(target: TARGET, Level::INFO).then(|| asked(name, args))
 }
 
@@ -63,7 +62,7 @@ fn asked<A: Serialize + ?Sized>(name: &'static str, args: &A) -> Span {
     span
 }
 
-/// The question was answered, or was not.
+/// Records the answer of a request, or its failure.
 pub(crate) fn answered<R: Serialize, E: std::fmt::Display>(span: Option<&Span>, answer: &Result<R, E>) {
     if let Some(span) = span {
         take_down(span, answer);
@@ -84,10 +83,10 @@ fn take_down<R: Serialize, E: std::fmt::Display>(span: &Span, answer: &Result<R,
     }
 }
 
-/// The package in `wit/` that declares the interface: journals name questions without it.
+/// The package in `wit/` that declares the interface: journals name requests without it.
 fn capability(name: &str) -> &'static str {
     match name.split('.').next().unwrap_or_default() {
-        // Two interfaces have this name; no function is in both.
+        // Two interfaces have this name, but no function in common.
         "api" => match name {
             "api.ensure" | "api.list-endpoints" | "api.attach" | "api.detach" => "neg",
             _ => "lbaas",
@@ -101,14 +100,14 @@ fn capability(name: &str) -> &'static str {
     }
 }
 
-/// The beginning of a value as JSON, and whether that is all of it.
+/// The beginning of a value as JSON, and whether it is complete.
 fn beginning<T: Serialize + ?Sized>(value: &T) -> (String, bool) {
     let mut text = Bounded(Vec::new());
     let is_whole = serde_json::to_writer(&mut text, value).is_ok();
     (String::from_utf8_lossy(&text.0).into_owned(), is_whole)
 }
 
-/// Takes so many bytes, then refuses: whoever writes stops there.
+/// Takes this many bytes, then refuses, which stops the writer.
 struct Bounded(Vec<u8>);
 
 impl Write for Bounded {
@@ -127,7 +126,7 @@ impl Write for Bounded {
     }
 }
 
-/// What a question is about.
+/// The objects of a request.
 #[derive(Default)]
 struct Objects {
     kinds: Vec<String>,
@@ -162,7 +161,7 @@ impl Objects {
 }
 
 /// The objects of `{"specs": [{"Backend": {"name": ...}}]}`, of `{"refs": [{"kind": ..., "identifier": ...}]}`, of
-/// `{"identifier": ...}` and of `{"neg": {"name": ..., "zone": ...}}`: the shapes of `wit/`.
+/// `{"identifier": ...}` and of `{"neg": {"name": ..., "zone": ...}}`: the forms in `wit/`.
 fn objects(args: &Value) -> Objects {
     let mut found = Objects::default();
     let list = |name: &str| args.get(name).and_then(Value::as_array).into_iter().flatten();
@@ -193,11 +192,11 @@ fn objects(args: &Value) -> Objects {
     found
 }
 
-/// The first error of an answer that is one, or is a list that has some.
+/// The first error of an answer, or of a list in it.
 fn error_in<R: Serialize>(answer: &R) -> Option<String> {
     let (text, is_whole) = beginning(answer);
     if !is_whole {
-        // A long answer is a list of what there is; of one with errors, the first is found by its beginning.
+        // A long answer is a list of existing objects. If a list has errors, the first is found by its beginning.
         let at = text.find("{\"Err\":")?;
         return text.get(at..).map(str::to_owned);
     }

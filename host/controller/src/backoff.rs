@@ -1,23 +1,23 @@
 //! How long a failed key waits.
 //!
-//! Pure: the pause follows from the settings, the pause before it and one random number.
+//! Pure: the pause follows from the settings, the previous pause and one random number.
 
-/// How the pause between failures grows. A value outside what its field allows counts as the nearest one allowed.
+/// How the pause between failures grows. A value outside its field's range counts as the nearest valid one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     /// The pause after the first failure, in ms, before jitter; at least 1.
     pub initial_ms: u64,
-    /// Each pause in percent of the one before it; at least 100.
+    /// Each pause in percent of the previous one; at least 100.
     pub factor_percent: u32,
-    /// No pause is longer, in ms, jitter included; at least `initial_ms`.
+    /// The longest pause in ms, including jitter; at least `initial_ms`.
     pub max_ms: u64,
-    /// By how many percent a pause may be shorter or longer than computed; at most 100.
+    /// The maximum jitter in percent of a pause, in either direction; at most 100.
     pub jitter_percent: u32,
 }
 
 impl Default for Backoff {
-    /// 1 s, 2 s, 4 s, ... 5 min, each 20 % more or less: what fails for a moment is back within seconds, what fails for
-    /// hours costs a dozen tries an hour, and what failed together does not come back together.
+    /// 1 s, 2 s, 4 s, ... 5 min, each 20 % more or less: a brief failure recovers within seconds, a failure of hours
+    /// costs a dozen tries an hour, and keys that failed together do not come back together.
     fn default() -> Self {
         Self {
             initial_ms: 1_000,
@@ -29,7 +29,7 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The pause that follows `previous_ms`, before jitter. None is the first.
+    /// The pause after `previous_ms`, before jitter. `None` gives the first.
     pub(crate) fn next_base_ms(&self, previous_ms: Option<u64>) -> u64 {
         let initial_ms = self.initial_ms.max(1);
         let grown_ms = match previous_ms {
@@ -39,7 +39,7 @@ impl Backoff {
         grown_ms.min(self.max_ms.max(initial_ms))
     }
 
-    /// `base_ms` moved by jitter: `chance` 0 is the shortest pause, `u64::MAX` the longest.
+    /// `base_ms` with jitter: `chance` 0 gives the shortest pause, `u64::MAX` the longest.
     pub(crate) fn with_jitter_ms(&self, base_ms: u64, chance: u64) -> u64 {
         let reach_ms = percent_of(base_ms, self.jitter_percent.min(100));
         let shortest_ms = base_ms - reach_ms;
@@ -48,7 +48,7 @@ impl Backoff {
     }
 }
 
-/// A number from 0 to `most`, in proportion to where `chance` lies among all `u64`.
+/// A number from 0 to `most`, in proportion to `chance` within `u64`.
 pub(crate) fn pick(most: u64, chance: u64) -> u64 {
     let scaled = ((u128::from(most) + 1) * u128::from(chance)) >> 64;
     u64::try_from(scaled).unwrap_or(most)

@@ -1,6 +1,6 @@
-//! The queue by key, and what each key went through.
+//! The queue by key, and the history of each key.
 //!
-//! Not here: how long a pause is (`backoff.rs`). A key is in exactly one place: at rest, queued, or running.
+//! `backoff.rs` computes the length of a pause. A key is in exactly one state: at rest, queued, or running.
 
 use std::collections::BTreeMap;
 
@@ -15,28 +15,28 @@ use crate::{KEYS_MAX, RETRY_AFTER_MS_MIN};
 pub struct Settings {
     /// How long a failed key waits.
     pub backoff: Backoff,
-    /// A key at rest runs again at the latest this many ms after its last success, and no sooner than half of that:
-    /// where between is drawn from the seed, so that keys that succeeded together do not come back together. 0 is never.
+    /// A key at rest runs again at most this many ms after its last success, and no sooner than half of that. The seed
+    /// determines the time in between, so that keys that succeeded together do not come back together. 0 means never.
     pub resync_ms: u64,
 }
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// What should be is: the key rests, and its failures are forgotten.
+    /// The key is as desired: it rests, and its failures are forgotten.
     Success,
-    /// Counts as a failure: the key runs again after a pause that grows with each.
+    /// Counts as a failure: the key runs again after a pause that grows with each failure.
     Failure,
-    /// Counts as a failure whose pause is known, in ms (a server's `Retry-After`): exactly that, without jitter, and
-    /// the pause after the next [`Outcome::Failure`] does not grow for it.
+    /// Counts as a failure with a known pause in ms (a server's `Retry-After`): exactly that, without jitter. The pause
+    /// after the next [`Outcome::Failure`] does not grow because of it.
     RetryAfter(u64),
-    /// It was ended before it could succeed or fail: nothing is counted, and the key runs again at once.
+    /// The run was stopped before it could succeed or fail. It does not count, and the key runs again at once.
     Interrupted,
-    /// It was ended so that another key could run: nothing is counted, and the key runs again after so many ms.
+    /// The run was stopped so that another key could run. It does not count, and the key runs again after this many ms.
     GaveWay(u64),
 }
 
-/// A change was refused because the controller already knows [`KEYS_MAX`] other keys.
+/// The controller refused a change because it already knows [`KEYS_MAX`] other keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManyKeys;
 
@@ -51,27 +51,27 @@ impl std::fmt::Display for TooManyKeys {
 
 impl std::error::Error for TooManyKeys {}
 
-/// What a status page says about a key.
+/// The state of a key for a status page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyStatus {
     /// Failures since the last success.
     pub failures: u32,
-    /// Handed out and not yet done.
+    /// Taken and not yet done.
     pub running: bool,
-    /// When it may run next; none while it runs, or rests without a resync.
+    /// When it may run next; `None` while it runs, or rests without a resync.
     pub due_ms: Option<u64>,
-    /// How its last run ended; none before the first.
+    /// How its last run ended; `None` before the first.
     pub last: Option<Outcome>,
     /// When its last run ended.
     pub last_done_ms: Option<u64>,
-    /// How many runs ended.
+    /// The number of finished runs.
     pub runs: u64,
 }
 
-/// Keys in order of when they are due, then of when they were queued.
+/// Orders keys by due time, then by the order in which they were queued.
 type Place = (u64, u64);
 
-/// Why a key is in the queue: a resync alone is no unfinished work.
+/// Why a key is in the queue: a resync alone is not unfinished work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reason {
     Work,
@@ -84,7 +84,8 @@ enum Stage {
         place: Place,
         reason: Reason,
     },
-    /// Once more, because something changed meanwhile; or never again, because it was forgotten meanwhile.
+    /// The key may have to run once more because of a change meanwhile, or never again because it was forgotten
+    /// meanwhile.
     Running {
         then: Then,
     },
@@ -109,9 +110,9 @@ struct Entry {
     runs: u64,
 }
 
-/// The queue. See the crate's documentation for what it promises.
+/// The queue. The crate's documentation lists its promises.
 ///
-/// A `now_ms` earlier than one given before counts as that one: a clock that is set back stops nothing.
+/// A `now_ms` earlier than a previous one counts as that one: a clock that is set back stops nothing.
 #[derive(Debug)]
 pub struct Controller<K> {
     settings: Settings,
@@ -140,7 +141,8 @@ impl<K: Ord + Clone> Controller<K> {
         }
     }
 
-    /// Says that what `key` stands for changed: it runs as soon as it is taken, and once more where it runs now.
+    /// Reports a change of the object of `key`: the key runs as soon as it is taken, and once more if it is running
+    /// now.
     pub fn changed(&mut self, key: &K, now_ms: u64) -> Result<(), TooManyKeys> {
         let now_ms = self.clock(now_ms);
         let Some(entry) = self.keys.get_mut(key) else {
@@ -161,7 +163,7 @@ impl<K: Ord + Clone> Controller<K> {
         };
         match &mut entry.stage {
             Stage::Running { then } => *then = Then::OnceMore,
-            // It keeps its place in line: a key that changes all the time would otherwise go to the end each time.
+            // It keeps its place in line. Otherwise a key that changes all the time would go to the end each time.
             Stage::Queued {
                 place: (due_ms, _),
                 reason: Reason::Work,
@@ -171,7 +173,8 @@ impl<K: Ord + Clone> Controller<K> {
         Ok(())
     }
 
-    /// The key that is due and has waited longest; the caller runs it and says [`done`](Self::done). None: nothing is due.
+    /// Takes the key that is due and has waited longest. The caller runs it and then calls [`done`](Self::done). `None`
+    /// if no key is due.
     pub fn take_ready(&mut self, now_ms: u64) -> Option<K> {
         let now_ms = self.clock(now_ms);
         let first = self.queue.first_entry()?;
@@ -191,8 +194,8 @@ impl<K: Ord + Clone> Controller<K> {
         Some(key)
     }
 
-    /// Says how the run of `key` ended; answers when it is due next, if at all. For a key that does not run it changes
-    /// nothing.
+    /// Reports how the run of `key` ended. Returns when the key is due next, if at all. Has no effect on a key that is
+    /// not running.
     pub fn done(&mut self, key: &K, outcome: Outcome, now_ms: u64) -> Option<u64> {
         let now_ms = self.clock(now_ms);
         let entry = self.keys.get_mut(key)?;
@@ -205,7 +208,7 @@ impl<K: Ord + Clone> Controller<K> {
         entry.last_done_ms = Some(now_ms);
         entry.runs += 1;
 
-        // Drawn for every run alike, so that what one key draws does not depend on how another's run ended.
+        // Drawn for every run, so that one key's random numbers do not depend on how another's run ended.
         let chance = self.chance.next_u64();
         let Settings { backoff, resync_ms } = self.settings;
         let next = match outcome {
@@ -244,8 +247,8 @@ impl<K: Ord + Clone> Controller<K> {
         Some(due_ms)
     }
 
-    /// Drops the key and what is known of it: it is neither retried nor resynced. Where it runs, that run goes on, and
-    /// the key is dropped when it is done; a change after this brings it back.
+    /// Drops the key and its history: the controller neither retries nor resyncs it. If it is running, that run
+    /// continues, and the key is dropped when it is done; a later change brings it back.
     pub fn forget(&mut self, key: &K) {
         let Some(entry) = self.keys.get_mut(key) else { return };
         if let Stage::Running { then } = &mut entry.stage {
@@ -256,42 +259,42 @@ impl<K: Ord + Clone> Controller<K> {
         self.keys.remove(key);
     }
 
-    /// When the next key is due: until then there is nothing to take. None: not before something changes or is done.
+    /// When the next key is due; until then there is nothing to take. `None`: not before a change or the end of a run.
     pub fn next_due_ms(&self) -> Option<u64> {
         self.queue.first_key_value().map(|((due_ms, _), _)| *due_ms)
     }
 
-    /// Nothing runs, is ready or waits for a retry; resyncs may lie ahead.
+    /// Whether no key runs, is ready or waits for a retry; resyncs may be scheduled.
     pub fn is_idle(&self) -> bool {
         self.running == 0 && self.waiting == 0
     }
 
-    /// How many keys are handed out.
+    /// The number of running keys.
     pub fn running(&self) -> usize {
         self.running
     }
 
-    /// How many keys are ready or wait for a retry; resyncs do not count.
+    /// The number of keys that are ready or wait for a retry; resyncs do not count.
     pub fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// How many keys are known.
+    /// The number of known keys.
     pub fn len(&self) -> usize {
         self.keys.len()
     }
 
-    /// No key is known.
+    /// Whether no key is known.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
-    /// What is known of one key; none where it was never seen, or forgotten.
+    /// The state of one key; `None` if it was never seen, or forgotten.
     pub fn status(&self, key: &K) -> Option<KeyStatus> {
         self.keys.get(key).map(Entry::status)
     }
 
-    /// What is known of every key, in order of the keys.
+    /// The state of every key, ordered by key.
     pub fn statuses(&self) -> impl Iterator<Item = (&K, KeyStatus)> {
         self.keys.iter().map(|(key, entry)| (key, entry.status()))
     }

@@ -1,8 +1,9 @@
-//! Compiled guests on disk, so that a guest is compiled once a machine.
+//! Compiled guests on disk, so that each machine compiles a guest only once.
 //!
-//! An entry is named for the guest's digest and the engine's compatibility hash, and carries the SHA-256 of its name and
-//! content. One that is damaged, cut, renamed or made by another engine is compiled again and replaced, never trusted. Whoever
-//! can write to the folder can make the host run machine code, so a folder that others may write to is not used.
+//! An entry's name consists of the guest's digest and the engine's compatibility hash. The entry carries the SHA-256 of
+//! its name and content. The engine never trusts an entry that is damaged, cut, renamed or made by another engine, but
+//! compiles the guest again and replaces the entry. Write access to the folder allows running machine code in the host,
+//! so the engine does not use a folder that others may write to.
 
 use std::hash::{Hash, Hasher};
 use std::io::Write as _;
@@ -16,13 +17,13 @@ use wasmtime::component::Component;
 use crate::guest::Digest;
 use trueup_journal::regular;
 
-/// Each entry that is being written has a name of its own in this process.
+/// Gives each draft of an entry its own name within this process.
 static DRAFTS: AtomicU64 = AtomicU64::new(0);
 
 /// Bytes of the checksum at the start of each entry.
 const CHECKSUM: usize = 32;
 
-/// So many entries stay: a few versions each of the guests that one host runs. A guest in Python takes 60 MB.
+/// The maximum number of entries: a few versions of each guest of one host. A guest in Python takes 60 MB.
 const ENTRIES_MAX: usize = 32;
 
 pub(crate) struct Cache {
@@ -31,8 +32,8 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    /// A cache in `folder`, which is created where it is missing; one that never holds anything where the folder is
-    /// none, or not safe to use.
+    /// A cache in `folder`, which is created if it is missing. Without a folder, or if it is not safe to use, the cache
+    /// never holds anything.
     pub(crate) fn new(folder: Option<&Path>, engine: &wasmtime::Engine) -> Self {
         let mut hasher = Sha256Hasher(Sha256::new());
         engine.precompile_compatibility_hash().hash(&mut hasher);
@@ -47,7 +48,7 @@ impl Cache {
         Self { folder, compatibility }
     }
 
-    /// The component that was compiled from these bytes before; none where there is none that can be trusted.
+    /// The component compiled earlier from these bytes; `None` if there is no trustworthy one.
     pub(crate) fn get(&self, engine: &wasmtime::Engine, digest: &Digest) -> Option<Component> {
         let file = self.file(digest)?;
         let bytes = regular::read(&file, regular::RECORDS).ok()?;
@@ -69,7 +70,7 @@ impl Cache {
         }
     }
 
-    /// Keeps a compiled component. A cache that can't be written is slow, not wrong: it is said in the log.
+    /// Stores a compiled component. If the cache can't be written, the host is slower, not wrong; the log reports it.
     pub(crate) fn put(&self, digest: &Digest, component: &Component) {
         let Some(file) = self.file(digest) else { return };
         let written = component
@@ -84,7 +85,7 @@ impl Cache {
         }
     }
 
-    /// Lets the oldest entries go, beyond those that are kept.
+    /// Removes the oldest entries above the limit.
     fn prune(&self, written: &Path) {
         let Some(Ok(entries)) = self.folder.as_ref().map(std::fs::read_dir) else {
             return;
@@ -98,7 +99,7 @@ impl Cache {
             .collect();
         old.sort();
         for (_, file) in old.iter().take(old.len().saturating_sub(ENTRIES_MAX - 1)) {
-            // Another process may have let it go first; one that stays costs room, nothing else.
+            // Another process may have removed it first. If it remains, it only takes space.
             let _ = std::fs::remove_file(file);
         }
     }
@@ -111,7 +112,7 @@ impl Cache {
         format!("{}-{}.cwasm", digest.hex(), self.compatibility)
     }
 
-    /// With its name, so that an entry is worth nothing under another's.
+    /// Includes the name, so that an entry is invalid under another name.
     fn checksum(&self, digest: &Digest, content: &[u8]) -> [u8; CHECKSUM] {
         Sha256::new()
             .chain_update(self.name(digest))
@@ -124,13 +125,13 @@ impl Cache {
 #[expect(unsafe_code, reason = "loading machine code that this program wrote")]
 fn deserialize(engine: &wasmtime::Engine, content: &[u8]) -> wasmtime::Result<Component> {
     // SAFETY: the bytes came from `Component::serialize`: they match the checksum that was written with them, in a
-    // folder that nobody but this user can write to, under the name of this engine's compatibility hash, which
-    // wasmtime checks once more.
+    // folder that only this user can write to, under the name of this engine's compatibility hash, which wasmtime
+    // checks once more.
     unsafe { Component::deserialize(engine, content) }
 }
 
 fn write(file: &Path, checksum: &[u8], content: &[u8]) -> std::io::Result<()> {
-    // Another process, or another thread of this one, may compile the same guest now.
+    // Another process, or another thread of this one, may be compiling the same guest.
     let draft = DRAFTS.fetch_add(1, Ordering::Relaxed);
     let part = file.with_extension(format!("{}-{draft}.part", std::process::id()));
     let mut out = std::fs::File::create(&part)?;
@@ -140,7 +141,7 @@ fn write(file: &Path, checksum: &[u8], content: &[u8]) -> std::io::Result<()> {
     std::fs::rename(&part, file)
 }
 
-/// Creates the folder with mode 0700, or says why the one that is there can't be used.
+/// Creates the folder with mode 0700, or says why the existing one can't be used.
 fn usable(folder: &Path) -> Result<(), String> {
     if !folder.exists() {
         std::fs::DirBuilder::new()
@@ -187,7 +188,7 @@ impl Hasher for Sha256Hasher {
 pub(crate) fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a String can't fail.
+        // Writing to a `String` cannot fail.
         let _ = write!(text, "{byte:02x}");
         text
     })

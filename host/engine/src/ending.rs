@@ -1,4 +1,4 @@
-//! How a call ended that gave no result, in words that name the guest, the export and the guest's own functions.
+//! How a call without a result ended, with the names of the guest, the export and the guest's own functions.
 
 use std::fmt::Write as _;
 
@@ -6,19 +6,19 @@ use trueup_capabilities::{Identity, Stop, text};
 use trueup_journal::{Ending, TapeError};
 use wasmtime::WasmBacktrace;
 
-/// Why a call gave no result. The instance is gone; the host goes on.
+/// Why a call gave no result. The instance is unusable; the host continues.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// The guest trapped, or asked too much.
+    /// The guest trapped, or exceeded a limit of its requests.
     #[error("{0}")]
     Trap(String),
     /// The guest used up its CPU time, or the time of a whole call.
     #[error("{0}")]
     Deadline(String),
-    /// The guest wanted more memory than it may have.
+    /// The guest needed more memory than allowed.
     #[error("{0}")]
     Memory(String),
-    /// The call was given up from outside.
+    /// The call was cancelled from outside.
     #[error("{0}")]
     Cancelled(String),
     /// The tape could not record, or the replay ended here.
@@ -27,7 +27,7 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// How a journal has it; none where the tape itself is the reason.
+    /// Its form in a journal; `None` if the tape itself is the reason.
     pub fn ending(&self) -> Option<Ending> {
         match self {
             Self::Trap(text) => Some(Ending::Trap(text.clone())),
@@ -38,8 +38,8 @@ impl CallError {
         }
     }
 
-    /// Reads a wasmtime error: what ended the call, and where in the guest it was. Names of functions are the guest's, and may
-    /// be of any length.
+    /// Converts a wasmtime error: why the call ended, and where in the guest. Function names come from the guest and
+    /// may have any length.
     pub(crate) fn from_wasmtime(
         error: wasmtime::Error,
         identity: &Identity,
@@ -107,17 +107,18 @@ pub(crate) struct DeadlineExceeded {
     pub(crate) limit_ms: u128,
 }
 
-/// A longer text is cut, in bytes: the frames of a program in C++ or Rust with its longest names have a few thousand.
+/// The maximum length in bytes; longer texts are cut. The frames of a program in C++ or Rust with its longest names
+/// have a few thousand.
 const TEXT_BYTES_MAX: usize = 16 << 10;
 
-/// So many frames a text names: enough to see where it was, and that it recursed.
+/// The maximum number of frames in a text: enough to show the place, and that it recursed.
 const FRAMES_MAX: usize = 16;
 
-/// Functions of Rust's own runtime begin with these: they say that the guest panicked, not where.
+/// Prefixes of Rust's own runtime functions: they show that the guest panicked, not where.
 const RUNTIME: [&str; 6] = ["std::", "core::", "alloc::", "__rustc::", "rust_", "__rust_"];
 
-/// The guest's functions, innermost first, on the same line: ` (at f <- g <- h)`. Those of Rust's runtime are left out,
-/// unless there are no others.
+/// The guest's functions, innermost first, on the same line: ` (at f <- g <- h)`. Omits those of Rust's runtime, unless
+/// there are no others.
 fn frames(backtrace: &WasmBacktrace) -> String {
     let mut names: Vec<String> = backtrace
         .frames()
@@ -142,7 +143,7 @@ fn frames(backtrace: &WasmBacktrace) -> String {
             .join(" <- ")
     );
     if names.len() > FRAMES_MAX {
-        // Writing to a String can't fail.
+        // Writing to a `String` cannot fail.
         let _ = write!(text, " <- {} more", names.len() - FRAMES_MAX);
     }
     text.push(')');

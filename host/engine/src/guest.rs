@@ -1,4 +1,4 @@
-//! A guest: a component that was compiled, and what it says of itself.
+//! A guest: a compiled component, and its metadata.
 
 use std::path::PathBuf;
 
@@ -9,10 +9,10 @@ use wasmtime::component::Component;
 use crate::Engine;
 use crate::cache::{Cache, hex};
 
-/// The name, and the version, of a guest whose metadata has none.
+/// The name and the version of a guest without metadata.
 pub const UNKNOWN: &str = "unknown";
 
-/// SHA-256 of a guest's bytes as they were given.
+/// SHA-256 of a guest's original bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest([u8; 32]);
 
@@ -46,15 +46,15 @@ pub enum LoadError {
     /// The bytes are neither a component nor a module that can become one.
     #[error("{0}")]
     NotAGuest(String),
-    /// They are, and the compiler refuses them.
+    /// The bytes are a guest, but the compiler refuses them.
     #[error("compiling the guest: {0}")]
     Compile(String),
-    /// The same, with the file's name.
+    /// As the others, with the file's name.
     #[error("guest {}: {error}", file.display())]
     File {
         /// The file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The problem with it.
         error: String,
     },
     /// The engine itself can't run here.
@@ -69,13 +69,13 @@ pub struct Guest {
     pub name: String,
     /// The version in its metadata; `unknown` without one.
     pub version: String,
-    /// Of the bytes as they were given.
+    /// The digest of the original bytes.
     pub digest: Digest,
-    /// Length of the bytes as they were given.
+    /// Length of the original bytes.
     pub size: usize,
-    /// The interfaces that it asks, as WIT names them, ascending.
+    /// The imported interfaces, as WIT names them, ascending.
     pub imports: Vec<String>,
-    /// The interfaces that it answers, as WIT names them, ascending.
+    /// The exported interfaces, as WIT names them, ascending.
     pub exports: Vec<String>,
     component: Component,
 }
@@ -99,7 +99,7 @@ impl Guest {
             Some(component) => component,
             None => {
                 let compiled = Component::from_binary(&engine.wasmtime, component_bytes);
-                // What is not all there is a mistake of another kind than what the compiler does not take.
+                // Report truncated bytes differently from an error of the compiler.
                 let component =
                     compiled.map_err(|error| cut_off(bytes).unwrap_or_else(|| LoadError::Compile(one_line(&error))))?;
                 cache.put(&digest, &component);
@@ -135,15 +135,16 @@ impl Guest {
         })
     }
 
-    /// What a linker instantiates.
+    /// The component for a linker to instantiate.
     pub fn component(&self) -> &Component {
         &self.component
     }
 }
 
-/// What bytes are that are neither a component nor a core module: how they begin often says it. None where they are one.
+/// A description of bytes that are neither a component nor a core module: their beginning often identifies them. `None`
+/// if they are one.
 pub fn not_webassembly(bytes: &[u8]) -> Option<String> {
-    /// Enough for `<!DOCTYPE html>`, and for what other files begin with.
+    /// Enough for `<!DOCTYPE html>`, and for the beginning of other files.
     const SHOWN_BYTES: usize = 16;
     if wasmparser::Parser::is_component(bytes) || wasmparser::Parser::is_core_wasm(bytes) {
         return None;
@@ -159,7 +160,7 @@ pub fn not_webassembly(bytes: &[u8]) -> Option<String> {
     Some(format!("it starts with `{}`", line.escape_ascii()))
 }
 
-/// Whether sections are not all there: a download that broke off, a disk that was full.
+/// Detects missing sections: from an aborted download, or a full disk.
 fn cut_off(bytes: &[u8]) -> Option<LoadError> {
     let error = wasmparser::Parser::new(0).parse_all(bytes).find_map(Result::err)?;
     let message = error.message();
@@ -170,7 +171,7 @@ fn cut_off(bytes: &[u8]) -> Option<LoadError> {
     })
 }
 
-/// With its causes; parsers show what they read on lines of its own.
+/// Includes the causes; parsers show their input on lines of its own.
 fn one_line(error: &impl std::fmt::Display) -> String {
     format!("{error:#}")
         .lines()

@@ -1,8 +1,8 @@
 //! One instance of a guest: one store, one host, its limits.
 //!
-//! A caller brackets each call: [`Instance::enter`], the typed call on [`Instance::parts`], [`Instance::leave`]. A
-//! call whose future was dropped never leaves: such an instance, like one that trapped, is not entered again, and its
-//! host is taken out for the next.
+//! A caller brackets each call: [`Instance::enter`], the typed call on [`Instance::parts`], [`Instance::leave`]. A call
+//! whose future was dropped never leaves. Such an instance, like one that trapped, can't be entered again, and its host
+//! is taken out for the next.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant as Now};
@@ -18,16 +18,16 @@ use crate::ending::{CallError, DeadlineExceeded};
 use crate::limiter::Limiter;
 use crate::{Engine, Guest};
 
-/// What a store holds.
+/// The data of a store.
 pub struct Data {
-    /// What answers the guest.
+    /// Answers the guest's requests.
     pub host: Host,
     limiter: Limiter,
     entered: Now,
     cpu_max: Duration,
 }
 
-/// One instance, with `B`: its world's bindings.
+/// One instance; `B` are its world's bindings.
 pub struct Instance<B> {
     store: Store<Data>,
     bindings: B,
@@ -35,10 +35,10 @@ pub struct Instance<B> {
 }
 
 impl<B> Instance<B> {
-    /// Makes room for an instance whose calls may take `cpu_max` each, and instantiates with `instantiate`.
+    /// Creates a store for an instance whose calls may take `cpu_max` each, and instantiates with `instantiate`.
     ///
     /// # Errors
-    /// Why it can't be instantiated; with the host, for another try.
+    /// Why instantiation failed, with the host, for another try.
     pub async fn new(
         engine: &Engine,
         mut host: Host,
@@ -57,7 +57,7 @@ impl<B> Instance<B> {
         store.limiter(|data| &mut data.limiter);
         store.epoch_deadline_callback(|mut context| {
             let data = context.data_mut();
-            // A replay has no CPU deadline of its own: a call that was ended by one is over where its recording is.
+            // A replay has no CPU deadline of its own: a call that a deadline ended is over where its recording ends.
             if data.host.tape.stop_at_end() {
                 return Err(Stop::Tape(TapeError::Ended).into());
             }
@@ -72,7 +72,7 @@ impl<B> Instance<B> {
                 let limit_ms = data.cpu_max.as_millis();
                 return Err(DeadlineExceeded { limit_ms }.into());
             }
-            // Others get their turn: a busy guest holds no thread for longer than an epoch.
+            // Yield to others: a busy guest holds no thread for longer than an epoch.
             Ok(match &data.host.backends.pace {
                 Some(pace) if computed >= SLICE => {
                     let next = meter.holding.clone().wait(Arc::clone(pace), computed);
@@ -97,14 +97,14 @@ impl<B> Instance<B> {
         }
     }
 
-    /// True until a call ends without a result, or was dropped: then nothing may enter it again.
+    /// Returns true until a call ends without a result or is dropped. After that, it can't be entered again.
     pub fn is_usable(&self) -> bool {
         self.usable
     }
 
-    /// A call begins: its CPU time counts from here.
+    /// Begins a call: its CPU time counts from here.
     pub fn enter(&mut self) {
-        // Until it leaves: a dropped future leaves the store in the middle of a call.
+        // Unusable until it leaves: a dropped future leaves the store in the middle of a call.
         self.usable = false;
         let data = self.store.data_mut();
         data.entered = Now::now();
@@ -113,20 +113,20 @@ impl<B> Instance<B> {
         self.store.set_epoch_deadline(1);
     }
 
-    /// Calls from here on may compute for so long.
+    /// Sets the maximum computing time of later calls.
     pub fn set_cpu_max(&mut self, cpu_max: Duration) {
         self.store.data_mut().cpu_max = cpu_max;
     }
 
-    /// What a typed call needs.
+    /// The parts for a typed call.
     pub fn parts(&mut self) -> (&mut Store<Data>, &B) {
         (&mut self.store, &self.bindings)
     }
 
-    /// The call ended.
+    /// Ends a call.
     ///
     /// # Errors
-    /// Why it gave no result; the instance is gone.
+    /// Why the call gave no result; the instance is then unusable.
     pub fn leave<R>(&mut self, export: &str, result: wasmtime::Result<R>) -> Result<R, CallError> {
         self.host_mut().end_printing();
         self.host().meter.holding.end();
@@ -139,25 +139,25 @@ impl<B> Instance<B> {
         }
     }
 
-    /// What answers the guest.
+    /// Answers the guest's requests.
     pub fn host(&self) -> &Host {
         &self.store.data().host
     }
 
-    /// What answers the guest.
+    /// Answers the guest's requests.
     pub fn host_mut(&mut self) -> &mut Host {
         &mut self.store.data_mut().host
     }
 
-    /// Linear memory that the instance holds, in bytes.
+    /// The instance's linear memory in bytes.
     pub fn memory_used_bytes(&self) -> usize {
         self.store.data().limiter.used_bytes
     }
 
-    /// Ends the instance and keeps what answered it.
+    /// Ends the instance and returns its host.
     pub fn into_host(self) -> Host {
         let host = self.store.into_data().host;
-        // A call that was dropped has not ended it.
+        // A dropped call has not ended it.
         host.meter.holding.end();
         host
     }
@@ -184,10 +184,10 @@ pub fn linker(engine: &Engine) -> Linker<Data> {
     Linker::new(&engine.wasmtime)
 }
 
-/// A linker that offers WASI where `guest` imports any of it, and nothing else yet.
+/// A linker that offers WASI if `guest` imports any of it, and nothing else yet.
 ///
 /// # Errors
-/// Where WASI can't be linked.
+/// If WASI can't be linked.
 pub fn linker_for(engine: &Engine, guest: &Guest) -> wasmtime::Result<Linker<Data>> {
     let mut linker = linker(engine);
     if guest.imports.iter().any(|import| wasi::is_wasi(import)) {

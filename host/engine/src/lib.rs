@@ -1,6 +1,6 @@
 //! Compiles, caches, limits and instantiates guests: bytes in, limited instances out.
 //!
-//! Generic over what is called: knows no guest's world, no journal's content and no configuration file.
+//! Generic over the calls: knows no guest's world, no journal's content and no configuration file.
 //!
 //! ```text
 //! bytes -> Guest (compiled once, kept on disk) -> Instance (one store, one host, its limits)
@@ -24,28 +24,28 @@ use std::time::Duration;
 use cache::Cache;
 use trueup_journal::regular;
 
-/// How often the engine looks whether a call has used up its CPU time. A call may overrun its limit by this much.
+/// How often the engine checks whether a call has used up its CPU time. A call may overrun its limit by this much.
 const EPOCH: Duration = Duration::from_millis(10);
 
-/// A longer file is no guest.
+/// The maximum size of a guest's file.
 const GUEST_BYTES_MAX: u64 = 256 << 20;
 
 /// Call stack of a guest, in bytes: deep recursion ends in a trap, not in the host's own stack.
 const WASM_STACK_BYTES: usize = 512 << 10;
 
-/// So many instances of core modules one guest may be made of. wit-component makes one to three of a module; a guest in
+/// The maximum number of core module instances in one guest. wit-component makes one to three of a module; a guest in
 /// Python has 16 (the interpreter, its libraries, their shims), and each native extension adds one.
 const CORE_INSTANCES_MAX: u32 = 32;
 
-/// How an engine is set up.
+/// The setup of an engine.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where compiled guests are kept; none: they are compiled each time.
+    /// The folder for compiled guests; if `None`, they are compiled each time.
     pub cache_dir: Option<PathBuf>,
-    /// So many instances the pool has room for at once; address space is reserved for each, memory is not.
+    /// The pool's maximum number of instances; it reserves address space for each, but no memory.
     pub instances_max: u32,
-    /// The largest linear memory that any instance may have, in bytes. Address space for so much is reserved in any
-    /// case, since a 32-bit memory can reach it.
+    /// The largest linear memory of any instance, in bytes. The pool reserves the full address space in any case, since
+    /// a 32-bit memory can reach it.
     pub memory_bytes_max: usize,
 }
 
@@ -59,7 +59,7 @@ impl Default for Options {
     }
 }
 
-/// Compiles guests and makes room for their instances. Cheap to clone; all clones are one engine.
+/// Compiles guests and makes room for their instances. Cheap to clone; clones share the engine.
 #[derive(Clone)]
 pub struct Engine {
     pub(crate) wasmtime: wasmtime::Engine,
@@ -67,17 +67,17 @@ pub struct Engine {
     _epochs: Arc<Epochs>,
 }
 
-/// Stops the thread that counts epochs when the last engine goes.
+/// Stops the thread that counts epochs when the last engine is dropped.
 struct Epochs(std::sync::mpsc::Sender<()>);
 
 impl Engine {
     /// An engine whose guests compute the same on every machine: one NaN, no threads, deterministic relaxed SIMD.
     ///
     /// # Errors
-    /// Where the machine can't run it; one line.
+    /// One line, if the machine can't run it.
     pub fn new(options: &Options) -> Result<Self, LoadError> {
         let engine = wasmtime::Engine::new(&config(Some(options))).or_else(|error| {
-            // A machine with little address space (`ulimit -v`, some containers) has none to reserve.
+            // A machine with little address space (`ulimit -v`, some containers) can't reserve any.
             tracing::warn!("no pool of instances, each is allocated by itself: {error:#}");
             wasmtime::Engine::new(&config(None))
         });
@@ -101,7 +101,7 @@ impl Engine {
         })
     }
 
-    /// The compiler and its settings: what a linker is made for.
+    /// The compiler and its settings, for creating a linker.
     pub fn wasmtime(&self) -> &wasmtime::Engine {
         &self.wasmtime
     }
@@ -109,7 +109,7 @@ impl Engine {
     /// Loads a guest from a component, or from a core module with wit-bindgen's type section.
     ///
     /// # Errors
-    /// What the bytes are, where they are neither; why they can't be compiled.
+    /// What the bytes are if they are neither, or why they can't be compiled.
     pub fn load(&self, bytes: &[u8]) -> Result<Guest, LoadError> {
         Guest::load(self, &self.cache, bytes)
     }
@@ -130,7 +130,7 @@ impl Engine {
 
 impl Drop for Epochs {
     fn drop(&mut self) {
-        // The thread may have gone already: then nobody needs to know.
+        // Ignore the error: the thread may have ended already.
         let _ = self.0.send(());
     }
 }
@@ -148,7 +148,7 @@ fn config(pool: Option<&Options>) -> wasmtime::Config {
         let mut pooling = wasmtime::PoolingAllocationConfig::new();
         pooling
             .total_component_instances(options.instances_max)
-            // Counted, not reserved: neither of the two costs anything until it is used.
+            // Counted, not reserved: neither costs anything until it is used.
             .total_core_instances(options.instances_max.saturating_mul(CORE_INSTANCES_MAX))
             .max_core_instances_per_component(CORE_INSTANCES_MAX)
             // A guest of one module has one memory and, with its shim, two tables; one in Python has no more. 4 GiB of

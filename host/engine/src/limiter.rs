@@ -1,20 +1,20 @@
-//! Keeps an instance's memory within its limit, and remembers that it had to.
+//! Keeps an instance's memory within its limit, and records a refusal.
 
 use std::sync::Arc;
 
 use trueup_capabilities::meter::Usage;
 use wasmtime::ResourceLimiter;
 
-/// So many elements a guest's table may have: each function whose address is taken has one.
+/// The maximum number of elements in a guest's table: one per function whose address is taken.
 const TABLE_ELEMENTS_MAX: usize = 100_000;
 
 #[derive(Debug)]
 pub(crate) struct Limiter {
     pub(crate) limit_bytes: usize,
     pub(crate) used_bytes: usize,
-    /// What the guest wanted in all when it was refused.
+    /// The total that the guest requested when it was refused.
     pub(crate) refused_bytes: Option<usize>,
-    /// Of all instances of the guest.
+    /// The usage of all instances of the guest.
     usage: Arc<Usage>,
 }
 

@@ -1,6 +1,6 @@
 //! Builds a guest of this workspace into a component: compiles, encodes, names it.
 //!
-//! Used by the build script, and by tests: one builds once more in another folder and compares the bytes, others build
+//! Used by the build script and by tests: one builds again in another folder and compares the bytes, others build
 //! guests that do not ship.
 
 use std::collections::BTreeSet;
@@ -9,24 +9,24 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where guests run: no `wasi:*`, so that a guest imports its world and nothing else.
+/// The target of guests: no `wasi:*`, so that a guest imports only its world.
 const TARGET: &str = "wasm32-unknown-unknown";
 
 /// A guest that ships with trueup.
 pub(crate) struct Source {
     /// Its name in configurations and scenarios.
     pub(crate) name: &'static str,
-    /// Its version: a bare name means version 1 for ever.
+    /// Its version: a bare name means version 1 forever.
     pub(crate) version: &'static str,
     /// The package in `guests/`.
     pub(crate) package: &'static str,
-    /// What makes this version differ.
+    /// The features that distinguish this version.
     pub(crate) features: &'static [&'static str],
     /// The world that it implements.
     pub(crate) world: &'static str,
 }
 
-/// Every guest that ships, in the order in which `guest list` shows them.
+/// Every guest that ships, in the order of `guest list`.
 pub(crate) const SOURCES: &[Source] = &[
     Source {
         name: "ipam",
@@ -86,13 +86,13 @@ pub(crate) const SOURCES: &[Source] = &[
     },
 ];
 
-/// Compiles `source` from the workspace at `root` in `target_dir`, and answers the component's bytes.
+/// Compiles `source` from the workspace at `root` in `target_dir`, and returns the component's bytes.
 ///
-/// Guests share what they are made of where they share the folder. The call waits while another process
-/// builds there: the versions of a guest are built to one file.
+/// Guests in the same folder share their dependencies. The call waits while another process builds there, because all
+/// versions of a guest are built to one file.
 ///
 /// # Errors
-/// What failed, and what to type where the compilation target is missing and can't be added.
+/// What failed, and the command to run if the compilation target is missing and can't be added.
 pub(crate) fn build(root: &Path, target_dir: &Path, source: &Source) -> Result<Vec<u8>, String> {
     let module = compile(root, target_dir, source)?;
     let failed = |what: &str, error: &dyn std::fmt::Display| {
@@ -137,7 +137,7 @@ pub(crate) fn compile(root: &Path, target_dir: &Path, source: &Source) -> Result
     if !source.features.is_empty() {
         command.arg("--features").arg(source.features.join(","));
     }
-    // The outer build's settings are not the guest's: its flags, its features, its jobserver.
+    // The outer build's settings must not apply to the guest: its flags, its features, its jobserver.
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         let outer = [
@@ -163,7 +163,7 @@ pub(crate) fn compile(root: &Path, target_dir: &Path, source: &Source) -> Result
             command.env_remove(&name);
         }
     }
-    // The wrapper's path would go into the names of the guest's symbols.
+    // The wrapper's path would become part of the guest's symbol names.
     command.env("RUSTC_WORKSPACE_WRAPPER", "");
     command.env("CARGO_ENCODED_RUSTFLAGS", remap_flags(root, target_dir)?.join("\u{1f}"));
     let output = command
@@ -180,15 +180,15 @@ pub(crate) fn compile(root: &Path, target_dir: &Path, source: &Source) -> Result
     std::fs::read(&file).map_err(|error| format!("reading {}: {error}", file.display()))
 }
 
-/// The files of the workspace that went into the last build of `source` in `target_dir`: its sources, those of the
-/// guest crates that it uses, their manifests and the interfaces. Tests are not among them.
+/// The workspace files of the last build of `source` in `target_dir`: its sources, those of the guest crates that it
+/// uses, their manifests and the interfaces. Tests are not included.
 ///
 /// # Errors
 /// One line: what could not be read.
 pub(crate) fn made_of(root: &Path, target_dir: &Path, source: &Source) -> Result<BTreeSet<PathBuf>, String> {
     let file = artifact(target_dir, source, "d");
     let text = std::fs::read_to_string(&file).map_err(|error| format!("reading {}: {error}", file.display()))?;
-    // One line: `FILE: FILE FILE...`, with a backslash before a blank that belongs to a path.
+    // One line: `FILE: FILE FILE...`, with a backslash before each blank within a path.
     let Some((_, paths)) = text.lines().next().and_then(|line| line.split_once(": ")) else {
         return Err(format!("{}: no line says what the guest is made of", file.display()));
     };
@@ -202,7 +202,7 @@ pub(crate) fn made_of(root: &Path, target_dir: &Path, source: &Source) -> Result
     Ok(files)
 }
 
-/// What cargo makes of `source`: the module, or with `d` the list of its sources.
+/// The output of cargo for `source`: the module, or with `d` the list of its sources.
 fn artifact(target_dir: &Path, source: &Source, extension: &str) -> PathBuf {
     let name = source.package.replace('-', "_");
     target_dir
@@ -222,8 +222,8 @@ fn lock(target_dir: &Path) -> Result<File, String> {
     Ok(lock)
 }
 
-/// Adds the target where it is missing. Cargo does so before a build (`.cargo/config.toml`), but not where another
-/// wrapper takes that one's place, as clippy does.
+/// Adds the target if it is missing. Cargo does so before a build (`.cargo/config.toml`), but not if another wrapper
+/// replaces that one, as with clippy.
 fn add_target(root: &Path) -> Result<(), String> {
     let wrap = root.join("tools/guest-target/wrap");
     let output = Command::new(&wrap)
@@ -241,7 +241,7 @@ fn rustc() -> OsString {
     std::env::var_os("RUSTC").unwrap_or_else(|| OsString::from("rustc"))
 }
 
-/// Without these the bytes would hold the building machine's paths, and differ from one folder to the next.
+/// Without these flags the bytes would contain the building machine's paths, and differ between folders.
 fn remap_flags(root: &Path, target_dir: &Path) -> Result<Vec<String>, String> {
     let sysroot = Command::new(rustc())
         .args(["--print", "sysroot"])
@@ -252,7 +252,7 @@ fn remap_flags(root: &Path, target_dir: &Path) -> Result<Vec<String>, String> {
     let home = home
         .or_else(|| std::env::home_dir().map(|home| home.join(".cargo")))
         .unwrap_or_default();
-    // The last that fits wins, so the innermost folder comes last.
+    // The last match wins, so the innermost folder comes last.
     Ok([
         (home.as_path(), "/cargo"),
         (root, "/trueup"),

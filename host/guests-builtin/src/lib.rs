@@ -1,6 +1,6 @@
 //! The project's own guests, built from source by the build script and embedded.
 //!
-//! Holds bytes and what they are; loads and runs nothing.
+//! Only holds bytes and their metadata; loads and runs nothing.
 #![forbid(unsafe_code)]
 
 /// A guest that ships with trueup.
@@ -21,7 +21,7 @@ pub struct Builtin {
 /// Every guest that ships, by name and version.
 pub const GUESTS: &[Builtin] = include!(concat!(env!("OUT_DIR"), "/table.rs"));
 
-/// The guest of that name and version; none where there is none.
+/// The guest of that name and version; `None` if there is none.
 pub fn find(name: &str, version: &str) -> Option<&'static Builtin> {
     GUESTS
         .iter()

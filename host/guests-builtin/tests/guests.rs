@@ -1,5 +1,5 @@
-//! What ships: each guest touches its world and nothing else, says nothing of the machine that built it, and comes out
-//! the same wherever it is built.
+//! The guests that ship: each uses only its world, reveals nothing of the build machine, and is the same wherever it is
+//! built.
 
 #![expect(
     clippy::unwrap_used,
@@ -27,7 +27,7 @@ fn root() -> PathBuf {
         .unwrap()
 }
 
-/// The interfaces that a world asks and answers, as WIT names them.
+/// The interfaces that a world imports and exports, as WIT names them.
 fn interfaces(resolve: &Resolve, world: WorldId) -> (BTreeSet<String>, BTreeSet<String>) {
     let names = |items: &mut dyn Iterator<Item = (&WorldKey, &WorldItem)>| -> BTreeSet<String> {
         items.map(|(key, _)| resolve.name_world_key(key)).collect()
@@ -36,7 +36,7 @@ fn interfaces(resolve: &Resolve, world: WorldId) -> (BTreeSet<String>, BTreeSet<
     (names(&mut world.imports.iter()), names(&mut world.exports.iter()))
 }
 
-/// Every package of `wit/`, each behind those that it uses.
+/// Every package of `wit/`, each after those that it uses.
 const PACKAGES: [&str; 11] = [
     "host",
     "guest",
@@ -118,7 +118,7 @@ fn no_guest_holds_a_path_of_the_building_machine() {
     for guest in GUESTS {
         for path in [root().as_path(), &home, target, &cargo_home] {
             let needle = path.to_str().unwrap().as_bytes();
-            // The root folder alone, as a home, is in every path there is.
+            // A home of `/` alone would match every path.
             if needle.len() > 1 {
                 let found = guest.bytes.windows(needle.len()).any(|window| window == needle);
                 assert!(!found, "{}@{} holds {}", guest.name, guest.version, path.display());
@@ -127,7 +127,7 @@ fn no_guest_holds_a_path_of_the_building_machine() {
     }
 }
 
-/// A copy of what cargo needs of the workspace, without what was built.
+/// A copy of the workspace files that cargo needs, without build output.
 fn copy_tree(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {

@@ -1,6 +1,6 @@
-//! Differences that a replay lets pass: rules that name an entry, a field of it, and why.
+//! Differences that a replay accepts: rules that name an entry, a field of it, and why.
 //!
-//! Fields are named as `difference.rs` renders them. Where rules are read from is not known here.
+//! Fields are named as `difference.rs` renders them. The source of the rules is not known here.
 //!
 //! ```text
 //! entry: api.create     field: args.specs[*].backend.balance     any index
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::difference::{Difference, Differing};
 
-/// Rules; without any, nothing may differ.
+/// Rules; without any, no difference is accepted.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Accepted {
     rules: Vec<Rule>,
@@ -27,7 +27,7 @@ pub struct Rule {
     why: String,
 }
 
-/// What differs: the arguments of a question, or the result of a call. By `interface.function`.
+/// The compared part: the arguments of a question, or the result of a call. By `interface.function`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Compared<'a> {
     Question(&'a str),
@@ -40,7 +40,7 @@ enum Subject {
     Result(String),
 }
 
-/// One step on the way from the whole value to a field.
+/// One step on the path from the whole value to a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Step {
     Name(String),
@@ -53,7 +53,7 @@ enum Step {
 const RESULT_OF: &str = "result of ";
 
 impl Accepted {
-    /// All of these.
+    /// A set of these rules.
     pub fn new(rules: Vec<Rule>) -> Self {
         Self { rules }
     }
@@ -70,7 +70,7 @@ impl Accepted {
             return differences;
         }
         let accepted = |difference: &Difference| {
-            // What renders paths and what reads them are held together by a test; what can't be read is no rule's.
+            // A test keeps the renderer and the parser of paths consistent; no rule covers an unreadable path.
             let place = steps(&difference.path).unwrap_or_default();
             rules.iter().any(|rule| rule.accepts(&place, difference))
         };
@@ -83,11 +83,11 @@ impl Accepted {
 
 impl Rule {
     /// A rule for the question `entry` (`api.create`) or the result of a call (`result of reconciliation.reconcile`),
-    /// and a field of it that begins with `args` or `result`. `from` and `to` are what the recording and the replay must
-    /// have there, an integer also for a number of elements; without them anything goes, nothing included.
+    /// and a field of it that begins with `args` or `result`. `from` and `to` are the required values in the recording
+    /// and in the replay; an integer also matches a number of elements. Without them any value matches, including none.
     ///
     /// # Errors
-    /// One line without the place: what was given, and what it must be.
+    /// One line without the location: the given text, and what it must be.
     pub fn new(entry: &str, field: &str, from: Option<Value>, to: Option<Value>, why: &str) -> Result<Self, String> {
         let subject = Subject::parse(entry)?;
         let wrong = |reason: &str| format!("`field` was `{field}`: {reason}");
@@ -175,7 +175,7 @@ fn leads_to(field: &[Step], place: &[Step]) -> bool {
     }
 }
 
-/// Reads a path: names with dots between them, `["any name"]`, `[0]`, `[*]` and `**`.
+/// Parses a path: names separated by dots, `["any name"]`, `[0]`, `[*]` and `**`.
 fn steps(path: &str) -> Result<Vec<Step>, String> {
     let mut steps = Vec::new();
     let mut rest = path;
@@ -193,7 +193,7 @@ fn steps(path: &str) -> Result<Vec<Step>, String> {
     Ok(steps)
 }
 
-/// The step after `[`, and what follows its `]`.
+/// The step after `[`, and the rest after the closing bracket.
 fn bracketed(inside: &str) -> Result<(Step, &str), String> {
     let unclosed = || "`[` without its `]`".to_owned();
     if inside.starts_with('"') {
@@ -215,7 +215,7 @@ fn bracketed(inside: &str) -> Result<(Step, &str), String> {
     Ok((Step::Index(number), after))
 }
 
-/// The name after a dot, or at the beginning, and what follows it.
+/// The name after a dot, or at the beginning, and the rest after it.
 fn named(rest: &str, first: bool) -> Result<(Step, &str), String> {
     let rest = match (rest.strip_prefix('.'), first) {
         (Some(after), false) => after,
@@ -248,7 +248,7 @@ mod tests {
     use super::*;
     use crate::difference::differences_under;
 
-    /// What is left of the differences between two values under one rule, as paths.
+    /// The remaining differences between two values under one rule, as paths.
     #[track_caller]
     fn left(field: &str, recorded: &Value, replayed: &Value) -> Vec<String> {
         let rule = Rule::new("api.create", field, None, None, "a test").unwrap();
@@ -272,7 +272,7 @@ mod tests {
                 "args.specs[1].b.**",
                 vec!["args.specs[0].a", "args.specs[0].b.c", "args.specs[1].a"],
             ),
-            // The field above one that differs is not that field.
+            // The parent of a differing field is not that field.
             (
                 "args.specs[*].b",
                 vec![

@@ -1,6 +1,6 @@
-//! Compares two JSON values field by field, and says in words where they differ.
+//! Compares two JSON values field by field, and describes where they differ.
 //!
-//! Values only: which entry of which recording they come from is `divergence.rs`.
+//! Handles only values; `divergence.rs` knows their entries and recordings.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -8,42 +8,42 @@ use std::fmt::Write;
 use serde::Serialize;
 use serde_json::Value;
 
-/// A report shows this many differences and counts the rest: what differs at all is seen in the first few.
+/// A report shows this many differences and counts the rest: the first few show what kind of difference it is.
 pub const DIFFERENCES_SHOWN_MAX: usize = 20;
 
-/// A value in a report is shortened to about this many characters, so that a difference stays on one or two lines.
+/// A report shortens values to about this many characters, so that a difference takes one or two lines.
 pub(crate) const VALUE_CHARS_MAX: usize = 120;
 
-/// How much of what two long texts have in common is shown before the place where they part.
+/// How much of the common text of two long texts is shown before they differ.
 const COMMON_CHARS_SHOWN: usize = 20;
 
 /// One place where two values differ.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Difference {
-    /// Where, such as `args.specs[0].Bind.port`; empty for the whole value.
+    /// The path, such as `args.specs[0].Bind.port`; empty for the whole value.
     pub path: String,
-    /// What the recording has there; `None` where it has nothing.
+    /// The value in the recording; `None` if it has none.
     pub recorded: Option<Differing>,
-    /// What the replay has there; `None` where it has nothing.
+    /// The value in the replay; `None` if it has none.
     pub replayed: Option<Differing>,
 }
 
-/// What stands at a place where two values differ.
+/// The content at a place where two values differ.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Differing {
     /// A value.
     Value(Value),
-    /// A list of so many elements, where the other list has another number of them.
+    /// The number of elements of a list, if the other list has another number.
     Elements(usize),
 }
 
-/// Every place where two values differ, in order of the fields' names and the lists' elements.
+/// Every place where two values differ, ordered by field name and list index.
 pub fn differences(recorded: &Value, replayed: &Value) -> Vec<Difference> {
     differences_under("", recorded, replayed)
 }
 
-/// The same with every path beginning at `root`, such as `args`.
+/// The same, with `root` as the prefix of every path, such as `args`.
 pub fn differences_under(root: &str, recorded: &Value, replayed: &Value) -> Vec<Difference> {
     let mut found = Vec::new();
     compare(root, Some(recorded), Some(replayed), &mut found);
@@ -79,7 +79,7 @@ fn compare(path: &str, recorded: Option<&Value>, replayed: Option<&Value>, found
     }
 }
 
-/// `path.name`, or `path["name"]` where the name would be read as something else.
+/// `path.name`, or `path["name"]` if the name would be misread otherwise.
 fn field(path: &str, name: &str) -> String {
     let plain = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '-'));
     match (plain, path.is_empty()) {
@@ -90,7 +90,8 @@ fn field(path: &str, name: &str) -> String {
 }
 
 impl Difference {
-    /// One line, without a line break: `port: recorded 80, replayed 81`. The words for the two sides are the caller's.
+    /// One line, without a line break: `port: recorded 80, replayed 81`. The caller supplies the words for the two
+    /// sides.
     pub fn render(&self, recorded_word: &str, replayed_word: &str) -> String {
         let path = if self.path.is_empty() {
             "the whole value"
@@ -129,7 +130,7 @@ impl Differing {
     }
 }
 
-/// One line a difference, each begun with `indent` and ended with a line break: the first
+/// One line per difference, each with the prefix `indent` and a trailing line break: the first
 /// [`DIFFERENCES_SHOWN_MAX`], then `and K more`.
 pub fn render_differences(
     differences: &[Difference],
@@ -139,7 +140,7 @@ pub fn render_differences(
 ) -> String {
     let mut text = String::new();
     for difference in differences.iter().take(DIFFERENCES_SHOWN_MAX) {
-        // Writing to a String cannot fail.
+        // Writing to a `String` cannot fail.
         let _ = writeln!(text, "{indent}{}", difference.render(recorded_word, replayed_word));
     }
     let more = differences.len().saturating_sub(DIFFERENCES_SHOWN_MAX);
@@ -149,12 +150,12 @@ pub fn render_differences(
     text
 }
 
-/// The beginning of a text, and how long the whole is.
+/// The beginning of a text, and its full length.
 pub(crate) fn shorten(text: &str) -> String {
     shorten_from(text, 0)
 }
 
-/// Two texts that differ, both begun shortly before they part where they are too long to show whole.
+/// Two different texts. Long ones begin shortly before they differ.
 pub(crate) fn shorten_pair(a: &str, b: &str) -> (String, String) {
     let common = a.chars().zip(b.chars()).take_while(|(a, b)| a == b).count();
     let seen_from_the_start = common + COMMON_CHARS_SHOWN <= VALUE_CHARS_MAX;

@@ -1,6 +1,6 @@
-//! What a replay came to, and the words for it.
+//! The outcome of a replay, and its text.
 //!
-//! Comparing is done in `tape/replay.rs`; this file only holds and tells what was found.
+//! `tape/replay.rs` compares; this file only stores and renders the result.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::difference::{Difference, render_differences, shorten, shorten_pair};
 
-/// What a replay came to.
+/// The outcome of a replay.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 pub enum Outcome {
@@ -16,60 +16,60 @@ pub enum Outcome {
     Identical {
         /// Calls replayed.
         calls: u64,
-        /// Entries of the recording, its header included.
+        /// Entries of the recording, including its header.
         entries: u64,
-        /// Questions and results that differ, in fields that rules accept.
+        /// Questions and results with differences that rules accept.
         #[serde(skip_serializing_if = "is_zero")]
         accepted: u64,
-        /// Reads that only one side asked. Absent: none, or all questions were compared in order.
+        /// Reads that only one side asked. `None` if there are none, or if all questions were compared in order.
         #[serde(skip_serializing_if = "Option::is_none")]
         reads: Option<Reads>,
     },
-    /// The same, as far as there is anything to compare with.
+    /// As `Identical`, but the recording ends early.
     IdenticalAsFarAsRecorded {
-        /// Calls replayed, the unfinished one included.
+        /// Calls replayed, including the unfinished one.
         calls: u64,
-        /// Entries of the recording, its header included.
+        /// Entries of the recording, including its header.
         entries: u64,
-        /// Questions and results that differ, in fields that rules accept.
+        /// Questions and results with differences that rules accept.
         #[serde(skip_serializing_if = "is_zero")]
         accepted: u64,
-        /// Reads that only one side asked. Absent: none, or all questions were compared in order.
+        /// Reads that only one side asked. `None` if there are none, or if all questions were compared in order.
         #[serde(skip_serializing_if = "Option::is_none")]
         reads: Option<Reads>,
         /// Why there is no more: where the recording ends, or what ended a call.
         why: String,
     },
-    /// The guest did something else than it did in the recording.
+    /// The guest behaved differently than in the recording.
     Diverged {
-        /// The entry at which it did.
+        /// The entry where it did.
         n: u64,
         /// What differs.
         divergence: Divergence,
     },
-    /// The guest asked what the recording has no answer for. Where decisions are compared this is a read, so the recording
-    /// can't say how the guest decides; else the recorded call had ended.
+    /// The guest asked a question without a recorded answer. When comparing decisions, this is a read, so the recording
+    /// can't show how the guest decides; otherwise the recorded call had ended.
     AskedUnrecorded {
-        /// The entry at which it did: the recorded ending, or the call that came next.
+        /// The entry where it did: the recorded ending, or the next call.
         n: u64,
-        /// What it asked.
+        /// Its question.
         asked: Asked,
-        /// Where decisions are compared: an entry that has the same question, but not after the same writes.
+        /// When comparing decisions: an entry with the same question, but after other writes.
         #[serde(skip_serializing_if = "Option::is_none")]
         elsewhere: Option<u64>,
     },
-    /// The guest ended without having asked all that was recorded.
+    /// The guest ended without asking all recorded questions.
     Unused {
-        /// The first entry not used.
+        /// The first unused entry.
         n: u64,
-        /// How many were not.
+        /// The number of unused entries.
         count: u64,
-        /// How the call ended instead, where the recording knows another ending.
+        /// How the call ended instead, if its recorded ending differs.
         ending: Option<Box<Divergence>>,
     },
 }
 
-/// What differs at one entry.
+/// The difference at one entry.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Divergence {
@@ -82,24 +82,24 @@ pub enum Divergence {
     },
     /// Another question.
     Question {
-        /// What the recording has.
+        /// The recorded question.
         recorded: Asked,
-        /// What the guest asked.
+        /// The guest's question.
         asked: Asked,
     },
-    /// A write that the call was not recorded with.
+    /// A write that the recorded call does not have.
     Unrecorded {
-        /// What the guest asked.
+        /// The guest's write.
         asked: Asked,
     },
     /// A recorded write that the guest did not make.
     Unwritten {
-        /// What the recording has.
+        /// The recorded write.
         recorded: Asked,
-        /// How many such writes there are, this one included.
+        /// The number of such writes, including this one.
         count: u64,
     },
-    /// The recorded answer is none that this question can have.
+    /// The recorded answer is invalid for this question.
     Answer {
         /// The question.
         ask: String,
@@ -113,18 +113,18 @@ pub enum Divergence {
         /// Where the results differ.
         differences: Vec<Difference>,
     },
-    /// Another way to end, or a trap for another reason.
+    /// Another ending, or a trap for another reason.
     Ending {
         /// The call.
         call: String,
-        /// How it ended when it was recorded.
+        /// The recorded ending.
         recorded: String,
-        /// How it ended in the replay.
+        /// The ending in the replay.
         replayed: String,
     },
 }
 
-/// Reads that differ where decisions are compared.
+/// Differing reads when comparing decisions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Reads {
     /// Reads that one side asked more often than the other.
@@ -157,8 +157,8 @@ impl Outcome {
         matches!(self, Self::Identical { .. } | Self::IdenticalAsFarAsRecorded { .. })
     }
 
-    /// How many calls were compared and were the same, and how many of their questions and results differed as rules
-    /// accept; none where the guest diverged.
+    /// The number of compared, equal calls, and of their questions and results with accepted differences. `None` if the
+    /// guest diverged.
     pub fn compared(&self) -> Option<(u64, u64)> {
         match self {
             Self::Identical { calls, accepted, .. } | Self::IdenticalAsFarAsRecorded { calls, accepted, .. } => {
@@ -168,7 +168,7 @@ impl Outcome {
         }
     }
 
-    /// Reads that differ, where decisions were compared and all were the same.
+    /// The differing reads, if decisions were compared and all were the same.
     pub fn differing_reads(&self) -> Option<&Reads> {
         match self {
             Self::Identical { reads, .. } | Self::IdenticalAsFarAsRecorded { reads, .. } => reads.as_ref(),
@@ -184,7 +184,7 @@ impl Outcome {
         }
     }
 
-    /// Whether a call used up its time in the replay, where it had not when it was recorded.
+    /// Whether a call used up its time in the replay but not in the recording.
     pub fn ran_out_of_time(&self) -> bool {
         let ending = match self {
             Self::Diverged { divergence, .. } => divergence,
@@ -196,7 +196,7 @@ impl Outcome {
         matches!(ending, Divergence::Ending { replayed, .. } if replayed.starts_with("deadline "))
     }
 
-    /// The whole on one line, of several differing fields the first.
+    /// A one-line summary with the first of several differing fields.
     pub fn one_line(&self) -> String {
         let text = self.to_string();
         let (first, detail) = text.split_once('\n').unwrap_or((&text, ""));
@@ -212,7 +212,7 @@ impl Outcome {
         let mut line = first.to_owned();
         for (at, detail) in detail.lines().enumerate() {
             line += if at == 0 { ": " } else { "; " };
-            // Two lines are in step with each other, one is not.
+            // The two-line form is aligned, the one-line form is not.
             match detail.trim().split_once("asked: ") {
                 Some(("", asked)) => line += &format!("asked: {}", asked.trim_start()),
                 _ => line += detail.trim(),
@@ -223,7 +223,7 @@ impl Outcome {
 }
 
 impl fmt::Display for Outcome {
-    /// One line, and lines of detail indented by two; no line break at the end.
+    /// One line, followed by details indented by two; no trailing line break.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Identical {
@@ -275,7 +275,7 @@ impl fmt::Display for Outcome {
 }
 
 impl Divergence {
-    /// How many fields differ, where it is about fields.
+    /// The number of differing fields, if any.
     fn fields(&self) -> usize {
         match self {
             Self::Args { differences, .. } | Self::Result { differences, .. } => differences.len(),
@@ -283,7 +283,7 @@ impl Divergence {
         }
     }
 
-    /// The one call or question that it is about.
+    /// The call or question that it is about, if there is only one.
     fn subject(&self) -> Option<&str> {
         match self {
             Self::Args { ask, .. } | Self::Answer { ask, .. } => Some(ask),
@@ -294,7 +294,7 @@ impl Divergence {
 }
 
 impl fmt::Display for Divergence {
-    /// Lines indented by two; no line break at the end.
+    /// Lines indented by two; no trailing line break.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Args { differences, .. } | Self::Result { differences, .. } => {

@@ -1,7 +1,7 @@
-//! What one line of a journal says, and the strict reading of it.
+//! The entry in one line of a journal, and its strict parser.
 //!
-//! Values (arguments, answers, results) stay the text that was written: nothing is reformatted, and nothing is parsed
-//! before someone needs it. Which entry may follow which is `order.rs`; how a line is written is `line.rs`.
+//! Values (arguments, answers, results) keep their original text: they are not reformatted, and not parsed before they
+//! are needed. `order.rs` defines the order of entries; `line.rs` writes lines.
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
@@ -12,7 +12,7 @@ use crate::order::Kind;
 /// The version of the line formats that this crate writes and reads.
 pub const FORMAT: u32 = 1;
 
-/// The first line of a segment: whose recording it is, and the state in which it begins.
+/// The first line of a segment: the guest that it records, and its initial state.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Header {
@@ -32,7 +32,7 @@ pub struct Header {
     pub settings: Box<RawValue>,
     /// The limits under which the guest ran.
     pub limits: Box<RawValue>,
-    /// The guest's state before the first entry, to be restored after `init`; `None` where there was nothing to restore.
+    /// The guest's state before the first entry, to be restored after `init`; `None` if there is nothing to restore.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
 }
@@ -40,13 +40,13 @@ pub struct Header {
 /// One line of a journal.
 #[derive(Debug, Clone)]
 pub struct Entry {
-    /// Number of the entry: counts up by one through all segments of an instance.
+    /// Number of the entry: counts up by one across all segments of an instance.
     pub n: u64,
-    /// What happened.
+    /// The event.
     pub event: Event,
 }
 
-/// What an entry reports.
+/// The event of an entry.
 #[derive(Debug, Clone)]
 pub enum Event {
     /// A segment begins.
@@ -57,7 +57,8 @@ pub enum Event {
     Ask(Ask),
     /// The call ended.
     Ending(Ending),
-    /// What the instance had stored was lost before it was durable: the entries up to this number stand, later ones don't.
+    /// The instance's stored data was lost before it was durable: the entries up to this number are valid, later ones
+    /// are not.
     RolledBack(u64),
 }
 
@@ -70,11 +71,11 @@ pub struct Call {
     pub name: String,
     /// The arguments, an object by parameter name.
     pub args: Box<RawValue>,
-    /// The question of another guest that this call answers; none: the host's own.
+    /// The other guest's question that this call answers; `None` for the host's own calls.
     pub by: Option<By>,
 }
 
-/// Where the cause of a call is: an entry in the recording of another instance.
+/// The cause of a call: an entry in the recording of another instance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct By {
@@ -82,34 +83,34 @@ pub struct By {
     pub guest: String,
     /// The key of its instance.
     pub instance: String,
-    /// The number of the entry; none: that instance records nothing.
+    /// The number of the entry; `None` if that instance records nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub n: Option<u64>,
 }
 
-/// A question of the guest, and the answer it got.
+/// A question of the guest, and its answer.
 #[derive(Debug, Clone)]
 pub struct Ask {
     /// `interface.function`.
     pub name: String,
     /// The arguments, an object by parameter name.
     pub args: Box<RawValue>,
-    /// The answer; `None` where the call ended before any answer reached the guest.
+    /// The answer; `None` if the call ended before an answer reached the guest.
     pub answer: Option<Box<RawValue>>,
 }
 
 /// How a call ended.
 #[derive(Debug, Clone)]
 pub enum Ending {
-    /// The guest returned this; null where the function has no result.
+    /// The guest returned this; null for a function without a result.
     Result(Box<RawValue>),
-    /// The guest trapped, or was stopped for asking what no call may ask.
+    /// The guest trapped, or was stopped because of a forbidden question.
     Trap(String),
-    /// The guest computed for longer than a call may.
+    /// The guest exceeded the computing time of a call.
     Deadline(String),
-    /// The guest wanted more memory than an instance may have.
+    /// The guest exceeded the memory of an instance.
     Memory(String),
-    /// The host gave up the call: a stop, a swap, or a newer input.
+    /// The host cancelled the call: a stop, a swap, or a newer input.
     Cancelled(String),
 }
 
@@ -119,12 +120,12 @@ impl Ending {
         serde_json::value::to_raw_value(value).map(Self::Result)
     }
 
-    /// Whether the instance is gone with this call: everything but a result.
+    /// Whether the instance is gone with this call: true for everything but a result.
     pub fn failed(&self) -> bool {
         !matches!(self, Self::Result(_))
     }
 
-    /// The key under which the ending stands in its line, and the value as JSON text or as plain text.
+    /// The key of the ending in its line, and the value as JSON text or as plain text.
     pub(crate) fn parts(&self) -> (&'static str, Result<&RawValue, &str>) {
         match self {
             Self::Result(value) => ("result", Ok(value)),
@@ -136,15 +137,15 @@ impl Ending {
     }
 }
 
-/// Why a line is no valid entry.
+/// Why a line is not a valid entry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct EntryError(String);
 
 impl Entry {
-    /// Reads one line, without its newline. Unknown, missing and repeated keys are errors.
+    /// Parses one line, without its newline. Unknown, missing and repeated keys are errors.
     pub fn parse(text: &str) -> Result<Self, EntryError> {
-        // serde would also take an array of the fields in order.
+        // serde would also accept an array of the fields in order.
         if !text.starts_with('{') {
             return Err(EntryError("not a JSON object".into()));
         }
@@ -232,7 +233,7 @@ impl Entry {
     }
 }
 
-/// Every key that any entry may have; which of them stand together is decided after.
+/// All keys of any entry; their valid combinations are checked later.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line<'a> {
@@ -265,13 +266,14 @@ struct Line<'a> {
     rolled_back: Option<u64>,
 }
 
-/// A key that is there, even with null: the answer of a function without a result is null, and an absent answer is none.
+/// A key that is present, even with null: the answer of a function without a result is null, which differs from no
+/// answer.
 fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(value: D) -> Result<Option<T>, D::Error> {
     T::deserialize(value).map(Some)
 }
 
 fn parse_header(raw: &RawValue) -> Result<Header, EntryError> {
-    /// What every format has in common, so that a newer one is named and not called damage.
+    /// The common part of all formats, so that a newer one is named and not reported as damage.
     #[derive(Deserialize)]
     struct Format {
         format: u32,
@@ -289,7 +291,7 @@ fn parse_header(raw: &RawValue) -> Result<Header, EntryError> {
     serde_json::from_str(raw.get()).map_err(|error| told(&error))
 }
 
-/// serde_json's message with the column alone: its line is always 1 and would be taken for the file's.
+/// serde_json's message with only the column: its line is always 1 and would be mistaken for the file's.
 fn reason(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());

@@ -1,9 +1,9 @@
-//! Caps how many journal files are open at once: thousands of instances, each with a journal, share one pool.
+//! Limits how many journal files are open at once: thousands of instances, each with a journal, share one pool.
 //!
-//! A file is opened for appending when a line is to be written, and closed when it is the one unused for longest. The
-//! lock is held for the look-up alone, never while anything is written.
+//! The pool opens a file for appending when a line is to be written, and closes the least recently used one. It holds
+//! the lock only for the look-up, never while writing.
 //!
-//! Whoever removes recordings asks here what is in use, and how much was written since the last look.
+//! Code that removes recordings asks here which are in use, and how much was written since the last call.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -14,10 +14,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::regular;
 
-/// How many journal files are open at once unless told otherwise: a quarter of 1,024, the usual limit of a process.
+/// The default number of open journal files: a quarter of 1,024, the usual limit of a process.
 pub const OPEN_FILES_MAX: usize = 256;
 
-/// A pool of open files, shared by all journals of a host; clones are the same pool.
+/// A pool of open files, shared by all journals of a host; clones share the pool.
 #[derive(Debug, Clone)]
 pub struct Files {
     pool: Arc<Mutex<Pool>>,
@@ -25,7 +25,7 @@ pub struct Files {
     written: Arc<AtomicU64>,
 }
 
-/// A journal's folder, in use until this is dropped.
+/// Marks a journal's folder as in use until it is dropped.
 #[derive(Debug)]
 pub(crate) struct InUse {
     dir: PathBuf,
@@ -50,7 +50,7 @@ struct Pool {
     next_owner: u64,
     next_use: u64,
     open: BTreeMap<Owner, Open>,
-    /// Last use to owner: the first is the one unused for longest.
+    /// Last use to owner: the first is the least recently used.
     by_use: BTreeMap<u64, Owner>,
     #[cfg(test)]
     synced: Vec<PathBuf>,
@@ -62,7 +62,7 @@ struct Open {
     last_use: u64,
 }
 
-/// A journal's name in the pool. One journal has one file open at most: its newest segment.
+/// A journal's identity in the pool. One journal has at most one open file: its newest segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Owner(u64);
 
@@ -73,8 +73,8 @@ impl Default for Files {
 }
 
 impl Files {
-    /// A pool that keeps at most `open_max` files open, and at least one. A file that is being written to while it is
-    /// pushed out closes when that write is done.
+    /// A pool that keeps at most `open_max` files open, and at least one. If a file is evicted while it is being
+    /// written, it closes after that write.
     pub fn new(open_max: usize) -> Self {
         let pool = Pool {
             open_max: open_max.max(1),
@@ -92,13 +92,13 @@ impl Files {
         }
     }
 
-    /// How many bytes all journals have written since the last call of this.
+    /// How many bytes all journals have written since the last call.
     pub fn take_written(&self) -> u64 {
         self.written.swap(0, Ordering::Relaxed)
     }
 
-    /// Removes a recording's folder by `remove`, unless a journal is open there; none is opened meanwhile. Answers whether
-    /// it was called.
+    /// Calls `remove` for a recording's folder, unless a journal is open there; none can be opened meanwhile. Returns
+    /// whether it was called.
     ///
     /// # Errors
     /// Those of `remove`.
@@ -110,7 +110,7 @@ impl Files {
         remove().map(|()| true)
     }
 
-    /// Says that a journal is about to be opened in this folder.
+    /// Announces that a journal is about to be opened in this folder.
     pub(crate) fn enter(&self, dir: &Path) -> InUse {
         let mut in_use = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
         *in_use.entry(dir.to_owned()).or_default() += 1;
@@ -124,7 +124,7 @@ impl Files {
         self.written.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// How many files the pool holds open now.
+    /// The number of currently open files.
     pub fn open_count(&self) -> usize {
         self.lock().open.len()
     }
@@ -136,7 +136,8 @@ impl Files {
         owner
     }
 
-    /// The owner's open file, or the one at `path`, opened for appending. It must exist: a journal creates its files itself.
+    /// The owner's open file, or the one at `path`, opened for appending. It must exist: a journal creates its files
+    /// itself.
     pub(crate) fn open(&self, owner: Owner, path: &Path) -> io::Result<Arc<File>> {
         if let Some(file) = self.lock().touch(owner) {
             return Ok(file);
@@ -146,12 +147,12 @@ impl Files {
         Ok(file)
     }
 
-    /// Takes a file that the owner just created, in place of any it had.
+    /// Takes a file that the owner just created, replacing an earlier one.
     pub(crate) fn insert(&self, owner: Owner, file: Arc<File>) {
         self.lock().insert(owner, file);
     }
 
-    /// Brings the owner's file, the one at `path`, to the disk.
+    /// Syncs the owner's file, the one at `path`, to the disk.
     pub(crate) fn sync(&self, owner: Owner, path: &Path) -> io::Result<()> {
         self.open(owner, path)?.sync_data()?;
         #[cfg(test)]
@@ -171,7 +172,7 @@ impl Files {
     }
 
     fn lock(&self) -> MutexGuard<'_, Pool> {
-        // Nothing in here panics halfway through a change, so a poisoned lock still guards a sound pool.
+        // Nothing in here panics halfway through a change, so a poisoned lock still guards a consistent pool.
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

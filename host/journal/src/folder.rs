@@ -1,6 +1,6 @@
-//! A journal's folder on the disk: which files are its segments, and the few steps on them that must not go wrong halfway.
+//! A journal's folder on the disk: its segment files, and the operations on them that must not fail halfway.
 //!
-//! Knows names and bytes; what stands in a segment is `reader.rs` and `writer.rs`.
+//! Knows names and bytes; `reader.rs` and `writer.rs` know the content of segments.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ const EXTENSION: &str = ".jsonl";
 /// One file of a journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SegmentFile {
-    /// Number of its header's entry, as its name says.
+    /// Number of its header's entry, from the file name.
     pub first: u64,
     /// The file.
     pub path: PathBuf,
@@ -21,7 +21,7 @@ pub struct SegmentFile {
     pub bytes: u64,
 }
 
-/// The segments in a journal's folder, oldest first. Files of other names are not the journal's and are passed over.
+/// The segments in a journal's folder, oldest first. Skips files with other names, which do not belong to the journal.
 pub fn segment_files(dir: &Path) -> Result<Vec<SegmentFile>, JournalError> {
     let with_size = |first| {
         let path = segment_path(dir, first);
@@ -31,8 +31,8 @@ pub fn segment_files(dir: &Path) -> Result<Vec<SegmentFile>, JournalError> {
     segment_numbers(dir)?.into_iter().map(with_size).collect()
 }
 
-/// The segments in a journal's folder by their names alone, oldest first: the numbers of their headers' entries. For whoever
-/// looks on while the journal is written, and its segments come and go.
+/// The segments in a journal's folder by name alone, oldest first: the numbers of their headers' entries. For readers
+/// of a journal that is being written, while its segments come and go.
 pub fn segment_numbers(dir: &Path) -> Result<Vec<u64>, JournalError> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).map_err(failed("list", dir))? {
@@ -59,8 +59,8 @@ pub(crate) fn failed(tried: &'static str, path: &Path) -> impl FnOnce(io::Error)
     }
 }
 
-/// Writes a line, or restores what was there before as well as it can be. The first error is the one that counts: the
-/// journal stops with it, and what could not be restored is a torn line, cut off when the journal is opened next.
+/// Writes a line, or restores the previous content as well as possible. The first error counts: the journal stops with
+/// it. What could not be restored is a torn line, which is cut off when the journal is opened next.
 pub(crate) fn write_whole(
     to: &mut impl Write,
     line: &[u8],
@@ -80,7 +80,7 @@ pub(crate) fn truncate(path: &Path, bytes: u64) -> Result<(), JournalError> {
         .map_err(failed("cut the torn end off", path))
 }
 
-/// Creates a folder with its parents, and makes sure that their names survive the machine's end where they must be `durable`.
+/// Creates a folder with its parents. If `durable`, ensures that their names survive the machine's end.
 pub(crate) fn create_dir(dir: &Path, durable: bool) -> Result<(), JournalError> {
     let new: Vec<&Path> = dir.ancestors().take_while(|dir| !dir.exists()).collect();
     fs::create_dir_all(dir).map_err(failed("create", dir))?;

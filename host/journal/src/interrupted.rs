@@ -1,11 +1,11 @@
-//! The call inside which a recording ends: the host was killed in it, so it is to be run again before anything else.
+//! The call inside which a recording ends: the host was killed in it, so it must run again before anything else.
 //!
-//! It is run again in a segment of its own, in which a second kill may leave less of it than the first did, and for which
-//! the first may be removed. So it is kept beside the segments until it has ended. That its answers are given again is
-//! `tape/again.rs`. Knows no question by name: which of them are asked anew says whoever runs the call.
+//! It runs again in its own segment. A second kill may leave less of it there than the first did, and the first segment
+//! may be removed. So the call is saved beside the segments until it has ended. `tape/again.rs` gives its answers
+//! again. Knows no question by name: the caller decides which of them are asked anew.
 //!
 //! ```text
-//! segment ends inside a call -> kept in interrupted.json -> another segment begins -> it is run again -> forgotten
+//! segment ends inside a call -> saved in interrupted.json -> another segment begins -> it runs again -> forgotten
 //! ```
 
 use std::fs;
@@ -24,24 +24,24 @@ use crate::replace::{Durable, replace_file};
 use crate::tape::AskedAnew;
 use crate::writer::JournalError;
 
-/// Its name in a journal's folder: no segment's.
+/// Its name in a journal's folder, which is not that of a segment.
 const FILE: &str = "interrupted.json";
 
-/// A call that began and did not end, with what it had been answered by then.
+/// A call that began and did not end, with its answers so far.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Interrupted {
-    /// The host's clock when the call began, in milliseconds: what makes it this call and no other of its instance.
+    /// The host's clock when the call began, in milliseconds, which identifies the call within its instance.
     pub at_ms: u64,
     /// `interface.function`.
     pub call: String,
     /// The arguments, an object by parameter name.
     pub args: Box<RawValue>,
-    /// Its questions that were answered, in order.
+    /// Its answered questions, in order.
     pub answers: Vec<Answered>,
 }
 
-/// A question, and the answer that it got.
+/// A question and its answer.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Answered {
@@ -53,14 +53,14 @@ pub struct Answered {
     pub answer: Box<RawValue>,
 }
 
-/// How far a call that was run again got with its recorded answers.
+/// How far a repeated call got with its recorded answers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GivenAgain {
-    /// So many were given.
+    /// The number of given answers.
     pub given: usize,
-    /// So many were not: the call ended before, or asked something else.
+    /// The number of remaining answers: the call ended before, or asked something else.
     pub left: usize,
-    /// Where it asked something else: what was recorded there, and what it asked.
+    /// Where it asked something else: the recorded question, and its own.
     pub differs: Option<(Asked, Asked)>,
 }
 
@@ -72,7 +72,7 @@ impl PartialEq for Answered {
 }
 
 impl Interrupted {
-    /// Whether `other` is an account of the same call.
+    /// Whether `other` records the same call.
     pub fn is(&self, other: &Self) -> bool {
         self.at_ms == other.at_ms && self.call == other.call && self.args.get() == other.args.get()
     }
@@ -82,8 +82,8 @@ impl Interrupted {
         self
     }
 
-    /// The better of two accounts of one call: in the newest segment, and where it was run first. It may have been killed
-    /// again before it got as far as it had been.
+    /// The longer of two records of one call: in the newest segment, and where it ran first. It may have been killed
+    /// again earlier than the first time.
     fn or_longer(self, kept: Self) -> Self {
         if kept.answers.starts_with(&self.answers) {
             kept
@@ -92,13 +92,13 @@ impl Interrupted {
         }
     }
 
-    /// The call that is to be run again before anything else, by what the journal's folder holds: its `newest` segment, and
-    /// what was kept. None: none is. Answers to what is asked `anew` are left out: they are other ones in each run.
+    /// The call that must run again before anything else, according to the journal's folder: its `newest` segment, and
+    /// the saved call. `None` if there is none. Omits the answers to questions asked `anew`: they differ in each run.
     ///
-    /// What was kept of a call that has ended since is forgotten.
+    /// Forgets a saved call that has ended since.
     ///
     /// # Errors
-    /// Where what was kept can't be read, or can't be removed.
+    /// If the saved call can't be read or removed.
     pub fn find(dir: &Path, newest: Option<&Segment>, anew: AskedAnew) -> Result<Option<Self>, JournalError> {
         let kept = Self::kept(dir)?;
         let found = newest.and_then(Segment::interrupted).map(|found| found.without(anew));
@@ -107,7 +107,8 @@ impl Interrupted {
             None => newest.and_then(Segment::last_call_at_ms) >= Some(kept.at_ms),
         };
         let kept = match kept {
-            // Nobody came to forget it; in a segment that begins after this one, nothing would say that it has ended.
+            // The host stopped before it could forget it. In a segment after this one, nothing would show that it has
+            // ended.
             Some(kept) if has_ended(&kept) => {
                 Self::forget(dir)?;
                 None
@@ -134,10 +135,10 @@ impl Interrupted {
         Ok(serde_json::from_slice(&text).map(Some).map_err(damaged)?)
     }
 
-    /// Keeps it in the journal's folder, on the disk, until [`Interrupted::forget`]: before another segment begins.
+    /// Saves it in the journal's folder, on the disk, until [`Interrupted::forget`]: before another segment begins.
     ///
     /// # Errors
-    /// Where it can't be written; what was kept before is there still.
+    /// If it can't be written; the previously saved call is then still there.
     pub fn keep(&self, dir: &Path) -> Result<(), JournalError> {
         let path = dir.join(FILE);
         let text = serde_json::to_vec(self).map_err(io::Error::from);
@@ -145,10 +146,10 @@ impl Interrupted {
         kept.map_err(failed("write", &path))
     }
 
-    /// It has ended, however: nothing of it is to be run again. To be called before another segment begins.
+    /// Forgets the call, which has ended in any way and must not run again. Call this before another segment begins.
     ///
     /// # Errors
-    /// Where the file can't be removed: then the journal must not go on, or the call is run again one day.
+    /// If the file can't be removed. Then the journal must not continue, or the call will run again one day.
     pub fn forget(dir: &Path) -> Result<(), JournalError> {
         let path = dir.join(FILE);
         match fs::remove_file(&path) {
@@ -159,7 +160,7 @@ impl Interrupted {
 }
 
 impl Segment {
-    /// The call inside which this segment ends; none: it ends between calls.
+    /// The call inside which this segment ends; `None` if it ends between calls.
     pub fn interrupted(&self) -> Option<Interrupted> {
         if !self.ends_inside_call() {
             return None;
@@ -192,7 +193,7 @@ impl Segment {
         })
     }
 
-    /// When the last call of this segment began, in milliseconds; none: it has none.
+    /// When the last call of this segment began, in milliseconds; `None` if it has no call.
     pub fn last_call_at_ms(&self) -> Option<u64> {
         self.entries.iter().rev().find_map(|entry| match &entry.event {
             Event::Call(call) => Some(call.at_ms),

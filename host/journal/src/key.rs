@@ -1,15 +1,15 @@
-//! The folder of an instance's journal: keys as names of folders, each key its own.
+//! The folder of an instance's journal: maps each key to its own folder name.
 //!
-//! What is not `A-Z a-z 0-9 . _ -` is written as `%` and two hexadecimal digits, so `default/web` becomes
-//! `default%2Fweb`. Nothing else is a name of its own: not `.`, `..` or a hidden file, not a folder in a folder.
+//! Characters other than `A-Z a-z 0-9 . _ -` are written as `%` and two hexadecimal digits, so `default/web` becomes
+//! `default%2Fweb`. The names `.`, `..`, hidden files and nested folders never occur.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// Longest escaped key that stands unshortened. A name of a file may have 255 bytes, and a shortened one needs 34 more.
+/// The longest escaped key that is not shortened. A file name may have 255 bytes, and a shortened one needs 34 more.
 const ESCAPED_BYTES_MAX: usize = 200;
 
-/// Between the beginning of a long key and its hash; an escaped key never holds it.
+/// Between the beginning of a long key and its hash; an escaped key never contains it.
 const SHORTENED: &str = "%~";
 
 /// The folder that holds the segments of one instance: `<root>/<guest>/<key>`.
@@ -17,16 +17,16 @@ pub fn instance_dir(root: &Path, guest: &str, key: &str) -> PathBuf {
     guest_dir(root, guest).join(path_component(key))
 }
 
-/// The folder that holds those of all instances of one guest: `<root>/<guest>`.
+/// The folder that holds all instances of one guest: `<root>/<guest>`.
 pub fn guest_dir(root: &Path, guest: &str) -> PathBuf {
     root.join(path_component(guest))
 }
 
-/// A key as the name of one file or folder. Two keys never share a name; two whose escaped form is longer than 200 bytes
-/// do only where a 128-bit hash collides.
+/// A key as the name of one file or folder. Two keys never share a name, unless their escaped form is longer than 200
+/// bytes and a 128-bit hash collides.
 pub fn path_component(key: &str) -> String {
     if key.is_empty() {
-        // A lone `%` is no escape, so no other key gives it.
+        // A lone `%` is not an escape, so no other key maps to it.
         return "%".to_owned();
     }
     let mut name = String::with_capacity(key.len());
@@ -35,7 +35,7 @@ pub fn path_component(key: &str) -> String {
         if plain {
             name.push(char::from(byte));
         } else {
-            // Writing to a String cannot fail.
+            // Writing to a `String` cannot fail.
             let _ = write!(name, "%{byte:02X}");
         }
     }
@@ -46,7 +46,7 @@ pub fn path_component(key: &str) -> String {
     name
 }
 
-/// The key whose name this is; `None` where it is no name that [`path_component`] gives, or a shortened one.
+/// The key with this name; `None` for a name that [`path_component`] does not produce, or a shortened one.
 pub fn key_of(component: &str) -> Option<String> {
     if component == "%" {
         return Some(String::new());
@@ -63,13 +63,13 @@ pub fn key_of(component: &str) -> Option<String> {
         }
     }
     let key = String::from_utf8(key).ok()?;
-    // Each key has one name: `%41` for `A` is not it.
+    // Each key has one name: `%41` is not the name of `A`.
     (path_component(&key) == component).then_some(key)
 }
 
-/// FNV-1a, 128 bits: names must stay the same from one release to the next, which the standard library's hashers don't
-/// promise. Keys this long are not met in Kubernetes (a namespace and a name have 63 bytes each), so nobody gains by
-/// searching for a collision.
+/// FNV-1a, 128 bits: names must stay the same across releases, which the standard library's hashers don't promise.
+/// Kubernetes has no keys this long (a namespace and a name have 63 bytes each), so a collision is of no use to an
+/// attacker.
 fn fnv1a(bytes: &[u8]) -> u128 {
     const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;

@@ -1,11 +1,11 @@
 //! Entries, writer, reader, tape and divergence of trueup's recordings.
 //!
-//! A journal is a folder of segments; a segment is a file of JSON lines: a header that says which guest stood in which
-//! state, then every call of the guest, every question that it asked with its answer, and how each call ended. The tape
-//! sits between a guest and the host's answers: it records them, keeps them in memory, replays them, or does nothing.
+//! A journal is a folder of segments; a segment is a file of JSON lines: a header with the guest and its state, then
+//! every call of the guest, every question that it asked with its answer, and how each call ended. The tape sits
+//! between a guest and the host's answers: it records them, keeps them in memory, replays them, or does nothing.
 //!
 //! Knows nothing of WebAssembly, of any guest or of any capability, and has no async runtime, no threads and no clock:
-//! times are arguments, durations by `Instant`.
+//! times are arguments, durations use `Instant`.
 //!
 //! ```text
 //! guest --question--> Tape --record--> Journal --> <root>/<guest>/<key>/<first entry>.jsonl

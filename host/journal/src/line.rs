@@ -1,6 +1,6 @@
 //! Writes the lines of a journal into a buffer: keys in their fixed order, compact, one newline at the end.
 //!
-//! The one place that knows how a line is spelled; the tape writes through it without building an `Entry` first.
+//! Only this module knows the spelling of a line; the tape writes through it without building an `Entry` first.
 
 use std::fmt;
 use std::io::Write;
@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::entry::{By, Ending, Header};
 
-/// What stands between the arguments of a question and its answer.
+/// The text between the arguments of a question and its answer.
 pub(crate) const ANSWER: &[u8] = br#","answer":"#;
 
 pub(crate) fn header(line: &mut Vec<u8>, n: u64, header: &Header) {
@@ -48,7 +48,7 @@ pub(crate) fn rolled_back(line: &mut Vec<u8>, n: u64, stands: u64) {
     put(line, format_args!(r#"{{"n":{n},"rolled-back":{stands}"#));
 }
 
-/// Closes the object and the line. A raw value may have come with line breaks of its own; those are taken out.
+/// Closes the object and the line. Removes line breaks within raw values.
 pub(crate) fn finish(line: &mut Vec<u8>) {
     if line.contains(&b'\n') || line.contains(&b'\r') {
         remove_whitespace(line);
@@ -76,11 +76,11 @@ fn remove_whitespace(json: &mut Vec<u8>) {
 }
 
 fn put(line: &mut Vec<u8>, text: fmt::Arguments<'_>) {
-    // Writing to a Vec cannot fail.
+    // Writing to a `Vec` cannot fail.
     let _ = line.write_fmt(text);
 }
 
-/// Only for what always has a JSON form: text, numbers, and a header of text and raw JSON.
+/// Only for values that always have a JSON form: text, numbers, and a header of text and raw JSON.
 fn json<T: serde::Serialize + ?Sized>(line: &mut Vec<u8>, value: &T) {
     let _ = serde_json::to_writer(line, value);
 }

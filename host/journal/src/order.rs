@@ -1,12 +1,13 @@
-//! Which entry may follow which: the one grammar that writer, reader and tape share.
+//! The valid order of entries: the one grammar that writer, reader and tape share.
 //!
 //! ```text
 //! segment = header ask* call* rolled-back?      call = "call" ask* ending
 //! ```
-//! A segment may end anywhere, and be rolled back wherever it ends: what comes then is another segment. After a question that got no answer there is nothing but the failed ending of its call:
-//! the guest, left without an answer, did nothing more.
+//! A segment may end anywhere, and be rolled back wherever it ends; another segment follows then. After a question
+//! without an answer only the failed ending of its call may follow: the guest, left without an answer, did nothing
+//! more.
 
-/// What an entry is, as far as order goes.
+/// The kind of an entry, as far as order goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Header,
@@ -16,27 +17,27 @@ pub(crate) enum Kind {
     RolledBack,
 }
 
-/// Where a segment stands after an entry.
+/// The position within a segment, after an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Position {
     /// Before the header.
     Start,
-    /// After the header: what the guest asks now belongs to `init` and `restore`.
+    /// After the header: questions now belong to `init` and `restore`.
     Starting,
     /// A question of `init` or `restore` got no answer.
     StartRefused,
-    /// Between two calls; `failed`: the last one took the instance with it.
+    /// Between two calls; `failed`: the last one ended the instance.
     Between { failed: bool },
     /// Inside a call.
     InCall,
-    /// Inside a call, after a question that got no answer.
+    /// Inside a call, after a question without an answer.
     CallRefused,
-    /// After a rollback: the instance is gone, and some of the entries do not stand.
+    /// After a rollback: the instance is gone, and some of the entries are invalid.
     RolledBack,
 }
 
 impl Position {
-    /// The position after an entry of this kind, or why none may stand here.
+    /// The position after an entry of this kind, or why none is allowed here.
     pub(crate) fn then(self, kind: Kind) -> Result<Self, &'static str> {
         match (self, kind) {
             (Self::Start, Kind::Header) => Ok(Self::Starting),
@@ -64,7 +65,7 @@ impl Position {
         matches!(self, Self::InCall | Self::CallRefused)
     }
 
-    /// Whether the instance that the entries so far describe can go on: none of its calls failed or is open.
+    /// Whether the instance of the entries so far can continue: no call failed or is open.
     pub(crate) fn can_go_on(self) -> bool {
         matches!(self, Self::Starting | Self::Between { failed: false })
     }

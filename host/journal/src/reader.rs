@@ -1,4 +1,4 @@
-//! Reads one segment: header, entries, and what was torn off its end. Never changes the file.
+//! Reads one segment: header, entries, and the torn part at its end. Never changes the file.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -9,18 +9,18 @@ use crate::order::Position;
 use crate::regular;
 use crate::scan::Scan;
 
-/// One segment of a journal, read whole.
+/// One segment of a journal, read completely.
 #[derive(Debug, Clone)]
 pub struct Segment {
-    /// The file, or what stands for it in messages.
+    /// The file, or its replacement in messages.
     pub name: String,
     /// Number of the header's entry.
     pub first: u64,
-    /// Whose recording it is, and the state in which it begins.
+    /// The recorded guest, and its initial state.
     pub header: Header,
     /// Everything after the header.
     pub entries: Vec<Entry>,
-    /// What was left out at the end.
+    /// The part left out at the end.
     pub torn: Option<Torn>,
     pub(crate) position: Position,
     /// Bytes of the header's line.
@@ -29,14 +29,14 @@ pub struct Segment {
     pub(crate) bytes: u64,
 }
 
-/// The last line of a segment, cut off in the middle by a crash: it was never acted on, and is left out.
+/// The last line of a segment, cut off in the middle by a crash: no action followed from it, so it is left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Torn {
-    /// The file, or what stands for it in messages.
+    /// The file, or its replacement in messages.
     pub file: String,
     /// The line, from 1.
     pub line: u64,
-    /// How many bytes of it there are.
+    /// The number of its bytes.
     pub bytes: u64,
 }
 
@@ -56,36 +56,36 @@ pub enum ReadError {
     /// The file can't be opened or read.
     #[error("can't read `{file}`")]
     Io {
-        /// The file, or what stands for it in messages.
+        /// The file, or its replacement in messages.
         file: String,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A line is no valid entry, or not the one that belongs there.
+    /// A line is not a valid entry, or not in its place.
     #[error("`{file}` line {line} is damaged: {reason}")]
     Damaged {
-        /// The file, or what stands for it in messages.
+        /// The file, or its replacement in messages.
         file: String,
         /// The line, from 1.
         line: u64,
         /// What is wrong with it.
         reason: String,
     },
-    /// There is not even a complete header.
+    /// The file lacks a complete header.
     #[error("`{file}` holds no entry: the file ends before its first line does")]
     Empty {
-        /// The file, or what stands for it in messages.
+        /// The file, or its replacement in messages.
         file: String,
-        /// The beginning of a header, where there is one.
+        /// The beginning of a header, if there is one.
         torn: Option<Torn>,
     },
 }
 
 impl Segment {
-    /// A segment that no file holds: these entries, numbered one after the other behind a header of number `first`.
+    /// A segment without a file: these entries, numbered consecutively after a header with number `first`.
     ///
     /// # Errors
-    /// Where an entry is not one that may stand there.
+    /// If an entry is not allowed in its place.
     pub fn of(name: &str, first: u64, header: Header, entries: Vec<Entry>) -> Result<Self, ReadError> {
         let mut segment = Self {
             name: name.to_owned(),
@@ -114,7 +114,7 @@ impl Segment {
     /// Writes the lines of a file that reads as this segment.
     ///
     /// # Errors
-    /// Where they can't be written.
+    /// If they can't be written.
     pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
         let header = Entry {
             n: self.first,
@@ -135,7 +135,7 @@ impl Segment {
         }
     }
 
-    /// Reads the segment that a reader gives, such as the standard input; `name` stands for the file in messages.
+    /// Reads the segment from a reader, such as the standard input; `name` replaces the file in messages.
     pub fn from_reader(name: &str, mut reader: impl Read) -> Result<Self, ReadError> {
         let mut bytes = Vec::new();
         match reader.read_to_end(&mut bytes) {
@@ -147,7 +147,7 @@ impl Segment {
         }
     }
 
-    /// Reads the segment in `bytes`; `name` stands for the file in messages.
+    /// Reads the segment in `bytes`; `name` replaces the file in messages.
     pub fn from_bytes(name: &str, bytes: &[u8]) -> Result<Self, ReadError> {
         let mut scan = Scan::new(name);
         let mut read: Option<Self> = None;
@@ -164,7 +164,7 @@ impl Segment {
             let entry = scan.line(text)?;
             match (&mut read, entry.event) {
                 (None, Event::Header(header)) => read = Some(Self::begin(name, entry.n, *header, line.len())),
-                // The scan lets nothing else stand first.
+                // The scan allows no other first entry.
                 (None, _) => break,
                 (Some(segment), event) => {
                     segment.entries.push(Entry { n: entry.n, event });
@@ -177,7 +177,7 @@ impl Segment {
         Ok(segment)
     }
 
-    /// The segment that begins with this header.
+    /// Begins a segment with this header.
     fn begin(name: &str, first: u64, header: Header, line_bytes: usize) -> Self {
         Self {
             name: name.to_owned(),
@@ -191,7 +191,7 @@ impl Segment {
         }
     }
 
-    /// The number that the next entry of this instance gets.
+    /// The number of this instance's next entry.
     pub fn next_n(&self) -> u64 {
         self.entries
             .last()
@@ -204,13 +204,13 @@ impl Segment {
         self.position.inside_call()
     }
 
-    /// Whether the instance that this segment describes can go on in it: no call of it is open, the last one returned a
-    /// result, and what it asked at its start was answered.
+    /// Whether this segment's instance can continue in it: no call is open, the last one returned a result, and its
+    /// start questions were answered.
     pub fn can_go_on(&self) -> bool {
         self.position.can_go_on()
     }
 
-    /// Whether the state in the header stands: no rollback goes back beyond it.
+    /// Whether the state in the header is valid: no rollback goes back beyond it.
     pub fn snapshot_stands(&self) -> bool {
         let first = self.first;
         self.entries
@@ -218,9 +218,9 @@ impl Segment {
             .all(|entry| !matches!(entry.event, Event::RolledBack(stands) if stands < first))
     }
 
-    /// The calls that returned a result, and the questions before the first call: what an instance is rebuilt from
-    /// after a failed call. What was rolled back is left out too. Numbers stay as they were recorded, so there are gaps
-    /// where calls were left out.
+    /// The calls that returned a result, and the questions before the first call, from which an instance is rebuilt
+    /// after a failed call. Omits rolled-back entries, too. Numbers stay as recorded, so there are gaps where calls
+    /// were omitted.
     #[must_use]
     pub fn without_failed_calls(mut self) -> Self {
         let mut kept = Vec::with_capacity(self.entries.len());
@@ -251,7 +251,7 @@ impl Segment {
     }
 }
 
-/// Leaves the entries up to number `stands`, and of these no call that had not ended by then.
+/// Keeps the entries up to number `stands`, except calls that had not ended by then.
 fn keep_up_to(kept: &mut Vec<Entry>, stands: u64) {
     kept.retain(|entry| entry.n <= stands);
     let last_call = kept.iter().rposition(|entry| matches!(entry.event, Event::Call(_)));

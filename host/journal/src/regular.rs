@@ -1,6 +1,6 @@
-//! Reads files that others may have put there: regular ones alone, and no more of one than it may hold.
+//! Reads files that others may have created: only regular files, and only up to a size limit.
 //!
-//! A named pipe without a writer would stop the process for ever, and a device has no end.
+//! A named pipe without a writer would block the process forever, and a device has no end.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
@@ -10,20 +10,20 @@ use std::path::Path;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-/// The longest file of a token, a key, a certificate or one small record, in bytes.
+/// The maximum size of a file with a token, a key, a certificate or one small record, in bytes.
 pub const SMALL: u64 = 1 << 20;
 
-/// The longest file that holds a list of what the host knows, in bytes: a million keys take less.
+/// The maximum size of a file with a list of what the host knows, in bytes: a million keys take less.
 pub const LIST: u64 = 256 << 20;
 
-/// The longest file of records, in bytes. A segment ends after a few megabytes, or with the call that it is in, which asks with
-/// 4 GiB at most.
+/// The maximum size of a file of records, in bytes. A segment ends after a few megabytes, or with its current call,
+/// whose questions have 4 GiB at most.
 pub const RECORDS: u64 = 16 << 30;
 
-/// Opens a regular file to be read.
+/// Opens a regular file for reading.
 ///
 /// # Errors
-/// Where it can't be opened, or is something else.
+/// If it can't be opened or is not a regular file.
 pub fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
@@ -43,10 +43,10 @@ pub fn open(path: &Path) -> io::Result<File> {
     })
 }
 
-/// Opens a file of the host's own as `options` say: a regular one, and never another by a link that somebody put in its place.
+/// Opens a file of the host's own with `options`: only a regular file, and never through a foreign link.
 ///
 /// # Errors
-/// Where it can't be opened, or is something else.
+/// If it can't be opened or is not a regular file.
 pub fn open_own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let opened = options.custom_flags(flags).open(path);
@@ -69,10 +69,10 @@ fn not_regular(what: &str) -> io::Error {
 /// Reads a regular file of at most `bytes_max`.
 ///
 /// # Errors
-/// Where it can't be read, is something else, or is longer.
+/// If it can't be read, is not a regular file, or is longer.
 pub fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    // One byte more than allowed tells a file that is too long from one that just fits.
+    // One byte more than allowed distinguishes a file that is too long from one that just fits.
     open(path)?.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > bytes_max {
         let text = format!("it is longer than {bytes_max} bytes");
@@ -81,10 +81,10 @@ pub fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// [`read`] for a file of text.
+/// [`read`] for a text file.
 ///
 /// # Errors
-/// As [`read`], and where it is no text ([`io::ErrorKind::InvalidData`]).
+/// As [`read`], and if it is not text ([`io::ErrorKind::InvalidData`]).
 pub fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
     String::from_utf8(read(path, bytes_max)?).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }

@@ -1,4 +1,4 @@
-//! Replaces a file whole: whenever the host is killed, the old one or the new one is there.
+//! Replaces a file atomically: whenever the host is killed, the old file or the new one exists.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -9,21 +9,21 @@ use std::path::Path;
 const FILE_MODE: u32 = 0o600;
 const DIR_MODE: u32 = 0o700;
 
-/// Whether the machine's end may bring the old file back, or leave none.
+/// Whether a crash of the machine may bring the old file back, or leave none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durable {
-    /// The new file is on the disk before this answers.
+    /// The new file is on the disk before the call returns.
     Yes,
-    /// It may: the file can be made again.
+    /// It may: the file can be created again.
     No,
 }
 
-/// Puts `bytes` at `file` in place of what was there, with mode 0600. Folders that are missing are made with mode 0700.
-/// One process replaces a file at a time: the new bytes are gathered in `FILE.part`.
+/// Replaces `file` with `bytes`, with mode 0600. Creates missing folders with mode 0700. Only one process may replace a
+/// file at a time: the new bytes are first written to `FILE.part`.
 ///
 /// # Errors
-/// Where the old file is still there. Where only the folder can't be synced, readers see the new file already: that is
-/// a line of the log.
+/// If the old file is still there. If only the folder can't be synced, readers see the new file already, and the log
+/// gets a line.
 pub fn replace_file(file: &Path, bytes: &[u8], durable: Durable) -> io::Result<()> {
     let folder = folder_of(file);
     if !folder.exists() {
@@ -34,7 +34,7 @@ pub fn replace_file(file: &Path, bytes: &[u8], durable: Durable) -> io::Result<(
     }
     let mut part = file.as_os_str().to_owned();
     part.push(".part");
-    // Left behind by a host that was killed, perhaps with another mode; or a link to somewhere else.
+    // Left behind by a killed host, perhaps with another mode; or a link to somewhere else.
     remove(Path::new(&part))?;
     let mut out = OpenOptions::new()
         .write(true)
@@ -57,7 +57,7 @@ pub fn replace_file(file: &Path, bytes: &[u8], durable: Durable) -> io::Result<(
     Ok(())
 }
 
-/// Removes a file; one that is not there is as good as removed.
+/// Removes a file; a missing file counts as removed.
 fn remove(file: &Path) -> io::Result<()> {
     match fs::remove_file(file) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

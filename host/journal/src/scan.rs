@@ -1,5 +1,5 @@
-//! Reads a segment line by line: what each line says, and whether it may stand there. The one reading that whole segments
-//! and whoever looks on at a file that is too large, or still grows, have in common.
+//! Reads a segment line by line: parses each line, and checks whether it is allowed there. Shared by readers of whole
+//! segments and readers of a file that is too large or still growing.
 
 use std::str;
 
@@ -7,19 +7,19 @@ use crate::entry::Entry;
 use crate::order::Position;
 use crate::reader::{ReadError, Torn};
 
-/// Where the reading of one segment stands. Give it every complete line, in order, from the file's first on.
+/// The progress of reading one segment. Give it every complete line, in order, from the file's first on.
 #[derive(Debug, Clone)]
 pub struct Scan {
     name: String,
     /// Lines read.
     lines: u64,
-    /// Number of the next entry; none before the header.
+    /// Number of the next entry; `None` before the header.
     expected: Option<u64>,
     position: Position,
 }
 
 impl Scan {
-    /// Before the first line; `name` stands for the file in messages.
+    /// Before the first line; `name` replaces the file in messages.
     pub fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -32,7 +32,7 @@ impl Scan {
     /// Reads the next line, without its newline. The first is the header.
     ///
     /// # Errors
-    /// [`ReadError::Damaged`] where it is no valid entry, or not the one that belongs there: what follows can't be read.
+    /// [`ReadError::Damaged`] if it is not a valid entry, or not in its place. Later lines can't be read then.
     pub fn line(&mut self, text: &[u8]) -> Result<Entry, ReadError> {
         self.lines += 1;
         let entry = parse(text).map_err(|reason| self.damaged(reason))?;
@@ -54,7 +54,7 @@ impl Scan {
         Ok(entry)
     }
 
-    /// What to say of so many bytes without a newline behind the lines read so far.
+    /// Describes this many bytes without a newline after the lines read so far.
     pub fn torn(&self, bytes: u64) -> Torn {
         Torn {
             file: self.name.clone(),

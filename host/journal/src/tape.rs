@@ -1,10 +1,10 @@
-//! The tape: the one place through which every question of a guest goes, with its answer.
+//! The tape: every question of a guest passes through it, with its answer.
 //!
-//! It records to a journal, keeps entries in memory, replays a segment, or does nothing. Which of these it does is
-//! invisible to whoever answers: the binding of an import hands over the question and a closure that would answer it.
+//! It records to a journal, keeps entries in memory, replays a segment, or does nothing. The answering code can't tell
+//! which: the binding of an import passes the question and a closure that would answer it.
 //!
-//! What recording does is `tape/recording.rs`, what a replay compares `tape/replay.rs` and `tape/compare.rs`, and what a
-//! comparison of decisions compares `tape/decisions.rs`.
+//! `tape/recording.rs` records, `tape/replay.rs` and `tape/compare.rs` compare in a replay, and `tape/decisions.rs`
+//! compares decisions.
 
 mod again;
 mod compare;
@@ -50,7 +50,7 @@ enum Mode {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal(pub String);
 
-/// A call that the recording has and the host is to make.
+/// A recorded call that the host must make.
 #[derive(Debug, Clone)]
 pub struct RecordedCall {
     /// Number of its entry.
@@ -63,7 +63,7 @@ pub struct RecordedCall {
     pub args: Box<RawValue>,
 }
 
-/// Why a question got no answer. Whichever it is, the call must end: nothing may reach the guest past the tape.
+/// Why a question got no answer. In each case the call must end: nothing may bypass the tape to the guest.
 #[derive(Debug, thiserror::Error)]
 pub enum TapeError {
     /// The host ended the call at this question.
@@ -72,7 +72,7 @@ pub enum TapeError {
     /// The recording has no answer here: it ends inside this call, or the call was ended here.
     #[error("the recording ends here")]
     Ended,
-    /// The guest did something else than the recording has: see [`Tape::replay_outcome`].
+    /// The guest deviated from the recording: see [`Tape::replay_outcome`].
     #[error("the replay has left its recording")]
     Diverged,
     /// The journal can't be written.
@@ -83,7 +83,7 @@ pub enum TapeError {
     Unwritable {
         /// The question.
         name: String,
-        /// What is wrong with it.
+        /// The error.
         source: serde_json::Error,
     },
     /// The host used the tape out of order.
@@ -97,45 +97,45 @@ impl Tape {
         Self { mode: Mode::Off }
     }
 
-    /// Records to a journal that has a segment begun or continued.
+    /// Records to a journal with a started or continued segment.
     pub fn record(journal: Journal) -> Self {
         Self {
             mode: Mode::Record(Recording::new(Sink::Journal(Box::new(journal)))),
         }
     }
 
-    /// Keeps the entries until [`Tape::take_entries`]. Numbers begin at 1, as after a header, and questions are taken
-    /// outside calls too: there is no file whose order they would break.
+    /// Keeps the entries until [`Tape::take_entries`]. Numbers begin at 1, as after a header. Questions outside calls
+    /// are accepted, too: there is no file whose order they would break.
     pub fn memory() -> Self {
         Self {
             mode: Mode::Record(Recording::new(Sink::memory())),
         }
     }
 
-    /// Answers from a recording. `digest` is that of the guest that replays: where it is the recorded one, a trap must
-    /// have the same text, else only be a trap again.
+    /// Answers from a recording. `digest` is that of the replaying guest: if it is the recorded one, a trap must have
+    /// the same text; otherwise any trap will do.
     pub fn replay(segment: Segment, digest: &str) -> Self {
         Self::replay_accepting(segment, digest, Arc::default())
     }
 
-    /// [`Tape::replay`], where a question or a result that differs only in fields that rules accept counts as the
-    /// recorded one. How many did is part of the outcome.
+    /// As [`Tape::replay`], but accepts questions and results that differ only in fields covered by rules. The outcome
+    /// includes their number.
     pub fn replay_accepting(segment: Segment, digest: &str, accepted: Arc<Accepted>) -> Self {
         Self {
             mode: Mode::Replay(Box::new(Replay::new(segment, digest, accepted))),
         }
     }
 
-    /// Answers from a recording, and compares what the guest writes and returns, not what it reads: for a guest of another
-    /// make. A question about time, chance and the like that was not recorded is answered by the host.
+    /// Answers from a recording, and compares the guest's writes and results, but not its reads: for a different guest.
+    /// The host answers unrecorded questions about time, randomness and the like.
     pub fn compare_decisions(segment: Segment, digest: &str, accepted: Arc<Accepted>, questions: Questions) -> Self {
         Self {
             mode: Mode::Decisions(Box::new(Decisions::new(segment, digest, accepted, questions))),
         }
     }
 
-    /// Goes on in a replay with what was recorded since: whole calls, whatever their numbers. Only where all was the same so
-    /// far and all of it is used up. [`Tape::replay_outcome`] is that of these entries from here on.
+    /// Continues a replay with later entries: whole calls, whatever their numbers. Only if there was no divergence so
+    /// far and everything is used up. From here on [`Tape::replay_outcome`] is that of these entries.
     pub fn feed(&mut self, entries: Vec<Entry>) -> Result<(), TapeError> {
         match &mut self.mode {
             Mode::Replay(replay) => replay.feed(entries),
@@ -149,8 +149,8 @@ impl Tape {
         matches!(self.mode, Mode::Replay(_) | Mode::Decisions(_))
     }
 
-    /// Takes the question `name` of the guest and gives its answer: the recorded one, or the one that `ask` brings,
-    /// recorded before it is given. Where this future is dropped before `ask` is done, the question is recorded without
+    /// Takes the guest's question `name` and returns its answer: the recorded one, or the one from `ask`, which is
+    /// recorded before it is returned. If this future is dropped before `ask` is done, the question is recorded without
     /// an answer when its call ends.
     pub async fn call<A, R, F, Fut>(&mut self, name: &str, args: &A, ask: F) -> Result<R, TapeError>
     where
@@ -201,7 +201,7 @@ impl Tape {
         }
     }
 
-    /// Records that the host calls an export. Not for a replay: there the recording says which call comes next.
+    /// Records that the host calls an export. Not for a replay, where the recording determines the next call.
     pub fn begin_call(&mut self, at_ms: u64, name: &str, args: &RawValue) -> Result<(), TapeError> {
         self.begin_call_by(at_ms, name, args, None)
     }
@@ -217,8 +217,8 @@ impl Tape {
         }
     }
 
-    /// Records how the call ended, or compares that with the recording; then [`TapeError::Diverged`] says that it is not
-    /// what was recorded.
+    /// Records how the call ended, or compares that with the recording. In that case, [`TapeError::Diverged`] means
+    /// that it differs.
     pub fn end_call(&mut self, ending: &Ending) -> Result<(), TapeError> {
         match &mut self.mode {
             Mode::Off => Ok(()),
@@ -228,11 +228,12 @@ impl Tape {
         }
     }
 
-    /// While it records: the next call is given these answers again, in order, for as long as it asks for just them, and
-    /// is recorded with them. What is asked `anew` is answered live, and counts for nothing. See [`Tape::given_again`].
+    /// While recording: the next call gets these answers again, in order, as long as it asks exactly the same
+    /// questions, and is recorded with them. Questions asked `anew` are answered live and do not count. See
+    /// [`Tape::given_again`].
     ///
     /// # Errors
-    /// Where nothing is recorded.
+    /// If nothing is being recorded.
     pub fn give_again(&mut self, answers: Vec<Answered>, anew: AskedAnew) -> Result<(), TapeError> {
         match &mut self.mode {
             Mode::Record(recording) => {
@@ -245,8 +246,8 @@ impl Tape {
         }
     }
 
-    /// How far the answers of [`Tape::give_again`] went; what is asked from here on is answered live. To be called when that
-    /// call has ended. None: there were none.
+    /// How many answers of [`Tape::give_again`] were used; later questions are answered live. Call this when that call
+    /// has ended. `None` if there were none.
     pub fn given_again(&mut self) -> Option<GivenAgain> {
         match &mut self.mode {
             Mode::Record(recording) => recording.given_again().map(Again::came),
@@ -254,8 +255,8 @@ impl Tape {
         }
     }
 
-    /// The next call that the host is to make in a replay; `None` where the recording ends, the guest has diverged, the
-    /// last call was not ended, or this is no replay.
+    /// The next call that the host must make in a replay; `None` if the recording ends, the guest has diverged, the
+    /// last call was not ended, or this is not a replay.
     pub fn next_call(&mut self) -> Option<RecordedCall> {
         match &mut self.mode {
             Mode::Replay(replay) => replay.next_call(),
@@ -264,9 +265,9 @@ impl Tape {
         }
     }
 
-    /// In a replay, stops the call in hand where the recording has nothing left to compare it with: it ends inside the
-    /// call, or has the call ended by deadline, memory or cancellation. True where it did. Whatever the guest would do
-    /// from here on, the outcome is the same, so that nobody has to wait for what may never end.
+    /// In a replay, stops the current call if the recording has nothing left to compare: it ends inside the call, or
+    /// the call ended by deadline, memory or cancellation. Returns true if so. The guest's further actions do not
+    /// affect the outcome, so the caller need not wait for them.
     pub fn stop_at_end(&mut self) -> bool {
         match &mut self.mode {
             Mode::Replay(replay) => replay.stop_at_end(),
@@ -275,7 +276,7 @@ impl Tape {
         }
     }
 
-    /// What the replay came to so far; `None` where this is none.
+    /// The outcome of the replay so far; `None` if this is not a replay.
     pub fn replay_outcome(&self) -> Option<Outcome> {
         match &self.mode {
             Mode::Replay(replay) => Some(replay.outcome()),
@@ -284,7 +285,7 @@ impl Tape {
         }
     }
 
-    /// Begins a segment with the state in which the instance is now. Only between calls, or before the first.
+    /// Begins a segment with the instance's current state. Only between calls, or before the first.
     pub fn rotate(&mut self, header: &Header) -> Result<(), TapeError> {
         match &mut self.mode {
             Mode::Off => Ok(()),
@@ -298,17 +299,16 @@ impl Tape {
         self.journal().is_some_and(Journal::wants_rotation)
     }
 
-    /// Whether a tape that records to a journal keeps its entries in memory too, from now on, for [`Tape::take_entries`]:
-    /// for whoever looks on while it is recorded. A segment that begins meanwhile is kept as its header. Where more than
-    /// 16 MiB were recorded since the last time, all of it is given up and nothing is there to take. Without this nothing
-    /// is done for it.
+    /// Sets whether a tape that records to a journal also keeps its entries in memory from now on, for
+    /// [`Tape::take_entries`] by a live reader. A segment that begins meanwhile is kept as its header. If more than 16
+    /// MiB were recorded since the last call, all of it is dropped and nothing can be taken. If off, it costs nothing.
     pub fn keep_entries(&mut self, keep: bool) {
         if let Mode::Record(recording) = &mut self.mode {
             recording.keep_entries(keep);
         }
     }
 
-    /// The entries kept in memory since the last time, of a memory tape or after [`Tape::keep_entries`]; empty for any
+    /// The entries kept in memory since the last call, of a memory tape or after [`Tape::keep_entries`]; empty for any
     /// other tape.
     pub fn take_entries(&mut self) -> Vec<Entry> {
         match &mut self.mode {
@@ -317,7 +317,7 @@ impl Tape {
         }
     }
 
-    /// The journal that is written.
+    /// The journal being written.
     pub fn journal(&self) -> Option<&Journal> {
         match &self.mode {
             Mode::Record(recording) => recording.journal(),
@@ -325,7 +325,7 @@ impl Tape {
         }
     }
 
-    /// The journal that is written, for its [`Journal::tick`] and [`Journal::sync_now`].
+    /// The journal being written, for its [`Journal::tick`] and [`Journal::sync_now`].
     pub fn journal_mut(&mut self) -> Option<&mut Journal> {
         match &mut self.mode {
             Mode::Record(recording) => recording.journal_mut(),

@@ -1,4 +1,4 @@
-//! Tests of the crate as its users see it: what is written is read, replayed and compared.
+//! Tests of the crate as its users see it: written data is read, replayed and compared.
 
 mod interrupted;
 mod journals;
@@ -40,7 +40,7 @@ pub(crate) fn header(snapshot: Option<&str>) -> Header {
     }
 }
 
-/// A journal on default options with a segment begun.
+/// A journal with default options and a started segment.
 pub(crate) fn begun(dir: &Path, options: Options) -> Tape {
     let Opened { mut journal, .. } = Journal::open(dir, options, &Files::default()).unwrap();
     journal.start_segment(&header(None)).unwrap();
@@ -103,7 +103,7 @@ pub(crate) fn written() -> (TempDir, PathBuf) {
     (dir, path)
 }
 
-/// The numbers of all entries in a journal, every segment of which must be whole and go on where the one before ends.
+/// The numbers of all entries in a journal. Each segment must be whole and follow the previous one.
 pub(crate) fn gapless(dir: &Path) -> Range<u64> {
     let files = segment_files(dir).unwrap();
     let start = files[0].first;

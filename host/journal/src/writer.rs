@@ -1,10 +1,10 @@
 //! Writes the journal of one instance: a folder of segments, the newest of which grows line by line.
 //!
-//! A line is written whole, by one write, before anyone acts on it. What a killed host leaves behind is therefore at most
-//! one torn line at the end, and opening the journal cuts it off. Once a write failed, nothing more is written: a journal
-//! may end early, but it never has a hole.
+//! Each line is written whole, by one write, before any action depends on it. A killed host therefore leaves at most
+//! one torn line at the end, and opening the journal cuts it off. After a failed write, nothing more is written: a
+//! journal may end early, but it never has a gap.
 //!
-//! What the lines say is `line.rs`, their order `order.rs`; the tape is the only one to write entries.
+//! `line.rs` defines the lines, `order.rs` their order; only the tape writes entries.
 
 use std::collections::VecDeque;
 use std::fs::{self, OpenOptions};
@@ -20,49 +20,50 @@ use crate::line;
 use crate::order::{Kind, Position};
 use crate::reader::{ReadError, Segment, Torn};
 
-/// When a line is safe.
+/// When a line counts as safe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Sync {
-    /// With the operating system before the guest sees the answer: survives the host's end, not the machine's.
+    /// It reaches the operating system before the guest sees the answer: survives the host's end, not the machine's.
     #[default]
     Write,
-    /// On the disk before the guest sees the answer.
+    /// It is on the disk before the guest sees the answer.
     Fsync,
-    /// With the operating system at once, on the disk at the first [`Journal::tick`] after so many milliseconds.
+    /// It reaches the operating system at once, and the disk at the first [`Journal::tick`] after this many
+    /// milliseconds.
     Interval {
         /// Milliseconds between two syncs.
         ms: u64,
     },
 }
 
-/// Which segments stay.
+/// Which segments to keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
-    /// The newest segments of up to so many bytes together; the newest one in any case.
+    /// The newest segments up to this total size in bytes; always at least the newest one.
     Bytes(u64),
-    /// The newest segment alone: what an instance is rebuilt from.
+    /// The newest segment alone, from which an instance is rebuilt.
     LastSegment,
 }
 
-/// A header up to here is written again without a thought: its snapshot takes less time than the calls of a segment.
+/// A header up to this size may be written again at any time: its snapshot takes less time than the calls of a segment.
 const HEADER_BYTES_SMALL: u64 = 64 << 10;
 
-/// How a journal is kept.
+/// How to keep a journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// When a line is safe.
+    /// When a line counts as safe.
     pub sync: Sync,
-    /// A segment with so many bytes after its header is long enough.
+    /// A segment with this many bytes after its header is long enough.
     pub segment_bytes: u64,
-    /// A segment with so many entries after its header is long enough.
+    /// A segment with this many entries after its header is long enough.
     pub segment_entries: u64,
-    /// Which segments stay when a new one begins.
+    /// Which segments to keep when a new one begins.
     pub keep: Keep,
 }
 
 impl Default for Options {
-    /// An instance is rebuilt from one segment, so 1,000 entries or 1 MiB bound how long that takes; 256 MiB of history
-    /// an instance.
+    /// An instance is rebuilt from one segment, so 1,000 entries or 1 MiB limit the time for that; 256 MiB of history
+    /// per instance.
     fn default() -> Self {
         Self {
             sync: Sync::Write,
@@ -76,20 +77,20 @@ impl Default for Options {
 /// Why a journal can't be opened or written.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// The operating system refused.
+    /// The operating system returned an error.
     #[error("can't {tried} `{path}`", path = path.display())]
     Io {
-        /// What was tried, such as `write to`.
+        /// The operation, such as `write to`.
         tried: &'static str,
-        /// On which file or folder.
+        /// The file or folder.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The newest segment can't be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// An earlier write failed, and a line after it would stand behind a hole.
+    /// An earlier write failed, and a line after it would follow a gap.
     #[error("nothing more is written to `{dir}`: {reason}", dir = dir.display())]
     Stopped {
         /// The journal's folder.
@@ -97,7 +98,7 @@ pub enum JournalError {
         /// The earlier error.
         reason: String,
     },
-    /// The caller asked for something that has no place here.
+    /// The call is invalid at this point.
     #[error("{0}")]
     Misplaced(&'static str),
 }
@@ -111,24 +112,24 @@ pub struct Journal {
     owner: Owner,
     _in_use: InUse,
     next_n: u64,
-    /// Where the newest segment stood when the journal was opened, until it is continued or another begins.
+    /// The newest segment when the journal was opened, until it is continued or another begins.
     found: Option<Growing>,
     growing: Option<Growing>,
     /// All segments before the growing one, oldest first.
     older: VecDeque<SegmentFile>,
     unsynced: bool,
-    /// The folder's entry of the growing segment is on the disk.
+    /// Whether the folder's entry of the growing segment is on the disk.
     named: bool,
     last_sync: Option<Instant>,
     stopped: Option<String>,
 }
 
-/// What [`Journal::open`] found.
+/// The result of [`Journal::open`].
 #[derive(Debug)]
 pub struct Opened {
     /// The journal. It takes entries after [`Journal::start_segment`] or [`Journal::continue_segment`].
     pub journal: Journal,
-    /// Its newest segment, without what was torn.
+    /// Its newest segment, without the torn part.
     pub newest: Option<Segment>,
     /// The torn line that was cut off.
     pub torn: Option<Torn>,
@@ -151,7 +152,7 @@ impl Growing {
 }
 
 impl Journal {
-    /// Opens the journal in a folder, which is created where there is none. A torn last line is cut off and reported;
+    /// Opens the journal in a folder, creating the folder if it is missing. Cuts off a torn last line and reports it;
     /// any other damage of the newest segment is an error.
     pub fn open(dir: &Path, options: Options, files: &Files) -> Result<Opened, JournalError> {
         let in_use = files.enter(dir);
@@ -186,7 +187,7 @@ impl Journal {
                     ));
                     break;
                 }
-                // The host was killed while it wrote the header: the segment before is the newest one.
+                // The host was killed while it wrote the header: the previous segment is the newest one.
                 Err(ReadError::Empty { torn: cut, .. }) => {
                     fs::remove_file(&file.path).map_err(failed("remove", &file.path))?;
                     torn = torn.or(cut);
@@ -235,13 +236,13 @@ impl Journal {
         self.next_n
     }
 
-    /// The file that grows now.
+    /// The currently growing file.
     pub fn segment_path(&self) -> Option<&Path> {
         self.growing.as_ref().map(|growing| growing.file.path.as_path())
     }
 
-    /// Begins a segment, with the state in which the instance is now, and removes old ones. Also the way to go on after
-    /// a call that failed or was never ended.
+    /// Begins a segment with the instance's current state, and removes old ones. Also used to continue after a call
+    /// that failed or never ended.
     pub fn start_segment(&mut self, header: &Header) -> Result<(), JournalError> {
         self.check_not_stopped()?;
         if self
@@ -256,7 +257,7 @@ impl Journal {
         line::header(&mut line, self.next_n, header);
         line::finish(&mut line);
         if self.unsynced {
-            // From here on syncs reach the new file alone.
+            // From here on, syncs only affect the new file.
             self.sync_now()?;
         }
         let path = segment_path(&self.dir, self.next_n);
@@ -282,9 +283,9 @@ impl Journal {
         Ok(())
     }
 
-    /// Whether [`Journal::continue_segment`] is possible: the newest segment ends where the instance can go on, and the
-    /// next entry's number follows its last one. After a power failure it may not: later entries were lost with the
-    /// segments that held them.
+    /// Whether [`Journal::continue_segment`] is possible: the newest segment ends where the instance can continue, and
+    /// the next entry's number follows its last one. After a power failure it may not: later entries were lost with
+    /// their segments.
     pub fn can_continue(&self) -> bool {
         let next_n = self.next_n;
         self.found
@@ -292,7 +293,7 @@ impl Journal {
             .is_some_and(|found| found.position.can_go_on() && found.next_n() == next_n)
     }
 
-    /// Goes on in the newest segment that [`Journal::open`] found, where [`Journal::can_continue`].
+    /// Continues in the newest segment that [`Journal::open`] found, if [`Journal::can_continue`].
     pub fn continue_segment(&mut self) -> Result<(), JournalError> {
         self.check_not_stopped()?;
         let can_continue = self.can_continue();
@@ -309,14 +310,14 @@ impl Journal {
         }
     }
 
-    /// Writes down, at the end of the newest segment, that the entries after number `stands` do not stand: what the
-    /// instance had stored with them was lost. A segment must begin after it.
+    /// Records, at the end of the newest segment, that the entries after number `stands` are invalid, because the
+    /// instance's data was lost with them. A segment must begin after it.
     pub fn roll_back(&mut self, stands: u64) -> Result<(), JournalError> {
         self.check_not_stopped()?;
         if let Some(found) = self.found.take() {
             self.growing = Some(found);
         }
-        // Where entries between this segment's end and the next one were lost, its own count goes on.
+        // If entries between this segment's end and the next one were lost, its own count continues.
         let n = self.growing.as_ref().map_or(self.next_n, Growing::next_n);
         let mut line = Vec::new();
         line::rolled_back(&mut line, n, stands);
@@ -324,9 +325,9 @@ impl Journal {
         self.append(&line, Kind::RolledBack)
     }
 
-    /// Whether a new segment should begin now: between calls, where this one is long enough (and, where its header is a
-    /// large one, holds as much again, so that snapshots of a large state cost no more than recording does), or its last call failed (the
-    /// instance is gone, and the next one begins with a state of its own).
+    /// Whether a new segment should begin now, between calls. It should if the last call failed: the instance is gone,
+    /// and the next one begins with its own state. It should also if this segment is long enough. After a large header
+    /// it must hold as much again, so that snapshots of a large state cost no more than recording does.
     pub fn wants_rotation(&self) -> bool {
         let Some(growing) = &self.growing else { return false };
         let recorded = growing.file.bytes.saturating_sub(growing.header_bytes);
@@ -339,7 +340,7 @@ impl Journal {
         }
     }
 
-    /// With [`Sync::Interval`]: brings what was written to the disk if it is time.
+    /// With [`Sync::Interval`]: syncs to the disk if it is time.
     pub fn tick(&mut self, now: Instant) -> Result<(), JournalError> {
         let Sync::Interval { ms } = self.options.sync else {
             return Ok(());
@@ -352,7 +353,7 @@ impl Journal {
         self.sync_now()
     }
 
-    /// Brings everything that was written to the disk.
+    /// Syncs everything written to the disk.
     pub fn sync_now(&mut self) -> Result<(), JournalError> {
         self.check_not_stopped()?;
         let Some(growing) = &self.growing else { return Ok(()) };
@@ -368,7 +369,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Whether an entry of this kind could be written now. Asked before the host does anything that must be recorded.
+    /// Whether an entry of this kind could be written now. Checked before the host does anything that must be recorded.
     pub(crate) fn check(&self, kind: Kind) -> Result<Position, JournalError> {
         self.check_not_stopped()?;
         let position = self
@@ -378,7 +379,7 @@ impl Journal {
         position.then(kind).map_err(JournalError::Misplaced)
     }
 
-    /// Writes one line, newline included, which says the number of the next entry.
+    /// Writes one line, including its newline, with the number of the next entry.
     pub(crate) fn append(&mut self, line: &[u8], kind: Kind) -> Result<(), JournalError> {
         let position = self.check(kind)?;
         let written = self.write(line);
@@ -416,8 +417,8 @@ impl Journal {
             .map_err(failed("create", path))?;
         write_whole(&mut &file, header, || file.set_len(0)).map_err(failed("write to", path))?;
         self.files.wrote(header.len());
-        // An interval bounds what a crash of the machine may take; a segment's beginning is worth more than that, since
-        // older segments may be removed for it.
+        // An interval limits what a crash of the machine may lose. A segment's beginning is more important, since older
+        // segments may be removed for it.
         self.named = self.options.sync != Sync::Write;
         if self.named {
             file.sync_data().map_err(failed("sync", path))?;
@@ -427,8 +428,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Removes the oldest segments until the rest fits. One that can't be removed costs room and nothing else, so the
-    /// journal goes on; the next segment tries again.
+    /// Removes the oldest segments until the rest fits. A segment that can't be removed only takes space, so the
+    /// journal continues, and the next segment tries again.
     fn remove_old(&mut self) {
         let mut bytes = self.growing.as_ref().map_or(0, |growing| growing.file.bytes);
         bytes += self.older.iter().map(|file| file.bytes).sum::<u64>();
@@ -478,7 +479,8 @@ impl Journal {
 impl Drop for Journal {
     fn drop(&mut self) {
         if self.unsynced {
-            // The next journal of this folder knows nothing of these lines. An error has nobody left to stop.
+            // The next journal of this folder knows nothing of these lines. Ignore the error: there is no caller left
+            // to stop.
             let _ = self.sync_now();
         }
         self.files.close(self.owner);

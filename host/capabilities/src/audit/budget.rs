@@ -1,18 +1,18 @@
-//! How many refusals of a guest are written down, and how many are only counted.
+//! Limits how many refusals of a guest are written; the rest are only counted.
 //!
-//! Decides; the queue and the disk are `writer.rs`. Times are arguments.
+//! Only decides; `writer.rs` handles the queue and the disk. Times are arguments.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::line::{Kind, Line};
 
-/// What each guest may still have written down.
+/// The remaining budget of each guest.
 #[derive(Debug)]
 pub(super) struct Budgets {
     lines: u32,
     window: Duration,
-    /// By guest; those whose window is over go.
+    /// By guest. Entries whose window has ended are removed.
     guests: BTreeMap<String, Budget>,
 }
 
@@ -20,14 +20,14 @@ pub(super) struct Budgets {
 struct Budget {
     begun: Instant,
     written: u32,
-    /// Refusals that were only counted since a line said so.
+    /// Refusals that were only counted since the last line that reported a count.
     more: u64,
     /// The last of them.
     last: Option<Line>,
 }
 
 impl Budgets {
-    /// So many lines of each guest in a window, which begins with its first.
+    /// Allows `lines` lines per guest and window. A window begins with the guest's first refusal.
     pub(super) fn new(lines: u32, window: Duration) -> Self {
         Self {
             lines,
@@ -36,8 +36,8 @@ impl Budgets {
         }
     }
 
-    /// What is to be written for a refusal, in order: what was only counted before it, and its line. `room`: so many lines
-    /// may still be queued. Nothing: the refusal is only counted.
+    /// Returns what to write for a refusal, in order: the count of earlier refusals, and its own line. The queue has
+    /// room for `room` lines. An empty result means that the refusal is only counted.
     pub(super) fn admit(&mut self, line: Line, room: usize, now: Instant) -> Vec<Line> {
         let mut lines = Vec::new();
         let budget = self.guests.entry(line.guest.clone()).or_insert(Budget::begin(now));
@@ -45,7 +45,7 @@ impl Budgets {
             lines.extend(budget.counted());
             *budget = Budget::begin(now);
         }
-        // The line that says how many there are in between takes a place, too.
+        // The line with the count needs a place, too.
         let wanted = 1 + usize::from(budget.more > 0);
         if budget.written >= self.lines || wanted > room {
             budget.more = budget.more.saturating_add(1);
@@ -58,7 +58,7 @@ impl Budgets {
         lines
     }
 
-    /// What was only counted of guests whose window is over.
+    /// Returns the counts of guests whose window has ended.
     pub(super) fn over(&mut self, now: Instant) -> Vec<Line> {
         let window = self.window;
         let is_over = |budget: &Budget| now.saturating_duration_since(budget.begun) >= window;
@@ -66,13 +66,13 @@ impl Budgets {
         over.filter_map(|(_, mut budget)| budget.counted()).collect()
     }
 
-    /// When something will be over that is to be said.
+    /// When the next window ends that has a count to report.
     pub(super) fn due(&self) -> Option<Instant> {
         let counting = self.guests.values().filter(|budget| budget.more > 0);
         counting.map(|budget| budget.begun + self.window).min()
     }
 
-    /// What was only counted and is not said yet.
+    /// Returns the counts that are not reported yet.
     pub(super) fn rest(&mut self) -> Vec<Line> {
         let all = std::mem::take(&mut self.guests);
         all.into_values().filter_map(|mut budget| budget.counted()).collect()
@@ -89,7 +89,7 @@ impl Budget {
         }
     }
 
-    /// The line that says how many there were beside those that are written; then they are said.
+    /// Returns the line with the number of refusals that were only counted, and resets it.
     fn counted(&mut self) -> Option<Line> {
         let last = self.last.take()?;
         let more = std::mem::take(&mut self.more);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn each_guest_has_so_many_lines_in_a_window_and_one_that_counts_the_others() {
+    fn each_guest_has_a_limit_of_lines_per_window_and_a_count_of_the_rest() {
         let begun = Instant::now();
         let mut budgets = Budgets::new(2, MINUTE);
         for expected in [&["denied"][..], &["denied"], &[], &[], &[]] {

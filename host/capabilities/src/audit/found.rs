@@ -1,6 +1,6 @@
-//! What a host finds when it opens an audit log: where the log goes on, or why it can't go on there.
+//! What a host finds when it opens an audit log: where the log continues, or why it cannot.
 //!
-//! Checks the newest file and `head`; the whole chain is `verify`'s.
+//! Checks only the newest file and `head`; `verify` checks the whole chain.
 
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
@@ -11,9 +11,9 @@ use super::verify::{Walk, segments};
 use super::{AuditError, Open, failed};
 use trueup_journal::regular;
 
-/// What is in the folder of a log that is to go on.
+/// The state of a log's folder before the log continues.
 pub(super) struct Found {
-    /// After the last line; of a broken log, where it goes on.
+    /// The position after the last line. For a broken log, the position where it continues.
     pub(super) head: Head,
     pub(super) segment: Option<Open>,
     pub(super) broken: Option<Broken>,
@@ -57,7 +57,7 @@ impl Found {
                 .as_ref()
                 .is_some_and(|head| head.as_ref().is_ok_and(|head| head.lines > newest.first));
             if begun_only && !counted {
-                // The host was stopped while it began this file: it holds no line that anyone was promised.
+                // The host stopped while it began this file, so the file holds no confirmed line.
                 tracing::warn!("`{}` holds no whole line: removed", newest.path.display());
                 fs::remove_file(&newest.path).map_err(failed("remove", &newest.path))?;
                 continue;
@@ -77,7 +77,7 @@ impl Found {
         }
     }
 
-    /// No file, and a head: right where it counts no lines.
+    /// There is a head but no file. This is valid only if the head counts no lines.
     fn of_no_file(folder: &Path, head: Option<Result<Head, String>>) -> Self {
         let walk = Walk::from(head, 0, Some(NO_HASH.to_owned()));
         match walk.against_head() {
@@ -92,7 +92,7 @@ impl Found {
             (problem.file.clone(), format!("{place}{}", problem.what))
         });
         if let Some((file, what)) = problem.or_else(|| walk.against_head()) {
-            // A torn line was one, too.
+            // A torn line counts as one, too.
             let after = walk.next_n.saturating_add(u64::from(walk.torn_bytes > 0));
             return Ok(Self::broken(folder, &walk, file, what, after));
         }
@@ -110,7 +110,7 @@ impl Found {
         Ok(Self {
             head: Head {
                 lines: walk.next_n,
-                // Known after a line that is right, and there is one.
+                // Known after an intact line, and there is one.
                 hash: walk.prev.clone().unwrap_or_else(|| NO_HASH.to_owned()),
             },
             segment: Some(Open {
@@ -122,7 +122,7 @@ impl Found {
         })
     }
 
-    /// The log goes on in a new file, after every number that may have been given.
+    /// The log continues in a new file, after every number that may have been used.
     fn broken(folder: &Path, walk: &Walk, file: String, what: String, after: u64) -> Self {
         let seal = walk.last_bytes().map_or_else(|| NO_HASH.to_owned(), sha256);
         Self {

@@ -1,7 +1,7 @@
-//! The file `head`: how many lines there are, and the hash of the last one.
+//! The file `head`: the number of lines, and the hash of the last one.
 //!
-//! A chain of hashes does not miss its own end; this does. It is overwritten in place after each line, which is on the disk
-//! by then, so it may be behind the log after a crash, never ahead of it.
+//! A hash chain does not detect that its end is missing; this file does. The host overwrites it in place after each
+//! line is on the disk. After a crash it may be behind the log, but never ahead of it.
 
 use std::fs::File;
 use std::io;
@@ -14,12 +14,12 @@ use trueup_journal::regular;
 /// The file's name.
 pub(super) const NAME: &str = "head";
 
-/// Digits of the number: all that 64 bits need, so that every head is as long as another.
+/// Number of digits: enough for any 64-bit number, so that every head has the same length.
 const DIGITS: usize = 20;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Head {
-    /// So many lines.
+    /// The number of lines.
     pub(super) lines: u64,
     /// The hash of the last one.
     pub(super) hash: String,
@@ -39,12 +39,12 @@ impl Head {
         format!("{:0DIGITS$} {}\n", self.lines, self.hash)
     }
 
-    /// Writes it in place: it is shorter than a sector, so that it is there whole or not at all.
+    /// Writes the head in place. It is shorter than a sector, so the write is atomic.
     pub(super) fn write(&self, file: &File) -> io::Result<()> {
         file.write_all_at(self.text().as_bytes(), 0)
     }
 
-    /// Reads it; none where there is none. The inner error says what is wrong with it.
+    /// Reads the head; `None` if there is no file. The inner error says what is wrong with it.
     pub(super) fn read(folder: &Path) -> io::Result<Option<Result<Self, String>>> {
         match regular::read(&folder.join(NAME), regular::SMALL) {
             Ok(bytes) => {
@@ -64,7 +64,7 @@ impl Head {
             lines: lines.parse().ok()?,
             hash: hash.to_owned(),
         };
-        // Every head is spelled in one way.
+        // Each head has exactly one valid spelling.
         (head.text() == text && hash.len() == NO_HASH.len()).then_some(head)
     }
 }

@@ -1,48 +1,48 @@
-//! One line of an audit log, and the hash that chains it to the line before.
+//! One line of an audit log, and the hash that chains it to the previous line.
 //!
 //! ```text
 //! {"n":7,"at_ms":...,...,"outcome":"...","prev":"<hash of line 6>","hash":"<hash of this line>"}
 //! \________________ SHA-256 of these bytes is `hash` ___________/
 //! ```
 //!
-//! The hash is of the line's bytes up to the comma before `"hash"`, so anyone can make it again:
+//! The hash covers the line's bytes up to the comma before `"hash"`, so anyone can reproduce it:
 //! `sed -n 8p 0.jsonl | sed 's/,"hash":"[0-9a-f]*"}$//' | tr -d '\n' | sha256sum`.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-/// `prev` of the first line of all: there is none before it.
+/// `prev` of the very first line, which has no predecessor.
 pub(super) const NO_HASH: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
 const BEFORE_HASH: &str = r#","hash":""#;
 const AFTER_HASH: &str = r#""}"#;
 
-/// A longer text is cut: identifiers come from guests, and may be as long as an answer.
+/// Longer texts are cut: identifiers come from guests and may be as long as an answer.
 const TEXT_BYTES_MAX: usize = 1 << 10;
 
-/// What a line is about.
+/// The subject of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// Something was refused to a guest.
+    /// The host refused a request of a guest.
     Refused,
-    /// An operator, or the host by a rule that the operator gave, did something about a guest.
+    /// An operator, or the host by an operator's rule, acted on a guest.
     Managed,
     /// The host found the log damaged when it opened it, and began a new file.
     Broken,
-    /// The oldest lines were removed, since the log was above its limits.
+    /// The host removed the oldest lines because the log exceeded its limits.
     Dropped,
 }
 
-/// One line. What a line does not have (a management action has no decision) is empty, and not written.
+/// One line. Fields that do not apply are empty and not written; for example, a management action has no decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Line {
-    /// Its number: counts up by one from 0, through all files.
+    /// The line's number. Counts up from 0 across all files.
     pub n: u64,
-    /// When, in milliseconds since the Unix epoch, by the host's clock.
+    /// The time in milliseconds since the Unix epoch, by the host's clock.
     pub at_ms: u64,
-    /// What it is about.
+    /// Its subject.
     pub kind: Kind,
     /// Name of the guest.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -56,28 +56,29 @@ pub struct Line {
     /// The key of the instance, such as `default/web`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub instance: String,
-    /// `guest/instance#n`: the call in which it was refused, `n` being its entry in the journal; without `#n` where the call
-    /// is no entry, since it was not made or is not recorded.
+    /// `guest/instance#n`: the call in which the host refused the request; `n` is its entry in the journal. `#n` is
+    /// missing if the call has no entry, because it was not made or is not recorded.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub decision: String,
-    /// What was asked, such as `api.create`; or what was done, such as `swap`.
+    /// The request, such as `api.create`, or the action, such as `swap`.
     pub call: String,
-    /// What it was to touch: a load balancer, a quota's key; or what a management action was about.
+    /// The target of the request, such as a load balancer or a quota's key, or the subject of a management action.
     pub scope: String,
-    /// What came of it, on one line.
+    /// The outcome, on one line.
     pub outcome: String,
-    /// The hash of the line before. Of a [`Kind::Broken`] line: the SHA-256 of the whole file before, as it was found.
+    /// The hash of the previous line. For [`Kind::Broken`]: the SHA-256 of the whole previous file, as the host found
+    /// it.
     pub prev: String,
-    /// The hash of this line. Not among the bytes that are hashed.
+    /// The hash of this line. The hash does not cover this field.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub hash: String,
 }
 
 impl Line {
-    /// The bytes of the line, newline included, with the hash filled in.
+    /// Fills in the hash and returns the bytes of the line, including the newline.
     ///
     /// # Errors
-    /// Never in practice: all is text and numbers.
+    /// Never in practice: the line holds only text and numbers.
     pub(super) fn seal(&mut self) -> Result<Vec<u8>, serde_json::Error> {
         let Self {
             guest,
@@ -103,7 +104,7 @@ impl Line {
         Ok(bytes)
     }
 
-    /// Reads a line without its newline; the error says what is wrong with it.
+    /// Reads a line without its newline. The error says what is wrong with it.
     pub(super) fn open(bytes: &[u8]) -> Result<Self, String> {
         let not_sealed = || "does not end in `,\"hash\":\"` and 64 hexadecimal digits".to_owned();
         let body = bytes.strip_suffix(AFTER_HASH.as_bytes()).ok_or_else(not_sealed)?;
@@ -122,7 +123,7 @@ pub(super) fn sha256(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     let mut text = String::with_capacity(NO_HASH.len());
     for byte in Sha256::digest(bytes) {
-        // Writing to a String can't fail.
+        // Writing to a `String` cannot fail.
         let _ = write!(text, "{byte:02x}");
     }
     text

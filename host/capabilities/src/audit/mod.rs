@@ -1,11 +1,12 @@
-//! The audit log: what was refused to guests, and what was done about them, so that nobody can change it unseen.
+//! The audit log: a tamper-evident record of refusals to guests and of management actions on them.
 //!
-//! A folder of files of JSON lines, each line chained to the one before by a hash. What was done about a guest is on the disk
-//! before whoever did it goes on. Refusals are handed over to a thread and are on the disk moments later, together: a
-//! guest that is refused a lot must not keep the host waiting for its disk, nor fill it, so of each guest
-//! [`LINES_PER_MINUTE_MAX`] are written and the others counted in one line. It is outside what a guest can see: no journal depends on it, and a replay writes none. A chain without a key
-//! shows what was edited, removed, inserted or moved; whoever writes the whole folder anew can still lie. Copy `head` to
-//! another machine now and then to be safe against that, too.
+//! A folder of JSON Lines files, in which a hash chains each line to the previous one. A management action continues
+//! only after its line is on the disk. Refusals go to a thread, which writes them in batches moments later. A guest
+//! with many refusals must neither make the host wait for its disk nor fill it. The log therefore writes
+//! [`LINES_PER_MINUTE_MAX`] refusals per guest and reports the rest as a count in one line. Guests cannot see the log:
+//! no journal depends on it, and a replay writes none. A chain without a key reveals lines that were edited, removed,
+//! inserted or moved. It does not protect against an attacker who rewrites the whole folder. To detect that too, copy
+//! `head` to another machine now and then.
 //!
 //! ```text
 //! Guard (refusals) -- budget --\
@@ -41,12 +42,12 @@ use found::Found;
 use verify::segment_name;
 use writer::{End, Shared};
 
-/// A file longer than this is followed by a new one. All of the newest file is checked at each start of the host: 16 MiB
-/// are some 30,000 lines and a tenth of a second.
+/// Above this length the log begins a new file. The host checks all of the newest file at each start: 16 MiB are some
+/// 30,000 lines and a tenth of a second.
 pub const SEGMENT_BYTES_MAX: u64 = 16 << 20;
 
-/// So many refusals of one guest are written in a minute: ten a second show what it tries, and are 360 KB a minute on the
-/// disk at most.
+/// The maximum number of refusals written per guest and minute. Ten a second show what the guest tries, and take at
+/// most 360 KB a minute on the disk.
 pub const LINES_PER_MINUTE_MAX: u32 = 600;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -54,23 +55,23 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// Why an audit log can't be opened, read or written. One line.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
-    /// There is none.
+    /// There is no log.
     #[error("no audit log in `{}`; a host keeps it under `audit` in its state folder", .0.display())]
     None(PathBuf),
-    /// The operating system refused.
+    /// The operating system returned an error.
     #[error("can't {tried} `{}`", path.display())]
     Io {
-        /// What was tried.
+        /// The operation that failed.
         tried: &'static str,
-        /// With which file.
+        /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// A line has no JSON form.
     #[error("a line of the audit log can't be written")]
     Unwritable(#[from] serde_json::Error),
-    /// What a write that failed left behind could not be taken back.
+    /// The host could not undo a failed write.
     #[error("nothing more is written to the audit log until the host is started again: a write failed in part")]
     Stopped,
 }
@@ -84,7 +85,7 @@ fn failed(tried: &'static str, path: &Path) -> impl FnOnce(io::Error) -> AuditEr
 }
 
 impl AuditError {
-    /// The same for another who waits.
+    /// A copy of this error for another waiting caller.
     fn again(&self) -> Self {
         match self {
             Self::None(folder) => Self::None(folder.clone()),
@@ -99,12 +100,12 @@ impl AuditError {
     }
 }
 
-/// An audit log that grows. One process has it at a time: the lock of the state folder sees to that. Dropped, it first
-/// writes all that was handed over.
+/// An audit log that is open for writing. The lock of the state folder ensures that only one process has it open.
+/// Dropping it first writes all queued lines.
 #[derive(Debug)]
 pub struct Audit {
     shared: Arc<Shared>,
-    /// None: dropped.
+    /// `None` once dropped.
     thread: Option<JoinHandle<()>>,
 }
 
@@ -116,17 +117,17 @@ struct Open {
 }
 
 impl Audit {
-    /// Opens the log in `folder`, which is made where it is not there, and checks its newest file. A torn last line, which a
-    /// killed host may leave, is cut off. Anything else that is wrong stays as it is: the log goes on in a new file, whose
-    /// first line says what was found. Both are said in the host's log.
+    /// Opens the log in `folder`, creating it if it is missing, and checks its newest file. It cuts off a torn last
+    /// line, which a killed host may leave. It leaves any other damage as it is: the log continues in a new file, whose
+    /// first line describes the damage. The host's log reports both.
     ///
     /// # Errors
-    /// Where the folder can't be read or written.
+    /// If the folder can't be read or written.
     pub fn open(folder: &Path) -> Result<Self, AuditError> {
         Self::open_with(folder, SEGMENT_BYTES_MAX)
     }
 
-    /// The same with files of another size.
+    /// As [`Audit::open`], with another maximum file size.
     ///
     /// # Errors
     /// As [`Audit::open`].
@@ -181,11 +182,11 @@ impl Audit {
         })
     }
 
-    /// Hands over that something was refused, to be written or, of a guest that is refused too much, counted. Waits for
-    /// nothing. `entry`: the call's entry in the journal of the instance, where it has one.
+    /// Queues a refusal, or only counts it if the guest has too many. Does not block. `entry` is the call's entry in
+    /// the instance's journal, if it has one.
     ///
     /// # Errors
-    /// Where nothing can be written any more. Refused it is all the same.
+    /// If the log can't be written any more. The request is refused all the same.
     pub fn refused(
         &self,
         at_ms: u64,
@@ -202,13 +203,13 @@ impl Audit {
         })
     }
 
-    /// Writes down what was done about a guest: `action` is `swap`, `rollback`, `fall-back`, `shadow start`,
-    /// `shadow stop`, `promote` or `quarantine`, `scope` what it was about (a version, a key), `outcome` what came of it, on
-    /// one line. Of `about`, what is empty is not written: the instance, where it is about all of them. Answers when the line
-    /// is on the disk, and with it all that was handed over before.
+    /// Writes down a management action. `action` is `swap`, `rollback`, `fall-back`, `shadow start`, `shadow stop`,
+    /// `promote` or `quarantine`; `scope` is its subject (a version, a key); `outcome` is its result, on one line.
+    /// Empty fields of `about` are not written, such as the instance if the action affects all of them. Returns once
+    /// the line and all earlier ones are on the disk.
     ///
     /// # Errors
-    /// Where the line is not on the disk.
+    /// If the line is not on the disk.
     pub fn managed(
         &self,
         at_ms: u64,
@@ -221,10 +222,10 @@ impl Audit {
         self.shared.wait_for(Some(line))
     }
 
-    /// Answers when all that was handed over is on the disk.
+    /// Returns once all queued lines are on the disk.
     ///
     /// # Errors
-    /// Where it can't be written.
+    /// If they can't be written.
     pub fn flush(&self) -> Result<(), AuditError> {
         self.shared.wait_for(None)
     }
@@ -234,13 +235,13 @@ impl Drop for Audit {
     fn drop(&mut self) {
         self.shared.close();
         if let Some(thread) = self.thread.take() {
-            // It does not panic; if it did, that was said.
+            // The thread does not panic. If it did, the panic was already reported.
             let _ = thread.join();
         }
     }
 }
 
-/// The first head: from here on a log without one is damaged.
+/// Writes the first head. From here on, a log without a head is damaged.
 fn start_head(folder: &Path, end: &End) -> io::Result<()> {
     end.head.write(&end.head_file)?;
     end.head_file.sync_all()?;
@@ -250,10 +251,10 @@ fn start_head(folder: &Path, end: &End) -> io::Result<()> {
 impl Open {
     fn create(folder: &Path, first: u64) -> Result<Self, AuditError> {
         let path = folder.join(segment_name(first));
-        // Appending: after a line was taken back, the next one begins where the file ends.
+        // Append mode: after the host undoes a line, the next one begins where the file ends.
         let file = regular::open_own(OpenOptions::new().append(true).create(true), &path);
         let file = file.map_err(failed("create", &path))?;
-        // An earlier try may have come this far. A file that holds something is another's.
+        // An earlier attempt may have created the file. A file with content belongs to another process.
         let is_empty = file.metadata().map(|about| about.len() == 0);
         if !is_empty.map_err(failed("look at", &path))? {
             return Err(failed("create", &path)(io::ErrorKind::AlreadyExists.into()));

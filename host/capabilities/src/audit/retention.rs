@@ -1,4 +1,4 @@
-//! Lets the oldest files of an audit log go, in a way that `verify` can tell from files that somebody cut off.
+//! Removes the oldest files of an audit log in a way that `verify` can tell from a truncated log.
 //!
 //! ```text
 //! 0.jsonl  5120.jsonl  10240.jsonl                                 above a limit
@@ -6,8 +6,7 @@
 //!          5120.jsonl  10240.jsonl                                 then the files go, oldest first
 //! ```
 //!
-//! A log that does not begin with line 0 must hold such a line, and the first line that is left must follow the last one
-//! that went.
+//! A log that does not begin with line 0 must hold such a line, and its first line must follow the last removed one.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
@@ -21,16 +20,17 @@ use super::{Audit, AuditError, failed, line_of, sync_folder};
 use crate::clock::{Clock as _, SystemClock};
 use crate::host::Identity;
 
-/// What a line that says that others went calls it.
+/// The `call` of a line that reports removed lines.
 const CALL: &str = "audit.drop";
 
 impl Audit {
-    /// Removes the oldest files until the rest have at most `bytes_max` bytes together, and those whose last line was written
-    /// before `from`. The newest file stays in any case. Answers how many went. It takes as long however many lines there are.
+    /// Removes the oldest files until the rest have at most `bytes_max` bytes together, and the files whose last line
+    /// was written before `from`. Always keeps the newest file. Returns the number of removed files. The time it takes
+    /// does not depend on the number of lines.
     ///
     /// # Errors
-    /// Where the folder can't be read, the line that says so is not on the disk (then nothing went), or a file can't be
-    /// removed.
+    /// If the folder can't be read, if the line that reports the removal is not on the disk (then no file was removed),
+    /// or if a file can't be removed.
     pub fn keep_within(&self, bytes_max: u64, from: SystemTime) -> Result<usize, AuditError> {
         self.shared.keep_within(bytes_max, from)
     }
@@ -45,7 +45,7 @@ impl Shared {
         let (Some(oldest), Some(stays)) = (files.first().filter(|_| count > 0), files.get(count)) else {
             return Ok(0);
         };
-        // Where a file could not be removed the last time, it was said then.
+        // If a file could not be removed last time, the line was written then.
         if end.dropped_before < stays.first {
             let scope = format!("lines {} to {}", oldest.first, stays.first - 1);
             let hash = prev_of_first(&stays.path).map_or_else(|| "unknown".to_owned(), |line| line.prev);
@@ -63,7 +63,7 @@ impl Shared {
     }
 }
 
-/// So many of the oldest files are beyond a limit.
+/// The number of oldest files that exceed a limit.
 fn surplus(files: &[SegmentFile], bytes_max: u64, from: SystemTime) -> Result<usize, AuditError> {
     let look = |file: &SegmentFile| {
         let found = fs::metadata(&file.path).and_then(|found| Ok((found.len(), found.modified()?)));
@@ -82,7 +82,7 @@ fn surplus(files: &[SegmentFile], bytes_max: u64, from: SystemTime) -> Result<us
     Ok(count)
 }
 
-/// The first line of a file; none where it can't be read or is damaged.
+/// The first line of a file; `None` if it is unreadable or damaged.
 fn prev_of_first(path: &Path) -> Option<Line> {
     let mut text = Vec::new();
     BufReader::new(File::open(path).ok()?)
@@ -91,7 +91,7 @@ fn prev_of_first(path: &Path) -> Option<Line> {
     Line::open(text.strip_suffix(b"\n")?).ok()
 }
 
-/// What a line says that went: the number of the first line that stayed, and the hash of the last one that did not.
+/// The removal that a line reports: the number of the first line that remained, and the hash of the last removed one.
 pub(super) fn dropped(line: &Line) -> Option<(u64, &str)> {
     let last: u64 = line.scope.rsplit_once(" to ")?.1.parse().ok()?;
     let hash = line.outcome.rsplit_once(": ")?.1;

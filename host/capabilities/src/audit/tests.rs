@@ -1,4 +1,4 @@
-//! What an audit log keeps, what a crash may do to it, and that nothing else can be done to it unseen.
+//! What an audit log keeps, what a crash may do to it, and that any other change is detected.
 
 use std::time::SystemTime;
 
@@ -18,10 +18,10 @@ fn guest() -> Identity {
     }
 }
 
-/// Small enough for two or three lines.
+/// Room for only two or three lines.
 const SMALL: u64 = 1200;
 
-/// Writes so many lines more.
+/// Writes `lines` more lines.
 fn write(folder: &Path, lines: u64) {
     let audit = Audit::open_with(folder, SMALL).unwrap();
     for n in 0..lines {
@@ -136,7 +136,7 @@ fn a_torn_line_is_cut_off_and_the_log_goes_on() {
         }
         .seal()
         .unwrap();
-        // All of it but the newline is torn, too: nobody was told that it is there.
+        // A line that lacks only its newline is torn, too: no caller got a confirmation for it.
         for torn in [1, 40, next.len() - 1] {
             fs::write(&newest.path, [&whole, &next[..torn]].concat()).unwrap();
             assert_eq!(
@@ -175,7 +175,7 @@ fn a_head_that_is_behind_is_no_damage_and_one_that_is_ahead_is() {
     assert_eq!(problems(folder.path()), [""; 0]);
     write(folder.path(), 1);
     assert_eq!(problems(folder.path()), [""; 0]);
-    // The last line of all, whole, is gone.
+    // The very last line is missing as a whole.
     let newest = segments(folder.path()).unwrap().pop().unwrap();
     let text = fs::read_to_string(&newest.path).unwrap();
     let kept = text.trim_end().rfind('\n').map_or(0, |at| at + 1);
@@ -219,7 +219,7 @@ fn a_damaged_log_stays_as_it_is_and_goes_on_in_a_file_that_says_so() {
         ("audit.open", "0.jsonl")
     );
 
-    // The damaged file is sealed as it was found: nobody makes it look right, or worse, afterwards.
+    // The log seals the damaged file as the host found it, so later changes to it are detected.
     fs::write(&file, damaged.replacen("lb-2", "lb-3", 1)).unwrap();
     assert!(
         problems(folder.path()).contains(
@@ -278,24 +278,24 @@ fn old_files_go_and_the_chain_still_shows_what_was_cut() {
         .unwrap();
     assert_eq!(said.scope, format!("lines 0 to {}", first - 1));
 
-    // Stopped before the files went: they may be there still.
+    // The host stopped before it removed the files, so they may still exist.
     let restore = |name: &String| fs::copy(copy.path().join(name), folder.join(name)).unwrap();
     restore(&files[1]);
     assert_eq!(problems(folder), [] as [String; 0]);
     fs::remove_file(folder.join(&files[1])).unwrap();
-    // One more than was written down.
+    // This removes one more line than the log reported.
     fs::remove_file(folder.join(&files[2])).unwrap();
     let lacks = problems(folder);
     assert!(lacks.len() == 1 && lacks[0].contains("before it"), "{lacks:?}");
     restore(&files[2]);
 
-    // All but the newest, by age.
+    // Removes all files but the newest, by age.
     let audit = Audit::open_with(folder, SMALL).unwrap();
     let later = SystemTime::now() + Duration::from_secs(60);
     assert!(audit.keep_within(u64::MAX, later).unwrap() > 0);
     drop(audit);
     assert!(verify(folder).unwrap().is_whole());
-    // The file in which the line was written may be a new one.
+    // The line may have gone to a new file.
     assert!(names(folder).len() <= 2, "{:?}", names(folder));
 }
 
@@ -321,10 +321,10 @@ fn lines_that_change_places_are_found() {
 }
 
 #[test]
-fn a_line_that_can_not_be_written_is_an_error_and_nothing_is_written_after_it() {
+fn a_failed_write_is_an_error_and_nothing_is_written_after_it() {
     let folder = log(1);
     let audit = Audit::open(folder.path()).unwrap();
-    // A device without room, on which not even the length can be set.
+    // A device without space, on which not even the length can be set.
     let path = PathBuf::from("/dev/full");
     let file = OpenOptions::new().append(true).open(&path).unwrap();
     audit.shared.end().segment = Some(Open { file, path, bytes: 0 });
@@ -348,7 +348,7 @@ fn refuse(audit: &Audit, times: u64) {
     }
 }
 
-/// All refusals that a log tells of: those with a line of their own, and those that a line counts.
+/// All refusals that a log reports: those with a line of their own, and those in counts.
 fn counted(folder: &Path) -> u64 {
     let of_line = |line: Line| match line.outcome.strip_prefix("and ") {
         Some(rest) => rest.split(' ').next().unwrap().parse().unwrap(),
@@ -358,7 +358,7 @@ fn counted(folder: &Path) -> u64 {
 }
 
 #[test]
-fn a_guest_that_is_refused_too_much_has_its_lines_and_one_that_counts_the_others() {
+fn a_guest_with_too_many_refusals_has_its_lines_and_a_count_of_the_rest() {
     let folder = tempfile::tempdir().unwrap();
     let audit = Audit::open_budgeted(folder.path(), SEGMENT_BYTES_MAX, Budgets::new(5, MINUTE * 60)).unwrap();
     refuse(&audit, 105);
@@ -385,12 +385,12 @@ fn a_guest_that_is_refused_too_much_has_its_lines_and_one_that_counts_the_others
 }
 
 #[test]
-fn what_was_only_counted_is_said_when_the_minute_is_over_though_nothing_follows() {
+fn counted_refusals_are_reported_after_the_window_without_new_ones() {
     let folder = tempfile::tempdir().unwrap();
     let window = Duration::from_millis(500);
     let audit = Audit::open_budgeted(folder.path(), SEGMENT_BYTES_MAX, Budgets::new(1, window)).unwrap();
     refuse(&audit, 50);
-    // However long these took: each window has its lines, and none is lost.
+    // However long the calls took, each window has its lines, and no refusal is lost.
     let counted = || counted(folder.path());
     let begun = std::time::Instant::now();
     while counted() < 50 {
@@ -402,10 +402,10 @@ fn what_was_only_counted_is_said_when_the_minute_is_over_though_nothing_follows(
 }
 
 #[test]
-fn refusals_wait_for_no_disk_and_what_the_queue_has_no_room_for_is_counted() {
+fn refusals_never_wait_for_the_disk_and_queue_overflow_is_counted() {
     let folder = tempfile::tempdir().unwrap();
     let audit = Audit::open_budgeted(folder.path(), SMALL, Budgets::new(u32::MAX, MINUTE)).unwrap();
-    // The disk takes as long as this is held.
+    // Blocks the disk as long as the test holds this.
     let disk = audit.shared.end();
     let times = 3 * writer::QUEUE_LINES_MAX as u64;
     refuse(&audit, times);
@@ -413,7 +413,7 @@ fn refusals_wait_for_no_disk_and_what_the_queue_has_no_room_for_is_counted() {
     drop(audit);
     assert!(verify(folder.path()).unwrap().is_whole());
     assert_eq!(counted(folder.path()), times);
-    // Those that the thread had in hand, those in the queue, and what counts the others.
+    // The lines that the thread was writing, those in the queue, and the counts.
     let lines = read_all(folder.path()).len();
     let queue = writer::QUEUE_LINES_MAX;
     assert!((queue..=2 * queue + 2).contains(&lines), "{lines}");
@@ -430,7 +430,7 @@ fn where_there_is_no_log_nothing_is_verified() {
     ));
 }
 
-/// One byte of one file changed, inserted or removed.
+/// A change, insertion or removal of one byte of one file.
 #[derive(Debug, Clone)]
 enum Edit {
     Replace(u8),
@@ -439,7 +439,7 @@ enum Edit {
 }
 
 fn edit() -> impl Strategy<Value = (prop::sample::Index, prop::sample::Index, Edit)> {
-    // Bytes that mean something in a line come often.
+    // Prefer bytes with a meaning in a line.
     let byte = || {
         prop_oneof![
             any::<u8>(),
@@ -490,7 +490,7 @@ proptest! {
         for problem in &verdict.problems {
             prop_assert!(files.iter().any(|file| file.ends_with(&problem.file)));
         }
-        // Nothing of it is lost when the host opens it, but a torn end.
+        // Opening the log loses nothing but a torn end.
         let audit = Audit::open_with(folder.path(), SMALL).unwrap();
         audit.managed(0, &guest(), "swap", "lbaas@2", "done").unwrap();
         for (file, bytes) in files.iter().zip(&after).filter(|(file, _)| !file.ends_with("head")) {

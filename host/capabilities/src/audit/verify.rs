@@ -1,6 +1,6 @@
-//! Reads an audit log from its beginning and says whether every byte of it is as it was written.
+//! Reads an audit log from its beginning and checks that every byte is as written.
 //!
-//! Changes nothing, and goes on after what is wrong, so that one look names all of it.
+//! Changes nothing. Continues after a problem, so that one pass reports all of them.
 
 use std::fs;
 use std::io;
@@ -13,15 +13,15 @@ use super::head::{self, Head};
 use super::line::{Kind, Line, NO_HASH, sha256};
 use super::{AuditError, failed, retention};
 
-/// So many problems one verdict names: a log that was cut to pieces has one a line.
+/// The maximum number of problems in a verdict: a log that was cut to pieces has one per line.
 pub const PROBLEMS_MAX: usize = 100;
 
-/// Something in an audit log is not as it was written.
+/// A part of an audit log that differs from what was written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
     /// The file's name.
     pub file: String,
-    /// The line of the file, from 1; none where it is not about one line.
+    /// The line of the file, from 1; `None` if the problem is not about one line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<u64>,
     /// What is wrong.
@@ -37,23 +37,23 @@ impl std::fmt::Display for Problem {
     }
 }
 
-/// What a look at a whole log came to.
+/// The result of checking a whole log.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Verdict {
-    /// So many files.
+    /// The number of files.
     pub files: usize,
-    /// So many lines, right or not.
+    /// The number of lines, intact or not.
     pub lines: u64,
-    /// So many lines before these were removed by the log's limits; 0: none.
+    /// The number of earlier lines that the log's limits removed.
     pub removed: u64,
-    /// What is wrong, in order; empty: the log is whole.
+    /// The problems in order. Empty if the log is whole.
     pub problems: Vec<Problem>,
-    /// So many further problems are not named.
+    /// The number of further problems, which are not listed.
     pub more_problems: u64,
 }
 
 impl Verdict {
-    /// True where every byte is as it was written.
+    /// Returns true if every byte is as written.
     pub fn is_whole(&self) -> bool {
         self.problems.is_empty()
     }
@@ -73,13 +73,14 @@ impl Verdict {
 
 /// A file of the log.
 pub(super) struct SegmentFile {
-    /// Number of its first line.
+    /// The number of its first line.
     pub(super) first: u64,
     pub(super) name: String,
     pub(super) path: PathBuf,
 }
 
-/// The files of a log, oldest first; files of other names are not the log's. None where there is no such folder.
+/// The files of a log, oldest first. Files with other names do not belong to the log. `None` if the folder does not
+/// exist.
 pub(super) fn segments(folder: &Path) -> Result<Vec<SegmentFile>, AuditError> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -107,7 +108,7 @@ pub(super) fn segment_name(first: u64) -> String {
     format!("{first}.jsonl")
 }
 
-/// Whether there is an audit log in this folder.
+/// Returns whether this folder holds an audit log.
 pub fn is_log(folder: &Path) -> bool {
     folder.join(head::NAME).is_file() || segments(folder).is_ok_and(|files| !files.is_empty())
 }
@@ -115,12 +116,12 @@ pub fn is_log(folder: &Path) -> bool {
 /// Checks every byte of a log.
 ///
 /// # Errors
-/// Where it can't be read, or there is none.
+/// If the log can't be read or does not exist.
 pub fn verify(folder: &Path) -> Result<Verdict, AuditError> {
     walk(folder, |_| ())
 }
 
-/// The same, and shows every line that is as it was written, in order.
+/// As [`verify`], and passes every intact line to `see`, in order.
 ///
 /// # Errors
 /// As [`verify`].
@@ -132,7 +133,7 @@ pub fn walk(folder: &Path, mut see: impl FnMut(Line)) -> Result<Verdict, AuditEr
     let mut walk: Option<Walk> = None;
     for segment in segments(folder)? {
         let bytes = match regular::read(&segment.path, regular::RECORDS) {
-            // A host that runs removed it, as one of the oldest.
+            // A running host removed it as one of the oldest.
             Err(error) if error.kind() == io::ErrorKind::NotFound && walk.is_none() => continue,
             read => read.map_err(failed("read", &segment.path))?,
         };
@@ -143,38 +144,38 @@ pub fn walk(folder: &Path, mut see: impl FnMut(Line)) -> Result<Verdict, AuditEr
     Ok(walk.end())
 }
 
-/// The way along the chain.
+/// The position while walking along the chain.
 pub(super) struct Walk {
     verdict: Verdict,
     head: Option<Result<Head, String>>,
     /// The number that the next line must have.
     pub(super) next_n: u64,
-    /// What the next line's `prev` must be; none where it can't be known: after a line that was changed.
+    /// The `prev` that the next line must have; `None` after a changed line, where it is unknown.
     pub(super) prev: Option<String>,
     /// The last file, as it is on the disk.
     last: Option<(String, Vec<u8>)>,
-    /// The hash of the line that the head names; none: that line was not met, or it was changed.
+    /// The hash of the line that the head names; `None` if the walk has not reached that line, or it was changed.
     at_head: Option<String>,
     /// Bytes after the last newline of the last file.
     pub(super) torn_bytes: usize,
-    /// The first that is wrong, but for a torn end, and for damage that was found before and is written down.
+    /// The first problem, except a torn end, and except damage that an earlier line already reports.
     pub(super) damage: Option<Problem>,
-    /// The first file, where it does not begin with line 0.
+    /// The first file, if it does not begin with line 0.
     remaining: Option<Remaining>,
-    /// The first line that stayed when others were removed last, and the hash of the one before it.
+    /// The first line that remained after the last removal, and the hash of the line before it.
     dropped: Option<(u64, String)>,
 }
 
-/// The file with which a log begins whose first lines are gone.
+/// The first file of a log whose first lines were removed.
 struct Remaining {
     name: String,
     first: u64,
-    /// `prev` of its first line; none where that can't be read.
+    /// `prev` of its first line; `None` if it can't be read.
     prev: Option<String>,
 }
 
 impl Walk {
-    /// From the first file that there is.
+    /// Starts at the first existing file.
     fn from_first(head: Option<Result<Head, String>>, file: &SegmentFile) -> Self {
         if file.first == 0 {
             return Self::from(head, 0, Some(NO_HASH.to_owned()));
@@ -189,7 +190,7 @@ impl Walk {
         }
     }
 
-    /// From the beginning of the file whose first line is `next_n`.
+    /// Starts at the file whose first line is `next_n`.
     pub(super) fn from(head: Option<Result<Head, String>>, next_n: u64, prev: Option<String>) -> Self {
         let mut walk = Self {
             verdict: Verdict::default(),
@@ -207,12 +208,12 @@ impl Walk {
         walk
     }
 
-    /// The bytes of the last file; none: there was no file.
+    /// The bytes of the last file; `None` if there was no file.
     pub(super) fn last_bytes(&self) -> Option<&[u8]> {
         self.last.as_ref().map(|(_, bytes)| bytes.as_slice())
     }
 
-    /// So many lines the head counts; 0 where it can't be read.
+    /// The number of lines that the head counts; 0 if the head can't be read.
     pub(super) fn head_lines(&self) -> u64 {
         match &self.head {
             Some(Ok(head)) => head.lines,
@@ -248,7 +249,7 @@ impl Walk {
             self.stand_at(first, None);
         }
         let mut lines = bytes.split(|byte| *byte == b'\n');
-        // What follows the last newline is no line: nothing, or a torn one.
+        // After the last newline comes either nothing or a torn line.
         self.torn_bytes = lines.next_back().map_or(0, <[u8]>::len);
         for (number, text) in (1..).zip(lines) {
             match self.line(number, text) {
@@ -271,7 +272,7 @@ impl Walk {
         self.last = Some((name.to_owned(), bytes));
     }
 
-    /// What the line says about the log's beginning.
+    /// Records what the line says about the log's beginning.
     fn note(&mut self, line: &Line) {
         if let Some(remaining) = self.remaining.as_mut().filter(|remaining| remaining.first == line.n) {
             remaining.prev = Some(line.prev.clone());
@@ -281,7 +282,7 @@ impl Walk {
         }
     }
 
-    /// What is wrong with the log's beginning.
+    /// Returns what is wrong with the log's beginning.
     fn against_dropped(&mut self) -> Option<Problem> {
         let Remaining { name, first, prev } = self.remaining.take()?;
         let problem = |line, what| {
@@ -314,7 +315,7 @@ impl Walk {
             return Err(moved(what));
         }
         let prev = match &self.last {
-            // The seal on the damaged file, which stays as it was found.
+            // The seal on the damaged file, which remains as the host found it.
             _ if line.kind != Kind::Broken => self.prev.clone(),
             Some((_, bytes)) if number == 1 => Some(sha256(bytes)),
             None if number == 1 && self.next_n == 0 => Some(NO_HASH.to_owned()),
@@ -328,7 +329,7 @@ impl Walk {
         Ok(line)
     }
 
-    /// Goes on before line `next_n`, the one before it having this hash.
+    /// Continues before line `next_n`; the previous line has this hash.
     fn stand_at(&mut self, next_n: u64, prev: Option<String>) {
         self.next_n = next_n;
         self.prev = prev;
@@ -344,7 +345,7 @@ impl Walk {
         self.verdict.problem(name, None, what);
     }
 
-    /// Compares the end with the head; what is wrong, with the file that it is about.
+    /// Compares the end with the head. Returns the problem and the file that it is about.
     pub(super) fn against_head(&self) -> Option<(String, String)> {
         let last = self.last.as_ref().map(|(name, _)| name.clone());
         let about_head = |what: &str| Some((head::NAME.to_owned(), what.to_owned()));
@@ -375,14 +376,14 @@ impl Walk {
             self.wrong(&file, None, what);
         }
         if let Some(problem) = self.against_dropped() {
-            // It is the first in order.
+            // This problem comes first in order.
             self.verdict.problems.insert(0, problem);
         }
         self.verdict
     }
 }
 
-/// What is wrong with a line, and its number where it has one.
+/// What is wrong with a line, and its number if it has one.
 struct Wrong {
     what: String,
     n: Option<u64>,

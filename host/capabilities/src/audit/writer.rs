@@ -1,12 +1,12 @@
-//! The audit log's thread: takes lines that are queued, brings them to the disk together, and tells whoever waits for one.
+//! The audit log's thread: takes queued lines, writes them to the disk in batches, and notifies the waiting callers.
 //!
 //! ```text
 //! refused -> budget -> queue --\
-//! managed -----------> queue ---+-> all that is queued: chained, written, synced once -> head -> told
+//! managed -----------> queue ---+-> all queued lines: chained, written, synced once -> head -> callers notified
 //! ```
 //!
-//! One sync serves all lines that came while the one before took place, so a guest that is refused a lot costs the disk
-//! no more than one that is refused at all.
+//! One sync covers all lines that arrived during the previous one. A guest with many refusals therefore costs the disk
+//! no more than a guest with one.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -21,16 +21,16 @@ use super::head::{self, Head};
 use super::line::{Kind, Line};
 use super::{AuditError, Open, failed};
 
-/// So many refusals wait to be written at most; what does not fit is counted. A line has 400 bytes.
+/// The maximum number of queued refusals; the log only counts the rest. A line has 400 bytes.
 pub(super) const QUEUE_LINES_MAX: usize = 1_000;
 
-/// What the callers and the thread share.
+/// The state that the callers and the thread share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) folder: PathBuf,
     segment_bytes_max: u64,
     waiting: Mutex<Waiting>,
-    /// There is something in the queue, or the end is near.
+    /// The queue is not empty, or the log is closing.
     queued: Condvar,
     end: Mutex<End>,
 }
@@ -39,29 +39,29 @@ pub(super) struct Shared {
 struct Waiting {
     queue: VecDeque<Job>,
     budgets: Budgets,
-    /// Nothing more will be queued.
+    /// No more lines will be queued.
     closing: bool,
-    /// Nothing more can be written.
+    /// The log can't write any more.
     stopped: bool,
 }
 
-/// A line to write, and who waits for it. Without a line: somebody who waits for all before.
+/// A line to write, and the caller that waits for it. Without a line, the caller waits for all earlier ones.
 #[derive(Debug)]
 struct Job {
     line: Option<Line>,
     told: Option<SyncSender<Result<(), AuditError>>>,
 }
 
-/// Where the next line goes.
+/// The position of the next line.
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) head: Head,
     pub(super) head_file: File,
-    /// The file that grows; none before the first line of a log.
+    /// The file that grows; `None` before the first line of a log.
     pub(super) segment: Option<Open>,
-    /// A write failed and left something behind.
+    /// A write failed and left bytes behind.
     pub(super) stopped: bool,
-    /// This process has written down that the lines before this one went.
+    /// This process has reported that the lines before this one were removed.
     pub(super) dropped_before: u64,
 }
 
@@ -85,7 +85,7 @@ impl Shared {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a refusal's line, or counts it. Waits for nobody.
+    /// Queues a refusal's line, or counts it. Does not block.
     pub(super) fn hand_over(&self, line: Line) -> Result<(), AuditError> {
         let mut waiting = self.waiting();
         if waiting.stopped {
@@ -99,7 +99,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Queues a line, or with none only waits, and answers when it and all before it are on the disk.
+    /// Queues the line, if any, and waits until it and all earlier lines are on the disk.
     pub(super) fn wait_for(&self, line: Option<Line>) -> Result<(), AuditError> {
         let (told, telling) = sync_channel(1);
         self.waiting().queue.push_back(Job { line, told: Some(told) });
@@ -107,13 +107,13 @@ impl Shared {
         telling.recv().unwrap_or(Err(AuditError::Stopped))
     }
 
-    /// The thread is to write what is queued, and to end.
+    /// Asks the thread to write what is queued, and to end.
     pub(super) fn close(&self) {
         self.waiting().closing = true;
         self.queued.notify_one();
     }
 
-    /// The thread.
+    /// The body of the thread.
     pub(super) fn work(&self) {
         loop {
             let (jobs, closing) = self.next();
@@ -124,7 +124,7 @@ impl Shared {
         }
     }
 
-    /// Waits until there is something to write.
+    /// Waits until there are lines to write.
     fn next(&self) -> (VecDeque<Job>, bool) {
         let mut waiting = self.waiting();
         loop {
@@ -152,7 +152,7 @@ impl Shared {
         self.end.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes one line that was not queued.
+    /// Writes one line directly, without the queue.
     pub(super) fn write_under(&self, end: &mut End, line: Line) -> Result<(), AuditError> {
         let (told, telling) = sync_channel(1);
         let job = Job {
@@ -180,7 +180,7 @@ impl Shared {
         }
     }
 
-    /// Numbers and chains what goes into one file, and brings it to the disk.
+    /// Numbers, chains and writes the lines that fit into one file.
     fn write_some(&self, end: &mut End, jobs: &mut VecDeque<Job>) -> (Vec<Job>, Result<(), AuditError>) {
         let (mut group, mut bytes, mut head) = (Vec::new(), Vec::new(), end.head.clone());
         let mut before = end.segment.as_ref().map_or(0, |open| open.bytes);
@@ -200,7 +200,7 @@ impl Shared {
                 };
                 let length = before + (bytes.len() + sealed.len()) as u64;
                 if length > self.segment_bytes_max && !bytes.is_empty() {
-                    // It is chained again where it is written.
+                    // The line is chained again in the next file.
                     jobs.push_front(job);
                     break;
                 }
@@ -225,7 +225,7 @@ impl Shared {
 }
 
 impl End {
-    /// Brings whole lines to the disk, all or none of them.
+    /// Writes whole lines to the disk, all or none of them.
     fn append(&mut self, folder: &Path, in_new_file: bool, bytes: &[u8], head: Head) -> Result<(), AuditError> {
         if self.stopped {
             return Err(AuditError::Stopped);
@@ -236,7 +236,7 @@ impl End {
         };
         let written = open.file.write_all(bytes).and_then(|()| open.file.sync_data());
         if let Err(error) = written {
-            // The lines were not promised to anyone: what there is of them goes.
+            // The lines are not confirmed yet, so remove what was written of them.
             self.stopped = open.file.set_len(open.bytes).is_err();
             let path = open.path.clone();
             self.segment = Some(open);
@@ -245,7 +245,7 @@ impl End {
         open.bytes += bytes.len() as u64;
         self.segment = Some(open);
         self.head = head;
-        // A head that is behind is no damage: the lines stand, and the next ones try again.
+        // A head that is behind is no damage: the lines remain valid, and the next write tries again.
         if let Err(error) = self.head.write(&self.head_file) {
             tracing::warn!("can't write `{}`: {error}", folder.join(head::NAME).display());
         }
@@ -262,12 +262,12 @@ impl Job {
     }
 }
 
-/// Tells whoever waits what came of it; what is lost and nobody waits for is said once.
+/// Notifies the waiting callers of the result. Logs an error once for lost lines without a waiting caller.
 fn tell(group: Vec<Job>, error: Option<&AuditError>) {
     let mut lost = 0u64;
     for job in group {
         match job.told {
-            // Where it waits no more, it does not want to know.
+            // Ignore the error: the caller no longer waits.
             Some(told) => drop(told.send(error.map_or(Ok(()), |error| Err(error.again())))),
             None => lost += 1,
         }

@@ -1,4 +1,4 @@
-//! What an operator's commands know of anchors: what a store lacks, and how what is left of it becomes the truth.
+//! Anchors in the operator's commands: what a store lacks, and how the operator accepts what remains of it.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use super::lock::Lock;
 use super::tools::{Kind, ToolError, kind_of, read_bytes, read_file, read_json};
 use super::{Error, database, format, json_file, place};
 
-/// Why there is nothing: it never was, or it is gone.
+/// Why there is no store: it never existed, or it is gone.
 pub(super) fn not_there(path: &Path) -> Result<ToolError, Error> {
     let shown = path.display();
     let known = anchors(path)?.into_iter().next();
@@ -20,7 +20,7 @@ pub(super) fn not_there(path: &Path) -> Result<ToolError, Error> {
     })
 }
 
-/// An epoch that no file at `path` had before, as far as what is there can be read.
+/// An epoch that no earlier file at `path` had, as far as the existing files can be read.
 pub(super) fn next_epoch(path: &Path) -> Result<u64, Error> {
     let known = anchor::look(path).ok().flatten().map_or(0, |mark| mark.epoch);
     let present = match place::open_any(path)? {
@@ -30,7 +30,7 @@ pub(super) fn next_epoch(path: &Path) -> Result<u64, Error> {
     Ok(known.max(present) + 1)
 }
 
-/// The anchors of the store at `path`, the store's own first; those of a database are of an instance each.
+/// The anchors of the store at `path`, the store's own first. Those of a database belong to one instance each.
 pub(super) fn anchors(path: &Path) -> Result<Vec<(Option<String>, Mark)>, Error> {
     let own = anchor::look(path)?.map(|mark| (None, mark));
     let mut all: Vec<_> = own.into_iter().collect();
@@ -41,13 +41,13 @@ pub(super) fn anchors(path: &Path) -> Result<Vec<(Option<String>, Mark)>, Error>
     Ok(all)
 }
 
-/// The store's own, where it has one.
+/// The store's own anchor, if it has one.
 pub(super) fn own(anchors: &[(Option<String>, Mark)]) -> Option<Mark> {
     let own = anchors.iter().find(|(instance, _)| instance.is_none());
     own.map(|(_, mark)| *mark)
 }
 
-/// The instances of a database that have an anchor beside it. Another store whose name begins alike is none of them.
+/// The instances of a database that have an anchor beside it. Stores whose name only has the same prefix do not count.
 fn anchored_instances(path: &Path) -> Result<Vec<String>, Error> {
     let failed = |error| place::failed(path, "looking for anchors of", &error);
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
@@ -74,7 +74,7 @@ fn anchored_instances(path: &Path) -> Result<Vec<String>, Error> {
     Ok(found)
 }
 
-/// What is missing in a database of which this was known.
+/// Returns which of the known rows a database lacks.
 pub(super) fn lost_rows(
     path: &Path,
     database: &redb::Database,
@@ -90,26 +90,27 @@ pub(super) fn lost_rows(
     Ok(None)
 }
 
-/// What [`accept`] made the truth.
+/// A change that [`accept`] made.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct Accepted {
-    /// Whose rows, in a database.
+    /// The instance that owns the rows, in a database.
     pub instance: Option<String>,
-    /// What was known to have been there; none: nothing, or it can't be read.
+    /// The state that the anchor knew; `None` if it knew none or can't be read.
     pub known: Option<Mark>,
-    /// What is there, and is all there is from now on; none: nothing, the next host begins with an empty store.
+    /// The state that exists and is accepted from now on. `None` if there is none: the next host begins with an empty
+    /// store.
     pub found: Option<Mark>,
 }
 
-/// Makes what is there all there is: a store that is cut, an older copy, or none. Answers what changed, of each instance.
+/// Accepts what exists as complete: a truncated store, an older copy, or none. Returns the changes per instance.
 ///
 /// # Errors
-/// Where it is in use, or damaged in itself: then it must be moved away or brought back first.
+/// If the store is in use or damaged in itself. A damaged store must first be moved away or restored.
 pub fn accept(path: &Path) -> Result<Vec<Accepted>, ToolError> {
     let _lock = Lock::take(path)?;
     let mut changed = Vec::new();
     let mut accept = |at: &Path, instance: Option<String>, found| {
-        // A damaged one is replaced, too.
+        // A damaged anchor is replaced, too.
         let known = anchor::look(at);
         if known.as_ref().ok() != Some(&found) {
             anchor::set(&Real, at, found)?;

@@ -1,15 +1,16 @@
-//! What a store has at least, in a small file beside it: `PATH.anchor`.
+//! The minimum state of a store, in a small file beside it: `PATH.anchor`.
 //!
-//! A store that was cut at a record's end, deleted, or replaced by an older copy is whole by itself. The anchor shows that
-//! there was more.
+//! A store that was cut at the end of a record, deleted, or replaced by an older copy looks whole by itself. The anchor
+//! shows that there was more.
 //!
 //! ```text
-//! two lines of 512 bytes: trueup-anchor 1 epoch EPOCH records RECORDS crc CRC-32C of what stands before " crc"
+//! two lines of 512 bytes: trueup-anchor 1 epoch EPOCH records RECORDS crc CRC-32C of the text before " crc"
 //! ```
-//! The anchor is raised once a change is durable and before it is answered, so that it is never ahead of the store,
-//! whenever the host or the machine ends. A raise overwrites the lower of the two lines in place and is not synced: it costs
-//! one write into the system's cache. After power loss the anchor may be older than the store by what the system had not
-//! written back; then it detects less, and a whole store is still whole. Anything else that ends the host loses nothing of it.
+//! The host raises the anchor after a change is durable and before it answers, so the anchor is never ahead of the
+//! store, whenever the host or the machine ends. A raise overwrites the lower of the two lines in place without a sync:
+//! it costs one write into the system's cache. After power loss the anchor may be older than the store by what the
+//! system had not written back. It then detects less, and a whole store is still whole. If the host ends in any other
+//! way, the anchor loses nothing.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -18,12 +19,12 @@ use std::path::{Path, PathBuf};
 use super::disk::Disk;
 use super::{Error, generations, place};
 
-/// Where a store has got to.
+/// The position of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 pub struct Mark {
     /// Grows by at least one with each checkpoint; 0 in files of the first format and in JSON files.
     pub epoch: u64,
-    /// So many entries followed that checkpoint.
+    /// The number of entries after that checkpoint.
     pub records: u64,
 }
 
@@ -33,15 +34,15 @@ impl std::fmt::Display for Mark {
     }
 }
 
-/// A line takes a sector of its own: no interrupted write hits both.
+/// Each line fills a sector of its own, so an interrupted write can't hit both.
 const LINE_BYTES: usize = 512;
 
-/// The anchor of a store, and what it is known to say.
+/// The anchor of a store, and its last known value.
 #[derive(Debug)]
 pub(super) struct Anchor {
     path: PathBuf,
     open: Option<Open>,
-    /// Whether the last write failed: said once, not at every change.
+    /// Whether the last write failed. The warning is logged once, not at every change.
     has_failed: bool,
 }
 
@@ -49,12 +50,12 @@ pub(super) struct Anchor {
 struct Open {
     file: File,
     mark: Mark,
-    /// Which line has it.
+    /// Which line holds the value.
     line: u64,
 }
 
 impl Anchor {
-    /// The anchor of the store at `path`; nothing is read yet.
+    /// The anchor of the store at `path`. Reads nothing yet.
     pub(super) fn of(path: &Path) -> Self {
         Self {
             path: path_of(path),
@@ -63,7 +64,7 @@ impl Anchor {
         }
     }
 
-    /// Reads it anew; none where there is none: of a store that never was, or of one that an earlier host wrote.
+    /// Reads the anchor again. `None` if it does not exist: the store never existed, or an earlier host wrote it.
     pub(super) fn read(&mut self) -> Result<Option<Mark>, Error> {
         self.open = None;
         let Some(mut file) = place::open_ours(&self.path, true)? else {
@@ -74,12 +75,13 @@ impl Anchor {
         Ok(Some(mark))
     }
 
-    /// What it said when it was last read or raised.
+    /// The value when it was last read or raised.
     pub(super) fn mark(&self) -> Option<Mark> {
         self.open.as_ref().map(|open| open.mark)
     }
 
-    /// The store has got this far, durably. Where that can't be written the anchor stays lower, and detects less.
+    /// Raises the anchor: the store has durably reached this position. If the write fails, the anchor stays lower and
+    /// detects less.
     pub(super) fn raise(&mut self, disk: &dyn Disk, mark: Mark) {
         let raised = match &mut self.open {
             Some(open) if mark <= open.mark => Ok(()),
@@ -111,7 +113,7 @@ fn path_of(path: &Path) -> PathBuf {
     place::beside(path, ".anchor")
 }
 
-/// What the anchor of the store at `path` says, for those who only look.
+/// What the anchor of the store at `path` says, for read-only callers.
 pub(super) fn look(path: &Path) -> Result<Option<Mark>, Error> {
     let anchor = path_of(path);
     match place::open_any(&anchor)? {
@@ -120,7 +122,8 @@ pub(super) fn look(path: &Path) -> Result<Option<Mark>, Error> {
     }
 }
 
-/// For an operator's own doing, who holds the lock: the anchor says this from now on, lower or not; none: there is no store.
+/// Sets the anchor for an operator's command that holds the lock, to a lower value too. `None` means that there is no
+/// store.
 pub(super) fn set(disk: &dyn Disk, path: &Path, mark: Option<Mark>) -> Result<(), Error> {
     let anchor = path_of(path);
     let done = match mark {
@@ -133,7 +136,7 @@ pub(super) fn set(disk: &dyn Disk, path: &Path, mark: Option<Mark>) -> Result<()
     done.map_err(|error| place::failed(&anchor, "writing", &error))
 }
 
-/// A whole new file, synced, in one step.
+/// Writes a whole new file, synced, in one step.
 fn write(disk: &dyn Disk, anchor: &Path, mark: Mark) -> io::Result<File> {
     let new = place::beside(anchor, ".tmp");
     let line = text(mark);
@@ -143,7 +146,7 @@ fn write(disk: &dyn Disk, anchor: &Path, mark: Mark) -> io::Result<File> {
     Ok(file)
 }
 
-/// Why what was found is not all there was; none where it may be.
+/// Why the store found is incomplete; `None` if it may be complete.
 pub(super) fn lost(known: Option<Mark>, found: Option<Mark>) -> Option<String> {
     let known = known?;
     match found {
@@ -155,7 +158,7 @@ pub(super) fn lost(known: Option<Mark>, found: Option<Mark>) -> Option<String> {
     }
 }
 
-/// What an operator types where a store may not be gone on with.
+/// The command that an operator runs if the host can't continue with a store.
 pub(super) fn way_out(path: &Path) -> String {
     let path = path.display();
     format!(
@@ -175,7 +178,7 @@ fn text(mark: Mark) -> Vec<u8> {
     format!("{line:<width$}\n", width = LINE_BYTES - 1).into_bytes()
 }
 
-/// The higher of the two lines, and which it is.
+/// The higher of the two lines, and its index.
 fn parse(anchor: &Path, file: &mut File) -> Result<(Mark, u64), Error> {
     let mut bytes = Vec::new();
     let read = file.take(2 * LINE_BYTES as u64).read_to_end(&mut bytes);

@@ -1,4 +1,4 @@
-//! What a guest's `store` calls go through: the tape, then quota and grant, then the store.
+//! A guest's `store` calls pass the tape, then quota and grant, then reach the store.
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ use crate::guard::Guard;
 use crate::host::{Host, ask};
 
 impl<'a> Guard<'a> {
-    /// The store, where this question may be asked.
+    /// Returns the store if the guest may make this request.
     fn store(mut self, call: &str, access: Access) -> Result<&'a dyn Store, Error> {
         let what = || format!("no grant to {access} its own checkpoint");
         self.count(call, "checkpoint", 1)

@@ -4,9 +4,10 @@
 //! data      (instance, epoch)          -> CRC-32C, text
 //! entries   (instance, epoch, number)  -> CRC-32C, text
 //! ```
-//! A checkpoint begins an epoch of its instance and deletes those that are too many; the highest is what is stored, the
-//! ones before it are the generations. Each call is one transaction and durable when it is answered. Beside the file each
-//! instance has an anchor, `PATH.INSTANCE.anchor`: a database that has less than it says is not served.
+//! A checkpoint begins an epoch of its instance and deletes surplus old ones. The highest epoch is the stored state;
+//! the earlier ones are the generations. Each call is one transaction and durable once answered. Each instance has an
+//! anchor beside the file, `PATH.INSTANCE.anchor`: the host does not serve a database that has less than the anchor
+//! says.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,14 +29,14 @@ use crate::Answer;
 const DATA: TableDefinition<'_, (&str, u64), &[u8]> = TableDefinition::new("trueup_checkpoint_data");
 const ENTRIES: TableDefinition<'_, (&str, u64, u64), &[u8]> = TableDefinition::new("trueup_checkpoint_entries");
 
-/// How the rows are laid out: one row, read before any other.
+/// The layout version: one row, read before any other.
 const LAYOUT: TableDefinition<'_, (), u32> = TableDefinition::new("trueup_checkpoint_layout");
 const LAYOUT_VERSION: u32 = 1;
 
 /// The first bytes of a redb file.
 pub(super) const MAGIC: &[u8; 9] = b"redb\x1A\x0A\xA9\x0D\x0A";
 
-/// So many bytes the database keeps of its file in memory: what is stored is read once, at the start.
+/// The size of the database's cache. Stored data is read once, at the start.
 const CACHE_BYTES: usize = 4 << 20;
 
 /// The rows of one instance.
@@ -51,9 +52,9 @@ pub struct Database {
 #[derive(Debug)]
 struct Base {
     path: PathBuf,
-    /// None until it is first needed, and after it failed.
+    /// `None` until first use, and after a failure.
     open: Mutex<Option<Open>>,
-    /// Whose rows have a store.
+    /// The instances whose rows have an open store.
     instances: Mutex<BTreeSet<String>>,
     _lock: Lock,
 }
@@ -64,21 +65,21 @@ struct Open {
     identity: (u64, u64),
 }
 
-/// The files that this process has open: the lock is the process's, the stores are the instances'.
+/// The files that this process has open. The process holds the lock; each instance has its own store.
 static BASES: Mutex<BTreeMap<PathBuf, Weak<Base>>> = Mutex::new(BTreeMap::new());
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What they guard is changed in one step.
+    // The guarded data changes in one step, so a poisoned lock is harmless.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Database {
-    /// Takes the lock of the file, or shares it with the other instances of this process. The database itself is looked at
-    /// when it is first asked: where it is damaged, each call says so, until an operator has moved it away.
+    /// Takes the lock of the file, or shares it with the other instances of this process. Opens the database itself at
+    /// the first request. If it is damaged, each call reports that until an operator has moved it away.
     ///
     /// # Errors
-    /// Where another host has it, or a store of this one has the same instance's rows, or its folder or lock file can't be
-    /// made.
+    /// If another host has the file open, if a store of this host has the rows of the same instance, or if its folder
+    /// or lock file can't be created.
     pub fn open(path: &Path, instance: &str, keep_generations: u32) -> Result<Self, OpenError> {
         let base = Base::share(path)?;
         if !lock(&base.instances).insert(instance.to_owned()) {
@@ -124,13 +125,13 @@ impl Base {
             instances: Mutex::default(),
             _lock: Lock::take(path)?,
         });
-        // The folder is there now, whatever it was before.
+        // The folder exists now, whatever it was before.
         let key = std::fs::canonicalize(folder).map_or(key, |folder| folder.join(name));
         bases.insert(key, Arc::downgrade(&base));
         Ok(base)
     }
 
-    /// Does something with the database; none where there is no file. After a failure it is opened anew the next time.
+    /// Runs `work` on the database; `None` if there is no file. After a failure, the next call opens it again.
     fn with<T>(&self, work: impl FnOnce(&redb::Database) -> Result<T, redb::Error>) -> Result<Option<T>, Error> {
         let mut open = lock(&self.open);
         let there = place::look(&self.path)?.map(|meta| place::identity(&meta));
@@ -156,7 +157,7 @@ impl Base {
         done.map(Some)
     }
 
-    /// As `with`, in a database that is made where there is none.
+    /// As `with`, but creates the database if it is missing.
     fn with_new<T>(&self, work: impl Fn(&redb::Database) -> Result<T, redb::Error>) -> Result<T, Error> {
         if let Some(done) = self.with(&work)? {
             return Ok(done);
@@ -168,7 +169,7 @@ impl Base {
     }
 }
 
-/// Closing writes, and can fail; what was answered is durable without it.
+/// Closing writes, and can fail; answered changes are already durable.
 fn close(open: Option<Open>) {
     let closed = caught(|| open.map(|open| open.database.close()));
     if let Some(Some(Err(error))) = closed {
@@ -176,7 +177,7 @@ fn close(open: Option<Open>) {
     }
 }
 
-/// Makes an empty database in one step: an interruption leaves none.
+/// Creates an empty database in one step; an interruption leaves none.
 fn create(path: &Path) -> Result<(), Error> {
     let new = place::beside(path, ".tmp");
     let failed = |error| place::failed(path, "making the database", &error);
@@ -184,7 +185,7 @@ fn create(path: &Path) -> Result<(), Error> {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
         _ => {}
     }
-    // Made by us, so that its mode is ours.
+    // We create the file ourselves, so that we set its mode.
     place::create_new(&new).map_err(failed)?;
     guarded(path, || {
         let database = builder().create(&new)?;
@@ -209,15 +210,15 @@ fn builder() -> redb::Builder {
     builder
 }
 
-/// Opens a database after its bytes were found whole, so that a damaged one is not touched.
+/// Opens a database after checking that its bytes are whole, so that a damaged one is not modified.
 fn open_existing(path: &Path) -> Result<redb::Database, Error> {
     place::open_ours(path, true)?;
     snapshot(path)?;
     guarded(path, || Ok(builder().open(path)?))
 }
 
-/// What a database file holds, in memory: nothing is locked or written, and another process may have it open. After a crash
-/// the database repairs itself when it is opened; here only the copy is repaired.
+/// Loads a database file into memory. It locks and writes nothing, and another process may have the file open. After a
+/// crash the database repairs itself on opening; this repairs only the copy.
 pub(super) fn snapshot(path: &Path) -> Result<redb::Database, Error> {
     let bytes = stable_bytes(path)?;
     if !bytes.starts_with(MAGIC) {
@@ -248,10 +249,10 @@ pub(super) fn snapshot(path: &Path) -> Result<redb::Database, Error> {
     })
 }
 
-/// A file's bytes, read until two readings agree: a host may be writing meanwhile.
+/// Reads the file until two readings agree, because a host may be writing meanwhile.
 fn stable_bytes(path: &Path) -> Result<Vec<u8>, Error> {
     use std::io::Read as _;
-    /// A host that writes all the time leaves moments; where none is found, the last reading is checked as it is.
+    /// Even a busy host leaves gaps between writes. If no two readings agree, the last one is checked as it is.
     const READINGS_MAX: u32 = 20;
     let read = || -> Result<Vec<u8>, Error> {
         let path_gone = || Error::Unavailable(format!("{}: it is gone", path.display()));
@@ -272,7 +273,8 @@ fn stable_bytes(path: &Path) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// What the database refuses, told as a store does. On a file that was changed behind its back it may also panic.
+/// Converts errors of the database to those of a store. On a file that changed underneath it, the database may also
+/// panic.
 fn guarded<T>(path: &Path, work: impl FnOnce() -> Result<T, redb::Error>) -> Result<T, Error> {
     match caught(work) {
         Some(done) => done.map_err(|error| told(path, &error)),
@@ -280,7 +282,7 @@ fn guarded<T>(path: &Path, work: impl FnOnce() -> Result<T, redb::Error>) -> Res
     }
 }
 
-/// None where it panicked. The panic's own text, of code that is not ours, goes to the log at level debug.
+/// `None` after a panic. The panic's text comes from foreign code and goes to the log at level debug.
 fn caught<T>(work: impl FnOnce() -> T) -> Option<T> {
     static HOOK: Once = Once::new();
     thread_local! {
@@ -343,7 +345,7 @@ fn text(what: impl Fn() -> String, bytes: &[u8]) -> Result<String, redb::Error> 
     String::from_utf8(text.to_vec()).map_err(|_| damaged("it is not UTF-8"))
 }
 
-/// The epochs of an instance, ascending; the last is the present one.
+/// The epochs of an instance, ascending; the last is the current one.
 fn epochs(
     data: &impl redb::ReadableTable<(&'static str, u64), &'static [u8]>,
     instance: &str,
@@ -352,12 +354,12 @@ fn epochs(
     rows.map(|row| Ok(row?.0.value().1)).collect()
 }
 
-/// What an instance's anchor stands beside. A name is that of a key of the configuration: it has no `/`.
+/// The path that an instance's anchor is named after. An instance's name is a configuration key and has no `/`.
 pub(super) fn anchored(path: &Path, instance: &str) -> PathBuf {
     place::beside(path, &format!(".{}", instance.replace('/', "_")))
 }
 
-/// Where an instance has got to; none where nothing is stored for it.
+/// The position of an instance; `None` if it has nothing stored.
 fn mark(database: &redb::Database, instance: &str) -> Result<Option<Mark>, redb::Error> {
     let transaction = database.begin_read()?;
     position(
@@ -367,7 +369,7 @@ fn mark(database: &redb::Database, instance: &str) -> Result<Option<Mark>, redb:
     )
 }
 
-/// Where an instance has got to, of a database that an operator looks at.
+/// The position of an instance in a database that an operator inspects.
 pub(super) fn mark_of(path: &Path, database: &redb::Database, instance: &str) -> Result<Option<Mark>, Error> {
     guarded(path, || mark(database, instance))
 }
@@ -389,7 +391,7 @@ fn position(
     Ok(Some(Mark { epoch, records }))
 }
 
-/// A new epoch of an instance, higher than any `known` one; of those before it `keep` stay.
+/// Begins a new epoch of an instance, higher than any `known` one, and keeps `keep` of the earlier ones.
 pub(super) fn put(
     database: &redb::Database,
     instance: &str,
@@ -423,7 +425,7 @@ pub(super) fn put(
     Ok(Mark { epoch, records })
 }
 
-/// What an instance has stored, `generation` checkpoints ago.
+/// What an instance had stored `generation` checkpoints ago.
 pub(super) fn get(database: &redb::Database, instance: &str, generation: u32) -> Result<Option<Saved>, redb::Error> {
     let transaction = database.begin_read()?;
     let data = transaction.open_table(DATA)?;
@@ -451,7 +453,7 @@ pub(super) fn get(database: &redb::Database, instance: &str, generation: u32) ->
     Ok(Some(saved))
 }
 
-/// Whose rows there are, ascending.
+/// The instances that have rows, ascending.
 pub(super) fn instances(path: &Path, database: &redb::Database) -> Result<Vec<String>, Error> {
     guarded(path, || {
         let data = database.begin_read()?.open_table(DATA)?;
@@ -477,7 +479,7 @@ pub(super) fn stored(
     guarded(path, || get(database, instance, generation))
 }
 
-/// The generations of an instance, the newest first.
+/// The generations of an instance, newest first.
 pub(super) fn generations(path: &Path, database: &redb::Database, instance: &str) -> Result<Vec<Generation>, Error> {
     let mut all = Vec::new();
     for generation in 1.. {
@@ -499,14 +501,14 @@ pub(super) fn check(path: &Path, database: &redb::Database) -> Result<(), Error>
     Ok(())
 }
 
-/// For an operator's own doing, who holds the lock: makes a new epoch, and the database where there is none.
+/// For an operator's command that holds the lock: begins a new epoch and creates the database if it is missing.
 pub(super) fn store(path: &Path, instance: &str, saved: &Saved) -> Result<(), Error> {
     if place::look(path)?.is_none() {
         create(path)?;
     }
     let database = open_existing(path)?;
     let anchored = anchored(path, instance);
-    // A damaged one is replaced too.
+    // A damaged anchor is replaced, too.
     let known = anchor::look(&anchored).unwrap_or_default();
     let mark = guarded(path, || put(&database, instance, Keep::All, saved, known))?;
     guarded(path, || Ok(database.close()?))?;

@@ -1,17 +1,17 @@
-//! The operations by which a store's bytes reach the disk: one place where tests make them fail.
+//! The operations through which a store's bytes reach the disk: one place where tests can make them fail.
 
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-/// What a disk does, or refuses to do. Each is the system call that its name says.
+/// The operations of a disk, each of which may fail. Each is the system call of the same name.
 pub(super) trait Disk: Send + Sync + std::fmt::Debug {
     fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
         file.write_all_at(bytes, offset)
     }
 
-    /// The file's bytes and its length.
+    /// Syncs the file's bytes and its length.
     fn sync_data(&self, file: &File) -> io::Result<()> {
         file.sync_data()
     }
@@ -32,13 +32,13 @@ pub(super) trait Disk: Send + Sync + std::fmt::Debug {
         fs::rename(from, to)
     }
 
-    /// The names in a folder.
+    /// Syncs the names in a folder.
     fn sync_folder(&self, folder: &Path) -> io::Result<()> {
         File::open(folder)?.sync_all()
     }
 }
 
-/// The machine's.
+/// The disk of the machine.
 #[derive(Debug)]
 pub(super) struct Real;
 

@@ -1,4 +1,4 @@
-//! The file store, and what replaces files, on a disk that fails when it is told to.
+//! The file store and the file replacement, on a disk that fails on demand.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File as OsFile};
@@ -26,15 +26,15 @@ enum Op {
     SyncFolder,
 }
 
-/// Fails at some operations; or, like a machine that lost its power, at all from some moment on.
+/// Fails at some operations. Or, as after a power loss, fails at all operations from some point on.
 #[derive(Debug, Default)]
 struct Faulty {
     failing: Mutex<BTreeSet<Op>>,
     done: AtomicU64,
-    /// The operation, counted from 1, from which on all fail; 0: none.
+    /// The first operation, counted from 1, from which on all fail; 0 for none.
     dead_from: AtomicU64,
     synced: AtomicU64,
-    /// Whoever holds it makes `sync_data` wait.
+    /// `sync_data` waits as long as the test holds this.
     gate: Mutex<()>,
 }
 
@@ -57,7 +57,7 @@ impl Faulty {
 impl Disk for Faulty {
     fn write_at(&self, file: &OsFile, bytes: &[u8], offset: u64) -> io::Result<()> {
         if let Err(error) = self.try_op(Op::Write, Errno::NOSPC) {
-            // What fitted is there.
+            // The part that fitted is written.
             Real.write_at(file, &bytes[..bytes.len() / 2], offset)?;
             return Err(error);
         }
@@ -97,7 +97,7 @@ impl Disk for Faulty {
     }
 }
 
-/// A store on such a disk, in a folder of its own, with one checkpoint and one durable entry.
+/// A store on a faulty disk, in a folder of its own, with one checkpoint and one durable entry.
 struct World {
     folder: tempfile::TempDir,
     disk: Arc<Faulty>,
@@ -136,7 +136,7 @@ impl World {
         self.store.durable(written).await.map_err(|error| told(&error))
     }
 
-    /// What a host finds that starts on this file now, on a disk that works.
+    /// What a host finds that now starts on this file with a working disk.
     async fn found(self) -> Vec<String> {
         let path = self.path();
         drop(self.store);
@@ -217,8 +217,8 @@ async fn what_could_not_be_cut_off_is_not_read_and_is_a_torn_tail_later() {
     assert_eq!(world.found().await, ["first"]);
 }
 
-/// Power is lost while entries wait for a sync: the disk has kept some of them, in any order, and the anchor as it was at
-/// any earlier time.
+/// Power is lost while entries wait for a sync. The disk has kept any subset of them, and any earlier state of the
+/// anchor.
 #[tokio::test]
 async fn after_power_loss_no_answered_entry_is_lost_and_nothing_is_damaged() {
     let world = World::new(true).await;
@@ -269,7 +269,7 @@ async fn a_durable_entry_that_is_damaged_is_damage_whatever_came_later() {
     for entry in ["second", "third"] {
         world.append(entry).await.unwrap();
     }
-    // Both share one sync: that the second is durable, the anchor alone says.
+    // Both share one sync; only the anchor shows that the second is durable.
     world.durable(world.store.written()).await.unwrap();
     let mut bytes = fs::read(world.path()).unwrap();
     let at = bytes.windows(6).position(|window| window == b"second").unwrap();
@@ -342,7 +342,7 @@ async fn a_failed_sync_is_told_to_all_who_wait_and_to_who_asks_later() {
     world.disk.fail(&[]);
     assert_eq!(fs::read(world.path()).unwrap(), before);
 
-    // Until the instance is rebuilt, its answers rest on what is lost.
+    // Until the instance is rebuilt, its answers depend on lost changes.
     assert!(world.durable(world.store.written()).await.is_err());
     assert_eq!(world.durable(durable).await, Ok(()));
     assert_eq!(world.entries().await, ["first"]);
@@ -358,7 +358,7 @@ async fn who_waits_meanwhile_shares_the_next_sync() {
     let world = Arc::new(World::new(true).await);
     let before = world.disk.synced.load(Ordering::Relaxed);
     let shut = Arc::clone(&world);
-    // The gate's guard stays on a thread of its own: it can't be held over an await.
+    // The gate's guard stays on its own thread: it can't be held across an await.
     let (open_gate, opened) = std::sync::mpsc::channel::<()>();
     let (is_shut, shut_now) = tokio::sync::oneshot::channel();
     let gate = std::thread::spawn(move || {
@@ -526,7 +526,7 @@ async fn a_crash_at_any_step_of_a_checkpoint_leaves_the_old_one_or_the_new_one()
         let present = read("ipam").await.unwrap();
         assert!(present == "three" || present == "four", "step {step}: {present}");
         assert!(!survived || present == "four");
-        // With the next one all is as it would have been, and no generation was lost but the one whose turn it was.
+        // The next checkpoint restores the normal state; only the generation that was due for removal is gone.
         let store = open(&Arc::new(Faulty::default()), &path, false);
         store.checkpoint("five").await.unwrap();
         drop(store);

@@ -1,16 +1,18 @@
-//! The store that a host has by default: one file, the data first and an entry behind the other (`format.rs`).
+//! The host's default store: one file with the data first, followed by the entries (`format.rs`).
 //!
 //! ```text
 //! append      one write at the known end -> fdatasync        (shared_sync: the sync comes later, see below)
 //! checkpoint  a new file beside it, synced -> renamed over it -> folder synced
 //! open        read whole -> a torn tail is kept beside the file and cut off; damage is left as it is -> synced
 //! ```
-//! After each of them the anchor beside the file is raised (`anchor.rs`): a file that has less than it says is not served.
+//! After each operation the store raises the anchor beside the file (`anchor.rs`). The host does not serve a file that
+//! has less than its anchor says.
 //!
-//! With `shared_sync` an append is answered once it is written, and `durable` is what waits for the disk: one sync is under
-//! way at a time, and all who wait meanwhile share the next. Where it fails, what was not durable is given up: the file is
-//! cut back, whoever waits for such a change gets an error, now and later, and so does whoever asks about the present state,
-//! until `restore` (the instance is being rebuilt from what is durable) or a checkpoint.
+//! With `shared_sync`, an append returns once it is written, and `durable` waits for the disk. Only one sync runs at a
+//! time; all callers that wait meanwhile share the next one. If a sync fails, the store gives up all changes that are
+//! not durable and cuts the file back. Callers that wait for such a change get an error, now and later. So do callers
+//! that ask about the current state, until `restore` (the instance is being rebuilt from the durable state) or a
+//! checkpoint.
 
 use std::fs::File as OsFile;
 use std::io::{self, Read as _};
@@ -29,22 +31,22 @@ use super::{DATA_BYTES_MAX, ENTRY_BYTES_MAX, Error, Saved, Store, blocking, plac
 use crate::Answer;
 use crate::metrics::{HOST, Line, Registry};
 
-/// The largest file: data of the largest size with what stands around it. Entries beyond could be written, but what is
-/// stored could not be given back in one answer.
+/// The largest file: data of the largest size with its framing. More entries could be written, but one answer could not
+/// return them.
 const FILE_BYTES_MAX: u64 = (format::HEADER_BYTES + format::RECORD_HEAD_BYTES + DATA_BYTES_MAX) as u64;
 
 /// Counts the torn tails that were cut off.
 pub const TORN_TAILS_TOTAL: &str = "trueup_checkpoint_torn_tails_total";
 
-/// Which file, and what it costs to be sure of it.
+/// The file, and how its durability is ensured.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The file.
     pub path: PathBuf,
-    /// So many replaced ones stay as `PATH.1`, the newest, to `PATH.N`; 0: none.
+    /// The number of replaced files that remain, as `PATH.1` (the newest) to `PATH.N`.
     pub keep_generations: u32,
-    /// Whether appends are answered before they are durable and share syncs. Whoever lets an answer of the instance out of
-    /// the host then asks `durable` first.
+    /// Whether appends return before they are durable and share syncs. If so, the caller must await `durable` before an
+    /// answer of the instance leaves the host.
     pub shared_sync: bool,
 }
 
@@ -59,11 +61,11 @@ struct Shared {
     settings: Settings,
     disk: Arc<dyn Disk>,
     metrics: Arc<Registry>,
-    /// Whoever has it reads or writes; those who wait for a sync do not need it.
+    /// The holder reads or writes. Callers that wait for a sync do not need it.
     turn: Arc<tokio::sync::Mutex<()>>,
-    /// Never held while the disk is waited for, but for the write of one entry into the system's cache.
+    /// Not held while waiting for the disk, except to write one entry into the system's cache.
     state: Mutex<State>,
-    /// A sync came to its end, or the state changed in another way that those who wait must know.
+    /// A sync ended, or the state changed in another way that affects waiting callers.
     settled: Arc<Notify>,
     _lock: Lock,
 }
@@ -71,16 +73,16 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     content: Content,
-    /// Why there are no appends until a checkpoint has replaced the file.
+    /// Why appends fail until a checkpoint has replaced the file.
     refusal: Option<String>,
-    /// Grows whenever another file, or none, takes the place of the one that was open.
+    /// Grows whenever another file, or none, replaces the open one.
     turnovers: u64,
     syncs: Syncs,
     anchor: Anchor,
 }
 
 impl State {
-    /// What is durable can't be lost unnoticed from here on.
+    /// From here on, a loss of durable changes is detected.
     fn anchor(&mut self, disk: &dyn Disk) {
         if let Content::Log(log) = &self.content {
             let records = log.durable.next - 1;
@@ -92,43 +94,43 @@ impl State {
 
 #[derive(Debug)]
 enum Content {
-    /// It is not to be touched. Looked at anew at every call: an operator may have moved it away.
+    /// The file must not be touched. Checked again at every call, since an operator may have moved it away.
     Unusable(Error),
-    /// What stood in this file is damaged, seen while it was open. As long as it is this file it is not judged anew: a
-    /// record at its end that was answered would look like a write that was interrupted.
+    /// The file was found damaged while it was open. It is not judged again while it is the same file: an answered
+    /// record at its end would look like an interrupted write.
     Damaged(Error, (u64, u64)),
     /// There is no file.
     Missing,
     Log(Log),
 }
 
-/// A file and what of it stands.
+/// A file and its valid part.
 #[derive(Debug, Clone)]
 struct Log {
     file: Arc<OsFile>,
     version: Version,
-    /// As the file's header has it.
+    /// As in the file's header.
     epoch: u64,
-    /// Which file it is, so that another one in its place is seen.
+    /// Identifies the file, so that a replacement is detected.
     identity: (u64, u64),
     end: End,
-    /// What a sync has covered. Always `end` where syncs are not shared.
+    /// The part that a sync has covered. Always equals `end` if syncs are not shared.
     durable: End,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct End {
     offset: u64,
-    /// The number of the record that would come next.
+    /// The number of the next record.
     next: u64,
 }
 
 impl File {
-    /// Takes the lock and reads the file. Where that is damaged, or not ours, the store is open all the same: each call
-    /// says what is wrong, until an operator has moved it away.
+    /// Takes the lock and reads the file. The store also opens if the file is damaged or of another format. Each call
+    /// then reports what is wrong, until an operator has moved the file away.
     ///
     /// # Errors
-    /// Where another host has it, or its folder or lock file can't be made.
+    /// If another host has the store open, or if its folder or lock file can't be created.
     pub fn open(settings: Settings, metrics: Arc<Registry>) -> Result<Self, OpenError> {
         Self::open_on(Arc::new(Real), settings, metrics)
     }
@@ -164,7 +166,7 @@ impl File {
         Arc::clone(&self.shared.turn).lock_owned().await
     }
 
-    /// Does something in its turn, which it has until it is done, also where nobody waits for it any more.
+    /// Runs `work` in its turn. The turn lasts until the work is done, even if the caller no longer waits.
     async fn in_turn<T: Send + 'static>(
         &self,
         turn: OwnedMutexGuard<()>,
@@ -191,7 +193,7 @@ impl Store for File {
         Box::pin(async move {
             let turn = self.turn().await;
             if self.shared.settings.shared_sync && !self.shared.is_unusable() {
-                // A write into the system's cache: not worth the way to another thread.
+                // A write into the system's cache is too cheap to move to another thread.
                 return self.shared.append(entry);
             }
             let entry = entry.to_owned();
@@ -227,7 +229,7 @@ impl File {
         loop {
             let settled = self.shared.settled.notified();
             let mut settled = std::pin::pin!(settled);
-            // From here on no news is missed.
+            // From here on, no notification is missed.
             settled.as_mut().enable();
             let starts = {
                 let mut state = self.shared.lock();
@@ -243,7 +245,7 @@ impl File {
                 tokio::task::spawn_blocking(move || {
                     let settled = Arc::clone(&shared.settled);
                     shared.sync();
-                    // Who is told that all is durable may close the store, and open it again.
+                    // Once notified that all is durable, the caller may close the store and open it again.
                     drop(shared);
                     settled.notify_waiters();
                 });
@@ -259,7 +261,7 @@ impl Shared {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Each change of the state is whole before anything in it could panic.
+        // Each change of the state is complete before anything in it could panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -271,7 +273,7 @@ impl Shared {
         place::failed(self.path(), what, error)
     }
 
-    /// Looks at the file as if for the first time, unless it is one that was seen to be damaged.
+    /// Reads the file from scratch, unless it is the one already found damaged.
     fn load(&self) -> Result<Option<Saved>, Error> {
         if let Content::Damaged(error, identity) = &self.lock().content
             && self.identity_at_path() == Some(*identity)
@@ -288,7 +290,7 @@ impl Shared {
         read
     }
 
-    /// Something else takes the place of the file that was open; what was not durable there is given up, and why.
+    /// Replaces the open file's state. Gives up its changes that are not durable, and records why.
     fn give_way(&self, content: Content, why: &str) {
         let mut state = self.lock();
         state.turnovers += 1;
@@ -315,7 +317,7 @@ impl Shared {
             let tail = usize::try_from(torn.offset).ok().and_then(|from| bytes.get(from..));
             self.cut_tail(&file, torn, tail.unwrap_or_default())?;
         }
-        // A host that was killed may have left what is only in the system's cache; from here on it counts as durable.
+        // A killed host may have left changes only in the system's cache; from here on they count as durable.
         let synced = self.disk.sync_data(&file);
         synced
             .and_then(|()| self.disk.sync_folder(place::folder(path)))
@@ -379,14 +381,14 @@ impl Shared {
         };
         let mut state = self.lock();
         if state.syncs.failed.is_some() {
-            // Whoever asks now goes on from the answer: what was given up is of the past.
+            // Callers that ask now continue from this answer; the changes given up no longer matter.
             state.syncs.renew();
             self.settled.notify_waiters();
         }
         Ok(saved)
     }
 
-    /// Reads what is known to stand. No write was interrupted here: what is wrong now was right before.
+    /// Reads the part known to be valid. No write was interrupted here, so anything wrong now was intact before.
     fn read_again(&self, log: &Log) -> Result<Option<Saved>, Error> {
         use std::os::unix::fs::FileExt as _;
         let mut bytes = vec![0; usize::try_from(log.end.offset).unwrap_or(usize::MAX)];
@@ -413,7 +415,7 @@ impl Shared {
         Err(error)
     }
 
-    /// Whether the file that is open is the one at the path.
+    /// Whether the open file is still the one at the path.
     fn is_at_path(&self, log: &Log) -> bool {
         self.identity_at_path() == Some(log.identity)
     }
@@ -482,7 +484,7 @@ impl Shared {
         if let Err(error) = self.disk.write_at(&log.file, &record, log.end.offset) {
             let error = self.failed("writing an entry", &error);
             state.refusal = Some(error.text().to_owned());
-            // Not synced: a sync that fails here would take the failure from the one that entries before this wait for.
+            // No sync: if a sync failed here, it would consume the error that earlier waiting entries need to see.
             self.cut_back(&log.file, log.end.offset, false);
             return Err(error);
         }
@@ -494,8 +496,8 @@ impl Shared {
         Ok(Arc::clone(&log.file))
     }
 
-    /// Removes what may have been written behind the end. Where it stays, it is not read as long as this store is open;
-    /// afterwards it is an entry that was attempted, or a torn tail.
+    /// Removes what may have been written after the end. If that fails, this store does not read it while open; later
+    /// it is an attempted entry or a torn tail.
     fn cut_back(&self, file: &OsFile, end: u64, sync: bool) {
         let cut = self.disk.cut(file, end);
         let cut = cut.and_then(|()| if sync { self.disk.sync_all(file) } else { Ok(()) });
@@ -509,11 +511,11 @@ impl Shared {
         let stands = match &self.lock().content {
             Content::Unusable(_) | Content::Damaged(..) => false,
             Content::Missing => place::look(self.path())?.is_none(),
-            // Where the file is gone, what it had is known here, and this checkpoint makes it good.
+            // If the file is gone, its content is known here, and this checkpoint restores it.
             Content::Log(log) => self.is_at_path(log) || place::look(self.path())?.is_none(),
         };
         if !stands {
-            // Another file, or none, is there now: it is replaced only where it is one that could be read.
+            // Another file, or none, exists now: replace it only if it is readable.
             self.load()?;
         }
         let epoch = self.next_epoch();
@@ -543,7 +545,7 @@ impl Shared {
         if self.settings.shared_sync {
             match &unsure {
                 None => state.syncs.renew(),
-                // Which of the two files a crash would leave is not known, and the older one has lost its syncs.
+                // It is unknown which of the two files a crash would leave, and the older one has lost its syncs.
                 Some(error) if state.syncs.durable < state.syncs.written => state.syncs.fail(error),
                 Some(_) => {}
             }
@@ -553,7 +555,7 @@ impl Shared {
         unsure.map_or(Ok(()), Err)
     }
 
-    /// The epoch of the next file: higher than that of any before it, as far as this is known.
+    /// The epoch of the next file: higher than that of any earlier one, as far as known.
     fn next_epoch(&self) -> u64 {
         let state = self.lock();
         let known = state.anchor.mark().map_or(0, |mark| mark.epoch);
@@ -564,7 +566,7 @@ impl Shared {
         known.max(present) + 1
     }
 
-    /// Makes durable what is written, for as long as somebody waits for more. Whoever calls tells those who wait of the end.
+    /// Syncs written changes as long as callers wait for more. The caller of this notifies them of the end.
     fn sync(&self) {
         loop {
             let (log, written, turnovers) = {
@@ -595,7 +597,8 @@ impl Shared {
         }
     }
 
-    /// Takes note of how a sync ended that began with `written` changes and this end. Where it failed: where to cut.
+    /// Records the result of a sync that began with `written` changes and this end. After a failure, returns where to
+    /// cut.
     fn note_sync(
         &self,
         state: &mut State,
@@ -605,7 +608,7 @@ impl Shared {
         synced: io::Result<()>,
     ) -> Option<u64> {
         if state.turnovers != turnovers {
-            // A checkpoint came meanwhile, and with it everything before it is durable.
+            // A checkpoint came meanwhile and made everything before it durable.
             return None;
         }
         let Content::Log(log) = &mut state.content else {

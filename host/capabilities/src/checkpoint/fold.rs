@@ -1,7 +1,7 @@
-//! What data and entries come to, where they are those of the IPAM guest: the format `vpc-cni-ipam/1`.
+//! Applies entries to data if they are those of the IPAM guest: the format `vpc-cni-ipam/1`.
 //!
-//! Pure, and the host's own: guests share no crate with it. For people who look at a store, and for stores that keep no
-//! entries; what a guest makes of its store is the guest's business.
+//! Pure code of the host; guests share no crate with it. It serves operators who inspect a store, and stores without
+//! entries. How a guest interprets its store is up to the guest.
 //!
 //! ```text
 //! data, entries -> allocations in order -> entries applied one by one -> the list, and the data that says the same
@@ -18,7 +18,7 @@ use super::Saved;
 
 const VERSION: &str = "vpc-cni-ipam/1";
 
-/// Which pod's interface: any text, compared bytewise.
+/// Identifies a pod's interface: any text, compared bytewise.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Key {
@@ -31,15 +31,15 @@ pub struct Key {
     pub if_name: String,
 }
 
-/// Who holds which address.
+/// Assigns an address to its holder.
 #[derive(Debug, Clone, Serialize)]
 pub struct Allocation {
-    /// Who.
+    /// The holder.
     #[serde(flatten)]
     pub key: Key,
-    /// Which; as it is stored, which may be no address at all.
+    /// The address as stored; it may be invalid.
     pub ipv4: String,
-    /// As it is stored, with whatever else stands there.
+    /// The stored JSON with all its fields.
     #[serde(skip)]
     raw: Box<RawValue>,
 }
@@ -57,10 +57,10 @@ impl Allocation {
     }
 }
 
-/// The allocations that data and entries come to, in order: those of the data, then the assigned ones.
+/// The allocations that result from data and entries, in order: first those of the data, then the assigned ones.
 ///
 /// # Errors
-/// Which part of it is not understood, in the words that the guest has for it.
+/// The part that is not understood, in the guest's terms.
 pub fn allocations(saved: &Saved) -> Result<Vec<Allocation>, String> {
     let mut folded = Folded::default();
     for allocation in parse_data(&saved.data)? {
@@ -72,7 +72,7 @@ pub fn allocations(saved: &Saved) -> Result<Vec<Allocation>, String> {
     Ok(folded.slots.into_iter().flatten().collect())
 }
 
-/// The data that says the same as data and entries together. Where there are no entries, the data as it is.
+/// The data that is equivalent to data and entries together. Without entries, the unchanged data.
 ///
 /// # Errors
 /// As `allocations`.
@@ -83,7 +83,7 @@ pub fn data(saved: &Saved) -> Result<String, String> {
     let mut all = allocations(saved)?;
     let keys: BTreeSet<&Key> = all.iter().map(|allocation| &allocation.key).collect();
     let addresses: BTreeSet<&str> = all.iter().map(|allocation| allocation.ipv4.as_str()).collect();
-    // Of two that contradict each other the first counts: then their order must stay.
+    // Of two that contradict each other the first counts, so their order must be kept.
     if keys.len() == all.len() && addresses.len() == all.len() {
         all.sort_by_key(|allocation| {
             canonical(&allocation.ipv4).map_or((true, None), |address| (false, Some(address)))
@@ -139,13 +139,13 @@ fn parse_allocation(raw: &RawValue) -> Option<Allocation> {
     })
 }
 
-/// The address that a text is, where this is the one way to write it: four numbers, no zeros before them.
+/// Parses an address, if the text is its canonical form: four numbers without leading zeros.
 pub fn canonical(text: &str) -> Option<Ipv4Addr> {
     let address: Ipv4Addr = text.parse().ok()?;
     (address.to_string() == text).then_some(address)
 }
 
-/// Allocations in order, each found by its key and by its address.
+/// Allocations in order, indexed by key and by address.
 #[derive(Default)]
 struct Folded {
     slots: Vec<Option<Allocation>>,
@@ -286,7 +286,7 @@ mod tests {
             &[row("c1", "10.0.0.1"), row("c2", "10.0.0.2"), row("c3", "10.0.0.3")],
         );
         check(&old, &[change("unassign", "c1", "10.0.0.1")], &[row("c2", "10.0.0.2")]);
-        // The key and the address, not one of them.
+        // Both the key and the address must match.
         check(&old, &[change("unassign", "c1", "10.0.0.2")], &old);
         let forget = r#"{"op":"forget","ipv4":["10.0.0.1","10.0.0.9"],"at":1}"#.to_owned();
         check(&old, &[forget], &[row("c2", "10.0.0.2")]);

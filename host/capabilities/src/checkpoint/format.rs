@@ -1,4 +1,4 @@
-//! The bytes of a `file` store: what is written, and what of it stands when it is read.
+//! The bytes of a `file` store: what is written, and which part is valid when it is read.
 //!
 //! Pure: bytes in, facts out. Little-endian, CRC-32C (Castagnoli):
 //!
@@ -7,12 +7,14 @@
 //! record  u32 bytes of the payload | u8 kind | u64 number | u64 durable | u32 CRC of these 21 bytes and the payload
 //!         | payload, UTF-8
 //! ```
-//! The first record is the data, number 0; entries follow with 1, 2, ... `durable` is the number of the last record that was
-//! durable when this one was written. Version 1 has neither epoch nor `durable`; it is read, and appended to, as it is.
+//! The first record is the data, number 0; entries follow with 1, 2, ... `durable` is the number of the last durable
+//! record at the time of writing. Version 1 has neither epoch nor `durable`; the host reads it, and appends to it, as
+//! it is.
 //!
-//! Records up to a known durable one must be right: a wrong one was answered, and is damage. Behind it a disk may have kept
-//! a later record and lost an earlier one of the same sync; none of them was answered, and from the first wrong one on they
-//! are a torn tail. Which are durable, later records say, and the anchor (`anchor.rs`).
+//! Records up to a known durable one must be intact: a wrong one was already answered, and counts as damage. After
+//! that, a disk may have kept a later record and lost an earlier one of the same sync. None of them was answered, so
+//! from the first wrong one on they are a torn tail. Later records and the anchor (`anchor.rs`) say which records are
+//! durable.
 
 use super::anchor::{self, Mark};
 use super::{DATA_BYTES_MAX, ENTRY_BYTES_MAX, Saved};
@@ -20,12 +22,12 @@ use super::{DATA_BYTES_MAX, ENTRY_BYTES_MAX, Saved};
 /// The first bytes of every such file.
 pub(super) const MAGIC: &[u8; 8] = b"TRUEUPCK";
 
-/// How a file is laid out.
+/// The layout of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Version {
-    /// Read, and appended to until the next checkpoint.
+    /// The host reads it, and appends to it until the next checkpoint.
     One,
-    /// What is written.
+    /// The host writes this version.
     Two,
 }
 
@@ -37,7 +39,7 @@ impl Version {
         }
     }
 
-    /// What the CRC of a record covers before the payload.
+    /// The bytes before the payload that a record's CRC covers.
     fn fact_bytes(self) -> usize {
         match self {
             Self::One => 13,
@@ -50,12 +52,12 @@ impl Version {
     }
 }
 
-/// The format version that is written.
+/// The format version that the host writes.
 const VERSION: u32 = 2;
 
 pub(super) const HEADER_BYTES: usize = 24;
 
-/// What comes before a record's payload.
+/// The size of a record's head, before its payload.
 pub(super) const RECORD_HEAD_BYTES: usize = 25;
 
 const KIND_DATA: u8 = 1;
@@ -70,7 +72,7 @@ pub(super) fn header(epoch: u64) -> Vec<u8> {
     bytes
 }
 
-/// What comes before the payload of record `number`. Payloads are limited where they come in: their length fits.
+/// The head of record `number`. Callers limit the payload, so its length fits.
 #[expect(clippy::cast_possible_truncation, reason = "at most `DATA_BYTES_MAX`")]
 pub(super) fn record_head(version: Version, number: u64, durable: u64, payload: &str) -> Vec<u8> {
     let kind = if number == 0 { KIND_DATA } else { KIND_ENTRY };
@@ -86,27 +88,27 @@ pub(super) fn record_head(version: Version, number: u64, durable: u64, payload: 
     head
 }
 
-/// A record in one piece, as it is appended.
+/// A whole record, as it is appended.
 pub(super) fn record(version: Version, number: u64, durable: u64, payload: &str) -> Vec<u8> {
     let mut bytes = record_head(version, number, durable, payload);
     bytes.extend(payload.as_bytes());
     bytes
 }
 
-/// What is in a file.
+/// The content of a file.
 #[derive(Debug)]
 pub(super) struct Scan {
     pub(super) version: Version,
     pub(super) epoch: u64,
     pub(super) saved: Saved,
-    /// Where the last right record ends.
+    /// Where the last intact record ends.
     pub(super) end: u64,
     /// What comes after it.
     pub(super) torn: Option<Torn>,
 }
 
 impl Scan {
-    /// Where it has got to.
+    /// The position of the store.
     pub(super) fn mark(&self) -> Mark {
         Mark {
             epoch: self.epoch,
@@ -115,16 +117,16 @@ impl Scan {
     }
 }
 
-/// The rest of a write that was interrupted.
+/// The rest of an interrupted write.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Torn {
     /// The number of the record that was being written.
     pub record: u64,
     /// Where it begins.
     pub offset: u64,
-    /// So many bytes there are from there to the end.
+    /// The number of bytes from there to the end.
     pub bytes: u64,
-    /// How it is seen.
+    /// Why it counts as torn.
     pub reason: &'static str,
 }
 
@@ -136,8 +138,8 @@ struct Record<'a> {
     next: usize,
 }
 
-/// Reads a whole file, of which `known` says what was there at least; none: that is not known. The error says which record
-/// is damaged, where and how, or what is lost: what is there must not be taken for all there was.
+/// Reads a whole file. `known` is its minimum state; `None` if that is unknown. The error says which record is damaged,
+/// where and how, or what is lost: the caller must not treat the rest as complete.
 pub(super) fn scan(bytes: &[u8], known: Option<Mark>) -> Result<Scan, String> {
     let (version, epoch) = read_header(bytes)?;
     let start = version.header_bytes();
@@ -222,7 +224,7 @@ pub(super) fn read_header(bytes: &[u8]) -> Result<(Version, u64), String> {
     }
 }
 
-/// The record at an offset; else why there is none.
+/// The record at an offset, or why there is none.
 fn record_at(version: Version, bytes: &[u8], offset: usize) -> Result<Record<'_>, &'static str> {
     const SHORT: &str = "it is cut short";
     let rest = bytes.get(offset..).unwrap_or_default();
@@ -254,7 +256,7 @@ fn record_at(version: Version, bytes: &[u8], offset: usize) -> Result<Record<'_>
         return Err("wrong CRC");
     }
     let durable = match version {
-        // An earlier host took what stands before a right record for answered, the record itself with it.
+        // An earlier host treated everything up to an intact record as answered, including the record itself.
         Version::One => number,
         Version::Two => u64_at(rest, 13).unwrap_or_default(),
     };
@@ -266,10 +268,9 @@ fn record_at(version: Version, bytes: &[u8], offset: usize) -> Result<Record<'_>
     })
 }
 
-/// The highest record that right ones from an offset on, with at least this number, know to be durable; none where there
-/// are none.
-/// Text has no control characters where a record's
-/// kind and length stand, so that few places are looked at twice.
+/// The highest durable number that intact records from an offset on, with at least this number, report; `None` if there
+/// are none. Text has no control characters at the place of a record's kind and length, so few places are checked
+/// twice.
 fn durable_behind(version: Version, bytes: &[u8], mut offset: usize, number: u64) -> Option<u64> {
     let mut durable = None;
     while offset < bytes.len() {

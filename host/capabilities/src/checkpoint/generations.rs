@@ -1,10 +1,11 @@
-//! Replaces a store's file in one step, and keeps the files that were replaced: `PATH.1` the newest, `PATH.2`, ...
+//! Replaces a store's file in one step, and keeps the replaced files: `PATH.1` (the newest), `PATH.2`, ...
 //!
 //! ```text
 //! PATH.tmp written, synced -> PATH.1 to PATH.2, ... -> PATH also PATH.1 -> PATH.tmp over PATH -> folder synced
 //! ```
-//! `PATH` is there and whole at every moment, the old one or the new one, and no byte of it is copied. An interruption
-//! leaves at most a gap in the numbers, or a `PATH.1` that is still the file at `PATH`; the next time makes both good.
+//! `PATH` is whole at every moment, either the old file or the new one, and no byte of it is copied. An interruption
+//! leaves at most a gap in the numbers, or a `PATH.1` that is still the file at `PATH`; the next replacement corrects
+//! both.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,24 +14,24 @@ use std::path::{Path, PathBuf};
 use super::disk::Disk;
 use super::{Error, place};
 
-/// How many replaced files stay.
+/// How many replaced files to keep.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Keep {
-    /// The oldest goes where there would be more.
+    /// Keep this many; remove the oldest above that.
     Newest(u32),
-    /// For an operator's own doing: nothing goes.
+    /// For an operator's command: remove none.
     All,
 }
 
-/// Numbers are looked at up to here; an operator who brought back as many generations has a folder to tidy first.
+/// The highest generation that the host looks for. An operator with more must tidy the folder first.
 const GENERATION_MAX: u32 = 10_000;
 
 /// Why a file was not replaced, or not surely.
 #[derive(Debug)]
 pub(super) struct Unreplaced {
-    /// What to answer.
+    /// The error to return.
     pub(super) error: Error,
-    /// The new file, where it is at `PATH` already and only not known to survive a crash there.
+    /// The new file, if it is already at `PATH` and only may not survive a crash there.
     pub(super) in_place: Option<File>,
 }
 
@@ -39,7 +40,7 @@ pub(super) fn path_of(path: &Path, generation: u32) -> PathBuf {
     place::beside(path, &format!(".{generation}"))
 }
 
-/// The generations that there are, ascending: the newest first.
+/// The existing generations, ascending: the newest first.
 pub(super) fn list(path: &Path) -> io::Result<Vec<u32>> {
     let Some(name) = path.file_name() else {
         return Ok(Vec::new());
@@ -50,7 +51,7 @@ pub(super) fn list(path: &Path) -> io::Result<Vec<u32>> {
         let rest = other.as_encoded_bytes().strip_prefix(name.as_encoded_bytes());
         let number = rest.and_then(|rest| rest.strip_prefix(b"."));
         let number = number.and_then(|number| std::str::from_utf8(number).ok());
-        // `PATH.01` and `PATH.+1` are somebody else's.
+        // `PATH.01` and `PATH.+1` are foreign files.
         let parsed = number.and_then(|text| text.parse().ok().filter(|number: &u32| number.to_string() == text));
         found.extend(parsed.filter(|number| *number > 0));
     }
@@ -58,12 +59,12 @@ pub(super) fn list(path: &Path) -> io::Result<Vec<u32>> {
     Ok(found)
 }
 
-/// Puts a file with these bytes, one piece after the other, at `path`; what was there becomes generation 1.
-/// Answers the new file, open for reading and writing.
+/// Writes the pieces as one file to `path`; the old file becomes generation 1. Returns the new file, open for reading
+/// and writing.
 pub(super) fn replace(disk: &dyn Disk, path: &Path, keep: Keep, pieces: &[&[u8]]) -> Result<File, Unreplaced> {
     let new = place::beside(path, ".tmp");
     let file = write_new(disk, &new, pieces).map_err(|error| {
-        // Half a file is of no use to anybody. Where it can't be removed, the next attempt tries again.
+        // A partial file is useless. If it can't be removed, the next attempt tries again.
         let _ = fs::remove_file(&new);
         Unreplaced {
             error: place::failed(path, "writing the new checkpoint", &error),
@@ -79,7 +80,8 @@ pub(super) fn replace(disk: &dyn Disk, path: &Path, keep: Keep, pieces: &[&[u8]]
     }
 }
 
-/// Puts a whole, synced file at `path`; what was there becomes generation 1. With an error: whether it is in place.
+/// Moves a whole, synced file to `path`; the old file becomes generation 1. An error includes whether the file is in
+/// place.
 fn put(disk: &dyn Disk, path: &Path, keep: Keep, new: &Path) -> Result<(), (Error, bool)> {
     if let Err(error) = retain(disk, path, keep) {
         if let Keep::All = keep {
@@ -100,7 +102,7 @@ fn put(disk: &dyn Disk, path: &Path, keep: Keep, new: &Path) -> Result<(), (Erro
     synced.map_err(|error| (place::failed(path, "syncing the folder", &error), true))
 }
 
-/// A synced file with these bytes, also where an earlier attempt left one.
+/// Writes a synced file with these bytes, replacing one that an earlier attempt left.
 pub(super) fn write_new(disk: &dyn Disk, new: &Path, pieces: &[&[u8]]) -> io::Result<File> {
     match fs::remove_file(new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -116,7 +118,7 @@ pub(super) fn write_new(disk: &dyn Disk, new: &Path, pieces: &[&[u8]]) -> io::Re
     Ok(file)
 }
 
-/// Gives the file at `path` a second name, `PATH.1`, and those that have such a name the next one.
+/// Gives the file at `path` a second name, `PATH.1`, and shifts the existing generations by one.
 fn retain(disk: &dyn Disk, path: &Path, keep: Keep) -> io::Result<()> {
     let most = match keep {
         Keep::Newest(0) => return Ok(()),

@@ -1,11 +1,11 @@
 //! A file of plain JSON text: for moving in from the AWS VPC CNI's node agent and out to it.
 //!
-//! Keeps no entries, and judges nothing of what is in it: the guest does.
+//! Keeps no entries. The guest, not the store, judges the content.
 //!
 //! ```text
 //! checkpoint: data and a newline -> PATH.tmp, synced -> over PATH
 //! ```
-//! The anchor beside it says that there was a file: one that is gone is told from one that never was.
+//! The anchor beside it records that the file existed, so a deleted file differs from one that never existed.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -21,15 +21,15 @@ use crate::Answer;
 /// Where the original keeps its file (its environment variable: `AWS_VPC_K8S_CNI_BACKING_STORE`).
 pub const PATH_OF_THE_ORIGINAL: &str = "/var/run/aws-node/ipam.json";
 
-/// The file has no numbers that other programs would keep: the anchor says only that it was there.
+/// The file has no numbers that other programs would keep, so the anchor says only that it existed.
 pub(super) const MARK: Mark = Mark { epoch: 0, records: 0 };
 
-/// Which file, and what stays of those that it replaces.
+/// The file, and how many replaced ones to keep.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The file.
     pub path: PathBuf,
-    /// So many replaced ones stay as `PATH.1`, the newest, to `PATH.N`; 0: none.
+    /// The number of replaced files that remain, as `PATH.1` (the newest) to `PATH.N`.
     pub keep_generations: u32,
 }
 
@@ -43,16 +43,16 @@ pub struct JsonFile {
 struct Shared {
     settings: Settings,
     disk: Arc<dyn Disk>,
-    /// One replaces at a time.
+    /// Only one replacement runs at a time.
     turn: Mutex<Anchor>,
     _lock: Lock,
 }
 
 impl JsonFile {
-    /// Takes the lock. What is in the file is looked at when it is asked for.
+    /// Takes the lock. Reads the file only on request.
     ///
     /// # Errors
-    /// Where another host has it, or its folder or lock file can't be made.
+    /// If another host has the store open, or if its folder or lock file can't be created.
     pub fn open(settings: Settings) -> Result<Self, OpenError> {
         Self::open_on(Arc::new(Real), settings)
     }
@@ -106,7 +106,7 @@ impl Shared {
 
 /// The whole text of a file.
 pub(super) fn read(path: &Path, file: &mut std::fs::File) -> Result<String, Error> {
-    // The newline that `checkpoint` adds, and one more byte to see that there is more.
+    // The newline that `checkpoint` adds. One byte more shows that the file is too long.
     let most = DATA_BYTES_MAX as u64 + 1;
     let mut bytes = Vec::new();
     let read = file.take(most + 1).read_to_end(&mut bytes);

@@ -1,6 +1,7 @@
 //! One host at a time: an exclusive `flock` on `PATH.lock`, held as long as the store is open.
 //!
-//! The lock file is never deleted: whoever waits for a deleted one would hold a lock that nobody else sees.
+//! The lock file is never deleted. Otherwise a process that waits for the deleted file would hold a lock that no other
+//! process sees.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -11,7 +12,7 @@ use super::place;
 /// Why a store could not be opened. One line.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Another process, or another store of this one, has it.
+    /// Another process, or another store of this process, has it open.
     #[error(
         "checkpoint `{}`: in use by {}; stop that one first, or choose another path",
         path.display(),
@@ -20,24 +21,24 @@ pub enum OpenError {
     Locked {
         /// The store, not its lock file.
         path: PathBuf,
-        /// Who has it; none where that one had not yet written its pid.
+        /// The process that has it; `None` if it had not yet written its pid.
         holder: Option<u32>,
     },
-    /// Its folder or its lock file can't be made or opened.
+    /// Its folder or its lock file can't be created or opened.
     #[error("checkpoint `{}`: {what} `{}`: {source}", path.display(), place.display())]
     Place {
         /// The store.
         path: PathBuf,
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
-        /// On what.
+        /// The path of that operation.
         place: PathBuf,
         /// Why it failed.
         source: io::Error,
     },
 }
 
-/// The lock on a store, let go when dropped.
+/// The lock on a store; released on drop.
 #[derive(Debug)]
 pub(super) struct Lock {
     file: File,
@@ -45,14 +46,14 @@ pub(super) struct Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Closing alone would leave the lock with a child process that was just being started: it has the file too, until
-        // it becomes another program. Where this fails, closing is all there is.
+        // A child process that is just starting has the file open until it executes another program, so closing alone
+        // would leave the lock with it. If unlocking fails, only the close releases it.
         let _ = self.file.unlock();
     }
 }
 
 impl Lock {
-    /// Makes the folder where it is missing, and takes the lock of the store at `path`.
+    /// Creates the folder if it is missing, and takes the lock of the store at `path`.
     pub(super) fn take(path: &Path) -> Result<Self, OpenError> {
         let failed = |what, place: &Path| {
             let place = place.to_owned();
@@ -90,14 +91,14 @@ fn write_pid(file: &mut File) -> io::Result<()> {
 
 fn written_pid(file: &mut File) -> Option<u32> {
     let mut text = String::new();
-    // A pid and a line's end; a file that holds more is not ours to read whole.
+    // A pid and a newline. Do not read a larger file whole, because it is not ours.
     file.take(32).read_to_string(&mut text).ok()?;
     text.trim().parse().ok()
 }
 
-/// Whether somebody holds the lock of the store at `path` right now, and who: for those who only look. It takes no lock,
-/// not for a moment, since a host that starts in that moment would be turned away. `/proc/locks` (proc(5)) is the one
-/// place that tells; without it nobody is seen.
+/// Returns the process that currently holds the lock of the store at `path`, for read-only callers. It does not take
+/// the lock even briefly, since that would turn away a host that starts at that moment. It reads `/proc/locks`
+/// (proc(5)), the only source; without it, no holder is found.
 pub(super) fn holder(path: &Path) -> Option<Holder> {
     use std::os::unix::fs::MetadataExt as _;
     let beside = place::beside(path, ".lock");
@@ -116,9 +117,9 @@ pub(super) fn holder(path: &Path) -> Option<Holder> {
     })
 }
 
-/// Who holds a lock.
+/// The holder of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Holder {
-    /// As it wrote it; none where it had not yet.
+    /// The pid as the holder wrote it; `None` before that.
     pub pid: Option<u32>,
 }

@@ -29,18 +29,18 @@ pub use crate::bindings::checkpoint::store::{Error, Saved};
 
 use crate::Answer;
 
-/// So many bytes the data of a checkpoint may have: some 500,000 allocations, far more than a node has addresses.
+/// The maximum size of a checkpoint's data: some 500,000 allocations, far more than a node has addresses.
 pub const DATA_BYTES_MAX: usize = 64 << 20;
 
-/// So many bytes one entry may have: one that names every address of a large node at once has a tenth of it.
+/// The maximum size of one entry. An entry that names every address of a large node has a tenth of it.
 pub const ENTRY_BYTES_MAX: usize = 1 << 20;
 
-/// So many replaced checkpoints are kept where the configuration says nothing.
+/// The default number of replaced checkpoints to keep.
 pub const KEEP_GENERATIONS: u32 = 3;
 
-/// The storage of one instance. `checkpoint`, `append` and `restore` are the WIT functions and promise what those
-/// promise, but for a store that shares syncs: there a change may be written and not yet durable when it is answered, and
-/// whoever lets an answer of the instance out of the host first asks [`Store::durable`] for what was written before it.
+/// The storage of one instance. `checkpoint`, `append` and `restore` are the WIT functions and keep their promises,
+/// except in a store that shares syncs: there an answered change may be written but not yet durable. In that case the
+/// caller must await [`Store::durable`] before an answer of the instance leaves the host.
 pub trait Store: Send + Sync {
     /// Replaces everything stored, atomically.
     fn checkpoint<'a>(&'a self, data: &'a str) -> Answer<'a, Result<(), Error>>;
@@ -48,26 +48,25 @@ pub trait Store: Send + Sync {
     /// Adds an entry after the last checkpoint.
     fn append<'a>(&'a self, entry: &'a str) -> Answer<'a, Result<(), Error>>;
 
-    /// What is stored; none where nothing ever was.
+    /// What is stored; `None` if nothing ever was.
     fn restore(&self) -> Answer<'_, Result<Option<Saved>, Error>>;
 
-    /// How many changes were written since the store was opened. Where every change is durable before it is answered
-    /// nobody needs to count: always 0.
+    /// The number of changes written since the store was opened. Always 0 if every change is durable before its answer.
     fn written(&self) -> u64 {
         0
     }
 
-    /// Waits until the first `written` changes are durable. Callers that wait at the same time share one sync.
+    /// Waits until the first `written` changes are durable. Concurrent callers share one sync.
     ///
     /// # Errors
-    /// Where they may be lost: the instance is to be rebuilt from what [`Store::restore`] answers.
+    /// If they may be lost. The caller must then rebuild the instance from [`Store::restore`].
     fn durable(&self, written: u64) -> Answer<'_, Result<(), Error>> {
         let _ = written;
         Box::pin(std::future::ready(Ok(())))
     }
 }
 
-/// Refuses what is longer than `max` bytes; `what` is whose length it is.
+/// Refuses text longer than `max` bytes; `what` names the text.
 fn within(path: &std::path::Path, what: &str, text: &str, max: usize) -> Result<(), Error> {
     if text.len() <= max {
         return Ok(());
@@ -79,7 +78,7 @@ fn within(path: &std::path::Path, what: &str, text: &str, max: usize) -> Result<
     )))
 }
 
-/// Runs what waits for the disk where it holds up nobody. It runs to its end also where nobody waits for it any more.
+/// Runs blocking disk work on a separate thread. The work completes even if the caller no longer waits.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Error> + Send + 'static) -> Result<T, Error> {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
@@ -88,7 +87,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Error> + S
 }
 
 impl Error {
-    /// The case, as guests and operators read it.
+    /// The error's case, as guests and operators read it.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Unavailable(_) => "unavailable",

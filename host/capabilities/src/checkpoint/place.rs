@@ -1,7 +1,8 @@
-//! Whose files and folders a store takes for its own, and how the system's refusals are told.
+//! Which files and folders a store accepts as its own, and how it reports errors of the system.
 //!
-//! Folders are made 0700, files 0600; a file of ours that is wider is narrowed. What is no plain file of ours (a symlink,
-//! another owner's file) is not touched: something else put it there.
+//! The store creates folders with mode 0700 and files with 0600, and narrows a wider mode of its own files. It does not
+//! touch anything but plain files of its own user (such as a symlink or another owner's file): something else put it
+//! there.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io;
@@ -15,10 +16,10 @@ use super::Error;
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
-/// Of a mode: what may be set (stat(2)).
+/// The permission bits of a mode (stat(2)).
 const MODE_BITS: u32 = 0o7777;
 
-/// `PATH` with an ending after its whole name.
+/// `PATH` with an ending appended to its whole name.
 pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);
@@ -33,7 +34,7 @@ pub(super) fn folder(path: &Path) -> &Path {
     }
 }
 
-/// Makes a folder and those above it where they are missing, so that they survive a crash too.
+/// Creates a folder and its missing parents durably, so that they survive a crash, too.
 pub(super) fn create_folder(folder: &Path) -> io::Result<()> {
     match fs::metadata(folder) {
         Ok(meta) if meta.is_dir() => return Ok(()),
@@ -50,7 +51,7 @@ pub(super) fn create_folder(folder: &Path) -> io::Result<()> {
     File::open(above)?.sync_all()
 }
 
-/// Opens a store's file where there is one, for reading and, with `write`, for writing.
+/// Opens a store's file if it exists, for reading and, with `write`, for writing.
 pub(super) fn open(path: &Path, write: bool) -> Result<Option<File>, Error> {
     let Some((file, meta)) = open_plain(path, write)? else {
         return Ok(None);
@@ -59,7 +60,7 @@ pub(super) fn open(path: &Path, write: bool) -> Result<Option<File>, Error> {
     Ok(Some(file))
 }
 
-/// Opens a store's file for reading, whoever's it is: an operator looks at a host's files under another name.
+/// Opens a store's file for reading, whatever its owner: an operator may read a host's files as another user.
 pub(super) fn open_any(path: &Path) -> Result<Option<File>, Error> {
     Ok(open_plain(path, false)?.map(|(file, _)| file))
 }
@@ -78,7 +79,7 @@ fn open_plain(path: &Path, write: bool) -> Result<Option<(File, Metadata)>, Erro
     Ok(Some((file, meta)))
 }
 
-/// As `open`, and narrows the file's mode where it is wider than ours.
+/// As `open`, and narrows the file's mode if it is wider than ours.
 pub(super) fn open_ours(path: &Path, write: bool) -> Result<Option<File>, Error> {
     let Some(file) = open(path, write)? else {
         return Ok(None);
@@ -87,7 +88,7 @@ pub(super) fn open_ours(path: &Path, write: bool) -> Result<Option<File>, Error>
     Ok(Some(file))
 }
 
-/// What is there, without opening it; none where nothing is.
+/// The metadata of the path, without opening it; `None` if it does not exist.
 pub(super) fn look(path: &Path) -> Result<Option<Metadata>, Error> {
     match fs::symlink_metadata(path) {
         Ok(meta) => check(path, &meta).map(|()| Some(meta)),
@@ -96,19 +97,19 @@ pub(super) fn look(path: &Path) -> Result<Option<Metadata>, Error> {
     }
 }
 
-/// Which file it is, whatever it is called.
+/// Identifies a file independent of its name.
 pub(super) fn identity(meta: &Metadata) -> (u64, u64) {
     (meta.dev(), meta.ino())
 }
 
-/// A file that was not there before.
+/// Creates a file that must not exist yet.
 pub(super) fn create_new(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create_new(true).mode(FILE_MODE);
     options.custom_flags(careful()).open(path)
 }
 
-/// Opens a lock file, made where it is missing.
+/// Opens a lock file, creating it if it is missing.
 pub(super) fn open_lock(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options
@@ -129,7 +130,7 @@ pub(super) fn open_lock(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Never through a symlink, and never waiting for the other end of a pipe.
+/// Never follows a symlink, and never waits for the other end of a pipe.
 #[expect(clippy::cast_possible_wrap, reason = "open(2) takes its flags as an int")]
 fn careful() -> i32 {
     (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32
@@ -178,11 +179,11 @@ fn narrow(path: &Path, file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// An operating system's refusal, in its own words.
+/// Converts an error of the operating system, in its own words.
 pub(super) fn failed(path: &Path, what: &str, error: &io::Error) -> Error {
     let text = format!("{}: {what}: {error}", path.display());
     match error.kind() {
-        // EACCES and EPERM alike.
+        // Covers both EACCES and EPERM.
         io::ErrorKind::PermissionDenied => Error::AccessDenied(text),
         _ => Error::Unavailable(text),
     }

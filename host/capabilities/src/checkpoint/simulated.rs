@@ -1,4 +1,4 @@
-//! A store in memory that faults of a scenario may answer for.
+//! A store in memory that a scenario's faults can override.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,7 +8,7 @@ use super::{Error, Saved, Store};
 use crate::Answer;
 use crate::faults::Faults;
 
-/// Keeps what it is given as long as it lives; clones of the `Arc` around it are the same storage.
+/// Keeps its data as long as it lives; clones of the `Arc` around it share the storage.
 #[derive(Debug, Default)]
 pub struct Simulated {
     faults: Arc<Faults>,
@@ -16,7 +16,7 @@ pub struct Simulated {
 }
 
 impl Simulated {
-    /// A store that holds `saved`; none: nothing was ever stored.
+    /// A store that holds `saved`; `None` means that nothing was ever stored.
     pub fn new(faults: Arc<Faults>, saved: Option<Saved>) -> Self {
         Self {
             faults,
@@ -24,13 +24,13 @@ impl Simulated {
         }
     }
 
-    /// What is stored now.
+    /// The currently stored data.
     pub fn saved(&self) -> Option<Saved> {
         self.lock().clone()
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Saved>> {
-        // Each change is one assignment or one push: nothing is left half-done by a panic elsewhere.
+        // Each change is one assignment or one push, so a panic elsewhere leaves no partial change.
         self.saved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,40 +1,39 @@
-//! Which changes of a store that shares syncs are durable, and which are lost.
+//! Tracks which changes are durable and which are lost, in a store that shares syncs.
 
 use super::Error;
 
-/// Who waits for which change. Changes are counted from the store's opening.
+/// The state of waiting callers. Changes are counted from the store's opening.
 #[derive(Debug, Default)]
 pub(super) struct Syncs {
     pub(super) written: u64,
     pub(super) durable: u64,
-    /// The highest that anybody waits for.
+    /// The highest change that any caller waits for.
     pub(super) wanted: u64,
-    /// Whether a sync is under way.
+    /// Whether a sync is running.
     pub(super) is_running: bool,
-    /// Why the changes after `durable` are lost; told to all who ask for them or for what came later.
+    /// Why the changes after `durable` are lost. Every caller that asks for them or for later changes gets this error.
     pub(super) failed: Option<Error>,
-    /// Changes after the first and up to the second number may be lost, whatever became durable later. Where syncs failed
-    /// several times, what lies between the first and the last failure counts too: those who still ask are told once more
-    /// to look again, which harms nothing.
+    /// Changes after the first and up to the second number may be lost, whatever became durable later. If syncs failed
+    /// several times, the range spans all failures. Callers in between are asked to check once more, which is harmless.
     lost: Option<(u64, u64)>,
 }
 
 impl Syncs {
-    /// Gives up what is not durable.
+    /// Gives up all changes that are not durable.
     pub(super) fn fail(&mut self, error: &Error) {
         let after = self.lost.map_or(self.durable, |(after, _)| after);
         self.lost = Some((after, self.written));
         self.failed = Some(error.clone());
     }
 
-    /// A new beginning: all that is there is durable. It counts as a change, so that it is told from what was lost.
+    /// Starts again with everything durable. This counts as a change, to distinguish it from what was lost.
     pub(super) fn renew(&mut self) {
         self.written += 1;
         self.durable = self.written;
         self.failed = None;
     }
 
-    /// What to tell somebody who asks for the first `wanted` changes; none where it is not known yet.
+    /// The answer for a caller that asks for the first `wanted` changes; `None` if it is not known yet.
     pub(super) fn answer(&self, wanted: u64) -> Option<Result<(), Error>> {
         let lost = self.lost.is_some_and(|(after, last)| after < wanted && wanted <= last);
         if lost {

@@ -1,7 +1,7 @@
-//! What an operator does with a store: looks at it, checks it, copies it, brings an earlier checkpoint back.
+//! The operator's commands on a store: inspect it, check it, copy it, restore an earlier checkpoint.
 //!
-//! Looking takes no lock and writes nothing, so that it works while a host runs. Copying and bringing back take the locks
-//! of the stores.
+//! Inspecting takes no lock and writes nothing, so it works while a host runs. Copying and restoring take the locks of
+//! the stores.
 //!
 //! ```text
 //! PATH -> kind, from its first bytes -> Picture (show), Verdict (verify)
@@ -27,7 +27,7 @@ use super::generations::{self, Keep};
 use super::lock::{self, Lock, OpenError};
 use super::{DATA_BYTES_MAX, ENTRY_BYTES_MAX, Error, Saved, database, format, json_file, place, within};
 
-/// A way of storing.
+/// The format of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -40,7 +40,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// As the configuration has it.
+    /// The name in the configuration.
     pub fn name(self) -> &'static str {
         match self {
             Self::File => "file",
@@ -49,7 +49,7 @@ impl Kind {
         }
     }
 
-    /// What a store that is not there yet would be.
+    /// The kind that a store which does not exist yet would have.
     pub fn of_name(path: &Path) -> Self {
         if path.extension().is_some_and(|ending| ending == "json") {
             Self::JsonFile
@@ -58,7 +58,7 @@ impl Kind {
         }
     }
 
-    /// What a store is, by its first bytes; where they tell nothing, it is damaged, and its name says what it was.
+    /// The kind of a store, by its first bytes. If they do not identify it, the store is damaged, and its name decides.
     fn of_bytes(path: &Path, bytes: &[u8]) -> Self {
         if bytes.starts_with(format::MAGIC) {
             Self::File
@@ -72,27 +72,27 @@ impl Kind {
     }
 }
 
-/// Which store, and whose rows of it.
+/// A store, and the instance whose rows are meant.
 #[derive(Debug, Clone, Copy)]
 pub struct Place<'a> {
     /// The file.
     pub path: &'a Path,
-    /// For a file that is not there yet; else the file tells.
+    /// For a file that does not exist yet; otherwise the file determines it.
     pub kind: Option<Kind>,
-    /// Whose rows of a database; none where it has those of one instance.
+    /// The instance in a database; `None` if the database has only one.
     pub instance: Option<&'a str>,
 }
 
-/// Why an operator's wish was not carried out. One line.
+/// Why an operator's command failed. One line.
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
-    /// It was asked for what there is not, or what is not done without saying so.
+    /// The arguments name something that does not exist, or the command needs an explicit confirmation.
     #[error("{0}")]
     Misused(String),
-    /// It is in use.
+    /// The store is in use.
     #[error(transparent)]
     Locked(#[from] OpenError),
-    /// The store refused.
+    /// The store returned an error.
     #[error("{}: {}", .0.kind(), .0.text())]
     Store(Error),
 }
@@ -103,81 +103,81 @@ impl From<Error> for ToolError {
     }
 }
 
-/// A replaced checkpoint that is still there.
+/// An existing replaced checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Generation {
     /// 1 is the newest.
     pub generation: u32,
-    /// Its size: the file's, or in a database the data's.
+    /// The size of the file; in a database, of the data.
     pub bytes: u64,
 }
 
-/// What is stored.
+/// The content of a store.
 #[derive(Debug, Serialize)]
 pub struct Picture {
-    /// Where.
+    /// The store's path.
     pub path: PathBuf,
-    /// How.
+    /// The store's kind.
     pub kind: Kind,
-    /// Whose rows, in a database.
+    /// The instance, in a database.
     pub instance: Option<String>,
     /// The file's size.
     pub bytes: u64,
     /// The size of the data.
     pub data_bytes: usize,
-    /// So many entries follow it.
+    /// The number of entries after the data.
     pub entries: usize,
-    /// The number of the last record, 0 that of the data; none where records have no numbers.
+    /// The number of the last record, 0 being the data; `None` if records have no numbers.
     pub last_sequence: Option<u64>,
-    /// Where the last right record ends; none where there are no records.
+    /// Where the last intact record ends; `None` without records.
     pub end: Option<u64>,
     /// What comes after it.
     pub tail: Option<Torn>,
-    /// What is missing: how much there was, by the anchor beside it; none: nothing, as far as this is known.
+    /// How much there was according to the anchor, if something is missing; `None` if no loss is known.
     pub lost: Option<String>,
-    /// The pid of the host that has it now; none: no host, or one whose pid is not known. See `in_use`.
+    /// The pid of the host that has the store open; `None` without a host or with an unknown pid. See `in_use`.
     pub pid: Option<u32>,
-    /// Whether a host has it now. Then `tail` is a write that is not finished yet.
+    /// Whether a host has the store open. If so, `tail` is an unfinished write.
     pub in_use: bool,
-    /// Older checkpoints that can be brought back.
+    /// Older checkpoints that can be restored.
     pub generations: Vec<Generation>,
-    /// Who holds what; none where this is not the IPAM guest's.
+    /// The allocations; `None` if the data is not the IPAM guest's.
     pub allocations: Option<Vec<Allocation>>,
-    /// Why `allocations` is none.
+    /// Why `allocations` is `None`.
     pub not_understood: Option<String>,
-    /// All of it.
+    /// The complete content.
     #[serde(skip)]
     pub saved: Saved,
 }
 
-/// Whether a store is whole.
+/// The result of checking a store.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub enum Verdict {
-    /// All of it is right.
+    /// The store is intact.
     Whole,
     /// A running host is writing.
     Unfinished {
-        /// What it has not finished.
+        /// The unfinished write.
         tail: Torn,
     },
-    /// A write was interrupted, and never answered. The next host cuts it off, and goes on.
+    /// A write was interrupted before it was answered. The next host cuts it off and continues.
     Torn {
-        /// What is left of it.
+        /// The rest of that write.
         tail: Torn,
     },
-    /// What was answered is lost, or may be.
+    /// An answered change is lost, or may be.
     Corrupt {
-        /// What, and where.
+        /// Describes the damage and its place.
         text: String,
     },
 }
 
-/// A host that runs may be between two writes: it is given so many moments to finish.
+/// A running host may be between two writes: the number of readings that give it time to finish.
 const LOOKS_MAX: u32 = 5;
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
-/// A reading of a `file` store.
+/// The result of reading a `file` store.
 pub(super) struct Reading {
     bytes: u64,
     pub(super) mark: Mark,
@@ -186,7 +186,7 @@ pub(super) struct Reading {
     torn: Option<Torn>,
 }
 
-/// Reads a `file` store, of which at least what is `known` must be there.
+/// Reads a `file` store, which must hold at least what is `known`.
 pub(super) fn read_file(path: &Path, known: Option<Mark>) -> Result<Reading, Error> {
     let bytes = read_bytes(path)?;
     let shown = path.display();
@@ -203,7 +203,7 @@ pub(super) fn read_file(path: &Path, known: Option<Mark>) -> Result<Reading, Err
     })
 }
 
-/// As `read_file`; where a host has it open and the end looks unfinished, again.
+/// As `read_file`, but reads again if a host has the file open and the end looks unfinished.
 fn read_file_in_use(path: &Path, known: Option<Mark>) -> Result<Reading, Error> {
     for _ in 1..LOOKS_MAX {
         match read_file(path, known) {
@@ -224,12 +224,12 @@ pub(super) fn read_bytes(path: &Path) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// What kind of store is there; none where nothing is.
+/// The kind of the store at this path; `None` if nothing exists there.
 ///
 /// # Errors
-/// Where it can't be read.
+/// If it can't be read.
 pub fn kind_of(path: &Path) -> Result<Option<Kind>, ToolError> {
-    /// Enough for any beginning, and for white space before JSON.
+    /// Enough for any header, and for white space before JSON.
     const BEGINNING: u64 = 4096;
     let Some(file) = place::open_any(path)? else {
         return Ok(None);
@@ -256,7 +256,7 @@ fn kind_there(at: Place<'_>) -> Result<Kind, ToolError> {
     }
 }
 
-/// Whose rows are meant.
+/// The instance whose rows are meant.
 fn instance_of(at: Place<'_>, database: &redb::Database) -> Result<String, ToolError> {
     let path = at.path.display();
     let all = database::instances(at.path, database)?;
@@ -281,10 +281,10 @@ fn instance_of(at: Place<'_>, database: &redb::Database) -> Result<String, ToolE
     }
 }
 
-/// What is stored there, without a lock and without writing anything.
+/// Reads what is stored there, without a lock and without writing.
 ///
 /// # Errors
-/// Where there is nothing, or it can't be read.
+/// If nothing is stored there, or it can't be read.
 pub fn look(at: Place<'_>) -> Result<Picture, ToolError> {
     let path = at.path;
     let kind = kind_there(at)?;
@@ -312,7 +312,7 @@ pub fn look(at: Place<'_>) -> Result<Picture, ToolError> {
     };
     match kind {
         Kind::File => {
-            // Before the file: a host that writes meanwhile raises both.
+            // Read the anchor before the file: a host that writes meanwhile raises both.
             let known = anchor::look(path)?;
             let reading = read_file_in_use(path, None)?;
             picture.lost = anchor::lost(known, Some(reading.mark));
@@ -369,7 +369,7 @@ fn generations_beside(path: &Path) -> Result<Vec<Generation>, Error> {
         .collect()
 }
 
-/// The text of a `json-file` store, without the newline that it ends with.
+/// The text of a `json-file` store, without its trailing newline.
 pub(super) fn read_json(path: &Path) -> Result<Saved, Error> {
     let mut file = place::open_any(path)?.ok_or_else(|| gone(path))?;
     let mut data = json_file::read(path, &mut file)?;
@@ -382,11 +382,11 @@ pub(super) fn read_json(path: &Path) -> Result<Saved, Error> {
     })
 }
 
-/// Whether what is stored there is whole: every record, every row of every instance and generation of a database, or text
-/// that is JSON. Takes no lock and writes nothing.
+/// Checks whether a store is whole: every record; every row of every instance and generation of a database; or text
+/// that is valid JSON. Takes no lock and writes nothing.
 ///
 /// # Errors
-/// Where there is nothing, or it can't be read at all; damage is no error here.
+/// If nothing is stored there, or it can't be read at all. Damage is not an error here.
 pub fn verify(path: &Path) -> Result<(Kind, Verdict), ToolError> {
     let at = Place {
         path,
@@ -407,7 +407,7 @@ pub fn verify(path: &Path) -> Result<(Kind, Verdict), ToolError> {
     }
 }
 
-/// Reads all of it, of which at least what is `known` must be there.
+/// Reads the whole store, which must hold at least what is `known`.
 fn check(path: &Path, kind: Kind, known: &[(Option<String>, Mark)]) -> Result<Verdict, Error> {
     match kind {
         Kind::File => read_file_in_use(path, own(known)).map(|reading| match reading.torn {
@@ -430,31 +430,31 @@ fn check(path: &Path, kind: Kind, known: &[(Option<String>, Mark)]) -> Result<Ve
     }
 }
 
-/// What was copied, or brought back.
+/// The result of copying or restoring.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct Copied {
-    /// The kind of the store that has it now.
+    /// The kind of the target store.
     pub kind: Kind,
-    /// Whose rows it has become, in a database.
+    /// The instance that now owns the rows, in a database.
     pub instance: Option<String>,
     /// The size of its data.
     pub data_bytes: usize,
-    /// So many entries follow the data there.
+    /// The number of entries after the data in the target.
     pub entries: usize,
-    /// So many entries went into the data.
+    /// The number of entries merged into the data.
     pub folded: usize,
-    /// What was left out: an interrupted write, never answered.
+    /// An interrupted, unanswered write that was left out.
     pub left_out: Option<Torn>,
 }
 
-/// The name that rows get in a new database where none is given: the guest's that has a store.
+/// The default name of the instance in a new database: that of the guest that has a store.
 const INSTANCE_DEFAULT: &str = "ipam";
 
-/// Copies what `from` holds to `to`, which takes both locks. What `to` holds already becomes a generation, where `replace`
-/// allows it.
+/// Copies the content of `from` to `to` and takes both locks. Existing content of `to` becomes a generation if
+/// `replace` allows it.
 ///
 /// # Errors
-/// Where `from` holds nothing or can't be read, `to` holds something and `replace` is false, or one of them is in use.
+/// If `from` is empty or can't be read, if `to` has content and `replace` is false, or if one of them is in use.
 pub fn copy(from: Place<'_>, to: Place<'_>, replace: bool) -> Result<Copied, ToolError> {
     let kind = kind_there(from)?;
     if is_same(from.path, to.path) {
@@ -533,7 +533,7 @@ fn refuse_full(path: &Path, there: Option<Kind>, instance: &str) -> Result<(), T
     )))
 }
 
-/// Puts it there in one step; what was there becomes a generation.
+/// Writes the store in one step; the previous content becomes a generation.
 fn store(path: &Path, kind: Kind, instance: &str, saved: &Saved) -> Result<(), Error> {
     within(path, "the data", &saved.data, DATA_BYTES_MAX)?;
     for entry in &saved.entries {
@@ -568,18 +568,18 @@ fn put(path: &Path, pieces: &[&[u8]]) -> Result<(), Error> {
     replaced.map(drop).map_err(|unreplaced| unreplaced.error)
 }
 
-/// Brings back the checkpoint that was replaced `generation` checkpoints ago, with the entries that followed it. The present
-/// one, damaged or not, becomes generation 1 first.
+/// Restores the checkpoint from `generation` checkpoints ago, with the entries after it. The current one, damaged or
+/// not, becomes generation 1 first.
 ///
 /// # Errors
-/// Where there is no such generation, it is damaged itself, or the store is in use.
+/// If the generation does not exist or is damaged, or if the store is in use.
 pub fn restore(at: Place<'_>, generation: u32) -> Result<Copied, ToolError> {
     let path = at.path;
     let beside = generations::path_of(path, generation);
     let present = kind_of(path)?;
     let kind = match present {
         Some(Kind::Database) => Kind::Database,
-        // The present one may be damaged or gone; what comes back tells what it is.
+        // The current file may be damaged or gone; the restored one determines the kind.
         _ => match kind_of(&beside)? {
             Some(kind) if generation > 0 => kind,
             _ => return Err(no_generation(path, generation, &generations_beside(path)?)),

@@ -1,4 +1,4 @@
-//! What a guest's `sandboxes` calls go through: the tape, then quota and grant, then the runtime.
+//! A guest's `sandboxes` calls pass the tape, then quota and grant, then reach the runtime.
 
 use serde::Serialize;
 

@@ -1,8 +1,8 @@
-//! The messages of CRI v1 (`runtime.v1`) that `remote.rs` sends and reads, with the field numbers of its protocol.
+//! The messages of CRI v1 (`runtime.v1`) that `remote.rs` sends and reads, with the protocol's field numbers.
 //!
-//! Written out rather than generated: six fields deep is less than a code generator and its build script. What is not
-//! asked for is left out; unknown fields of an answer are passed over, so newer runtimes can be read too. A missing
-//! number is 0 and a missing text empty, as everywhere in proto3.
+//! Written by hand: six fields deep is less than a code generator and its build script. Fields that are not needed are
+//! left out. The decoder skips unknown fields, so newer runtimes work, too. As in all of proto3, a missing number is 0
+//! and a missing text is empty.
 
 /// Whether a sandbox runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
@@ -12,13 +12,13 @@ pub(super) enum SandboxState {
     NotReady = 1,
 }
 
-/// Whose network a sandbox uses.
+/// Which network a sandbox uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
 pub(super) enum NamespaceMode {
-    /// One of its own.
+    /// Its own.
     Pod = 0,
-    /// One for each container.
+    /// One per container.
     Container = 1,
     /// The host's.
     Node = 2,

@@ -17,13 +17,13 @@ use crate::Answer;
 
 /// A container runtime, real or simulated.
 pub trait Runtime: Send + Sync {
-    /// Running sandboxes that have an address of their own, by id; one record for each address.
+    /// The running sandboxes with an address of their own, by id; one record per address.
     fn list_running(&self) -> Answer<'_, Result<Vec<Sandbox>, String>>;
 
-    /// The ids of all sandboxes that it knows, running or not. For the host alone: no guest can ask it.
+    /// The ids of all sandboxes that the runtime knows, running or not. Only the host can call this, not guests.
     ///
     /// # Errors
-    /// Where they are not known: nothing follows from that.
+    /// If the ids are unknown; the caller must not draw any conclusion from that.
     fn list_ids(&self) -> Answer<'_, Result<BTreeSet<String>, String>> {
         Box::pin(std::future::ready(Err("this runtime does not list them".to_owned())))
     }

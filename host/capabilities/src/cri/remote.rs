@@ -1,7 +1,7 @@
 //! A real container runtime: CRI v1, gRPC without TLS over the runtime's unix socket.
 //!
-//! Lists the sandboxes that run, then asks for the status of each, because only the status tells addresses and whose
-//! network a sandbox uses. Changes nothing in the runtime, and keeps nothing from one call to the next.
+//! Lists the running sandboxes and then requests the status of each, because only the status has the addresses and the
+//! network mode. Changes nothing in the runtime, and keeps no state between calls.
 //!
 //! ```text
 //! socket -> connection -> ListPodSandbox -> PodSandboxStatus of each, some at a time -> addresses, by id
@@ -34,32 +34,33 @@ use super::messages::{
 use super::{Runtime, Sandbox};
 use crate::Answer;
 
-/// Where a runtime's socket is looked for, in this order, when none is configured: containerd, CRI-O, cri-dockerd.
+/// The default sockets in the order of the search, if none is configured: containerd, CRI-O, cri-dockerd.
 pub const SOCKETS_DEFAULT: [&str; 3] = [
     "/run/containerd/containerd.sock",
     "/var/run/crio/crio.sock",
     "/run/cri-dockerd.sock",
 ];
 
-/// A longer message is refused, as runtimes and kubelet do: 16 MiB are some 60,000 listed sandboxes, a node has 250.
+/// The maximum message size; runtimes and kubelet use the same limit. 16 MiB are some 60,000 listed sandboxes; a node
+/// has 250.
 const MESSAGE_MAX_BYTES: usize = 16 * 1024 * 1024;
-/// So many statuses are asked for at a time. Some runtimes ask others in turn for each (tens of milliseconds): one
-/// after the other, a node's 250 could take longer than the whole call may. More would crowd out kubelet.
+/// The number of concurrent status requests. Some runtimes query others for each status (tens of milliseconds): one
+/// after the other, a node's 250 could exceed the time of the whole call. More would crowd out kubelet.
 const STATUSES_AT_A_TIME: usize = 8;
 
 const LIST: &str = "/runtime.v1.RuntimeService/ListPodSandbox";
 const STATUS: &str = "/runtime.v1.RuntimeService/PodSandboxStatus";
 
-/// How the runtime is reached. Everything may be left out.
+/// How to reach the runtime. All fields are optional.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// The runtime's unix socket. Default: the first of [`SOCKETS_DEFAULT`] that exists when it is needed.
+    /// The runtime's unix socket. Default: the first of [`SOCKETS_DEFAULT`] that exists at the time of the call.
     pub socket: Option<PathBuf>,
-    /// How long making a connection may take. 2 s; not configured, tests have less patience.
+    /// The timeout for connecting: 2 s. Not configurable; tests use less.
     #[serde(skip)]
     pub connect_timeout: Duration,
-    /// How long a whole call may take, with its connection and all statuses. 10 s; not configured either.
+    /// The timeout for a whole call, including its connection and all statuses: 10 s. Not configurable either.
     #[serde(skip)]
     pub call_timeout: Duration,
 }
@@ -76,15 +77,15 @@ impl Default for Settings {
 
 /// A container runtime behind its socket.
 ///
-/// Each call makes a connection of its own: calls are rare (a reading at the start, repeated where it failed), a unix
-/// socket connects in microseconds, and so a runtime that was restarted or came up later is simply found.
+/// Each call opens a connection of its own. Calls are rare (one at the start, repeated on failure), a unix socket
+/// connects in microseconds, and a runtime that restarts or starts later is found without extra code.
 #[derive(Clone, Debug)]
 pub struct Remote {
     settings: Settings,
 }
 
 impl Remote {
-    /// A runtime that is reached so. Nothing is opened or looked for yet.
+    /// A runtime with these settings. Opens nothing yet.
     pub fn new(settings: Settings) -> Self {
         Self { settings }
     }
@@ -118,7 +119,7 @@ impl Runtime for Remote {
     }
 }
 
-/// Why the runtime's sandboxes are not known.
+/// Why the runtime's sandboxes are unknown.
 #[derive(Debug, thiserror::Error)]
 enum Failure {
     #[error(
@@ -135,7 +136,7 @@ enum Failure {
     #[error("{call} on `{}` failed: {}", socket.display(), StatusText(status))]
     Call {
         socket: Arc<Path>,
-        /// The method, and of what.
+        /// The method and its argument.
         call: String,
         status: Box<Status>,
     },
@@ -146,12 +147,12 @@ fn in_backticks(paths: &[PathBuf]) -> String {
     paths.join(", ")
 }
 
-/// The configured socket, else the first default that exists.
+/// The configured socket, or else the first default that exists.
 fn chosen_socket(configured: Option<&Path>, defaults: &[impl AsRef<Path>]) -> Result<Arc<Path>, Failure> {
     if let Some(socket) = configured {
         return Ok(socket.into());
     }
-    // One that can't be looked at may exist: connecting to it says what is wrong, passing over it would not.
+    // A path that can't be inspected may exist. Connecting to it reports the error; skipping it would not.
     let exists = |socket: &&Path| socket.try_exists().unwrap_or(true);
     let found = defaults.iter().map(AsRef::as_ref).find(exists);
     found.map(Arc::from).ok_or_else(|| Failure::NoSocket {
@@ -159,7 +160,7 @@ fn chosen_socket(configured: Option<&Path>, defaults: &[impl AsRef<Path>]) -> Re
     })
 }
 
-/// One call's connection, and until when it may be used.
+/// The connection of one call, and its deadline.
 #[derive(Clone)]
 struct Connection {
     socket: Arc<Path>,
@@ -186,7 +187,7 @@ impl Connection {
         }
     }
 
-    /// What the runtime lists in this state, or in any, by id.
+    /// The sandboxes in this state, or in any state, by id.
     async fn list(&self, state: Option<SandboxState>) -> Result<BTreeMap<String, PodSandbox>, Failure> {
         let state = state.map(|state| PodSandboxStateValue { state: state.into() });
         let request = ListPodSandboxRequest {
@@ -200,7 +201,7 @@ impl Connection {
         Ok(by_id.collect())
     }
 
-    /// The status of each of these that is still there, by id.
+    /// The status of each of these that still exists, by id.
     async fn statuses<'a>(
         &self,
         ids: impl Iterator<Item = &'a String>,
@@ -215,7 +216,7 @@ impl Connection {
                 let connection = self.clone();
                 asked.spawn(async move { (connection.status(&id).await, id) });
             }
-            // What is still asked when this fails is given up with the set.
+            // If this fails, dropping the set cancels the remaining requests.
             match asked.join_next().await {
                 None => return Ok(answers),
                 Some(Ok((status, id))) => {
@@ -231,14 +232,14 @@ impl Connection {
         }
     }
 
-    /// One sandbox's status; none where it ended meanwhile.
+    /// The status of one sandbox; `None` if it ended meanwhile.
     async fn status(&self, id: &str) -> Result<Option<PodSandboxStatus>, Failure> {
         let request = PodSandboxStatusRequest {
             pod_sandbox_id: id.to_owned(),
         };
         let answer: Result<PodSandboxStatusResponse, Status> = self.unary(STATUS, request).await;
         match answer {
-            // A missing status is an empty one: it has no address.
+            // A missing status counts as an empty one, which has no address.
             Ok(answer) => Ok(Some(answer.status.unwrap_or_default())),
             Err(status) if status.code() == Code::NotFound => {
                 tracing::debug!(id, "the sandbox ended after it was listed");
@@ -278,8 +279,8 @@ impl Connection {
     }
 }
 
-/// A channel over one connection. Where that breaks the call fails: the other half of an answer by a runtime that was
-/// restarted in between would be about other sandboxes.
+/// A channel over one connection. If the connection breaks, the call fails: after a restart of the runtime, the other
+/// half of an answer would describe other sandboxes.
 async fn open_channel(socket: &Path) -> Result<Channel, String> {
     let stream = UnixStream::connect(socket).await.map_err(|error| error.to_string())?;
     let mut stream = Some(TokioIo::new(stream));
@@ -287,13 +288,13 @@ async fn open_channel(socket: &Path) -> Result<Channel, String> {
         let stream = stream.take();
         std::future::ready(stream.ok_or_else(|| io::Error::other("the connection broke")))
     });
-    // The address is only what the request's `:authority` says; gRPC over unix sockets says `localhost`.
+    // The address only sets the request's `:authority`; gRPC over unix sockets uses `localhost`.
     let endpoint = Endpoint::from_static("http://localhost");
     let channel = endpoint.connect_with_connector(connector).await;
     channel.map_err(|error| with_causes(error.to_string(), error.source()))
 }
 
-/// The records of a listed sandbox: one for each address, the main one first. None where it does not run (any more)
+/// The records of a listed sandbox: one per address, the main one first. Empty if the sandbox does not run (any more)
 /// or has no network of its own.
 fn addresses(listed: &PodSandbox, status: PodSandboxStatus) -> Vec<Sandbox> {
     if status.state != i32::from(SandboxState::Ready) || network_mode(&status) != i32::from(NamespaceMode::Pod) {
@@ -320,7 +321,7 @@ fn network_mode(status: &PodSandboxStatus) -> i32 {
     options.map_or(NamespaceMode::Pod.into(), |options| options.network)
 }
 
-/// A text and the causes behind it, outermost first.
+/// A text and its causes, outermost first.
 fn with_causes(mut text: String, mut cause: Option<&(dyn std::error::Error + 'static)>) -> String {
     while let Some(error) = cause {
         let said = error.to_string();
@@ -333,14 +334,14 @@ fn with_causes(mut text: String, mut cause: Option<&(dyn std::error::Error + 'st
     text
 }
 
-/// gRPC's code and message, in one line, and what to do where that is known.
+/// gRPC's code and message on one line, with advice if there is any.
 struct StatusText<'a>(&'a Status);
 
 impl fmt::Display for StatusText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(status) = self;
         write!(f, "{} ({})", name(status.code()), i32::from(status.code()))?;
-        // A broken connection has no message of the runtime's: its causes tell.
+        // A broken connection has no message from the runtime; its causes explain it.
         let message = with_causes(status.message().to_owned(), status.source());
         if !message.is_empty() {
             write!(f, ": {}", message.replace(['\n', '\r'], " "))?;
@@ -352,7 +353,7 @@ impl fmt::Display for StatusText<'_> {
     }
 }
 
-/// A code as gRPC's documentation and the runtimes' logs write it.
+/// A code as gRPC's documentation and the runtimes' logs spell it.
 fn name(code: Code) -> &'static str {
     match code {
         Code::Ok => "OK",

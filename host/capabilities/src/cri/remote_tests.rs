@@ -1,4 +1,4 @@
-//! Which sandboxes count, where the socket is looked for, and what is sent and said; without a runtime.
+//! Which sandboxes count, where the socket is searched, and what is sent and reported; without a runtime.
 
 use prost::Message as _;
 
@@ -98,7 +98,7 @@ fn empty_addresses_are_left_out() {
 
 #[test]
 fn only_ready_sandboxes_count() {
-    // 2 is a state of tomorrow.
+    // 2 stands for a future state.
     for (state, count) in [(0, 1), (1, 0), (2, 0), (-1, 0)] {
         let status = PodSandboxStatus {
             state,
@@ -110,7 +110,7 @@ fn only_ready_sandboxes_count() {
 
 #[test]
 fn only_sandboxes_with_a_network_of_their_own_count() {
-    // POD, CONTAINER, NODE, TARGET, a mode of tomorrow.
+    // POD, CONTAINER, NODE, TARGET, and a future mode.
     for (mode, count) in [(0, 1), (1, 0), (2, 0), (3, 0), (4, 0)] {
         let status = PodSandboxStatus {
             linux: linux(mode),
@@ -215,7 +215,7 @@ fn codes_are_named_as_grpc_names_them() {
 }
 
 #[test]
-fn without_settings_the_socket_is_looked_for_and_the_patience_is_two_and_ten_seconds() {
+fn by_default_the_socket_is_searched_and_timeouts_are_2_and_10_seconds() {
     let settings: Settings = serde_json::from_str("{}").unwrap();
     assert_eq!(settings, Settings::default());
     assert_eq!(

@@ -1,4 +1,4 @@
-//! A container runtime in memory that faults of a scenario may answer for.
+//! A container runtime in memory that a scenario's faults can override.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::{Runtime, Sandbox};
 use crate::Answer;
 use crate::faults::Faults;
 
-/// Has the sandboxes that it is given.
+/// Holds a fixed set of sandboxes.
 #[derive(Debug, Default)]
 pub struct Simulated {
     faults: Arc<Faults>,
@@ -16,7 +16,7 @@ pub struct Simulated {
 }
 
 impl Simulated {
-    /// A runtime that runs these sandboxes. They are answered by id, those of one id in the order given.
+    /// A runtime with these running sandboxes. Answers are ordered by id; those of one id keep the given order.
     pub fn new(faults: Arc<Faults>, mut sandboxes: Vec<Sandbox>) -> Self {
         sandboxes.sort_by(|left, right| left.id.cmp(&right.id));
         Self { faults, sandboxes }

@@ -1,7 +1,7 @@
-//! What a guest's `kv` calls go through: the tape, then quota and grant, then the store.
+//! A guest's `kv` calls pass the tape, then quota and grant, then reach the store.
 //!
-//! A grant of `etcd` is a list of prefixes. Whoever may read a prefix may read every key that begins with it, and list
-//! every prefix that does; a transaction needs to read what it compares and to write what it changes.
+//! A grant of `etcd` is a list of prefixes. A guest that may read a prefix may read every key that begins with it, and
+//! list every longer prefix. A transaction needs read access to what it compares and write access to what it changes.
 
 use serde::Serialize;
 
@@ -33,7 +33,7 @@ struct Commit<'a> {
     operations: &'a [Operation],
 }
 
-/// What a question touches.
+/// The keys that a request touches.
 #[derive(Clone, Copy)]
 enum Touched<'a> {
     Key(&'a str),
@@ -42,7 +42,7 @@ enum Touched<'a> {
 }
 
 impl<'a> Touched<'a> {
-    /// A grant that holds this text holds everything that is touched.
+    /// A grant that covers this text covers everything that the request touches.
     fn scope(self) -> &'a str {
         match self {
             Self::Key(text) | Self::Prefix(text) => text,
@@ -60,7 +60,7 @@ impl std::fmt::Display for Touched<'_> {
 }
 
 impl<'a> Guard<'a> {
-    /// The store, where all of this may be done.
+    /// Returns the store if the guest has all of this access.
     fn kv(&mut self, call: &str, touched: &[(Access, Touched<'_>)]) -> Result<&'a dyn Api, Error> {
         self.count(call, ETCD, 1).map_err(Error::AccessDenied)?;
         if touched.is_empty() && !self.grants.allow_some(ETCD, Access::Write) {

@@ -1,4 +1,4 @@
-//! What reaches a store, what a guest is told where nothing does, and what its tape has of it.
+//! Which requests reach a store, what the guest gets if none does, and what its tape records.
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ fn put(key: &str) -> Operation {
 }
 
 #[tokio::test]
-async fn keys_and_prefixes_outside_the_granted_ones_are_refused_and_nothing_is_asked() {
+async fn keys_and_prefixes_without_a_grant_are_refused_without_a_request() {
     let (mut host, store) = host(grants(&["/a/"], &["/a/", "/c/"]));
     assert_eq!(host.get("/a/1".into()).await.unwrap().unwrap().unwrap().value, "one");
     assert_eq!(host.list_keys("/a/".into()).await.unwrap(), Ok(vec!["/a/1".to_owned()]));

@@ -1,4 +1,4 @@
-//! Whatever is asked in whatever order, the store in memory and the store in a file answer the same.
+//! The store in memory and the store in a file give the same answers to any sequence of requests.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::embedded::Embedded;
 use super::simulated::Simulated;
 use super::{Api, Compare, FIRST_REVISION, OPERATIONS_MAX, Operation, REQUEST_BYTES_MAX, WatchEnd};
 
-/// One question, or something that an operator does.
+/// One request, or one action of an operator.
 #[derive(Debug, Clone)]
 enum Step {
     Get(String),
@@ -20,13 +20,13 @@ enum Step {
     Delete(String),
     Commit(Vec<Compare>, Vec<Operation>),
     PutBytes(Vec<u8>),
-    /// So many revisions before the newest.
+    /// Compacts at this many revisions before the newest.
     Compact(u64),
-    /// Everything after so many revisions before the newest.
+    /// Reads everything after this many revisions before the newest.
     History(String, u64),
 }
 
-/// Few enough that they meet; the last ones are no keys, or no prefixes of any.
+/// Few keys, so that they collide. The last ones are no keys, or not prefixes of any.
 fn keys() -> impl Strategy<Value = String> {
     prop_oneof![
         8 => proptest::sample::select(vec!["/a", "/a/1", "/a/2", "/b", "/b/1"]),
@@ -87,7 +87,7 @@ fn steps() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Either store.
+/// Either of the two stores.
 enum Store {
     Simulated(Simulated),
     Embedded(Embedded),
@@ -105,7 +105,7 @@ impl Store {
         self.api().listing("").await.unwrap().revision
     }
 
-    /// The whole answer as text: two answers are the same where their texts are.
+    /// The whole answer as text, for comparison.
     async fn answer(&self, step: &Step) -> String {
         let api = self.api();
         match step {
@@ -135,9 +135,9 @@ impl Store {
         }
     }
 
-    /// What a watch tells from there up to now.
+    /// What a watch reports from there up to now.
     async fn history(&self, prefix: &str, after: u64) -> String {
-        // Something to wait for at the end, which every prefix but one sees.
+        // A final change to wait for, which every prefix but one sees.
         let end = format!("{prefix}~end");
         let last = self.api().put(&end, "").await.unwrap();
         let mut watch = self.api().watch(prefix, after);
@@ -171,7 +171,7 @@ proptest! {
             assert_eq!(embedded.revision().await, FIRST_REVISION);
             for (n, step) in steps.iter().enumerate() {
                 if n == reopen {
-                    // Closed before it is opened again.
+                    // Close the store before opening it again.
                     embedded = Store::Simulated(Simulated::default());
                     drop(embedded);
                     embedded = Store::Embedded(Embedded::open(&path).unwrap());

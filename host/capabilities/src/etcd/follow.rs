@@ -1,6 +1,6 @@
-//! A listing and what changes after it, for as long as anybody asks.
+//! Yields a listing and then the changes after it, as long as the caller asks.
 //!
-//! Knows no time: a listing that fails is the caller's to repeat, after as long as it thinks right.
+//! Has no timing: if a listing fails, the caller decides when to repeat it.
 //!
 //! ```text
 //! next -> Listed -> Changed -> Changed -> (history gone) -> Listed -> ...
@@ -14,21 +14,21 @@ use super::{Api, Changes, Error, Listing, Watch, WatchEnd};
 pub struct Follow {
     api: Arc<dyn Api>,
     prefix: String,
-    /// None: a listing is what comes next.
+    /// `None` if a listing comes next.
     watch: Option<Box<dyn Watch>>,
 }
 
-/// What came next.
+/// The next item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Followed {
-    /// Everything under the prefix, in place of all that was told before.
+    /// Everything under the prefix. Replaces all earlier items.
     Listed(Listing),
-    /// What changed since.
+    /// The changes since then.
     Changed(Changes),
 }
 
 impl Follow {
-    /// Follows what is under `prefix`, beginning with a listing.
+    /// Follows `prefix`, beginning with a listing.
     pub fn new(api: Arc<dyn Api>, prefix: String) -> Self {
         Self {
             api,
@@ -37,15 +37,15 @@ impl Follow {
         }
     }
 
-    /// Has a listing come next, whatever was told before.
+    /// Makes a listing come next.
     pub fn list_again(&mut self) {
         self.watch = None;
     }
 
-    /// Waits for what comes next. May be dropped and called again: nothing is lost.
+    /// Waits for the next item. Cancel-safe: dropping it loses nothing.
     ///
     /// # Errors
-    /// Where the listing fails, or the store allows no watch: the next call lists again.
+    /// If the listing fails, or the store allows no watch. The next call lists again.
     pub async fn next(&mut self) -> Result<Followed, Error> {
         if let Some(watch) = &mut self.watch {
             let ended = match watch.next().await {
@@ -54,7 +54,7 @@ impl Follow {
             };
             self.watch = None;
             match ended {
-                // Told already that what changed is lost; what is there now is not.
+                // The caller knows already that changes are lost; the current state is not.
                 WatchEnd::Compacted { .. } => {}
                 WatchEnd::Denied(text) => return Err(Error::AccessDenied(text)),
                 WatchEnd::Failed(text) => return Err(Error::Unavailable(text)),

@@ -1,20 +1,20 @@
-//! How a store that keeps its own history is watched: a place in the history, and somebody who says when it grew.
+//! A watch on a store that keeps its own history: a position in the history, and a signal when it grows.
 
 use tokio::sync::watch;
 
 use super::{Changes, Watch, WatchEnd};
 use crate::Answer;
 
-/// So many revisions back a watch can begin: one that falls behind further lists again. etcd keeps all until somebody
-/// compacts it; what watches these stores runs in the same process, and is behind only for moments.
+/// How many revisions back a watch can begin; one that falls further behind lists again. etcd keeps all until an
+/// operator compacts it. The watchers of these stores run in the same process and fall behind only for moments.
 pub const HISTORY_REVISIONS_MAX: u64 = 10_000;
 
-/// So many bytes of history are kept: some 40 transactions of the largest size.
+/// The size of the history to keep: some 40 transactions of the largest size.
 pub const HISTORY_BYTES_MAX: u64 = 64 << 20;
 
-/// What a look into the history finds.
+/// The result of a lookup in the history.
 pub(super) enum Look {
-    /// The first revision that changed something.
+    /// The first revision with a change.
     Changes(Changes),
     /// Nothing up to this revision.
     NothingUpTo(u64),
@@ -26,12 +26,12 @@ pub(super) trait History: Send + Sync {
     fn look<'a>(&'a self, prefix: &'a [u8], after: u64) -> Answer<'a, Result<Look, WatchEnd>>;
 }
 
-/// A watch of one's own history.
+/// A watch of the store's own history.
 pub(super) struct Cursor<H> {
     history: H,
     prefix: Vec<u8>,
     after: u64,
-    /// Has the store's revision; moves whenever that does.
+    /// Holds the store's revision, and changes with it.
     revisions: watch::Receiver<u64>,
 }
 
@@ -47,14 +47,14 @@ impl<H: History> Cursor<H> {
 
     async fn advance(&mut self) -> Result<Changes, WatchEnd> {
         loop {
-            // Before the look: what comes after it wakes the wait below.
+            // Do this before the lookup, so that later changes wake the wait below.
             self.revisions.borrow_and_update();
             match self.history.look(&self.prefix, self.after).await? {
                 Look::Changes(changes) => {
                     self.after = changes.revision;
                     return Ok(changes);
                 }
-                // So that changes elsewhere do not leave this watch behind.
+                // Changes elsewhere must not leave this watch behind.
                 Look::NothingUpTo(revision) => self.after = self.after.max(revision),
             }
             if self.revisions.changed().await.is_err() {

@@ -1,7 +1,7 @@
-//! `trueup:etcd/kv`: a key-value database with etcd's semantics, and for the host alone, listings and watches of it.
+//! `trueup:etcd/kv`: a key-value database with etcd's semantics, and listings and watches of it for the host alone.
 //!
-//! Every change of a store gets the next *revision*. A listing says at which one it was taken, and a watch tells what
-//! changed after it; [`Follow`] puts the two together. Knows nothing of what is stored under which key.
+//! Every change of a store gets the next *revision*. A listing states its revision, and a watch reports the changes
+//! after it; [`Follow`] combines the two. This module knows nothing of the stored data.
 //!
 //! ```text
 //! guest -> binding (tape, quota, grant) -> Api: simulated | embedded (redb) | remote (etcd)
@@ -25,67 +25,67 @@ pub use stored::{Changes, Event, Listing, Stored};
 
 use crate::Answer;
 
-/// The revision of a store that nobody has changed yet: etcd counts from here.
+/// The revision of an unchanged store: etcd counts from here.
 pub const FIRST_REVISION: u64 = 1;
 
-/// A store, real or simulated. The first seven methods are named as the WIT functions and promise what those promise; the
-/// last two are the host's own.
+/// A store, real or simulated. The first seven methods have the names and promises of the WIT functions; the last two
+/// are for the host alone.
 ///
-/// No change is ever sent twice. Where the answer to one is lost, the error is `unavailable` and says that it is not known
-/// whether the store has it: whoever tries again reads back first, or asks with a compare that only holds the first time.
+/// A change is never sent twice. If its answer is lost, the error is `unavailable` and says that the outcome is
+/// unknown. Before a retry, the caller must read back, or use a compare that only holds the first time.
 pub trait Api: Send + Sync {
-    /// What is stored under the key; none where nothing is.
+    /// The value of the key; `None` if there is none.
     fn get<'a>(&'a self, key: &'a str) -> Answer<'a, Result<Option<KeyValue>, Error>>;
 
-    /// Every key with the prefix, by key, all of one revision. A single value that is no text fails it whole.
+    /// Every key with the prefix, sorted by key, all of one revision. A single value that is not text fails the whole
+    /// call.
     fn list_prefix<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Vec<KeyValue>, Error>>;
 
-    /// The names alone.
+    /// The names only.
     fn list_keys<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Vec<String>, Error>>;
 
-    /// Stores a value, and answers the revision that this was.
+    /// Stores a value and returns its revision.
     fn put<'a>(&'a self, key: &'a str, value: &'a str) -> Answer<'a, Result<u64, Error>>;
 
-    /// Stores a value where there is none, in one step; true where this call stored it.
+    /// Atomically stores a value if there is none. Returns true if this call stored it.
     fn put_if_not_exists<'a>(&'a self, key: &'a str, value: &'a str) -> Answer<'a, Result<bool, Error>>;
 
-    /// True where the key existed.
+    /// Returns true if the key existed.
     fn delete<'a>(&'a self, key: &'a str) -> Answer<'a, Result<bool, Error>>;
 
-    /// All operations in one step where every compare holds; false, and nothing done, where one does not.
+    /// Applies all operations atomically if every compare holds. Otherwise does nothing and returns false.
     fn commit<'a>(&'a self, compares: &'a [Compare], operations: &'a [Operation]) -> Answer<'a, Result<bool, Error>>;
 
-    /// As [`Api::list_prefix`], with the revision that it is of, and whatever the values are.
+    /// As [`Api::list_prefix`], with its revision, and with values of any kind.
     fn listing<'a>(&'a self, prefix: &'a str) -> Answer<'a, Result<Listing, Error>>;
 
-    /// What changes under the prefix in revisions above `after`, whenever they come. Nothing is asked before
-    /// [`Watch::next`] is.
+    /// The changes under the prefix in revisions above `after`, as they come. Sends no request before [`Watch::next`].
     fn watch(&self, prefix: &str, after: u64) -> Box<dyn Watch>;
 }
 
 /// The changes under one prefix, one revision after the other.
 ///
-/// Nobody who reads a watch can tell which store it is of: revisions ascend, each comes once and whole, its events in the
-/// order of the operations that made them.
+/// Watches of all stores behave alike: revisions ascend, each comes once and whole, and its events have the order of
+/// the operations that made them.
 pub trait Watch: Send {
-    /// The next revision that changed something under the prefix. A store that can't be reached is waited for. May be
-    /// dropped and called again: nothing is lost.
+    /// The next revision that changed something under the prefix. Waits while the store is unreachable. Cancel-safe:
+    /// dropping it loses nothing.
     ///
     /// # Errors
-    /// Where this watch has come to its end: list again, and watch after that.
+    /// If this watch has ended: list again, and watch after that.
     fn next(&mut self) -> Answer<'_, Result<Changes, WatchEnd>>;
 }
 
-/// Why a watch tells nothing more.
+/// Why a watch has ended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WatchEnd {
-    /// The history between what was told last and now is not there any more, or never was.
+    /// The history after the last reported revision no longer exists, or never did.
     #[error("the changes after revision {after} are not there any more; list again")]
     Compacted {
-        /// The revision up to which everything was told.
+        /// The revision up to which everything was reported.
         after: u64,
     },
-    /// The store does not let this host watch there.
+    /// The store denies this host the watch.
     #[error("access denied: {0}")]
     Denied(String),
     /// The store's file can't be read.
@@ -94,7 +94,7 @@ pub enum WatchEnd {
 }
 
 impl Error {
-    /// The case, as guests and operators read it.
+    /// The error's case, as guests and operators read it.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Unavailable(_) => "unavailable",

@@ -1,20 +1,20 @@
-//! What a store refuses, and when a compare holds: for the stores that decide it themselves.
+//! What a store refuses, and when a compare holds, for the stores that decide this themselves.
 //!
-//! Pure, and as etcd 3.4 does it, in its order: too many, empty, twice, too large.
+//! Pure, and in etcd 3.4's order: too many, empty, duplicate, too large.
 
 use std::collections::BTreeMap;
 
 use super::{Compare, Error, Operation};
 
-/// So many operations, and as many compares, one transaction may hold: etcd's `--max-txn-ops` where nobody sets it.
+/// The maximum number of operations, and of compares, in a transaction: etcd's default of `--max-txn-ops`.
 pub const OPERATIONS_MAX: usize = 128;
 
-/// So many bytes a request that changes something may have: etcd's `--max-request-bytes` where nobody sets it.
+/// The maximum size of a request that changes something: etcd's default of `--max-request-bytes`.
 pub const REQUEST_BYTES_MAX: usize = 1536 << 10;
 
-/// The bytes that etcd's encoding of a request adds at most: its number, who asks, and what kind it is.
+/// The most bytes that etcd's encoding adds to a request: its number, its sender, and its kind.
 const REQUEST_OVERHEAD: usize = 64;
-/// The bytes that it adds for each operation and compare at most: four tags and lengths.
+/// The most bytes that it adds per operation and compare: four tags and lengths.
 const ELEMENT_OVERHEAD: usize = 32;
 
 /// What a compare looks at.
@@ -31,7 +31,7 @@ pub(super) fn check_key(key: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Refuses a transaction that no store takes.
+/// Refuses a transaction that no store accepts.
 pub(super) fn check(compares: &[Compare], operations: &[Operation]) -> Result<(), Error> {
     if compares.len().max(operations.len()) > OPERATIONS_MAX {
         return Err(Error::TooManyOperations(
@@ -44,7 +44,7 @@ pub(super) fn check(compares: &[Compare], operations: &[Operation]) -> Result<()
     check_size(compares, operations)
 }
 
-/// One key may be deleted twice, and changed otherwise once.
+/// A key may be deleted twice, but otherwise changed only once.
 fn check_twice(operations: &[Operation]) -> Result<(), Error> {
     let mut puts: BTreeMap<&str, bool> = BTreeMap::new();
     for operation in operations {
@@ -63,7 +63,7 @@ fn check_twice(operations: &[Operation]) -> Result<(), Error> {
 
 fn check_size(compares: &[Compare], operations: &[Operation]) -> Result<(), Error> {
     if operations.is_empty() {
-        // Changes nothing: etcd answers it without writing it down, and has no such limit then.
+        // Changes nothing, so etcd answers it without writing and applies no such limit.
         return Ok(());
     }
     let compares = compares.iter().map(|compare| match compare {
@@ -84,12 +84,12 @@ fn check_size(compares: &[Compare], operations: &[Operation]) -> Result<(), Erro
     Ok(())
 }
 
-/// Whether a compare holds for what is stored under its key; none: nothing is.
+/// Whether a compare holds for the value of its key; `None` if the key does not exist.
 pub(super) fn holds(compare: &Compare, found: Option<Found<'_>>) -> bool {
     match compare {
         Compare::Absent(_) => found.is_none(),
         Compare::Exists(_) => found.is_some(),
-        // A key that does not exist was changed at revision 0.
+        // A key that does not exist counts as changed at revision 0.
         Compare::ModRevision((_, revision)) => found.map_or(0, |found| found.mod_revision) == *revision,
         Compare::Value((_, value)) => found.is_some_and(|found| found.value == value.as_bytes()),
     }

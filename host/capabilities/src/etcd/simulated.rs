@@ -1,7 +1,7 @@
-//! A store in memory: what scenarios and tests run a guest against.
+//! A store in memory, for guests in scenarios and tests.
 //!
-//! Faults of a scenario answer first, and then nothing happens here. They answer guests' questions alone: the host's own
-//! listings and watches have none.
+//! A scenario's faults answer first, and then nothing happens here. They only affect guests' requests, not the host's
+//! own listings and watches.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -20,7 +20,7 @@ use super::{
 use crate::Answer;
 use crate::faults::Faults;
 
-/// A store in memory. Clones are the same store.
+/// A store in memory. Clones share the store.
 #[derive(Debug, Clone, Default)]
 pub struct Simulated {
     faults: Arc<Faults>,
@@ -30,17 +30,17 @@ pub struct Simulated {
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
-    /// Moves with the revision.
+    /// Changes with the revision.
     revisions: watch::Sender<u64>,
 }
 
 #[derive(Debug)]
 struct State {
     revision: u64,
-    /// A watch after an earlier revision is refused.
+    /// The store refuses a watch after an earlier revision.
     compacted: u64,
     keys: BTreeMap<Vec<u8>, Stored>,
-    /// By revision; none of those up to `compacted`.
+    /// By revision; without those up to `compacted`.
     history: BTreeMap<u64, Vec<Event>>,
 }
 
@@ -55,9 +55,9 @@ impl Default for State {
     }
 }
 
-/// What became of a transaction.
+/// The result of a transaction.
 struct Applied {
-    /// Its compares did.
+    /// Whether its compares held.
     held: bool,
     /// Whether anything changed.
     changed: bool,
@@ -66,7 +66,7 @@ struct Applied {
 }
 
 impl Simulated {
-    /// A store that holds these, each stored at a revision of its own, by key; `faults` answer first.
+    /// A store with these entries, each stored at a revision of its own, by key; `faults` answer first.
     pub fn new(faults: Arc<Faults>, entries: BTreeMap<String, String>) -> Self {
         let simulated = Self {
             faults,
@@ -78,14 +78,14 @@ impl Simulated {
         simulated
     }
 
-    /// Stores a value as another program may, text or not; answers the revision.
+    /// Stores a value as another program may, text or not. Returns the revision.
     pub fn put_bytes(&self, key: &[u8], value: &[u8]) -> u64 {
         self.shared.change(|state, revision, events| {
             state.put(revision, key, value, events);
         })
     }
 
-    /// Everything that is stored, as text: what is none reads with replacement characters.
+    /// Everything stored, as text. Invalid text has replacement characters.
     pub fn entries(&self) -> BTreeMap<String, String> {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let state = self.shared.state();
@@ -93,7 +93,7 @@ impl Simulated {
         entries.map(|(key, stored)| (text(key), text(&stored.value))).collect()
     }
 
-    /// Forgets the changes up to `revision`, as an operator of etcd does with `compact`; at most those that there are.
+    /// Removes the history up to `revision`, or up to the newest one, as an operator of etcd does with `compact`.
     pub fn compact(&self, revision: u64) {
         self.shared.state().compact(revision);
     }
@@ -125,11 +125,11 @@ impl Simulated {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing that is called while this is held can panic half-way.
+        // Nothing called while this is held can panic half-way.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the next revision of what `change` does, where it does anything; answers the store's revision after it.
+    /// Makes `change` the next revision if it changes anything. Returns the store's revision after it.
     fn change(&self, change: impl FnOnce(&mut State, u64, &mut Vec<Event>)) -> u64 {
         let mut state = self.state();
         let mut events = Vec::new();

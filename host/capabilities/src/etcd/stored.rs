@@ -1,8 +1,8 @@
-//! What a store holds and how it changed: bytes, since other programs than guests write there too.
+//! What a store holds and how it changed, as bytes, because other programs than guests write there, too.
 
 use super::{Error, KeyValue};
 
-/// One key and what is stored under it.
+/// A key and its value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stored {
     /// Its name.
@@ -13,15 +13,15 @@ pub struct Stored {
     pub create_revision: u64,
     /// The revision at which it was last changed.
     pub mod_revision: u64,
-    /// Changes since it was created, from 1.
+    /// Number of changes since it was created, from 1.
     pub version: u64,
 }
 
 impl Stored {
-    /// As guests are given it.
+    /// Converts it to the guests' form.
     ///
     /// # Errors
-    /// `not-text` where its name or its value is not UTF-8.
+    /// `not-text` if its name or its value is not UTF-8.
     pub fn into_text(self) -> Result<KeyValue, Error> {
         let key = text_of(self.key)?;
         let Ok(value) = String::from_utf8(self.value) else {
@@ -36,13 +36,13 @@ impl Stored {
         })
     }
 
-    /// The bytes that it takes, roughly.
+    /// Its approximate size.
     pub(super) fn bytes(&self) -> usize {
         size_of::<Self>() + self.key.len() + self.value.len()
     }
 }
 
-/// A key as text; the error has what can be read of it.
+/// A key as text; the error has the readable part of it.
 pub(super) fn text_of(key: Vec<u8>) -> Result<String, Error> {
     String::from_utf8(key).map_err(|error| Error::NotText(String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
@@ -50,17 +50,17 @@ pub(super) fn text_of(key: Vec<u8>) -> Result<String, Error> {
 /// Everything under a prefix at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Listing {
-    /// The store's revision then: a watch after it misses nothing.
+    /// The store's revision at that moment: a watch after it misses nothing.
     pub revision: u64,
     /// By key.
     pub entries: Vec<Stored>,
 }
 
 impl Listing {
-    /// All entries as guests are given them.
+    /// Converts all entries to the guests' form.
     ///
     /// # Errors
-    /// `not-text`, of the first one that is no text.
+    /// `not-text` for the first one that is not text.
     pub fn into_texts(self) -> Result<Vec<KeyValue>, Error> {
         self.entries.into_iter().map(Stored::into_text).collect()
     }
@@ -68,7 +68,7 @@ impl Listing {
     /// The names of all entries.
     ///
     /// # Errors
-    /// `not-text`, of the first one whose name is no text.
+    /// `not-text` for the first one whose name is not text.
     pub fn into_keys(self) -> Result<Vec<String>, Error> {
         self.entries.into_iter().map(|stored| text_of(stored.key)).collect()
     }
@@ -77,14 +77,14 @@ impl Listing {
 /// One change of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// It was stored, and is this now.
+    /// The key was stored and has this value now.
     Put(Stored),
-    /// The key of that name is gone.
+    /// The key was deleted.
     Deleted(Vec<u8>),
 }
 
 impl Event {
-    /// Which key changed.
+    /// The changed key.
     pub fn key(&self) -> &[u8] {
         match self {
             Self::Put(stored) => &stored.key,
@@ -93,10 +93,10 @@ impl Event {
     }
 }
 
-/// What one revision changed under a prefix.
+/// The changes of one revision under a prefix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Changes {
-    /// Which revision.
+    /// The revision.
     pub revision: u64,
     /// In the order of the operations; never empty, no key twice.
     pub events: Vec<Event>,

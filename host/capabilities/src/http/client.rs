@@ -1,6 +1,6 @@
-//! The HTTP client: one request and its answer, within its time and that of this host's lease.
+//! The HTTP client: one request and its answer, within its own time limit and that of this host's lease.
 //!
-//! Follows no redirects and repeats nothing. Knows what kept a request from being answered, not what that means.
+//! Follows no redirects and repeats nothing. It reports why a request has no answer, but does not interpret it.
 
 use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,36 +25,36 @@ use crate::fence::Fence;
 
 const AGENT: &str = concat!("trueup/", env!("CARGO_PKG_VERSION"));
 
-/// Below the idle timeouts that load balancers and servers commonly have, so that a request seldom meets a connection
-/// that is just being closed: for a creation that would be a lost answer.
+/// Below the usual idle timeouts of load balancers and servers, so that a request rarely meets a connection that is
+/// just closing. For a creation that would be a lost answer.
 const IDLE_CONNECTION: Duration = Duration::from_secs(15);
 
-/// How long a request may take.
+/// The timeouts of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
-    /// With its whole answer.
+    /// Including its whole answer.
     pub(crate) request: Duration,
-    /// For making a connection.
+    /// For connecting.
     pub(crate) connect: Duration,
 }
 
-/// Sends requests to one server over connections that it keeps.
+/// Sends requests to one server over persistent connections.
 pub(crate) struct Client {
-    /// Those of the last epoch in which anything was sent.
+    /// The connections of the last epoch with a request.
     connections: Mutex<Option<Connections>>,
     way: Way,
-    /// What every request carries that does not say otherwise itself.
+    /// The default headers of every request.
     headers: HeaderMap,
     request_timeout: Duration,
 }
 
-/// The connections of one epoch: its requests alone are sent on them, and nothing is in another.
+/// The connections of one epoch. They carry only requests of that epoch.
 struct Connections {
     epoch: u64,
     pool: Pool<Connector, Full<Bytes>>,
 }
 
-/// How the server is connected to.
+/// How to connect to the server.
 struct Way {
     tls: ClientConfig,
     proxy: Option<Intercept>,
@@ -85,24 +85,24 @@ impl Way {
     }
 }
 
-/// Why there is no answer, or not all of it.
+/// Why there is no answer, or only a part of it.
 #[derive(Debug)]
 pub(crate) enum Trouble {
-    /// It can't be put into a request.
+    /// The request is not valid HTTP.
     Unsendable(String),
     /// This host may not act any more.
     Fenced(Refused),
-    /// There was no connection to send it on.
+    /// No connection could be made.
     NotConnected(String),
-    /// The same, in the time for it.
+    /// No connection could be made in time.
     NotConnectedInTime,
     /// The connection ended before the answer did.
     Broken(String),
-    /// The same, and it took its full time.
+    /// The answer did not arrive within the full time.
     TimedOut,
 }
 
-/// The answer's head, and its body while it comes.
+/// The answer's head, and its body while it arrives.
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
@@ -117,11 +117,11 @@ pub(crate) enum Unread {
 }
 
 impl Client {
-    /// Prepares a client; connects to nothing yet. `own`: headers that every request carries. `proxies` are not asked
-    /// where the server is on this machine.
+    /// Creates a client; it does not connect yet. `own` are headers of every request. `proxies` are ignored for a
+    /// server on this machine.
     ///
     /// # Errors
-    /// What the TLS library says; with `https` this is mostly a machine without CA certificates.
+    /// The TLS library's error; with `https` mostly a machine without CA certificates.
     pub(crate) fn new(base: &Url, times: Times, own: HeaderMap, proxies: &Matcher) -> Result<Self, String> {
         let is_encrypted = base.scheme() == "https";
         let tls = tls(is_encrypted).map_err(|error| causes(&error))?;
@@ -133,7 +133,7 @@ impl Client {
         if let Some(auth) = proxy.as_ref().and_then(Intercept::basic_auth)
             && !is_encrypted
         {
-            // Through a tunnel it would get to the server.
+            // Through a tunnel this header would reach the server.
             headers.insert(PROXY_AUTHORIZATION, auth.clone());
         }
         Ok(Self {
@@ -150,7 +150,7 @@ impl Client {
         })
     }
 
-    /// The connections for requests of this epoch; none where it is past. `fence`: of that epoch.
+    /// The connection pool of this epoch; `None` if the epoch is over. `fence` is pinned to it.
     fn pool(&self, fence: &Fence) -> Option<Pool<Connector, Full<Bytes>>> {
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
         match &*connections {
@@ -160,7 +160,7 @@ impl Client {
         }
     }
 
-    /// Sends one request, and returns as soon as its answer begins. `fence`: of the epoch in which it was decided on.
+    /// Sends one request, and returns as soon as its answer begins. `fence` is pinned to the epoch of the decision.
     pub(crate) async fn send(
         &self,
         fence: &Fence,
@@ -184,7 +184,7 @@ impl Client {
         };
         let answered = time.spend(pool.request(request)).await;
         let response = answered.map_err(|end| {
-            // On a connection, a request is written at once, by another task.
+            // On a connection, another task writes a request at once.
             let begun = connection.connection_metadata().is_some();
             end.trouble(begun)
         })?;
@@ -199,7 +199,7 @@ impl Client {
 }
 
 impl Answer {
-    /// Reads the body, or so much of it as may be.
+    /// Reads the body, or as much of it as allowed.
     pub(crate) async fn read(&mut self, max_bytes: usize) -> Result<Vec<u8>, Unread> {
         let mut body = Vec::new();
         loop {
@@ -209,7 +209,7 @@ impl Answer {
                 Ok(Some(Err(error))) => return Err(Unread::Broken(Trouble::of_body(&error))),
                 Ok(Some(Ok(frame))) => frame,
             };
-            // What is no data says nothing here.
+            // Ignore frames without data.
             let chunk = frame.into_data().unwrap_or_default();
             if chunk.len() > max_bytes.saturating_sub(body.len()) {
                 return Err(Unread::TooLong);
@@ -241,13 +241,13 @@ impl Trouble {
     }
 }
 
-/// How long a request and its answer may take.
+/// The time limit for a request and its answer.
 struct Allowed {
     until: Instant,
     fence: Fence,
 }
 
-/// Why the time was over.
+/// Why the time ended.
 enum End {
     Time,
     Lease,
@@ -265,7 +265,7 @@ impl End {
 impl Allowed {
     async fn spend<T>(&self, step: impl Future<Output = T>) -> Result<T, End> {
         tokio::select! {
-            // An answer that is there is taken, also by a process that was stopped meanwhile.
+            // Prefer an answer that has arrived, even if the process was stopped meanwhile.
             biased;
             done = step => Ok(done),
             () = sleep_until(self.until) => Err(End::Time),
@@ -290,13 +290,13 @@ fn is_timeout(error: &(dyn Error + 'static)) -> bool {
     })
 }
 
-/// Libraries that sign or encrypt find ring, unless the program has chosen another one.
+/// Makes ring the default provider for libraries that sign or encrypt, unless the program has chosen another one.
 pub(crate) fn use_ring() {
-    // An error says that one is installed already, which serves as well.
+    // An error means that a provider is already installed, which is as good.
     let _ = ring::default_provider().install_default();
 }
 
-/// TLS with the machine's CA certificates. Where nothing is ever verified, a machine without them will do.
+/// TLS with the machine's CA certificates. A machine without them suffices if nothing is ever verified.
 fn tls(is_encrypted: bool) -> Result<ClientConfig, rustls::Error> {
     use_ring();
     let provider = CryptoProvider::get_default().map_or_else(|| Arc::new(ring::default_provider()), Arc::clone);
@@ -316,21 +316,20 @@ fn tls(is_encrypted: bool) -> Result<ClientConfig, rustls::Error> {
     Ok(config)
 }
 
-/// The proxy that is asked for the server, if any: on this machine, a proxy would look for it on its own.
+/// The proxy for the server, if any. None for a server on this machine: a proxy would look for it on its own machine.
 fn proxy(base: &Url, proxies: &Matcher) -> Option<Intercept> {
     if is_loopback(base) {
         return None;
     }
-    // What can't be asked for can't be sent either; each request says so.
+    // A URL that can't be looked up can't be sent to either; each request reports that.
     proxies.intercept(&base.as_str().parse::<Uri>().ok()?)
 }
 
-/// Whether a URL's host is this machine.
-/// Why a URL is refused that [`sends_openly`].
+/// Why a URL that [`sends_openly`] is refused.
 pub(crate) const OPENLY: &str = "must begin with `https://`: over plain `http` everyone on the way can read the token; set \
                                  `allow_http = true` where you want that";
 
-/// Whether what is sent there can be read on the way.
+/// Whether others on the network path can read what is sent there.
 pub(crate) fn sends_openly(url: &Url) -> bool {
     url.scheme() != "https" && !is_loopback(url)
 }

@@ -1,4 +1,4 @@
-//! Connections to a server, through the proxy that the environment names, and with TLS where its URL says so.
+//! Connections to a server, through the environment's proxy if there is one, and with TLS if the URL asks for it.
 //!
 //! ```text
 //! http:  Connection -> Socket -> server             Connection -> Socket -> proxy (asked by full URL) -> server
@@ -27,7 +27,7 @@ use crate::fence::Fence;
 type BoxError = Box<dyn Error + Send + Sync>;
 type Connecting = Pin<Box<dyn Future<Output = Result<Connection, BoxError>> + Send>>;
 
-/// Makes connections.
+/// Opens connections.
 #[derive(Clone)]
 pub(crate) struct Connector {
     route: Route,
@@ -35,18 +35,18 @@ pub(crate) struct Connector {
     timeout: Duration,
 }
 
-/// How the server is reached. Which way is decided once: there is one server.
+/// The route to the server. It is chosen once because there is only one server.
 #[derive(Clone)]
 enum Route {
     Direct(HttpsConnector<Dialer>),
-    /// The proxy sends each request on.
+    /// The proxy forwards each request.
     Forwarded(Uri, HttpsConnector<Dialer>),
-    /// The proxy sends bytes on.
+    /// The proxy forwards bytes.
     Tunnelled(HttpsConnector<Tunnel<HttpsConnector<Dialer>>>),
 }
 
 impl Connector {
-    /// `timeout`: for one connection, with TLS and a tunnel where there are any.
+    /// `timeout` is for one connection, including TLS and a tunnel if there are any.
     pub(crate) fn new(
         fence: Fence,
         timeout: Duration,
@@ -55,7 +55,7 @@ impl Connector {
         scheme: &str,
         agent: HeaderValue,
     ) -> Self {
-        // What is spoken with a proxy is not what is spoken with the server through it.
+        // The protocol to a proxy is not the protocol to the server behind it.
         let mut tls_to_proxy = tls.clone();
         tls_to_proxy.alpn_protocols.clear();
         let dialer = Dialer::new(fence.clone(), timeout);
@@ -95,7 +95,8 @@ impl Service<Uri> for Connector {
             Route::Tunnelled(connector) => connection(connector.call(engine), false),
         };
         let (fence, timeout) = (self.fence.clone(), self.timeout);
-        // Here and not around the request: a connection is made to its end also where the request got another one.
+        // The timeout is here and not around the request, because a connection is completed even if the request got
+        // another one.
         Box::pin(async move {
             tokio::select! {
                 biased;
@@ -124,17 +125,17 @@ trait Io: Read + Write + Unpin + Send {}
 
 impl<T: Read + Write + Unpin + Send> Io for T {}
 
-/// One connection, on which requests and answers take turns.
+/// One connection, on which requests and answers alternate.
 pub(crate) struct Connection {
     io: Box<dyn Io>,
-    /// A proxy at its other end wants full URLs.
+    /// The other end is a proxy that wants full URLs.
     is_forwarded: bool,
-    /// Whether anything was written since something was last read.
+    /// Whether anything was written since the last read.
     unanswered: bool,
 }
 
 impl Connection {
-    /// Notes what was written; a refusal learns what was written before.
+    /// Records what was written, so that a refusal knows what was written before.
     fn written(&mut self, written: io::Result<usize>) -> io::Result<usize> {
         match &written {
             Ok(bytes) => self.unanswered |= *bytes > 0,
@@ -170,7 +171,7 @@ impl Write for Connection {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // TLS writes here what it took over before.
+        // TLS now writes the bytes that it took earlier.
         let flushed = ready!(Pin::new(&mut self.io).poll_flush(cx));
         Poll::Ready(self.written(flushed.map(|()| 0)).map(drop))
     }

@@ -1,6 +1,6 @@
-//! How backends speak HTTP: one client over connections that write nothing once this host may not act any more.
+//! HTTP for the backends: one client over connections that write nothing once this host may not act any more.
 //!
-//! Repeats nothing, and knows of no API: what an answer means is each backend's business (`lbaas/anexia`, `neg/compute`).
+//! Repeats nothing and knows no API: each backend interprets its answers (`lbaas/anexia`, `neg/compute`).
 //!
 //! ```text
 //! client (one request within its time and the lease's) -> connector (proxy, TLS) -> socket (each write)

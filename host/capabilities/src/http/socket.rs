@@ -1,8 +1,8 @@
 //! Sockets that write nothing once this host may not act any more.
 //!
-//! The check and the system call that writes stand side by side, below TLS: whatever was prepared before a process was
-//! stopped is refused when it goes on. What the kernel has taken over by then is bounded too: it gives up when the
-//! lease ends, and what it has not sent is thrown away with the socket. Knows nothing of requests.
+//! The check comes directly before the system call that writes, below TLS: whatever a process prepared before it was
+//! stopped is refused when it resumes. Data in the kernel is bounded, too: the kernel gives up when the lease ends, and
+//! the socket discards what it has not sent. Knows nothing of requests.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -19,10 +19,10 @@ use tower::Service;
 
 use crate::fence::{FOREVER, Fence};
 
-/// A connection whose other end is silent is found dead after this and three more of the same.
+/// A silent connection counts as dead after this time and three more of the same.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 const KEEPALIVE_RETRIES: u32 = 3;
-/// What is sent and not acknowledged for so long ends the connection.
+/// The connection ends if sent data is not acknowledged for this long.
 const USER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// This host may not act any more, so nothing was written.
@@ -34,18 +34,18 @@ pub(crate) struct Refused {
 }
 
 impl Refused {
-    /// As the error of a system call.
+    /// Converts it to the error of a system call.
     pub(crate) fn into_io(self) -> io::Error {
         io::Error::other(self)
     }
 
-    /// The refusal among an error's causes.
+    /// Finds the refusal among an error's causes.
     pub(crate) fn among(error: &(dyn std::error::Error + 'static)) -> Option<Self> {
         links(error).find_map(|link| link.downcast_ref::<Self>().copied())
     }
 }
 
-/// An error and its causes, outermost first, with what the standard library's errors hold within themselves.
+/// An error and its causes, outermost first, including those within the standard library's errors.
 pub(crate) fn links<'a>(
     error: &'a (dyn std::error::Error + 'static),
 ) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
@@ -57,7 +57,7 @@ pub(crate) fn links<'a>(
     })
 }
 
-/// Makes the connections to a server or a proxy, none while this host may not act.
+/// Opens connections to a server or a proxy; none while this host may not act.
 #[derive(Clone)]
 pub(crate) struct Dialer {
     tcp: HttpConnector,
@@ -65,7 +65,7 @@ pub(crate) struct Dialer {
 }
 
 impl Dialer {
-    /// `timeout`: for each connection; of several addresses of a name, each gets its part of it.
+    /// `timeout` is for each connection; several addresses of a name share it.
     pub(crate) fn new(fence: Fence, timeout: Duration) -> Self {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
@@ -127,10 +127,9 @@ impl Socket {
         }
     }
 
-    /// Has the kernel repeat nothing that was lost on the way, and hold nothing back for a full receiver, any longer
-    /// than this.
+    /// Limits how long the kernel retransmits lost data, or holds data back for a full receiver.
     fn give_up_within(&self, left: Duration) -> io::Result<()> {
-        // Zero would be the system's default, which is a quarter of an hour.
+        // Zero would select the system's default, a quarter of an hour.
         let ms = left.min(USER_TIMEOUT).as_millis().max(1);
         set_tcp_user_timeout(self.tcp.inner(), u32::try_from(ms).unwrap_or(u32::MAX))?;
         Ok(())
@@ -140,7 +139,8 @@ impl Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         if !self.fence.may_act() {
-            // Closed like this, the kernel sends nothing of what it still holds. Where it can't, it gives up by itself.
+            // After this, closing makes the kernel discard what it still holds. If this fails, the kernel gives up by
+            // itself.
             let _ = self.tcp.inner().set_zero_linger();
         }
     }
@@ -168,7 +168,7 @@ impl Write for Socket {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Says that nothing more comes, which is no request.
+        // Only says that nothing more comes, which is no request.
         Pin::new(&mut self.tcp).poll_shutdown(cx)
     }
 

@@ -1,4 +1,5 @@
-//! The import `trueup:lbaas/api`: checks quotas and the grant, then asks the backend; the tape has the answer of either.
+//! The import `trueup:lbaas/api`: checks quotas and the grant, then asks the backend. The tape records the answer of
+//! either.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use crate::quota::Blast;
 /// The capability's name in grants.
 const LBAAS: &str = "lbaas";
 
-/// What a question needs beside the tape: borrowed apart from it.
+/// What a request needs apart from the tape; borrowed separately.
 struct Door<'a> {
     guard: Guard<'a>,
     owners: &'a mut Owners,
@@ -40,7 +41,7 @@ impl<'a> Door<'a> {
         self.grants().grant(LBAAS)
     }
 
-    /// Counts the question, and refuses it with all its entries where the guest asks too often.
+    /// Counts the request, and refuses it with all its entries if the guest exceeds its quota.
     fn count(&mut self, call: &str, entries: usize) -> Result<(), Error> {
         self.guard.count(call, LBAAS, entries).map_err(Error::AccessDenied)
     }
@@ -52,7 +53,7 @@ impl<'a> Door<'a> {
             .map_err(Error::AccessDenied)
     }
 
-    /// Refuses where nothing is granted in this way, whichever load balancer it would be.
+    /// Refuses if the guest has no such access to any load balancer.
     fn check_some(&mut self, call: &str, access: Access) -> Result<(), Error> {
         if self.grants().allow_some(LBAAS, access) {
             return Ok(());
@@ -61,11 +62,11 @@ impl<'a> Door<'a> {
         Err(Error::AccessDenied(self.guard.refuse(call, EVERYTHING, what, 1)))
     }
 
-    /// Refuses to destroy these, all of them, where that would be above a limit of this call. Nothing was sent then, and
-    /// nobody was asked whose they are: entries without a grant count too.
+    /// Refuses to destroy all of these if that exceeds a limit of this call. Nothing is sent then, and owners are not
+    /// looked up: entries without a grant count, too.
     fn check_blast(&mut self, call: &str, refs: &[ObjectRef]) -> Result<(), Error> {
         if !self.grants().allow_some(LBAAS, Access::Write) {
-            // Nothing will be destroyed; that is the refusal to give.
+            // Nothing will be destroyed, so that is the refusal to return.
             return Ok(());
         }
         match self.blast.above(self.grant(), refs, self.removing) {
@@ -77,7 +78,7 @@ impl<'a> Door<'a> {
         }
     }
 
-    /// Refuses to destroy these, all of them, where the round would go above what waits for an approval.
+    /// Refuses to destroy all of these if the round exceeds what needs an approval.
     fn check_round(&mut self, call: &str, refs: &[ObjectRef]) -> Result<(), Error> {
         let holdings = &self.guard.backends.quotas.holdings;
         holdings
@@ -88,7 +89,7 @@ impl<'a> Door<'a> {
             })
     }
 
-    /// Finds out the load balancer behind `from` and checks the grant for it.
+    /// Finds the load balancer above `from` and checks the grant for it.
     async fn check_owner(&mut self, call: &str, access: Access, from: Parent) -> Result<(), Error> {
         if self.grants().allow_all(LBAAS, access) {
             return Ok(());
@@ -105,7 +106,7 @@ impl<'a> Door<'a> {
         }
     }
 
-    /// The tagged resources of the load balancers that may be read; others are not this guest's to see.
+    /// The tagged resources of the load balancers that the guest may read; it must not see others.
     async fn list(&mut self, tag: &str) -> Result<Vec<Object>, Error> {
         self.check_some("api.list-tagged", Access::Read)?;
         let api = self.api()?;
@@ -113,7 +114,7 @@ impl<'a> Door<'a> {
             api.adopt(tag).await?;
         }
         let listed = api.list_tagged(tag).await?;
-        // Writes ask for the owner too: what this list shows need not be read again for them.
+        // Writes look up the owner, too, and need not read again what this list shows.
         self.see(Access::Write, &listed);
         if self.grants().allow_all(LBAAS, Access::Read) {
             return Ok(listed);
@@ -123,7 +124,7 @@ impl<'a> Door<'a> {
         for object in listed {
             match self.owners.load_balancer(parent(&object.spec), api.as_ref()).await {
                 Ok(load_balancer) if self.grants().allow(LBAAS, Access::Read, &load_balancer) => readable.push(object),
-                // A parent that is gone or has no load balancer: nobody is granted that.
+                // No grant can cover a parent that is gone or has no load balancer.
                 Ok(_) | Err(Error::NotFound) => {}
                 Err(error) => return Err(error),
             }
@@ -131,7 +132,7 @@ impl<'a> Door<'a> {
         Ok(readable)
     }
 
-    /// Checks each entry: what is granted goes to the backend, the rest is answered here.
+    /// Checks each entry: granted ones go to the backend, the rest is answered here.
     async fn sift<'e, T: Clone>(
         &mut self,
         call: &'static str,
@@ -176,22 +177,22 @@ impl<'a> Door<'a> {
     }
 }
 
-/// The entries of a list that are granted, and why the others are not.
+/// The granted entries of a list, and why the others are refused.
 struct Sifted<'e, T: Clone> {
     call: &'static str,
     granted: Cow<'e, [T]>,
-    /// One for each entry, in order.
+    /// One per entry, in order.
     refusals: Vec<Option<Error>>,
 }
 
 impl<T: Clone> Sifted<'_, T> {
-    /// What to ask of whom; none where nothing is left to ask.
+    /// The backend and the entries to ask it for; `None` if no entry is left.
     fn question<'a>(&'a self, door: &Door<'a>) -> Option<(&'a dyn Api, &'a [T])> {
         let api = door.api().ok()?;
         (!self.granted.is_empty()).then_some((api.as_ref(), self.granted.as_ref()))
     }
 
-    /// The backend's answers to what was granted, and the refusals, in the order of the entries.
+    /// The backend's answers and the refusals, in the order of the entries.
     fn answer<R>(self, answers: Option<Vec<Result<R, Error>>>) -> Vec<Result<R, Error>> {
         let mut answers = answers.unwrap_or_default().into_iter();
         let missing = || {
@@ -228,7 +229,7 @@ struct Refs<'a> {
     refs: &'a [ObjectRef],
 }
 
-/// A list that is refused whole: each entry is.
+/// Refuses a whole list: each entry gets the refusal.
 fn all<R>(entries: usize, refusal: &Error) -> Vec<Result<R, Error>> {
     (0..entries).map(|_| Err(refusal.clone())).collect()
 }

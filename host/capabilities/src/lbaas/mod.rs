@@ -14,16 +14,16 @@ pub use owners::{Parent, parent, referred};
 
 use crate::Answer;
 
-/// An Engine, real or simulated. Methods are named as the WIT functions and promise what those promise.
+/// An Engine, real or simulated. Methods have the names and promises of the WIT functions.
 pub trait Api: Send + Sync {
     /// The state of a load balancer.
     fn load_balancer<'a>(&'a self, identifier: &'a str) -> Answer<'a, Result<State, Error>>;
-    /// What was created for the tag and does not carry it: what a host that was killed has left. Changes nothing.
+    /// Objects that were created for the tag but do not carry it, left by a killed host. Changes nothing.
     fn leftovers<'a>(&'a self, _tag: &'a str) -> Answer<'a, Result<Vec<Object>, Error>> {
         Box::pin(async { Ok(Vec::new()) })
     }
-    /// Gives the tag to [`Api::leftovers`], so that the next list shows them. Asked before [`Api::list_tagged`] where the
-    /// guest may write.
+    /// Tags the [`Api::leftovers`], so that the next list shows them. Called before [`Api::list_tagged`] if the guest
+    /// may write.
     fn adopt<'a>(&'a self, _tag: &'a str) -> Answer<'a, Result<(), Error>> {
         Box::pin(async { Ok(()) })
     }
@@ -33,14 +33,14 @@ pub trait Api: Send + Sync {
     fn get<'a>(&'a self, refs: &'a [ObjectRef]) -> Answer<'a, Vec<Result<Object, Error>>>;
     /// Creates and tags each, in the order of `specs`.
     fn create<'a>(&'a self, specs: &'a [Spec], tags: &'a [String]) -> Answer<'a, Vec<Result<Object, Error>>>;
-    /// Has each applied again, in the order of `refs`.
+    /// Makes the Engine apply each again, in the order of `refs`.
     fn reset<'a>(&'a self, refs: &'a [ObjectRef]) -> Answer<'a, Vec<Result<(), Error>>>;
     /// Destroys each, in the order of `refs`.
     fn destroy<'a>(&'a self, refs: &'a [ObjectRef]) -> Answer<'a, Vec<Result<(), Error>>>;
 }
 
 impl Kind {
-    /// As metrics and messages name it.
+    /// Its name in metrics and messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Backend => "backend",
@@ -52,7 +52,7 @@ impl Kind {
 }
 
 impl Spec {
-    /// Which kind of resource this is.
+    /// The kind of this resource.
     pub fn kind(&self) -> Kind {
         match self {
             Self::Backend(_) => Kind::Backend,

@@ -1,7 +1,7 @@
-//! Which load balancer a resource belongs to: the scope that a grant names.
+//! The load balancer that a resource belongs to: the scope of a grant.
 //!
-//! Kept for the resources that the running call has seen; what it has not seen is read from the Engine. Not kept
-//! where everything is granted.
+//! Remembers the resources that the running call has seen, and reads others from the Engine. Remembers nothing if
+//! everything is granted.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ pub(crate) struct Owners {
     parents: BTreeMap<(u8, String), Parent>,
 }
 
-/// What a resource belongs to.
+/// The owner of a resource.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Parent {
-    /// A load balancer, by its identifier; empty where a frontend has none.
+    /// A load balancer, by its identifier; empty for a frontend without one.
     LoadBalancer(String),
     /// Another resource, which leads there.
     Resource(Kind, String),
@@ -34,10 +34,10 @@ impl Owners {
         );
     }
 
-    /// The load balancer at the end of the chain of parents; empty where there is none (a frontend without one).
+    /// The load balancer at the end of the chain of parents; empty if there is none (a frontend without one).
     ///
     /// # Errors
-    /// What the Engine answered where it had to be asked.
+    /// The Engine's error if it had to be asked.
     pub(crate) async fn load_balancer(&mut self, from: Parent, api: &dyn Api) -> Result<String, Error> {
         let mut at = from;
         loop {
@@ -57,13 +57,13 @@ impl Owners {
                 .await;
             let object = answers.pop().unwrap_or(Err(Error::NotFound))?;
             self.see(&object);
-            // Children lead to parents of another kind, so the chain ends: bind, frontend, load balancer.
+            // Each parent has another kind, so the chain ends: bind, frontend, load balancer.
             at = parent(&object.spec);
         }
     }
 }
 
-/// Everything that a new resource would refer to: its owner, and for a frontend the backend that it leads to.
+/// Everything that a new resource would refer to: its owner, and for a frontend its backend.
 pub fn referred(spec: &Spec) -> Vec<Parent> {
     let mut all = vec![parent(spec)];
     if let Spec::Frontend(frontend) = spec
@@ -74,7 +74,7 @@ pub fn referred(spec: &Spec) -> Vec<Parent> {
     all
 }
 
-/// What a resource of this specification belongs to.
+/// The owner of a resource with this specification.
 pub fn parent(spec: &Spec) -> Parent {
     match spec {
         Spec::Backend(backend) => Parent::LoadBalancer(backend.load_balancer.clone()),

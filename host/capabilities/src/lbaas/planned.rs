@@ -1,6 +1,6 @@
 //! The Engine of a plan: real reads fill a simulation, and the simulation takes every write.
 //!
-//! The guarantee that a plan changes nothing stands here: this type is given a [`Reads`], which has no way to write.
+//! This type guarantees that a plan changes nothing: it gets a [`Reads`], which cannot write.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -42,26 +42,26 @@ impl Reads {
     }
 }
 
-/// What a plan reconciles against: as things are when it is first asked, and as they would become.
+/// The world of a plan: the state at its first read, and how it would develop.
 pub struct Planned {
     real: Reads,
     simulated: Simulated,
     seen: Mutex<Seen>,
 }
 
-/// What was read from the real Engine already, and is from then on simulated.
+/// What was read from the real Engine and is simulated from then on.
 #[derive(Default)]
 struct Seen {
     load_balancers: BTreeSet<String>,
     tags: BTreeSet<String>,
     /// By kind (in the order of the contract) and identifier.
     resources: BTreeSet<(u8, String)>,
-    /// What was listed by a tag that it does not carry.
+    /// Objects that were listed by a tag that they do not carry.
     leftovers: Vec<Object>,
 }
 
 impl Planned {
-    /// A plan that has read nothing yet. What it creates is settled at once.
+    /// A plan that has read nothing yet. Its creations are settled at once.
     pub fn new(real: Reads, clock: Arc<VirtualClock>) -> Self {
         Self {
             real,
@@ -70,7 +70,7 @@ impl Planned {
         }
     }
 
-    /// What was created without the tag that it is listed by: a run tags it first.
+    /// Objects that lack the tag by which they are listed: a real run tags them first.
     pub fn leftovers(&self) -> Vec<Object> {
         self.seen(|seen| seen.leftovers.clone())
     }
@@ -86,7 +86,7 @@ impl Planned {
         })
     }
 
-    /// Reads what is referred to and was not seen yet.
+    /// Reads referenced objects that were not seen yet.
     async fn read(&self, refs: &[ObjectRef]) -> Result<(), Error> {
         let unseen: Vec<ObjectRef> = self.seen(|seen| {
             let is_new = |reference: &&ObjectRef| {
@@ -168,7 +168,7 @@ impl Api for Planned {
                 let leftovers = self.real.leftovers(tag).await?;
                 listed.extend(leftovers.iter().cloned());
                 self.seen(|seen| seen.leftovers.extend(leftovers));
-                // What the plan has destroyed meanwhile does not come back with a second tag's list.
+                // An object that the plan has destroyed must not come back with a second tag's list.
                 let mut there = Vec::with_capacity(listed.len());
                 for object in listed {
                     if self.see(&object) || self.is_simulated(&object).await {
@@ -194,7 +194,7 @@ impl Api for Planned {
     fn create<'a>(&'a self, specs: &'a [Spec], tags: &'a [String]) -> Answer<'a, Vec<Result<Object, Error>>> {
         Box::pin(async move {
             let answers = self.simulated.create(specs, tags).await;
-            // What the plan made itself is nobody's to read.
+            // Objects that the plan itself created can't be read from the Engine.
             answers.iter().flatten().for_each(|object| {
                 self.see(object);
             });

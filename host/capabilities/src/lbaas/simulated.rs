@@ -1,7 +1,7 @@
-//! An Engine in memory: what scenarios, plans and benchmarks reconcile against.
+//! An Engine in memory: scenarios, plans and benchmarks reconcile against it.
 //!
-//! It keeps the rules that guests can see (identifiers, states over time, refusals, tags) and nothing of HTTP: that
-//! is the simulated Engine's job. One operation costs O(log n) of all objects; a list costs what it returns.
+//! It keeps the rules that guests can see (identifiers, states over time, refusals, tags) and no HTTP, which is the
+//! simulated Engine's job. One operation costs O(log n) of all objects; a list costs what it returns.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,17 +14,17 @@ use crate::Answer;
 use crate::clock::Clock;
 use crate::faults::{Faults, Turn};
 
-/// One resource as a scenario writes it and a dump shows it.
+/// One resource, as in scenarios and dumps.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Resource {
     /// Unique among the resources of its kind.
     pub identifier: String,
-    /// As it is now.
+    /// Its current state.
     pub state: State,
-    /// In a dump: ascending.
+    /// Ascending in a dump.
     pub tags: Vec<String>,
-    /// What it is.
+    /// Its specification.
     pub spec: Spec,
 }
 
@@ -37,8 +37,8 @@ pub struct Simulated {
 }
 
 impl Simulated {
-    /// An Engine without any load balancer or resource. What it is asked to apply is settled after `settle_ms` of
-    /// `clock`; `faults` answer first.
+    /// An Engine without any load balancer or resource. Changes settle after `settle_ms` of `clock`; `faults` answer
+    /// first.
     pub fn new(clock: Arc<dyn Clock>, faults: Arc<Faults>, settle_ms: u64) -> Self {
         Self {
             clock,
@@ -48,13 +48,13 @@ impl Simulated {
         }
     }
 
-    /// Adds a load balancer, or gives it another state.
+    /// Adds a load balancer, or changes its state.
     pub fn put_load_balancer(&self, identifier: String, state: State) {
         self.store().load_balancers.insert(identifier, state);
     }
 
-    /// Adds a resource as it is, in place of the one of that kind and identifier. Its state stays until it is reset;
-    /// what it refers to need not exist.
+    /// Adds a resource as it is, or replaces the one with that kind and identifier. Its state remains until it is
+    /// reset; what it refers to need not exist.
     pub fn put(&self, resource: Resource) {
         let Resource {
             identifier,
@@ -71,7 +71,7 @@ impl Simulated {
         self.store().insert(identifier, stored);
     }
 
-    /// Takes over what a real list showed for `tag`: new resources with that tag, and the tag for those already here.
+    /// Takes over a real list for `tag`: adds new resources with that tag, and adds the tag to existing ones.
     pub fn fill(&self, tag: &str, listed: &[Object]) {
         let mut store = self.store();
         for object in listed {
@@ -91,7 +91,7 @@ impl Simulated {
         }
     }
 
-    /// Every resource as it is now, by kind then identifier.
+    /// The current resources, by kind then identifier.
     pub fn resources(&self) -> Vec<Resource> {
         let now_ms = self.clock.now_ms();
         let resource = |(key, stored): (&Key, &Stored)| Resource {
@@ -104,11 +104,11 @@ impl Simulated {
     }
 
     fn store(&self) -> MutexGuard<'_, Store> {
-        // A panic while this is held is a defect that the caller hears of; the next one may still look.
+        // The caller sees a panic while this is held; later callers may still read.
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The state of what is applied now, and until when: `until_settled`, or `Ok` where that takes no time.
+    /// The state of a change made now, and until when: `until_settled`, or `Ok` if settling takes no time.
     fn applied(&self, until_settled: State, now_ms: u64) -> (State, Option<u64>) {
         match self.settle_ms {
             0 => (State::Ok, None),
@@ -116,8 +116,8 @@ impl Simulated {
         }
     }
 
-    /// Handles the entries of a list that changes something, in order: after an entry that answers `RateLimited`, the
-    /// rest answers the same, without effect.
+    /// Handles the entries of a changing list in order. After an entry that returns `RateLimited`, the rest returns the
+    /// same, without effect.
     fn change<E: Serialize, T>(
         &self,
         call: &str,
@@ -254,7 +254,7 @@ impl Api for Simulated {
     }
 }
 
-/// The order of kinds in every list: that of the contract.
+/// The order of kinds in every list, as in the contract.
 const fn rank(kind: Kind) -> usize {
     match kind {
         Kind::Backend => 0,
@@ -264,7 +264,7 @@ const fn rank(kind: Kind) -> usize {
     }
 }
 
-/// A kind's name, as a prefix of the identifiers that it gives.
+/// A kind's name, as a prefix of its new identifiers.
 const fn prefix(kind: Kind) -> &'static str {
     match kind {
         Kind::Backend => "backend",
@@ -306,7 +306,7 @@ impl Key {
 #[derive(Debug)]
 struct Stored {
     state: State,
-    /// When `state` turns to `Ok`; none where it stays.
+    /// When `state` turns to `Ok`; `None` if it does not change.
     settled_at_ms: Option<u64>,
     tags: BTreeSet<String>,
     spec: Spec,
@@ -333,10 +333,10 @@ impl Stored {
 struct Store {
     load_balancers: BTreeMap<String, State>,
     objects: BTreeMap<Key, Stored>,
-    /// How many objects refer to one; no entry for none. Holds what is referred to, whether it exists or not.
+    /// The number of references to each object; no entry for 0. Includes referenced objects that do not exist.
     referrers: BTreeMap<Key, usize>,
     by_tag: BTreeMap<String, BTreeSet<Key>>,
-    /// The last number given, by kind. It never goes back.
+    /// The last number used, by kind. It never decreases.
     numbers: BTreeMap<usize, u64>,
 }
 
@@ -393,7 +393,7 @@ impl Store {
             return Vec::new();
         };
         let mut tagged = Vec::with_capacity(keys.len());
-        // Both ascend, and what carries one tag mostly stands together: the next object is most often the next key's.
+        // Both ascend, and objects with the same tag are mostly adjacent: the next object is usually the next key's.
         let mut objects = self.objects.range::<Key, _>(..);
         for key in keys {
             let next = objects.next().filter(|(found, _)| *found == key);
@@ -416,7 +416,7 @@ impl Store {
             && Key::parent(spec).is_none_or(|parent| self.objects.contains_key(&parent))
     }
 
-    /// `KIND-N`, with the next N whose identifier no resource has, of whatever kind.
+    /// `KIND-N`, with the next N whose identifier no resource of any kind has.
     fn new_identifier(&mut self, kind: Kind) -> String {
         let in_use = |objects: &BTreeMap<Key, Stored>, identifier: &str| {
             (0..KINDS).any(|rank| {

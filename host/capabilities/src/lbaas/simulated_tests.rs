@@ -1,4 +1,4 @@
-//! What guests can see of the simulated Engine, rule by rule, and that its indexes agree with what it holds.
+//! The rules of the simulated Engine that guests can see, and the consistency of its indexes.
 
 use std::task::{Context, Poll, Waker};
 
@@ -23,7 +23,7 @@ fn world(settle_ms: u64) -> World {
     World { clock, faults, engine }
 }
 
-/// The simulation never waits, so one look has the answer.
+/// The simulation never waits, so one poll returns the answer.
 fn done<T>(mut answer: Answer<'_, T>) -> T {
     match answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => answer,

@@ -1,7 +1,8 @@
-//! The import `trueup:neg/api`: checks quotas and the grant, then asks the backend; the tape has the answer of either.
+//! The import `trueup:neg/api`: checks quotas and the grant, then asks the backend. The tape records the answer of
+//! either.
 //!
-//! What changes something is asked with a [`RequestId`] that follows from the question's place, and only once the journal
-//! is on the disk up to there: so the call that a crash interrupts is found, is run again, and asks with the same id.
+//! A change carries a [`RequestId`] that follows from the request's position, and is only sent once the journal is on
+//! the disk up to there. A call that a crash interrupts is therefore found, runs again, and sends the same id.
 
 use std::time::Instant;
 
@@ -34,7 +35,7 @@ struct OfEndpoints<'a> {
 }
 
 impl<'a> Guard<'a> {
-    /// The backend, where this question may be asked.
+    /// Returns the backend if the guest may make this request.
     fn neg(&mut self, call: &str, access: Access, neg: &NegRef) -> Result<&'a dyn Api, Error> {
         self.count(call, NEG, 1).map_err(Error::AccessDenied)?;
         let NegRef { name, zone } = neg;
@@ -47,7 +48,7 @@ impl<'a> Guard<'a> {
     }
 }
 
-/// The HTTP status of a request that asks for what can't be done, as Compute Engine answers it.
+/// The HTTP status that Compute Engine returns for an invalid request.
 const BAD_REQUEST: u16 = 400;
 
 /// Refuses what Compute Engine would refuse, without asking it.
@@ -63,7 +64,7 @@ fn check_number(endpoints: &[Endpoint]) -> Result<(), Error> {
     }
 }
 
-/// Where the question that is about to be asked stands in its instance.
+/// The position of the next request in its instance.
 #[derive(Clone, Copy)]
 struct Turn {
     began: Began,
@@ -77,20 +78,20 @@ impl Turn {
             began: self.began,
             number: self.number,
         };
-        // The tape has written these arguments already, so nobody sees this.
+        // The tape has written these arguments already, so this can't happen.
         let unwritable = |error| Error::Unavailable(format!("the arguments of `{call}` have no JSON form: {error}"));
         RequestId::of(place, call, args).map_err(unwritable)
     }
 }
 
 impl Host {
-    /// Brings the journal to the disk before something is changed: what is asked next must be asked again after a crash.
+    /// Writes the journal to the disk before a change: after a crash, the next request must be repeated.
     ///
     /// # Errors
-    /// Where it can't be written: then nothing may be asked.
+    /// If the journal can't be written; then the request must not be sent.
     fn on_disk(&mut self, neg: &NegRef) -> wasmtime::Result<()> {
         if !self.grants.allow_neg(Access::Write, &neg.name, &neg.zone) {
-            // It will be refused, and changes nothing: a guest on trial must not have the disk synced without end.
+            // The request will be refused and changes nothing: a guest on trial must not cause endless disk syncs.
             return Ok(());
         }
         let Some(journal) = self.tape.journal_mut() else {
@@ -102,7 +103,7 @@ impl Host {
         synced.map_err(|error| Stop::from(TapeError::from(error)).into())
     }
 
-    /// What a question about this NEG that changes something needs, with the journal on the disk before it.
+    /// What a changing request for this NEG needs, after the journal is on the disk.
     fn changing(&mut self, neg: &NegRef) -> wasmtime::Result<(&mut Tape, &mut Meter, Guard<'_>, Turn)> {
         self.on_disk(neg)?;
         let turn = Turn {

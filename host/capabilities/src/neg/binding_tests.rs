@@ -1,4 +1,4 @@
-//! What reaches a backend, with which request id, and what a guest is told where nothing does.
+//! Which requests reach a backend, with which request id, and what the guest gets if none does.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,7 +12,7 @@ use crate::grants::{Grant, Grants};
 use crate::meter::Limits;
 use crate::{Answer, Backends, Identity};
 
-/// Answers everything, and keeps what it was asked: the call, the NEG and the request id.
+/// Answers everything, and records each request: the call, the NEG and the request id.
 #[derive(Default)]
 struct Asked(Mutex<Vec<(&'static str, String, Option<RequestId>)>>);
 
@@ -113,7 +113,7 @@ fn denied<T>(what: &str) -> Result<T, Error> {
 }
 
 #[tokio::test]
-async fn another_name_another_zone_and_another_access_are_refused_and_nothing_is_asked() {
+async fn another_name_zone_or_access_is_refused_without_a_request() {
     let (mut host, asked) = host(grants(&["web@z1"], &["web@z2", "w*@z3"]));
     assert_eq!(host.list_endpoints(neg("web", "z1")).await.unwrap(), Ok(vec![]));
     assert_eq!(
@@ -154,7 +154,7 @@ async fn another_name_another_zone_and_another_access_are_refused_and_nothing_is
 }
 
 #[tokio::test]
-async fn questions_above_the_quota_and_operations_above_their_size_are_not_asked() {
+async fn requests_above_the_quota_and_oversized_operations_are_not_sent() {
     let one = Grant {
         write: ["*".to_owned()].into(),
         calls_per_minute: Some(2),
@@ -199,7 +199,7 @@ async fn ids(instance: &str, at_ms: u64) -> Vec<RequestId> {
 }
 
 #[tokio::test]
-async fn a_call_that_is_run_again_asks_with_the_same_ids_and_any_other_place_has_its_own() {
+async fn a_repeated_call_has_the_same_ids_and_any_other_place_its_own() {
     let first = ids("default/web:80", 1_000).await;
     assert_eq!(first, ids("default/web:80", 1_000).await, "run again by another host");
     let mut all = first;
@@ -223,7 +223,7 @@ async fn the_ids_of_one_host_count_anew_in_each_call() {
     host.attach(neg("web", "z1"), endpoints(1)).await.unwrap().unwrap();
     let ids: Vec<RequestId> = asked.take().into_iter().filter_map(|(_, _, id)| id).collect();
 
-    // The second call once more, by a host that knows nothing of the first.
+    // The second call again, by a host that knows nothing of the first.
     let (mut again, asked_again) = host_of("default/web:80", Tape::memory(), Grants::everything());
     begin(&mut again, 2_000);
     again.list_endpoints(neg("web", "z1")).await.unwrap().unwrap();
@@ -253,7 +253,8 @@ fn journal(folder: &std::path::Path, files: &Files) -> Journal {
 
 #[tokio::test]
 async fn nothing_is_changed_where_the_journal_can_not_be_brought_to_the_disk() {
-    // Room for one open file: the second journal has the first one's closed, and what is deleted can't be opened again.
+    // Room for one open file: the second journal causes the first one's to be closed, and a deleted file can't be
+    // opened again.
     let files = Files::new(1);
     let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let tape = Tape::record(journal(folder.path(), &files));

@@ -1,7 +1,7 @@
 //! `trueup:neg/api`: network endpoint groups of Google Compute Engine.
 //!
-//! An attachment or a detachment is started here, and ends later: its end is told to the guest by whoever runs the
-//! instance, through `syncer.on-operation`. Knows nothing of targets or migrations; those are the guest's.
+//! An attachment or a detachment starts here and ends later. The runner of the instance reports its end to the guest
+//! through `syncer.on-operation`. Knows nothing of targets or migrations; the guest handles those.
 //!
 //! ```text
 //! guest -> binding (request id, tape, grant) -> Api: simulated, or Compute Engine
@@ -22,21 +22,21 @@ pub use request::RequestId;
 
 use crate::Answer;
 
-/// So many endpoints one operation may hold. Compute Engine takes no more in one request.
+/// The maximum number of endpoints in one operation: Compute Engine's limit for one request.
 pub const ENDPOINTS_PER_OPERATION_MAX: usize = 500;
 
-/// Network endpoint groups as one instance sees them, real or simulated. Methods are named as the WIT functions and
-/// promise what those promise.
+/// Network endpoint groups for one instance, real or simulated. Methods have the names and promises of the WIT
+/// functions.
 ///
-/// What changes something carries a [`RequestId`]: a backend that was asked the same with it already answers what it
-/// answered then, and does nothing anew. That holds across crashes of this host.
+/// A change carries a [`RequestId`]. If a backend gets the same request with the same id again, it returns its earlier
+/// answer and does nothing. That holds across crashes of this host.
 pub trait Api: Send + Sync {
-    /// Makes sure that the NEG exists with this subnet; true where it was created now.
+    /// Ensures that the NEG exists with this subnet. Returns true if it was created now.
     fn ensure<'a>(&'a self, neg: &'a NegRef, subnet: &'a str, request: RequestId) -> Answer<'a, Result<bool, Error>>;
     /// Every endpoint in the NEG, in the order of [`Endpoint`].
     fn list_endpoints<'a>(&'a self, neg: &'a NegRef) -> Answer<'a, Result<Vec<Endpoint>, Error>>;
-    /// Starts an operation that attaches these, at most [`ENDPOINTS_PER_OPERATION_MAX`], and answers its number: never the
-    /// same twice for one instance.
+    /// Starts an operation that attaches these endpoints, at most [`ENDPOINTS_PER_OPERATION_MAX`]. Returns its number,
+    /// which is unique within an instance.
     fn attach<'a>(
         &'a self,
         neg: &'a NegRef,
@@ -52,10 +52,10 @@ pub trait Api: Send + Sync {
     ) -> Answer<'a, Result<u64, Error>>;
 }
 
-/// The half of the API that changes nothing: what a plan is filled from.
+/// The half of the API that changes nothing; it fills a plan.
 pub trait Reads: Send + Sync {
-    /// [`Api::ensure`] without making anything: true where the NEG is there with this subnet, false where there is none.
-    /// Fails as `ensure` does where it is another one.
+    /// [`Api::ensure`] without creating anything: returns true if the NEG exists with this subnet, false if there is
+    /// none. Fails as `ensure` does if it differs.
     fn is_there<'a>(&'a self, neg: &'a NegRef, subnet: &'a str) -> Answer<'a, Result<bool, Error>>;
     /// As [`Api::list_endpoints`].
     fn endpoints<'a>(&'a self, neg: &'a NegRef) -> Answer<'a, Result<Vec<Endpoint>, Error>>;

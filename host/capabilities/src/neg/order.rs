@@ -1,12 +1,11 @@
-//! The one order of endpoints and NEGs, as the guest's specification names it.
+//! The canonical order of endpoints and NEGs, as in the guest's specification.
 
 use std::cmp::Ordering;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::{Endpoint, NegRef};
 
-/// An address field: empty, then IPv4 by number, then IPv6 by number, then any other text. What is equal so far goes by
-/// its bytes.
+/// An address field: empty, then IPv4 by number, then IPv6 by number, then any other text. Ties are ordered by bytes.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Field {
     Empty,

@@ -1,6 +1,6 @@
 //! The NEGs of a plan: real reads fill a simulation, and the simulation takes every write.
 //!
-//! The guarantee that a plan changes nothing stands here: this type is given [`Reads`], which has no way to write.
+//! This type guarantees that a plan changes nothing: it gets [`Reads`], which cannot write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,35 +9,35 @@ use super::simulated::{Neg, Operation, Simulated};
 use super::{Api, Endpoint, Error, NegRef, Reads, RequestId};
 use crate::Answer;
 
-/// An operation that is under way in earnest while the plan is made. That it will end well is taken for granted.
+/// A real operation that is running while the plan is made. The plan assumes that it succeeds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnderWay {
-    /// Whether it attaches; else it detaches.
+    /// Whether it attaches; otherwise it detaches.
     pub attaches: bool,
-    /// On which NEG.
+    /// The NEG.
     pub neg: NegRef,
-    /// Which endpoints.
+    /// The endpoints.
     pub endpoints: Vec<Endpoint>,
 }
 
-/// What a plan brings about: NEGs as they are when they are first asked for, and as they would become.
+/// The world of a plan: NEGs as they are at the first read, and how they would develop.
 pub struct Planned {
     real: Arc<dyn Reads>,
     simulated: Simulated,
     seen: Mutex<Seen>,
 }
 
-/// What was read from the real NEGs already, and is from then on simulated.
+/// What was read from the real NEGs and is simulated from then on.
 #[derive(Default)]
 struct Seen {
-    /// Looked for, with the subnet that they must have.
+    /// NEGs that were looked up, with their required subnet.
     ensured: BTreeMap<NegRef, String>,
-    /// Their endpoints were listed, or there was no such NEG.
+    /// NEGs whose endpoints were listed, or that do not exist.
     listed: BTreeSet<NegRef>,
 }
 
 impl Planned {
-    /// A plan that has read nothing yet, while these operations are under way, by number.
+    /// A plan that has read nothing yet, while these operations are running, by number.
     pub fn new(real: Arc<dyn Reads>, under_way: &BTreeMap<u64, UnderWay>) -> Self {
         let simulated = Simulated::default();
         for (number, operation) in under_way {
@@ -60,10 +60,10 @@ impl Planned {
         }
     }
 
-    /// Ends an operation well: it takes effect now. False where none of that number is under way.
+    /// Ends an operation successfully: it takes effect now. Returns false if no operation of that number is running.
     ///
     /// # Errors
-    /// Where its NEG was not read yet, and can't be.
+    /// If its NEG was not read yet, and can't be.
     pub async fn end(&self, operation: u64) -> Result<bool, Error> {
         if let Some(neg) = self.simulated.neg_of(operation) {
             self.read(&neg).await?;
@@ -75,7 +75,7 @@ impl Planned {
         look(&mut self.seen.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes over what is in a NEG, once.
+    /// Takes over the content of a NEG, once.
     async fn read(&self, neg: &NegRef) -> Result<(), Error> {
         if self.seen(|seen| seen.listed.contains(neg)) {
             return Ok(());
@@ -84,7 +84,7 @@ impl Planned {
             Ok(endpoints) => self.simulated.put(Neg {
                 name: neg.name.clone(),
                 zone: neg.zone.clone(),
-                // Known once somebody looks for it.
+                // Known after the first lookup.
                 subnet: self.seen(|seen| seen.ensured.get(neg).cloned()).unwrap_or_default(),
                 endpoints,
             }),
@@ -95,7 +95,7 @@ impl Planned {
         Ok(())
     }
 
-    /// Looks for a NEG, once, and takes over what is in it.
+    /// Looks up a NEG, once, and takes over its content.
     async fn look_for(&self, neg: &NegRef, subnet: &str) -> Result<(), Error> {
         if self.seen(|seen| seen.ensured.contains_key(neg)) {
             return Ok(());
@@ -107,7 +107,7 @@ impl Planned {
         } else {
             self.seen(|seen| {
                 seen.ensured.insert(neg.clone(), subnet.to_owned());
-                // What is not there has no endpoints to read.
+                // A NEG that does not exist has no endpoints to read.
                 seen.listed.insert(neg.clone());
             });
         }

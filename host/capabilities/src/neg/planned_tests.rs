@@ -22,7 +22,7 @@ fn endpoint(ip: &str) -> Endpoint {
     }
 }
 
-/// Real NEGs that count how often they are asked.
+/// Real NEGs that count their requests.
 #[derive(Default)]
 struct Real {
     negs: Simulated,
@@ -110,7 +110,7 @@ async fn a_neg_that_was_only_listed_is_still_looked_for_with_its_subnet() {
 }
 
 #[tokio::test]
-async fn what_is_under_way_in_earnest_ends_in_the_plan_and_new_numbers_come_after_it() {
+async fn real_operations_end_in_the_plan_and_new_numbers_follow_them() {
     let real = Real::new();
     let operation = UnderWay {
         attaches: true,

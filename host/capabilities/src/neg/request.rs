@@ -1,7 +1,7 @@
-//! The request id of a question that changes something: derived, never drawn, so that nobody has to keep it.
+//! The request id of a change: derived, never drawn, so that it need not be saved.
 //!
-//! After a crash the interrupted call is run again on its recorded answers, with the time that it began at. It then asks
-//! the same question at the same place, and that is all that an id is made of.
+//! After a crash the interrupted call runs again on its recorded answers, with the time at which it began. It then
+//! makes the same request at the same position, and an id depends on nothing else.
 
 use std::fmt;
 
@@ -11,8 +11,8 @@ use uuid::Uuid;
 /// The namespace of these ids (RFC 9562, version 5), drawn once for trueup.
 const NAMESPACE: Uuid = Uuid::from_u128(0x5b1f_6a52_9c0e_4d5b_8f3a_7e21_c4d9_0b68);
 
-/// Names one request that changes something, and every repetition of it: made before the first attempt. Never the zero
-/// UUID where it was made by a host.
+/// Identifies one changing request and all its repetitions: made before the first attempt. Never the zero UUID if a
+/// host made it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub Uuid);
 
@@ -22,12 +22,12 @@ impl fmt::Display for RequestId {
     }
 }
 
-/// When the running call began: the half of a question's place that the journal keeps.
+/// When the running call began: the part of a request's position that the journal keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) enum Began {
-    /// An entry of the journal, at its time in milliseconds. The host gives no two of one instance the same.
+    /// An entry of the journal, at its time in milliseconds. The host never repeats a time within an instance.
     Entry(u64),
-    /// `init`, `restore` or `snapshot`, by the host's clock: never run again from a recording.
+    /// `init`, `restore` or `snapshot`, by the host's clock: never repeated from a recording.
     Unrecorded(u64),
 }
 
@@ -37,24 +37,24 @@ impl Default for Began {
     }
 }
 
-/// Where a question stands: no other question of any instance stands there.
+/// A request's position, unique among all requests of all instances.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place<'a> {
     /// The key of the instance.
     pub(crate) instance: &'a str,
     /// When its call began.
     pub(crate) began: Began,
-    /// Which question of the call it is, from 1.
+    /// The number of the request in the call, from 1.
     pub(crate) number: u32,
 }
 
 impl RequestId {
-    /// The id of the question `name` with these arguments at that place.
+    /// The id of the request `name` with these arguments at that position.
     ///
     /// # Errors
-    /// Where the arguments have no JSON form.
+    /// If the arguments have no JSON form.
     pub(crate) fn of<A: Serialize + ?Sized>(place: Place<'_>, name: &str, args: &A) -> serde_json::Result<Self> {
-        // A list as JSON: no two different lists of parts are the same text.
+        // As a JSON list, different parts never give the same text.
         let parts = serde_json::to_vec(&(place.instance, place.began, place.number, name, args))?;
         Ok(Self(Uuid::new_v5(&NAMESPACE, &parts)))
     }
@@ -82,7 +82,7 @@ mod tests {
     fn the_same_question_at_the_same_place_has_the_same_id_for_ever() {
         let id = of(place(), "api.attach", json!({"endpoints": []}));
         assert_eq!(id, of(place(), "api.attach", json!({"endpoints": []})));
-        // Spelled out: an id that another version of trueup makes must be this one, or an upgrade attaches twice.
+        // A literal: every version of trueup must make this id, or an upgrade attaches twice.
         assert_eq!(id.to_string(), "6deec634-42f9-502b-9ada-b1b0297894b6");
         assert_eq!(id.0.get_version_num(), 5);
     }

@@ -1,7 +1,7 @@
-//! NEGs in memory: what scenarios and tests run a guest against.
+//! NEGs in memory, for guests in scenarios and tests.
 //!
-//! An operation is started here and ended by whoever holds this; until then it changes nothing. Knows nothing of HTTP or
-//! of operations that end by themselves: that is the simulated server's job.
+//! An operation starts here, and the owner of this value ends it; until then it changes nothing. Knows no HTTP and no
+//! operations that end by themselves: the simulated server handles those.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,20 +13,20 @@ use super::{Api, Endpoint, Error, NegRef, Reads, RequestId};
 use crate::Answer;
 use crate::faults::Faults;
 
-/// The HTTP status of what stands against what is there.
+/// The HTTP status of a conflict with the current state.
 const CONFLICT: u16 = 409;
 
-/// One NEG as a scenario writes it and a dump shows it.
+/// One NEG, as in scenarios and dumps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Neg {
     /// Unique in its zone.
     pub name: String,
-    /// Where it is.
+    /// Its zone.
     pub zone: String,
-    /// The subnet that its endpoints are of.
+    /// The subnet of its endpoints.
     pub subnet: String,
-    /// In a dump: ascending, each once.
+    /// Ascending and unique in a dump.
     pub endpoints: Vec<Endpoint>,
 }
 
@@ -42,7 +42,7 @@ impl Neg {
 
 /// NEGs in memory.
 ///
-/// Request ids are not looked at: the clock of a scenario stands still, so that two calls may well begin at one time.
+/// Ignores request ids: a scenario's clock does not run, so two calls may begin at the same time.
 #[derive(Debug, Default)]
 pub struct Simulated {
     faults: Arc<Faults>,
@@ -52,7 +52,7 @@ pub struct Simulated {
 #[derive(Debug, Default)]
 struct Store {
     negs: BTreeMap<NegRef, Stored>,
-    /// Started and not ended, by number.
+    /// The running operations, by number.
     operations: BTreeMap<u64, Operation>,
     /// The number of the newest one.
     last: u64,
@@ -64,7 +64,7 @@ struct Stored {
     endpoints: BTreeSet<Endpoint>,
 }
 
-/// An operation that was started.
+/// An operation that has started.
 #[derive(Debug)]
 pub(super) struct Operation {
     pub(super) attaches: bool,
@@ -81,7 +81,7 @@ impl Simulated {
         }
     }
 
-    /// Adds a NEG as it is, in place of the one of that name and zone.
+    /// Adds a NEG as it is, or replaces the one with that name and zone.
     pub fn put(&self, neg: Neg) {
         let key = neg.key();
         let stored = Stored {
@@ -91,7 +91,7 @@ impl Simulated {
         self.store().negs.insert(key, stored);
     }
 
-    /// Every NEG as it is now, by name, then zone.
+    /// The current NEGs, by name, then zone.
     pub fn negs(&self) -> Vec<Neg> {
         let neg = |(key, stored): (&NegRef, &Stored)| Neg {
             name: key.name.clone(),
@@ -102,7 +102,8 @@ impl Simulated {
         self.store().negs.iter().map(neg).collect()
     }
 
-    /// Ends an operation: one that succeeded takes effect now. False where there is none of that number, or it has ended.
+    /// Ends an operation; if it succeeded, it takes effect now. Returns false if no operation of that number is
+    /// running.
     pub fn end(&self, operation: u64, succeeded: bool) -> bool {
         let mut store = self.store();
         let Some(ended) = store.operations.remove(&operation) else {
@@ -114,27 +115,27 @@ impl Simulated {
         true
     }
 
-    /// An operation of this number is under way already. New ones get numbers above it.
+    /// Adds an operation that is already running. New ones get higher numbers.
     pub(super) fn resume(&self, number: u64, operation: Operation) {
         let mut store = self.store();
         store.last = store.last.max(number);
         store.operations.insert(number, operation);
     }
 
-    /// The NEG of an operation that is under way.
+    /// The NEG of a running operation.
     pub(super) fn neg_of(&self, number: u64) -> Option<NegRef> {
         let store = self.store();
         store.operations.get(&number).map(|operation| operation.neg.clone())
     }
 
-    /// A NEG's subnet is known from here on.
+    /// Sets a NEG's subnet, which is known from here on.
     pub(super) fn set_subnet(&self, neg: &NegRef, subnet: &str) {
         if let Some(stored) = self.store().negs.get_mut(neg) {
             subnet.clone_into(&mut stored.subnet);
         }
     }
 
-    /// Whether there is such a NEG, with this subnet.
+    /// Whether such a NEG exists with this subnet.
     fn has(&self, neg: &NegRef, subnet: &str) -> Result<bool, Error> {
         match self.store().negs.get(neg) {
             Some(stored) if stored.subnet == subnet => Ok(true),
@@ -151,7 +152,7 @@ impl Simulated {
     }
 
     fn store(&self) -> MutexGuard<'_, Store> {
-        // A panic while this is held is a defect that the caller hears of; the next one may still look.
+        // The caller sees a panic while this is held; later callers may still read.
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,4 +1,4 @@
-//! What the simulated API answers, and when what is changed.
+//! What the simulated API answers, and which call changes what.
 
 use serde_json::json;
 
@@ -34,7 +34,7 @@ fn now<T>(answer: impl Future<Output = T>) -> T {
     runtime.block_on(answer)
 }
 
-/// An API with the NEG `web` in zone `z1`, and what its faults are added to.
+/// An API with the NEG `web` in zone `z1`, and its faults.
 fn with_web(ips: &[&str]) -> (Simulated, Arc<Faults>) {
     let faults = Arc::<Faults>::default();
     let api = Simulated::new(Arc::clone(&faults));

@@ -1,7 +1,7 @@
-//! What a guest's `nftables` calls go through: the tape, then quota and grant, then the kernel.
+//! A guest's `nftables` calls pass the tape, then quota and grant, then reach the kernel.
 //!
-//! A grant of `nftables` is a list of tables. A transaction needs to write every table that one of its commands touches;
-//! where that can't be said of one of them, none is asked for.
+//! A grant of `nftables` is a list of tables. A transaction needs write access to every table that its commands touch.
+//! If the tables of one command are unclear, the host refuses the whole transaction.
 
 use serde::Serialize;
 
@@ -18,7 +18,7 @@ struct Apply<'a> {
 }
 
 impl<'a> Guard<'a> {
-    /// The packet filter, where this transaction may be applied.
+    /// Returns the packet filter if the guest may apply this transaction.
     fn nftables(&mut self, call: &str, ruleset: &str) -> Result<&'a dyn Api, String> {
         self.count(call, NFTABLES, 1)
             .map_err(|text| format!("access denied: {text}"))?;
@@ -27,7 +27,7 @@ impl<'a> Guard<'a> {
         }
         let tables = match scope::tables(ruleset) {
             Ok(tables) => tables,
-            // Nobody would apply it, whatever is granted.
+            // It can't be applied, whatever the grant.
             Err(error @ Unclear::NotJson(_)) => return Err(error.to_string()),
             Err(error @ Unclear::NoTable(_)) => return Err(self.refuse_transaction(call, "", error.to_string())),
         };
@@ -42,7 +42,7 @@ impl<'a> Guard<'a> {
         api.ok_or_else(|| "this host has no packet filter".to_owned())
     }
 
-    /// What the guest is told.
+    /// The text for the guest.
     fn refuse_transaction(&mut self, call: &str, scope: &str, text: String) -> String {
         format!("access denied: {}", self.refuse(call, scope, text, 1))
     }

@@ -1,4 +1,4 @@
-//! What reaches the packet filter, and what a guest is told where nothing does.
+//! Which transactions reach the packet filter, and what the guest gets if none does.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +10,7 @@ use crate::grants::{Grant, Grants};
 use crate::meter::Limits;
 use crate::{Answer, Backends, Identity};
 
-/// Keeps what it was to apply.
+/// Records the applied transactions.
 #[derive(Default)]
 struct Kept(Mutex<Vec<String>>);
 

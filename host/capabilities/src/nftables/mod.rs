@@ -1,7 +1,7 @@
 //! `trueup:service/nftables`: the kernel's packet filter, by transactions of libnftables' JSON.
 //!
 //! ```text
-//! guest -> binding (tape, quota, grant of every table that is touched) -> Api: simulated | nft (one process a transaction)
+//! guest -> binding (tape, quota, grant of every touched table) -> Api: simulated | nft (one process per transaction)
 //!              \-> scope: the tables that a transaction touches
 //! ```
 
@@ -17,7 +17,7 @@ pub trait Api: Send + Sync {
     /// Applies one transaction: all of it or nothing.
     ///
     /// # Errors
-    /// In the words of whoever applies it, one line. Mostly nothing was applied then; where that is not known the text says
-    /// so. Whoever asked goes on from what was acknowledged last, and makes its tables anew before it relies on that.
+    /// The backend's error, on one line. Usually nothing was applied then; if that is unknown, the text says so. The
+    /// caller continues from the last acknowledged state, and creates its tables again before it relies on that state.
     fn apply<'a>(&'a self, ruleset: &'a str) -> Answer<'a, Result<(), String>>;
 }

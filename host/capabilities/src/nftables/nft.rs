@@ -1,17 +1,18 @@
-//! The kernel's packet filter: each transaction is one process of `nft`, in the host's network namespace or a named one.
+//! The kernel's packet filter: each transaction is one process of `nft`, in the host's network namespace or a named
+//! one.
 //!
-//! One after another: nothing is handed to nft before the transaction before it has ended, also where another process began
-//! that: nft holds a file locked as long as it runs, whatever becomes of the host that started it. Knows nothing of who may
-//! touch what.
+//! Transactions are serialized: nft gets the next one only after the previous one has ended, even if another process
+//! started that one. nft holds a locked file as long as it runs, whatever happens to the host that started it. Knows
+//! nothing of grants.
 //!
 //! ```text
 //! transaction -> memory file -> lock -> [nsenter --net=NAMESPACE] nft -j -f - -> exit status, first words on stderr
 //! ```
 //!
-//! The transaction is handed over as a file in memory and not through a pipe. nft opens its input, and where that is no
-//! JSON to it opens it once more to read it as its other language: of a pipe nothing is left by then, and nft 1.0.6 says
-//! that all is well without having done anything. Nor need anybody write while somebody else reads: a transaction of
-//! 10,000 services is some 70 MB.
+//! The transaction is passed as a file in memory and not through a pipe. nft opens its input, and if the input is not
+//! JSON, opens it again to read it as its other language. A pipe is empty by then, and nft 1.0.6 reports success
+//! without having done anything. Also, no writer has to run while nft reads: a transaction of 10,000 services is some
+//! 70 MB.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr, OsString};
@@ -33,45 +34,44 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use super::Api;
 use crate::Answer;
 
-/// How long nft may take for one transaction where nothing is configured. One change among 10,000 services takes well
-/// below a second, a resync of as many with ten endpoints each two minutes (docs/nftables.md): one that is killed each time
-/// never comes to an end.
+/// The default timeout for one transaction of nft. One change among 10,000 services takes well below a second, a resync
+/// of as many with ten endpoints each two minutes (docs/nftables.md). If each attempt is killed, it never completes.
 pub const TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The program where nothing is configured.
+/// The default program.
 pub const PROGRAM: &str = "nft";
 
-/// Enters a namespace, of util-linux. Unlike `ip netns exec` it mounts nothing.
+/// Enters a namespace; part of util-linux. Unlike `ip netns exec` it mounts nothing.
 const NSENTER: &str = "nsenter";
 
-/// Where programs are looked for where the host was given no `PATH`: nft is in one of the `sbin`.
+/// The search path if the host has no `PATH`: nft is in one of the `sbin`.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// nft names what it refused in a line or two; what is more is cut off.
+/// nft reports an error in a line or two; anything longer is cut off.
 const STDERR_BYTES_MAX: u64 = 16 * 1024;
 
-/// So much of nft's words a guest is told: a line of a log.
+/// The maximum length of nft's error for the guest: a line of a log.
 const REASON_CHARS_MAX: usize = 500;
 
-/// What nsenter exits with where the program is not there: its manual, EXIT STATUS, as shells do.
+/// The exit status of nsenter if the program does not exist: its manual, EXIT STATUS, as shells do.
 const NOT_FOUND: i32 = 127;
 
-/// How often a lock is asked for that another process holds. It is seldom so, and nft itself takes longer.
+/// The pause between tries for a lock that another process holds. This is rare, and nft itself takes longer.
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 const NOT_KNOWN: &str = "whether the kernel took the transaction is not known, so a resync must come next";
 
-/// How nft is started.
+/// How to start nft.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// The program: a name that is found in `PATH`, or a path.
+    /// The program: a name to search in `PATH`, or a path.
     pub program: PathBuf,
-    /// The file of the network namespace, such as `/run/netns/node-a`. None: the host's own.
+    /// The file of the network namespace, such as `/run/netns/node-a`. `None` for the host's own.
     pub namespace: Option<PathBuf>,
-    /// A file that nft holds locked (`flock(2)`) as long as it runs, made where it is not there: the transactions of a host that
-    /// was killed, and of the one that follows it, go one after another. None: those of this process alone do.
+    /// A file that nft holds locked (`flock(2)`) as long as it runs; created if it is missing. It serializes the
+    /// transactions of a killed host and its successor. If `None`, only those of this process are serialized.
     pub lock: Option<PathBuf>,
-    /// How long one transaction may take, and wait for the one before it. Not the guest's time.
+    /// The timeout for one transaction, and for waiting for the previous one. Does not count as the guest's time.
     pub timeout: Duration,
 }
 
@@ -89,14 +89,15 @@ impl Default for Settings {
 
 /// The packet filter of one network namespace.
 ///
-/// A transaction that nft refuses changes nothing. Where nft is killed, for taking too long or by somebody else, the kernel
-/// may have taken the transaction or not: the error says that. A guest answers such an error to its caller as any other,
-/// and keeps what was acknowledged; the host then knows it as out of step, and calls its `resync`, whose transaction adds,
-/// deletes and adds its tables, and so does not depend on what is there.
+/// A transaction that nft refuses changes nothing. If nft is killed, by the timeout or by another process, the kernel
+/// may or may not have applied the transaction; the error says that. A guest returns such an error to its caller as any
+/// other, and keeps the acknowledged state. The host then considers it out of step and calls its `resync`, whose
+/// transaction adds, deletes and adds its tables, and so does not depend on the existing state.
 #[derive(Debug)]
 pub struct Nft {
     settings: Settings,
-    /// Held by the transaction that is applied: who asked first in this process is next. Other processes have the lock alone.
+    /// Held while a transaction is applied: first come, first served within this process. Other processes only see the
+    /// lock.
     turn: Arc<Mutex<()>>,
 }
 
@@ -108,8 +109,8 @@ impl Nft {
     }
 }
 
-/// One transaction after the other for each namespace, whoever made the [`Nft`]: one that a caller left to its end must not
-/// come after those of whoever follows.
+/// Serializes transactions for each namespace across all [`Nft`] values: a transaction whose caller has left must not
+/// come after later ones.
 fn turn_of(namespace: Option<&Path>) -> Arc<Mutex<()>> {
     type Turns = BTreeMap<Option<PathBuf>, Arc<Mutex<()>>>;
     static TURNS: std::sync::Mutex<Turns> = std::sync::Mutex::new(BTreeMap::new());
@@ -133,18 +134,20 @@ impl Api for Nft {
                 None => None,
             };
             let run = Run::start(settings, ruleset, lock)?;
-            // As a task: a caller who goes away in the middle leaves it to its end, and the next one waits for that.
+            // Runs as a task: if the caller leaves in the middle, the transaction completes, and the next one waits for
+            // it.
             let ended = tokio::spawn(run.end(settings.timeout, turn)).await;
             ended.unwrap_or_else(|_| Err(format!("the host ends: {NOT_KNOWN}")))
         })
     }
 }
 
-/// The file, locked; made where it is not there. Who has it open holds the lock: whoever made it, and whom it is handed to.
+/// Opens and locks the file, creating it if it is missing. Every process that has it open holds the lock: this one, and
+/// the one it is passed to.
 async fn lock(path: &Path) -> Result<File, String> {
     let failed = |error: io::Error| format!("locking `{}`: {error}", path.display());
     let mut options = File::options();
-    // Nobody else can hold it, and so stop the packet filter.
+    // So no other user can hold the lock and block the packet filter.
     options.write(true).create(true).truncate(false).mode(0o600);
     let file = regular::open_own(&mut options, path).map_err(failed)?;
     loop {
@@ -156,16 +159,16 @@ async fn lock(path: &Path) -> Result<File, String> {
     }
 }
 
-/// A process of nft that runs.
+/// A running nft process.
 struct Run {
     child: Child,
     stderr: File,
-    /// What is started, for error texts.
+    /// The started program, for error texts.
     program: String,
 }
 
 impl Run {
-    /// The process has the `lock` from then on, in the place of its stdout, where it says nothing.
+    /// From then on the process holds the `lock`, in place of its stdout, to which it writes nothing.
     fn start(settings: &Settings, ruleset: &str, lock: Option<File>) -> Result<Self, String> {
         let failed = |error: io::Error| format!("handing a transaction to nft: {error}");
         let stdin = memory_file(ruleset).map_err(failed)?;
@@ -178,13 +181,13 @@ impl Run {
             .stdout(lock.map_or_else(Stdio::null, Stdio::from))
             .stderr(Stdio::from(stderr.try_clone().map_err(failed)?))
             .kill_on_drop(true)
-            // A Ctrl-C is meant for the host, which ends in order.
+            // A Ctrl-C is meant for the host, which shuts down in order.
             .process_group(0);
         let child = command.spawn().map_err(|error| not_started(settings, &error))?;
         Ok(Self { child, stderr, program })
     }
 
-    /// Waits for it, and keeps the turn until it is gone.
+    /// Waits for the process, and keeps the turn until it is gone.
     async fn end(mut self, patience: Duration, turn: OwnedMutexGuard<()>) -> Result<(), String> {
         let program = &self.program;
         match timeout(patience, self.child.wait()).await {
@@ -196,7 +199,7 @@ impl Run {
                     patience.as_millis()
                 );
                 let mut child = self.child;
-                // In the middle of a transaction the kernel ends it first, and that may take its time.
+                // In the middle of a transaction the kernel completes it first, which may take time.
                 tokio::spawn(async move {
                     let killed = child.kill().await;
                     drop(turn);
@@ -210,7 +213,7 @@ impl Run {
     }
 }
 
-/// What runs nft, without its arguments. Its environment is the search path and the language of its errors.
+/// The command that runs nft, without its arguments. Its environment is the search path and the language of its errors.
 fn command(settings: &Settings) -> Result<Command, String> {
     let mut command = match &settings.namespace {
         None => Command::new(&settings.program),
@@ -238,10 +241,10 @@ fn command(settings: &Settings) -> Result<Command, String> {
     Ok(command)
 }
 
-/// A file that only its descriptor leads to, at its beginning.
+/// A file without a name, positioned at its beginning.
 fn memory_file(content: &str) -> io::Result<File> {
     const NAME: &CStr = c"trueup-nftables";
-    // Where `vm.memfd_noexec` is 2 it must be said that nobody runs it; kernels before 6.3 don't know the word.
+    // If `vm.memfd_noexec` is 2, the flag is required; kernels before 6.3 don't know it.
     let made = memfd_create(NAME, MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL);
     let mut file = File::from(made.or_else(|_| memfd_create(NAME, MemfdFlags::CLOEXEC))?);
     file.write_all(content.as_bytes())?;
@@ -275,7 +278,7 @@ fn answer(program: &str, status: ExitStatus, stderr: &mut File) -> Result<(), St
         return Err(format!("`{program}` was ended by signal {signal}: {NOT_KNOWN}"));
     }
     let mut said = Vec::new();
-    // What can't be read is as if it had said nothing: that it failed is known.
+    // Unreadable output counts as empty: the failure itself is known.
     _ = stderr
         .rewind()
         .and_then(|()| stderr.take(STDERR_BYTES_MAX).read_to_end(&mut said));
@@ -289,9 +292,9 @@ fn answer(program: &str, status: ExitStatus, stderr: &mut File) -> Result<(), St
     })
 }
 
-/// What it was that failed, in nft's words, on one line.
+/// The reason for the failure, in nft's words, on one line.
 fn reason(stderr: &str) -> Option<String> {
-    /// `internal:0:0-0: Error: TEXT`, a line for what is wrong and one for where.
+    /// `internal:0:0-0: Error: TEXT`: one line for the error and one for its place.
     const ERROR: &str = "Error: ";
     let errors: Vec<&str> = stderr
         .lines()
@@ -327,7 +330,7 @@ mod tests {
         let turn = nft.turn.lock().await;
         assert_eq!(nft.apply("").await, Err(said.to_owned()));
         drop(turn);
-        // Another process has no part in the turns.
+        // Other processes do not take part in the turns.
         let others = lock(&path).await.unwrap();
         assert_eq!(nft.apply("").await, Err(said.to_owned()));
         drop(others);

@@ -1,16 +1,16 @@
-//! Which tables a transaction touches: what grants are held against.
+//! The tables that a transaction touches, for checking grants.
 //!
-//! Reads the commands that it knows and no others, so that nothing unknown gets past it. What an object holds (the
-//! expressions of a rule, the elements of a map) can't reach another table: targets of jumps, sets, maps and stateful
-//! objects are looked up in the table of their rule. So it is walked through, and kept nowhere.
+//! Accepts only known commands, so that nothing unknown passes. The content of an object (the expressions of a rule,
+//! the elements of a map) can't reach another table: targets of jumps, sets, maps and stateful objects are looked up in
+//! the table of their rule. So the content is parsed but not stored.
 //!
 //! ```text
 //! {"nftables":[ {VERB: {KIND: {"family":F, "table":T, ...}}}, ... ]} -> {F T, ...}, or what names none
 //! ```
 //!
-//! What is accepted here means the same to nft, which reads with jansson. Of a member that is given twice jansson takes
-//! the last: here it is refused, as far in as a table is looked for. Jansson refuses some texts that are JSON (a NUL in a
-//! text, integers above 64 bits): so does this, since nft then reads the text as if it were of its other language.
+//! Accepted text means the same to nft, which reads with jansson. If a member occurs twice, jansson takes the last;
+//! this parser refuses it wherever it looks for a table. Jansson refuses some valid JSON (a NUL in a text, integers
+//! above 64 bits). So does this parser, since nft would then read the text as its other language.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,16 +20,15 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess
 
 use crate::grants::NFTABLES_FAMILIES;
 
-/// The kernel's `NFT_TABLE_MAXNAMELEN`, 256, holds the NUL at the end too.
+/// The kernel's `NFT_TABLE_MAXNAMELEN`, 256, includes the NUL at the end.
 pub const TABLE_NAME_BYTES_MAX: usize = 255;
 
-/// What a command may be: libnftables-json(5), without those that answer something (`list`, `reset`), since nobody gets
-/// the answer.
+/// The valid commands: libnftables-json(5), without those that return data (`list`, `reset`), which would be lost.
 const VERBS: [&str; 8] = [
     "add", "create", "delete", "destroy", "flush", "insert", "rename", "replace",
 ];
 
-/// What a command may be about: all that belongs to one table, and tables themselves.
+/// The valid objects of a command: all that belong to one table, and tables themselves.
 const KINDS: [&str; 16] = [
     TABLE,
     "chain",
@@ -51,10 +50,10 @@ const KINDS: [&str; 16] = [
 
 const TABLE: &str = "table";
 
-/// So much of a guest's own words an error repeats: the longest of a form that is known has 16.
+/// How much of a guest's text an error repeats: the longest known keyword has 16 characters.
 const SHOWN_CHARS_MAX: usize = 60;
 
-/// So much is said of what is no JSON: its words, and the place.
+/// The length of an error for invalid JSON: the parser's words, and the position.
 const ERROR_CHARS_MAX: usize = 200;
 
 /// A table of the packet filter.
@@ -73,13 +72,13 @@ impl Table {
     }
 }
 
-/// Why it can't be said what a transaction touches.
+/// Why the tables of a transaction are unclear.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unclear {
-    /// It is nothing that nft reads.
+    /// It is not valid input for nft.
     #[error("the transaction is no JSON of nft: {0}")]
     NotJson(String),
-    /// A command names no table, or not surely the one that nft sees: which one, and why.
+    /// A command names no table, or possibly another one than nft sees: which command, and why.
     #[error("a command of nftables that names no table: {0}")]
     NoTable(String),
 }
@@ -87,7 +86,7 @@ pub enum Unclear {
 /// The tables that a transaction touches.
 ///
 /// # Errors
-/// Where that can't be said of all of it.
+/// If any part of it is unclear.
 pub fn tables(transaction: &str) -> Result<BTreeSet<Table>, Unclear> {
     let mut found = Found::default();
     let mut reader = serde_json::Deserializer::from_str(transaction);
@@ -109,14 +108,14 @@ pub fn tables(transaction: &str) -> Result<BTreeSet<Table>, Unclear> {
 struct Found {
     /// Names by family.
     tables: BTreeMap<&'static str, BTreeSet<String>>,
-    /// Of the command that is read, from 0.
+    /// The index of the current command, from 0.
     index: usize,
-    /// Why reading ended, where it is not for the JSON.
+    /// Why reading ended, if not because of the JSON.
     unclear: Option<String>,
 }
 
 impl Found {
-    /// Ends reading: the command of this name is not clear.
+    /// Ends reading because the command of this name is unclear.
     fn unclear<E: serde::de::Error>(&mut self, command: &str, why: &str) -> E {
         let command = match command {
             "" => String::new(),
@@ -139,7 +138,7 @@ fn one_line(c: char) -> char {
     if c.is_control() { ' ' } else { c }
 }
 
-/// The beginning of a guest's words, on one line.
+/// The beginning of a guest's text, on one line.
 fn shown(text: &str, chars_max: usize) -> String {
     let mut shown: String = text.chars().take(chars_max).map(one_line).collect();
     if text.chars().nth(chars_max).is_some() {
@@ -227,7 +226,7 @@ impl<'de> Visitor<'de> for Command<'_> {
         let verb = members.next_key_seed(Text)?.flatten().unwrap_or_default();
         match VERBS.iter().find(|known| **known == verb) {
             Some(verb) => members.next_value_seed(Object { found, verb })?,
-            // Says of which form the text is.
+            // Names the format of the text.
             None if verb == "metainfo" => members.next_value_seed(Anything)?,
             None => return Err(found.unclear(&verb, "")),
         }
@@ -287,18 +286,18 @@ struct About {
     is_table: bool,
 }
 
-/// What an object says about its table.
+/// The members of an object that name its table.
 #[derive(Default)]
 struct Said<'de> {
     family: Once<'de>,
     table: Once<'de>,
-    /// The key that `table` was looked for under.
+    /// The key that holds the table's name.
     key: &'static str,
-    /// The kernel goes by a table's handle before it goes by its name.
+    /// The kernel prefers a table's handle over its name.
     has_handle: bool,
 }
 
-/// A member that is a text, and not given twice.
+/// A text member that occurs at most once.
 #[derive(Default)]
 enum Once<'de> {
     #[default]
@@ -328,7 +327,7 @@ impl<'de> Once<'de> {
 }
 
 impl Said<'_> {
-    /// Family and name of the table; the error ends a sentence that begins with the command.
+    /// Family and name of the table. The error completes a sentence that begins with the command.
     fn table(&self) -> Result<(&'static str, &str), String> {
         if self.has_handle {
             return Err(" by its handle".to_owned());
@@ -382,7 +381,7 @@ impl<'de> Visitor<'de> for About {
     }
 }
 
-/// Any value: its text, none where it is no text.
+/// Any value: its text, or `None` if it is not text.
 struct Text;
 
 impl<'de> DeserializeSeed<'de> for Text {
@@ -439,7 +438,7 @@ impl<'de> Visitor<'de> for Text {
     }
 }
 
-/// Any value that nft's own reader takes, walked through.
+/// Any value that nft's own reader accepts; parsed without storing it.
 struct Anything;
 
 impl<'de> DeserializeSeed<'de> for Anything {
@@ -479,7 +478,7 @@ impl<'de> Visitor<'de> for Anything {
         }
     }
 
-    /// Integers above 64 bits come as such, too.
+    /// Integers above 64 bits arrive here, too.
     fn visit_f64<E: serde::de::Error>(self, _: f64) -> Result<(), E> {
         Err(E::custom("a number that is no integer of 64 bits"))
     }

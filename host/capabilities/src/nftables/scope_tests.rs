@@ -1,4 +1,4 @@
-//! Which tables are found in a transaction, and what is refused for naming none.
+//! Which tables are found in a transaction, and which transactions are refused because they name none.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -45,7 +45,7 @@ fn every_table_that_a_command_touches_is_found() {
     let expected = ["bridge g", "inet d", "ip a", "ip f", "ip h", "ip6 b", "netdev i"];
     assert_eq!(found, expected);
     assert_eq!(scopes(&transaction(&[])), [""; 0]);
-    // A key is what it is, however it is written.
+    // A key means the same, however it is escaped.
     let escaped = r#"{"nftables":[{"a\u0064d":{"t\u0061ble":{"f\u0061mily":"ip","n\u0061me":"\u0061"}}}]}"#;
     assert_eq!(scopes(escaped), ["ip a"]);
 }
@@ -201,7 +201,7 @@ fn what_nft_does_not_read_as_json_is_not_handed_to_it() {
     }
 }
 
-/// A command of a known form about a table, its members in either order.
+/// A known command about a table, with its members in either order.
 fn command_on(family: &'static str, table: &'static str) -> impl Strategy<Value = String> {
     let forms = (0..VERBS.len(), 0..KINDS.len(), any::<bool>(), any::<bool>());
     forms.prop_map(move |(verb, kind, table_first, more)| {

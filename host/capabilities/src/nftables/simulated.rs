@@ -1,4 +1,4 @@
-//! The packet filter of a scenario: each transaction is taken, unless a fault answers.
+//! The packet filter of a scenario: accepts every transaction, unless a fault answers.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub struct Simulated {
 }
 
 impl Simulated {
-    /// Takes everything that no fault refuses.
+    /// Accepts everything that no fault refuses.
     pub fn new(faults: Arc<Faults>) -> Self {
         Self { faults }
     }

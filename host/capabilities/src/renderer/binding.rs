@@ -1,4 +1,4 @@
-//! What a processor's `renderer` calls go through: the tape, then every renderer.
+//! A processor's `renderer` calls pass the tape, then go to every renderer.
 
 use trueup_journal::{By, Journal};
 

@@ -1,8 +1,8 @@
-//! `trueup:service/renderer` as the service processor imports it: one call of it goes to every renderer, each a guest of its
+//! `trueup:service/renderer` as the service processor imports it: each call goes to every renderer, each a guest of its
 //! own.
 //!
-//! Here are the calls and who answers them; that it calls instances is the business of whoever implements [`Renderers`].
-//! There is no grant: which renderers a processor has is what the configuration names.
+//! Defines the calls and the trait that answers them; the implementation of [`Renderers`] calls the instances. There is
+//! no grant: the configuration names a processor's renderers.
 
 mod binding;
 pub mod simulated;
@@ -16,7 +16,7 @@ pub use crate::bindings::service::types::{
     Backend, ContivService, PortBackends, ResyncEvent, ServicePort, TrafficPolicy,
 };
 
-/// A call of the interface with its arguments. Serialised, it is the object of them by parameter name.
+/// A call of the interface with its arguments. It serialises to an object of the arguments by parameter name.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 #[expect(missing_docs, reason = "named as in wit/, where the documentation stands")]
@@ -65,9 +65,9 @@ impl Call {
 
 /// All renderers of a processor, as one.
 pub trait Renderers: Send + Sync {
-    /// Hands the call to each. `by` is the processor's question: each renderer's recording names it.
+    /// Passes the call to each renderer. `by` is the processor's request, which each renderer's recording names.
     ///
     /// # Errors
-    /// What the processor is told where the call is to count as refused.
+    /// The processor's error if the call counts as refused.
     fn render<'a>(&'a self, by: By, call: Call) -> Answer<'a, Result<(), String>>;
 }

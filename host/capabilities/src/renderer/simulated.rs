@@ -1,4 +1,4 @@
-//! Renderers of a scenario: each call is taken, unless a fault answers.
+//! Renderers of a scenario: each call succeeds, unless a fault answers.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub struct Simulated {
 }
 
 impl Simulated {
-    /// Takes everything that no fault refuses.
+    /// Accepts everything that no fault refuses.
     pub fn new(faults: Arc<Faults>) -> Self {
         Self { faults }
     }

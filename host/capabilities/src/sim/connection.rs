@@ -1,8 +1,7 @@
 //! Connections that a handler can end without an answer.
 //!
-//! A handler can't close its connection: all it can do is answer. So the stream under it refuses to write once the
-//! handler said so, and the HTTP library, left without a peer, drops the connection: the client sees it end where
-//! the answer should begin.
+//! A handler can't close its connection; it can only answer. So the stream under it refuses to write once the handler
+//! asks for that. The HTTP library then drops the connection, and the client sees it end where the answer should begin.
 
 use std::{
     io,
@@ -25,14 +24,14 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 
-/// A handler's hold on the connection that its request came by.
+/// A handler's control over the connection of its request.
 #[derive(Clone, Default)]
 pub(crate) struct Connection {
     is_cut: Arc<AtomicBool>,
 }
 
 impl Connection {
-    /// Ends the connection in place of an answer. What is returned never reaches the client.
+    /// Ends the connection instead of answering. The returned response never reaches the client.
     pub(crate) fn cut(&self) -> Response {
         self.is_cut.store(true, Ordering::Release);
         Response::default()
@@ -66,7 +65,7 @@ impl Listener for CuttableListener {
 
     async fn accept(&mut self) -> (CuttableStream, SocketAddr) {
         let (stream, peer) = Listener::accept(&mut self.0).await;
-        // An answer is one small write; waiting for more to send with it would be a latency that nobody asked for.
+        // An answer is one small write; waiting for more data would only add latency.
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(target: "trueup::sim", %error, "TCP_NODELAY was not set");
         }

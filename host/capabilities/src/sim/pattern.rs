@@ -1,6 +1,6 @@
-//! Patterns that texts are held against.
+//! Patterns for matching texts.
 
-/// Whether `text` is what the pattern says, each `*` standing for any text.
+/// Whether `text` matches the pattern, in which each `*` matches any text.
 pub(crate) fn fits_pattern(pattern: &str, text: &str) -> bool {
     let mut pieces = pattern.split('*');
     let Some(mut rest) = pieces.next().and_then(|first| text.strip_prefix(first)) else {
@@ -10,7 +10,7 @@ pub(crate) fn fits_pattern(pattern: &str, text: &str) -> bool {
         return rest.is_empty();
     };
     for piece in pieces {
-        // The leftmost place leaves the most for the pieces that follow.
+        // The leftmost match leaves the most text for the following pieces.
         let Some((_, after)) = rest.split_once(piece) else {
             return false;
         };

@@ -1,20 +1,20 @@
-//! A rate limit, as servers have them.
+//! A rate limit as in real servers.
 //!
-//! Pure: time is an argument, and nothing is awaited.
+//! Pure: time is an argument, and there is no await.
 
 use std::num::NonZeroU32;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// A rate limit: a full second's requests may come at once, then one each time that the rate allows one more.
+/// A rate limit: a full second's requests may come at once, then one at a time as the rate allows.
 pub(crate) struct Rate {
     interval_ns: u64,
-    /// When the requests let in so far would have come at an even pace.
+    /// When the admitted requests would have come at an even pace.
     paced_until_ns: u64,
 }
 
 impl Rate {
-    /// None in a second at once more than `per_second`.
+    /// Allows at most `per_second` at once.
     pub(crate) fn new(per_second: NonZeroU32) -> Self {
         Self {
             interval_ns: SECOND_NS / u64::from(per_second.get()),
@@ -22,7 +22,7 @@ impl Rate {
         }
     }
 
-    /// Lets one in, or says how many nanoseconds are to pass before one is let in.
+    /// Admits one, or returns the nanoseconds until one is admitted.
     pub(crate) fn admit(&mut self, now_ns: u64) -> Result<(), u64> {
         let paced_until_ns = self.paced_until_ns.max(now_ns) + self.interval_ns;
         let ahead_ns = paced_until_ns - now_ns;
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_limit_lets_a_second_of_requests_in_at_once_and_then_one_per_interval() {
+    fn a_rate_limit_admits_a_second_of_requests_then_one_per_interval() {
         let mut rate = Rate::new(NonZeroU32::new(4).unwrap());
         let start_ns = 10 * SECOND_NS;
         for _ in 0..4 {

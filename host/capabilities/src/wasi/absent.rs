@@ -1,4 +1,4 @@
-//! What is left of `wasi:*` in a host that is built without the cargo feature `wasi`: a guest that imports any of it is refused.
+//! The stub of `wasi:*` in a host without the cargo feature `wasi`: it refuses guests that import any of it.
 
 use wasmtime::component::Linker;
 
@@ -8,23 +8,23 @@ use crate::timers::Timers;
 /// The interfaces that guests get: none.
 pub const PROVIDED: [&str; 0] = [];
 
-/// True for an import of WASI, whether or not it is provided.
+/// Returns true for an import of WASI, whether or not it is provided.
 pub fn is_wasi(import: &str) -> bool {
     import.starts_with("wasi:")
 }
 
-/// True for an import that [`add_to_linker`] gives: none.
+/// Returns true for an import that [`add_to_linker`] provides: none.
 pub fn provides(_import: &str) -> bool {
     false
 }
 
-/// What a store's data offers to be linked.
+/// Implemented by a store's data for linking.
 pub trait HasHost: Send + 'static {
-    /// What answers the guest of this store.
+    /// The host of this store's guest.
     fn host(&mut self) -> &mut Host;
 }
 
-/// Gives a linker all that is [`PROVIDED`]: nothing.
+/// Adds all of [`PROVIDED`] to a linker: nothing.
 ///
 /// # Errors
 /// None.
@@ -32,17 +32,17 @@ pub fn add_to_linker<T: HasHost>(_linker: &mut Linker<T>) -> wasmtime::Result<()
     Ok(())
 }
 
-/// What the running instance has of WASI: nothing.
+/// The WASI state of the running instance: none.
 #[derive(Default)]
 pub(crate) struct Slot;
 
 impl Host {
-    /// An instance begins: the timers of the last one went with it.
+    /// An instance begins: drops the previous one's timers.
     pub fn begin_instance(&mut self) {
         self.timers = Timers::default();
     }
 
-    /// A call ended: without WASI nothing was printed.
+    /// A call ended: without WASI, nothing was printed.
     pub fn end_printing(&mut self) {}
 
     pub(crate) fn begin_wasi_call(&mut self) {}

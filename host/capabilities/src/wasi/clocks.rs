@@ -1,4 +1,4 @@
-//! `wasi:clocks`: both clocks read the host's one, which counts milliseconds, each reading on the tape.
+//! `wasi:clocks`: both clocks read the host's clock, which counts milliseconds. Each reading is on the tape.
 
 use serde::{Deserialize, Serialize};
 use wasmtime::component::Resource;
@@ -13,8 +13,8 @@ use crate::size::AnswerSize;
 /// The host's clock counts milliseconds.
 pub(super) const RESOLUTION_NS: u64 = 1_000_000;
 
-/// A clock that never goes back, made from one that may: where the machine's clock is set back, this one stands still
-/// once and goes on from there.
+/// A monotonic clock based on one that may go back: if the machine's clock is set back, this one pauses once and
+/// continues from there.
 #[derive(Debug, Default)]
 pub(super) struct Monotonic {
     wall_ms: Option<u64>,
@@ -22,8 +22,8 @@ pub(super) struct Monotonic {
 }
 
 impl Monotonic {
-    /// The time in nanoseconds, when the host's clock shows `wall_ms`. It begins at that, so that a guest that is
-    /// restarted does not see less than it saw before.
+    /// The time in nanoseconds when the host's clock shows `wall_ms`. It starts at that value, so that a restarted
+    /// guest never sees an earlier time.
     pub(super) fn at_ms(&mut self, wall_ms: u64) -> u64 {
         let passed_ms = match self.wall_ms {
             Some(before_ms) => wall_ms.saturating_sub(before_ms),
@@ -34,14 +34,14 @@ impl Monotonic {
         self.ns
     }
 
-    /// A wait until `deadline_ns` is over, whatever the host's clock shows.
+    /// Advances to `deadline_ns` at the end of a wait, whatever the host's clock shows.
     pub(super) fn reach(&mut self, deadline_ns: u64) -> u64 {
         self.ns = self.ns.max(deadline_ns);
         self.ns
     }
 }
 
-/// `wasi:clocks/wall-clock.datetime` as a journal has it.
+/// `wasi:clocks/wall-clock.datetime` as in a journal.
 #[derive(Serialize, Deserialize)]
 struct Datetime {
     seconds: u64,
@@ -65,7 +65,7 @@ impl wall_clock::Host for Host {
             let now_ms = backends.clock.now_ms();
             Datetime {
                 seconds: now_ms / 1_000,
-                // Below a thousand, so that it fits.
+                // Below a thousand, so it fits.
                 nanoseconds: u32::try_from(now_ms % 1_000 * RESOLUTION_NS).unwrap_or_default(),
             }
         })?;
@@ -94,12 +94,12 @@ impl monotonic_clock::Host for Host {
         Ok(RESOLUTION_NS)
     }
 
-    /// Waits for nothing yet, and asks nothing: the instant is the guest's own.
+    /// Neither waits nor asks: the instant is the guest's own.
     fn subscribe_instant(&mut self, when: u64) -> wasmtime::Result<Resource<DynPollable>> {
         self.wasi().pollable(Some(when))
     }
 
-    /// The answer on the tape is the instant at which the pollable is ready.
+    /// The tape records the instant at which the pollable is ready.
     fn subscribe_duration(&mut self, when: u64) -> wasmtime::Result<Resource<DynPollable>> {
         let deadline_ns = self.ask_wasi(
             "monotonic-clock.subscribe-duration",

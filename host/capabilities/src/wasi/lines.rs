@@ -1,19 +1,19 @@
-//! Cuts what a guest prints into lines.
+//! Splits a guest's output into lines.
 //!
-//! Pure: bytes in, lines out. Knows no log; what a line may hold beyond its length is the log's to say.
+//! Pure: bytes in, lines out. Independent of the log, which limits lines beyond their length.
 
 pub use crate::log::LINE_BYTES_MAX;
 
-/// One output: the line that is not at its end yet.
+/// One output, with its incomplete line.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     line: Vec<u8>,
-    /// The line is longer than is kept of it.
+    /// The line is longer than its kept part.
     cut: bool,
 }
 
 impl Lines {
-    /// Takes bytes, and hands on each line that is at its end now, without that end.
+    /// Takes bytes, and passes each completed line on, without its end.
     pub(super) fn take(&mut self, mut bytes: &[u8], mut line: impl FnMut(String)) {
         while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
             let (head, tail) = bytes.split_at(end);
@@ -24,12 +24,12 @@ impl Lines {
         self.keep(bytes);
     }
 
-    /// The line that has no end, where there is one.
+    /// The incomplete line, if there is one.
     pub(super) fn rest(&mut self) -> Option<String> {
         (!self.line.is_empty()).then(|| self.finish())
     }
 
-    /// Keeps one byte more than a line may have: the log then sees that it is to be cut.
+    /// Keeps one byte more than a line may have, so that the log cuts the line.
     fn keep(&mut self, bytes: &[u8]) {
         let room = (LINE_BYTES_MAX + 1).saturating_sub(self.line.len());
         let kept = bytes.get(..room).unwrap_or(bytes);

@@ -1,9 +1,9 @@
-//! `wasi:*` for guests in any language: a deterministic WASI 0.2 with nothing behind it.
+//! `wasi:*` for guests in any language: a deterministic WASI 0.2 without real resources.
 //!
 //! A language's runtime asks for clocks, randomness, files and streams before its program asks for anything. Clocks,
-//! waits and randomness come from the same backends as `trueup:host` gives, through the same tape, so that a replay hands
-//! back the same. What is printed goes to the guest's log. There are no files, no network, no environment, no arguments and
-//! no input: these answers are constants, and are not recorded.
+//! waits and randomness come from the same backends as `trueup:host`, through the same tape, so that a replay returns
+//! the same. Output goes to the guest's log. There are no files, no network, no environment, no arguments and no input:
+//! these answers are constants, and are not recorded.
 //!
 //! ```text
 //! clocks, random, poll  -> tape -> clock and chance of the host
@@ -40,8 +40,8 @@ pub use random::RANDOM_BYTES_PER_CALL_MAX;
 use clocks::Monotonic;
 use lines::Lines;
 
-/// So many streams and pollables (two entries each) one instance may keep. A runtime has three streams and a pollable a
-/// wait; one that keeps thousands has forgotten to drop them.
+/// The maximum number of streams and pollables (two entries each) of one instance. A runtime has three streams and a
+/// pollable per wait; an instance with thousands leaks them.
 pub const RESOURCES_MAX: usize = 4_096;
 
 /// The interfaces that guests get, of any version 0.2.x.
@@ -75,12 +75,12 @@ pub const PROVIDED: [&str; 27] = [
     "wasi:sockets/udp-create-socket",
 ];
 
-/// True for an import of WASI, whether or not it is provided.
+/// Returns true for an import of WASI, whether or not it is provided.
 pub fn is_wasi(import: &str) -> bool {
     import.starts_with("wasi:")
 }
 
-/// True for an import that [`add_to_linker`] gives.
+/// Returns true for an import that [`add_to_linker`] provides.
 pub fn provides(import: &str) -> bool {
     let Some((interface, version)) = import.split_once('@') else {
         return false;
@@ -90,16 +90,16 @@ pub fn provides(import: &str) -> bool {
     released && PROVIDED.contains(&interface)
 }
 
-/// What a store's data offers to be linked.
+/// Implemented by a store's data for linking.
 pub trait HasHost: Send + 'static {
-    /// What answers the guest of this store.
+    /// The host of this store's guest.
     fn host(&mut self) -> &mut Host;
 }
 
-/// Gives a linker all that is [`PROVIDED`].
+/// Adds all of [`PROVIDED`] to a linker.
 ///
 /// # Errors
-/// Where the linker has one of them already.
+/// If the linker already has one of them.
 pub fn add_to_linker<T: HasHost>(linker: &mut Linker<T>) -> wasmtime::Result<()> {
     use bindings::{cli, clocks, filesystem, io, random, sockets};
 
@@ -122,7 +122,7 @@ pub fn add_to_linker<T: HasHost>(linker: &mut Linker<T>) -> wasmtime::Result<()>
     cli::terminal_stdout::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
     cli::terminal_stderr::add_to_linker::<T, HasSelf<Host>>(linker, T::host)?;
 
-    // Nothing is open, and nothing can be opened: contexts that grant nothing, and no directory to begin at.
+    // Nothing is open, and nothing can be opened: the contexts grant nothing, and there is no preopened directory.
     filesystem::preopens::add_to_linker::<T, WasiFilesystem>(linker, |data| data.host().filesystem())?;
     filesystem::types::add_to_linker::<T, WasiFilesystem>(linker, |data| data.host().filesystem())?;
     let network = sockets::network::LinkOptions::default();
@@ -135,9 +135,8 @@ pub fn add_to_linker<T: HasHost>(linker: &mut Linker<T>) -> wasmtime::Result<()>
     sockets::udp::add_to_linker::<T, WasiSockets>(linker, |data| data.host().sockets())
 }
 
-/// What the running instance has of WASI. Made when it is first asked for: a guest that imports none of it pays for none.
-/// The lock is never waited for, since only who may change it reaches it: it makes a host that can be shared of a table
-/// that can't.
+/// The WASI state of the running instance, created on first use: a guest without WASI imports pays nothing. The lock is
+/// never contended, since only its owner reaches it. It makes a host shareable although the table is not.
 #[derive(Default)]
 pub(crate) struct Slot(Option<Box<Mutex<Wasi>>>);
 
@@ -155,13 +154,14 @@ impl Slot {
     }
 }
 
-/// What one instance has of WASI.
+/// The WASI state of one instance.
 struct Wasi {
     table: ResourceTable,
     filesystem: WasiFilesystemCtx,
     sockets: WasiSocketsCtx,
     monotonic: Monotonic,
-    /// By the pollable's number: when it is ready, on the monotonic clock; one that is ready always is not here.
+    /// By the pollable's number: when it is ready, on the monotonic clock. Pollables that are always ready have no
+    /// entry.
     deadlines_ns: BTreeMap<u32, u64>,
     /// By the stream's number.
     outputs: BTreeMap<u32, Output>,
@@ -171,7 +171,7 @@ struct Wasi {
     random_bytes: u64,
 }
 
-/// Where a stream's bytes go.
+/// The destination of a stream's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Output {
     Stdout,
@@ -197,9 +197,9 @@ impl Default for Wasi {
 }
 
 impl Wasi {
-    /// A pollable that is ready at `deadline_ns`; none: always.
+    /// A pollable that is ready at `deadline_ns`; `None` if it is always ready.
     fn pollable(&mut self, deadline_ns: Option<u64>) -> wasmtime::Result<Resource<DynPollable>> {
-        /// Never asked itself: `poll.rs` knows when it is ready.
+        /// Never polled itself: `poll.rs` knows when it is ready.
         struct Due;
 
         #[wasmtime_wasi::async_trait]
@@ -234,14 +234,14 @@ fn too_many(error: ResourceTableError) -> wasmtime::Error {
 }
 
 impl Host {
-    /// An instance begins: what the last one had of WASI went with it, and so did its timers. Ids count from 1 again, as in
-    /// a replay of what is recorded from here on.
+    /// An instance begins: drops the previous one's WASI state and timers. Ids count from 1 again, as in a replay of
+    /// what is recorded from here on.
     pub fn begin_instance(&mut self) {
         self.wasi = Slot::default();
         self.timers = Timers::default();
     }
 
-    /// A call ended, however: what was printed without an end of line is a line too.
+    /// A call ended in any way: output without an end of line becomes a line, too.
     pub fn end_printing(&mut self) {
         let Some(wasi) = self.wasi.existing() else { return };
         let left = [
@@ -255,7 +255,7 @@ impl Host {
         }
     }
 
-    /// A call begins: what it may draw counts anew.
+    /// A call begins: resets its limit of random bytes.
     pub(crate) fn begin_wasi_call(&mut self) {
         if let Some(wasi) = self.wasi.existing() {
             wasi.random_bytes = 0;
@@ -276,7 +276,7 @@ impl Host {
         WasiSocketsCtxView { ctx: sockets, table }
     }
 
-    /// Asks one question of WASI that is answered at once.
+    /// Makes one WASI request that is answered at once.
     fn ask_wasi<A, R>(
         &mut self,
         name: &'static str,

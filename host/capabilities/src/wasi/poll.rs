@@ -1,8 +1,8 @@
-//! `wasi:io/poll`: what is waited for is time alone; each look at it, and each wait, is a question on the tape.
+//! `wasi:io/poll`: guests can wait only for time. Each poll and each wait is a request on the tape.
 //!
-//! A stream's pollable is ready always: input has ended, and what is printed is taken at once. Where nothing else is
-//! polled, nothing is asked. What is recorded of a pollable is the instant, on the monotonic clock, at which it is ready;
-//! null is always.
+//! A stream's pollable is always ready: input has ended, and output is taken at once. If a guest polls nothing else, no
+//! request is made. The recording of a pollable is the instant, on the monotonic clock, at which it is ready; null
+//! means always.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::Host;
 use crate::clock::Clock;
 use crate::host::{ask_or_end, sleep_within};
 
-/// So many pollables one wait may name: as many as an instance may keep.
+/// The maximum number of pollables in one wait: as many as an instance may keep.
 const POLLED_MAX: usize = super::RESOURCES_MAX;
 
 #[derive(Serialize)]
@@ -93,7 +93,7 @@ impl poll::HostPollable for Host {
     }
 }
 
-/// Waits until the first is ready, and answers all that are then.
+/// Waits until the first is ready, and returns all that are ready then.
 async fn wait(clock: &Arc<dyn Clock>, monotonic: &mut Monotonic, deadlines_ns: &[Option<u64>]) -> Vec<u32> {
     let now_ns = monotonic.at_ms(clock.now_ms());
     let first_ns = deadlines_ns.iter().copied().map(Option::unwrap_or_default).min();
@@ -105,7 +105,7 @@ async fn wait(clock: &Arc<dyn Clock>, monotonic: &mut Monotonic, deadlines_ns: &
     ready_at(deadlines_ns, monotonic.reach(first_ns))
 }
 
-/// The positions of those that are ready at `now_ns`.
+/// The indices of those that are ready at `now_ns`.
 fn ready_at(deadlines_ns: &[Option<u64>], now_ns: u64) -> Vec<u32> {
     (0..)
         .zip(deadlines_ns)

@@ -1,4 +1,4 @@
-//! `wasi:random`: the host's chance, on the tape; `insecure` is no other than `random`.
+//! `wasi:random`: the host's randomness, on the tape; `insecure` is the same as `random`.
 
 use serde::Serialize;
 use wasmtime_wasi::p2::bindings::random::{insecure, insecure_seed, random};
@@ -6,8 +6,8 @@ use wasmtime_wasi::p2::bindings::random::{insecure, insecure_seed, random};
 use crate::Host;
 use crate::host::{Nothing, Stop};
 
-/// So many random bytes one call may draw: each is four bytes of recording. A hash seed takes 24, a key 32; who wants
-/// more stretches what it has.
+/// The maximum number of random bytes per call: each takes four bytes of recording. A hash seed takes 24, a key 32; a
+/// guest that needs more can stretch its seed.
 pub const RANDOM_BYTES_PER_CALL_MAX: u64 = 1 << 20;
 
 #[derive(Serialize)]
@@ -19,7 +19,7 @@ impl Host {
     fn random_bytes(&mut self, name: &'static str, len: u64) -> wasmtime::Result<Vec<u8>> {
         self.draw(len)?;
         self.ask_wasi(name, &Length { len }, |backends, _| {
-            // Not more than a call may draw, so that it fits.
+            // At most what a call may draw, so it fits.
             let len = usize::try_from(len).unwrap_or_default();
             let mut bytes = Vec::with_capacity(len.next_multiple_of(8));
             while bytes.len() < len {
@@ -35,7 +35,7 @@ impl Host {
         self.ask_wasi(name, &Nothing {}, |backends, _| backends.random.next_u64())
     }
 
-    /// Counted before anything is asked: a replay ends at the same place.
+    /// Counted before the request, so that a replay ends at the same point.
     fn draw(&mut self, bytes: u64) -> Result<(), Stop> {
         let wasi = self.wasi();
         wasi.random_bytes = wasi.random_bytes.saturating_add(bytes);

@@ -8,10 +8,11 @@ use super::Output;
 use crate::Host;
 use crate::bindings::host::log::Level;
 
-/// So many bytes one write may hold, and `check-write` permits: a page or a few of text. More is written in parts.
+/// The maximum size of one write, which `check-write` permits: a page or a few of text. Longer output is written in
+/// parts.
 const WRITE_BYTES_MAX: u64 = 64 << 10;
 
-/// Zeroes that are written at once without asking for a permit, as WASI has it.
+/// The maximum number of zeroes written without a permit, as WASI specifies.
 const ZEROES_BYTES_MAX: u64 = 4_096;
 
 type Result<T> = std::result::Result<T, StreamError>;
@@ -57,7 +58,7 @@ impl Host {
     }
 }
 
-/// No other than a slip of the guest's runtime: `check-write` has said what is permitted.
+/// A mistake of the guest's runtime: `check-write` has told it the limit.
 fn too_much(bytes: u64, max: u64) -> StreamError {
     StreamError::trap(&format!(
         "writes {bytes} bytes to a stream of WASI at once, above the {max} that are permitted"
@@ -122,7 +123,7 @@ impl streams::HostOutputStream for Host {
         self.print_bytes(&stream, &bytes)
     }
 
-    /// A line is at its end when it has one: a flush makes none.
+    /// Only an end of line completes a line; a flush does not.
     fn flush(&mut self, _: Resource<DynOutputStream>) -> Result<()> {
         Ok(())
     }

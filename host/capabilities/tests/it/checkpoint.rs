@@ -1,6 +1,6 @@
-//! Checkpoint storage on a real disk: what is answered is there again, whatever happened to the file meanwhile.
+//! Checkpoint storage on a real disk: answered changes persist, whatever happened to the file meanwhile.
 //!
-//! What needs a disk that fails is tested beside the code.
+//! Tests that need a failing disk are beside the code.
 mod conformance;
 mod damage;
 mod lost;
@@ -15,7 +15,7 @@ use trueup_capabilities::checkpoint::file::{File, Settings};
 use trueup_capabilities::checkpoint::{Error, Saved, Store};
 use trueup_capabilities::metrics::Registry;
 
-/// A folder of its own for a test, and a file in it that is not there yet.
+/// A folder for one test, and the path of a file in it that does not exist yet.
 struct Scratch {
     folder: tempfile::TempDir,
 }
@@ -51,7 +51,7 @@ fn saved(data: &str, entries: &[&str]) -> Saved {
     }
 }
 
-/// What is stored, as text to compare.
+/// The stored content as text, for comparison.
 async fn stored(store: &dyn Store) -> Result<Option<(String, Vec<String>)>, String> {
     let restored = store.restore().await;
     restored
@@ -63,7 +63,7 @@ fn told(error: &Error) -> String {
     format!("{}: {}", error.kind(), error.text())
 }
 
-/// The names in a folder, but for the lock's and the anchor's.
+/// The names in a folder, except those of the lock and the anchor.
 fn names(folder: &Path) -> Vec<String> {
     let all = std::fs::read_dir(folder).unwrap();
     let mut names: Vec<String> = all

@@ -1,4 +1,4 @@
-//! The container runtime's sandboxes: the real backend against a runtime that answers as told, and against containerd.
+//! The container runtime's sandboxes: the real backend against a runtime with scripted answers, and against containerd.
 mod answers;
 mod containerd;
 mod grpc;
@@ -13,14 +13,14 @@ use trueup_capabilities::cri::remote::{Remote, Settings};
 
 const LIST: &str = "/runtime.v1.RuntimeService/ListPodSandbox";
 const STATUS: &str = "/runtime.v1.RuntimeService/PodSandboxStatus";
-/// gRPC's code of what is not there.
+/// gRPC's code for a missing object.
 const NOT_FOUND: u32 = 5;
 
-/// The backend on this socket, as it is by default but for its patience.
+/// The backend on this socket, with its defaults but longer timeouts.
 fn remote(socket: &Path) -> Remote {
     Remote::new(Settings {
         socket: Some(socket.to_owned()),
-        // In the middle of a call, a test may have a sandbox removed: on a busy machine that takes its time.
+        // A test may remove a sandbox in the middle of a call, which takes time on a busy machine.
         connect_timeout: Duration::from_secs(60),
         call_timeout: Duration::from_secs(120),
     })

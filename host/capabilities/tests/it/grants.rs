@@ -1,4 +1,4 @@
-//! What a guest may ask of an Engine: grants by load balancer, quotas, limits, and what of it is recorded.
+//! A guest's requests to an Engine: grants by load balancer, quotas, limits, and what is recorded.
 mod engine;
 mod quotas;
 
@@ -57,7 +57,7 @@ fn denied<T>(what: &str) -> Result<T, Error> {
     Err(Error::AccessDenied(what.to_owned()))
 }
 
-/// Each answer in short: the identifier, or the text of the refusal, or another error.
+/// Each answer in short: the identifier, the text of the refusal, or another error.
 fn short(answers: &[Result<Object, Error>]) -> Vec<String> {
     answers
         .iter()
@@ -193,7 +193,7 @@ async fn writes_are_granted_by_the_load_balancer_at_the_end_of_the_parents() {
         ["get f1", "get f2", "get b1", "get b2", "get b9"],
         "each parent is read once"
     );
-    // What this call made needs no look at the Engine: it is known.
+    // The call knows its own creations and need not ask the Engine for them.
     let answers = host.create(vec![server("s-newer", "backend-1")], vec![]).await.unwrap();
     assert_eq!(short(&answers), ["server-2"]);
     assert_eq!(engine.asked(), ["create s-newer"]);
@@ -212,7 +212,7 @@ async fn writes_are_granted_by_the_load_balancer_at_the_end_of_the_parents() {
         (4, 1),
         "refusals are no effects"
     );
-    // A new call knows nothing of what the last one saw: it may have changed.
+    // A new call knows nothing of what the last one saw, which may have changed.
     engine.asked();
     host.begin_unrecorded_call();
     assert_eq!(
@@ -242,7 +242,7 @@ async fn where_everything_is_granted_nobody_asks_whose_it_is() {
     assert_eq!(engine.asked(), ["destroy n1 n2"]);
 }
 
-/// A recording that holds what the tape kept, as if it were of the start of an instance.
+/// A recording with the tape's content, as if from the start of an instance.
 fn segment(entries: Vec<Entry>) -> Segment {
     let raw = |text: &str| serde_json::value::RawValue::from_string(text.to_owned()).unwrap();
     let header = Header {

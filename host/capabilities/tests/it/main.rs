@@ -1,4 +1,4 @@
-//! Capabilities against what they speak to: servers, disks and kernels.
+//! Capabilities against real counterparts: servers, disks and kernels.
 
 #![cfg(test)]
 

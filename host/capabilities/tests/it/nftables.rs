@@ -1,5 +1,4 @@
-//! The packet filter: the real nft in a network namespace of each test's own, and programs in nft's place that do what nft
-//! does seldom.
+//! The packet filter: the real nft in a network namespace per test, and fake programs for rare behaviour of nft.
 mod kernel;
 mod process;
 
@@ -14,7 +13,7 @@ use trueup_capabilities::nftables::nft::{Nft, Settings};
 /// Longer than nft takes for anything here, on any machine.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// A network namespace of a test's own, gone with this value. The machine's own rules are neither seen nor changed.
+/// A network namespace for one test, which ends with this value. It is isolated from the machine's own rules.
 struct Namespace {
     holder: Child,
 }
@@ -23,7 +22,7 @@ impl Namespace {
     /// For tests that need `root`, `netns` and `nft`.
     #[track_caller]
     fn new() -> Self {
-        // Ends with its stdin, which happens even where the test itself is killed.
+        // Ends with its stdin, even if the test itself is killed.
         let holder = Command::new("unshare")
             .args(["--net", "sh", "-c", "echo ready && exec cat"])
             .stdin(Stdio::piped())
@@ -50,7 +49,7 @@ impl Namespace {
         })
     }
 
-    /// What is in it, of what `nft -j list ...` lists, without the head.
+    /// Its content according to `nft -j list ...`, without the head.
     #[track_caller]
     fn list(&self, what: &str) -> Vec<Value> {
         let mut command = Command::new("nsenter");
@@ -67,7 +66,7 @@ impl Namespace {
         objects
     }
 
-    /// The tables in it, as scopes name them.
+    /// Its tables, as scopes name them.
     #[track_caller]
     fn tables(&self) -> Vec<String> {
         let scope = |object: &Value| {

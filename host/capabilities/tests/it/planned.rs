@@ -10,7 +10,7 @@ use trueup_capabilities::lbaas::{Api, Backend, Error, Kind, Mode, Object, Object
 #[derive(Default)]
 struct ReadOnly {
     asked: Mutex<Vec<String>>,
-    /// The next read fails so.
+    /// The next read fails with this error.
     fails: Mutex<Option<Error>>,
 }
 

@@ -1,6 +1,6 @@
-//! The simulated Engine, asked over HTTP as a client would ask it.
+//! The simulated Engine over HTTP, as a client uses it.
 //!
-//! Each test starts its own server on a free port. What needs no network is tested beside the code.
+//! Each test starts its own server on a free port. Tests without a network are beside the code.
 mod client;
 mod requests;
 mod state;

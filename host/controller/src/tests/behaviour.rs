@@ -1,4 +1,4 @@
-//! What an operator relies on, one sentence a test.
+//! The promises to an operator, one per test.
 
 use crate::{Backoff, Controller, KEYS_MAX, Outcome, RETRY_AFTER_MS_MIN, Settings, TooManyKeys};
 

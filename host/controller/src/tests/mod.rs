@@ -1,4 +1,4 @@
-//! The controller from outside, through what it offers to all: sentences in `behaviour`, any order of calls in `promises`.
+//! The controller through its public API: single promises in `behaviour`, any order of calls in `promises`.
 
 mod behaviour;
 mod promises;

@@ -1,4 +1,4 @@
-//! Promises held against any order of calls: never two runs of a key, nothing lost, one order, pauses within bounds.
+//! Invariants under any order of calls: never two runs of a key, nothing lost, one order, pauses within bounds.
 
 use std::collections::BTreeMap;
 
@@ -53,11 +53,11 @@ fn settings() -> impl Strategy<Value = Settings> {
         )
 }
 
-/// What must be true of one key, kept the simple way.
+/// A simple model of one key.
 #[derive(Clone, Copy, Default)]
 struct Known {
     running: bool,
-    /// A change came that no run has started after.
+    /// A change came after which no run has started.
     owed: bool,
     failures: u32,
 }
@@ -184,7 +184,8 @@ fn check_pause(
             prop_assert_eq!(pause_ms, asked_ms.max(RETRY_AFTER_MS_MIN));
         }
         (Outcome::Failure, Some(pause_ms)) => {
-            // Earlier failures of any kind are at most this many growths; whole milliseconds are cut off at each.
+            // Earlier failures of any kind are at most this many growths, each of which rounds down to whole
+            // milliseconds.
             let most_ms = initial_ms as f64
                 * (f64::from(factor_percent) / 100.0).powi(failures as i32 - 1)
                 * (1.0 + f64::from(jitter_percent) / 100.0);

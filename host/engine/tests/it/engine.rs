@@ -1,4 +1,4 @@
-//! The engine with guests of a few lines: the compile cache, what computes alike everywhere, and limits.
+//! The engine with guests of a few lines: the compile cache, deterministic computation, and limits.
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -75,7 +75,7 @@ fn engine(cache_dir: Option<PathBuf>) -> Engine {
     .unwrap()
 }
 
-/// The entries of a cache, with what changes where one is written anew.
+/// The entries of a cache, with a value that changes if an entry is rewritten.
 fn entries(folder: &Path) -> Vec<(PathBuf, u64)> {
     let inode = |file: PathBuf| (file.clone(), fs::metadata(file).unwrap().ino());
     let mut entries: Vec<_> = fs::read_dir(folder)
@@ -121,7 +121,7 @@ async fn an_entry_that_can_not_be_trusted_is_compiled_again() {
     let mut bad: Vec<Vec<u8>> = [0, 31, 32, good.len() / 2, good.len() - 1].map(flipped).to_vec();
     bad.extend([0, 1, 31, 32, 33, good.len() / 2, good.len() - 1].map(|length| good[..length].to_vec()));
     bad.push([good.as_slice(), b"more"].concat());
-    // Another guest's entry, whole, under this one's name.
+    // Another guest's entry, intact, under this one's name.
     answer(&engine(Some(folder.clone())), &constant(43)).await.unwrap();
     let other = entries(&folder).into_iter().find(|(file, _)| *file != entry).unwrap().0;
     bad.push(fs::read(other).unwrap());
@@ -142,7 +142,7 @@ async fn an_entry_that_can_not_be_trusted_is_compiled_again() {
 #[tokio::test]
 async fn an_entry_of_another_engine_is_compiled_again() {
     let (_dir, folder, entry) = cached().await;
-    // Without epochs: a guest of this entry could not be stopped. Its checksum is right.
+    // Without epochs, a guest of this entry could not be stopped. Its checksum is valid.
     let other = wasmtime::Engine::new(&wasmtime::Config::new()).unwrap();
     let content = component::Component::from_binary(&other, &constant(42))
         .unwrap()
@@ -199,7 +199,7 @@ async fn a_folder_that_is_not_this_users_alone_is_not_used() {
 
 #[tokio::test]
 async fn there_is_one_nan() {
-    // A NaN with a payload: machines hand it on, or not, each in its way.
+    // A NaN with a payload: machines propagate it differently.
     let core = r#"(func (export "answer") (result i32)
         (i32.reinterpret_f32 (f32.add (f32.reinterpret_i32 (i32.const 0xffa00001)) (f32.const 1))))"#;
     assert_eq!(answer(&engine(None), &component(core)).await.unwrap(), 0x7fc0_0000);
@@ -300,7 +300,7 @@ async fn a_guest_may_grow_to_its_limit_and_no_further() {
         let grown = if expected == 1 { (pages + 1) * PAGE } else { PAGE };
         assert_eq!(instance.memory_used_bytes() as u64, grown);
     }
-    // What it has from the start counts too.
+    // Its initial memory counts, too.
     let guest = engine
         .load(&component(
             r#"(memory 100) (func (export "answer") (result i32) (i32.const 0))"#,
@@ -336,7 +336,7 @@ async fn each_call_has_its_own_cpu_time_and_one_that_was_dropped_is_the_last() {
     let guest = engine.load(&component(core)).unwrap();
     let limit = Duration::from_millis(100);
     let mut instance = start(&engine, &guest, Limits::default(), limit).await.unwrap();
-    // Time between instantiation and call is nobody's.
+    // Time between instantiation and call does not count.
     tokio::time::sleep(limit * 2).await;
     let stopped = ask(&mut instance).await.unwrap_err();
     assert!(

@@ -1,5 +1,5 @@
-//! WASI as a guest in any language sees it, by a guest of a few lines: time and chance come from the tape, waits are on
-//! the host's clock, what is printed is logged, and there is no way out.
+//! WASI as any guest sees it, with a guest of a few lines: time and randomness come from the tape, waits use the host's
+//! clock, output is logged, and there is no way out.
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use wasmtime::component;
 
 const CPU_MAX: Duration = Duration::from_secs(10);
 
-/// When the clock of these tests begins.
+/// The start of the clock in these tests.
 const BEGUN_MS: u64 = 1_795_000_000_123;
 
 static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
@@ -35,13 +35,13 @@ static GUEST: LazyLock<Guest> = LazyLock::new(|| {
         .unwrap()
 });
 
-/// What answers, kept to look at.
+/// The backends, kept for inspection.
 struct World {
     clock: Arc<VirtualClock>,
     log: Arc<KeptLog>,
 }
 
-/// A world, and a host that it answers.
+/// A world, and a host that uses it.
 fn world(tape: Tape, limits: Limits) -> (World, Host) {
     let world = World {
         clock: Arc::new(VirtualClock::new(BEGUN_MS)),
@@ -79,7 +79,7 @@ async fn call(instance: &mut Instance<component::Instance>, export: &str, n: u64
     instance.leave(export, result)
 }
 
-/// The answer of one call, what it and the start asked, and the world after it.
+/// The answer of one call, the requests of the call and the start, and the world afterwards.
 async fn once(export: &str, n: u64) -> (Result<u64, CallError>, Vec<String>, World) {
     let (world, host) = world(Tape::memory(), Limits::default());
     let mut instance = start(host).await;
@@ -121,7 +121,7 @@ fn segment(entries: Vec<Entry>) -> Segment {
     Segment::from_bytes("test", lines.as_bytes()).unwrap()
 }
 
-/// Each of these asks something.
+/// Each of these makes a request.
 const ASKING: [(&str, u64); 8] = [
     ("drawn-at-start", 0),
     ("wall-ms", 0),
@@ -134,7 +134,7 @@ const ASKING: [(&str, u64); 8] = [
 ];
 
 #[tokio::test]
-async fn a_replay_gives_back_the_same_time_and_chance_from_the_first_instruction_on() {
+async fn a_replay_returns_the_same_time_and_randomness_from_the_start() {
     let (_, host) = world(Tape::memory(), Limits::default());
     let mut recording = start(host).await;
     let mut answers = Vec::new();
@@ -147,7 +147,7 @@ async fn a_replay_gives_back_the_same_time_and_chance_from_the_first_instruction
         "asked by the start function"
     );
 
-    // Another time, and another chance: neither is looked at.
+    // Another time and another seed: the replay uses neither.
     let backends = Backends {
         random: Arc::new(Seeded::new(99, 1)),
         ..Backends::default()

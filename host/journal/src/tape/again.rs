@@ -1,7 +1,7 @@
 //! Recorded answers that are given again while a call is recorded anew.
 //!
-//! As long as the guest asks what it asked before, it hears what it heard before; at the first question that is another one,
-//! or when there are no more, it is answered live, and so is whatever follows.
+//! As long as the guest asks the same questions, it gets the same answers. From the first different question on, or
+//! after the last recorded answer, all questions are answered live.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::divergence::Asked;
 use crate::interrupted::{Answered, GivenAgain};
 
-/// Says of a question, by its name, that it is answered live whatever was recorded.
+/// Returns by a question's name whether it is answered live in any case.
 pub type AskedAnew = fn(&str) -> bool;
 
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl Again {
         }
     }
 
-    /// The recorded answer to this question; none: it is to be asked live.
+    /// The recorded answer to this question; `None` if it must be asked live.
     pub(super) fn answer<R: DeserializeOwned>(&mut self, name: &str, args: &[u8]) -> Option<R> {
         if (self.anew)(name) || self.came.differs.is_some() {
             return None;
@@ -66,7 +66,7 @@ impl Again {
     }
 }
 
-/// Bytes first, since the same guest gives the same text; values where that differs.
+/// Compare bytes first, since the same guest gives the same text; then values.
 fn same(recorded: &[u8], asked: &[u8]) -> bool {
     let value = |json| serde_json::from_slice::<Value>(json).ok();
     recorded == asked || value(recorded).is_some_and(|recorded| value(asked) == Some(recorded))

@@ -1,6 +1,6 @@
-//! Holds what the guest asked and returned against what was recorded.
+//! Compares the guest's questions and results with the recorded ones.
 //!
-//! Two texts or two endings, and the rules for what may differ; where in the recording they stand is `replay.rs`.
+//! Compares two texts or two endings under the rules; `replay.rs` finds them in the recording.
 
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ pub(super) enum Args {
     Differ(Divergence),
 }
 
-/// Bytes first, since the same guest gives the same text; values where that differs.
+/// Compare bytes first, since the same guest gives the same text; then values.
 pub(super) fn compare_args(ask: &Ask, replayed: &[u8], accepted: &Accepted) -> Args {
     if ask.args.get().as_bytes() == replayed {
         return Args::Same;
@@ -29,7 +29,7 @@ pub(super) fn compare_args(ask: &Ask, replayed: &[u8], accepted: &Accepted) -> A
     compare_values(&ask.name, &recorded, &whole(value_of(replayed)), accepted)
 }
 
-/// How the arguments of two questions of one name compare, each with at most one element of its list.
+/// Compares the arguments of two questions of one name, each with at most one element of its list.
 pub(super) fn compare_values(name: &str, recorded: &OnePart, replayed: &OnePart, accepted: &Accepted) -> Args {
     let mut differences = differences_under("args", &recorded.args, &replayed.args);
     if let (Some((list, at, recorded)), Some((_, _, replayed))) = (&recorded.element, &replayed.element) {
@@ -48,9 +48,9 @@ pub(super) fn compare_values(name: &str, recorded: &OnePart, replayed: &OnePart,
     })
 }
 
-/// What differs between two endings that can be compared at all: a recorded deadline, memory limit or cancellation
-/// says nothing about what the guest would have done. With it, whether rules allowed what differs. The texts of two traps are compared where it is
-/// the `same_guest`.
+/// Compares two endings if they are comparable: a recorded deadline, memory limit or cancellation does not show what
+/// the guest would have done. Returns the difference, and whether rules accepted it. Compares the texts of two traps
+/// only if it is the `same_guest`.
 pub(super) fn compare_endings(
     call: &str,
     recorded: &Ending,
@@ -91,11 +91,11 @@ pub(super) fn compare_endings(
     }
 }
 
-/// Whether two texts tell of one trap. Functions may be listed otherwise than by the host that recorded it, and a panic's
-/// text may be missing from what an older host recorded.
+/// Whether two texts describe one trap. Functions may be listed differently than by the recording host, and recordings
+/// of an older host may lack a panic's text.
 fn is_same_trap(recorded: &str, replayed: &str) -> bool {
     const NO_TEXT: &str = "trapped: `unreachable`";
-    // The name before it may be the one that the configuration gives a guest.
+    // The name before it may be the guest's name in the configuration.
     let of_call = |text: &str| {
         text.split_once(" in `")
             .map_or_else(|| text.to_owned(), |(_, call)| call.to_owned())
@@ -112,7 +112,7 @@ fn is_same_trap(recorded: &str, replayed: &str) -> bool {
         || (has_no_text && panic(recorded).is_some() && panic(recorded) == panic(replayed))
 }
 
-/// Both sides were written by serde_json, so both parse; text that did not would be compared as text.
+/// serde_json wrote both sides, so both parse; other text would be compared as text.
 fn value_of(json: &[u8]) -> Value {
     serde_json::from_slice(json).unwrap_or_else(|_| Value::from(String::from_utf8_lossy(json)))
 }

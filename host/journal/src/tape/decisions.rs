@@ -1,10 +1,10 @@
-//! Comparing decisions: answers come from the recording by question, not by place, and only what the guest writes and
-//! returns is held against it.
+//! Compares decisions: answers come from the recording by question, not by position, and only the guest's writes and
+//! results are compared with it.
 //!
 //! ```text
-//! means (time, chance, timers): the recorded answer to the same question, else the host's
-//! read:  a recorded answer to the same question, if possible one given when the same writes were done; where none is left
-//!        the call is not decided
+//! means (time, randomness, timers): the recorded answer to the same question, else the host's
+//! read:  a recorded answer to the same question, if possible one given after the same writes; if none is left,
+//!        the call is undecided
 //! write: must be the object's next recorded write, which gives the answer; else the guest decides differently
 //! end:   no recorded write is left, and the result is the recorded one
 //! ```
@@ -27,14 +27,14 @@ use crate::reader::Segment;
 
 #[derive(Debug)]
 pub(super) struct Decisions {
-    /// Without rollbacks: they say what became of the entries, not what the guest did.
+    /// Without rollbacks: they concern the entries' validity, not the guest's behaviour.
     entries: Vec<Entry>,
-    /// How many entries the recording has, its header included.
+    /// The number of entries in the recording, including its header.
     recorded: u64,
-    /// The entry after the questions of the call in hand: how it ended.
+    /// The entry after the questions of the current call: how it ended.
     at: usize,
     phase: Phase,
-    /// The recorded questions of the call in hand.
+    /// The recorded questions of the current call.
     hand: Hand,
     questions: Questions,
     /// Number of the entry after the last.
@@ -45,18 +45,18 @@ pub(super) struct Decisions {
     calls: u64,
     reads: Reads,
     found: Option<Outcome>,
-    /// Why there was less to compare than there might have been.
+    /// Why less could be compared than expected.
     short: Option<String>,
 }
 
-/// The recording has no answer to a question.
+/// Why a question has no recorded answer.
 enum Missing {
-    /// It ends here.
+    /// The recording ends here.
     Ended,
     Otherwise(Outcome),
 }
 
-/// A recorded answer with its entry; no answer: the call was cut at this question.
+/// A recorded answer with its entry; without an answer, the call was cut at this question.
 type Recorded = (u64, Option<Box<RawValue>>);
 
 impl Decisions {
@@ -85,7 +85,7 @@ impl Decisions {
         decisions
     }
 
-    /// The questions from here on are those of the call in hand.
+    /// Takes the questions from here on as those of the current call.
     fn take_in_hand(&mut self) {
         let left = self.entries.get(self.at..).unwrap_or_default();
         let is_question = |entry: &&Entry| matches!(entry.event, Event::Ask(_));
@@ -94,7 +94,7 @@ impl Decisions {
         self.at += count;
     }
 
-    /// The recorded answer; none: the host is to answer, whose clock and chance are the same each time.
+    /// The recorded answer. `None` if the host must answer, whose clock and randomness are the same each time.
     pub(super) fn given<A, R>(&mut self, name: &str, args: &A) -> Result<Option<R>, TapeError>
     where
         A: Serialize + ?Sized,
@@ -129,7 +129,7 @@ impl Decisions {
         }
     }
 
-    /// The recorded answer: of a list, one put together of its elements' answers. None: the host is to answer.
+    /// The recorded answer; for a list, one combined from its elements' answers. `None` if the host must answer.
     fn answer(&mut self, name: &str, args: &Value) -> Result<Option<Recorded>, Missing> {
         let question = (self.questions)(name);
         let mut from = self.ending_n();
@@ -138,7 +138,7 @@ impl Decisions {
         let is_list = parts.first().is_none_or(|part| part.element.is_some());
         for part in parts {
             let found = match question.kind {
-                // What is asked of time is not what was asked then; which timer it is, the recording says.
+                // Arguments about time differ from the recorded ones; the recording tells which timer it is.
                 Kind::Means => match self.hand.means(name, &part, name == "timers.schedule") {
                     Some(part) => (part.n, part.answer.clone()),
                     None => return Ok(None),
@@ -160,7 +160,7 @@ impl Decisions {
         Ok(Some((from, answer)))
     }
 
-    /// Holds a write against the object's next recorded one.
+    /// Compares a write with the object's next recorded one.
     fn write(&mut self, name: &str, part: &OnePart, object: &str, args: &Value) -> Result<Recorded, Missing> {
         let diverged = |n, divergence| Err(Missing::Otherwise(Outcome::Diverged { n, divergence }));
         let Some((at, recorded)) = self.hand.write(object) else {
@@ -185,7 +185,8 @@ impl Decisions {
         }
     }
 
-    /// The recording can't say what the world would have answered. Where it was cut and all else was asked, it is just over.
+    /// The recording can't tell how the world would have answered. If it was cut and all else was asked, it is just
+    /// over.
     fn undecided(&self, name: &str, args: &Value, elsewhere: Option<u64>) -> Missing {
         if self.is_cut() && self.hand.unmade().is_none() {
             return Missing::Ended;
@@ -264,7 +265,7 @@ impl Decisions {
             };
             let n = self.ending_n();
             let outcome = match differs {
-                // How it ended is why it left out the rest.
+                // Its ending explains why it omitted the rest.
                 Some(divergence @ Divergence::Ending { .. }) => Some(Outcome::Diverged { n, divergence }),
                 differs => self
                     .unmade()
@@ -338,7 +339,7 @@ impl Decisions {
         }
     }
 
-    /// Stops the guest here: the recording has no answer for what it asks.
+    /// Stops the guest here: the recording has no answer to its question.
     fn cut_short(&mut self) {
         self.note_short();
         if let Phase::Starting { ended } | Phase::InCall { ended, .. } = &mut self.phase {
@@ -353,12 +354,12 @@ impl Decisions {
         }
     }
 
-    /// Whether the recording does not have the call in hand to its end.
+    /// Whether the recording lacks the end of the current call.
     fn is_cut(&self) -> bool {
         self.in_call().is_some() && why_short(self.in_call(), self.entries.get(self.at)).is_some()
     }
 
-    /// The entry of the recorded ending, or what stands in its place.
+    /// The entry of the recorded ending, or of what replaces it.
     fn ending_n(&self) -> u64 {
         self.entries.get(self.at).map_or(self.end_n, |entry| entry.n)
     }

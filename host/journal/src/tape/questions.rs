@@ -1,6 +1,6 @@
 //! What a comparison of decisions must know of questions, and the recorded questions of one call.
 //!
-//! Which question is what is the capabilities' business: the tape gets it as a function.
+//! The capabilities classify questions; the tape gets the classification as a function.
 
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -8,42 +8,42 @@ use serde_json::value::RawValue;
 use crate::divergence::Asked;
 use crate::entry::{Ask, Entry, Event};
 
-/// Recorded answers are given so often again in one call: a guest that looks twice sees what it saw, and one that waits
-/// for a change that the recording does not have is ended.
+/// How often a recorded answer is repeated in one call: a guest that reads twice sees the same. A guest that waits for
+/// a change that the recording does not have is ended.
 const REPEATS_MAX: u64 = 1_000;
 
-/// What a question is to a comparison of decisions.
+/// The role of a question in a comparison of decisions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Time, chance, log and the like: the guest's means.
+    /// Time, randomness, log and the like: the guest's means.
     Means,
-    /// It looks at the world.
+    /// It reads the world.
     Read,
     /// It changes the world.
     Write,
 }
 
-/// How a question is compared where decisions are compared.
+/// How to compare a question when comparing decisions.
 #[derive(Debug, Clone, Copy)]
 pub struct Question {
-    /// What it is.
+    /// Its role.
     pub kind: Kind,
-    /// The argument that is a list whose elements are answered one by one, in a list of the same length: each element is
-    /// compared by itself. None: the question is compared as a whole.
+    /// The argument that is a list whose elements are answered one by one, in a list of the same length: each element
+    /// is compared separately. `None` if the question is compared as a whole.
     pub list: Option<&'static str>,
-    /// The object that a write is about, from its arguments (of a list, from one element). Writes of one object are
-    /// compared in their order, writes of several objects in any order.
+    /// The object of a write, from its arguments (for a list, from one element). Writes of one object are compared in
+    /// their order, writes of several objects in any order.
     pub object: fn(&Value) -> String,
 }
 
-/// How the question of a name is compared.
+/// How to compare the question of a name.
 pub type Questions = fn(&str) -> Question;
 
-/// The arguments of a question without its list, and one element of that.
+/// The arguments of a question without its list, and one element of the list.
 #[derive(Debug, Clone)]
 pub(super) struct OnePart {
     pub(super) args: Value,
-    /// The list's name, the element's place in it, and the element.
+    /// The list's name, the element's index, and the element.
     pub(super) element: Option<(&'static str, usize, Value)>,
 }
 
@@ -61,7 +61,7 @@ impl OnePart {
     }
 }
 
-/// A question in its parts: one, or one for each element of its list.
+/// Splits a question: one part, or one for each element of its list.
 pub(super) fn parts_of(question: &Question, mut args: Value) -> Vec<OnePart> {
     let list = question.list.and_then(|list| match args.get_mut(list) {
         Some(Value::Array(elements)) => Some((list, std::mem::take(elements))),
@@ -87,7 +87,7 @@ pub(super) struct Part {
     kind: Kind,
     pub(super) asked: OnePart,
     object: String,
-    /// So many writes of this call were recorded before it.
+    /// The number of this call's writes recorded before it.
     writes_before: usize,
     pub(super) answer: Option<Box<RawValue>>,
     used: bool,
@@ -106,27 +106,27 @@ impl Part {
     }
 }
 
-/// The recorded questions of the call in hand, and which of them were asked.
+/// The recorded questions of the current call, and which of them were asked.
 #[derive(Debug, Default)]
 pub(super) struct Hand {
     parts: Vec<Part>,
     /// Writes that were made.
     made: usize,
-    /// The first recorded writes that were made, without a gap.
+    /// The number of consecutive first writes that were made.
     made_first: usize,
     repeats: u64,
 }
 
-/// What a read found in the recording.
+/// The result of looking for a read in the recording.
 pub(super) enum Found<'a> {
     Part(&'a Part),
-    /// The recording has it, at this entry, but not after the writes that the guest has made.
+    /// The recording has it, at this entry, but after other writes than the guest has made.
     Elsewhere(u64),
     Nothing,
 }
 
 impl Hand {
-    /// The questions among `entries`, which are those of one call.
+    /// The questions among `entries`, which belong to one call.
     pub(super) fn of(entries: &[Entry], questions: Questions) -> Self {
         let mut hand = Self::default();
         let mut writes = 0;
@@ -142,8 +142,8 @@ impl Hand {
         hand
     }
 
-    /// The next recorded answer of time, chance and the like: to the same question, else, where `by_name`, to the next of
-    /// that name.
+    /// The next recorded answer of time, randomness and the like: to the same question, or if `by_name`, to the next
+    /// one of that name.
     pub(super) fn means(&mut self, name: &str, asked: &OnePart, by_name: bool) -> Option<&Part> {
         let is_next = |part: &Part| !part.used && part.name == name;
         let same = self.parts.iter().position(|part| is_next(part) && part.asked.is(asked));
@@ -151,12 +151,12 @@ impl Hand {
         self.take(at)
     }
 
-    /// The recorded answer of a read: one that was given when just the same writes were done, the last one again where it
-    /// looks again; else the next that is left. Where all were given, and before the guest's last writes, the recording does not
-    /// say what it would see now.
+    /// The recorded answer of a read. Prefers one given after exactly the same writes, and repeats the last one on
+    /// further reads; otherwise takes the next one left. If all were given, and before the guest's last writes, the
+    /// recording can't tell what it would see now.
     pub(super) fn read(&mut self, name: &str, asked: &OnePart) -> Found<'_> {
         let is_this = |part: &Part| part.name == name && part.asked.is(asked);
-        // The first recorded writes without a gap are a moment that the recording has; any others are not.
+        // Only the first recorded writes without a gap correspond to a moment in the recording.
         let now = (self.made == self.made_first).then_some(self.made);
         let is_now = |part: &Part| is_this(part) && Some(part.writes_before) == now;
         let next = self.parts.iter().position(|part| is_now(part) && !part.used);
@@ -172,7 +172,7 @@ impl Hand {
         self.take(at).map_or(Found::Nothing, Found::Part)
     }
 
-    /// The next recorded write of this object, with its place for [`Hand::take`].
+    /// The next recorded write of this object, with its index for [`Hand::take`].
     pub(super) fn write(&self, object: &str) -> Option<(usize, &Part)> {
         let is_next = |part: &Part| part.kind == Kind::Write && !part.used && part.object == object;
         self.parts.iter().enumerate().find(|(_, part)| is_next(part))
@@ -190,7 +190,7 @@ impl Hand {
         self.parts.get(at)
     }
 
-    /// The first recorded write that was not made, and how many there are.
+    /// The first recorded write that was not made, and their number.
     pub(super) fn unmade(&self) -> Option<(&Part, u64)> {
         let is_unmade = |part: &&Part| part.kind == Kind::Write && !part.used;
         let mut unmade = self.parts.iter().filter(is_unmade);
@@ -198,12 +198,12 @@ impl Hand {
         Some((first, 1 + unmade.count() as u64))
     }
 
-    /// Whether everything that was recorded, but for means, was asked.
+    /// Whether everything recorded, except means, was asked.
     pub(super) fn is_used_up(&self) -> bool {
         self.parts.iter().all(|part| part.kind == Kind::Means || part.used)
     }
 
-    /// Reads that one side asked more often than the other: how many, and the first in words.
+    /// Reads that one side asked more often than the other: their number, and the first in words.
     pub(super) fn differing_reads(&self) -> (u64, Option<String>) {
         let is_unasked = |part: &&Part| part.kind == Kind::Read && !part.used;
         let mut unasked = self.parts.iter().filter(is_unasked);

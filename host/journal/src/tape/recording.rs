@@ -1,7 +1,7 @@
-//! Recording: one serialisation of each question and answer into one buffer, and one write of the whole line.
+//! Recording: serialises each question and answer once into one buffer, and writes the whole line at once.
 //!
-//! A question is serialised before it is answered, so that one that is never answered (the host refused it, or gave up
-//! the call while it waited) is recorded all the same.
+//! A question is serialised before it is answered. So a question that is never answered (the host refused it, or
+//! cancelled the call while it waited) is still recorded.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -14,11 +14,11 @@ use crate::line;
 use crate::order::{Kind, Position};
 use crate::writer::Journal;
 
-/// A larger buffer is given back after its line: one answer of 64 MiB must not cost each of many instances as much.
+/// A larger buffer is freed after its line: one answer of 64 MiB must not cost each of many instances as much.
 const BUFFER_KEPT_BYTES_MAX: usize = 1 << 20;
 
-/// A journal's tap keeps lines of so many bytes together until they are taken: the calls of a service of 100 ports x 100
-/// servers take 10 MiB. Whoever looks on does without a longer call, rather than have the host hold it twice.
+/// The maximum total size of lines that a journal's tap keeps until they are taken: the calls of a service of 100 ports
+/// x 100 servers take 10 MiB. A live reader misses a longer call, so that the host need not hold it twice.
 const TAPPED_BYTES_MAX: usize = 16 << 20;
 
 #[derive(Debug)]
@@ -28,13 +28,13 @@ pub(super) struct Recording {
     line: Vec<u8>,
     /// The line holds a question with its arguments, and no answer yet.
     pending: bool,
-    /// Where in the line the arguments of that question begin.
+    /// Where the arguments of that question begin in the line.
     args_at: usize,
-    /// Answers that the next call, or the one in hand, is given again.
+    /// Answers that the next call, or the current one, gets again.
     again: Option<Box<Again>>,
 }
 
-/// What a journal has taken since it was looked at last.
+/// What a journal has recorded since the last look.
 #[derive(Debug, Default)]
 struct Tap {
     entries: Vec<Entry>,
@@ -63,23 +63,23 @@ impl Recording {
         }
     }
 
-    /// The next call is given these answers again.
+    /// The next call gets these answers again.
     pub(super) fn give_again(&mut self, again: Again) {
         self.again = Some(Box::new(again));
     }
 
-    /// How far that got; from here on all is answered live.
+    /// How far that got; from here on everything is answered live.
     pub(super) fn given_again(&mut self) -> Option<Again> {
         self.again.take().map(|again| *again)
     }
 
-    /// The answer to the question taken last that is given again; none: it is to be asked live.
+    /// The repeated answer to the last question; `None` if it must be asked live.
     pub(super) fn again<R: DeserializeOwned>(&mut self, name: &str) -> Option<R> {
         let args = self.line.get(self.args_at..)?;
         self.again.as_mut()?.answer(name, args)
     }
 
-    /// Takes a question. An error here comes before the host did anything about it.
+    /// Takes a question. An error here comes before the host acts on it.
     pub(super) fn asked<A: Serialize + ?Sized>(&mut self, name: &str, args: &A) -> Result<(), TapeError> {
         self.leave_unanswered()?;
         self.sink.check(Kind::Ask { answered: true })?;
@@ -96,7 +96,7 @@ impl Recording {
         Ok(())
     }
 
-    /// Records the answer to the question taken last, and gives it on.
+    /// Records the answer to the last question, and passes it on.
     pub(super) fn answered<R: Serialize>(&mut self, name: &str, answer: Result<R, Refusal>) -> Result<R, TapeError> {
         let answer = match answer {
             Ok(answer) => answer,
@@ -165,7 +165,7 @@ impl Recording {
         }
     }
 
-    /// Whether what the journal takes from now on is kept for [`Recording::take_entries`], too. Memory always keeps it.
+    /// Sets whether new entries of the journal are also kept for [`Recording::take_entries`]. Memory always keeps them.
     pub(super) fn keep_entries(&mut self, keep: bool) {
         match (&self.sink, keep) {
             (Sink::Journal(_), true) => {
@@ -196,7 +196,7 @@ impl Recording {
         }
     }
 
-    /// Records the question that waits for an answer, if there is one, as one that never got it.
+    /// Records the pending question, if there is one, as one that was never answered.
     fn leave_unanswered(&mut self) -> Result<(), TapeError> {
         if !std::mem::take(&mut self.pending) {
             return Ok(());
@@ -219,8 +219,8 @@ impl Recording {
 }
 
 impl Tap {
-    /// Keeps one entry, or gives up what is here and all that follows until it is taken: half a call helps nobody. The
-    /// journal has the line, so whatever is wrong here is nothing to the guest that is recorded.
+    /// Keeps one entry, or drops everything until it is taken: half a call is useless. The journal has the line, so an
+    /// error here does not affect the recorded guest.
     fn take(&mut self, bytes: usize, entry: impl FnOnce() -> Result<Entry, TapeError>) {
         self.bytes = self.bytes.saturating_add(bytes);
         let kept = if self.bytes > TAPPED_BYTES_MAX {

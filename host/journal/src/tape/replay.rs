@@ -1,8 +1,8 @@
-//! Replaying: answers come from the recording, and what the guest does is held against it, entry by entry.
+//! Replaying: answers come from the recording, and the guest's actions are compared with it, entry by entry.
 //!
-//! The first divergence is kept, and from then on every question is refused: what follows it follows from it. Where the
-//! recording itself has no more to compare with (it ends inside a call, or the call was cut short by deadline, memory or
-//! cancellation), the guest is stopped at its next question, and that is no divergence.
+//! The first divergence is kept, and from then on every question is refused, since later differences follow from the
+//! first. If the recording itself has no more to compare (it ends inside a call, or the call was cut short by deadline,
+//! memory or cancellation), the guest is stopped at its next question; this is not a divergence.
 
 use std::sync::Arc;
 
@@ -18,26 +18,26 @@ use crate::reader::Segment;
 
 #[derive(Debug)]
 pub(super) struct Replay {
-    /// Without rollbacks: they say what became of the entries, not what the guest did.
+    /// Without rollbacks: they concern the entries' validity, not the guest's behaviour.
     entries: Vec<Entry>,
-    /// How many entries the recording has, its header included.
+    /// The number of entries in the recording, including its header.
     recorded: u64,
-    /// The next entry to be used.
+    /// The next entry to use.
     at: usize,
     phase: Phase,
     /// Number of the entry after the last.
     end_n: u64,
     same_guest: bool,
-    /// Differences that are none.
+    /// Accepted differences.
     accepted: Arc<Accepted>,
-    /// How many questions and results differed in nothing else.
+    /// The number of questions and results with only accepted differences.
     accepted_count: u64,
     calls: u64,
-    /// The first thing that was not as recorded.
+    /// The first deviation from the recording.
     found: Option<Outcome>,
-    /// Why there was less to compare than there might have been.
+    /// Why less could be compared than expected.
     short: Option<String>,
-    /// The arguments of the question in hand.
+    /// The arguments of the current question.
     args: Vec<u8>,
 }
 
@@ -48,7 +48,7 @@ pub(super) enum Phase {
         ended: bool,
     },
     Between,
-    /// Inside a call; `ended`: the recording has nothing more of it that could answer a question.
+    /// Inside a call; `ended`: the recording has no further answers for it.
     InCall {
         name: String,
         n: u64,
@@ -56,7 +56,7 @@ pub(super) enum Phase {
     },
 }
 
-/// What stands at a question's place in the recording.
+/// The content of the recording at a question's place.
 enum Found {
     /// `accepted`: the question differs from the recorded one as rules allow.
     Answer {
@@ -125,7 +125,7 @@ impl Replay {
         }
     }
 
-    /// Holds the question in hand against the next entry.
+    /// Compares the current question with the next entry.
     fn look_up(&self, name: &str) -> Found {
         let asked = || Asked {
             name: name.to_owned(),
@@ -165,7 +165,7 @@ impl Replay {
         }
     }
 
-    /// Uses the entry that [`Replay::look_up`] found to hold the answer.
+    /// Uses the answer in the entry that [`Replay::look_up`] found.
     fn take_answer<R: DeserializeOwned>(&mut self) -> Result<R, TapeError> {
         let Some(Entry {
             n,
@@ -195,7 +195,7 @@ impl Replay {
         }
     }
 
-    /// Goes on with what was recorded since, and counts anew: the outcome is that of these entries.
+    /// Continues with later entries and resets the counts: the outcome is that of these entries.
     pub(super) fn feed(&mut self, entries: Vec<Entry>) -> Result<(), TapeError> {
         let all_used = self.at >= self.entries.len();
         let ended = matches!(self.phase, Phase::Between | Phase::Starting { ended: false });
@@ -237,7 +237,7 @@ impl Replay {
                     args: call.args,
                 })
             }
-            // What `init` and `restore` asked in the recording, and did not ask now.
+            // Questions of `init` and `restore` in the recording that were not asked now.
             _ => {
                 self.found = Some(Outcome::Unused {
                     n: entry.n,
@@ -348,7 +348,7 @@ impl Replay {
         at_end
     }
 
-    /// Stops the guest here: the recording has no answer for what it asks.
+    /// Stops the guest here: the recording has no answer to its question.
     fn cut_short(&mut self) {
         if let Some(why) = self.why_short() {
             self.short.get_or_insert(why);
@@ -358,7 +358,7 @@ impl Replay {
         }
     }
 
-    /// Why the call in hand can't be compared to its end, with all its questions used.
+    /// Why the current call can't be compared to its end, with all its questions used.
     fn why_short(&self) -> Option<String> {
         let in_call = match &self.phase {
             Phase::InCall { name, n, .. } => Some((name.as_str(), *n)),
@@ -367,7 +367,7 @@ impl Replay {
         why_short(in_call, self.entries.get(self.at))
     }
 
-    /// How many questions of the call in hand were not used.
+    /// The number of unused questions of the current call.
     fn asks_left(&self) -> u64 {
         let left = self.entries.iter().skip(self.at);
         left.take_while(|entry| matches!(entry.event, Event::Ask(_))).count() as u64
@@ -379,8 +379,8 @@ impl Replay {
     }
 }
 
-/// Why a call, with the number of its entry, can't be compared to its end: `ending` is what the recording has after its
-/// questions. No call: the guest starts.
+/// Why a call, with the number of its entry, can't be compared to its end; `ending` is the entry after its recorded
+/// questions. Without a call, the guest is starting.
 pub(super) fn why_short(in_call: Option<(&str, u64)>, ending: Option<&Entry>) -> Option<String> {
     let Some((name, begun)) = in_call else {
         return Some("the recording ends before the first call".to_owned());

@@ -10,15 +10,15 @@ use tempfile::TempDir;
 use super::{ask, header, raw};
 use crate::{Ending, Files, Interrupted, Journal, Keep, Opened, Options, Segment, Tape};
 
-/// Asked anew in each run: what is scheduled in a process ends with it.
+/// Asked anew in each run: scheduled timers end with their process.
 fn anew(name: &str) -> bool {
     name.starts_with("timers.")
 }
 
-/// What is done under a name: the time of the call, the number of the question within it.
+/// The name of an action: the time of the call, the number of the question within it.
 type Name = (u64, u32);
 
-/// What the guest acts on, which outlives every process. It does nothing twice that was asked under the same name.
+/// The guest's world, which outlives every process. It repeats no action with the same name.
 #[derive(Default)]
 struct World {
     now_ms: u64,
@@ -40,8 +40,8 @@ impl World {
     }
 }
 
-/// When a process is killed: so many more steps are taken. A question that changes something takes two, since it may be
-/// killed between what it did and the line that says so.
+/// The number of steps until the process is killed. A question that changes something takes two, since the kill may
+/// come between its effect and the line that records it.
 struct Process {
     steps_left: usize,
 }
@@ -55,12 +55,13 @@ impl Process {
     }
 }
 
-/// The state of the guest: the operations that it knows, in order. What it asks in a call depends on them and on the clock.
+/// The state of the guest: the operations that it knows, in order. Its questions in a call depend on them and on the
+/// clock.
 type State = Vec<u64>;
 
 const CALLS: u64 = 4;
 
-/// One call, from its first question to its result; each question steps.
+/// One call, from its first question to its result; each question is a step.
 fn run(tape: &mut Tape, state: &mut State, at_ms: u64, world: &mut World, process: &mut Process) -> Result<(), Killed> {
     let mut number = 0;
     for round in 0..3 {
@@ -80,7 +81,7 @@ fn run(tape: &mut Tape, state: &mut State, at_ms: u64, world: &mut World, proces
         let what = json!({"round": round, "at": now_ms, "knows": state});
         let name = (at_ms, number);
         if process.steps_left == 0 {
-            // It is done, and no line says so.
+            // It is done, but no line records it.
             world.start(name, &what);
             return Err(Killed);
         }
@@ -94,7 +95,7 @@ fn run(tape: &mut Tape, state: &mut State, at_ms: u64, world: &mut World, proces
     Ok(())
 }
 
-/// The state after the calls of a segment that ended: the host repeats them.
+/// The state after the completed calls of a segment, which the host repeats.
 fn state_after(segment: &Segment) -> State {
     let last = |text: &str| serde_json::from_str::<State>(text).unwrap();
     let mut state = last(segment.header.snapshot.as_deref().unwrap());
@@ -120,7 +121,7 @@ fn call(
     process.step()
 }
 
-/// One process: finishes what was interrupted, then makes the calls that are left, each of which makes three operations.
+/// One process: finishes the interrupted call, then makes the remaining calls of three operations each.
 fn process(dir: &Path, world: &mut World, process: &mut Process) -> Result<State, Killed> {
     let options = Options {
         keep: Keep::LastSegment,
@@ -160,7 +161,7 @@ fn process(dir: &Path, world: &mut World, process: &mut Process) -> Result<State
     Ok(state)
 }
 
-/// Kills a process after each of these numbers of steps, then lets one come to its end.
+/// Kills a process after each of these numbers of steps, then lets one complete.
 fn check(kills: &[usize]) {
     let dir = TempDir::new().unwrap();
     let mut world = World::default();
@@ -182,7 +183,7 @@ fn check(kills: &[usize]) {
 }
 
 #[test]
-fn a_call_that_was_killed_anywhere_does_under_the_same_names_what_it_did_and_nothing_else() {
+fn a_call_killed_anywhere_repeats_its_actions_under_the_same_names() {
     // More steps than all calls take.
     for steps in 0..80 {
         check(&[steps]);
@@ -236,7 +237,7 @@ fn a_call_that_asks_something_else_is_answered_live_from_there_on() {
 }
 
 #[test]
-fn what_was_kept_counts_until_the_call_has_ended_and_a_longer_account_of_it_first() {
+fn the_saved_call_counts_until_it_ended_and_the_longer_record_wins() {
     let dir = TempDir::new().unwrap();
     let begin = r#"{"n":1,"at_ms":5,"call":"syncer.sync","args":{}}"#;
     let [first, second] = [2, 3].map(|n| format!(r#"{{"n":{n},"ask":"api.list","args":{{"at":{n}}},"answer":{n}}}"#));

@@ -82,7 +82,7 @@ fn a_large_state_is_written_again_when_as_much_was_recorded() {
 }
 
 #[test]
-fn a_journal_of_the_last_segment_alone_drops_the_others_when_the_next_has_begun() {
+fn a_journal_keeping_the_last_segment_drops_older_ones_on_the_next() {
     let (dir, _path) = written();
     let Opened { mut journal, .. } = open(
         &dir,
@@ -99,7 +99,7 @@ fn a_journal_of_the_last_segment_alone_drops_the_others_when_the_next_has_begun(
 }
 
 #[test]
-fn after_a_failed_call_a_new_segment_is_wanted_and_the_old_one_is_not_continued() {
+fn after_a_failed_call_a_new_segment_is_due_instead_of_the_old_one() {
     let dir = TempDir::new().unwrap();
     let mut tape = begun(dir.path(), Options::default());
     call(&mut tape, 1);
@@ -194,7 +194,7 @@ const LIMIT_BYTES: usize = 8192;
 fn after_a_failed_write_nothing_more_is_written_or_answered() {
     const LIMITED: &str = "TRUEUP_TEST_FILE_SIZE_LIMITED";
     if std::env::var_os(LIMITED).is_none() {
-        // The limit holds for a whole process, so the test runs again in one of its own. `ulimit` counts blocks of 512 bytes.
+        // The limit is per process, so the test runs again in its own process. `ulimit` counts blocks of 512 bytes.
         let limited = format!("trap '' XFSZ; ulimit -f {}; exec \"$0\" \"$@\"", LIMIT_BYTES / 512);
         let name = "tests::journals::after_a_failed_write_nothing_more_is_written_or_answered";
         let ran = std::process::Command::new("sh")
@@ -225,7 +225,8 @@ fn after_a_file_that_cannot_be_opened_again_nothing_more_is_answered() {
     opened.journal.start_segment(&header(None)).unwrap();
     let mut tape = Tape::record(opened.journal);
     tape.begin_call(0, "a.b", &raw(&json!({}))).unwrap();
-    // Another journal pushes the file out of the pool, so that the tape opens it again: now it is a link, which is never followed.
+    // Another journal causes the file to be closed, so that the tape opens it again. Now it is a link, which is never
+    // followed.
     let other = TempDir::new().unwrap();
     let mut pushing = Journal::open(other.path(), Options::default(), &files).unwrap();
     pushing.journal.start_segment(&header(None)).unwrap();

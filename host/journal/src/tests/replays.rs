@@ -1,4 +1,4 @@
-//! Replays: every outcome, and its words.
+//! Replays: every outcome, and its text.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ const GET: &str = r#"{"n":2,"ask":"api.get","args":{"refs":["x"],"deep":true},"a
 const CREATE: &str = r#"{"n":3,"ask":"api.create","args":{"specs":[{"Bind":{"port":80}}]},"answer":{"Ok":"bind-1"}}"#;
 const RESULT: &str = r#"{"n":4,"result":{"Ok":{"created":1}}}"#;
 
-/// What a guest does in the one call: questions with arguments, and how it ends if it was not stopped before.
+/// A guest's actions in the one call: questions with arguments, and its ending if it was not stopped before.
 struct Guest<'a> {
     asks: &'a [(&'a str, Value)],
     ending: Ending,
 }
 
-/// Replays the one call of `recording`; the outcome, and what stopped the guest.
+/// Replays the one call of `recording`. Returns the outcome, and what stopped the guest.
 fn replay(recording: Segment, digest: &str, guest: &Guest<'_>) -> (Outcome, Option<TapeError>) {
     let mut tape = Tape::replay(recording, digest);
     let call = tape.next_call().expect("a recorded call");
@@ -428,7 +428,7 @@ fn an_outcome_is_told_in_json_too() {
     );
 }
 
-/// Makes calls with so many questions each; the `changed`-th question has another argument.
+/// Makes calls with these numbers of questions; the `changed`-th question has another argument.
 fn perform(tape: &mut Tape, counts: &[usize], changed: Option<usize>, begin: bool) {
     let mut asked = 0;
     for count in counts {
@@ -452,7 +452,7 @@ fn perform(tape: &mut Tape, counts: &[usize], changed: Option<usize>, begin: boo
 
 proptest! {
     #[test]
-    fn a_replay_is_identical_twice_and_diverges_exactly_where_a_question_changed(
+    fn a_replay_is_identical_twice_and_diverges_at_the_changed_question(
         counts in prop::collection::vec(0_usize..5, 1..5),
         changed in 0_usize..20,
     ) {
@@ -503,7 +503,7 @@ fn replay_accepting(rules: &[(&str, &str)], port: u32, created: u32) -> Outcome 
 }
 
 #[test]
-fn what_differs_in_accepted_fields_alone_counts_as_recorded_and_is_counted() {
+fn differences_in_accepted_fields_alone_count_as_recorded() {
     let port = ("api.create", "args.specs[*].Bind.port");
     let created = ("result of r.reconcile", "result.Ok.created");
     for (rules, told) in [
@@ -597,7 +597,7 @@ fn is(name: &str) -> Question {
     Question { kind, list, object }
 }
 
-/// A call that lists, creates two objects, looks at both and ends.
+/// A call that lists, creates two objects, reads both and ends.
 const DECIDED: [&str; 7] = [
     r#"{"n":1,"at_ms":9,"call":"r.reconcile","args":{"a":1}}"#,
     r#"{"n":2,"ask":"clock.now-ms","args":{},"answer":9}"#,
@@ -608,7 +608,7 @@ const DECIDED: [&str; 7] = [
     r#"{"n":7,"result":{"Ok":{"created":2}}}"#,
 ];
 
-/// Compares what a guest of another make does in the call of [`DECIDED`]; each question with the answer that it expects.
+/// Compares the actions of a different guest in the call of [`DECIDED`]; each question with its expected answer.
 fn decide(asks: &[(&str, Value, Value)], ending: &Ending) -> Outcome {
     let mut tape = Tape::compare_decisions(segment(&DECIDED), "sha256:other", Arc::default(), is);
     assert_eq!(tape.next_call().map(|call| call.n), Some(1));

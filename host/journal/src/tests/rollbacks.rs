@@ -1,4 +1,4 @@
-//! Rollbacks: an entry at the end of a segment that says which entries stand.
+//! Rollbacks: an entry at the end of a segment that says which entries remain valid.
 
 use serde_json::json;
 use tempfile::TempDir;
@@ -16,7 +16,7 @@ fn rolled_back(n: u64, stands: u64) -> String {
     format!(r#"{{"n":{n},"rolled-back":{stands}}}"#)
 }
 
-/// The numbers that an instance is rebuilt from.
+/// The entry numbers from which an instance is rebuilt.
 fn standing(segment: Segment) -> Vec<u64> {
     let segment = segment.without_failed_calls();
     segment.entries.iter().map(|entry| entry.n).collect()

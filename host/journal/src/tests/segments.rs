@@ -1,4 +1,4 @@
-//! Writing and reading segments: what is written is read back to the byte, torn ends, damage, rotation, retention.
+//! Writing and reading segments: lines are read back to the byte, torn ends, damage, rotation, retention.
 
 use std::fs;
 
@@ -195,7 +195,7 @@ fn an_entry_in_the_wrong_place_is_damage() {
 }
 
 #[test]
-fn a_segment_cut_at_any_byte_keeps_what_precedes_and_goes_on_without_a_gap() {
+fn a_segment_cut_at_any_byte_keeps_the_rest_and_continues_without_gap() {
     let (_dir, path) = written();
     let whole = fs::read(&path).unwrap();
     let lines = lines_of(&path);
@@ -331,7 +331,7 @@ fn a_torn_header_gives_way_to_the_segment_before() {
 
 #[test]
 fn entries_lost_before_an_empty_newest_segment_leave_no_damage() {
-    // A power failure: the end of the first file was never on the disk, and the second has a name alone.
+    // A power failure: the end of the first file never reached the disk, and the second has only a name.
     let (dir, path) = written();
     let ends_at = Segment::read(&path).unwrap().next_n();
     let lost_file = dir.path().join(format!("{}.jsonl", ends_at + 10));
@@ -358,7 +358,7 @@ fn entries_lost_before_an_empty_newest_segment_leave_no_damage() {
 #[test]
 fn an_old_segment_that_can_not_be_removed_does_not_stop_the_journal() {
     let dir = TempDir::new().unwrap();
-    // A folder in its place: whatever the user's rights, it is no file to remove.
+    // A folder in its place can't be removed as a file, whatever the user's rights.
     let stuck = dir.path().join("0.jsonl");
     fs::create_dir(&stuck).unwrap();
     fs::write(

@@ -161,7 +161,7 @@ fn a_tap_gives_what_the_journal_takes_and_nothing_where_nobody_asks() {
     assert!(tape.take_entries().is_empty(), "nobody asked");
     tape.keep_entries(true);
     call(&mut tape, 2);
-    // Asked for again, it keeps what it has.
+    // A repeated call keeps the existing entries.
     tape.keep_entries(true);
     let taken: Vec<String> = tape.take_entries().iter().map(Entry::to_line).collect();
     assert_eq!(taken, lines_of(&dir.path().join("0.jsonl"))[4..]);

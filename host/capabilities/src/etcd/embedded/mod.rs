@@ -1,7 +1,8 @@
-//! The host's own store: etcd's semantics in one file (redb), for where no etcd is configured.
+//! The host's own store: etcd's semantics in one file (redb), for use without an etcd.
 //!
-//! One transaction of the file for each change, on the disk before it is answered: what was answered survives a crash of
-//! process and machine, and what was not is there whole or not at all. One process has the file at a time.
+//! Each change is one transaction of the file and is on the disk before the answer. Answered changes survive a crash of
+//! the process and of the machine; others are applied completely or not at all. Only one process can have the file
+//! open.
 //!
 //! ```text
 //! tables: keys -> what is stored · history -> what each revision changed · state -> revision, compacted, sizes
@@ -24,18 +25,18 @@ use super::history::{Cursor, HISTORY_BYTES_MAX, HISTORY_REVISIONS_MAX, History, 
 use super::{Api, Compare, Error, KeyValue, Listing, Operation, Stored, Watch, WatchEnd, rules};
 use crate::Answer;
 
-/// So many bytes of its file the store keeps in memory: some thousand services, which are read at a resync alone.
+/// The cache size: room for some thousand services, which only a resync reads.
 const CACHE_BYTES: usize = 16 << 20;
 
-/// What is stored may be as secret as what it configures.
+/// The stored data may be as secret as what it configures.
 const FILE_MODE: u32 = 0o600;
 
-/// How much history is kept. Tests keep less.
+/// How much history to keep. Tests keep less.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keep {
-    /// So many revisions.
+    /// The number of revisions.
     pub revisions: u64,
-    /// So many bytes of keys and values in them.
+    /// The number of bytes of keys and values in them.
     pub bytes: u64,
 }
 
@@ -48,7 +49,7 @@ impl Default for Keep {
     }
 }
 
-/// A store in a file. Clones are the same store.
+/// A store in a file. Clones share the store.
 #[derive(Debug, Clone)]
 pub struct Embedded {
     base: Arc<Base>,
@@ -59,40 +60,40 @@ struct Base {
     path: PathBuf,
     database: redb::Database,
     keep: Keep,
-    /// Moves with the revision.
+    /// Changes with the revision.
     revisions: watch::Sender<u64>,
 }
 
 /// Why a store could not be opened. One line.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Another process has it.
+    /// Another process has it open.
     #[error("etcd store `{}`: in use by another process; stop that one first, or choose another path", path.display())]
     Locked {
         /// Its file.
         path: PathBuf,
     },
-    /// Its folder or its file can't be made, opened or read.
+    /// Its folder or its file can't be created, opened or read.
     #[error("etcd store `{}`: {text}", path.display())]
     Failed {
         /// Its file.
         path: PathBuf,
-        /// What went wrong, and what to do where something can be done.
+        /// What went wrong, and advice if there is any.
         text: String,
     },
 }
 
 impl Embedded {
-    /// Opens the store, made where there is none, with its folder. After a crash the file is repaired first: what was
-    /// answered is there.
+    /// Opens the store, creating it and its folder if they are missing. After a crash it first repairs the file; all
+    /// answered changes are present.
     ///
     /// # Errors
-    /// Where another process has it, or it can't be made or read.
+    /// If another process has it open, or it can't be created or read.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
         Self::open_keeping(path, Keep::default())
     }
 
-    /// [`Embedded::open`] with another length of history.
+    /// As [`Embedded::open`], with another length of history.
     ///
     /// # Errors
     /// As there.
@@ -116,10 +117,10 @@ impl Embedded {
         Ok(Self { base: Arc::new(base) })
     }
 
-    /// Stores a value as another program may, text or not; answers the revision.
+    /// Stores a value as another program may, text or not. Returns the revision.
     ///
     /// # Errors
-    /// Where the file can't be written.
+    /// If the file can't be written.
     pub async fn put_bytes(&self, key: &[u8], value: &[u8]) -> Result<u64, Error> {
         let (key, value) = (key.to_vec(), value.to_vec());
         let changes = vec![tables::Change::Put(key, value)];
@@ -127,10 +128,10 @@ impl Embedded {
         Ok(applied.revision)
     }
 
-    /// Forgets the changes up to `revision`, as an operator of etcd does with `compact`; at most those that there are.
+    /// Removes the history up to `revision`, or up to the newest one, as an operator of etcd does with `compact`.
     ///
     /// # Errors
-    /// Where the file can't be written.
+    /// If the file can't be written.
     pub async fn compact(&self, revision: u64) -> Result<(), Error> {
         self.blocking(move |base| tables::compact(&base.database, revision))
             .await
@@ -140,7 +141,7 @@ impl Embedded {
         self.blocking(move |base| {
             let applied = tables::apply(&base.database, base.keep, &compares, &changes)?;
             if applied.changed {
-                // Writers may come here in another order than they wrote in.
+                // Writers may arrive here in another order than they wrote in.
                 base.revisions.send_if_modified(|revision| {
                     let is_newer = applied.revision > *revision;
                     *revision = applied.revision.max(*revision);
@@ -164,7 +165,7 @@ impl Embedded {
             .await
     }
 
-    /// Runs what waits for the disk where it holds up nobody. It runs to its end also where nobody waits for it any more.
+    /// Runs blocking disk work on a separate thread. The work completes even if the caller no longer waits.
     async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Base) -> Result<T, redb::Error> + Send + 'static,
@@ -180,7 +181,7 @@ impl Embedded {
     }
 }
 
-/// The database may panic on a file that was changed behind its back.
+/// The database may panic on a file that changed underneath it.
 fn guarded<T>(work: impl FnOnce() -> Result<T, redb::Error>) -> Result<T, redb::Error> {
     let damaged = |_| redb::Error::Corrupted("the database could not make sense of it".to_owned());
     catch_unwind(AssertUnwindSafe(work)).map_err(damaged).flatten()
@@ -192,17 +193,17 @@ fn open_file(path: &Path) -> Result<redb::Database, redb::Error> {
     std::fs::create_dir_all(folder)?;
     guarded(|| {
         let mut builder = redb::Builder::new();
-        // Damage is found when the store is opened, not in the middle of a write.
+        // Detect damage when the store is opened, not in the middle of a write.
         builder.set_cache_size(CACHE_BYTES).set_check_integrity_on_open(true);
         let database = builder.create_with_backend(FileBackend::new(own_file(path)?)?)?;
         tables::prepare(&database)?;
-        // The file's name survives a crash too.
+        // Make the file's name survive a crash, too.
         File::open(folder)?.sync_all()?;
         Ok(database)
     })
 }
 
-/// The store's file, for this user alone where it is made now, and never another file by a link.
+/// Opens the store's file. A new file is for this user alone. Never follows a link to another file.
 fn own_file(path: &Path) -> std::io::Result<File> {
     #[expect(clippy::cast_possible_wrap, reason = "open(2) takes its flags as an int")]
     let no_link = OFlags::NOFOLLOW.bits() as i32;
@@ -218,7 +219,7 @@ fn told(error: &redb::Error) -> String {
     }
 }
 
-/// What the database answers where it is asked for a history.
+/// The history of the database.
 struct OwnHistory(Embedded);
 
 impl History for OwnHistory {

@@ -1,11 +1,11 @@
-//! The rows of the embedded store, and what each question does with them.
+//! The rows of the embedded store, and the operations on them.
 //!
 //! ```text
 //! keys     key                -> revision created, revision changed, version, value
 //! history  (revision, number) -> key; and of a put: revision created, version, value
 //! state    name               -> number
 //! ```
-//! Every function here is one transaction. The oldest history goes when there is more than is kept.
+//! Every function here is one transaction. It removes the oldest history above the limit.
 
 use redb::{ReadableDatabase as _, ReadableTable, Table, TableDefinition};
 
@@ -23,17 +23,17 @@ const KEYS: TableDefinition<'_, Key, Held> = TableDefinition::new("trueup_etcd_k
 const HISTORY: TableDefinition<'_, Place, Kept> = TableDefinition::new("trueup_etcd_history");
 const STATE: TableDefinition<'_, &str, u64> = TableDefinition::new("trueup_etcd_state");
 
-/// How the rows are laid out.
+/// The layout of the rows.
 const LAYOUT: &str = "layout";
 const LAYOUT_VERSION: u64 = 1;
-/// The newest revision; none: nobody has changed anything.
+/// The newest revision; missing before the first change.
 const REVISION: &str = "revision";
 /// History begins after this one.
 const COMPACTED: &str = "compacted";
-/// What `history` holds.
+/// The size of `history`.
 const HISTORY_BYTES: &str = "history_bytes";
 
-/// One thing that a transaction does.
+/// One change of a transaction.
 pub(super) enum Change {
     Put(Vec<u8>, Vec<u8>),
     Delete(Vec<u8>),
@@ -48,9 +48,9 @@ impl Change {
     }
 }
 
-/// What became of a transaction.
+/// The result of a transaction.
 pub(super) struct Applied {
-    /// Its compares did.
+    /// Whether its compares held.
     pub(super) held: bool,
     /// Whether anything changed.
     pub(super) changed: bool,
@@ -58,7 +58,7 @@ pub(super) struct Applied {
     pub(super) revision: u64,
 }
 
-/// Makes the tables where there are none, and refuses those of another layout.
+/// Creates missing tables, and refuses those of another layout.
 pub(super) fn prepare(database: &redb::Database) -> Result<(), redb::Error> {
     let transaction = database.begin_write()?;
     {
@@ -101,7 +101,7 @@ fn stored(key: &[u8], held: (u64, u64, u64, &[u8])) -> Stored {
     }
 }
 
-/// What is stored under a key.
+/// The value of a key.
 pub(super) fn get(database: &redb::Database, key: &[u8]) -> Result<Option<Stored>, redb::Error> {
     let keys = database.begin_read()?.open_table(KEYS)?;
     Ok(keys.get(key)?.map(|row| stored(key, row.value())))
@@ -123,8 +123,8 @@ pub(super) fn listing(database: &redb::Database, prefix: &[u8]) -> Result<Listin
     Ok(Listing { revision, entries })
 }
 
-/// The first change under a prefix after a revision; none where the history does not reach back so far, or that revision
-/// never was.
+/// The first change under a prefix after a revision; `None` if the history does not reach back that far, or if that
+/// revision never existed.
 pub(super) fn look(database: &redb::Database, prefix: &[u8], after: u64) -> Result<Option<Look>, redb::Error> {
     let transaction = database.begin_read()?;
     let state = transaction.open_table(STATE)?;
@@ -160,7 +160,7 @@ fn event(revision: u64, kept: (&[u8], u64, u64, Option<&[u8]>)) -> Event {
     }
 }
 
-/// Makes all changes where every compare holds.
+/// Makes all changes if every compare holds.
 pub(super) fn apply(
     database: &redb::Database,
     keep: Keep,
@@ -214,7 +214,7 @@ fn all_hold(keys: &impl ReadableTable<Key, Held>, compares: &[Compare]) -> Resul
     Ok(true)
 }
 
-/// Writes the changes down as one revision; answers the bytes of their history, or none where nothing changed.
+/// Records the changes as one revision. Returns the size of their history, or `None` if nothing changed.
 fn write(transaction: &redb::WriteTransaction, revision: u64, changes: &[Change]) -> Result<Option<u64>, redb::Error> {
     let mut keys = transaction.open_table(KEYS)?;
     let mut history = transaction.open_table(HISTORY)?;
@@ -243,7 +243,7 @@ fn write(transaction: &redb::WriteTransaction, revision: u64, changes: &[Change]
     Ok((count > 0).then_some(bytes))
 }
 
-/// When a key that is put now was created, and how often it was changed since.
+/// When a key that is put now was created, and how often it has changed since.
 fn position(keys: &impl ReadableTable<Key, Held>, key: &[u8], revision: u64) -> Result<(u64, u64), redb::Error> {
     let before = keys.get(key)?;
     Ok(before.map_or((revision, 1), |row| {
@@ -252,7 +252,7 @@ fn position(keys: &impl ReadableTable<Key, Held>, key: &[u8], revision: u64) -> 
     }))
 }
 
-/// Lets the oldest revisions go until no more is kept than may be.
+/// Removes the oldest revisions until the history is within the limits.
 fn trim(
     state: &mut Table<'_, &'static str, u64>,
     history: &mut Table<'_, Place, Kept>,
@@ -262,7 +262,7 @@ fn trim(
     let mut compacted = number(state, COMPACTED, 0)?;
     let mut bytes = number(state, HISTORY_BYTES, 0)?;
     let oldest = newest.saturating_sub(keep.revisions);
-    // The newest is kept in any case: whoever is not behind misses nothing.
+    // Always keep the newest one, so that a watch that is up to date misses nothing.
     while compacted < oldest || (bytes > keep.bytes && compacted + 1 < newest) {
         compacted += 1;
         bytes = bytes.saturating_sub(forget(history, compacted)?);
@@ -272,7 +272,7 @@ fn trim(
     Ok(())
 }
 
-/// Takes one revision out of the history; answers its bytes.
+/// Removes one revision from the history and returns its size.
 fn forget(history: &mut Table<'_, Place, Kept>, revision: u64) -> Result<u64, redb::Error> {
     let mut bytes = 0;
     for row in history.extract_from_if((revision, 0)..=(revision, u32::MAX), |_, _| true)? {
@@ -283,7 +283,7 @@ fn forget(history: &mut Table<'_, Place, Kept>, revision: u64) -> Result<u64, re
     Ok(bytes)
 }
 
-/// Forgets the history up to a revision.
+/// Removes the history up to a revision.
 pub(super) fn compact(database: &redb::Database, revision: u64) -> Result<(), redb::Error> {
     let transaction = database.begin_write()?;
     {

@@ -1,4 +1,4 @@
-//! What is particular to the file: that it is still there, that nobody shares it, and that it does not grow for ever.
+//! Properties of the file: it persists, only one process can open it, and it does not grow forever.
 
 use super::*;
 use crate::etcd::{FIRST_REVISION, Follow, Followed};
@@ -11,7 +11,7 @@ fn text(entries: &[KeyValue]) -> Vec<(&str, &str)> {
 }
 
 #[tokio::test]
-async fn what_was_answered_is_there_after_the_file_was_closed_or_copied_in_the_middle() {
+async fn answered_changes_survive_closing_the_file_or_a_copy_in_the_middle() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state/etcd.redb");
     let copy = folder.path().join("copy.redb");
@@ -20,7 +20,7 @@ async fn what_was_answered_is_there_after_the_file_was_closed_or_copied_in_the_m
         assert_eq!(store.put("/a", "1").await, Ok(FIRST_REVISION + 1));
         assert_eq!(store.put("/b", "2").await, Ok(FIRST_REVISION + 2));
         assert_eq!(store.delete("/a").await, Ok(true));
-        // As a crash of the machine leaves it: nothing was closed.
+        // The state after a crash of the machine: nothing was closed.
         std::fs::copy(&path, &copy).unwrap();
         assert_eq!(store.put("/c", "3").await, Ok(FIRST_REVISION + 4));
     }
@@ -32,7 +32,7 @@ async fn what_was_answered_is_there_after_the_file_was_closed_or_copied_in_the_m
     let listed = store.list_prefix("/").await.unwrap();
     assert_eq!(text(&listed), [("/b", "2"), ("/c", "3")]);
     assert_eq!((listed[1].create_revision, listed[1].version), (FIRST_REVISION + 4, 1));
-    // History is there too: a watch goes on over a restart.
+    // The history persists, too, so a watch continues across a restart.
     let mut watch = store.watch("/", FIRST_REVISION + 2);
     let told: Vec<u64> = [watch.next().await, watch.next().await]
         .map(|told| told.unwrap().revision)

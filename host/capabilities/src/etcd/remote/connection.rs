@@ -1,8 +1,8 @@
-//! The connection to one member of the cluster at a time, and the next member where that one fails.
+//! The connection to one member of the cluster at a time. On failure, it switches to the next member.
 //!
 //! ```text
-//! question -> link (made where there is none) -> member -> answer
-//!                 \-> failure of the connection: the next member, after a pause, until the question's time is up
+//! request -> link (made if there is none) -> member -> answer
+//!                \-> failure of the connection: the next member, after a pause, until the request times out
 //! ```
 
 use std::sync::Arc;
@@ -16,19 +16,19 @@ use super::failure::Failure;
 use super::settings::Settings;
 use crate::etcd::Error;
 
-/// The pause before a question is asked again, at first; it doubles each time.
+/// The first pause before a retry; it doubles each time.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
-/// It gets no longer: a question has seconds.
+/// The longest pause: a request has only seconds.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Whether a question that may have been answered may be asked once more.
+/// Whether to repeat a request that may have been carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Again {
     Freely,
     UnlessDone,
 }
 
-/// How a cluster is reached, and the member that is asked now.
+/// How to reach a cluster, and its current member.
 #[derive(Debug)]
 pub(super) struct Connection {
     settings: Settings,
@@ -37,11 +37,11 @@ pub(super) struct Connection {
 
 #[derive(Default)]
 struct Current {
-    /// Its place among the endpoints.
+    /// Its index among the endpoints.
     member: usize,
-    /// Counts the members that were given up.
+    /// The number of members given up so far.
     generation: u64,
-    /// None until somebody asks.
+    /// `None` until the first request.
     client: Option<Client>,
 }
 
@@ -68,12 +68,12 @@ impl Connection {
         })
     }
 
-    /// The end of a question that begins now.
+    /// The deadline of a request that begins now.
     pub(super) fn deadline(&self) -> Instant {
         Instant::now() + self.settings.request_timeout
     }
 
-    /// Asks what changes nothing, of as many members and as often as there is time for.
+    /// Sends a request that changes nothing, to as many members and as often as time permits.
     pub(super) async fn read<T, F>(&self, ask: impl Fn(Client) -> F) -> Result<T, Failed>
     where
         F: Future<Output = Result<T, etcd_client::Error>>,
@@ -81,7 +81,7 @@ impl Connection {
         self.ask(Again::Freely, ask).await
     }
 
-    /// Asks for a change. What may have been done is not asked again.
+    /// Sends a change. Does not repeat it if it may have been made.
     pub(super) async fn write<T, F>(&self, ask: impl Fn(Client) -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<T, etcd_client::Error>>,
@@ -119,7 +119,7 @@ impl Connection {
         F: Future<Output = Result<T, etcd_client::Error>>,
     {
         let link = self.link(until).await?;
-        // A member that says nothing leaves time to ask another, unless this is the one that must answer.
+        // A silent member must leave time to ask another, unless only this one may answer.
         let limit = match again {
             Again::Freely => Instant::now() + until.saturating_duration_since(Instant::now()) / 2,
             Again::UnlessDone => until,
@@ -138,7 +138,7 @@ impl Connection {
         })
     }
 
-    /// The connection, made where there is none. Whoever comes meanwhile waits for the same one.
+    /// Returns the connection, making it if there is none. Concurrent callers wait for the same one.
     pub(super) async fn link(&self, until: Instant) -> Result<Link, Failed> {
         let mut current = self.current.lock().await;
         let endpoint = self.settings.endpoints.get(current.member).cloned().unwrap_or_default();
@@ -162,7 +162,7 @@ impl Connection {
                             generation: current.generation,
                         });
                     }
-                    // Authentication alone was asked for.
+                    // Only authentication was requested.
                     Ok(Err(error)) => match Failure::of(&error) {
                         Failure::Lost(text) => Failure::NotSent(text),
                         other => other,
@@ -175,7 +175,7 @@ impl Connection {
         Err(Failed { failure, endpoint })
     }
 
-    /// Has the next question, and all that follow, go to the next member; once for all that found this one wanting.
+    /// Moves the next and all later requests to the next member; only once for all callers that failed on this one.
     pub(super) async fn give_up(&self, link: &Link) {
         let mut current = self.current.lock().await;
         if current.generation == link.generation {
@@ -190,7 +190,7 @@ impl Connection {
     }
 }
 
-/// A failure, and whose it was.
+/// A failure, and the member that caused it.
 #[derive(Debug)]
 pub(super) struct Failed {
     pub(super) failure: Failure,

@@ -1,8 +1,8 @@
-//! What an etcd's refusals and a connection's failures mean: whether the request arrived, and what the guest is told.
+//! What etcd's errors and a connection's failures mean: whether the request arrived, and what the guest gets.
 //!
 //! ```text
-//! NotSent  nothing was asked, or etcd said that it did nothing: ask again, whatever it was
-//! Lost     it may have been done: what only reads is asked again
+//! NotSent  nothing was sent, or etcd said that it did nothing: always repeat
+//! Lost     it may have been done: repeat only reads
 //! Refused  etcd's answer
 //! ```
 
@@ -12,28 +12,28 @@ use tonic::{Code, ConnectError, Status};
 
 use crate::etcd::{Error, OPERATIONS_MAX};
 
-/// Why a question has no answer.
+/// Why a request has no answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Failure {
     /// Nothing was done.
     NotSent(String),
-    /// Nobody knows whether it was done.
+    /// It is unknown whether it was done.
     Lost(String),
     /// It was not done, and never will be.
     Refused(Error),
-    /// What was asked about is compacted, or has never been.
+    /// The requested revision is compacted, or has never existed.
     Compacted,
-    /// The answer is longer than is read.
+    /// The answer exceeds the size limit.
     TooLong,
 }
 
 impl Failure {
-    /// Whether the connection, or its member, is to blame: another one may answer.
+    /// Whether the connection or its member is at fault, so that another one may answer.
     pub(super) fn is_connection(&self) -> bool {
         matches!(self, Self::NotSent(_) | Self::Lost(_))
     }
 
-    /// What a client's error means.
+    /// Classifies a client's error.
     pub(super) fn of(error: &etcd_client::Error) -> Self {
         match error {
             etcd_client::Error::GRpcStatus(status) => of_status(status),
@@ -43,7 +43,7 @@ impl Failure {
         }
     }
 
-    /// What the guest is told of a question that only read.
+    /// The guest's error for a request that only read.
     pub(super) fn of_read(self, endpoint: &str) -> Error {
         match self {
             Self::NotSent(text) | Self::Lost(text) => Error::Unavailable(format!("etcd at `{endpoint}`: {text}")),
@@ -53,7 +53,7 @@ impl Failure {
         }
     }
 
-    /// What the guest is told of a question that was to change something.
+    /// The guest's error for a request that was to change something.
     pub(super) fn of_write(self, endpoint: &str) -> Error {
         match self {
             Self::Lost(text) => Error::Unavailable(format!(
@@ -73,7 +73,7 @@ fn of_status(status: &Status) -> Failure {
     let text = || status.message().to_owned();
     match status.code() {
         Code::InvalidArgument if says("too many operations") => {
-            // Its own limit is not told: it is the usual one, unless somebody set another.
+            // etcd does not report its own limit: assume the default, which an operator may have changed.
             Failure::Refused(Error::TooManyOperations(
                 u32::try_from(OPERATIONS_MAX).unwrap_or(u32::MAX),
             ))
@@ -81,7 +81,7 @@ fn of_status(status: &Status) -> Failure {
         Code::InvalidArgument if says("authentication failed") || says("user name is empty") => {
             Failure::Refused(Error::AccessDenied(text()))
         }
-        // Users or roles changed since we authenticated, and it did nothing: a new connection authenticates anew.
+        // Users or roles changed since authentication, and etcd did nothing. A new connection authenticates again.
         Code::InvalidArgument if says("revision of auth store is old") => Failure::NotSent(text()),
         Code::Unauthenticated => Failure::NotSent(text()),
         Code::InvalidArgument => Failure::Refused(Error::Invalid(text())),
@@ -96,7 +96,7 @@ fn of_status(status: &Status) -> Failure {
         }
         Code::OutOfRange if says("compacted") || says("future revision") => Failure::Compacted,
         Code::OutOfRange => Failure::TooLong,
-        // Said before it does anything, to whoever requires a leader.
+        // etcd says so before it does anything, to clients that require a leader.
         Code::Unavailable if says("no leader") => Failure::NotSent(text()),
         _ => Failure::Lost(status_text(status)),
     }
@@ -120,7 +120,7 @@ fn status_text(status: &Status) -> String {
         None if status.message().is_empty() => format!("{:?}", status.code()),
         None => status.message().to_owned(),
     };
-    // One line, whatever a server wrote.
+    // Keep it on one line, whatever a server wrote.
     text.replace(['\n', '\r'], " ")
 }
 

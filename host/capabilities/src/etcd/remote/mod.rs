@@ -1,11 +1,11 @@
 //! A real etcd, through the `etcd-client` crate.
 //!
-//! One member is asked at a time; the next one where it fails. What only reads is asked again until the question's time is
-//! up. A change is asked again only where it surely was not made: otherwise the answer is `unavailable`, and says so.
+//! The client asks one member at a time, and the next one on failure. It repeats reads until the request times out. It
+//! repeats a change only if it was certainly not made; otherwise the answer is `unavailable`, with that explanation.
 //!
 //! ```text
-//! question -> connection (members, pauses, deadline) -> etcd
-//! watch    -> connection -> stream; a stream that breaks is taken up again after the last revision told
+//! request -> connection (members, pauses, deadline) -> etcd
+//! watch   -> connection -> stream; a broken stream resumes after the last reported revision
 //! ```
 
 mod connection;
@@ -24,14 +24,14 @@ pub use self::settings::{REQUEST_TIMEOUT, Settings, Tls};
 use super::{Api, Compare, Error, KeyValue, Listing, Operation, Stored, Watch};
 use crate::Answer;
 
-/// An etcd cluster. Nothing is asked of it before the first question. Clones share the connection.
+/// An etcd cluster. Connects at the first request. Clones share the connection.
 #[derive(Debug, Clone)]
 pub struct Etcd {
     connection: Arc<Connection>,
 }
 
 impl Etcd {
-    /// The cluster that is reached so.
+    /// The cluster with these settings.
     pub fn new(settings: Settings) -> Self {
         Self {
             connection: Connection::new(settings),
@@ -47,7 +47,7 @@ impl Etcd {
     }
 }
 
-/// etcd counts in signed numbers, and never below zero.
+/// etcd uses signed numbers, but never below zero.
 fn unsigned(number: i64) -> u64 {
     u64::try_from(number).unwrap_or_default()
 }
@@ -71,7 +71,7 @@ fn compare(compare: &Compare) -> etcd_client::Compare {
         Compare::Absent(key) => Theirs::version(key.as_bytes(), CompareOp::Equal, 0),
         Compare::Exists(key) => Theirs::version(key.as_bytes(), CompareOp::Greater, 0),
         Compare::ModRevision((key, revision)) => {
-            // A revision that etcd never reaches is one that no key has, nor a key that is not there.
+            // No key, missing or not, has a revision that etcd never reaches.
             let revision = i64::try_from(*revision).unwrap_or(-1);
             Theirs::mod_revision(key.as_bytes(), CompareOp::Equal, revision)
         }

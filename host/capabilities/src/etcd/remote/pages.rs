@@ -1,4 +1,4 @@
-//! A listing in pages, all of the revision that the first one was of.
+//! A listing in pages, all at the revision of the first page.
 
 use etcd_client::{Client, GetOptions, GetResponse};
 
@@ -7,26 +7,26 @@ use super::failure::Failure;
 use super::{stored, unsigned};
 use crate::etcd::{Error, Listing};
 
-/// So many keys are asked for at once, at first: of a service's configuration, some kilobytes each, that is a message of a
-/// few MiB.
+/// The initial page size in keys. With a service's configuration of some kilobytes each, that is a message of a few
+/// MiB.
 const PAGE_KEYS: i64 = 1_000;
 
-/// A longer message is not read; its page is then asked for in halves, down to the largest value that etcd takes. Four
-/// times what gRPC reads where nobody says.
+/// The maximum message size, four times gRPC's default. If a page exceeds it, the client halves the page, down to the
+/// largest value that etcd takes.
 const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
-/// A longer listing is no answer: a guest is given a quarter of it at most.
+/// The maximum listing size: a guest gets a quarter of it at most.
 const LISTING_BYTES_MAX: usize = 256 << 20;
 
-/// So often a listing begins again because its revision was compacted in the middle. Operators compact every few minutes.
+/// How often a listing restarts because its revision was compacted meanwhile. Operators compact every few minutes.
 const BEGINNINGS_MAX: u32 = 3;
 
-/// What is asked of each key.
+/// What to request for each key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// Its name alone.
+    /// Only its name.
     Keys,
-    /// Everything.
+    /// Its name and its value.
     All,
 }
 
@@ -73,7 +73,7 @@ async fn list_once(connection: &Connection, prefix: &[u8], wanted: Wanted) -> Re
             let text = format!("what is under `{prefix}` has more than {LISTING_BYTES_MAX} bytes; list less at once");
             return Err(Refused::Told(Error::Unavailable(text)));
         }
-        // An empty page that says that there is more would be asked for for ever.
+        // An empty page that claims to have a successor would repeat forever.
         let is_last = !page.more() || entries.is_empty();
         listing.entries.extend(entries);
         if is_last {
@@ -82,7 +82,7 @@ async fn list_once(connection: &Connection, prefix: &[u8], wanted: Wanted) -> Re
     }
 }
 
-/// The page after what is listed; none where it is too long and can be shorter.
+/// The page after the listed keys; `None` if it is too long and can be shorter.
 async fn page(
     connection: &Connection,
     prefix: &[u8],
@@ -116,7 +116,7 @@ async fn page(
     }
 }
 
-/// The first key that a prefix may have. etcd has no empty one.
+/// The first key that a prefix may have. etcd has no empty key.
 pub(super) fn first(prefix: &[u8]) -> Vec<u8> {
     if prefix.is_empty() { vec![0] } else { prefix.to_vec() }
 }
@@ -126,7 +126,7 @@ fn after(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
 }
 
-/// The first key that has the prefix no more and comes after those that have; `\0` for none.
+/// The first key after all keys with the prefix; `\0` if there is none.
 fn end(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {

@@ -1,50 +1,49 @@
-//! How an etcd is reached.
+//! How to reach an etcd.
 
 use std::fmt;
 use std::time::Duration;
 
 use etcd_client::{Certificate, ConnectOptions, Identity, TlsOptions};
 
-/// How long making a connection may take, to one endpoint. Within a data center it takes milliseconds.
+/// The timeout for connecting to one endpoint. Within a data center connecting takes milliseconds.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A connection in use is tried so often while nothing comes. etcd takes offence at less than 5 s
-/// (`--grpc-keepalive-min-time`).
+/// The interval of probes on a silent connection in use. etcd rejects less than 5 s (`--grpc-keepalive-min-time`).
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// It is given up where nothing comes for so long then.
+/// The client gives the connection up if a probe has no answer for this long.
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a question may take, with everything that is tried for it, where nobody says. etcd itself gives up after 7 s.
+/// The default timeout of a request, including all retries. etcd itself gives up after 7 s.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// Everything that is needed to talk to an etcd cluster.
+/// Everything needed to talk to an etcd cluster.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// The members' client URLs, `http://HOST:PORT` or `https://HOST:PORT`; tried in this order, the next one where one
-    /// fails. At least one.
+    /// The members' client URLs, `http://HOST:PORT` or `https://HOST:PORT`. The client tries them in this order on
+    /// failure. At least one.
     pub endpoints: Vec<String>,
-    /// Name and password; none: without authentication, or with the certificate's name.
+    /// Name and password; `None`: no authentication, or that of the certificate's name.
     pub user: Option<(String, String)>,
-    /// How an `https` endpoint is trusted, and trusts us.
+    /// How we trust an `https` endpoint, and how it trusts us.
     pub tls: Tls,
-    /// How long a question may take, with everything that is tried for it.
+    /// The timeout of a request, including all retries.
     pub request_timeout: Duration,
 }
 
 /// Certificates, as PEM.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Tls {
-    /// Who signs the members' certificates; none: those whom the system trusts.
+    /// The CA that signs the members' certificates; `None` for the system's CAs.
     pub ca: Option<Vec<u8>>,
-    /// Our own certificate and its key; none: we show none.
+    /// Our own certificate and its key; `None` if we show none.
     pub own: Option<(Vec<u8>, Vec<u8>)>,
-    /// The name that the members' certificates must have; none: the endpoint's host.
+    /// The name that the members' certificates must have; `None` for the endpoint's host.
     pub server_name: Option<String>,
 }
 
 impl Settings {
-    /// These endpoints, and nothing else.
+    /// Settings with these endpoints and defaults otherwise.
     pub fn new(endpoints: Vec<String>) -> Self {
         Self {
             endpoints,
@@ -54,14 +53,14 @@ impl Settings {
         }
     }
 
-    /// For the client of one endpoint.
+    /// The options for the client of one endpoint.
     pub(super) fn options(&self, endpoint: &str) -> ConnectOptions {
         let mut options = ConnectOptions::new()
             .with_connect_timeout(CONNECT_TIMEOUT)
             .with_keep_alive(KEEP_ALIVE_INTERVAL, KEEP_ALIVE_TIMEOUT)
-            // etcd takes offence at those, too.
+            // etcd rejects those, too.
             .with_keep_alive_while_idle(false)
-            // A member that is cut off from the others says so, and another one is asked.
+            // A member that is cut off from the others reports it, and the client asks another one.
             .with_require_leader(true)
             .with_auto_token_refresh(true);
         if let Some((name, password)) = &self.user {
@@ -93,7 +92,7 @@ impl Tls {
 
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // No password and no key in a log.
+        // Keep the password and the key out of logs.
         f.debug_struct("Settings")
             .field("endpoints", &self.endpoints)
             .field("user", &self.user.as_ref().map(|(name, _)| name))

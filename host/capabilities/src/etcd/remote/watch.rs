@@ -1,4 +1,4 @@
-//! A watch of etcd that goes on over cuts: it is taken up again after the last revision that was told.
+//! A watch of etcd that survives disconnects: it resumes after the last reported revision.
 //!
 //! ```text
 //! begin: is what comes after the last revision still there? -> stream -> revisions -> (cut) -> begin, elsewhere
@@ -18,20 +18,20 @@ use super::{stored, unsigned};
 use crate::Answer;
 use crate::etcd::{Changes, Error, Event, Watch, WatchEnd};
 
-/// The pause before a broken stream is begun again, at first; it doubles each time.
+/// The first pause before a broken stream is opened again; it doubles each time.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
-/// It gets no longer: what changes meanwhile waits for it.
+/// The longest pause: it delays the changes that come meanwhile.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// A longer message is not read, and the prefix listed again. etcd puts up to a thousand revisions into one for a watch
-/// that is behind.
+/// The maximum message size; above it the prefix is listed again. For a watch that is behind, etcd puts up to a
+/// thousand revisions into one message.
 const MESSAGE_BYTES_MAX: usize = 64 << 20;
 
 /// One watch.
 pub(super) struct Stream {
     connection: Arc<Connection>,
     prefix: Vec<u8>,
-    /// Everything up to this revision was told, or is waiting in `heard`.
+    /// Everything up to this revision was reported, or is waiting in `heard`.
     after: u64,
     heard: VecDeque<Changes>,
     open: Option<Open>,
@@ -45,7 +45,7 @@ struct Open {
 
 /// Why there is no stream.
 enum Stopped {
-    /// It can be begun again.
+    /// It can be opened again.
     Broken(String),
     Ended(WatchEnd),
 }
@@ -75,7 +75,7 @@ impl Stream {
         }
     }
 
-    /// Waits for what etcd says next.
+    /// Waits for etcd's next message.
     async fn hear(&mut self) -> Result<(), Stopped> {
         let open = match &mut self.open {
             Some(open) => open,
@@ -89,7 +89,8 @@ impl Stream {
         if response.canceled() {
             return Err(canceled(&response, self.after));
         }
-        // That it was begun says nothing yet: one that is cut each time as soon as it has begun waits longer and longer.
+        // A successful start alone does not reset the pause: a stream that breaks right after each start waits longer
+        // and longer.
         if !response.created() {
             self.pause = PAUSE_MIN;
         }
@@ -97,7 +98,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Keeps what was said, one revision after the other.
+    /// Queues the message's changes, one revision after the other.
     fn take(&mut self, response: &WatchResponse) {
         for event in response.events() {
             let Some(found) = event.kv() else { continue };
@@ -120,14 +121,14 @@ impl Stream {
         if let Some(last) = self.heard.back() {
             self.after = last.revision;
         } else if !response.created() {
-            // Nothing here up to this revision, etcd says now and then: so a watch of what seldom changes is not left
-            // behind by compactions. The answer to its creation says where the store is, not where the watch is.
+            // From time to time etcd reports that nothing changed here up to this revision. So compactions do not leave
+            // a rarely changing watch behind. The answer to its creation has the store's position, not the watch's.
             let revision = response.header().map_or(0, |header| unsigned(header.revision()));
             self.after = self.after.max(revision);
         }
     }
 
-    /// Waits before the stream is begun again, at the next member.
+    /// Waits before opening the stream again, at the next member.
     async fn broken(&mut self, text: &str) {
         if let Some(open) = self.open.take() {
             self.connection.give_up(&open.link).await;
@@ -145,7 +146,7 @@ impl Stream {
     }
 }
 
-/// Opens a stream of what comes after a revision.
+/// Opens a stream of the changes after a revision.
 async fn begin(connection: &Connection, prefix: &[u8], after: u64) -> Result<Open, Stopped> {
     check(connection, prefix, after).await?;
     let until = connection.deadline();
@@ -169,8 +170,8 @@ async fn begin(connection: &Connection, prefix: &[u8], after: u64) -> Result<Ope
     Err(stopped(failure, after))
 }
 
-/// Asks whether the store knows what was at that revision. etcd begins a watch at the very revision it was compacted at,
-/// and leaves out what was deleted in it; and one at a revision that a store made anew has not reached yet.
+/// Checks that the store still has that revision. etcd would start a watch at the very revision of its compaction and
+/// leave out what was deleted in it. It would also start one at a revision that a recreated store has not reached yet.
 async fn check(connection: &Connection, prefix: &[u8], after: u64) -> Result<(), Stopped> {
     let options = GetOptions::new()
         .with_prefix()

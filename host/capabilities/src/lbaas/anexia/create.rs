@@ -1,16 +1,15 @@
-//! Creates resources so that none is left behind untagged.
+//! Creates resources so that none remains untagged.
 //!
-//! An entry is one POST and one tagging per tag. What may go wrong in between leaves an object that no list by tag
-//! shows:
+//! Each entry is one POST and one tagging per tag. A failure in between leaves an object that no list by tag shows:
 //!
 //! ```text
 //! an earlier run's orphan   -> found among its parent's children before the POST, and adopted
-//! the POST's answer is lost -> looked for among its parent's children, and adopted; else posted once more
-//! a tagging fails           -> destroyed; where that fails too, its intent stays open
+//! the POST's answer is lost -> searched among its parent's children, and adopted; else posted once more
+//! a tagging fails           -> destroyed; if that fails too, its intent stays open
 //! the host is killed        -> the intent, which is on disk, stays open
 //! ```
 //!
-//! What open intents are about is found before the next list by its tag (`leftovers`).
+//! The objects of open intents are searched before the next list by their tag (`leftovers`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,18 +24,18 @@ use super::path::{self, Collection, Parent};
 use super::{SERVICE_TAG_PREFIX, ordered, wire};
 use crate::lbaas::{Error, Kind, Object, Spec};
 
-/// Identifiers by name of one parent's children of one kind, or why they are not known.
+/// Identifiers by name of one parent's children of one kind, or why they are unknown.
 type Children = Result<BTreeMap<String, BTreeSet<String>>, Error>;
 
-/// What the entries of one `create` share.
+/// The shared state of the entries of one `create`.
 struct Batch {
     tags: Vec<String>,
-    /// Objects that an entry has taken for its own, so that no equal entry takes them as well.
+    /// Objects that an entry has adopted, so that no equal entry adopts them, too.
     taken: Mutex<BTreeSet<String>>,
 }
 
 impl Batch {
-    /// Whether nobody took it before.
+    /// Whether the object was still free.
     fn take(&self, identifier: &str) -> bool {
         self.taken
             .lock()
@@ -52,7 +51,7 @@ impl Batch {
     }
 }
 
-/// Whether these are the tags of another Service's resource than that which is to carry `wanted`.
+/// Whether these tags belong to a resource of another Service than the one that is to carry `wanted`.
 pub(super) fn is_foreign(tags: &[String], wanted: &[String]) -> bool {
     tags.iter()
         .any(|tag| tag.starts_with(SERVICE_TAG_PREFIX) && !wanted.contains(tag))
@@ -157,7 +156,7 @@ impl Call {
         }
     }
 
-    /// After a POST without an answer: the object that it made, or else one more POST.
+    /// Handles a POST without an answer: finds the object that it made, or posts once more.
     async fn recover(
         &self,
         spec: &Spec,
@@ -179,7 +178,7 @@ impl Call {
         }
         let (kind, name) = (wire::kind_text(spec.kind()), spec.name());
         tracing::warn!(kind, name, error = ?lost, "creating again: the answer was lost and nothing found");
-        // `unaccounted` is never settled from here on: what the first POST made may still turn up.
+        // `unaccounted` is never settled from here on: the object of the first POST may still appear.
         match self.post_spec(spec, batch).await? {
             Posted::Whole(object) => {
                 let second = Unaccounted::new(&self.engine, &parent.identifier, None);
@@ -215,7 +214,7 @@ impl Call {
         })
     }
 
-    /// The first of the candidates that equals the spec and is no other Service's.
+    /// The first candidate that equals the spec and belongs to no other Service.
     async fn orphan_of(
         &self,
         spec: &Spec,
@@ -232,7 +231,7 @@ impl Call {
                 }) => continue,
                 other => other?,
             };
-            // What can't be read can't equal the spec.
+            // An unreadable object can't equal the spec.
             let Ok(existing) = wire::object(spec.kind(), &answer) else {
                 continue;
             };
@@ -256,7 +255,7 @@ impl Call {
         Ok(None)
     }
 
-    /// Gives an object all tags. One that can't be tagged must not stay.
+    /// Gives an object all tags. An object that can't be tagged must not remain.
     pub(super) async fn tag_or_destroy(
         &self,
         object: Object,
@@ -290,7 +289,7 @@ impl Call {
         }
     }
 
-    /// Children of what this process has just created are all its own, until others may act.
+    /// All children of a parent that this process has just created are its own, until others may act.
     fn note_parent(&self, object: &Object) {
         if matches!(object.spec.kind(), Kind::Backend | Kind::Frontend) {
             self.engine
@@ -303,7 +302,7 @@ impl Call {
 /// A POST that the Engine answered with success.
 enum Posted {
     Whole(Object),
-    /// It is there, but not as the contract can say it.
+    /// The object exists, but the contract can't express it.
     Unreadable {
         identifier: String,
         error: Error,

@@ -1,7 +1,8 @@
-//! Which parents this process created itself, so that they can't hold orphans of an earlier run.
+//! The parents that this process created itself, so that they can't hold orphans of an earlier run.
 //!
-//! A parent is forgotten as soon as one of its children is unaccounted for; forgetting costs one list, never an orphan.
-//! All are, where another epoch begins: another host may have acted, and have been killed before it tagged a child.
+//! The process forgets a parent as soon as one of its children is unaccounted for; this costs one list, never an
+//! orphan. It forgets all parents when another epoch begins: another host may have acted, and have been killed before
+//! it tagged a child.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,10 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::http::Engine;
 use super::intents::Intent;
 
-/// Identifiers have 32 characters, so this is a few MiB. Beyond it, the smallest are forgotten.
+/// Identifiers have 32 characters, so this is a few MiB. Above it, the smallest are forgotten.
 const PARENTS_MAX: usize = 50_000;
 
-/// The parents whose children are all known to this process.
+/// The parents whose children this process knows completely.
 #[derive(Debug, Default)]
 pub(super) struct CreatedParents {
     known: Mutex<Known>,
@@ -26,7 +27,7 @@ struct Known {
 }
 
 impl CreatedParents {
-    /// Notes a parent that this process has just created, in this epoch.
+    /// Records a parent that this process has just created in this epoch.
     pub(super) fn insert(&self, epoch: u64, identifier: &str) {
         let mut known = self.lock();
         if known.epoch > epoch {
@@ -48,7 +49,7 @@ impl CreatedParents {
         self.lock().identifiers.remove(identifier);
     }
 
-    /// Whether it was created in this epoch.
+    /// Whether this process created it in this epoch.
     pub(super) fn contains(&self, epoch: u64, identifier: &str) -> bool {
         let known = self.lock();
         known.epoch == epoch && known.identifiers.contains(identifier)
@@ -59,8 +60,8 @@ impl CreatedParents {
     }
 }
 
-/// A child's creation under way. Dropped before it is accounted for (also where its call is dropped), its parent is
-/// forgotten and its intent stays open.
+/// A child's pending creation. If it is dropped unsettled (also when its call is dropped), its parent is forgotten and
+/// its intent stays open.
 pub(super) struct Unaccounted {
     engine: Arc<Engine>,
     parent: String,
@@ -69,7 +70,7 @@ pub(super) struct Unaccounted {
 }
 
 impl Unaccounted {
-    /// None as the intent: that of an earlier request for the same child stays open in any case.
+    /// `intent` is `None` if that of an earlier request for the same child stays open in any case.
     pub(super) fn new(engine: &Arc<Engine>, parent: &str, intent: Option<Intent>) -> Self {
         Self {
             engine: Arc::clone(engine),
@@ -79,7 +80,7 @@ impl Unaccounted {
         }
     }
 
-    /// The child carries its tags, or is certainly not there.
+    /// The child carries its tags, or certainly does not exist.
     pub(super) fn settle(mut self) {
         self.accounted = true;
         if let Some(intent) = self.intent.take() {

@@ -1,6 +1,6 @@
-//! Single requests to the Engine: limits, tries, and what an answer that is no success means.
+//! Single requests to the Engine: limits, tries, and the meaning of unsuccessful answers.
 //!
-//! Knows methods, paths and bodies, but not what a resource is; that is for the files that call this one.
+//! Knows methods, paths and bodies, but not resources; its callers know those.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
@@ -23,21 +23,21 @@ use crate::http::client::{Answer, Client, Trouble, Unread};
 use crate::http::limit::{self, RateLimit};
 use crate::lbaas::Error;
 
-/// A longer answer is refused. A page of 1,000 entries of 1 KiB has 1 MiB.
+/// The maximum size of an answer. A page of 1,000 entries of 1 KiB has 1 MiB.
 const ANSWER_MAX_BYTES: usize = 64 * 1024 * 1024;
-/// Of an error's body nothing beyond this is read; what is longer is no message for people.
+/// The maximum size of an error's body; anything longer is not a message for people.
 const ERROR_BODY_MAX_BYTES: usize = 1024 * 1024;
-/// What became of a request that this host may not send.
+/// The text for a request that this host may not send.
 const NOT_SENT: &str = "not sent: this host does not hold the lease any more";
-/// And of one that had been sent, wholly or in part.
+/// The text for one that was sent, wholly or in part.
 const GIVEN_UP: &str = "given up without an answer: this host does not hold the lease any more";
-/// A tagging that conflicts with another change is tried so often in all.
+/// How often in all a tagging is tried if it conflicts with another change.
 const TAGGING_TRIES: u32 = 3;
 
-/// How long the host waits before it tries or looks again. Only tests differ from the default.
+/// The pauses before the host tries or looks again. Only tests differ from the default.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pauses {
-    /// Before the second and third try of a request, and before each look for what a lost creation may have made.
+    /// Before the second and third try of a request, and before each search for the object of a lost creation.
     pub(super) tries: [Duration; 2],
     /// Before a conflicting tagging is tried again.
     pub(super) tagging: Duration,
@@ -52,20 +52,20 @@ impl Default for Pauses {
     }
 }
 
-/// One Engine, for the whole host: what all calls to it share.
+/// One Engine, for the whole host: the shared state of all calls to it.
 pub(super) struct Engine {
     pub(super) client: Client,
-    /// Base URL without a slash at its end.
+    /// Base URL without a trailing slash.
     pub(super) base: String,
     pub(super) token: Token,
     pub(super) metrics: Arc<dyn RequestMetrics>,
     pub(super) permits: Semaphore,
     pub(super) rate_limit: RateLimit,
-    /// The Engine mixes up taggings that overlap (upstream knows it as ENGSUP-5902).
+    /// The Engine mixes up overlapping taggings (upstream knows it as ENGSUP-5902).
     pub(super) tagging: Mutex<()>,
     pub(super) pauses: Pauses,
     pub(super) page_size: u32,
-    /// After so many pages a list is given up. Only tests differ from the default.
+    /// The maximum number of a list's pages. Only tests differ from the default.
     pub(super) pages_max: u64,
     pub(super) request_timeout_ms: u64,
     pub(super) connect_timeout_ms: u64,
@@ -75,33 +75,34 @@ pub(super) struct Engine {
     pub(super) looks: Looks,
 }
 
-/// One import call, by all that handle its entries: the first that is rate-limited stops what is not yet sent.
+/// One import call, shared by the handlers of its entries: the first rate-limited answer stops what is not yet sent.
 #[derive(Clone)]
 pub(super) struct Call {
     pub(super) engine: Arc<Engine>,
-    /// Of the epoch in which it was decided on.
+    /// Pinned to the epoch of the decision.
     pub(super) fence: Fence,
-    /// Set once by the first rate-limited answer: until when, where the Engine said so.
+    /// The first rate-limited answer sets this: until when, if the Engine said so.
     limited: Arc<OnceLock<Option<Instant>>>,
 }
 
-/// Why a request had no success.
+/// Why a request did not succeed.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Failure {
     pub(super) error: Error,
     pub(super) fate: Fate,
 }
 
-/// What became of a request without success; it decides whether the request may be repeated.
+/// What happened to an unsuccessful request; it decides whether the request may be repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// The host itself held it back.
+    /// The host itself withheld it.
     Withheld,
-    /// There was no connection to send it on.
+    /// No connection could be made.
     NotConnected,
-    /// The connection ended before the answer did, or a gateway answered: it may or may not have had its effect.
+    /// The connection ended before the answer did, or a gateway answered: the request may or may not have had its
+    /// effect.
     Lost,
-    /// The same, and it took its full time, or that of this host's lease.
+    /// As `Lost`, after its full time or that of this host's lease.
     TimedOut,
     /// The Engine answered.
     Answered,
@@ -115,22 +116,22 @@ impl Failure {
         }
     }
 
-    /// Whether a request that changes nothing by being repeated is worth another try.
+    /// Whether an idempotent request is worth another try.
     fn is_passing(&self) -> bool {
         matches!(self.fate, Fate::Lost | Fate::NotConnected)
     }
 
-    /// Whether a creation may have had its effect although nobody said so.
+    /// Whether a creation may have had its effect without an answer.
     pub(super) fn is_lost(&self) -> bool {
         matches!(self.fate, Fate::Lost | Fate::TimedOut)
     }
 
-    /// Whether it is certain that the request had no effect.
+    /// Whether the request certainly had no effect.
     pub(super) fn is_without_effect(&self) -> bool {
         match self.fate {
             Fate::Withheld | Fate::NotConnected => true,
             Fate::Lost | Fate::TimedOut => false,
-            // An Engine that failed inside may have done so halfway.
+            // The Engine may have had an internal error halfway.
             Fate::Answered => !matches!(self.error, Error::Unavailable(_)),
         }
     }
@@ -153,11 +154,11 @@ struct Request {
     answer: Wanted,
 }
 
-/// What of a success's body matters.
+/// The part of a successful body that matters.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wanted {
     Json,
-    /// It is ignored, whatever it is.
+    /// The host ignores the body.
     Nothing,
 }
 
@@ -179,7 +180,7 @@ impl Request {
         }
     }
 
-    /// How error texts name it: without the query, which says nothing more to people.
+    /// Its name in error texts, without the query, which does not help the reader.
     fn shown(&self) -> String {
         let path = self.target.split('?').next().unwrap_or_default();
         format!("{} {path}", self.method)
@@ -187,7 +188,7 @@ impl Request {
 }
 
 impl Call {
-    /// Nothing of it is sent in an epoch after that of `fence`, or after the present one.
+    /// Sends nothing in an epoch after that of `fence`, or after the current one.
     pub(super) fn new(engine: &Arc<Engine>, fence: &Fence) -> Self {
         Self {
             engine: Arc::clone(engine),
@@ -211,7 +212,7 @@ impl Call {
             .await
     }
 
-    /// Creates a resource: one request, never simply repeated.
+    /// Creates a resource with one request, which is never simply repeated.
     pub(super) async fn post(&self, collection: Collection, body: Value) -> Result<Value, Failure> {
         let path = collection.path();
         self.send(&Request::new(Method::POST, path.to_owned(), path, Wanted::Json).with_body(body))
@@ -238,7 +239,7 @@ impl Call {
         .map(drop)
     }
 
-    /// Gives a resource a tag; it may carry it already.
+    /// Tags a resource, which may carry the tag already.
     pub(super) async fn tag(&self, identifier: &str, tag: &str) -> Result<(), Failure> {
         let target = tag_target(identifier, tag)?;
         let request = Request::new(Method::POST, target, path::TAGS_LABEL, Wanted::Nothing).with_body(Value::from(""));
@@ -253,7 +254,7 @@ impl Call {
                     tries += 1;
                     sleep(self.engine.pauses.tagging).await;
                 }
-                // That the tag is there already, or that it can't be one.
+                // The tag already exists, or is not valid.
                 Err(
                     refused @ Failure {
                         error: Error::Refused((422, _)),
@@ -265,7 +266,7 @@ impl Call {
         }
     }
 
-    /// Fails with `refused` where the resource does not carry the tag.
+    /// Fails with `refused` if the resource does not carry the tag.
     async fn check_tag(&self, identifier: &str, tag: &str, refused: Failure) -> Result<(), Failure> {
         let answer = self.get(Collection::Resources, identifier).await?;
         match wire::tags(&answer) {
@@ -274,7 +275,7 @@ impl Call {
         }
     }
 
-    /// Takes a tag from a resource; it need not carry it.
+    /// Removes a tag from a resource, which need not carry it.
     pub(super) async fn untag(&self, identifier: &str, tag: &str) -> Result<(), Failure> {
         let target = tag_target(identifier, tag)?;
         let request = Request::new(Method::DELETE, target, path::TAGS_LABEL, Wanted::Nothing);
@@ -287,7 +288,7 @@ impl Call {
         }
     }
 
-    /// Sends a request that may be sent twice, and does so while it is worth it.
+    /// Sends an idempotent request, and repeats it while that is useful.
     async fn repeated(&self, request: &Request) -> Result<Value, Failure> {
         let mut tried_before = false;
         for pause in self.engine.pauses.tries.map(Some).into_iter().chain([None]) {
@@ -317,7 +318,7 @@ impl Call {
                 "the host does not send requests any more".to_owned(),
             )));
         };
-        // A lease may have ended while this waited, and another may have begun.
+        // During this wait a lease may have ended and another may have begun.
         self.check_fence(request).map_err(Failure::withheld)?;
         self.check_rate_limit().map_err(Failure::withheld)?;
         let mut meter = Meter::start(Arc::clone(&self.engine.metrics), request);
@@ -353,7 +354,7 @@ impl Call {
         }
     }
 
-    /// Fails where this host may not act.
+    /// Fails if this host may not act.
     fn check_fence(&self, request: &Request) -> Result<(), Error> {
         if self.fence.may_act() {
             return Ok(());
@@ -361,11 +362,11 @@ impl Call {
         Err(Error::Unavailable(format!("{}: {NOT_SENT}", request.shown())))
     }
 
-    /// Fails while the Engine wants to be left alone, and in what is left of a call that was rate-limited once.
+    /// Fails during a rate limit of the Engine, and for the rest of a call that was rate-limited once.
     fn check_rate_limit(&self) -> Result<(), Error> {
         let now = Instant::now();
         if let Some(until) = self.engine.rate_limit.until(now) {
-            // For the rest of this call too, should the limit end while it goes on.
+            // Stop the rest of this call, too, even if the limit ends meanwhile.
             let _ = self.limited.set(Some(until));
             return Err(Error::RateLimited(Some(limit::left_ms(until, now))));
         }
@@ -375,7 +376,7 @@ impl Call {
         }
     }
 
-    /// Reads a success's body.
+    /// Reads the body of a successful answer.
     async fn success(&self, request: &Request, mut answer: Answer) -> Result<Value, Failure> {
         let body = answer.read(ANSWER_MAX_BYTES).await;
         if request.answer == Wanted::Nothing {
@@ -383,7 +384,7 @@ impl Call {
         }
         let unusable = |problem: String| {
             let text = self.engine.token.scrub(format!("{}: {problem}", request.shown()));
-            // A creation whose answer can't be read is as good as lost: it made something, and nobody knows what.
+            // A creation with an unreadable answer counts as lost: it made an unknown object.
             let fate = if request.method == Method::POST {
                 Fate::Lost
             } else {
@@ -403,7 +404,7 @@ impl Call {
         }
     }
 
-    /// What an answer without success means.
+    /// Interprets an unsuccessful answer.
     async fn refusal(&self, mut answer: Answer) -> Failure {
         let status = answer.status;
         let error = match status {
@@ -411,7 +412,7 @@ impl Call {
             StatusCode::UNAUTHORIZED => Error::Unauthorized,
             StatusCode::TOO_MANY_REQUESTS => Error::RateLimited(self.note_rate_limit(&answer.headers)),
             _ => {
-                // A body that can't be read is no body.
+                // An unreadable body counts as empty.
                 let body = answer.read(ERROR_BODY_MAX_BYTES).await.unwrap_or_default();
                 let reason = status.canonical_reason().unwrap_or("no reason given");
                 let text = self.engine.token.scrub(wire::error_text(&body, reason));
@@ -429,7 +430,7 @@ impl Call {
         Failure { error, fate }
     }
 
-    /// Keeps the host from sending until the limit is over; without a `Retry-After`, this call alone.
+    /// Keeps the host from sending until the limit is over; without a `Retry-After`, only this call.
     fn note_rate_limit(&self, headers: &HeaderMap) -> Option<u64> {
         let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
         let wait_ms = limit::retry_after_ms(text(RETRY_AFTER), text(DATE), SystemTime::now());
@@ -437,12 +438,12 @@ impl Call {
         if let Some(until) = until {
             self.engine.rate_limit.extend(until);
         }
-        // Where it is set already, an earlier answer to this call said so.
+        // Ignore the error: an earlier answer to this call has already set it.
         let _ = self.limited.set(until);
         wait_ms
     }
 
-    /// What a request without a (whole) answer means.
+    /// Interprets a request without a (whole) answer.
     fn unanswered(&self, request: &Request, trouble: Trouble) -> Failure {
         let (fate, problem) = match trouble {
             Trouble::Unsendable(reason) => (Fate::Withheld, format!("can't be sent: {reason}")),
@@ -466,7 +467,7 @@ impl Call {
         }
     }
 
-    /// An answer that was understood as JSON but not as what it should be.
+    /// An answer that is valid JSON but has the wrong content.
     pub(super) fn unusable(&self, problem: String) -> Error {
         Error::Unavailable(self.engine.token.scrub(problem))
     }
@@ -482,7 +483,7 @@ fn tag_target(identifier: &str, tag: &str) -> Result<String, Failure> {
     path::tag(identifier, tag).ok_or_else(|| Failure::withheld(Error::NotFound))
 }
 
-/// Counts one request, also where nobody waits for its end any more.
+/// Counts one request, even if its caller no longer waits.
 struct Meter {
     metrics: Arc<dyn RequestMetrics>,
     resource: &'static str,

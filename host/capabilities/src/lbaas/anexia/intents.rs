@@ -1,15 +1,15 @@
-//! What is about to be created, on disk before the first request for it is sent.
+//! Pending creations, on disk before their first request is sent.
 //!
-//! A creation is two requests: one creates, one tags. A host that is killed in between leaves an object that no list by
-//! tag shows. The intent says what to look for after the restart. One file holds the entries of one `create`:
+//! A creation takes two requests: one creates, one tags. A host that is killed in between leaves an object that no list
+//! by tag shows. The intent says what to look for after the restart. One file holds the entries of one `create`:
 //!
 //! ```text
 //! begin (the file is on disk) -> create, tag -> every entry is settled -> the file is removed
 //! ```
 //!
-//! A file that a kill cut short is no loss: nothing was sent yet. Beside the files is [`COMPLETE`]: without it (a new
-//! folder, a damaged file) creations of another host or an earlier version may have been cut short too, and the folder
-//! does not say which. Then each Service is looked at by name once.
+//! A file that a kill truncated is no loss: no request was sent yet. Beside the files is [`COMPLETE`]. Without it (a
+//! new folder, a damaged file), creations of another host or an earlier version may also have been interrupted, and the
+//! folder does not say which. In that case each Service is looked up by name once.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -25,29 +25,29 @@ use tokio::time::Instant;
 use crate::clock::{Clock as _, SystemClock};
 use crate::lbaas::Spec;
 
-/// The name of the file that says that the folder holds every creation that may have been cut short.
+/// The name of the marker file: the folder holds every creation that may have been interrupted.
 const COMPLETE: &str = "complete";
 
-/// One `create`, as its file has it.
+/// The content of the file of one `create`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
-    /// When, in milliseconds since 1970.
+    /// The time in milliseconds since 1970.
     at_ms: u64,
-    /// The tags that each object is to get.
+    /// The tags for each object.
     tags: Vec<String>,
     specs: Vec<Spec>,
 }
 
-/// Every creation whose end is not known.
+/// Every creation whose outcome is unknown.
 pub(super) struct Intents {
-    /// None: they end with the process.
+    /// `None`: intents end with the process.
     folder: Option<PathBuf>,
     complete: AtomicBool,
-    /// Files that can't be read.
+    /// Unreadable files.
     damaged: Vec<PathBuf>,
     batches: Mutex<Batches>,
-    /// For so long after the request a creation may still have its effect.
+    /// How long after its request a creation may still take effect.
     request_timeout: Duration,
 }
 
@@ -57,7 +57,7 @@ struct Batches {
     open: BTreeMap<u64, Batch>,
 }
 
-/// The entries of one `create` that are not settled.
+/// The unsettled entries of one `create`.
 struct Batch {
     tags: Vec<String>,
     entries: BTreeMap<usize, Entry>,
@@ -65,7 +65,7 @@ struct Batch {
 
 struct Entry {
     spec: Spec,
-    /// An object that is not there then will not turn up any more. None: its creation is under way.
+    /// An object that does not exist at this time will not appear later. `None` while its creation is running.
     late_from: Option<Instant>,
 }
 
@@ -74,11 +74,11 @@ pub(super) struct Sought {
     pub(super) intent: Intent,
     pub(super) spec: Spec,
     pub(super) tags: Vec<String>,
-    /// An object that is not there now will not turn up any more.
+    /// An object that does not exist now will not appear later.
     pub(super) is_late: bool,
 }
 
-/// The intent to create one object. Dropped before it is settled, it stays open.
+/// The intent to create one object. It stays open if it is dropped unsettled.
 pub(super) struct Intent {
     intents: Arc<Intents>,
     batch: u64,
@@ -86,12 +86,12 @@ pub(super) struct Intent {
 }
 
 impl Intent {
-    /// The object carries its tags, or is certainly not there.
+    /// The object carries its tags, or certainly does not exist.
     pub(super) fn settle(self) {
         self.intents.settle(self.batch, self.entry);
     }
 
-    /// Nothing more is sent for it: what does not turn up soon will not turn up at all.
+    /// No more requests are sent for it: if the object does not appear soon, it never will.
     pub(super) fn leave_open(&self) {
         let late_from = Instant::now() + self.intents.request_timeout;
         let mut batches = self.intents.lock();
@@ -106,7 +106,7 @@ impl Intents {
     /// Reads what an earlier process has left in `folder`, and changes nothing there.
     ///
     /// # Errors
-    /// Where the folder can't be read, with its name.
+    /// If the folder can't be read; the error names it.
     pub(super) fn open(folder: Option<&Path>, request_timeout: Duration) -> io::Result<Arc<Self>> {
         let mut intents = Self {
             folder: folder.map(Path::to_owned),
@@ -137,7 +137,7 @@ impl Intents {
             let number = path.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok());
             next = number.map_or(next, |number| next.max(number.saturating_add(1)));
             let text = match std::fs::read(&path) {
-                // A host that runs has settled it meanwhile.
+                // A running host has settled it meanwhile.
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 text => text?,
             };
@@ -146,7 +146,7 @@ impl Intents {
                     open.insert(number, self.batch_of(written));
                     continue;
                 }
-                // Cut short before anything was sent.
+                // Truncated before any request was sent.
                 (_, Err(error)) if error.is_eof() => {}
                 _ => {
                     is_whole = false;
@@ -163,7 +163,7 @@ impl Intents {
         Ok(())
     }
 
-    /// Wall time says how long ago it was written; from here on time is monotonic.
+    /// Wall time gives the age of the file; from here on, time is monotonic.
     fn batch_of(&self, written: Written) -> Batch {
         let ago = Duration::from_millis(SystemClock.now_ms().saturating_sub(written.at_ms));
         let late_from = Instant::now() + self.request_timeout.saturating_sub(ago);
@@ -177,10 +177,10 @@ impl Intents {
         }
     }
 
-    /// Writes down what is about to be created with these tags, on disk before this returns: one intent a spec, in order.
+    /// Records pending creations with these tags on disk before it returns: one intent per spec, in order.
     ///
     /// # Errors
-    /// Where it can't be written; then nothing may be created.
+    /// If it can't be written; then the caller must not create anything.
     pub(super) async fn begin(self: &Arc<Self>, specs: &[Spec], tags: &[String]) -> io::Result<Vec<Intent>> {
         let number = {
             let mut batches = self.lock();
@@ -208,7 +208,7 @@ impl Intents {
         Ok((0..specs.len()).map(|entry| self.intent(number, entry)).collect())
     }
 
-    /// What may have been created for this tag and not been tagged.
+    /// The objects that may have been created for this tag without being tagged.
     pub(super) fn of_tag(self: &Arc<Self>, tag: &str) -> Vec<Sought> {
         let now = Instant::now();
         let batches = self.lock();
@@ -227,12 +227,12 @@ impl Intents {
         sought.collect()
     }
 
-    /// Whether nothing but what the intents say may have been left without its tags.
+    /// Whether only the objects of the intents may lack their tags.
     pub(super) fn is_complete(&self) -> bool {
         self.complete.load(Ordering::Relaxed)
     }
 
-    /// Every Service was looked at by name: from here on, also after a restart, the intents say all.
+    /// Every Service was looked up by name: from here on, the intents are complete, also after a restart.
     pub(super) fn complete(&self) {
         if self.complete.swap(true, Ordering::Relaxed) {
             return;
@@ -245,7 +245,7 @@ impl Intents {
         }
     }
 
-    /// Other hosts act too: the folder says no more what they have left.
+    /// Other hosts act, too: the folder no longer covers what they leave behind.
     pub(super) fn incomplete(&self) {
         if !self.complete.swap(false, Ordering::Relaxed) {
             return;
@@ -289,7 +289,7 @@ impl Intents {
     }
 }
 
-/// Writes a file that is not there yet, its name with it.
+/// Durably writes a new file and its name.
 fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     let write = || {
         let folder = path.parent().unwrap_or(Path::new(""));
@@ -340,7 +340,7 @@ mod tests {
         let mut begun = intents.begin(&[backend("c"), backend("d")], &tags).await.unwrap();
         begun.remove(0).settle();
         assert_eq!(names(&intents), ["d"]);
-        // The file holds what was begun: to look for an object that carries its tags costs one list.
+        // The file holds all begun creations; searching for an object that carries its tags costs one list.
         let again = open(&folder);
         assert_eq!(names(&again), ["c", "d"]);
         assert!(again.of_tag("another").is_empty());

@@ -1,13 +1,13 @@
-//! Finds what was created for a tag and does not carry it, and gives it the tag, before the next list by that tag.
+//! Finds the objects that were created for a tag but do not carry it, and tags them before the next list by that tag.
 //!
-//! The guest then sees it, and decides what becomes of it. Where to look:
+//! The guest then sees them and decides about them. Where to look:
 //!
 //! ```text
 //! open intents           -> the children of the same parent that equal what was to be created
-//! without such knowledge -> all that is named as the Service's objects are, below its load balancers
+//! without such knowledge -> everything named like the Service's objects, below its load balancers
 //! ```
 //!
-//! The second is for what other hosts have left, whose intents are on their disks: once for each Service in each epoch.
+//! The second case is for objects of other hosts, whose intents are on their disks: once per Service and epoch.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,16 +24,16 @@ use super::path::{Collection, Parent};
 use super::{Owned, SERVICE_TAG_PREFIX, ordered, wire};
 use crate::lbaas::{Error, Kind, Object};
 
-/// So many Services are remembered as looked at. Beyond it, all are forgotten, which costs each one look.
+/// The number of remembered Services. Above it, all are forgotten, which costs each one lookup.
 const LOOKED_MAX: usize = 1_000_000;
 
-/// The lists of a load balancer's children are read again after this time: what this host creates meanwhile has intents.
+/// How long the lists of a load balancer's children are reused: this host's new objects have intents.
 const LISTS_FRESH: Duration = Duration::from_secs(60);
 
 /// A parent's children of one kind: identifiers by name.
 type Children = BTreeMap<String, BTreeSet<String>>;
 
-/// Which Services were looked at by name, and what the load balancers held then.
+/// The Services that were looked up by name, and the content of the load balancers at that time.
 #[derive(Default)]
 pub(super) struct Looks {
     looked: Mutex<Looked>,
@@ -43,22 +43,22 @@ pub(super) struct Looks {
 #[derive(Default)]
 struct Looked {
     epoch: u64,
-    /// Of this epoch, by name suffix.
+    /// For this epoch, by name suffix.
     done: BTreeSet<String>,
-    /// An object of theirs could not be destroyed since something refers to it, by name suffix.
+    /// The name suffixes of Services with an object that could not be destroyed because it is referenced.
     doubted: BTreeSet<String>,
     doubts: u64,
 }
 
 #[derive(Default)]
 struct Lists {
-    /// Of which epoch, after how many doubts.
+    /// The epoch, and the number of doubts.
     of: (u64, u64),
     read: BTreeMap<(Collection, String), (Instant, Arc<Children>)>,
 }
 
 impl Looks {
-    /// Something that is not seen refers to one of this Service's objects.
+    /// Records that an unseen object refers to one of this Service's objects.
     pub(super) fn doubt(&self, name_suffix: &str) {
         let mut looked = self.lock();
         looked.done.remove(name_suffix);
@@ -66,7 +66,7 @@ impl Looks {
         looked.doubts += 1;
     }
 
-    /// Whether a Service is to be looked at by name. `is_complete`: the intents of this host say all.
+    /// Whether a Service must be looked up by name. `is_complete`: this host's intents are complete.
     fn is_due(&self, epoch: u64, is_complete: bool, name_suffix: &str) -> bool {
         let looked = self.of_epoch(epoch);
         looked.doubted.contains(name_suffix) || !(is_complete || looked.done.contains(name_suffix))
@@ -96,25 +96,25 @@ impl Looks {
     }
 }
 
-/// An object without a tag that it should carry.
+/// An object that lacks a tag.
 pub(super) struct Leftover {
     pub(super) object: Object,
     tags: Vec<String>,
-    /// None: it was found by its name.
+    /// `None` if it was found by its name.
     intent: Option<Intent>,
 }
 
-/// What a look has found.
+/// The result of a lookup.
 pub(super) struct Look {
     pub(super) found: Vec<Leftover>,
-    /// What will not turn up any more.
+    /// Objects that will not appear any more.
     late: Vec<Intent>,
-    /// The Service was looked at by name.
+    /// The Service was looked up by name.
     by_name: bool,
 }
 
 impl Call {
-    /// Gives what was created for this tag the tags that it lacks. What can't be tagged is destroyed.
+    /// Adds the missing tags to the objects created for this tag. Objects that can't be tagged are destroyed.
     pub(super) async fn adopt(&self, tag: &str, owned: Option<&Owned>) -> Result<(), Error> {
         if self.fence.epoch() > 0 {
             self.engine.intents.incomplete();
@@ -131,7 +131,7 @@ impl Call {
             );
             let unaccounted = Unaccounted::new(&self.engine, &Parent::of(&object.spec).identifier, intent);
             match self.tag_or_destroy(object, &tags, unaccounted).await {
-                // It is gone, or it was said that it stays: the others go on.
+                // The object is gone, or the failure to destroy it was reported: continue with the others.
                 Ok(_) | Err(Error::NotFound | Error::Refused(_)) => {}
                 Err(error) => return Err(error),
             }
@@ -143,11 +143,11 @@ impl Call {
         Ok(())
     }
 
-    /// Looks for what was created for this tag and does not carry it. Changes nothing.
+    /// Looks for objects that were created for this tag but do not carry it. Changes nothing.
     pub(super) async fn look(&self, tag: &str, owned: Option<&Owned>) -> Result<Look, Error> {
         let sought = self.engine.intents.of_tag(tag);
         let epoch = self.fence.epoch();
-        // A host that is alone has only one epoch. Where others act, no intent of this one says what they have left.
+        // A host that runs alone has only one epoch. If others act, this host's intents do not cover their objects.
         let is_complete = epoch == 0 && self.engine.intents.is_complete();
         let owned = owned.filter(|owned| {
             let is_due = || self.engine.looks.is_due(epoch, is_complete, &owned.name_suffix);
@@ -165,7 +165,7 @@ impl Call {
         if sought.is_empty() && named.is_empty() {
             return Ok(look);
         }
-        // What was tagged already, or found by an intent, is not looked at again.
+        // Skip objects that are already tagged, or were found by an intent.
         let mut seen: BTreeSet<String> = self.tagged(tag).await?.into_iter().map(|it| it.identifier).collect();
         self.look_for_intents(sought, &mut seen, &mut look).await?;
         for (kind, identifier) in named {
@@ -230,7 +230,7 @@ impl Call {
         Ok(())
     }
 
-    /// All that is named as this Service's objects are, below its load balancers.
+    /// Everything named like this Service's objects, below its load balancers.
     async fn named(&self, owned: &Owned) -> Result<Vec<(Kind, String)>, Error> {
         let mut named = Vec::new();
         for load_balancer in &owned.load_balancers {
@@ -254,7 +254,7 @@ impl Call {
         Ok(named)
     }
 
-    /// A load balancer's children; of one list, many Services are looked at.
+    /// A load balancer's children; one list serves the lookups of many Services.
     async fn listed(&self, kind: Kind, load_balancer: &str) -> Result<Arc<Children>, Error> {
         let mut lists = self.engine.looks.lists.lock().await;
         let of = (self.fence.epoch(), self.engine.looks.lock().doubts);
@@ -274,7 +274,7 @@ impl Call {
         Ok(children)
     }
 
-    /// A parent's children of one kind; none where the parent is gone.
+    /// A parent's children of one kind; empty if the parent is gone.
     async fn children_if_any(&self, kind: Kind, parent: &Parent) -> Result<Children, Error> {
         match self.children_by_name(kind, parent).await {
             Err(Error::NotFound | Error::Refused((422, _))) => Ok(Children::new()),
@@ -282,7 +282,7 @@ impl Call {
         }
     }
 
-    /// The object, where it lacks one of these tags and is no other Service's. One that can't be read is left alone.
+    /// The object, if it lacks one of these tags and belongs to no other Service. Unreadable ones are ignored.
     async fn untagged(&self, kind: Kind, identifier: &str, tags: &[String]) -> Result<Option<Object>, Error> {
         let Some(carried) = self.tags(identifier).await? else {
             return Ok(None);
@@ -301,14 +301,15 @@ impl Call {
 }
 
 impl Owned {
-    /// Whether what is found by name may get this tag. A host that still knows an earlier Service of the same name lists by that
-    /// one's tag too: with that tag, the present Service could neither use the object nor destroy it.
+    /// Whether an object found by name may get this tag. A host that still knows an earlier Service of the same name
+    /// lists by that Service's tag, too. With that tag, the current Service could neither use the object nor destroy
+    /// it.
     fn may_tag(&self, tag: &str) -> bool {
         tag.strip_prefix(SERVICE_TAG_PREFIX)
             .is_some_and(|uid| self.service_uid.as_deref().is_none_or(|own| own == uid))
     }
 
-    /// Those of the children that are named as this Service's objects are.
+    /// The children that are named like this Service's objects.
     fn named(&self, kind: Kind, children: &Children) -> Vec<(Kind, String)> {
         let is_ours = |name: &str| {
             name.strip_suffix(&self.name_suffix)

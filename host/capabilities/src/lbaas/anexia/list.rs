@@ -12,7 +12,7 @@ use super::wire::{self, Entry, ResourceType};
 use super::{SERVICE_TAG_PREFIX, ordered};
 use crate::lbaas::{Error, Kind, Object};
 
-/// A list that has not ended by this page never will: at the default page size it would be a million entries.
+/// A list that has not ended by this page never will: at the default page size it would have a million entries.
 pub(super) const PAGES_MAX: u64 = 10_000;
 
 impl Call {
@@ -33,7 +33,7 @@ impl Call {
     /// The entry of every resource that carries the tag.
     pub(super) async fn tagged(&self, tag: &str) -> Result<Vec<Entry>, Error> {
         match self.entries(Collection::Resources, &path::tag_query(tag)).await {
-            // The Engine has never seen the tag.
+            // The Engine does not know the tag.
             Err(Unlisted {
                 page: 1,
                 error: Error::Refused((422, _)),
@@ -74,7 +74,7 @@ impl Call {
         Ok(sorted(ordered::all_or_error(reads).await?))
     }
 
-    /// The children of these kinds that each parent has, in order, each with its kind.
+    /// The children of these kinds of each parent, in order, each with its kind.
     async fn children(&self, parents: impl Iterator<Item = (Kind, &str)>) -> Result<Vec<(Kind, String)>, Error> {
         let lists = parents.map(|(kind, parent)| {
             let call = self.clone();
@@ -116,7 +116,7 @@ impl Call {
         wire::object(kind, &answer).map_err(|problem| self.unusable(problem))
     }
 
-    /// A resource in full; none where it is gone.
+    /// A resource in full; `None` if it is gone.
     async fn read_if_there(&self, kind: Kind, identifier: &str) -> Result<Option<Object>, Error> {
         match self.read(kind, identifier).await {
             Err(Error::NotFound) => Ok(None),
@@ -124,7 +124,7 @@ impl Call {
         }
     }
 
-    /// The tags that a resource carries; none where it is gone.
+    /// The tags of a resource; `None` if it is gone.
     pub(super) async fn tags(&self, identifier: &str) -> Result<Option<Vec<String>>, Error> {
         let Some(answer) = self.resource_if_there(identifier).await? else {
             return Ok(None);
@@ -143,13 +143,13 @@ impl Call {
         }
     }
 
-    /// Which kind of LBaaS resource a list's entry is; none where it is another type's, or gone.
+    /// The kind of LBaaS resource of a list's entry; `None` if it has another type or is gone.
     async fn kind(&self, entry: &Entry) -> Result<Option<Kind>, Error> {
         let identifier = &entry.identifier;
         let resource_type = match &entry.resource_type {
             Some(resource_type) => resource_type.clone(),
             None => match self.resource_if_there(identifier).await? {
-                // Without a type it might be ours, and what is not seen is built twice.
+                // Without a type it might be ours, and an overlooked object would be built twice.
                 Some(answer) => ResourceType::of(&answer).ok_or_else(|| {
                     self.unusable(format!("resource `{identifier}`: the answer holds no `resource_type`"))
                 })?,
@@ -184,8 +184,7 @@ impl Call {
                 failed(self.unusable(format!("GET {}: page {page}: {problem}", collection.path())))
             })?;
             let length = listed.entries.len();
-            // A page may repeat what the one before it held, where something before both was destroyed or created
-            // meanwhile.
+            // If an earlier object was destroyed or created meanwhile, a page may repeat entries of the previous one.
             entries.extend(
                 listed
                     .entries
@@ -205,7 +204,7 @@ impl Call {
     }
 }
 
-/// A list that could not be read to its end, and where it failed.
+/// A list that could not be read completely, and where it failed.
 struct Unlisted {
     page: u64,
     error: Error,

@@ -1,22 +1,22 @@
 //! The real backend of `trueup:lbaas/api`: the Anexia Engine over HTTP.
 //!
-//! Decides nothing about what should be there; that is the guest's. Checks no grant and keeps no journal; that is the
-//! binding's. From the contract inwards:
+//! Does not decide what should exist; the guest does. Checks no grant and keeps no journal; the binding does. From the
+//! contract inwards:
 //!
 //! ```text
-//! mod (the functions) -> list, create, leftovers -> http (one request: slots, tries, rate limit) -> http::client -> the Engine
-//!                            wire, path: what its JSON and paths mean
+//! mod (the functions) -> list, create, leftovers -> http (one request: slots, tries, rate limit) -> http::client -> Engine
+//!                            wire, path: its JSON and paths
 //! ```
 //!
-//! Where several hosts run and this one may not act any more, requests are held back at three places, the last of which
-//! is the one that counts:
+//! If several hosts run and this one may not act any more, requests are withheld at three places. The last one is
+//! decisive:
 //!
 //! ```text
 //! http (before it is sent) -> http::client (given up while it waits) -> http::connector -> http::socket (each write)
 //! ```
 //!
-//! So they are where it acts again, but others may have acted since they were decided on: each call, its connections with
-//! it, is of one epoch of the fence.
+//! Requests are also withheld if the host acts again but others may have acted since the decision: each call, including
+//! its connections, is pinned to one epoch of the fence.
 
 mod create;
 mod created;
@@ -50,27 +50,27 @@ use crate::http::client::{Client, Times};
 use crate::http::limit::RateLimit;
 use crate::lbaas::{Api, Error, Object, ObjectRef, Spec, State};
 
-/// How the tag begins that says whose a resource is; the Service's uid follows.
+/// The prefix of the tag that assigns a resource to a Service; the Service's uid follows.
 const SERVICE_TAG_PREFIX: &str = "anxccm-svc-uid=";
 
-/// Told of every single HTTP request: `trueup_engine_requests_total` and `trueup_engine_requests_in_flight`.
+/// Receives every single HTTP request: `trueup_engine_requests_total` and `trueup_engine_requests_in_flight`.
 pub trait RequestMetrics: Send + Sync {
-    /// A request ended. `resource` is the path without identifiers and tags; `status` the HTTP status, or `timeout`,
-    /// `connection` (none, or it broke), or `abandoned` (nobody waited for it any more).
+    /// A request ended. `resource` is the path without identifiers and tags. `status` is the HTTP status, or `timeout`,
+    /// `connection` (there was none, or it broke), or `abandoned` (the caller no longer waited).
     fn request(&self, resource: &str, method: &str, status: &str);
-    /// The number of requests under way changed.
+    /// The number of requests in flight changed.
     fn in_flight(&self, delta: i64);
 }
 
-/// How the objects of one Service are known: by their names, and below what they are.
+/// Identifies the objects of one Service: by their names, and by the load balancers above them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owned {
-    /// Each of its objects is named so, or ends so after a dot.
+    /// The name of each of its objects equals this or ends with it after a dot.
     pub name_suffix: String,
-    /// What is found by name gets the tag of this Service. None: the Service is gone, and any tag that is listed will do, since
-    /// everything under it goes.
+    /// Objects found by name get the tag of this Service. `None` means that the Service is gone. Then any listed tag
+    /// will do, since everything under it is destroyed.
     pub service_uid: Option<String>,
-    /// The load balancers where its objects may be.
+    /// The load balancers that may hold its objects.
     pub load_balancers: BTreeSet<String>,
 }
 
@@ -78,17 +78,17 @@ pub struct Owned {
 pub struct Anexia {
     engine: Arc<Engine>,
     fence: Fence,
-    /// None: it is no Service's.
+    /// `None` if it is not for one Service.
     owned: Option<Owned>,
 }
 
 impl Anexia {
-    /// Checks the settings and prepares a client; sends nothing yet, and nothing when `fence` lets nothing through. What is
-    /// about to be created is written to the folder `intents`, and read from there at the start; none: it is forgotten
+    /// Checks the settings and creates a client. Sends nothing yet, and nothing while `fence` is closed. Pending
+    /// creations are written to the folder `intents`, and read from there at the start. Without a folder, they are lost
     /// with the process.
     ///
     /// # Errors
-    /// One line: the setting that can't be, or why the folder can't be read.
+    /// One line: the invalid setting, or why the folder can't be read.
     pub fn new(
         settings: Settings,
         token: Token,
@@ -143,19 +143,19 @@ impl Anexia {
         })
     }
 
-    /// Children of the load balancers, direct or not, that carry no Service's tag, by kind then identifier: what was
-    /// created and never tagged by a host that has not come back, and what people made by hand. Changes nothing.
+    /// Children of the load balancers, direct or not, that carry no Service's tag, by kind then identifier. A host
+    /// created them and never came back to tag them, or people made them by hand. Changes nothing.
     pub async fn orphans(&self, load_balancers: &[String]) -> Result<Vec<Object>, Error> {
         self.call().orphans(load_balancers).await
     }
 
-    /// Takes a tag from a resource; it need not carry it.
+    /// Removes a tag from a resource, which need not carry it.
     pub async fn untag(&self, identifier: &str, tag: &str) -> Result<(), Error> {
         Ok(self.call().untag(identifier, tag).await?)
     }
 
-    /// The same Engine for what is decided from here on, such as one job of this Service: once others may have acted it sends
-    /// nothing more, also where this host acts again.
+    /// The same Engine pinned to the current epoch, such as for one job of this Service. Once others may have acted, it
+    /// sends nothing more, even if this host acts again.
     pub fn of_this_epoch(&self, owned: Owned) -> Self {
         Self {
             engine: Arc::clone(&self.engine),
@@ -164,13 +164,14 @@ impl Anexia {
         }
     }
 
-    /// Whether Services are looked at by name, since the intents on disk do not say all. With several hosts they never do.
+    /// Whether Services are looked up by name, because the intents on disk are incomplete. With several hosts they
+    /// always are.
     pub fn looks_by_name(&self) -> bool {
         self.fence.epoch() > 0 || !self.engine.intents.is_complete()
     }
 
-    /// Every Service was listed since the start. Where this host is alone, its intents say all from here on, also after a
-    /// restart.
+    /// Records that every Service was listed since the start. For a host that runs alone, the intents are complete from
+    /// here on, also after a restart.
     pub fn all_listed(&self) {
         if self.fence.epoch() == 0 {
             self.engine.intents.complete();

@@ -1,4 +1,5 @@
-//! Many at once, answers in order. How many really run at a time is the request semaphore's business.
+//! Runs many requests at once and keeps the order of their answers. The request semaphore limits how many really run
+//! concurrently.
 
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
@@ -6,7 +7,7 @@ use std::panic::resume_unwind;
 use tokio::task::JoinSet;
 use tracing::Instrument as _;
 
-/// Runs all at once and answers in the order given. Dropping this stops them all.
+/// Runs all at once and returns the results in the given order. Dropping this stops them all.
 pub(super) async fn all<T: Send + 'static>(
     futures: impl IntoIterator<Item: Future<Output = T> + Send + 'static>,
 ) -> Vec<T> {
@@ -18,7 +19,7 @@ pub(super) async fn all<T: Send + 'static>(
     done.into_values().collect()
 }
 
-/// As `all`, but ends with the first error, in order of time, and stops the rest.
+/// As `all`, but returns the first error in time and stops the rest.
 pub(super) async fn all_or_error<T: Send + 'static, E: Send + 'static>(
     futures: impl IntoIterator<Item: Future<Output = Result<T, E>> + Send + 'static>,
 ) -> Result<Vec<T>, E> {
@@ -45,7 +46,7 @@ async fn next<T: Send + 'static>(running: &mut JoinSet<(usize, T)>) -> Option<(u
         Ok(done) => Some(done),
         Err(error) => match error.try_into_panic() {
             Ok(panic) => resume_unwind(panic),
-            // Cancelled: only a runtime that shuts down does that, and it drops whoever waits here as well.
+            // Only a runtime that shuts down cancels tasks, and it drops the waiting caller as well.
             Err(_) => std::future::pending().await,
         },
     }

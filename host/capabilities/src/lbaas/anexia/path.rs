@@ -1,4 +1,4 @@
-//! The Engine's paths: where each resource is, and how identifiers and tags are written into them.
+//! The Engine's paths: where each resource is, and how identifiers and tags are encoded.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -31,7 +31,7 @@ impl Collection {
         }
     }
 
-    /// The path of one of its resources. None where the identifier can't be a path's segment, so that nothing can have
+    /// The path of one of its resources. `None` if the identifier can't be a path segment, so that no resource can have
     /// it.
     pub(super) fn item(self, identifier: &str) -> Option<String> {
         Some(format!("{}/{}", self.path(), segment(identifier)?))
@@ -49,10 +49,10 @@ impl From<Kind> for Collection {
     }
 }
 
-/// What the `resource` label of a tagging's metrics says: its path without identifier and tag.
+/// The `resource` label of a tagging's metrics: its path without identifier and tag.
 pub(super) const TAGS_LABEL: &str = "/api/core/v1/resource.json/tags";
 
-/// The path of one resource's tag; none where one of the two can't be a path's segment.
+/// The path of one resource's tag; `None` if one of the two can't be a path segment.
 pub(super) fn tag(identifier: &str, tag: &str) -> Option<String> {
     Some(format!(
         "{}/tags/{}",
@@ -61,8 +61,8 @@ pub(super) fn tag(identifier: &str, tag: &str) -> Option<String> {
     ))
 }
 
-/// Text as one segment of a path. Nothing, `.` and `..` are none: URLs are normalised, also where the dots are encoded,
-/// and `DELETE backend.json/` or `GET backend.json/..` would be a request to something else.
+/// Encodes text as one segment of a path. Empty text, `.` and `..` are invalid: URLs are normalised, even with encoded
+/// dots, and `DELETE backend.json/` or `GET backend.json/..` would address something else.
 pub(super) fn segment(text: &str) -> Option<String> {
     if matches!(text, "" | "." | "..") {
         None
@@ -80,7 +80,7 @@ pub(super) fn tag_query(tag: &str) -> String {
     format!("tag_name={}", encode(tag))
 }
 
-/// A resource that others belong to, as lists by parent name it.
+/// A resource that owns others, as lists by parent name it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Parent {
     filter: &'static str,
@@ -88,7 +88,7 @@ pub(super) struct Parent {
 }
 
 impl Parent {
-    /// What a resource of this kind belongs to, by the identifier of that.
+    /// The parent of a resource of this kind, by the parent's identifier.
     pub(super) fn of_kind(kind: Kind, identifier: &str) -> Self {
         let filter = match kind {
             Kind::Backend | Kind::Frontend => "load_balancer",
@@ -101,7 +101,7 @@ impl Parent {
         }
     }
 
-    /// What a resource belongs to.
+    /// The parent of a resource.
     pub(super) fn of(spec: &Spec) -> Self {
         let identifier = match spec {
             Spec::Backend(backend) => &backend.load_balancer,
@@ -112,7 +112,7 @@ impl Parent {
         Self::of_kind(spec.kind(), identifier)
     }
 
-    /// The query of a list of its children: the filter is a query string of its own, encoded once more.
+    /// The query of a list of its children. The filter is a query string of its own, encoded once more.
     pub(super) fn query(&self) -> String {
         format!(
             "filters={}",

@@ -1,4 +1,4 @@
-//! How the Engine is reached: settings, their limits, and the token.
+//! How to reach the Engine: settings, their limits, and the token.
 //!
 //! Reads the token's file or environment variable; opens no connection.
 
@@ -12,35 +12,35 @@ use url::Url;
 
 use crate::http::client::{OPENLY, sends_openly};
 
-/// Where the token is looked for when neither `token_file` nor `token_env` is set.
+/// The default source of the token if neither `token_file` nor `token_env` is set.
 pub const TOKEN_ENV_DEFAULT: &str = "TRUEUP_LBAAS_TOKEN";
 
 /// More connections than this to one Engine would be an attack on it.
 const CONCURRENT_REQUESTS_MAX: u64 = 1_000;
-/// Longer pages save nothing any more: each of their entries is read on its own.
+/// Longer pages save nothing, since each entry is read separately.
 const PAGE_SIZE_MAX: u64 = 1_000;
-/// An hour: whoever waits longer for one answer has mistaken the unit.
+/// An hour; a longer timeout is probably a mistake in the unit.
 const TIMEOUT_MAX_MS: u64 = 3_600_000;
 
-/// How the Engine is reached. Every setting may be left out.
+/// How to reach the Engine. All settings are optional.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
-    /// Base URL, `http` or `https`; a path prefix is kept. Default `https://engine.anexia-it.com`.
+    /// Base URL, `http` or `https`, including a path prefix. Default `https://engine.anexia-it.com`.
     pub url: String,
     /// Whether the token may be sent over plain `http` to another machine. Default false.
     pub allow_http: bool,
-    /// File that holds the token; blanks and line ends around it are ignored. Default: none.
+    /// File that holds the token, without regard to surrounding white space. Default: none.
     pub token_file: Option<PathBuf>,
-    /// Environment variable that holds the token, where there is no file. Default `TRUEUP_LBAAS_TOKEN`.
+    /// Environment variable that holds the token if there is no file. Default `TRUEUP_LBAAS_TOKEN`.
     pub token_env: Option<String>,
-    /// How many requests the whole host has under way at a time, 1 to 1000. Default 16.
+    /// The maximum number of concurrent requests of the whole host, 1 to 1000. Default 16.
     pub max_concurrent_requests: u16,
-    /// How many entries a page of a list is asked for, 1 to 1000. Default 100.
+    /// The requested number of entries per page of a list, 1 to 1000. Default 100.
     pub page_size: u32,
-    /// Milliseconds for one request with its whole answer, 1 to 3600000. Default 30000.
+    /// Timeout in milliseconds for one request with its whole answer, 1 to 3600000. Default 30000.
     pub request_timeout_ms: u64,
-    /// Milliseconds for making a connection, 1 to 3600000. Default 10000.
+    /// Timeout in milliseconds for connecting, 1 to 3600000. Default 10000.
     pub connect_timeout_ms: u64,
     /// Whether a creation first looks for an equal object that an earlier run left behind untagged. Default true.
     pub adopt_orphans: bool,
@@ -62,38 +62,38 @@ impl Default for Settings {
     }
 }
 
-/// Why settings can't be used.
+/// Why settings are invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
-    /// The base URL is none that requests can be built on. The URL itself is not repeated: it may hold a password.
+    /// The base URL is invalid. The error does not repeat the URL, which may hold a password.
     #[error("url: {reason}")]
     Url {
         /// What is wrong with it.
         reason: String,
     },
-    /// A number out of its bounds.
+    /// A number is out of bounds.
     #[error("{setting}: was {was}, must be 1 to {max}")]
     Number {
         /// The setting's name.
         setting: &'static str,
-        /// What it was.
+        /// Its value.
         was: u64,
-        /// The largest it may be.
+        /// Its maximum.
         max: u64,
     },
-    /// The HTTP client can't be built; with `https` this is mostly a machine without CA certificates.
+    /// The HTTP client can't be built; with `https` mostly because the machine has no CA certificates.
     #[error("can't build the HTTP client: {reason}")]
     Client {
-        /// What the client's library said.
+        /// The client library's error.
         reason: String,
     },
-    /// What an earlier process was about to create can't be read; names the folder.
+    /// The pending creations of an earlier process can't be read; names the folder.
     #[error("{0}")]
     Intents(std::io::Error),
 }
 
 impl Settings {
-    /// The checked base URL, without a slash at its end.
+    /// The checked base URL, without a trailing slash.
     pub(super) fn base(&self) -> Result<Url, SettingsError> {
         let wrong = |reason: &str| SettingsError::Url {
             reason: reason.to_owned(),
@@ -118,7 +118,7 @@ impl Settings {
         Ok(url)
     }
 
-    /// An error for the first number that is out of its bounds.
+    /// Returns an error for the first number that is out of bounds.
     pub(super) fn check_numbers(&self) -> Result<(), SettingsError> {
         let numbers = [
             (
@@ -137,7 +137,7 @@ impl Settings {
     }
 }
 
-/// The Engine's token. Shows itself as `***`.
+/// The Engine's token. Its debug output is `***`.
 #[derive(Clone)]
 pub struct Token {
     secret: String,
@@ -152,10 +152,10 @@ pub enum TokenError {
     File {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         source: std::io::Error,
     },
-    /// The environment variable is not set, or is no text.
+    /// The environment variable is not set, or is not text.
     #[error("the environment variable `{name}` does not hold the Engine's token: set it, or `token_file`")]
     Variable {
         /// The variable's name.
@@ -163,7 +163,7 @@ pub enum TokenError {
         /// What is wrong with it.
         source: std::env::VarError,
     },
-    /// What was found can't be a token.
+    /// The content can't be a token.
     #[error("the Engine's token in {origin} {reason}")]
     Unusable {
         /// The file or variable.
@@ -171,13 +171,13 @@ pub enum TokenError {
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// Two origins, and nothing says which one counts.
+    /// Two sources are set, and it is unclear which one counts.
     #[error("`token_file` and `token_env` are both set: leave one of them out")]
     Ambiguous,
 }
 
 impl Token {
-    /// The token from where the settings say.
+    /// Reads the token from the source in the settings.
     pub fn read(settings: &Settings) -> Result<Self, TokenError> {
         match (&settings.token_file, &settings.token_env) {
             (Some(_), Some(_)) => Err(TokenError::Ambiguous),
@@ -187,7 +187,7 @@ impl Token {
         }
     }
 
-    /// The token that a file holds; blanks and line ends around it are ignored.
+    /// Reads the token from a file, trimming white space.
     pub fn from_file(path: &Path) -> Result<Self, TokenError> {
         let text = regular::read_text(path, regular::SMALL).map_err(|source| TokenError::File {
             path: path.to_owned(),
@@ -196,7 +196,7 @@ impl Token {
         Self::new(&text, &format!("the file `{}`", path.display()))
     }
 
-    /// The token that an environment variable holds.
+    /// Reads the token from an environment variable.
     pub fn from_env(name: &str) -> Result<Self, TokenError> {
         let text = std::env::var(name).map_err(|source| TokenError::Variable {
             name: name.to_owned(),
@@ -209,7 +209,7 @@ impl Token {
         Self::new(&text, &format!("the environment variable `{name}`"))
     }
 
-    /// A token from text; `origin` says in errors where the text comes from.
+    /// A token from text; `origin` is the source for error texts.
     pub fn new(text: &str, origin: &str) -> Result<Self, TokenError> {
         let unusable = |reason| TokenError::Unusable {
             origin: origin.to_owned(),
@@ -226,7 +226,7 @@ impl Token {
         }
         let mut header =
             HeaderValue::try_from(format!("Token {secret}")).map_err(|_| unusable("can't be carried by a header"))?;
-        // Keeps it out of the HTTP library's own debug output.
+        // Keeps the token out of the HTTP library's own debug output.
         header.set_sensitive(true);
         Ok(Self {
             secret: secret.to_owned(),

@@ -1,6 +1,6 @@
-//! The Engine's JSON: what is sent and what comes back, as the types of the contract.
+//! The Engine's JSON: requests and answers as the types of the contract.
 //!
-//! Pure: the same body gives the same result. Knows no HTTP beyond a status code; paths stand in `path.rs`.
+//! Pure: the same body gives the same result. Knows no HTTP beyond a status code; `path.rs` has the paths.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -46,7 +46,7 @@ pub(super) fn creation(spec: &Spec) -> Value {
     body
 }
 
-/// The body that has a resource applied again: its fields as they are.
+/// The body that makes the Engine apply a resource again, with unchanged fields.
 pub(super) fn reset(kind: Kind, identifier: &str, existing: &Value) -> Value {
     let (values, references): (&[&str], &[&str]) = match kind {
         Kind::Backend => (&["name", "mode", "health_check", "server_timeout"], &["load_balancer"]),
@@ -62,7 +62,7 @@ pub(super) fn reset(kind: Kind, identifier: &str, existing: &Value) -> Value {
     };
     let mut body = Map::new();
     if kind == Kind::Bind {
-        // Required, so it is there even where the answer lacks it.
+        // Required, so it is present even if the answer lacks it.
         body.insert("ssl".to_owned(), Value::Bool(false));
     }
     for field in values {
@@ -103,7 +103,7 @@ fn mode_text(mode: Mode) -> &'static str {
     }
 }
 
-/// A resource as it was answered; an error text names resource and field.
+/// A resource from an answer; an error text names resource and field.
 pub(super) fn object(kind: Kind, answer: &Value) -> Result<Object, String> {
     let identifier =
         identifier(answer).ok_or_else(|| format!("{}: the answer holds no `identifier`", kind_text(kind)))?;
@@ -146,7 +146,7 @@ pub(super) fn object(kind: Kind, answer: &Value) -> Result<Object, String> {
     })
 }
 
-/// One answered resource, for reading its fields.
+/// One resource of an answer, for reading its fields.
 struct Resource<'a> {
     kind: Kind,
     identifier: &'a str,
@@ -208,7 +208,7 @@ impl Resource<'_> {
     }
 }
 
-/// How errors and log lines name a kind.
+/// The name of a kind in errors and log lines.
 pub(super) fn kind_text(kind: Kind) -> &'static str {
     match kind {
         Kind::Backend => "backend",
@@ -218,7 +218,7 @@ pub(super) fn kind_text(kind: Kind) -> &'static str {
     }
 }
 
-/// The identifier that an answer is about.
+/// The identifier in an answer.
 pub(super) fn identifier(answer: &Value) -> Option<&str> {
     answer
         .get("identifier")
@@ -226,7 +226,7 @@ pub(super) fn identifier(answer: &Value) -> Option<&str> {
         .filter(|identifier| !identifier.is_empty())
 }
 
-/// What a reference refers to: an object with an identifier in answers, bare text in requests (and in some echoes of
+/// The target of a reference: an object with an identifier in answers, bare text in requests (and in some echoes of
 /// them).
 fn reference_identifier(reference: &Value) -> Option<&str> {
     match reference {
@@ -239,15 +239,15 @@ fn reference_identifier(reference: &Value) -> Option<&str> {
     }
 }
 
-/// The state, by its id, and where that is unknown by its type. Where it is text, that is the id; where it is missing,
-/// the Engine has not yet got to the resource.
+/// The state by its id, or by its type if the id is unknown. A text is the id. If it is missing, the Engine has not yet
+/// processed the resource.
 pub(super) fn state(state: Option<&Value>) -> State {
     let (id, kind) = match state {
         None | Some(Value::Null) => return State::Pending,
         Some(Value::Object(fields)) => (fields.get("id"), fields.get("type")),
         Some(id) => (Some(id), None),
     };
-    // Both are seen as numbers and as text.
+    // Both occur as numbers and as text.
     let text = |value: &Value| match value {
         Value::String(text) => Some(text.clone()),
         Value::Number(number) => Some(number.to_string()),
@@ -266,16 +266,16 @@ pub(super) fn state(state: Option<&Value>) -> State {
     }
 }
 
-/// One line of a list: enough to read the resource in full.
+/// One entry of a list: enough to read the resource in full.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) identifier: String,
     pub(super) name: String,
-    /// Identifier and name of its type, where the list says so.
+    /// Identifier and name of its type, if the list has them.
     pub(super) resource_type: Option<ResourceType>,
 }
 
-/// What sort of resource something is, of all that the Engine knows.
+/// The type of a resource, among all that the Engine knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ResourceType {
     identifier: String,
@@ -283,7 +283,7 @@ pub(super) struct ResourceType {
 }
 
 impl ResourceType {
-    /// The type that an answer names.
+    /// The type in an answer.
     pub(super) fn of(answer: &Value) -> Option<Self> {
         let resource_type = answer.get("resource_type")?;
         let name = resource_type.get("name").and_then(Value::as_str).unwrap_or_default();
@@ -293,7 +293,7 @@ impl ResourceType {
         })
     }
 
-    /// The kind of LBaaS resource, where it is one.
+    /// The kind of LBaaS resource, if it is one.
     pub(super) fn kind(&self) -> Option<Kind> {
         match self.identifier.as_str() {
             "33164a3066a04a52be43c607f0c5dd8c" => Some(Kind::Backend),
@@ -309,11 +309,11 @@ impl ResourceType {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Page {
     pub(super) entries: Vec<Entry>,
-    /// How many pages there are, where the answer says so with a number above 0.
+    /// The number of pages, if the answer has a number above 0.
     pub(super) total_pages: Option<u64>,
 }
 
-/// A page in any of its three shapes: with envelope and page data, with page data alone, or bare entries.
+/// Parses a page in any of its three shapes: with envelope and page data, with page data alone, or bare entries.
 pub(super) fn page(answer: &Value) -> Result<Page, String> {
     let paged = match answer.get("data") {
         Some(data @ Value::Object(_)) => data,
@@ -342,7 +342,7 @@ pub(super) fn page(answer: &Value) -> Result<Page, String> {
     })
 }
 
-/// The names of the tags that a resource carries, from its `resource.json` answer.
+/// The names of a resource's tags, from its `resource.json` answer.
 pub(super) fn tags(answer: &Value) -> Result<Vec<String>, String> {
     let tags = match answer.get("tags") {
         None | Some(Value::Null) => return Ok(Vec::new()),
@@ -354,7 +354,7 @@ pub(super) fn tags(answer: &Value) -> Result<Vec<String>, String> {
         .collect()
 }
 
-/// What an error's body says: the message and what is wrong with each field. `reason` stands for a missing message.
+/// The text of an error's body: the message and the problem of each field. `reason` replaces a missing message.
 pub(super) fn error_text(body: &[u8], reason: &str) -> String {
     let body: Value = serde_json::from_slice(body).unwrap_or_default();
     let error = body.get("error");
@@ -374,7 +374,7 @@ pub(super) fn error_text(body: &[u8], reason: &str) -> String {
     text
 }
 
-/// Whether an existing resource is what a creation wants, in every field that makes two resources the same.
+/// Whether an existing resource matches a creation in every field that identifies a resource.
 pub(super) fn same(wanted: &Spec, existing: &Spec) -> bool {
     match (wanted, existing) {
         (Spec::Bind(wanted), Spec::Bind(existing)) => {
@@ -394,7 +394,7 @@ pub(super) fn same(wanted: &Spec, existing: &Spec) -> bool {
     }
 }
 
-/// Equal as addresses, whatever their spelling; text that is no address is compared as text.
+/// Compares addresses independent of their spelling, and other text as text.
 fn same_address(left: &str, right: &str) -> bool {
     match (left.parse::<IpAddr>(), right.parse::<IpAddr>()) {
         (Ok(left), Ok(right)) => left.to_canonical() == right.to_canonical(),

@@ -1,4 +1,4 @@
-//! Bodies: what requests may hold, and what answers hold.
+//! Bodies: what requests and answers may hold.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use super::{
     world::{Object, World},
 };
 
-/// What a body is for.
+/// The purpose of a body.
 #[derive(Clone, Copy)]
 pub(super) enum Purpose<'a> {
     Create,
     Update { identifier: &'a str },
 }
 
-/// What is wrong with a reference to nothing; also the message where nothing else is wrong.
+/// The problem of a dangling reference; also the message if there is no other problem.
 const UNKNOWN_REFERENCE: &str = "unknown reference";
 
 /// The JSON of a request.
@@ -50,7 +50,7 @@ pub(super) fn parse_fields(
 
     let mut fields = BTreeMap::new();
     for field in kind.fields() {
-        // Null and absent are one: clients write either.
+        // Null and absent are equivalent: clients write either.
         match body.remove(field.name).filter(|value| !value.is_null()) {
             Some(value) => match problem(field, &value, world) {
                 Some(problem) => _ = validation.insert(field.name.to_owned(), problem.to_owned()),
@@ -79,7 +79,7 @@ pub(super) fn parse_fields(
     })
 }
 
-/// Takes out what is no field of the object but may stand, or is often wrongly put, beside them.
+/// Removes entries that are not fields of the object but are allowed beside them, or are often there by mistake.
 fn check_envelope(purpose: Purpose<'_>, body: &mut Map<String, Value>, validation: &mut BTreeMap<String, String>) {
     let identifier = body.remove("identifier");
     let state = body.remove("state");
@@ -125,7 +125,7 @@ fn problem(field: &Field, value: &Value, world: &World) -> Option<&'static str> 
     }
 }
 
-/// An object in full, as its own path answers it.
+/// An object in full, as its own path shows it.
 pub(super) fn object_in_full(object: &Object, world: &World) -> Value {
     let mut body = Map::new();
     for field in object.kind.fields() {
@@ -143,19 +143,19 @@ pub(super) fn object_in_full(object: &Object, world: &World) -> Value {
     }
     body.insert("identifier".to_owned(), json!(object.identifier));
     body.insert("state".to_owned(), object.state.wire());
-    // Nothing reads these; they are here because a client must bear fields that it doesn't know.
+    // Unused fields: a client must tolerate fields that it doesn't know.
     body.insert("customer_identifier".to_owned(), json!("simulated-customer"));
     body.insert("reseller_identifier".to_owned(), json!("simulated-reseller"));
     body.insert("automation_rules".to_owned(), json!([]));
     Value::Object(body)
 }
 
-/// As lists and references show an object.
+/// An object as in lists and references.
 pub(super) fn object_in_short(object: &Object) -> Value {
     json!({"identifier": object.identifier, "name": object.name()})
 }
 
-/// As lists of resources show an object.
+/// An object as in lists of resources.
 pub(super) fn resource_in_short(object: &Object, with_type: bool) -> Value {
     let mut body = object_in_short(object);
     if let (true, Some(body)) = (with_type, body.as_object_mut()) {

@@ -1,7 +1,7 @@
-//! What a simulated Engine is told when it starts.
+//! The configuration of a simulated Engine.
 //!
-//! Only texts and numbers, and the checks that one value allows; what needs the state file or the network is
-//! found when the server starts. The address to listen on is no part of it.
+//! Only texts and numbers, and the checks that one value allows. The server finds problems with the state file or the
+//! network when it starts. The address to listen on is not part of it.
 
 use std::{collections::BTreeSet, fmt, num::NonZeroU32, path::PathBuf};
 
@@ -15,26 +15,25 @@ use super::{faults::Fault, kinds::StateId};
 pub struct ServerConfig {
     /// The token that requests under `/api/` must carry. Default: `simulated`.
     pub token: Token,
-    /// The load balancers that exist; those in the state file are kept as they are there. Default: `lb-1`.
+    /// The existing load balancers. Those in the state file keep their state there. Default: `lb-1`.
     pub load_balancers: Vec<LoadBalancer>,
-    /// How long a created or updated object takes until it is deployed; 0 is at once. Default: 0.
+    /// The milliseconds until a created or updated object is deployed; 0 means at once. Default: 0.
     pub settle_ms: u64,
-    /// How long every answer takes, after its effect. Default: 0.
+    /// The delay of every answer, after its effect. Default: 0.
     pub latency_ms: u64,
-    /// More requests in a second are answered 429. Default: no limit.
+    /// Above this many requests per second, the answer is 429. Default: no limit.
     pub rate_limit_per_second: Option<NonZeroU32>,
-    /// Whether an answer 429 says when to come back. Default: true, with the time that is left.
+    /// Whether a 429 answer says when to retry. Default: true, with the remaining time.
     pub retry_after: RetryAfter,
-    /// Of the identifiers that objects get. Default: 1.
+    /// The seed of the objects' identifiers. Default: 1.
     pub seed: u64,
-    /// Where the state is kept, and read from at the next start. Default: nowhere.
+    /// Where the state is saved, and read from at the next start. Default: nowhere.
     pub state_file: Option<PathBuf>,
     /// Whether entries of resource lists name their type. Default: true.
     pub resource_type_in_lists: bool,
-    /// Whether a tagging that begins while that of another resource is under way is lost, as it happens on the
-    /// real Engine. Default: true.
+    /// Whether a tagging that begins during that of another resource is lost, as on the real Engine. Default: true.
     pub lose_overlapping_taggings: bool,
-    /// What is to go wrong. Of several that fit a request, the first with times left happens. Default: nothing.
+    /// The faults to inject. If several match a request, the first with times left applies. Default: none.
     pub faults: Vec<Fault>,
 }
 
@@ -57,7 +56,7 @@ impl Default for ServerConfig {
 }
 
 impl ServerConfig {
-    /// The first thing wrong that no single value shows.
+    /// The first problem that no single value shows.
     pub(super) fn problem(&self) -> Option<String> {
         let mut seen = BTreeSet::new();
         self.load_balancers.iter().find_map(|balancer| {
@@ -73,7 +72,7 @@ impl ServerConfig {
     }
 }
 
-/// A token that does not show up where a configuration is printed.
+/// A token that is hidden when a configuration is printed.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct Token(String);
@@ -101,7 +100,7 @@ impl fmt::Debug for Token {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(from = "LoadBalancerText")]
 pub struct LoadBalancer {
-    /// Taken as it is; real ones are 32 hexadecimal digits.
+    /// Used as it is; real ones are 32 hexadecimal digits.
     pub identifier: String,
     /// Default: the identifier.
     pub name: String,
@@ -159,18 +158,18 @@ impl From<LoadBalancerText> for LoadBalancer {
     }
 }
 
-/// What the header `Retry-After` of an answer 429 says.
+/// The `Retry-After` header of a 429 answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged, expecting = "neither true, false nor a number of seconds")]
 pub enum RetryAfter {
-    /// True: the seconds until the limit is over, rounded up. False: there is no such header.
+    /// True: the seconds until the limit is over, rounded up. False: no header.
     WhenOver(bool),
     /// Always this many seconds.
     Seconds(u64),
 }
 
 impl RetryAfter {
-    /// The header's seconds where the limit is over in `wait_ns`.
+    /// The header's seconds if the limit is over in `wait_ns`.
     pub(super) fn seconds(self, wait_ns: u64) -> Option<u64> {
         match self {
             Self::WhenOver(true) => Some(wait_ns.div_ceil(1_000_000_000).max(1)),

@@ -1,11 +1,11 @@
-//! What a request passes on its way to the Engine and back, and the paths that tests use beside it.
+//! The stages that a request passes on its way to the Engine and back, and the additional paths for tests.
 //!
 //! ```text
 //! log line -> counted -> body -> rate limit -> token -> fault before -> effect -> fault after -> latency
 //! ```
 //!
-//! A request whose client goes away is dropped wherever it waits: before the effect without a trace, after the
-//! effect without an answer.
+//! A request whose client disconnects is dropped wherever it waits: before the effect without a trace, after the effect
+//! without an answer.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -39,10 +39,10 @@ use crate::sim::connection::Connection;
 /// A request under `/api/` is a few hundred bytes.
 const BODY_BYTES_MAX: usize = 1 << 20;
 
-/// A state that is put is a few hundred bytes an object, and may hold hundreds of thousands.
+/// A state in a PUT has a few hundred bytes per object, and may hold hundreds of thousands of objects.
 const STATE_BYTES_MAX: usize = 1 << 28;
 
-/// What all requests share.
+/// The shared state of all requests.
 pub(super) struct Door {
     token: Token,
     latency: Duration,
@@ -55,7 +55,7 @@ pub(super) struct Door {
     stopping: watch::Receiver<()>,
 }
 
-/// Wall-clock time that goes on evenly, whatever happens to the machine's clock meanwhile.
+/// Wall-clock time that advances evenly, whatever happens to the machine's clock meanwhile.
 struct Clock {
     started: Instant,
     started_at: Duration,
@@ -63,7 +63,7 @@ struct Clock {
 
 impl Clock {
     fn start() -> Self {
-        // A clock before 1970 is as good as one at 1970: only differences count.
+        // A clock before 1970 may count as 1970: only differences matter.
         let started_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
             started: Instant::now(),
@@ -108,12 +108,12 @@ impl Door {
             .with_state(door)
     }
 
-    /// Never held while something is awaited. The state file is written under it: a line is there in microseconds.
+    /// Never held across an await. The state file is written under this lock: a line takes microseconds.
     fn engine(&self) -> MutexGuard<'_, Engine> {
         self.engine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Never held while something is awaited.
+    /// Never held across an await.
     fn traffic(&self) -> MutexGuard<'_, Traffic> {
         self.traffic.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -166,7 +166,7 @@ impl Door {
         parts: &Parts,
         body: Body,
     ) -> Result<Response, Refusal> {
-        // Only a request that was read to its end lets the server notice that its client went away.
+        // The server can only notice that a client disconnected once its request is read completely.
         let body = body::to_bytes(body, BODY_BYTES_MAX)
             .await
             .map_err(|error| Refusal::bad_request(format!("the body could not be read: {error}")))?;
@@ -192,7 +192,7 @@ impl Door {
             }
             _ => {}
         }
-        // Lets the connection notice first that its client went away: then there is no effect.
+        // Let the connection first notice that its client disconnected: then there is no effect.
         tokio::task::yield_now().await;
 
         let call = Call {
@@ -230,7 +230,7 @@ impl Door {
     }
 }
 
-/// Everything that is no path of tests: the Engine, and what is nowhere.
+/// Everything but the paths for tests: the Engine, and unknown paths.
 async fn serve(
     State(door): State<Arc<Door>>,
     ConnectInfo(connection): ConnectInfo<Connection>,
@@ -262,7 +262,7 @@ struct Visit<'a> {
 
 impl<'a> Visit<'a> {
     fn begin(door: &'a Door, method: &Method, target: Option<&Target>) -> Self {
-        // Clients may make up methods and paths without end; the counters must not grow with them.
+        // Clients may invent methods and paths without end; the counters must not grow with them.
         let known = [Method::GET, Method::POST, Method::PUT, Method::DELETE];
         let method = if known.contains(method) {
             method.as_str()
@@ -285,7 +285,7 @@ impl Drop for Visit<'_> {
     }
 }
 
-/// A tagging under way, from its arrival until its answer is ready.
+/// A running tagging, from its arrival until its answer is ready.
 struct Tagging<'a> {
     door: &'a Door,
     number: u64,
@@ -305,7 +305,7 @@ impl Drop for Tagging<'_> {
     }
 }
 
-/// A line for every request, however it ends; and an end to all requests when the server ends.
+/// Logs a line for every request, however it ends; and ends all requests when the server ends.
 async fn log(
     State(door): State<Arc<Door>>,
     ConnectInfo(connection): ConnectInfo<Connection>,
@@ -337,7 +337,8 @@ enum Outcome {
     Abandoned,
 }
 
-/// Written when it is dropped, as a request is whose client went away. Headers are no part of it: they hold the token.
+/// Logs when it is dropped, since the request of a disconnected client is dropped, too. Excludes headers, which hold
+/// the token.
 struct LogLine {
     method: Method,
     path: String,
@@ -383,7 +384,7 @@ async fn get_faults(State(door): State<Arc<Door>>) -> Json<Vec<Fault>> {
     Json(door.engine().faults.left().to_vec())
 }
 
-/// What settled until now did so without the new fault.
+/// Whatever settled until now did so without the new fault.
 async fn post_fault(
     State(door): State<Arc<Door>>,
     body: Result<Json<Fault>, JsonRejection>,

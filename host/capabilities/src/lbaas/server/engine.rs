@@ -1,7 +1,7 @@
-//! Carries out requests: from what is there and what is asked to effects and an answer.
+//! Carries out requests: computes effects and an answer from the state and the request.
 //!
-//! Knows time as an argument, HTTP as methods, paths and bodies, and no network. What stands between a client and
-//! this (token, rate limit, latency, most faults) is the door's business (`door.rs`).
+//! Takes time as an argument, HTTP as methods, paths and bodies, and knows no network. The door (`door.rs`) handles the
+//! rest between a client and this: token, rate limit, latency, most faults.
 //!
 //! ```text
 //! request -> settle what is due -> check -> effects -> state file -> world -> answer
@@ -22,15 +22,15 @@ use super::{
     world::{Dump, Effect, Object, World},
 };
 
-/// A request that was let in.
+/// An admitted request.
 pub(super) struct Call<'a> {
     pub(super) method: &'a Method,
     pub(super) uri: &'a Uri,
     pub(super) headers: &'a HeaderMap,
     pub(super) body: &'a [u8],
-    /// None where the path names nothing.
+    /// `None` if the path names nothing.
     pub(super) target: Option<&'a Target>,
-    /// Whether this is a tagging that is answered as if it happened, and does not happen.
+    /// Whether this is a tagging whose answer claims success but that has no effect.
     pub(super) is_lost: bool,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Call<'a> {
 #[derive(Debug, PartialEq)]
 pub(super) struct Reply {
     pub(super) status: StatusCode,
-    /// None: there is no body.
+    /// `None` if there is no body.
     pub(super) body: Option<Value>,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    /// Begins with what the state file holds, and with the configured load balancers that are not in it.
+    /// Begins with the content of the state file, and the configured load balancers that are not in it.
     pub(super) fn new(config: &ServerConfig) -> Result<Self, StartError> {
         let path = config.state_file.as_deref();
         let stored = path
@@ -162,7 +162,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Has the objects whose time has come become ready, or fail where a fault says so.
+    /// Makes the objects ready whose time has come, or failed if a fault says so.
     pub(super) fn settle(&mut self, now_ms: u64) -> Result<(), Refusal> {
         let faults = &mut self.faults;
         let settled = self.world.due(now_ms).map(|object| {
@@ -247,7 +247,7 @@ impl Engine {
         self.put(now_ms, object).map(Reply::ok)
     }
 
-    /// Puts the object in its place, settles it where that takes no time, and shows it.
+    /// Stores the object, settles it if that takes no time, and returns its JSON.
     fn put(&mut self, now_ms: u64, object: Object) -> Result<Value, Refusal> {
         let (kind, identifier) = (object.kind, object.identifier.clone());
         let identifiers_drawn = self.world.identifiers_drawn();
@@ -322,7 +322,7 @@ impl Engine {
         self.world.resource(identifier).ok_or_else(Refusal::not_found)
     }
 
-    /// Has the effects happen, in the state file first: what can't be kept is not acknowledged.
+    /// Applies the effects, first to the state file: an effect that can't be saved is not acknowledged.
     fn record(&mut self, effects: Vec<Effect>) -> Result<(), Refusal> {
         if effects.is_empty() {
             return Ok(());

@@ -1,22 +1,22 @@
-//! What is to go wrong, and what of it is left.
+//! The faults to inject, and how many times each has left.
 //!
-//! Knows requests by method and path alone. What a fault does to a request is the door's business (`door.rs`),
-//! what it does to an object that settles the Engine's (`engine.rs`).
+//! Knows requests only by method and path. The door (`door.rs`) applies faults to requests, the Engine (`engine.rs`) to
+//! objects that settle.
 
 use serde::{Deserialize, Serialize};
 
 use crate::sim::pattern::fits_pattern;
 
-/// Something that is to go wrong.
+/// A fault to inject.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "FaultText", into = "FaultText")]
 pub struct Fault {
-    /// The requests' method; `*` (the default) is any.
+    /// The requests' method; `*` (the default) matches any.
     pub method: String,
-    /// The requests' path as it was sent, where each `*` stands for any text, none and `/` too; default `*`.
-    /// A pattern that holds a `?` is held against path and query.
+    /// The requests' path as sent. Each `*` matches any text, including none and `/`; default `*`. A pattern that
+    /// contains `?` is matched against path and query.
     pub path: String,
-    /// How often; absent is for ever.
+    /// How often; absent means forever.
     pub times: Option<u32>,
     /// What happens.
     pub effect: FaultEffect,
@@ -25,7 +25,7 @@ pub struct Fault {
 /// What a fault does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FaultEffect {
-    /// The answer is this status with an error body.
+    /// The answer has this status with an error body.
     Status {
         /// 400 to 599.
         code: u16,
@@ -36,7 +36,7 @@ pub enum FaultEffect {
     },
     /// The request takes longer.
     Delay {
-        /// By how much.
+        /// By this many milliseconds.
         ms: u64,
         /// Before or after its effect.
         when: When,
@@ -46,25 +46,25 @@ pub enum FaultEffect {
         /// Before: there is no effect. After: there is, and the client doesn't learn of it.
         when: When,
     },
-    /// The next objects to settle fail (state `2` in place of `3`). `path` is held against the object's own path,
-    /// `method` against what it settles from: `POST` or `PUT`.
+    /// The next objects to settle fail (state `2` instead of `3`). `path` is matched against the object's own path,
+    /// `method` against the request that it settles from: `POST` or `PUT`.
     FailNext {
         /// How many; `times` is not used.
         objects: u32,
     },
 }
 
-/// On which side of a request's effect a fault happens.
+/// Whether a fault happens before or after a request's effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum When {
-    /// What closes or ends the request here leaves no trace of it.
+    /// A request that is closed or ended here leaves no trace.
     Before,
-    /// The effect stays, whatever the client sees.
+    /// The effect remains, whatever the client sees.
     After,
 }
 
-/// A fault as it is written: exactly one of `status`, `delay_ms`, `close` and `fail_next`.
+/// A fault in its text form: exactly one of `status`, `delay_ms`, `close` and `fail_next`.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct FaultText {
@@ -169,7 +169,7 @@ impl Fault {
     }
 }
 
-/// The faults that are still to happen, oldest first; those used up are gone.
+/// The remaining faults, oldest first, without those used up.
 pub(super) struct Faults(Vec<Fault>);
 
 impl Faults {
@@ -194,7 +194,7 @@ impl Faults {
         &self.0
     }
 
-    /// What is to happen to this request; uses up one of the fault's times.
+    /// The fault for this request, if any; uses up one of its times.
     pub(super) fn for_request(&mut self, method: &str, path: &str, query: Option<&str>) -> Option<FaultEffect> {
         let position = self.0.iter().position(|fault| {
             !matches!(fault.effect, FaultEffect::FailNext { .. }) && fault.fits(method, path, query)
@@ -210,7 +210,7 @@ impl Faults {
         Some(effect)
     }
 
-    /// Whether the object at this path, created or updated by this method, fails now that it settles.
+    /// Whether the object at this path, created or updated by this method, fails to settle.
     pub(super) fn fails(&mut self, method: &str, path: &str) -> bool {
         let found = self.0.iter_mut().enumerate().find_map(|(position, fault)| {
             let fits = fault.fits(method, path, None);

@@ -1,6 +1,6 @@
 //! The kinds of objects: their paths, resource types, fields and states.
 //!
-//! A table: what is done with it stands elsewhere.
+//! A table; other modules use it.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ pub(super) enum Kind {
 pub(super) struct Field {
     pub(super) name: &'static str,
     pub(super) shape: Shape,
-    /// Whether a body without it is refused. A required text must not be empty.
+    /// Whether a body must contain it. A required text must not be empty.
     pub(super) required: bool,
 }
 
@@ -44,7 +44,7 @@ const BACKEND: [Field; 5] = [
     required("name", Shape::Text),
     required("mode", Shape::Mode),
     required("load_balancer", Shape::Reference(Kind::LoadBalancer)),
-    // Clients leave it out where it is empty.
+    // Clients omit it if it is empty.
     optional("health_check", Shape::Text),
     optional("server_timeout", Shape::Number),
 ];
@@ -70,7 +70,7 @@ const SERVER: [Field; 5] = [
     required("name", Shape::Text),
     required("ip", Shape::Text),
     required("port", Shape::Port),
-    // Clients leave it out where it is empty.
+    // Clients omit it if it is empty.
     optional("check", Shape::Text),
     required("backend", Shape::Reference(Kind::Backend)),
 ];
@@ -100,7 +100,7 @@ impl Kind {
         Self::Server,
     ];
 
-    /// Where the kind's objects are listed and created; `/ID` after it is one of them.
+    /// The path to list and create the kind's objects; `/ID` after it is one of them.
     pub(super) const fn path(self) -> &'static str {
         match self {
             Self::LoadBalancer => "/api/LBaaS/v1/loadbalancer.json",
@@ -114,7 +114,8 @@ impl Kind {
     /// Identifier and name of the kind's resource type.
     pub(super) const fn resource_type(self) -> (&'static str, &'static str) {
         match self {
-            // The simulation's own: clients know load balancers by their path, and need a type that they don't know.
+            // The simulation's own type: clients know load balancers by their path, and a type that they don't know is
+            // needed.
             Self::LoadBalancer => ("10adba1a00000000000000000000ce12", "LBaaS / LoadBalancer"),
             Self::Backend => ("33164a3066a04a52be43c607f0c5dd8c", "LBaaS / Backend"),
             Self::Frontend => ("da9d14b9d95840c08213de67f9cee6e2", "LBaaS / Frontend"),
@@ -134,7 +135,7 @@ impl Kind {
         }
     }
 
-    /// The fields that lists of the kind can be filtered by.
+    /// The fields that a list of the kind can filter by.
     pub(super) const fn filters(self) -> &'static [&'static str] {
         match self {
             Self::LoadBalancer => &[],
@@ -166,7 +167,7 @@ pub enum StateId {
 }
 
 impl StateId {
-    /// As answers hold it.
+    /// The form in answers.
     pub(super) fn wire(self) -> Value {
         let (id, text, kind) = match self {
             Self::Updating => ("0", "Updating", 1),

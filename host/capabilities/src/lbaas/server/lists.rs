@@ -1,4 +1,4 @@
-//! Lists: what is asked for, and one page of it.
+//! Lists: the request for a page, and the page itself.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use super::refusal::Refusal;
 
-/// Entries on a page where the request does not say.
+/// The default number of entries on a page.
 const LIMIT_DEFAULT: usize = 10;
 
-/// A page may hold no more, so that an answer stays of a size that one would send.
+/// The maximum for a page, so that answers keep a reasonable size.
 const LIMIT_MAX: usize = 1000;
 
 /// A request for a page of a list.
@@ -20,7 +20,7 @@ pub(super) struct Listing {
     page: usize,
     limit: usize,
     pub(super) tag_name: Option<String>,
-    /// What fields must hold.
+    /// The required values of fields.
     pub(super) filters: BTreeMap<String, String>,
 }
 
@@ -78,7 +78,7 @@ impl Listing {
         }
     }
 
-    /// The page asked for. One beyond the end is empty.
+    /// The requested page. A page beyond the end is empty.
     pub(super) fn page_of<T>(&self, all: &[T], show: impl Fn(&T) -> Value) -> Value {
         let before = (self.page - 1).saturating_mul(self.limit);
         let entries: Vec<Value> = all.iter().skip(before).take(self.limit).map(show).collect();

@@ -1,15 +1,15 @@
-//! A simulated Anexia Engine: an HTTP server that a client can't tell from the real one, as far as LBaaS goes.
+//! A simulated Anexia Engine: an HTTP server that a client can't distinguish from the real one in LBaaS.
 //!
-//! For quickstarts and tests, on this machine alone. It speaks the Engine's JSON in types of its own and shares
-//! nothing with the backend that speaks to it, so that a mistake in one does not hide in the other.
+//! For quickstarts and tests, on this machine alone. It has its own types for the Engine's JSON and shares no code with
+//! the backend, so that a mistake in one does not hide in the other.
 //!
 //! ```text
 //! door.rs -> engine.rs -> world.rs, state_file.rs
 //! ```
 //!
-//! Beside the Engine's paths it has, without a token:
-//! - `GET /state`: everything there is, in one order; `PUT /state` replaces it;
-//! - `GET /requests`: what was counted; `DELETE /requests` starts again;
+//! Besides the Engine's paths it has these, without a token:
+//! - `GET /state`: the whole state, in a fixed order; `PUT /state` replaces it;
+//! - `GET /requests`: the counters; `DELETE /requests` resets them;
 //! - `GET /faults`, `POST /faults` (one [`Fault`]), `DELETE /faults` (all).
 //!
 //! As configuration:
@@ -29,7 +29,7 @@
 //! [[faults]]
 //! method = "POST"                  # default: any
 //! path = "/api/LBaaS/v1/bind.json*"
-//! times = 2                        # default: for ever
+//! times = 2                        # default: forever
 //! status = 503                     # or delay_ms = 500, close = "after", fail_next = 3
 //! when = "after"                   # of status and delay_ms; default: before
 //! ```
@@ -60,24 +60,24 @@ pub use self::{
 use self::{door::Door, engine::Engine};
 use crate::sim::connection::{Connection, CuttableListener};
 
-/// Where the log lines of the simulated Engine can be told apart.
+/// The log target of the simulated Engine.
 pub const LOG_TARGET: &str = "trueup::sim::lbaas";
 
-/// Ending takes no longer, whatever clients do.
+/// The maximum time for stopping, whatever clients do.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why a simulated Engine could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// It has no protection but this.
+    /// The loopback address is its only protection.
     #[error("simulated Engine: cannot listen on `{0}`: only loopback addresses, such as `127.0.0.1:0`, are allowed")]
     NotLoopback(SocketAddr),
     /// The address can't be listened on.
     #[error("simulated Engine: cannot listen on `{listen}`")]
     Listen {
-        /// The address that was given.
+        /// The requested address.
         listen: SocketAddr,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
     /// The configuration contradicts itself or the state file.
@@ -91,13 +91,13 @@ pub enum StartError {
 /// A simulated Engine that is running. It ends when it is stopped or dropped.
 pub struct SimulatedEngine {
     local_addr: SocketAddr,
-    /// Dropping it ends the server.
+    /// Dropping it stops the server.
     stop: watch::Sender<()>,
     server: JoinHandle<io::Result<()>>,
 }
 
 impl SimulatedEngine {
-    /// Begins to listen, with what the state file holds if there is one. Port 0 takes a free one.
+    /// Starts to listen, with the content of the state file if there is one. Port 0 selects a free port.
     ///
     /// Runs on the current tokio runtime, as tasks of its own.
     pub async fn start(config: ServerConfig, listen: SocketAddr) -> Result<Self, StartError> {
@@ -126,16 +126,17 @@ impl SimulatedEngine {
         })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn local_addr(&self) -> SocketAddr {
         self.local_addr
     }
 
-    /// Ends it. Requests under way are dropped as if their client had gone away; their connections are closed.
+    /// Stops the server. It drops requests in flight as if their clients had disconnected, and closes their
+    /// connections.
     pub async fn stop(self) {
         drop(self.stop);
         let mut server = self.server;
-        // Only a client that never ends its request can hold it up.
+        // Only a client that never ends its request can delay it.
         if tokio::time::timeout(STOP_TIMEOUT, &mut server).await.is_err() {
             server.abort();
         }

@@ -15,9 +15,9 @@ use serde_json::json;
 pub(super) struct Refusal {
     pub(super) status: StatusCode,
     pub(super) message: String,
-    /// By field, what is wrong with it.
+    /// The problem of each field.
     pub(super) validation: BTreeMap<String, String>,
-    /// The methods that the path has, where this one is not among them.
+    /// The methods of the path, if this method is not among them.
     pub(super) allow: &'static str,
     pub(super) retry_after_s: Option<u64>,
 }

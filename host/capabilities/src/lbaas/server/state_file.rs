@@ -1,8 +1,8 @@
-//! Keeps a simulated Engine's world in a file, so that no acknowledged effect is lost when the process is killed.
+//! Saves a simulated Engine's world in a file, so that no acknowledged effect is lost when the process is killed.
 //!
-//! The first line is a world, each further one an effect since then. An effect is with the operating system before
-//! anyone is told of it; it is not forced to the disk, since a simulation outlives its process, not its machine.
-//! When the effects outgrow the world, the file is replaced by one line, as it is at every start.
+//! The first line is a world; each further line is an effect since then. An effect reaches the operating system before
+//! its acknowledgement. It is not forced to the disk, since a simulation survives its process, not its machine. When
+//! the effects outgrow the world, the file is replaced by one line, as at every start.
 
 use std::{
     fs::{File, OpenOptions},
@@ -16,13 +16,13 @@ use trueup_journal::{Durable, replace_file};
 use super::world::{Dump, Effect, World};
 use trueup_journal::regular;
 
-/// The one format there is.
+/// The only format.
 const FORMAT: u32 = 1;
 
-/// Effects may take this many bytes before the file is written anew: about 5,000 effects.
+/// The size of effects above which the file is rewritten: about 5,000 effects.
 const EFFECT_BYTES_MAX: u64 = 1 << 20;
 
-/// Beyond that, effects may take this many times the world's bytes, so that rewriting costs less than appending.
+/// Above that, effects may take this many times the world's bytes, so that rewriting costs less than appending.
 const EFFECT_WORLDS_MAX: u64 = 4;
 
 #[derive(Serialize, Deserialize)]
@@ -35,22 +35,22 @@ struct Header {
 /// Why a state file could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StateFileError {
-    /// It is there and can't be read.
+    /// The file exists but can't be read.
     #[error("state file `{}`: cannot be read", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// It is not what a simulated Engine wrote, elsewhere than in a torn last line.
+    /// The file is not what a simulated Engine wrote, apart from a torn last line.
     #[error("state file `{}`: line {line} is damaged: {reason}; repair it, or move it away to start anew", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
         /// From 1.
         line: usize,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// It can't be written.
@@ -58,12 +58,12 @@ pub enum StateFileError {
     Write {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
 }
 
-/// The world in the file; none where there is no file, or nothing in it.
+/// The world in the file; `None` if the file is missing or empty.
 pub(super) fn load(path: &Path, seed: u64) -> Result<Option<World>, StateFileError> {
     let text = match regular::read(path, regular::LIST) {
         Ok(text) if text.is_empty() => return Ok(None),
@@ -87,7 +87,7 @@ pub(super) fn load(path: &Path, seed: u64) -> Result<Option<World>, StateFileErr
     for (index, line) in &mut lines {
         let number = index + 1;
         let Some(line) = line.strip_suffix(b"\n") else {
-            // Only the last line can lack its end: the process died while writing it, before anyone was told.
+            // Only the last line can be incomplete: the process died while writing it, before any acknowledgement.
             if world.is_some() {
                 tracing::warn!(
                     target: super::LOG_TARGET,
@@ -120,20 +120,20 @@ pub(super) fn load(path: &Path, seed: u64) -> Result<Option<World>, StateFileErr
     Ok(world)
 }
 
-/// A file that holds a world, open for what happens next.
+/// A file that holds a world, open for further effects.
 pub(super) struct StateFile {
     path: PathBuf,
     file: File,
     /// Up to here, all lines are whole.
     bytes: u64,
-    /// From here on, the file is to be written anew.
+    /// From this size on, the file is to be rewritten.
     bytes_max: u64,
     /// Whether the end may hold a part of a line that could not be cut off.
     torn: bool,
 }
 
 impl StateFile {
-    /// Replaces the file, if there is one, in a way that leaves the old or the new, whatever happens meanwhile.
+    /// Replaces the file, if there is one, atomically: an interruption leaves the old or the new one.
     pub(super) fn create(path: &Path, world: &World) -> Result<Self, StateFileError> {
         Self::replace(path, world).map_err(|source| StateFileError::Write {
             path: path.to_owned(),
@@ -147,7 +147,7 @@ impl StateFile {
             world: world.dump(),
         })?;
         text.push(b'\n');
-        // The old file held acknowledged effects: it goes only when the new one is safe.
+        // The old file held acknowledged effects: remove it only when the new one is safe.
         replace_file(path, &text, Durable::Yes)?;
         let file = OpenOptions::new().append(true).open(path)?;
         let bytes = text.len() as u64;
@@ -161,7 +161,7 @@ impl StateFile {
         })
     }
 
-    /// Adds what is about to happen. After an error, none of it is in the file.
+    /// Appends pending effects. After an error, none of them is in the file.
     pub(super) fn append(&mut self, effects: &[Effect]) -> Result<(), StateFileError> {
         let write = |source| StateFileError::Write {
             path: self.path.clone(),
@@ -184,12 +184,12 @@ impl StateFile {
         Ok(())
     }
 
-    /// Replaces effects by the world they led to, where there are many. Without it, nothing is lost.
+    /// Replaces many effects by the resulting world. A failure loses nothing.
     pub(super) fn compact(&mut self, world: &World) -> Result<(), StateFileError> {
         if self.bytes < self.bytes_max {
             return Ok(());
         }
-        // Where this fails, the next attempt waits for as many effects again.
+        // If this fails, the next attempt waits for as many effects again.
         self.bytes_max = self.bytes.saturating_add(EFFECT_BYTES_MAX);
         *self = Self::create(&self.path, world)?;
         Ok(())

@@ -1,13 +1,13 @@
-//! What a path under `/api/` names.
+//! The meaning of a path under `/api/`.
 
 use percent_encoding::percent_decode_str;
 
 use super::kinds::Kind;
 
-/// Where resources of any kind are listed and tagged.
+/// The path to list and tag resources of any kind.
 const RESOURCES: &str = "/api/core/v1/resource.json";
 
-/// What a request is about. Identifiers and tags are decoded.
+/// The target of a request. Identifiers and tags are decoded.
 #[derive(Debug, PartialEq)]
 pub(super) enum Target {
     /// All objects of a kind.
@@ -23,7 +23,7 @@ pub(super) enum Target {
 }
 
 impl Target {
-    /// None where there is nothing of that path.
+    /// `None` if nothing has that path.
     pub(super) fn parse(path: &str) -> Option<Self> {
         if let Some(rest) = path.strip_prefix(RESOURCES) {
             return match segments(rest)?.as_slice() {
@@ -56,7 +56,7 @@ impl Target {
         }
     }
 
-    /// What can be done with it, as the header `Allow` says it.
+    /// The allowed methods, as in the header `Allow`.
     pub(super) fn methods(&self) -> &'static str {
         match self {
             Self::Collection(Kind::LoadBalancer) | Self::Object(Kind::LoadBalancer, _) => "GET",
@@ -68,7 +68,7 @@ impl Target {
     }
 }
 
-/// `/a/b` as its decoded parts; none where one is empty or no text.
+/// The decoded parts of `/a/b`; `None` if one is empty or not text.
 fn segments(rest: &str) -> Option<Vec<String>> {
     if rest.is_empty() {
         return Some(Vec::new());

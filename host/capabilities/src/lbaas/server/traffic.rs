@@ -1,6 +1,6 @@
-//! The requests under way, and the numbers of those that were: the rate limit, overlapping taggings, counters.
+//! The requests in flight, and the numbers of past ones: the rate limit, overlapping taggings, counters.
 //!
-//! Pure: time is an argument, and nothing is awaited.
+//! Pure: time is an argument, and there is no await.
 
 use std::{collections::BTreeMap, num::NonZeroU32};
 
@@ -9,23 +9,23 @@ use serde::Serialize;
 
 use crate::sim::rate::Rate;
 
-/// What was counted since the start, or since the counters were last cleared.
+/// The counts since the start, or since the counters were last cleared.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Counters {
-    /// By method and path, identifiers and tags left out: `GET /api/LBaaS/v1/bind.json/{id}`.
+    /// By method and path, without identifiers and tags: `GET /api/LBaaS/v1/bind.json/{id}`.
     requests: BTreeMap<String, u64>,
     /// By status.
     answers: BTreeMap<u16, u64>,
     /// Connections closed by a fault or at the end.
     connections_cut: u64,
-    /// Requests whose client went away before the answer.
+    /// Requests whose client disconnected before the answer.
     abandoned: u64,
     requests_in_flight_max: u64,
-    /// Requests answered 429 by the rate limit.
+    /// Requests with a 429 answer from the rate limit.
     rate_limited: u64,
-    /// Taggings that began while that of another resource was under way.
+    /// Taggings that began during that of another resource.
     overlapping_taggings: u64,
-    /// Those of them that were answered 200 and did not happen.
+    /// Those of them that got a 200 answer but had no effect.
     lost_taggings: u64,
 }
 
@@ -36,7 +36,7 @@ pub(super) enum End {
     Abandoned,
 }
 
-/// What is under way, and what was counted.
+/// The requests in flight, and the counters.
 pub(super) struct Traffic {
     pub(super) counters: Counters,
     rate: Option<Rate>,
@@ -76,14 +76,14 @@ impl Traffic {
         }
     }
 
-    /// Lets the request in, or says how many nanoseconds are to pass before one is let in.
+    /// Admits the request, or returns the nanoseconds until one is admitted.
     pub(super) fn admit(&mut self, now_ns: u64) -> Result<(), u64> {
         let admitted = self.rate.as_mut().map_or(Ok(()), |rate| rate.admit(now_ns));
         self.counters.rate_limited += u64::from(admitted.is_err());
         admitted
     }
 
-    /// Notes a tagging, until it is ended by the number returned. Of those that overlap, the first is not lost.
+    /// Records a tagging, which ends by the returned number. Of several overlapping ones, the first is not lost.
     pub(super) fn begin_tagging(&mut self, resource: &str, lose_overlapping: bool) -> (u64, bool) {
         let number = self.taggings_begun;
         self.taggings_begun += 1;

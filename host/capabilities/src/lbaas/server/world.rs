@@ -1,7 +1,7 @@
 //! The objects of a simulated Engine, and everything that can happen to them.
 //!
-//! Pure: time is an argument, and nothing is decided here. What happens is an [`Effect`], applied alike when it
-//! happens and when it is read back from the state file, so that both lead to the same world.
+//! Pure: time is an argument, and this module decides nothing. Each change is an [`Effect`]. It is applied the same way
+//! when it happens and when it is read from the state file, so both lead to the same world.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,7 +25,7 @@ pub(super) struct Object {
     pub(super) tags: BTreeSet<String>,
     #[serde(default = "deployed")]
     pub(super) state: StateId,
-    /// When the state will have settled, in milliseconds since 1970; absent where it has.
+    /// When the state settles, in milliseconds since 1970; absent if it has settled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) settles_at_ms: Option<u64>,
 }
@@ -39,12 +39,12 @@ impl Object {
         self.fields.get("name").and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// Where the object is got, changed and destroyed.
+    /// The path to read, change and destroy the object.
     pub(super) fn path(&self) -> String {
         format!("{}/{}", self.kind.path(), self.identifier)
     }
 
-    /// The identifiers it refers to, with the field and the kind they must be of.
+    /// The referenced identifiers, with their field and required kind.
     pub(super) fn references(&self) -> impl Iterator<Item = (&'static str, Kind, &Value)> {
         self.kind.fields().iter().filter_map(|field| match field.shape {
             Shape::Reference(kind) => Some((field.name, kind, self.fields.get(field.name)?)),
@@ -53,11 +53,11 @@ impl Object {
     }
 }
 
-/// Something that happened.
+/// A change of the world.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum Effect {
-    /// An object was created, or is now like this.
+    /// An object was created, or now has this state.
     Put {
         object: Object,
         identifiers_drawn: u64,
@@ -81,16 +81,16 @@ pub(super) enum Effect {
     },
 }
 
-/// All that a simulated Engine knows.
+/// The complete state of a simulated Engine.
 pub(super) struct World {
     seed: u64,
     objects: BTreeMap<String, Object>,
-    /// Every tag that was ever used, with its own identifier.
+    /// Every tag ever used, with its own identifier.
     tags: BTreeMap<String, String>,
-    /// The objects that carry each tag: one is asked for much more often than there are objects.
+    /// The objects with each tag: requests for one are much more frequent than objects.
     tagged: BTreeMap<String, BTreeSet<String>>,
     identifiers_drawn: u64,
-    /// The objects still to settle, earliest first.
+    /// The objects that still have to settle, earliest first.
     settling: BTreeSet<(u64, String)>,
 }
 
@@ -103,7 +103,7 @@ pub(super) struct Dump {
     pub(super) objects: Vec<Object>,
     #[serde(default)]
     pub(super) tags: BTreeMap<String, String>,
-    /// How many identifiers were given out, so that none is given out again.
+    /// The number of identifiers drawn, so that none is used again.
     #[serde(default)]
     pub(super) identifiers_drawn: u64,
 }
@@ -120,7 +120,7 @@ impl World {
         }
     }
 
-    /// The world that the dump describes, or the first reason why there is none.
+    /// The world of the dump, or the first reason why it is invalid.
     pub(super) fn from_dump(seed: u64, dump: Dump) -> Result<Self, String> {
         let mut world = Self {
             tags: dump.tags,
@@ -178,7 +178,7 @@ impl World {
 
     pub(super) fn dump(&self) -> Dump {
         let mut objects: Vec<Object> = self.objects.values().cloned().collect();
-        // Stable: within a kind, the identifiers' order stays.
+        // A stable sort: within a kind, the order of identifiers is kept.
         objects.sort_by_key(|object| object.kind);
         let (load_balancers, objects) = objects
             .into_iter()
@@ -199,7 +199,7 @@ impl World {
         self.identifiers_drawn
     }
 
-    /// 32 lower-case hexadecimal digits that no object has or had.
+    /// Draws 32 lower-case hexadecimal digits that no object has or had.
     pub(super) fn draw_identifier(&mut self) -> String {
         /// A ChaCha word is 32 bits, an identifier 128.
         const WORDS_PER_IDENTIFIER: u128 = 4;
@@ -208,7 +208,7 @@ impl World {
             random.set_word_pos(u128::from(self.identifiers_drawn) * WORDS_PER_IDENTIFIER);
             self.identifiers_drawn += 1;
             let identifier = format!("{:016x}{:016x}", random.next_u64(), random.next_u64());
-            // A state that was loaded may come from another run.
+            // A loaded state may come from another run.
             if !self.objects.contains_key(&identifier) {
                 return identifier;
             }
@@ -230,20 +230,20 @@ impl World {
         self.objects.values()
     }
 
-    /// All objects that carry this tag, by identifier: what that costs does not depend on the others.
+    /// All objects with this tag, by identifier. The cost does not depend on the others.
     pub(super) fn tagged(&self, tag: &str) -> impl Iterator<Item = &Object> {
         let identifiers = self.tagged.get(tag).into_iter().flatten();
         identifiers.filter_map(|identifier| self.objects.get(identifier))
     }
 
-    /// The tag's identifier; none where nobody used it yet.
+    /// The tag's identifier; `None` if it was never used.
     pub(super) fn tag_identifier(&self, tag: &str) -> Option<&str> {
         self.tags.get(tag).map(String::as_str)
     }
 
     /// Whether another object refers to this one.
     pub(super) fn is_referred_to(&self, object: &Object) -> bool {
-        // Nothing refers to these; not looking spares most destructions a walk through all objects.
+        // Nothing refers to these kinds; skipping them spares most destructions a walk through all objects.
         if matches!(object.kind, Kind::Bind | Kind::Server) {
             return false;
         }
@@ -254,13 +254,13 @@ impl World {
         })
     }
 
-    /// The objects whose time to settle has come, in that order.
+    /// The objects that are due to settle, in that order.
     pub(super) fn due(&self, now_ms: u64) -> impl Iterator<Item = &Object> {
         let due = self.settling.iter().take_while(move |(at_ms, _)| *at_ms <= now_ms);
         due.filter_map(|(_, identifier)| self.objects.get(identifier))
     }
 
-    /// Has the effect happen; an error where it can't, because something it needs is not there.
+    /// Applies the effect; an error if something that it needs does not exist.
     pub(super) fn apply(&mut self, effect: Effect) -> Result<(), String> {
         match effect {
             Effect::Put {
@@ -327,7 +327,7 @@ impl World {
         }
     }
 
-    /// An object is not what it was, or is no more.
+    /// Removes the old version of an object from the indexes.
     fn forget(&mut self, object: Object) {
         for tag in &object.tags {
             self.forget_tag(tag, &object.identifier);

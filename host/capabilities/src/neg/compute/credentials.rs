@@ -1,8 +1,8 @@
-//! Who this host is to Compute Engine: where tokens come from, and how long they are kept.
+//! The host's identity to Compute Engine: the source of tokens, and how long they are kept.
 //!
-//! The first that there is: a fixed token or a token file of the host's configuration; the credentials file that
-//! `GOOGLE_APPLICATION_CREDENTIALS` names; the metadata server of the machine. No token is ever logged, and none gets into
-//! an error's text.
+//! The first existing source counts: a fixed token or a token file of the host's configuration; the credentials file in
+//! `GOOGLE_APPLICATION_CREDENTIALS`; the metadata server of the machine. No token is ever logged or part of an error
+//! text.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -17,30 +17,30 @@ use tokio::time::{Instant, timeout};
 use super::service_account::ServiceAccount;
 use trueup_journal::regular;
 
-/// What tokens are asked for.
+/// The requested scope of tokens.
 pub(super) const SCOPE: &str = "https://www.googleapis.com/auth/compute";
 /// Names the file with a service account's key, or other credentials in JSON.
 pub const CREDENTIALS_ENV: &str = "GOOGLE_APPLICATION_CREDENTIALS";
-/// A token is not used in its last minute: a request may be under way so long.
+/// A token is not used in its last minute: a request may be in flight that long.
 const LAST: Duration = Duration::from_secs(60);
-/// A token that is not there by then does not come: of the metadata server's own tries a few fit in.
+/// The timeout for fetching a token, which covers a few tries of the metadata server.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Where tokens come from. Cheap to make: nothing is asked before the first request.
+/// The source of tokens. Cheap to create: nothing is fetched before the first request.
 pub struct Credentials {
     source: Source,
     kept: Mutex<Kept>,
 }
 
-/// Makes the library's credentials, which begin to fetch tokens then.
+/// Creates the library's credentials, which then begin to fetch tokens.
 type MakeCredentials = Box<dyn Fn() -> Result<AccessTokenCredentials, String> + Send + Sync>;
 
 enum Source {
     Fixed(Token),
-    /// Read for each request: whoever writes it decides how long a token lasts.
+    /// Read for each request: the file's writer decides how long a token lasts.
     File(PathBuf),
     ServiceAccount(Box<ServiceAccount>),
-    /// By the library, which keeps tokens itself.
+    /// From the library, which keeps tokens itself.
     Library(MakeCredentials),
 }
 
@@ -58,10 +58,10 @@ pub enum CredentialsError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         source: std::io::Error,
     },
-    /// What is in the file can't be used.
+    /// The file's content is invalid.
     #[error("credentials file `{}`: {reason}", path.display())]
     Unusable {
         /// The file.
@@ -72,16 +72,16 @@ pub enum CredentialsError {
     /// A fixed token that no header can carry.
     #[error("the token {0}")]
     Token(&'static str),
-    /// Two origins, and nothing says which one counts.
+    /// Two sources are set, and it is unclear which one counts.
     #[error("a token and a token file are both set: leave one of them out")]
     Ambiguous,
 }
 
 impl Credentials {
-    /// The first that there is, in the order above. The machine's metadata server is not asked whether it is there.
+    /// The first existing source, in the order above. Does not check whether the machine has a metadata server.
     ///
     /// # Errors
-    /// Where what is set can't be used.
+    /// If the configured source is invalid.
     pub fn find(token: Option<&str>, token_file: Option<&Path>) -> Result<Self, CredentialsError> {
         match (token, token_file) {
             (Some(_), Some(_)) => Err(CredentialsError::Ambiguous),
@@ -97,23 +97,23 @@ impl Credentials {
     /// Always this token.
     ///
     /// # Errors
-    /// Where no header can carry it.
+    /// If no header can carry it.
     pub fn fixed(token: &str) -> Result<Self, CredentialsError> {
         Ok(Self::of(Source::Fixed(
             Token::new(token).map_err(CredentialsError::Token)?,
         )))
     }
 
-    /// What the file holds at the time of a request; blanks and line ends around it are ignored.
+    /// The file's content at the time of a request, trimmed of white space.
     pub fn token_file(path: &Path) -> Self {
         Self::of(Source::File(path.to_owned()))
     }
 
-    /// A file as `GOOGLE_APPLICATION_CREDENTIALS` names it. A service account's key is used by itself; of other kinds
-    /// (workload identity federation, impersonation, a user's) the library takes care, which reads the variable itself.
+    /// A file as in `GOOGLE_APPLICATION_CREDENTIALS`. This module handles a service account's key itself. The library
+    /// handles other kinds (workload identity federation, impersonation, a user's) and reads the variable itself.
     ///
     /// # Errors
-    /// Where the file can't be read, or holds no credentials.
+    /// If the file can't be read, or holds no credentials.
     pub fn credentials_file(path: &Path) -> Result<Self, CredentialsError> {
         let text = regular::read(path, regular::SMALL).map_err(|source| CredentialsError::Unreadable {
             path: path.to_owned(),
@@ -135,8 +135,8 @@ impl Credentials {
         }
     }
 
-    /// The metadata server that every VM of Compute Engine has: at `endpoint` (`http://HOST`), else where `GCE_METADATA_HOST`
-    /// says, else where it always is.
+    /// The metadata server that every VM of Compute Engine has: at `endpoint` (`http://HOST`), or else at
+    /// `GCE_METADATA_HOST`, or else at its fixed address.
     pub fn metadata_server(endpoint: Option<&str>) -> Self {
         let endpoint = endpoint.map(ToOwned::to_owned);
         Self::of(Source::Library(Box::new(move || metadata_server(endpoint.as_deref()))))
@@ -168,7 +168,7 @@ impl Credentials {
     }
 
     async fn exchanged(&self, account: &ServiceAccount) -> Result<Token, String> {
-        // Held while it is fetched: whoever comes meanwhile takes the same.
+        // Held while fetching: concurrent callers get the same token.
         let mut kept = self.kept.lock().await;
         if let Some((token, until)) = &kept.token
             && Instant::now() < *until
@@ -195,7 +195,7 @@ impl Credentials {
         Token::new(&fetched.token).map_err(|problem| format!("the token {problem}"))
     }
 
-    /// This token was refused: the next one is to be another, where there can be one.
+    /// Records that this token was refused: the next one must be different if possible.
     pub(super) async fn refused(&self, refused: &Token) {
         let mut kept = self.kept.lock().await;
         if kept
@@ -205,7 +205,7 @@ impl Credentials {
         {
             kept.token = None;
         }
-        // It keeps tokens by itself, and only one made anew asks again.
+        // The library keeps tokens itself; only a new instance fetches again.
         kept.library = None;
     }
 }
@@ -235,7 +235,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// A bearer token. Shows itself as `***`.
+/// A bearer token. Its debug output is `***`.
 #[derive(Clone)]
 pub(super) struct Token {
     secret: String,
@@ -253,7 +253,7 @@ impl Token {
         }
         let header = HeaderValue::try_from(format!("Bearer {secret}"));
         let mut header = header.map_err(|_| "can't be carried by a header")?;
-        // Keeps it out of the HTTP library's own debug output.
+        // Keeps the token out of the HTTP library's own debug output.
         header.set_sensitive(true);
         Ok(Self {
             secret: secret.to_owned(),

@@ -12,7 +12,7 @@ use crate::Answer;
 use crate::fence::Fence;
 use crate::neg::{Api, Endpoint, Error, NegRef, Reads, RequestId};
 
-/// After so many pages a list is given up: a NEG has not so many endpoints.
+/// The maximum number of a list's pages: no NEG has that many endpoints.
 const PAGES_MAX: u32 = 2_000;
 
 /// Compute Engine for one instance.
@@ -21,10 +21,10 @@ pub(super) struct Instance {
     pub(super) name: String,
 }
 
-/// Why a list did not come to its end.
+/// Why a list is incomplete.
 enum Unlisted {
     Failed(Error),
-    /// A page after the first was refused: its token may have run out.
+    /// A page after the first was refused: its token may have expired.
     TokenRefused(String),
 }
 
@@ -67,14 +67,14 @@ impl Reads for Instance {
 }
 
 impl Instance {
-    /// Of the epoch in which a call begins: what it still has to send after that is not sent.
+    /// Pinned to the epoch in which a call begins: later epochs send nothing more for it.
     fn fence(&self) -> Fence {
         self.compute.fence.of_this_epoch()
     }
 
     async fn listed(&self, neg: &NegRef) -> Result<Vec<Endpoint>, Error> {
         let mut endpoints = match self.list(neg).await {
-            // It may have waited too long between two pages; once is enough to find out.
+            // The token may have expired between two pages; one retry shows whether it did.
             Err(Unlisted::TokenRefused(_)) => self.list(neg).await,
             listed => listed,
         }
@@ -83,12 +83,12 @@ impl Instance {
             Unlisted::TokenRefused(text) => Error::Unavailable(text),
         })?;
         endpoints.sort();
-        // What moved between two pages while they were read.
+        // An endpoint may have moved between two pages.
         endpoints.dedup();
         Ok(endpoints)
     }
 
-    /// Whether the NEG is there and the one that is asked for; false: there is none.
+    /// Whether the NEG exists as requested. Returns false if there is none.
     async fn found(&self, fence: &Fence, neg: &NegRef, subnet: &str) -> Result<bool, Error> {
         let watch = &self.compute.shared.watch;
         let get = watch.paths.get_neg(neg)?;
@@ -124,15 +124,15 @@ impl Instance {
             Err(Error::Refused((409, text))) => text,
             Err(error) => return Err(error),
         };
-        // Somebody else's may be another one.
+        // Another client's NEG may differ from the requested one.
         match self.found(&fence, neg, subnet).await? {
             true => Ok(false),
-            // Their insertion is still under way.
+            // The insertion of the other client is still running.
             false => Err(Error::Unavailable(was_faster)),
         }
     }
 
-    /// Waits for an insertion, as long as may be; how it failed, if it did.
+    /// Waits for an insertion as long as allowed. Returns how it failed, if it did.
     async fn inserted(&self, neg: &NegRef, number: u64) -> Result<Option<OperationFailure>, Error> {
         let watch = &self.compute.shared.watch;
         let limit_ms = watch.settings.ensure_timeout_ms;
@@ -217,13 +217,13 @@ impl Instance {
             end: None,
         };
         let begun = watch.begin(started, &self.compute.tasks).await;
-        // A number that the host may forget is none to give away: the same request again has the same operation.
+        // A number that the host may forget must not be returned: repeating the request yields the same operation.
         begun.map_err(|error| Error::Unavailable(format!("{}: operation {number}: {error}", request.shown())))?;
         Ok(number)
     }
 }
 
-/// An insertion that failed is as good as one that was refused.
+/// A failed insertion counts as a refused one.
 fn insertion_failed(failure: OperationFailure) -> Error {
     match failure.http_status {
         Some(404) => Error::NotFound,

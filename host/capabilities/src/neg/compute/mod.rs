@@ -1,16 +1,16 @@
 //! The real backend of `trueup:neg/api`: Compute Engine over its REST API, version 1.
 //!
-//! Decides nothing about what should be there; that is the guest's. Checks no grant and keeps no journal; that is the
-//! binding's. From the contract inwards:
+//! Does not decide what should exist; the guest does. Checks no grant and keeps no journal; the binding does. From the
+//! contract inwards:
 //!
 //! ```text
 //! mod, instance (the four functions) -> request (one request: pace, tries, token) -> http::client -> Compute Engine
-//!                                       wire, path: what its JSON and paths mean
-//! watch (operations to their end)    -> request;  operations: those under way, on disk
+//!                                       wire, path: its JSON and paths
+//! watch (operations to their end)    -> request;  operations: the running ones, on disk
 //! ```
 //!
-//! What guests ask is held back where several hosts run and this one may not act any more, as in `lbaas/anexia`; looks at
-//! operations and tokens change nothing and go on.
+//! If several hosts run and this one may not act any more, guests' requests are withheld, as in `lbaas/anexia`. Polling
+//! operations and fetching tokens change nothing and continue.
 
 mod credentials;
 mod instance;
@@ -41,22 +41,22 @@ use self::watch::{Tasks, Watch, lock};
 use super::{Api, NegRef, Reads};
 use crate::fence::Fence;
 
-/// So many ends wait to be taken in; further operations are looked at until there is room.
+/// The maximum number of unacknowledged ends; above it, further operations are polled until there is room.
 const ENDS_WAITING_MAX: usize = 1_024;
 
 /// Why the backend can't start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// A setting that can't be.
+    /// An invalid setting.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// The operations that an earlier run has started can't be read.
+    /// The operations of an earlier run can't be read.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// Compute Engine. One for the whole host: its requests share one pace. All clones are the same one; the looks at
-/// operations end when the last is dropped.
+/// Compute Engine. One for the whole host: its requests share one pace. All clones share it; polling of operations ends
+/// when the last is dropped.
 #[derive(Clone)]
 pub struct Compute {
     shared: Arc<Shared>,
@@ -66,19 +66,19 @@ pub struct Compute {
 
 struct Shared {
     watch: Arc<Watch>,
-    /// Changes of one NEG are sent one after another, in the order in which they were asked for.
+    /// Changes of one NEG are sent one after another, in the order of the requests.
     in_order: Mutex<BTreeMap<NegRef, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 impl Compute {
-    /// Checks the settings, and goes on looking at the operations that are in the store. What guests ask is not sent when
-    /// `fence` lets nothing through. Ends of operations, those in the store too, come out of the channel, each until
-    /// [`Compute::told`] says that it was taken in, and after a restart again.
+    /// Checks the settings, and resumes polling the operations in the store. Guests' requests are withheld while
+    /// `fence` is closed. The channel delivers ends of operations, including those in the store. Each comes again after
+    /// a restart until [`Compute::told`] acknowledges it.
     ///
     /// Must be called within a tokio runtime. Blocks while the store is read.
     ///
     /// # Errors
-    /// One line: the setting that can't be, or why the store can't be read.
+    /// One line: the invalid setting, or why the store can't be read.
     pub fn new(
         settings: Settings,
         credentials: Credentials,
@@ -112,7 +112,7 @@ impl Compute {
         Ok((compute, ended))
     }
 
-    /// The NEGs as one instance sees them: the operations that it starts are its own.
+    /// The NEGs for one instance: it owns the operations that it starts.
     pub fn of(&self, instance: &str) -> Arc<dyn Api> {
         Arc::new(Instance {
             compute: self.clone(),
@@ -120,7 +120,7 @@ impl Compute {
         })
     }
 
-    /// The NEGs for whoever only looks.
+    /// The NEGs for a read-only caller.
     pub fn reads(&self) -> Arc<dyn Reads> {
         Arc::new(Instance {
             compute: self.clone(),
@@ -128,8 +128,8 @@ impl Compute {
         })
     }
 
-    /// The same for what is decided from here on, such as one job: once others may have acted it sends nothing more, also
-    /// where this host acts again.
+    /// The same API, pinned to the current epoch, such as for one job: once others may have acted it sends nothing
+    /// more, even if this host acts again.
     pub fn of_this_epoch(&self) -> Self {
         Self {
             fence: self.fence.of_this_epoch(),
@@ -137,23 +137,23 @@ impl Compute {
         }
     }
 
-    /// The end of this operation was taken in: it is forgotten, and not told again.
+    /// Acknowledges the end of this operation: it is forgotten, and not reported again.
     ///
     /// # Errors
-    /// Where that can't be kept: it is told again after a restart.
+    /// If this can't be saved: the end is reported again after a restart.
     pub async fn told(&self, instance: &str, operation: u64) -> Result<(), StoreError> {
         self.shared.watch.told(instance, operation).await
     }
 
-    /// The operations whose end was not taken in yet, by instance and number.
+    /// The operations without an acknowledged end, by instance and number.
     pub fn under_way(&self) -> Vec<(String, u64)> {
         lock(&self.shared.watch.watched).iter().cloned().collect()
     }
 
-    /// What keeps changes of one NEG in order: whoever waits first is let in first.
+    /// Keeps changes of one NEG in order: first come, first served.
     fn order_of(&self, neg: &NegRef) -> Arc<tokio::sync::Mutex<()>> {
         let mut in_order = lock(&self.shared.in_order);
-        // Those that nobody holds or waits for say nothing.
+        // Entries without a holder or a waiting task are useless.
         in_order.retain(|_, order| Arc::strong_count(order) > 1);
         Arc::clone(in_order.entry(neg.clone()).or_default())
     }

@@ -1,9 +1,9 @@
-//! Operations under way, kept so that a host that crashed goes on to watch them.
+//! Running operations, saved so that the host still watches them after a crash.
 //!
 //! ```text
 //! operations  (instance, number) -> JSON: zone, NEG, request id, when it was started, how it ended
 //! ```
-//! Each call is one transaction and durable when it is answered.
+//! Each call is one transaction and durable once answered.
 
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -18,14 +18,14 @@ use serde::{Deserialize, Serialize};
 
 const OPERATIONS: TableDefinition<'_, (&str, u64), &[u8]> = TableDefinition::new("trueup_neg_operations");
 
-/// How the rows are laid out: one row, read before any other.
+/// The layout version: one row, read before any other.
 const LAYOUT: TableDefinition<'_, (), u32> = TableDefinition::new("trueup_neg_operations_layout");
 const LAYOUT_VERSION: u32 = 1;
 
-/// So many bytes the database keeps of its file in memory: there are few operations at a time.
+/// The size of the database's cache: there are few operations at a time.
 const CACHE_BYTES: usize = 1 << 20;
 
-/// The file, made for this user alone where it is missing, with a name that survives a power failure.
+/// Opens the file. A new file is for this user alone, and its name survives a power failure.
 fn own_file(path: &Path) -> io::Result<File> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
@@ -40,49 +40,49 @@ fn own_file(path: &Path) -> io::Result<File> {
 /// An operation that an instance has started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Started {
-    /// Whose it is.
+    /// The instance.
     pub instance: String,
     /// Its number.
     pub number: u64,
-    /// Where it is.
+    /// The zone.
     pub zone: String,
     /// The NEG's name.
     pub neg: String,
     /// The id of the request that started it.
     pub request: String,
-    /// When, in milliseconds since 1970.
+    /// The start in milliseconds since 1970.
     pub started_ms: u64,
-    /// How it ended; none while it is under way.
+    /// How it ended; `None` while it is running.
     pub end: Option<End>,
 }
 
 /// How an operation ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
-    /// Why it failed; none where it went well.
+    /// Why it failed; `None` on success.
     pub failure: Option<String>,
 }
 
-/// Why operations could not be kept or read.
+/// Why operations could not be saved or read.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The file, or what is in it, can't be used.
+    /// The file or its content is invalid.
     #[error("operations file `{}`: {reason}", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// What the database says.
+        /// The database's error.
         reason: String,
     },
 }
 
-/// Where operations are kept. Calls block; what they changed is durable when they answer.
+/// Stores operations. Calls block; their changes are durable once answered.
 pub trait OperationStore: Send + Sync {
-    /// Keeps one, in place of what was known of it.
+    /// Saves an operation, replacing its previous version.
     fn put(&self, operation: &Started) -> Result<(), StoreError>;
-    /// Forgets one; it need not be there.
+    /// Removes an operation, which need not exist.
     fn remove(&self, instance: &str, number: u64) -> Result<(), StoreError>;
-    /// All that are kept, by instance and number.
+    /// All saved operations, by instance and number.
     fn all(&self) -> Result<Vec<Started>, StoreError>;
 }
 
@@ -94,10 +94,10 @@ pub struct OperationsFile {
 }
 
 impl OperationsFile {
-    /// Opens the file, and makes it and its folder where they are not there.
+    /// Opens the file, creating it and its folder if they are missing.
     ///
     /// # Errors
-    /// Where it can't be made, another process has it open, or it is not what a host of this version writes.
+    /// If it can't be created, if another process has it open, or if a host of this version did not write it.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let failed = |reason: String| StoreError::File {
             path: path.to_owned(),
@@ -156,12 +156,12 @@ impl OperationsFile {
     }
 }
 
-/// The layout's version, which is written where there is none.
+/// The layout's version; it is written if there is none.
 fn begin_layout(database: &redb::Database) -> Result<u32, redb::Error> {
     let transaction = database.begin_write()?;
     let version = {
         let mut layout = transaction.open_table(LAYOUT)?;
-        // So that it can be read from the first moment on.
+        // Makes the table readable from the first moment on.
         transaction.open_table(OPERATIONS)?;
         let version = layout.get(())?.map(|version| version.value());
         if version.is_none() {
@@ -198,7 +198,7 @@ impl OperationStore for OperationsFile {
     }
 }
 
-/// Operations that are forgotten with the process, for a host that keeps nothing.
+/// Operations that are lost with the process, for a host that saves nothing.
 #[derive(Debug, Default)]
 pub struct OperationsInMemory(Mutex<BTreeMap<(String, u64), Started>>);
 

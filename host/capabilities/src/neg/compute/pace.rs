@@ -1,4 +1,4 @@
-//! How hard the API is asked: so many requests in any second, so many at a time. First come, first served.
+//! Limits the API's load: requests in any second, and concurrent requests. First come, first served.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,31 +11,31 @@ const SECOND: Duration = Duration::from_secs(1);
 /// One for the whole host.
 pub(super) struct Pace {
     at_a_time: Semaphore,
-    /// Of those at a time, the ones that may wait for an operation.
+    /// The share of the concurrent requests that may wait for an operation.
     waiting: Semaphore,
     per_second: usize,
-    /// When the latest requests were let through, as many as one second may have.
+    /// The times of the latest requests, as many as are allowed per second.
     latest: Mutex<VecDeque<Instant>>,
 }
 
-/// A request's place among those under way.
+/// A request's slot among the concurrent ones.
 pub(super) struct Place<'a>(#[expect(dead_code, reason = "given back when it is dropped")] SemaphorePermit<'a>);
 
 impl Pace {
     pub(super) fn new(per_second: u32, at_a_time: u16) -> Self {
         Self {
             at_a_time: Semaphore::new(usize::from(at_a_time)),
-            // What waits for minutes must not keep the guests' own requests out.
+            // Requests that wait for minutes must not block the guests' own requests.
             waiting: Semaphore::new(usize::from(at_a_time / 2)),
             per_second: usize::try_from(per_second).unwrap_or(usize::MAX),
             latest: Mutex::default(),
         }
     }
 
-    /// Waits for a place, and for the time to use it. None only where the semaphore is closed, which nobody does.
+    /// Waits for a slot, and for the time to use it. `None` only if the semaphore is closed, which never happens.
     pub(super) async fn place(&self) -> Option<Place<'_>> {
         let permit = self.at_a_time.acquire().await.ok()?;
-        // Held while it waits: who came first is let through first.
+        // Held while it waits: first come, first served.
         let mut latest = self.latest.lock().await;
         if latest.len() >= self.per_second
             && let Some(oldest) = latest.pop_front()
@@ -46,7 +46,7 @@ impl Pace {
         Some(Place(permit))
     }
 
-    /// Leave to wait for an operation, where it can be had at once.
+    /// A slot to wait for an operation, if one is free.
     pub(super) fn may_wait(&self) -> Option<Place<'_>> {
         self.waiting.try_acquire().ok().map(Place)
     }

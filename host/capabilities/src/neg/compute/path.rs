@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use super::request::Request;
 use crate::neg::{Error, NegRef, RequestId};
 
-/// What stays as it is in a path or a query (RFC 3986, unreserved).
+/// The characters that stay unencoded in a path or a query (RFC 3986, unreserved).
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// Entries of a page; the most there are.
+/// Entries per page; the maximum.
 const PAGE_SIZE: u32 = 500;
 
 /// Builds the requests of one project.
@@ -20,7 +20,7 @@ pub(super) struct Paths {
 
 impl Paths {
     /// # Errors
-    /// `not-found` where a name is one that no path can hold.
+    /// `not-found` if no path can hold a name.
     fn zone(&self, zone: &str) -> Result<String, Error> {
         Ok(format!("projects/{}/zones/{}", self.project, segment(zone)?))
     }
@@ -84,7 +84,7 @@ fn request(method: Method, path: String, query: String, body: Option<Value>) -> 
 }
 
 fn segment(name: &str) -> Result<String, Error> {
-    // Empty or made of dots, the path would be another one.
+    // An empty name or one made of dots would change the path.
     if name.is_empty() || name == "." || name == ".." {
         return Err(Error::NotFound);
     }

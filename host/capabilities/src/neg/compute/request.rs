@@ -1,7 +1,7 @@
-//! Single requests to the API: their pace, tries and tokens, and what an answer that is no success means.
+//! Single requests to the API: their pace, tries and tokens, and the meaning of unsuccessful answers.
 //!
-//! Knows methods, paths and bodies, but not what a NEG is. Every request may be repeated: what changes something carries
-//! its request id.
+//! Knows methods, paths and bodies, but not NEGs. Every request may be repeated, because changes carry their request
+//! id.
 
 use std::time::{Duration, SystemTime};
 
@@ -20,22 +20,22 @@ use crate::http::client::{Answer, Client, Times, Trouble, Unread};
 use crate::http::limit;
 use crate::neg::Error;
 
-/// A longer answer is refused. A page of 500 endpoints with annotations has some hundred kilobytes.
+/// The maximum size of an answer. A page of 500 endpoints with annotations has some hundred kilobytes.
 const ANSWER_MAX_BYTES: usize = 16 * 1024 * 1024;
-/// Of an error's body nothing beyond this is read; what is longer is no message for people.
+/// The maximum size of an error's body; anything longer is not a message for people.
 const ERROR_BODY_MAX_BYTES: usize = 1024 * 1024;
-/// What became of a request that this host may not send.
+/// The text for a request that this host may not send.
 const NOT_SENT: &str = "not sent: this host does not hold the lease any more";
-/// And of one that had been sent, wholly or in part.
+/// The text for one that was sent, wholly or in part.
 const GIVEN_UP: &str = "given up without an answer: this host does not hold the lease any more";
 
 /// The API, for the whole host.
 pub(super) struct Requests {
-    /// For what the guests ask: held back where this host may not act.
+    /// For guests' requests: withheld if this host may not act.
     client: Client,
-    /// For looks at operations, which change nothing.
+    /// For polling operations, which changes nothing.
     watching: Client,
-    /// Base URL without a slash at its end.
+    /// Base URL without a trailing slash.
     base: String,
     credentials: Credentials,
     pub(super) pace: Pace,
@@ -54,10 +54,10 @@ pub(super) struct Request {
     pub(super) body: Option<Value>,
 }
 
-/// Why a request had no success.
+/// Why a request did not succeed.
 struct Failure {
     error: Error,
-    /// Whether another try may have success.
+    /// Whether another try may succeed.
     is_passing: bool,
 }
 
@@ -70,7 +70,7 @@ impl Failure {
     }
 }
 
-/// Who asks.
+/// The origin of a request.
 #[derive(Clone, Copy)]
 enum Asker<'a> {
     Guest(&'a Fence),
@@ -102,7 +102,8 @@ impl Requests {
         })
     }
 
-    /// Asks for a guest; tries three times while it is worth it. `fence`: of the epoch in which it was decided on.
+    /// Sends a guest's request, with up to three tries while they may help. `fence` is pinned to the epoch of the
+    /// decision.
     pub(super) async fn ask(&self, fence: &Fence, request: &Request) -> Result<Value, Error> {
         let mut pauses = [self.retry_pause, self.retry_pause * 2].into_iter();
         loop {
@@ -120,13 +121,13 @@ impl Requests {
         }
     }
 
-    /// Looks at an operation, once.
+    /// Polls an operation once.
     pub(super) async fn look(&self, request: &Request) -> Result<Value, Error> {
         let answer = self.with_token(Asker::Watcher, request).await;
         answer.map_err(|failure| failure.error)
     }
 
-    /// With another token where the first is not taken.
+    /// Uses another token if the first is refused.
     async fn with_token(&self, asker: Asker<'_>, request: &Request) -> Result<Value, Failure> {
         let mut is_first = true;
         loop {
@@ -154,7 +155,7 @@ impl Requests {
             Asker::Guest(fence) => (&self.client, fence, self.times),
             Asker::Watcher => (&self.watching, &always, self.wait_times),
         };
-        // A lease may have ended while this waited, and another may have begun.
+        // During this wait a lease may have ended and another may have begun.
         if !fence.may_act() {
             let text = format!("{}: {NOT_SENT}", request.shown());
             return Err(Failure::lasting(Error::Unavailable(text)));
@@ -183,16 +184,16 @@ impl Requests {
 }
 
 impl Request {
-    /// How error texts name it.
+    /// Its name in error texts.
     pub(super) fn shown(&self) -> String {
         format!("{} {}", self.method, self.path)
     }
 }
 
-/// What an answer without success means.
+/// Interprets an unsuccessful answer.
 async fn refusal(request: &Request, token: &Token, mut answer: Answer) -> Failure {
     let status = answer.status;
-    // A body that can't be read is no body.
+    // An unreadable body counts as empty.
     let body = answer.read(ERROR_BODY_MAX_BYTES).await.unwrap_or_default();
     let said = Said::read(&body);
     let usual = || status.canonical_reason().unwrap_or("no reason given").to_owned();
@@ -217,7 +218,7 @@ fn retry_after_ms(headers: &HeaderMap) -> Option<u64> {
     limit::retry_after_ms(text(RETRY_AFTER), text(DATE), SystemTime::now())
 }
 
-/// What a request without a (whole) answer means.
+/// Interprets a request without a (whole) answer.
 fn unanswered(request: &Request, token: &Token, trouble: Trouble, times: Times) -> Failure {
     let (is_passing, problem) = match trouble {
         Trouble::Unsendable(reason) => (false, format!("can't be sent: {reason}")),
@@ -225,7 +226,7 @@ fn unanswered(request: &Request, token: &Token, trouble: Trouble, times: Times) 
         Trouble::Fenced(_) => (false, NOT_SENT.to_owned()),
         Trouble::NotConnectedInTime => (true, format!("no connection within {} ms", times.connect.as_millis())),
         Trouble::NotConnected(reason) => (true, format!("no connection: {reason}")),
-        // It took its full time: another try would take it again.
+        // It took its full time, and another try would take it again.
         Trouble::TimedOut => (false, format!("no answer within {} ms", times.request.as_millis())),
         Trouble::Broken(reason) => (true, format!("the connection broke: {reason}")),
     };

@@ -1,7 +1,7 @@
-//! Tokens for a service account's key: a signed statement of who one is, exchanged for a token where the key says.
+//! Tokens for a service account's key: a signed statement of identity, exchanged for a token at the key's URI.
 //!
-//! The signature is the library's; the exchange is done here, since the library sends such statements to the API itself,
-//! and `token_uri` is where a company has the exchange pass.
+//! The library makes the signature. The exchange is done here, because the library sends such statements to the API
+//! itself, and a company may route the exchange through `token_uri`.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -19,13 +19,13 @@ use super::credentials::{SCOPE, Token};
 use crate::fence::Fence;
 use crate::http::client::{Client, Times, Trouble, Unread, causes};
 
-/// Where tokens are had for keys that don't say.
+/// The token URI for keys that don't have one.
 const TOKEN_URI_DEFAULT: &str = "https://oauth2.googleapis.com/token";
-/// What the form says that it holds (RFC 7523).
+/// The type of the form's content (RFC 7523).
 const GRANT_TYPE: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
-/// A statement is good for so long; the most that is taken.
+/// How long a statement is valid; the maximum allowed.
 const STATEMENT_S: u64 = 3_600;
-/// A token lasts so long where the answer does not say.
+/// How long a token lasts if the answer does not say.
 const LASTS_S_DEFAULT: u64 = 3_600;
 /// A token has less than 4 KiB.
 const ANSWER_MAX_BYTES: usize = 64 * 1024;
@@ -56,7 +56,7 @@ impl ServiceAccount {
         if !matches!(url.scheme(), "http" | "https") {
             return Err("its `token_uri` must begin with `http://` or `https://`".to_owned());
         }
-        // The library wants these, and uses neither for a signature.
+        // The library requires these, but uses neither for a signature.
         for name in ["private_key_id", "project_id"] {
             if let Some(fields) = key.as_object_mut() {
                 fields.entry(name).or_insert_with(|| json!(""));

@@ -1,4 +1,4 @@
-//! How Compute Engine is reached: settings and their limits.
+//! How to reach Compute Engine: settings and their limits.
 //!
 //! Opens no connection and reads no file.
 
@@ -12,17 +12,17 @@ use crate::http::client::{OPENLY, sends_openly};
 const CONCURRENT_REQUESTS_MAX: u64 = 1_000;
 /// Far above any quota of the API.
 const REQUESTS_PER_SECOND_MAX: u64 = 1_000;
-/// An hour: whoever waits longer for one answer has mistaken the unit.
+/// An hour; a longer timeout is probably a mistake in the unit.
 const TIMEOUT_MAX_MS: u64 = 3_600_000;
 /// A week: no operation on a NEG takes a day.
 const OPERATION_TIMEOUT_MAX_MS: u64 = 7 * 24 * 3_600_000;
 
-/// Where the API is.
+/// The default URL of the API.
 pub const ENDPOINT_DEFAULT: &str = "https://compute.googleapis.com/compute/v1/";
-/// The path of the API where an endpoint has none.
+/// The API's path for an endpoint without one.
 const PATH_DEFAULT: &str = "/compute/v1";
 
-/// What kind of endpoints the NEGs hold that the host makes.
+/// The type of endpoints in NEGs that the host creates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EndpointType {
     /// With ports.
@@ -33,7 +33,7 @@ pub enum EndpointType {
 }
 
 impl EndpointType {
-    /// As the API says it.
+    /// Its name in the API.
     pub fn name(self) -> &'static str {
         match self {
             Self::VmIpPort => "GCE_VM_IP_PORT",
@@ -42,79 +42,79 @@ impl EndpointType {
     }
 }
 
-/// How Compute Engine is reached, and how hard it is asked. [`Settings::new`] has the defaults.
+/// How to reach Compute Engine, and how much load to put on it. [`Settings::new`] has the defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// The project of the NEGs.
     pub project: String,
-    /// The project of network and subnets, where it is another one (a Shared VPC). Default: `project`.
+    /// The project of network and subnets, if it is another one (a Shared VPC). Default: `project`.
     pub network_project: Option<String>,
-    /// The network's name. Default: none is said when a NEG is made (Compute Engine takes that of the subnet), and none is
+    /// The network's name. Default: not sent when a NEG is created (Compute Engine takes that of the subnet), and not
     /// compared.
     pub network: Option<String>,
-    /// Of NEGs that are made; one that is there must have it. Default: `GCE_VM_IP_PORT`.
+    /// The type of new NEGs; an existing one must have it. Default: `GCE_VM_IP_PORT`.
     pub endpoint_type: EndpointType,
     /// Base URL, `http` or `https`, with the path before `projects/`; without a path `/compute/v1`. Default
     /// [`ENDPOINT_DEFAULT`].
     pub endpoint: String,
     /// Whether the token may be sent over plain `http` to another machine. Default false.
     pub allow_http: bool,
-    /// How many requests the whole host sends in any second, 1 to 1000. Default 10.
+    /// The maximum number of requests that the whole host sends in any second, 1 to 1000. Default 10.
     pub requests_per_second: u32,
-    /// How many requests the whole host has under way at a time, 1 to 1000; requests that wait for an operation are at
-    /// most half of them. Default 4.
+    /// The maximum number of concurrent requests of the whole host, 1 to 1000. At most half of them wait for an
+    /// operation. Default 4.
     pub max_concurrent_requests: u16,
-    /// Milliseconds for one request with its whole answer, 1 to 3600000. Default 30000.
+    /// Timeout in milliseconds for one request with its whole answer, 1 to 3600000. Default 30000.
     pub request_timeout_ms: u64,
-    /// Milliseconds for making a connection, 1 to 3600000. Default 10000.
+    /// Timeout in milliseconds for connecting, 1 to 3600000. Default 10000.
     pub connect_timeout_ms: u64,
-    /// Milliseconds for one request that waits for an operation, 1 to 3600000: Compute Engine answers it after about two
-    /// minutes. Default 150000.
+    /// Timeout in milliseconds for one request that waits for an operation, 1 to 3600000: Compute Engine answers it
+    /// after about two minutes. Default 150000.
     pub wait_timeout_ms: u64,
-    /// Milliseconds that `ensure` waits for a NEG that it makes, 1 to 3600000. Default 120000.
+    /// How many milliseconds `ensure` waits for a NEG that it creates, 1 to 3600000. Default 120000.
     pub ensure_timeout_ms: u64,
-    /// After so many milliseconds an operation counts as failed (`timed out`), 1 to a week. Default 3600000, an hour.
+    /// After this many milliseconds an operation counts as failed (`timed out`), 1 to a week. Default 3600000, an hour.
     pub operation_timeout_ms: u64,
-    /// Milliseconds before an operation is looked at again that was not done, 1 to 3600000; doubling up to
-    /// `poll_max_ms`. Default 1000.
+    /// Milliseconds before an unfinished operation is polled again, 1 to 3600000; doubles up to `poll_max_ms`. Default
+    /// 1000.
     pub poll_min_ms: u64,
     /// See `poll_min_ms`. Default 10000.
     pub poll_max_ms: u64,
-    /// Milliseconds before the second try of a request that got lost; twice that before the third. Default 500.
+    /// Milliseconds before the second try of a lost request; doubled before the third. Default 500.
     pub retry_pause_ms: u64,
 }
 
-/// Why settings can't be used.
+/// Why settings are invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
-    /// The endpoint is no URL that requests can be built on. The URL itself is not repeated: it may hold a password.
+    /// The endpoint is not a valid base URL. The error does not repeat the URL, which may hold a password.
     #[error("endpoint: {reason}")]
     Endpoint {
         /// What is wrong with it.
         reason: String,
     },
-    /// A name that is empty or has characters that no name has.
+    /// A name that is empty or has invalid characters.
     #[error("{setting}: was {was:?}, must be a name of letters, digits, `-`, `_`, `.` and `:`")]
     Name {
         /// The setting's name.
         setting: &'static str,
-        /// What it was.
+        /// Its value.
         was: String,
     },
-    /// A number out of its bounds.
+    /// A number is out of bounds.
     #[error("{setting}: was {was}, must be 1 to {max}")]
     Number {
         /// The setting's name.
         setting: &'static str,
-        /// What it was.
+        /// Its value.
         was: u64,
-        /// The largest it may be.
+        /// Its maximum.
         max: u64,
     },
-    /// The HTTP client can't be built; with `https` this is mostly a machine without CA certificates.
+    /// The HTTP client can't be built; with `https` mostly because the machine has no CA certificates.
     #[error("can't build the HTTP client: {reason}")]
     Client {
-        /// What the client's library said.
+        /// The client library's error.
         reason: String,
     },
 }
@@ -142,7 +142,7 @@ impl Settings {
         }
     }
 
-    /// An error for the first setting that can't be; the checked base URL, its path without a slash at its end.
+    /// The checked base URL, its path without a trailing slash, or an error for the first invalid setting.
     pub(super) fn check(&self) -> Result<Url, SettingsError> {
         let names = [
             ("project", Some(&self.project)),
@@ -223,14 +223,14 @@ impl Settings {
         format!("projects/{project}/regions/{region}/subnetworks/{subnet}")
     }
 
-    /// The network's path from `projects/` on, where it is set.
+    /// The network's path from `projects/` on, if it is set.
     pub(super) fn network_path(&self) -> Option<String> {
         let project = self.network_project.as_ref().unwrap_or(&self.project);
         let network = self.network.as_ref()?;
         Some(format!("projects/{project}/global/networks/{network}"))
     }
 
-    /// Before the look after this many that found the operation not done.
+    /// The pause before the poll after this many unfinished ones.
     pub(super) fn poll_pause(&self, looks: u32) -> Duration {
         let factor = 1_u64.checked_shl(looks).unwrap_or(u64::MAX);
         Duration::from_millis(self.poll_min_ms.saturating_mul(factor).min(self.poll_max_ms))

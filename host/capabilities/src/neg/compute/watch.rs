@@ -1,4 +1,4 @@
-//! Operations under way: each is looked at until it ends, and its end is kept until it was taken in.
+//! Running operations: each is polled until it ends, and its end is kept until it is acknowledged.
 //!
 //! ```text
 //! begin -> store -> look, pause, look ... -> end -> store -> channel -> told -> forgotten
@@ -20,40 +20,40 @@ use super::settings::Settings;
 use super::wire::{self, Operation};
 use crate::neg::Error;
 
-/// The end of an operation that Compute Engine does not know any more.
+/// The failure of an operation that Compute Engine does not know any more.
 const NOT_FOUND: &str = "operation not found";
-/// The end of an operation that took longer than it may.
+/// The failure of an operation that exceeded its time.
 const TIMED_OUT: &str = "timed out";
-/// A longer `Retry-After` counts as this: an operation's end is not to be missed for it.
+/// The maximum for `Retry-After`: an operation's end must not be missed because of it.
 const RATE_LIMIT_PAUSE_MAX: Duration = Duration::from_secs(600);
 
 /// The end of an operation, for the instance that started it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// Whose it is.
+    /// The instance.
     pub instance: String,
     /// Its number.
     pub operation: u64,
-    /// Why it failed; none where it went well.
+    /// Why it failed; `None` on success.
     pub failure: Option<String>,
 }
 
-/// What looks at operations have in common.
+/// The shared state of all polling tasks.
 pub(super) struct Watch {
     pub(super) requests: Requests,
     pub(super) paths: Paths,
     pub(super) settings: Settings,
     pub(super) store: Arc<dyn OperationStore>,
     pub(super) ends: mpsc::Sender<Ended>,
-    /// The operations that are looked at, or whose end was not taken in yet.
+    /// The operations that are polled, or whose end was not acknowledged yet.
     pub(super) watched: Mutex<BTreeSet<(String, u64)>>,
 }
 
-/// The looks under way; all end when it is dropped.
+/// The polling tasks; all end when it is dropped.
 pub(super) type Tasks = Arc<Mutex<JoinSet<()>>>;
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What they guard is changed in one step.
+    // The guarded data changes in one step, so a poisoned lock is harmless.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -63,10 +63,10 @@ pub(super) fn now_ms() -> u64 {
 }
 
 impl Watch {
-    /// Keeps an operation and begins to look at it; where that is so already, nothing happens.
+    /// Saves an operation and starts to poll it. Does nothing if it is already polled.
     ///
     /// # Errors
-    /// Where it can't be kept: then it is not looked at either.
+    /// If it can't be saved; then it is not polled either.
     pub(super) async fn begin(self: &Arc<Self>, started: Started, tasks: &Tasks) -> Result<(), StoreError> {
         let key = (started.instance.clone(), started.number);
         if !lock(&self.watched).insert(key.clone()) {
@@ -81,18 +81,18 @@ impl Watch {
         Ok(())
     }
 
-    /// Goes on with those that an earlier run of the host has kept.
+    /// Resumes the operations that an earlier run of the host has saved.
     pub(super) fn resume(self: &Arc<Self>, stored: Vec<Started>, tasks: &Tasks) {
         for started in stored {
             lock(&self.watched).insert((started.instance.clone(), started.number));
-            // Over a restart, the wall clock alone says how long ago that was.
+            // Across a restart, only the wall clock tells how long ago that was.
             let ago_ms = now_ms().saturating_sub(started.started_ms);
             let until = self.until(Duration::from_millis(ago_ms));
             self.spawn(started, until, tasks);
         }
     }
 
-    /// Until when an operation may take that was started so long ago.
+    /// The deadline of an operation that started this long ago.
     fn until(&self, ago: Duration) -> Instant {
         Instant::now() + Duration::from_millis(self.settings.operation_timeout_ms).saturating_sub(ago)
     }
@@ -114,7 +114,7 @@ impl Watch {
                 };
                 started.end = Some(end.clone());
                 if let Err(error) = self.keep(&started).await {
-                    // After a crash it is asked for again.
+                    // After a crash the operation is polled again.
                     tracing::warn!(%error, operation = started.number, "the end of an operation was not kept");
                 }
                 end
@@ -125,7 +125,7 @@ impl Watch {
             operation: started.number,
             failure: end.failure,
         };
-        // Where nobody listens any more, the next run of the host tells it.
+        // Without a receiver, the next run of the host reports it.
         let _ = self.ends.send(ended).await;
     }
 
@@ -134,7 +134,7 @@ impl Watch {
         blocking(move || store.put(&started)).await
     }
 
-    /// Why an operation failed, as soon as it has ended; none where it went well.
+    /// Waits for an operation's end and returns why it failed; `None` on success.
     async fn failure(&self, started: &Started, until: Instant) -> Option<String> {
         let mut looks = 0;
         let mut may_wait = true;
@@ -144,7 +144,7 @@ impl Watch {
             looks += 1;
             match self.look(&started.zone, started.number, may_wait).await {
                 Ok(operation) if operation.is_done => return operation.failure.map(|failure| failure.text),
-                // It has waited: that was the pause.
+                // The request itself has waited, which replaces the pause.
                 Ok(_) if began.elapsed() >= pause => pause = Duration::ZERO,
                 Ok(_) => {}
                 Err(Error::NotFound) => return Some(NOT_FOUND.to_owned()),
@@ -157,7 +157,7 @@ impl Watch {
                     if let Error::RateLimited(Some(ms)) = error {
                         pause = pause.max(Duration::from_millis(ms).min(RATE_LIMIT_PAUSE_MAX));
                     }
-                    // Whatever it does not like, a plain look is simpler.
+                    // Whatever the server rejects, a plain poll is simpler.
                     may_wait = !may_wait;
                 }
             }
@@ -169,7 +169,7 @@ impl Watch {
         }
     }
 
-    /// Looks at an operation: waits with the server where there is a place for that, else asks for what it is now.
+    /// Polls an operation: waits at the server if there is a slot for that, or else asks for its current state.
     pub(super) async fn look(&self, zone: &str, number: u64, may_wait: bool) -> Result<Operation, Error> {
         let place = if may_wait { self.requests.pace.may_wait() } else { None };
         let request = match place {
@@ -180,7 +180,7 @@ impl Watch {
         operation_of(&request.shown(), &answer)
     }
 
-    /// An end was taken in.
+    /// Acknowledges an end.
     pub(super) async fn told(&self, instance: &str, number: u64) -> Result<(), StoreError> {
         let (store, owned) = (Arc::clone(&self.store), instance.to_owned());
         blocking(move || store.remove(&owned, number)).await?;
@@ -189,7 +189,7 @@ impl Watch {
     }
 }
 
-/// The operation that an answer holds.
+/// The operation in an answer.
 pub(super) fn operation_of(shown: &str, answer: &Value) -> Result<Operation, Error> {
     wire::operation(answer).map_err(|problem| Error::Unavailable(format!("{shown}: {problem}")))
 }
@@ -199,7 +199,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
         Ok(done) => done,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            // Only a runtime that shuts down cancels, and it drops whoever waits here as well.
+            // Only a runtime that shuts down cancels tasks, and it drops the waiting caller as well.
             Err(_) => std::future::pending().await,
         },
     }

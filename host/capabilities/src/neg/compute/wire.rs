@@ -1,6 +1,6 @@
-//! What the API's JSON means, and what is sent to it.
+//! The API's JSON: requests and answers.
 //!
-//! Pure. Shares nothing with the simulated server.
+//! Pure. Shares no code with the simulated server.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -9,13 +9,13 @@ use serde_json::{Map, Value, json};
 use super::settings::Settings;
 use crate::neg::{Endpoint, Error, NegRef};
 
-/// An error text from the API is cut after so many characters: it is for people.
+/// The maximum number of characters of an error text from the API, which is for people.
 const MESSAGE_CHARS_MAX: usize = 2_000;
 
 /// The body of an attachment or detachment.
 ///
 /// # Errors
-/// A port that is none: the API takes numbers alone.
+/// An invalid port: the API takes only numbers.
 pub(super) fn endpoints_body(endpoints: &[Endpoint]) -> Result<Value, Error> {
     let sent: Result<Vec<_>, _> = endpoints.iter().map(sent).collect();
     Ok(json!({"networkEndpoints": sent?}))
@@ -50,7 +50,7 @@ fn sent(endpoint: &Endpoint) -> Result<Value, Error> {
 /// One page of endpoints, canonical, and the token of the next.
 ///
 /// # Errors
-/// What is not as it should be.
+/// The invalid part of the answer.
 pub(super) fn page(answer: &Value) -> Result<(Vec<Endpoint>, Option<String>), String> {
     let items = match answer.get("items") {
         None => &[][..],
@@ -92,13 +92,13 @@ fn received(endpoint: Option<&Value>) -> Result<Endpoint, String> {
     })
 }
 
-/// An address in its one spelling; what is none stays as it is.
+/// An address in its canonical spelling; other text stays as it is.
 fn canonical<T: std::str::FromStr + ToString>(text: &str) -> String {
     text.parse::<T>()
         .map_or_else(|_| text.to_owned(), |address| address.to_string())
 }
 
-/// The body that makes a NEG.
+/// The body that creates a NEG.
 pub(super) fn neg_body(settings: &Settings, neg: &NegRef, subnet: &str) -> Value {
     let mut body = json!({
         "name": neg.name,
@@ -111,10 +111,10 @@ pub(super) fn neg_body(settings: &Settings, neg: &NegRef, subnet: &str) -> Value
     body
 }
 
-/// Whether a NEG that is there is the one that is asked for.
+/// Checks that an existing NEG is the requested one.
 ///
 /// # Errors
-/// `refused` where it has another subnet, network or type.
+/// `refused` if it has another subnet, network or type.
 pub(super) fn compare(settings: &Settings, neg: &NegRef, subnet: &str, there: &Value) -> Result<(), Error> {
     let text = |name: &str| there.get(name).and_then(Value::as_str).unwrap_or_default();
     let subnetwork = settings.subnetwork(&neg.zone, subnet);
@@ -130,7 +130,7 @@ fn differs(neg: &NegRef, what: &str, there: &str, wanted: &str) -> Result<(), Er
         return Ok(());
     }
     let last = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
-    // The names alone, as people say them, where they tell the two apart.
+    // Use the short names if they distinguish the two.
     let (mut is, mut wanted_is) = (last(there), last(wanted));
     if is == wanted_is {
         (is, wanted_is) = (there.to_owned(), wanted.to_owned());
@@ -142,12 +142,12 @@ fn differs(neg: &NegRef, what: &str, there: &str, wanted: &str) -> Result<(), Er
     Err(Error::Refused((409, text)))
 }
 
-/// A URL from `projects/` on: what is before it differs by how one asks.
+/// A URL from `projects/` on; the part before it depends on the endpoint.
 fn path_of(url: &str) -> &str {
     url.find("projects/").and_then(|start| url.get(start..)).unwrap_or(url)
 }
 
-/// An operation as an answer tells it.
+/// An operation in an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Operation {
     pub(super) id: u64,
@@ -158,14 +158,14 @@ pub(super) struct Operation {
 /// Why an operation failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OperationFailure {
-    /// None where the answer says none.
+    /// `None` if the answer has none.
     pub(super) http_status: Option<u16>,
     /// `CODE: MESSAGE` of the first error.
     pub(super) text: String,
 }
 
 /// # Errors
-/// What is not as it should be.
+/// The invalid part of the answer.
 pub(super) fn operation(answer: &Value) -> Result<Operation, String> {
     let id = answer.get("id").and_then(Value::as_str).and_then(|id| id.parse().ok());
     let id = id.ok_or("the answer is not an operation: it has no numeric `id`")?;
@@ -196,7 +196,7 @@ fn operation_failure(answer: &Value) -> Option<OperationFailure> {
     })
 }
 
-/// What an error's body says.
+/// The content of an error's body.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Said {
     pub(super) message: Option<String>,
@@ -204,7 +204,7 @@ pub(super) struct Said {
 }
 
 impl Said {
-    /// An object with `error`, an array of one such object, or no JSON at all.
+    /// Reads an object with `error`, an array of one such object, or text that is not JSON.
     pub(super) fn read(body: &[u8]) -> Self {
         let parsed: Value = serde_json::from_slice(body).unwrap_or_default();
         let error = parsed.get("error").or_else(|| parsed.pointer("/0/error"));
@@ -217,7 +217,7 @@ impl Said {
         }
     }
 
-    /// Whether it is about how often one may ask.
+    /// Whether the error is a rate limit.
     pub(super) fn is_rate_limit(&self) -> bool {
         let is = |reason: &String| matches!(reason.as_str(), "rateLimitExceeded" | "userRateLimitExceeded");
         self.reasons.iter().any(is)

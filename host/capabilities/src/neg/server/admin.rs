@@ -1,4 +1,4 @@
-//! The paths that tests and judges use beside the API. They need no token.
+//! The paths beside the API for tests and judges. They need no token.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use super::traffic::Counters;
 use super::world::World;
 use crate::local_only::for_this_machine;
 
-/// Where they are.
+/// The routes.
 pub(super) fn routes() -> Router<Arc<Door>> {
     Router::new()
         .route("/state", get(get_state).put(put_state))
@@ -53,14 +53,14 @@ async fn put_state(State(door): State<Arc<Door>>, body: Body<World>) -> Result<S
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Every NEG with its endpoints, as they are now.
+/// Every NEG with its current endpoints.
 async fn get_negs(State(door): State<Arc<Door>>) -> Result<Json<Value>, Refusal> {
     let mut inside = door.inside();
     inside.settle(door.clock.now_ms())?;
     Ok(Json(inside.world.overview()))
 }
 
-/// The ledger: every operation there ever was, in the order of arrival.
+/// The ledger: every operation so far, in the order of arrival.
 async fn get_operations(State(door): State<Arc<Door>>) -> Result<Json<Vec<Value>>, Refusal> {
     let mut inside = door.inside();
     inside.settle(door.clock.now_ms())?;
@@ -68,7 +68,7 @@ async fn get_operations(State(door): State<Arc<Door>>) -> Result<Json<Vec<Value>
     Ok(Json(ledger.collect()))
 }
 
-/// Forgets the finished ones, as far as the API goes.
+/// Makes the API forget the finished operations.
 async fn forget_operations(State(door): State<Arc<Door>>) -> Result<Json<Value>, Refusal> {
     let forgotten = {
         let mut inside = door.inside();
@@ -121,7 +121,7 @@ async fn patch_settings(State(door): State<Arc<Door>>, body: Body<Changes>) -> R
     Ok(Json(answer))
 }
 
-/// What somebody else does to a NEG, at once and without an operation.
+/// A foreign change of a NEG, immediate and without an operation.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Behind {
@@ -132,7 +132,7 @@ struct Behind {
     /// Deletes the NEG first.
     #[serde(default)]
     delete: bool,
-    /// Then makes it: the body of an insertion.
+    /// Then creates it: the body of an insertion.
     insert: Option<Value>,
     /// Then detaches these.
     #[serde(default)]

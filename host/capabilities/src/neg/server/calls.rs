@@ -1,7 +1,7 @@
-//! Carries out requests: from what is there and what is asked to effects and an answer.
+//! Carries out requests: computes effects and an answer from the state and the request.
 //!
-//! Knows time as an argument, and no network. What stands between a client and this (token, rate limit, latency, most
-//! faults) is the door's business (`door.rs`).
+//! Takes time as an argument and knows no network. The door (`door.rs`) handles the rest between a client and this:
+//! token, rate limit, latency, most faults.
 
 use std::collections::BTreeMap;
 
@@ -19,11 +19,11 @@ use super::refusal::Refusal;
 use super::target::{Ask, Target, Zone};
 use super::world::{Start, World};
 
-/// How page tokens begin and end. What is between them is this server's business, and that they need encoding in a
-/// query is what a client has to know.
+/// The beginning and the end of page tokens. The part in between is internal to this server; a client must know that
+/// tokens need encoding in a query.
 const PAGE_TOKEN: (&str, &str) = ("CgY6/", "+==");
 
-/// A request that was let in.
+/// An admitted request.
 pub(super) struct Call<'a> {
     pub(super) method: &'a Method,
     pub(super) path: &'a str,
@@ -32,7 +32,7 @@ pub(super) struct Call<'a> {
     pub(super) now_ms: u64,
 }
 
-/// What a request works with.
+/// The objects that a request works with.
 pub(super) struct Desk<'a> {
     pub(super) world: &'a mut World,
     pub(super) faults: &'a mut Faults,
@@ -40,7 +40,7 @@ pub(super) struct Desk<'a> {
 }
 
 impl Desk<'_> {
-    /// Answers a request. What is due must have taken effect.
+    /// Answers a request. Due operations must have taken effect.
     pub(super) fn answer(&mut self, target: &Target, call: &Call<'_>) -> Result<Value, Refusal> {
         let zone = &target.zone;
         match &target.ask {
@@ -169,15 +169,15 @@ impl Desk<'_> {
     }
 }
 
-/// Whether chance has chosen the operation of this number to fail.
+/// Whether the operation of this number fails by chance.
 fn chance(config: &ServerConfig, id: u64) -> Option<Failure> {
     let mut random = ChaCha8Rng::seed_from_u64(config.seed);
-    // Each operation has its own place in the stream, however many were asked for before.
+    // Each operation has its own place in the stream, independent of earlier operations.
     random.set_stream(id);
     (random.next_u32() % 100 < u32::from(config.fail_operations_percent)).then(failure_by_chance)
 }
 
-/// What a `requestId` is held against: from `projects/` on, so that a prefix says nothing.
+/// The text that a `requestId` belongs to: from `projects/` on, so that a prefix does not matter.
 fn call_name(call: &Call<'_>) -> String {
     let start = call.path.rfind("projects/").unwrap_or_default();
     format!("{} {}", call.method, call.path.get(start..).unwrap_or_default())
@@ -188,7 +188,7 @@ fn query(call: &Call<'_>) -> BTreeMap<String, String> {
     url::form_urlencoded::parse(query.as_bytes()).into_owned().collect()
 }
 
-/// The body; an object without fields where there is none.
+/// The body; an empty object if there is none.
 fn body(call: &Call<'_>) -> Result<Value, Refusal> {
     if call.body.is_empty() {
         return Ok(json!({}));
@@ -215,7 +215,7 @@ fn request_id(call: &Call<'_>) -> Result<Option<String>, Refusal> {
 
 fn page_size(text: Option<&str>) -> Result<usize, Refusal> {
     match text.map(|text| (text, text.parse::<usize>())) {
-        // As if it were left out.
+        // As if it were missing.
         None | Some((_, Ok(0))) => Ok(ENDPOINTS_PER_REQUEST_MAX),
         Some((_, Ok(size))) if size <= ENDPOINTS_PER_REQUEST_MAX => Ok(size),
         Some((text, _)) => Err(Refusal::invalid(format!(
@@ -224,7 +224,7 @@ fn page_size(text: Option<&str>) -> Result<usize, Refusal> {
     }
 }
 
-/// The number of the last endpoint of the page before; 0 for the first page.
+/// The number of the previous page's last endpoint; 0 for the first page.
 fn page_start(token: Option<&str>) -> Result<u64, Refusal> {
     let Some(token) = token.filter(|token| !token.is_empty()) else {
         return Ok(0);

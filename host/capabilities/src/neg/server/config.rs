@@ -1,4 +1,4 @@
-//! What a simulated Compute Engine is told when it starts, and what can be changed while it runs.
+//! The configuration of a simulated Compute Engine, and the settings that can change while it runs.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::faults::Fault;
 
-/// How long `wait` blocks at most by default: about what the real one takes.
+/// The default maximum time that `wait` blocks: about that of the real one.
 const WAIT_MS_DEFAULT: u64 = 120_000;
 
 /// How a simulated Compute Engine behaves. Every setting has a default; an unknown one is an error.
@@ -17,31 +17,31 @@ const WAIT_MS_DEFAULT: u64 = 120_000;
 pub struct ServerConfig {
     /// The bearer token that requests must carry. Default: any.
     pub token: Option<Token>,
-    /// How long an operation takes until it takes effect, in milliseconds; 0 is at once. Default: 0.
+    /// The milliseconds until an operation takes effect; 0 means at once. Default: 0.
     pub operation_ms: u64,
-    /// How long `wait` blocks at most, in milliseconds. Default: 120000.
+    /// The maximum milliseconds that `wait` blocks. Default: 120000.
     pub wait_ms: u64,
-    /// How long every answer takes, after its effect, in milliseconds. Default: 0.
+    /// The delay of every answer, after its effect, in milliseconds. Default: 0.
     pub latency_ms: u64,
-    /// More requests in a second are refused. Default: no limit.
+    /// Above this many requests per second, the server refuses. Default: no limit.
     pub rate_limit_per_second: Option<NonZeroU32>,
-    /// With which status: 429, or 403. Default: 429.
+    /// The status of such a refusal: 429, or 403. Default: 429.
     pub rate_limit_status: u16,
-    /// Whether a refusal by the rate limit says in `Retry-After` when to come back. Default: true.
+    /// Whether a rate-limit refusal has a `Retry-After`. Default: true.
     pub retry_after: bool,
-    /// An attachment that would leave a NEG with more endpoints is refused with `quotaExceeded`. Default: no limit.
+    /// The server refuses an attachment with `quotaExceeded` if the NEG would have more endpoints. Default: no limit.
     pub endpoints_max: Option<u32>,
-    /// So many of a hundred operations fail, chosen by `seed` and the operation's number. Default: 0.
+    /// The percentage of operations that fail, chosen by `seed` and the operation's number. Default: 0.
     pub fail_operations_percent: u8,
-    /// What chance begins with. Default: 1.
+    /// The seed for random choices. Default: 1.
     pub seed: u64,
-    /// Finished operations are forgotten after so many milliseconds. Default: never.
+    /// The milliseconds after which finished operations are forgotten. Default: never.
     pub keep_operations_ms: Option<u64>,
-    /// Whether IPv6 addresses in answers are spelt with every digit. Default: false.
+    /// Whether answers spell IPv6 addresses with every digit. Default: false.
     pub ipv6_long: bool,
-    /// Where the state is kept, and read from at the next start. Default: nowhere.
+    /// Where the state is saved, and read from at the next start. Default: nowhere.
     pub state_file: Option<PathBuf>,
-    /// What is to go wrong. Of several that fit a request, the first with times left happens. Default: nothing.
+    /// The faults to inject. If several match a request, the first with times left applies. Default: none.
     pub faults: Vec<Fault>,
 }
 
@@ -67,7 +67,7 @@ impl Default for ServerConfig {
 }
 
 impl ServerConfig {
-    /// The first thing wrong with the numbers.
+    /// The first problem with the numbers.
     pub(super) fn problem(&self) -> Option<String> {
         if self.fail_operations_percent > 100 {
             let was = self.fail_operations_percent;
@@ -80,7 +80,7 @@ impl ServerConfig {
         None
     }
 
-    /// With what is given of `changes`.
+    /// The settings after applying `changes`.
     pub(super) fn changed(&self, changes: Changes) -> Result<Self, String> {
         let mut config = self.clone();
         config.operation_ms = changes.operation_ms.unwrap_or(config.operation_ms);
@@ -98,7 +98,7 @@ impl ServerConfig {
     }
 }
 
-/// What can be changed while the server runs; what is left out stays.
+/// The settings that can change while the server runs; missing ones keep their values.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Changes {
@@ -123,7 +123,7 @@ impl From<&ServerConfig> for Changes {
     }
 }
 
-/// A token that does not show up where a configuration is printed.
+/// A token that is hidden when a configuration is printed.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct Token(String);

@@ -1,11 +1,11 @@
-//! What a request passes on its way in and back.
+//! The stages that a request passes on its way in and back.
 //!
 //! ```text
 //! log line -> counted -> body -> rate limit -> token -> fault before -> effect -> fault after -> latency
 //! ```
 //!
-//! A request whose client goes away is dropped wherever it waits: before the effect without a trace, after the
-//! effect without an answer.
+//! A request whose client disconnects is dropped wherever it waits: before the effect without a trace, after the effect
+//! without an answer.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -35,21 +35,21 @@ use crate::sim::connection::Connection;
 /// 500 endpoints with annotations are less than a hundred kilobytes.
 const BODY_BYTES_MAX: usize = 4 << 20;
 
-/// A state that is put is a few hundred bytes an endpoint.
+/// A state in a PUT has a few hundred bytes per endpoint.
 const STATE_BYTES_MAX: usize = 1 << 28;
 
-/// What all requests share.
+/// The shared state of all requests.
 pub(super) struct Door {
     pub(super) clock: Clock,
     inside: Mutex<Inside>,
     traffic: Mutex<Traffic>,
-    /// Told whenever operations were forgotten or the settings changed, for those who wait.
+    /// Notified whenever operations are forgotten or the settings change, for waiting requests.
     pub(super) changed: Notify,
     /// Closed when the server is to end.
     stopping: watch::Receiver<()>,
 }
 
-/// What requests change.
+/// The state that requests change.
 pub(super) struct Inside {
     pub(super) config: ServerConfig,
     pub(super) world: World,
@@ -57,7 +57,7 @@ pub(super) struct Inside {
 }
 
 impl Inside {
-    /// Lets take effect what is due.
+    /// Applies the operations that are due.
     pub(super) fn settle(&mut self, now_ms: u64) -> Result<(), Refusal> {
         let settled = self.world.settle(now_ms);
         if let Some(keep_ms) = self.config.keep_operations_ms {
@@ -66,7 +66,7 @@ impl Inside {
         if settled { self.save() } else { Ok(()) }
     }
 
-    /// Brings what there is to the state file.
+    /// Writes the world to the state file.
     pub(super) fn save(&self) -> Result<(), Refusal> {
         let Some(path) = &self.config.state_file else {
             return Ok(());
@@ -100,12 +100,12 @@ impl Door {
             .with_state(door)
     }
 
-    /// Never held while something is awaited. The state file is written under it.
+    /// Never held across an await. The state file is written under this lock.
     pub(super) fn inside(&self) -> MutexGuard<'_, Inside> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Never held while something is awaited.
+    /// Never held across an await.
     pub(super) fn traffic(&self) -> MutexGuard<'_, Traffic> {
         self.traffic.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -153,7 +153,7 @@ impl Door {
         parts: &Parts,
         body: Body,
     ) -> Result<Response, Refusal> {
-        // Only a request that was read to its end lets the server notice that its client went away.
+        // The server can only notice that a client disconnected once its request is read completely.
         let body = body::to_bytes(body, BODY_BYTES_MAX)
             .await
             .map_err(|error| Refusal::invalid(format!("the body could not be read: {error}")))?;
@@ -162,7 +162,7 @@ impl Door {
         if let Some(response) = self.fault_happens(fault.as_ref(), When::Before, connection).await {
             return response;
         }
-        // Lets the connection notice first that its client went away: then there is no effect.
+        // Let the connection first notice that its client disconnected: then there is no effect.
         tokio::task::yield_now().await;
 
         let target = target.ok_or_else(Refusal::nowhere)?;
@@ -180,7 +180,7 @@ impl Door {
         reply.map(|body| Json(body).into_response())
     }
 
-    /// What a fault makes of the request on one side of its effect; none where it goes on.
+    /// Applies a fault on one side of the request's effect; returns `None` if the request continues.
     async fn fault_happens(
         &self,
         fault: Option<&FaultEffect>,
@@ -235,12 +235,12 @@ impl Door {
         Ok(answer)
     }
 
-    /// Answers when the operation is done, or when it has blocked long enough.
+    /// Returns when the operation is done, or after blocking long enough.
     async fn wait(&self, target: &Target, parts: &Parts) -> Result<Value, Refusal> {
         let began_ms = self.clock.now_ms();
         loop {
             let mut changed = std::pin::pin!(self.changed.notified());
-            // From here on a change is noticed, also one before the wait below begins.
+            // From here on, no change is missed, even before the wait below begins.
             changed.as_mut().enable();
             let answer = self.answer(target, parts, &[])?;
             let now_ms = self.clock.now_ms();
@@ -270,7 +270,7 @@ impl Door {
     }
 }
 
-/// Everything that is no path of tests: the API, and what is nowhere.
+/// Everything but the paths for tests: the API, and unknown paths.
 async fn serve(
     State(door): State<Arc<Door>>,
     ConnectInfo(connection): ConnectInfo<Connection>,
@@ -299,7 +299,7 @@ struct Visit<'a> {
 
 impl<'a> Visit<'a> {
     fn begin(door: &'a Door, target: Option<&Target>) -> Self {
-        // Clients may make up paths without end; the counters must not grow with them.
+        // Clients may invent paths without end; the counters must not grow with them.
         let label = target.map_or("(other)", Target::label);
         let now_ns = door.clock.now_ns();
         door.traffic().begin(label, now_ns);
@@ -317,7 +317,7 @@ impl Drop for Visit<'_> {
     }
 }
 
-/// A line for every request, however it ends; and an end to all requests when the server ends.
+/// Logs a line for every request, however it ends; and ends all requests when the server ends.
 async fn log(
     State(door): State<Arc<Door>>,
     ConnectInfo(connection): ConnectInfo<Connection>,
@@ -343,7 +343,8 @@ async fn log(
     response
 }
 
-/// Written when it is dropped, as a request is whose client went away. Headers are no part of it: they hold the token.
+/// Logs when it is dropped, since the request of a disconnected client is dropped, too. Excludes headers, which hold
+/// the token.
 struct LogLine {
     method: Method,
     path: String,

@@ -1,6 +1,6 @@
-//! Endpoints as requests and answers hold them.
+//! Endpoints in requests and answers.
 //!
-//! Two are equal where VM, addresses and port are, however they are spelt.
+//! Two are equal if their VM, addresses and port are, however they are spelt.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -10,10 +10,10 @@ use serde_json::{Map, Value, json};
 
 use super::refusal::Refusal;
 
-/// So many endpoints one request attaches or detaches (limit of the API).
+/// The maximum number of endpoints that one request attaches or detaches (limit of the API).
 pub(super) const ENDPOINTS_PER_REQUEST_MAX: usize = 500;
 
-/// What kind of endpoints a NEG holds.
+/// The type of a NEG's endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum NegType {
     #[serde(rename = "GCE_VM_IP_PORT")]
@@ -25,7 +25,7 @@ pub(super) enum NegType {
 /// One endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Endpoint {
-    /// The VM's name; empty where none was given.
+    /// The VM's name; empty if none was given.
     pub(super) instance: String,
     pub(super) ip: Option<Ipv4Addr>,
     pub(super) ipv6: Option<Ipv6Addr>,
@@ -33,7 +33,7 @@ pub(super) struct Endpoint {
     pub(super) annotations: BTreeMap<String, String>,
 }
 
-/// An endpoint as it is sent. A `null` is no value here, and a field of another kind of NEG is unknown.
+/// An endpoint in a request. `null` is not a valid value, and a field of another type of NEG is unknown.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase", default)]
 struct Sent {
@@ -45,24 +45,24 @@ struct Sent {
 }
 
 impl Endpoint {
-    /// Whether both are the same endpoint. Annotations say nothing about that.
+    /// Whether both are the same endpoint, regardless of annotations.
     pub(super) fn is(&self, other: &Self) -> bool {
         (&self.instance, self.ip, self.ipv6, self.port) == (&other.instance, other.ip, other.ipv6, other.port)
     }
 
-    /// Whether Compute Engine can't have both: they are of one VM and port, share an address, and differ.
+    /// Whether Compute Engine can't have both: they have the same VM and port, share an address, and differ.
     pub(super) fn clashes_with(&self, other: &Self) -> bool {
         let shares_ip = self.ip.is_some() && self.ip == other.ip;
         let shares_ipv6 = self.ipv6.is_some() && self.ipv6 == other.ipv6;
         self.key() == other.key() && (shares_ip || shares_ipv6) && !self.is(other)
     }
 
-    /// What endpoints that can clash have in common.
+    /// The common part of endpoints that can clash.
     pub(super) fn key(&self) -> (&str, Option<u16>) {
         (&self.instance, self.port)
     }
 
-    /// As answers hold it. `long`: IPv6 addresses with every digit.
+    /// The form in answers. `long`: IPv6 addresses with every digit.
     pub(super) fn json(&self, long: bool) -> Value {
         let mut fields = Map::new();
         if !self.instance.is_empty() {
@@ -84,23 +84,23 @@ impl Endpoint {
         Value::Object(fields)
     }
 
-    /// How messages name it.
+    /// Its name in messages.
     pub(super) fn shown(&self) -> String {
         self.json(false).to_string()
     }
 }
 
-/// Every group with four digits: one of the ways in which an address may be spelt.
+/// Every group with four digits: one of the valid spellings of an address.
 fn spelt_long(ipv6: Ipv6Addr) -> String {
     let groups = ipv6.segments().map(|group| format!("{group:04X}"));
     groups.join(":")
 }
 
-/// The endpoints that a request to attach or detach holds.
+/// The endpoints of a request to attach or detach.
 pub(super) fn read_all(body: &Value, kind: NegType) -> Result<Vec<Endpoint>, Refusal> {
     let sent = match body.get("networkEndpoints") {
         Some(Value::Array(sent)) if !sent.is_empty() => sent,
-        // No endpoints at all are as invalid as too many.
+        // An empty list is as invalid as too long a list.
         Some(Value::Array(_)) | None => {
             return Err(Refusal::invalid("Required field 'networkEndpoints' not specified"));
         }

@@ -1,27 +1,27 @@
-//! What is to go wrong, and what of it is left.
+//! The faults to inject, and how many times each has left.
 //!
-//! Knows requests by method and path alone. What a fault does to a request is the door's business (`door.rs`), what it
-//! does to an operation the calls' (`calls.rs`).
+//! Knows requests only by method and path. The door (`door.rs`) applies faults to requests, the calls (`calls.rs`) to
+//! operations.
 
 use serde::{Deserialize, Serialize};
 
 use super::operation::Failure;
 use crate::sim::pattern::fits_pattern;
 
-/// The code of an operation that fails by a fault, where nothing else is said.
+/// The default code of an operation that fails by a fault.
 const CODE_DEFAULT: &str = "INTERNAL_ERROR";
 const MESSAGE_DEFAULT: &str = "Internal error. Please try again.";
 
-/// Something that is to go wrong.
+/// A fault to inject.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "FaultText", into = "FaultText")]
 pub struct Fault {
-    /// The requests' method; `*` (the default) is any.
+    /// The requests' method; `*` (the default) matches any.
     pub method: String,
-    /// The requests' path as it was sent, where each `*` stands for any text, none and `/` too; default `*`.
-    /// A pattern that holds a `?` is held against path and query.
+    /// The requests' path as sent. Each `*` matches any text, including none and `/`; default `*`. A pattern that
+    /// contains `?` is matched against path and query.
     pub path: String,
-    /// How often; absent is for ever.
+    /// How often; absent means forever.
     pub times: Option<u32>,
     /// What happens.
     pub effect: FaultEffect,
@@ -30,24 +30,24 @@ pub struct Fault {
 /// What a fault does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FaultEffect {
-    /// The answer is this status with an error body.
+    /// The answer has this status with an error body.
     Status {
         /// 400 to 599.
         code: u16,
-        /// Default: the one that goes with the status.
+        /// Default: the one that belongs to the status.
         reason: Option<String>,
         /// Default: the status's usual text.
         message: Option<String>,
         /// The header `Retry-After`; default: none.
         retry_after_s: Option<u64>,
-        /// The body itself, in place of an error in JSON.
+        /// The body itself, instead of an error in JSON.
         body: Option<String>,
         /// Before: there is no effect. After: the request is carried out, and its answer is replaced.
         when: When,
     },
     /// The request takes longer.
     Delay {
-        /// By how much.
+        /// By this many milliseconds.
         ms: u64,
         /// Before or after its effect.
         when: When,
@@ -57,7 +57,7 @@ pub enum FaultEffect {
         /// Before: there is no effect. After: there is, and the client doesn't learn of it.
         when: When,
     },
-    /// The next operations that begin will fail without an effect. `method` and `path` are those of their requests.
+    /// The next operations fail without an effect. `method` and `path` are those of their requests.
     FailOperations {
         /// How many; `times` is not used.
         operations: u32,
@@ -68,17 +68,17 @@ pub enum FaultEffect {
     },
 }
 
-/// On which side of a request's effect a fault happens.
+/// Whether a fault happens before or after a request's effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum When {
-    /// What closes or ends the request here leaves no trace of it.
+    /// A request that is closed or ended here leaves no trace.
     Before,
-    /// The effect stays, whatever the client sees.
+    /// The effect remains, whatever the client sees.
     After,
 }
 
-/// A fault as it is written: exactly one of `status`, `delay_ms`, `close` and `fail_operations`.
+/// A fault in its text form: exactly one of `status`, `delay_ms`, `close` and `fail_operations`.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct FaultText {
@@ -109,7 +109,7 @@ struct FaultText {
 }
 
 impl FaultText {
-    /// The first field that goes with another effect than the one there is.
+    /// The first field that belongs to another effect.
     fn stray(&self) -> Option<&'static str> {
         let of_status = self.reason.is_some() || self.retry_after_s.is_some() || self.body.is_some();
         if of_status && self.status.is_none() {
@@ -234,7 +234,7 @@ impl Fault {
     }
 }
 
-/// The faults that are still to happen, oldest first; those used up are gone.
+/// The remaining faults, oldest first, without those used up.
 #[derive(Default)]
 pub(super) struct Faults(Vec<Fault>);
 
@@ -257,7 +257,7 @@ impl Faults {
         &self.0
     }
 
-    /// What is to happen to this request; uses up one of the fault's times.
+    /// The fault for this request, if any; uses up one of its times.
     pub(super) fn for_request(&mut self, method: &str, path: &str, query: Option<&str>) -> Option<FaultEffect> {
         let fault = self.0.iter_mut().find(|fault| {
             !matches!(fault.effect, FaultEffect::FailOperations { .. }) && fault.fits(method, path, query)
@@ -270,7 +270,7 @@ impl Faults {
         Some(effect)
     }
 
-    /// How the operation that this request begins is to fail.
+    /// The planned failure of this request's operation, if any.
     pub(super) fn for_operation(&mut self, method: &str, path: &str) -> Option<Failure> {
         let failure = self.0.iter_mut().find_map(|fault| {
             let fits = fault.fits(method, path, None);
@@ -292,7 +292,7 @@ impl Faults {
     }
 }
 
-/// How an operation fails that chance has chosen.
+/// The failure of an operation that fails by chance.
 pub(super) fn failure_by_chance() -> Failure {
     Failure::new(500, CODE_DEFAULT, MESSAGE_DEFAULT)
 }

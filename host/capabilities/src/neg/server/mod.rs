@@ -1,28 +1,28 @@
-//! A simulated Compute Engine: an HTTP server that a client can't tell from the real one, as far as zonal network
-//! endpoint groups and their operations go.
+//! A simulated Compute Engine: an HTTP server that a client can't distinguish from the real one in zonal network
+//! endpoint groups and their operations.
 //!
-//! For tests and demonstrations, on this machine alone. It speaks the API's JSON in types of its own and shares nothing
-//! with the backend that speaks to it, so that a mistake in one does not hide in the other. Projects, zones, VMs,
-//! networks and subnetworks are as clients name them: none is refused because it is not there.
+//! For tests and demonstrations, on this machine alone. It has its own types for the API's JSON and shares no code with
+//! the backend, so that a mistake in one does not hide in the other. Projects, zones, VMs, networks and subnetworks
+//! need not exist: clients may use any name.
 //!
 //! ```text
 //! door.rs -> calls.rs -> world.rs (neg.rs, operation.rs) -> state_file.rs
 //! admin.rs -^
 //! ```
 //!
-//! The API is found behind any prefix, such as `/compute/v1/`. Beside it there are, without a token:
-//! - `GET /operations`: the ledger, every operation ever begun, in the order of arrival, each with `id`, `type`, `neg`,
-//!   `zone`, `request_id`, `repeats` (how often the same `requestId` came again), `endpoints`, `received_ms`, `start_ms`,
-//!   `done_ms` (milliseconds since 1970; null while it is under way) and `failure`; `DELETE /operations` forgets the
-//!   finished ones, as far as the API goes;
-//! - `GET /negs`: every NEG by its path, with its endpoints as they are now;
-//! - `GET /state`, `PUT /state`: everything there is, in the form of the state file's `world`;
-//! - `GET /requests`: what was counted; `DELETE /requests` starts again;
+//! The API accepts any prefix, such as `/compute/v1/`. Besides the API there are these paths, without a token:
+//! - `GET /operations`: the ledger, with every operation ever started, in the order of arrival. Each has `id`, `type`,
+//!   `neg`, `zone`, `request_id`, `repeats` (how often the same `requestId` came again), `endpoints`, `received_ms`,
+//!   `start_ms`, `done_ms` (milliseconds since 1970; null while it is running) and `failure`; `DELETE /operations`
+//!   makes the API forget the finished ones;
+//! - `GET /negs`: every NEG by its path, with its current endpoints;
+//! - `GET /state`, `PUT /state`: the whole state, in the form of the state file's `world`;
+//! - `GET /requests`: the counters; `DELETE /requests` resets them;
 //! - `GET /faults`, `POST /faults` (one [`Fault`]), `DELETE /faults` (all);
-//! - `GET /settings`, `PATCH /settings`: `operation_ms` (of operations that begin from then on), `wait_ms`, `latency_ms`,
-//!   `endpoints_max`, `fail_operations_percent`, `ipv6_long`;
-//! - `POST /behind`: what somebody else does, at once: `{"project", "zone", "neg", "delete": true, "insert": NEG,
-//!   "remove": [E], "add": [E]}`.
+//! - `GET /settings`, `PATCH /settings`: `operation_ms` (for operations that start from then on), `wait_ms`,
+//!   `latency_ms`, `endpoints_max`, `fail_operations_percent`, `ipv6_long`;
+//! - `POST /behind`: an immediate foreign change: `{"project", "zone", "neg", "delete": true, "insert": NEG, "remove":
+//!   [E], "add": [E]}`.
 //!
 //! As configuration:
 //!
@@ -44,7 +44,7 @@
 //! [[faults]]
 //! method = "POST"                  # default: any
 //! path = "*/attachNetworkEndpoints"
-//! times = 2                        # default: for ever
+//! times = 2                        # default: forever
 //! status = 503                     # or delay_ms = 500, close = "after", fail_operations = 3
 //! reason = "backendError"          # of status; also message, retry_after_s, body
 //! when = "after"                   # of status and delay_ms; default: before
@@ -82,16 +82,16 @@ pub use self::state_file::StateFileError;
 use self::world::World;
 use crate::sim::connection::{Connection, CuttableListener};
 
-/// Where the log lines of the simulated Compute Engine can be told apart.
+/// The log target of the simulated Compute Engine.
 pub const LOG_TARGET: &str = "trueup::sim::compute";
 
-/// Ending takes no longer, whatever clients do.
+/// The maximum time for stopping, whatever clients do.
 const STOP_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why a simulated Compute Engine could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// It has no protection but this.
+    /// The loopback address is its only protection.
     #[error(
         "simulated Compute Engine: cannot listen on `{0}`: only loopback addresses, such as `127.0.0.1:0`, are allowed"
     )]
@@ -99,12 +99,12 @@ pub enum StartError {
     /// The address can't be listened on.
     #[error("simulated Compute Engine: cannot listen on `{listen}`")]
     Listen {
-        /// The address that was given.
+        /// The requested address.
         listen: SocketAddr,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// A setting that can't be.
+    /// An invalid setting.
     #[error("simulated Compute Engine: {0}")]
     Config(String),
     /// The state file can't be used.
@@ -115,13 +115,13 @@ pub enum StartError {
 /// A simulated Compute Engine that is running. It ends when it is stopped or dropped.
 pub struct SimulatedCompute {
     local_addr: SocketAddr,
-    /// Dropping it ends the server.
+    /// Dropping it stops the server.
     stop: watch::Sender<()>,
     server: JoinHandle<io::Result<()>>,
 }
 
 impl SimulatedCompute {
-    /// Begins to listen, with what the state file holds if there is one. Port 0 takes a free one.
+    /// Starts to listen, with the content of the state file if there is one. Port 0 selects a free port.
     ///
     /// Runs on the current tokio runtime, as tasks of its own.
     pub async fn start(config: ServerConfig, listen: SocketAddr) -> Result<Self, StartError> {
@@ -140,7 +140,7 @@ impl SimulatedCompute {
             None => World::default(),
         };
         if let Some(path) = &config.state_file {
-            // Whether it can be written is better known now than at the first request.
+            // Find out now, not at the first request, whether the file can be written.
             state_file::save(path, &world)?;
         }
 
@@ -157,16 +157,17 @@ impl SimulatedCompute {
         })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn local_addr(&self) -> SocketAddr {
         self.local_addr
     }
 
-    /// Ends it. Requests under way are dropped as if their client had gone away; their connections are closed.
+    /// Stops the server. It drops requests in flight as if their clients had disconnected, and closes their
+    /// connections.
     pub async fn stop(self) {
         drop(self.stop);
         let mut server = self.server;
-        // Only a client that never ends its request can hold it up.
+        // Only a client that never ends its request can delay it.
         if tokio::time::timeout(STOP_TIMEOUT, &mut server).await.is_err() {
             server.abort();
         }

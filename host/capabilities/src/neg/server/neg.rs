@@ -1,4 +1,4 @@
-//! One network endpoint group, and what operations do to it.
+//! One network endpoint group, and the effects of operations on it.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use super::refusal::Refusal;
 use super::target::{self, URL_PREFIX, Zone};
 use super::time::timestamp;
 
-/// A NEG's name has at most so many characters (RFC 1035).
+/// The maximum number of characters in a NEG's name (RFC 1035).
 const NAME_CHARS_MAX: usize = 63;
 
-/// Endpoints with their numbers, by what those that can clash have in common.
+/// Endpoints with their numbers, by the common part of those that can clash.
 type ByKey<'a> = BTreeMap<(&'a str, Option<u16>), Vec<(u64, &'a Endpoint)>>;
 
-/// What an insertion asks for.
+/// The content of an insertion.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Wish {
     pub(super) name: String,
@@ -35,7 +35,7 @@ pub(super) struct Neg {
     pub(super) created_ms: u64,
     pub(super) wish: Wish,
     next_endpoint: u64,
-    /// In the order in which they came, which is not the order of their addresses.
+    /// In the order of arrival, which is not the order of their addresses.
     pub(super) endpoints: BTreeMap<u64, Endpoint>,
 }
 
@@ -110,7 +110,7 @@ impl Neg {
         }
     }
 
-    /// As answers hold it.
+    /// The form in answers.
     pub(super) fn json(&self, zone: &Zone) -> Value {
         let Wish {
             name,
@@ -148,7 +148,7 @@ impl Neg {
         Value::Object(fields)
     }
 
-    /// Attaches all, or none where one can't be.
+    /// Attaches all endpoints, or none if one is invalid.
     pub(super) fn attach(&mut self, endpoints: &[Endpoint]) -> Result<(), Failure> {
         let mut there = self.by_key();
         let mut new: Vec<&Endpoint> = Vec::new();
@@ -179,7 +179,7 @@ impl Neg {
         Ok(())
     }
 
-    /// Detaches all, or none where one is not there.
+    /// Detaches all endpoints, or none if one does not exist.
     pub(super) fn detach(&mut self, endpoints: &[Endpoint]) -> Result<(), Failure> {
         let there = self.by_key();
         let mut gone = Vec::new();

@@ -1,4 +1,4 @@
-//! Operations: what was started, when it takes effect, and how it ended.
+//! Operations: their kind, when they take effect, and how they ended.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -8,7 +8,7 @@ use super::neg::Wish;
 use super::target::{URL_PREFIX, Zone};
 use super::time::timestamp;
 
-/// Who is said to have started operations.
+/// The user who seems to have started operations.
 const USER: &str = "simulated@trueup.example";
 
 /// Why an operation failed.
@@ -29,7 +29,7 @@ impl Failure {
     }
 }
 
-/// What an operation does when it is done.
+/// The effect of an operation when it is done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Work {
@@ -39,7 +39,7 @@ pub(super) enum Work {
 }
 
 impl Work {
-    /// As `operationType` says it.
+    /// Its `operationType`.
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Insert(_) => "insert",
@@ -67,22 +67,22 @@ pub(super) struct Operation {
     /// The NEG's number.
     pub(super) target_id: u64,
     pub(super) request_id: Option<String>,
-    /// How often the same call came again.
+    /// How often the same call was repeated.
     pub(super) repeats: u64,
     pub(super) work: Work,
     /// When its request arrived, in milliseconds since 1970.
     pub(super) received_ms: u64,
-    /// From when on it is running.
+    /// When it starts to run.
     pub(super) start_ms: u64,
     /// When it takes effect.
     pub(super) due_ms: u64,
-    /// Whether it has.
+    /// Whether it has taken effect.
     pub(super) is_done: bool,
-    /// How it is to fail, by a fault.
+    /// Its planned failure, by a fault.
     pub(super) planned: Option<Failure>,
     /// How it failed.
     pub(super) failure: Option<Failure>,
-    /// Whether it is not told of any more.
+    /// Whether the API has forgotten it.
     pub(super) is_forgotten: bool,
 }
 
@@ -106,7 +106,7 @@ impl Operation {
         }
     }
 
-    /// As its request is answered: it has only just begun, however short it is.
+    /// The answer to its request: it has only just begun, however short it is.
     pub(super) fn json_begun(&self) -> Value {
         let begun = Self {
             is_done: false,
@@ -116,7 +116,7 @@ impl Operation {
         begun.json_as("PENDING", 0)
     }
 
-    /// As answers hold it. What is due must have taken effect.
+    /// The form in answers. Due operations must have taken effect.
     pub(super) fn json(&self, now_ms: u64) -> Value {
         let (status, progress) = self.status(now_ms);
         self.json_as(status, progress)
@@ -157,7 +157,7 @@ impl Operation {
         Value::Object(fields)
     }
 
-    /// For judges: everything, forgotten or not.
+    /// For judges: all fields, forgotten or not.
     pub(super) fn ledger(&self) -> Value {
         let endpoints: Vec<_> = self
             .work

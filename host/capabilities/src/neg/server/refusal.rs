@@ -10,7 +10,7 @@ use serde_json::json;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) status: StatusCode,
-    /// As clients tell refusals apart: `notFound`, `invalid`, `quotaExceeded`.
+    /// The reason by which clients distinguish refusals: `notFound`, `invalid`, `quotaExceeded`.
     pub(super) reason: String,
     pub(super) message: String,
     pub(super) retry_after_s: Option<u64>,
@@ -26,7 +26,7 @@ impl Refusal {
         }
     }
 
-    /// A field whose value can't be.
+    /// A field with an invalid value.
     pub(super) fn invalid(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "invalid", message)
     }
@@ -37,13 +37,13 @@ impl Refusal {
         Self::new(StatusCode::BAD_REQUEST, "required", message)
     }
 
-    /// A resource that is not there; `path` begins with `projects/`.
+    /// A resource that does not exist; `path` begins with `projects/`.
     pub(super) fn not_found(path: &str) -> Self {
         let message = format!("The resource '{path}' was not found");
         Self::new(StatusCode::NOT_FOUND, "notFound", message)
     }
 
-    /// A path or a method that the API has not.
+    /// A path or a method that the API does not have.
     pub(super) fn nowhere() -> Self {
         Self::new(
             StatusCode::NOT_FOUND,
@@ -52,13 +52,13 @@ impl Refusal {
         )
     }
 
-    /// A resource that is there already; `path` begins with `projects/`.
+    /// A resource that already exists; `path` begins with `projects/`.
     pub(super) fn already_exists(path: &str) -> Self {
         let message = format!("The resource '{path}' already exists");
         Self::new(StatusCode::CONFLICT, "alreadyExists", message)
     }
 
-    /// The reason that Compute Engine gives with a status, where nobody says which.
+    /// Compute Engine's default reason for a status.
     pub(super) fn usual_reason(status: StatusCode) -> &'static str {
         match status.as_u16() {
             400 => "invalid",

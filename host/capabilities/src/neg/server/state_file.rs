@@ -1,8 +1,8 @@
-//! Keeps what there is in a file, so that no acknowledged effect is lost when the process is killed.
+//! Saves the world in a file, so that no acknowledged effect is lost when the process is killed.
 //!
-//! The file is replaced as a whole after each request that changed something: what is simulated is small. It is with
-//! the operating system before anyone is told; it is not forced to the disk, since a simulation outlives its process,
-//! not its machine.
+//! The server replaces the whole file after each request that changed something, since the world is small. The file
+//! reaches the operating system before the acknowledgement. It is not forced to the disk, since a simulation survives
+//! its process, not its machine.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use trueup_journal::{Durable, replace_file};
 use super::world::World;
 use trueup_journal::regular;
 
-/// The one format there is.
+/// The only format.
 const FORMAT: u32 = 1;
 
 #[derive(Deserialize)]
@@ -32,20 +32,20 @@ struct Storing<'a> {
 /// Why a state file could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StateFileError {
-    /// It is there and can't be read.
+    /// The file exists but can't be read.
     #[error("state file `{}`: cannot be read", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// It is not what a simulated Compute Engine wrote.
+    /// The file is not what a simulated Compute Engine wrote.
     #[error("state file `{}` is damaged: {reason}; repair it, or move it away to start anew", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// It can't be written.
@@ -53,12 +53,12 @@ pub enum StateFileError {
     Write {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
 }
 
-/// The world in the file; an empty one where there is no file.
+/// The world in the file; an empty one if there is no file.
 pub(super) fn load(path: &Path) -> Result<World, StateFileError> {
     let text = match regular::read(path, regular::LIST) {
         Ok(text) => text,

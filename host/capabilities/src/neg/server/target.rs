@@ -1,11 +1,11 @@
-//! Which resource a path names.
+//! The resource that a path names.
 //!
-//! Knows paths alone. What is before `projects/` is any prefix: `/compute/v1/` for most clients.
+//! Knows only paths. Before `projects/` there may be any prefix: `/compute/v1/` for most clients.
 
 use axum::http::Method;
 use percent_encoding::percent_decode_str;
 
-/// How URLs of resources begin in answers, wherever the server is.
+/// The prefix of resource URLs in answers, wherever the server is.
 pub(super) const URL_PREFIX: &str = "https://www.googleapis.com/compute/v1/";
 
 /// A zone of a project.
@@ -29,7 +29,7 @@ impl Zone {
     }
 }
 
-/// What is asked of a zone.
+/// The request to a zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ask {
     ListNegs,
@@ -42,7 +42,7 @@ pub(super) enum Ask {
     Wait(String),
 }
 
-/// A request that the API has.
+/// A valid request of the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) zone: Zone,
@@ -50,10 +50,10 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// None where the API has no such method and path.
+    /// `None` if the API has no such method and path.
     pub(super) fn parse(method: &Method, path: &str) -> Option<Self> {
         let segments: Vec<&str> = path.split('/').collect();
-        // A prefix of an operator's own may hold the word too: the last one that is followed by zones counts.
+        // An operator's own prefix may contain the word, too: the last one before zones counts.
         let start = segments
             .windows(3)
             .rposition(|three| matches!(three, ["projects", _, "zones"]))?;
@@ -83,7 +83,7 @@ impl Target {
         Some(Self { zone, ask })
     }
 
-    /// What counters name it.
+    /// Its name in counters.
     pub(super) fn label(&self) -> &'static str {
         match self.ask {
             Ask::ListNegs => "networkEndpointGroups.list",
@@ -98,8 +98,8 @@ impl Target {
     }
 }
 
-/// The URL of a resource of which a client sent a URL, a path from `projects/` on, or (of `project`) what follows that;
-/// none where it is none of these.
+/// The URL of a resource. `sent` is a URL, a path from `projects/` on, or the part after that (for `project`). `None`
+/// if it is none of these.
 pub(super) fn full_url(project: &str, sent: &str) -> Option<String> {
     let path = match sent.find("projects/") {
         Some(start) => sent.get(start..)?.to_owned(),

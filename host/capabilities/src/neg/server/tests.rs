@@ -1,4 +1,4 @@
-//! What a client sees that is no client of ours: bodies and errors as they are on the wire.
+//! The API as a foreign client sees it: bodies and errors as they are on the wire.
 
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};

@@ -1,10 +1,10 @@
-//! The server's clock, and times as the API writes them.
+//! The server's clock, and the API's time format.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
-/// Wall-clock time that goes on evenly, whatever happens to the machine's clock meanwhile.
+/// Wall-clock time that advances evenly, whatever happens to the machine's clock meanwhile.
 pub(super) struct Clock {
     started: Instant,
     started_at: Duration,
@@ -12,7 +12,7 @@ pub(super) struct Clock {
 
 impl Clock {
     pub(super) fn start() -> Self {
-        // A clock before 1970 is as good as one at 1970: only differences count.
+        // A clock before 1970 may count as 1970: only differences matter.
         let started_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
             started: Instant::now(),
@@ -31,7 +31,7 @@ impl Clock {
     }
 }
 
-/// RFC 3339 with milliseconds, as in `2026-01-31T12:00:00.000+00:00`; the first moment where a time can't be written.
+/// RFC 3339 with milliseconds, as in `2026-01-31T12:00:00.000+00:00`; the epoch if a time can't be represented.
 pub(super) fn timestamp(ms: u64) -> String {
     let time = i64::try_from(ms)
         .ok()

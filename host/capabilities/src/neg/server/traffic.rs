@@ -1,6 +1,6 @@
-//! The requests under way, and the numbers of those that were.
+//! The requests in flight, and the counters of past ones.
 //!
-//! Pure: time is an argument, and nothing is awaited.
+//! Pure: time is an argument, and there is no await.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::sim::rate::Rate;
 
-/// What was counted since the start, or since the counters were last cleared.
+/// The counts since the start, or since the counters were last cleared.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Counters {
     /// By method of the API: `networkEndpointGroups.get`.
@@ -18,12 +18,12 @@ pub(super) struct Counters {
     answers: BTreeMap<u16, u64>,
     /// Connections closed by a fault or at the end.
     connections_cut: u64,
-    /// Requests whose client went away before the answer.
+    /// Requests whose client disconnected before the answer.
     abandoned: u64,
     requests_in_flight_max: u64,
     /// Requests refused by the rate limit.
     rate_limited: u64,
-    /// The most requests that arrived within one second, whatever its start.
+    /// The maximum number of requests within any one second.
     requests_per_second_max: usize,
 }
 
@@ -34,12 +34,12 @@ pub(super) enum End {
     Abandoned,
 }
 
-/// What is under way, and what was counted.
+/// The requests in flight, and the counters.
 pub(super) struct Traffic {
     pub(super) counters: Counters,
     rate: Option<Rate>,
     in_flight: u64,
-    /// When the requests of the last second arrived, with how many there were at that moment.
+    /// The arrival times of the last second's requests, with the number of requests at each.
     arrivals: BTreeMap<u64, usize>,
 }
 
@@ -74,7 +74,7 @@ impl Traffic {
         }
     }
 
-    /// Lets the request in, or says how many nanoseconds are to pass before one is let in.
+    /// Admits the request, or returns the nanoseconds until one is admitted.
     pub(super) fn admit(&mut self, now_ns: u64) -> Result<(), u64> {
         let admitted = self.rate.as_mut().map_or(Ok(()), |rate| rate.admit(now_ns));
         self.counters.rate_limited += u64::from(admitted.is_err());

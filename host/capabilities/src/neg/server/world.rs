@@ -1,6 +1,6 @@
-//! What there is: NEGs and operations, and how time and requests change them.
+//! The state: NEGs and operations, and how time and requests change them.
 //!
-//! Pure: time is an argument, and nothing is awaited.
+//! Pure: time is an argument, and there is no await.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,29 +11,29 @@ use super::neg::{Neg, Wish};
 use super::operation::{Failure, Operation, Work};
 use super::target::Zone;
 
-/// Everything there is, as a state file holds it.
+/// The whole state, as in a state file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct World {
-    /// The last number given to an operation or a NEG.
+    /// The last number of an operation or a NEG.
     last_id: u64,
     /// By path from `projects/` on.
     negs: BTreeMap<String, Neg>,
     operations: BTreeMap<u64, Operation>,
-    /// The operation that a call with a `requestId` began, by call and `requestId`.
+    /// The operation that a call with a `requestId` started, by call and `requestId`.
     requests: BTreeMap<String, u64>,
-    /// Operations that have not taken effect, by when they do.
+    /// Operations that have not taken effect, by their due time.
     pending: BTreeSet<(u64, u64)>,
 }
 
-/// An operation that is to begin.
+/// An operation to start.
 pub(super) struct Start<'a> {
     pub(super) zone: &'a Zone,
     pub(super) neg: &'a str,
     pub(super) work: Work,
     pub(super) request_id: Option<String>,
     pub(super) now_ms: u64,
-    /// How long until it takes effect.
+    /// The time until it takes effect.
     pub(super) operation_ms: u64,
 }
 
@@ -42,7 +42,7 @@ impl World {
         self.negs.get(&zone.neg_path(name))
     }
 
-    /// Those of a zone, by name.
+    /// The NEGs of a zone, by name.
     pub(super) fn negs(&self, zone: &Zone) -> impl Iterator<Item = &Neg> {
         let prefix = zone.neg_path("");
         let start = prefix.clone();
@@ -52,7 +52,7 @@ impl World {
             .map(|(_, neg)| neg)
     }
 
-    /// Whether an insertion of this NEG is under way.
+    /// Whether an insertion of this NEG is running.
     pub(super) fn is_inserting(&self, zone: &Zone, name: &str) -> bool {
         let path = zone.neg_path(name);
         self.pending.iter().any(|(_, id)| {
@@ -62,7 +62,7 @@ impl World {
         })
     }
 
-    /// How many endpoints a NEG will have when all attachments under way are done.
+    /// The number of a NEG's endpoints after all running attachments.
     pub(super) fn endpoints_ahead(&self, zone: &Zone, name: &str) -> usize {
         let there = self.neg(zone, name).map_or(0, |neg| neg.endpoints.len());
         let coming = self.pending.iter().filter_map(|(_, id)| self.operations.get(id));
@@ -74,7 +74,7 @@ impl World {
         there + coming.sum::<usize>()
     }
 
-    /// The operation that this call began when it came first.
+    /// The operation that this call started when it first came.
     pub(super) fn repeated(&mut self, call: &str, request_id: &str) -> Option<&Operation> {
         let id = self.requests.get(&request_key(call, request_id))?;
         let operation = self.operations.get_mut(id)?;
@@ -82,7 +82,7 @@ impl World {
         Some(operation)
     }
 
-    /// By name or number; none where it is forgotten.
+    /// By name or number; `None` if it is forgotten.
     pub(super) fn operation(&self, zone: &Zone, name: &str) -> Option<&Operation> {
         let id = name.strip_prefix("operation-").unwrap_or(name).parse().ok()?;
         let operation = self.operations.get(&id)?;
@@ -93,7 +93,7 @@ impl World {
         self.operations.values()
     }
 
-    /// Begins an operation. `planned` says how the operation of this number is to fail, if it is.
+    /// Starts an operation. `planned` returns the planned failure for the operation's number, if any.
     pub(super) fn begin(
         &mut self,
         call: &str,
@@ -134,7 +134,7 @@ impl World {
         self.last_id
     }
 
-    /// Carries out what is due, in order of time; says whether there was any.
+    /// Applies due operations in order of time. Returns whether there were any.
     pub(super) fn settle(&mut self, now_ms: u64) -> bool {
         let mut settled = false;
         while let Some((due_ms, id)) = self.pending.first().copied().filter(|(due_ms, _)| *due_ms <= now_ms) {
@@ -152,7 +152,7 @@ impl World {
         settled
     }
 
-    /// Forgets what is done; says how many operations that were.
+    /// Forgets finished operations and returns their number.
     pub(super) fn forget(&mut self) -> usize {
         let done = self
             .operations
@@ -161,7 +161,7 @@ impl World {
         done.map(|operation| operation.is_forgotten = true).count()
     }
 
-    /// Forgets what was done before this moment.
+    /// Forgets the operations that finished before this moment.
     pub(super) fn forget_before(&mut self, ms: u64) {
         let old = self
             .operations
@@ -170,19 +170,19 @@ impl World {
         old.for_each(|operation| operation.is_forgotten = true);
     }
 
-    /// A NEG as somebody else may change it, without any operation.
+    /// A NEG for a foreign change, without any operation.
     pub(super) fn neg_mut(&mut self, zone: &Zone, name: &str) -> Option<&mut Neg> {
         self.negs.get_mut(&zone.neg_path(name))
     }
 
-    /// Makes a NEG without an operation, in place of one that is there.
+    /// Creates a NEG without an operation, replacing an existing one.
     pub(super) fn put_neg(&mut self, zone: &Zone, wish: Wish, now_ms: u64) {
         let id = self.next_id();
         let path = zone.neg_path(&wish.name);
         self.negs.insert(path, Neg::new(id, now_ms, wish));
     }
 
-    /// Deletes a NEG without an operation; false where there is none.
+    /// Deletes a NEG without an operation; returns false if there is none.
     pub(super) fn delete_neg(&mut self, zone: &Zone, name: &str) -> bool {
         self.negs.remove(&zone.neg_path(name)).is_some()
     }

@@ -1,4 +1,4 @@
-//! What every store promises, asked of each of them; and random work against a model.
+//! The promises of every store, tested on each of them; and random operations against a model.
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ impl Backend {
         self != Self::JsonFile
     }
 
-    /// What `restore` makes of data: the JSON file is read whole, with the newline at its end.
+    /// The form in which `restore` returns data: the JSON file is read whole, with its trailing newline.
     fn read_back(self, data: &str) -> String {
         if self.keeps_entries() {
             data.to_owned()
@@ -62,7 +62,7 @@ impl Backend {
     }
 }
 
-/// Waits until all that was written is durable, as the host does before an answer leaves it.
+/// Waits until everything written is durable, as the host does before an answer leaves it.
 async fn settle(store: &dyn Store) {
     store.durable(store.written()).await.unwrap();
 }
@@ -101,7 +101,7 @@ async fn the_simulated_store_keeps_the_promise() {
 }
 
 #[tokio::test]
-async fn every_store_on_disk_keeps_the_promise_and_what_it_was_given_over_a_restart() {
+async fn every_store_on_disk_conforms_and_keeps_its_content_over_a_restart() {
     for backend in ON_DISK {
         let scratch = Scratch::new();
         let store = backend.open(&scratch, 2);
@@ -194,7 +194,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..30)
 }
 
-/// What a store holds after the steps, and what it should.
+/// Compares a store after the steps with the expected content.
 async fn work(backend: Backend, steps: &[Step]) {
     let scratch = Scratch::new();
     let mut store = backend.open(&scratch, 2);

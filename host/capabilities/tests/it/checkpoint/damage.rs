@@ -1,4 +1,4 @@
-//! Files that were cut, or whose bits were flipped: what was answered is there, or its loss is told.
+//! Files that were cut, or whose bits were flipped: answered changes are present, or their loss is reported.
 
 use std::fs;
 use std::path::Path;
@@ -13,11 +13,11 @@ use trueup_capabilities::metrics::Registry;
 
 use super::{Scratch, file, names, settings, stored, told};
 
-/// Of a record, beside its payload.
+/// The size of a record without its payload.
 const RECORD_HEAD_BYTES: usize = 25;
 const HEADER_BYTES: usize = 24;
 
-/// A file with `count` entries, and where its records end: the data's first.
+/// A file with `count` entries, and the ends of its records: the data's first.
 async fn written(path: &Path, count: usize) -> (Vec<u8>, Vec<String>, Vec<usize>) {
     let store = file(path);
     let data = format!(r#"{{"version":"vpc-cni-ipam/1","allocations":[]{}}}"#, " ".repeat(200));
@@ -41,7 +41,7 @@ async fn written(path: &Path, count: usize) -> (Vec<u8>, Vec<String>, Vec<usize>
 }
 
 #[tokio::test]
-async fn of_a_file_cut_anywhere_in_its_last_4_kib_exactly_the_whole_records_are_read() {
+async fn a_file_cut_anywhere_in_its_last_4_kib_keeps_its_whole_records() {
     let scratch = Scratch::new();
     let (bytes, entries, ends) = written(&scratch.path("whole"), 60).await;
     let from = bytes.len() - 4096;
@@ -72,7 +72,7 @@ async fn of_a_file_cut_anywhere_in_its_last_4_kib_exactly_the_whole_records_are_
             assert_eq!(names(folder.path()), ["cut".to_owned(), kept.clone()]);
             assert_eq!(fs::read(folder.path().join(kept)).unwrap(), bytes[boundary..cut]);
         }
-        // The next entry follows the last right one.
+        // The next entry follows the last intact one.
         store.append("next").await.unwrap();
         drop(store);
         let again = stored(&file(&path)).await.unwrap().unwrap().1;
@@ -137,12 +137,12 @@ async fn refused(bytes: &[u8]) -> String {
     text.replace(&path.display().to_string(), "PATH")
 }
 
-/// Of format version 1, or of one that nobody knows.
+/// Of format version 1, or of an unknown one.
 fn header(version: u32) -> Vec<u8> {
     let mut bytes = b"TRUEUPCK".to_vec();
     bytes.extend(version.to_le_bytes());
     if version > 1 {
-        // Of an unknown version it is not known that it begins as version 2 does, nor that it does not.
+        // An unknown version may or may not begin as version 2 does.
         bytes.extend(0_u64.to_le_bytes());
     }
     bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
@@ -211,7 +211,7 @@ async fn a_file_of_format_version_1_is_read_and_gone_on_with() {
     store.append("b").await.unwrap();
     assert_eq!(fs::read(&path).unwrap(), [old.clone(), record(2, 2, b"b")].concat());
     drop(store);
-    // From its first start with this host on, entries that are gone are missed.
+    // After its first start with this host, missing entries are detected.
     fs::write(&path, &old).unwrap();
     let text = stored(&file(&path)).await.unwrap_err();
     assert!(
@@ -301,7 +301,7 @@ async fn what_was_whole_a_moment_ago_is_no_torn_tail() {
     fs::write(&path, &bytes).unwrap();
     let text = stored(&store).await.unwrap_err();
     assert!(text.contains("it was whole when it was written"), "{text}");
-    // Nothing forgets that: asked again, it is no write that was interrupted.
+    // This is permanent: a second request does not take it for an interrupted write.
     assert_eq!(stored(&store).await.unwrap_err(), text);
     let refused = [store.append("next").await, store.checkpoint("next").await];
     assert!(
@@ -309,7 +309,7 @@ async fn what_was_whole_a_moment_ago_is_no_torn_tail() {
         "{refused:?}"
     );
     assert_eq!(fs::read(&path).unwrap(), bytes);
-    // Gone is no better: what is lost stays lost until somebody says that it may be.
+    // Deleting the file does not help: the loss remains until an operator accepts it.
     fs::remove_file(&path).unwrap();
     assert!(matches!(store.checkpoint("next").await, Err(Error::Corrupt(_))));
     drop(store);
@@ -342,7 +342,7 @@ async fn a_damaged_database_is_corrupt_and_left_as_it_is() {
         let store = Database::open(&path, "ipam", 2).unwrap();
         match stored(&store).await {
             Ok(read) => {
-                // In a page that is not in use.
+                // In an unused page.
                 let read = read.unwrap();
                 assert_eq!((read.0, read.1.len()), ("19".repeat(3_000), 1), "byte {at}");
             }
@@ -375,7 +375,7 @@ async fn a_database_whose_host_was_killed_is_whole() {
     let store = Database::open(&path, "ipam", 2).unwrap();
     store.checkpoint("data").await.unwrap();
     store.append("entry").await.unwrap();
-    // What a killed process leaves: the bytes as they are while it runs.
+    // The state after a process was killed: the bytes as they are while it runs.
     let left = scratch.path("left.redb");
     fs::copy(&path, &left).unwrap();
     assert_eq!(tools::verify(&left).unwrap().1, Verdict::Whole);

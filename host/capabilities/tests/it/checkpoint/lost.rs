@@ -1,4 +1,4 @@
-//! Stores that are whole and have less than they had: cut at a record's end, gone, or an older copy.
+//! Stores that look whole but lost something: cut at a record's end, gone, or an older copy.
 
 use std::fs;
 use std::path::Path;
@@ -26,7 +26,7 @@ fn json_file(path: &Path) -> JsonFile {
     .unwrap()
 }
 
-/// Nothing is answered, and nothing written, until an operator says what is to be.
+/// The store neither answers nor writes until an operator decides.
 async fn refuses(store: &dyn Store, path: &Path, why: &str) {
     for text in [
         stored(store).await.unwrap_err(),

@@ -1,4 +1,4 @@
-//! Whose file it is: locks, owners, modes, symlinks, and the generations beside it.
+//! Ownership of files: locks, owners, modes, symlinks, and the generations beside a file.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -133,7 +133,7 @@ async fn a_file_that_is_wider_is_narrowed() {
     assert_eq!(mode(&json), 0o600);
 }
 
-/// All three calls are refused with the text, and nothing happens.
+/// All three calls fail with the text, and change nothing.
 async fn refuses(store: &dyn Store, text: &str) {
     for told in [
         stored(store).await.unwrap_err(),
@@ -157,7 +157,7 @@ async fn what_is_not_a_plain_file_of_this_user_is_not_touched() {
             }
             "folder" => {
                 fs::create_dir(&path).unwrap();
-                "" // Which of two refusals it is depends on how it was opened.
+                "" // The way of opening decides which of two refusals it is.
             }
             _ => {
                 fs::write(&path, "{}").unwrap();

@@ -1,4 +1,4 @@
-//! What an operator does with a store.
+//! An operator's commands on a store.
 
 use std::fs;
 use std::path::Path;
@@ -64,7 +64,7 @@ async fn a_store_is_shown_while_a_host_has_it() {
     assert_eq!(shown, serde_json::json!([row("c1", "10.0.0.5"), row("c2", "10.0.0.4")]));
     assert_eq!(tools::verify(&path).unwrap(), (Kind::File, Verdict::Whole));
 
-    // Bytes of a record that the host has not written to its end.
+    // Bytes of a record that the host has not finished writing.
     let mut bytes = fs::read(&path).unwrap();
     bytes.extend([9, 0, 0]);
     fs::write(&path, &bytes).unwrap();
@@ -153,7 +153,7 @@ async fn what_one_store_holds_is_copied_to_another_of_any_kind() {
 }
 
 #[tokio::test]
-async fn what_is_there_is_replaced_only_where_that_is_said_and_becomes_a_generation() {
+async fn existing_content_is_replaced_only_on_request_and_kept_as_generation() {
     let scratch = Scratch::new();
     let (from, to) = (scratch.path("from"), scratch.path("to"));
     fill(&file(&from), &saved("new", &["entry"])).await;
@@ -175,7 +175,7 @@ async fn what_is_there_is_replaced_only_where_that_is_said_and_becomes_a_generat
     assert!(refused(tools::copy(at(&from), at(&database), true)).contains("in use by the process"));
     drop(held);
     assert!(refused(tools::copy(at(&from), at(&database), false)).contains("--replace"));
-    // Rows of another instance are not in the way.
+    // Rows of another instance do not interfere.
     let other = Place {
         instance: Some("other"),
         ..at(&database)

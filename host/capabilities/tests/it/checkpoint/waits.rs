@@ -1,4 +1,4 @@
-//! What `shared_sync` promises to those who wait.
+//! The promises of `shared_sync` to waiting callers.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What the backend makes of a runtime's answers, and of none.
+//! How the backend handles a runtime's answers, or their absence.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,7 +18,7 @@ use super::messages::{
 };
 use super::{LIST, NOT_FOUND, STATUS, remote};
 
-/// The most that a message may have.
+/// The maximum size of a message.
 const MESSAGE_MAX_BYTES: usize = 16 * 1024 * 1024;
 
 fn metadata(name: &str) -> Option<Metadata> {
@@ -68,7 +68,7 @@ fn refusal(code: u32, message: &str) -> Reply {
     Reply::Refusal((code, message.to_owned()))
 }
 
-/// A runtime that lists these ids, in this order, and answers for each as told.
+/// A runtime that lists these ids in this order, with a scripted answer for each.
 fn runtime(ids: &'static [&'static str], of: impl Fn(&str) -> Reply + Send + Sync + 'static) -> Server {
     Server::start(move |path, message| {
         let reply = match path.as_str() {
@@ -84,7 +84,7 @@ fn asked_for(message: &[u8]) -> String {
     PodSandboxStatusRequest::decode(message).unwrap().pod_sandbox_id
 }
 
-/// What the backend answers, shortly: `ID IP NAMESPACE/NAME`.
+/// The backend's answer in short: `ID IP NAMESPACE/NAME`.
 async fn answered(remote: &Remote) -> Result<Vec<String>, String> {
     let sandboxes = remote.list_running().await?;
     let shown = sandboxes
@@ -93,7 +93,7 @@ async fn answered(remote: &Remote) -> Result<Vec<String>, String> {
     Ok(shown.collect())
 }
 
-/// The error of a runtime that does this to each `ListPodSandbox`, without the socket in backticks.
+/// The error for a runtime that does this to each `ListPodSandbox`, without the socket in backticks.
 async fn error_of_list(reply: impl Fn() -> Reply + Send + Sync + 'static) -> String {
     let server = Server::start(move |path, _| {
         assert_eq!(path, LIST);
@@ -128,7 +128,7 @@ async fn sandboxes_come_by_id_with_their_addresses_in_the_runtimes_order() {
     ];
     let remote = remote(server.socket());
     assert_eq!(answered(&remote).await.unwrap(), expected);
-    // Nothing is kept from one call to the next, and nothing is lost.
+    // Calls share no state, and nothing is lost.
     assert_eq!(answered(&remote).await.unwrap(), expected);
 }
 
@@ -139,7 +139,7 @@ async fn only_ready_sandboxes_are_asked_for_and_each_for_its_status_once() {
     let server = Server::start(move |path, message| {
         kept.lock().unwrap().push((path.clone(), message));
         let reply = match path.as_str() {
-            // Twice the same, as no runtime should.
+            // Twice the same, which no runtime should return.
             LIST => Reply::Message(list(&["a", "a"])),
             _ => status(running("a", "10.0.0.1", &[])),
         };
@@ -177,7 +177,7 @@ async fn a_sandbox_that_ended_after_it_was_listed_is_passed_over() {
 }
 
 #[tokio::test]
-async fn sandboxes_with_anothers_network_are_left_out_and_what_is_missing_is_default() {
+async fn sandboxes_with_a_foreign_network_are_omitted_missing_is_default() {
     let server = runtime(&["container", "empty", "host", "missing", "own", "target"], |id| {
         let mode = |network| {
             let options = Some(NamespaceOption { network });
@@ -207,7 +207,7 @@ async fn sandboxes_with_anothers_network_are_left_out_and_what_is_missing_is_def
 
 #[tokio::test]
 async fn eight_statuses_are_asked_for_at_a_time() {
-    // Each answer waits until eight are asked for: with fewer at a time nothing would ever be answered.
+    // Each answer waits for eight requests: with fewer at a time, none would ever be answered.
     let eight = Arc::new(Barrier::new(8));
     let under_way = Arc::new(Mutex::new((0, 0)));
     let counted = Arc::clone(&under_way);
@@ -294,7 +294,7 @@ async fn an_answer_that_is_no_message_fails_the_call() {
 #[tokio::test]
 async fn an_answer_of_16_mib_is_read_and_a_longer_one_refused() {
     let padded = |bytes: usize| {
-        // Field 15, which nobody knows: its key, its length in four bytes, and the rest.
+        // The unknown field 15: its key, its length in four bytes, and the rest.
         let listed = list(&["a"]);
         let padding = bytes - listed.len() - 5;
         let mut message = vec![0x7a];
@@ -372,8 +372,8 @@ async fn a_runtime_that_accepts_nothing_ends_the_call_in_time() {
     assert_eq!(error, expected);
 }
 
-/// The error of a backend that waits no longer than 2500 ms for all: long enough for what comes before the wait, on a
-/// machine that stalls.
+/// The error of a backend that waits at most 2500 ms in all: long enough for what precedes the wait, on a machine that
+/// stalls.
 async fn impatient(socket: &Path) -> String {
     let remote = Remote::new(Settings {
         socket: Some(socket.to_owned()),

@@ -1,8 +1,8 @@
-//! A containerd of the test's own: folders, network, mounts and processes apart from the machine's.
+//! A containerd for one test: folders, network, mounts and processes separate from the machine's.
 //!
 //! It runs in new mount, network and process namespaces, with empty `/run` and `/var/lib`: bridge, network namespaces,
 //! mounts, shims and sockets end with the first process in there, however the test ends. Control groups have no such
-//! namespace; they stand below one of the test's own name, which is removed at the end.
+//! namespace; they are below one with the test's own name, which is removed at the end.
 //!
 //! ```text
 //! test -> setpriv (dies with the test) -> unshare -> containerd (process 1) -> shims -> runc, pause
@@ -27,25 +27,25 @@ use super::messages::{
 };
 use super::pause;
 
-/// Whose network a sandbox has.
+/// The network mode of a sandbox.
 pub(crate) const POD: i32 = 0;
 pub(crate) const NODE: i32 = 2;
 
-/// The name of the network, and of the folder in which `host-local` keeps who has which address.
+/// The name of the network, and of the folder in which `host-local` records the addresses.
 const NETWORK: &str = "trueup-cri";
 /// The first three numbers of a sandbox's main and second address.
 pub(crate) const SUBNETS: [&str; 2] = ["10.77.1", "10.77.2"];
 
-/// Where Debian's `containernetworking-plugins` puts them.
+/// The folder of Debian's `containernetworking-plugins`.
 const PLUGINS: &str = "/usr/lib/cni";
-/// Debian's `runc` is not on everybody's path.
+/// Debian's `runc` may not be on the user's path.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// A guard against hanging; everything that is waited for takes seconds at most.
+/// A guard against hanging; every wait takes seconds at most.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A running containerd. It, all that it started and all that it left end with this value.
+/// A running containerd. Dropping this value ends it and everything that it started or left behind.
 pub(crate) struct Containerd {
-    // Ends first: the fields after it are what it uses.
+    // Ends first: it uses the fields after it.
     process: Process,
     _cgroups: Cgroups,
     folder: TempDir,
@@ -53,7 +53,7 @@ pub(crate) struct Containerd {
 }
 
 impl Containerd {
-    /// Starts it and gives it the pause image.
+    /// Starts it and imports the pause image.
     pub(crate) async fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let at = folder.path();
@@ -82,7 +82,7 @@ impl Containerd {
         self.folder.path().join("containerd.sock")
     }
 
-    /// Starts a sandbox; answers its id.
+    /// Starts a sandbox and returns its id.
     pub(crate) async fn run(&self, namespace: &str, name: &str, network: i32) -> String {
         let metadata = Metadata {
             name: name.to_owned(),
@@ -110,7 +110,7 @@ impl Containerd {
         }
     }
 
-    /// Which sandbox has which address, as the network's own plugin keeps it: (id, address), main addresses first.
+    /// The address of each sandbox according to the network's own plugin: (id, address), main addresses first.
     pub(crate) fn given(&self) -> Vec<(String, String)> {
         let mut given = Vec::new();
         for entry in fs::read_dir(self.folder.path().join("addresses").join(NETWORK)).unwrap() {
@@ -128,7 +128,7 @@ impl Containerd {
     async fn wait_for_cri(&mut self) {
         let socket = self.socket();
         let started = Instant::now();
-        // Before it listens nobody answers, and before its plugins are up it refuses.
+        // Before it listens there is no answer, and before its plugins are ready it refuses.
         while UnixStream::connect(&socket).await.is_err() || self.has_image(&socket).await.is_err() {
             self.process.check(started, "answers over CRI");
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -155,7 +155,7 @@ impl Containerd {
     }
 }
 
-/// Stops a sandbox; it stays known.
+/// Stops a sandbox; the runtime still knows it.
 pub(crate) async fn stop(socket: &Path, id: &str) {
     told(socket, "RuntimeService/StopPodSandbox", id).await;
 }
@@ -179,8 +179,8 @@ async fn call<A: Message + Default>(socket: &Path, method: &str, request: &impl 
 
 fn write_settings(at: &Path) {
     let path = |name: &str| at.join(name).display().to_string();
-    // Beyond folders: `restrict_oom_score_adj` where the machine does not let sandboxes be protected from its memory
-    // being short, `native` because it needs nothing of the file system. The plugin that is off writes to `/opt`.
+    // Besides folders: `restrict_oom_score_adj` in case the machine does not allow protecting sandboxes from its OOM
+    // killer, `native` because it needs nothing of the file system. The disabled plugin writes to `/opt`.
     let settings = format!(
         r#"version = 2
 root = "{root}"
@@ -259,7 +259,7 @@ impl Process {
         Self { unshare, log }
     }
 
-    /// Fails where it ended, or takes too long.
+    /// Fails if it ended or takes too long.
     fn check(&mut self, started: Instant, awaited: &str) {
         let ended = self.unshare.try_wait().unwrap();
         assert!(ended.is_none(), "containerd ended: {ended:?}\n{}", self.log());
@@ -275,7 +275,7 @@ impl Process {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    /// Process 1 of the namespace, by its number outside. None before it is started.
+    /// Process 1 of the namespace, by its number outside. `None` before it is started.
     fn first(&self) -> Option<u32> {
         let unshare = self.unshare.id();
         let children = fs::read_to_string(format!("/proc/{unshare}/task/{unshare}/children")).ok()?;
@@ -285,8 +285,8 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // With process 1 the kernel ends all others of the namespace, and only then lets `unshare` know: what waits
-        // for `unshare` has waited for all of them.
+        // With process 1 the kernel ends all others of the namespace, and only then notifies `unshare`. A wait for
+        // `unshare` is therefore a wait for all of them.
         let first = self
             .first()
             .and_then(|pid| rustix::process::Pid::from_raw(i32::try_from(pid).ok()?));
@@ -321,7 +321,7 @@ impl Drop for Cgroups {
     }
 }
 
-/// Removes a group and those below it. Their files go with them.
+/// Removes a group and those below it, including their files.
 fn remove_groups(group: &Path) -> io::Result<()> {
     for entry in fs::read_dir(group)? {
         let entry = entry?;
@@ -338,7 +338,7 @@ fn command(program: &str) -> Command {
     command
 }
 
-/// Runs a program to its end; fails with its output where it does.
+/// Runs a program to its end; panics with its output if it fails.
 pub(crate) fn ran(command: &mut Command) {
     let output = command
         .output()

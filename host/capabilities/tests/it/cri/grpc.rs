@@ -1,6 +1,6 @@
-//! gRPC by hand over HTTP/2 on a unix socket: a server that answers as a test wants it to, lies included, and a client.
+//! gRPC by hand over HTTP/2 on a unix socket: a server with scripted answers, including false ones, and a client.
 //!
-//! Written apart from what it tests: the backend's gRPC library has no part in it.
+//! Independent of the code under test: the backend's gRPC library has no part in it.
 
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -20,7 +20,7 @@ type Bytes = axum::body::Bytes;
 /// gRPC's code and message.
 pub(crate) type Refusal = (u32, String);
 
-/// What the server does with a call.
+/// The server's reaction to a call.
 pub(crate) enum Reply {
     /// Answers with a message and success.
     Message(Vec<u8>),
@@ -43,7 +43,7 @@ impl From<Result<Vec<u8>, Refusal>> for Reply {
 
 pub(crate) type Replying = Pin<Box<dyn Future<Output = Reply> + Send>>;
 
-/// A server on a socket of its own, in a folder of its own; both end with it.
+/// A server on its own socket, in its own folder; both end with it.
 pub(crate) struct Server {
     socket: PathBuf,
     accepting: JoinHandle<()>,
@@ -51,7 +51,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Answers each call, by path and message, with what `reply` says.
+    /// Answers each call, by path and message, with the result of `reply`.
     pub(crate) fn start(reply: impl Fn(String, Vec<u8>) -> Replying + Send + Sync + 'static) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("runtime.sock");
@@ -61,7 +61,7 @@ impl Server {
             while let Ok((stream, _)) = listener.accept().await {
                 let reply = Arc::clone(&reply);
                 tokio::spawn(async move {
-                    // A caller that goes away while it is answered is part of some tests.
+                    // In some tests the caller disconnects during its answer.
                     let _ = serve(stream, &*reply).await;
                 });
             }
@@ -93,7 +93,7 @@ async fn serve(stream: UnixStream, reply: &(impl Fn(String, Vec<u8>) -> Replying
                 Some(request) => request?,
                 None => return Ok(()),
             },
-            // Leaving drops the connection, with whatever is under way on it.
+            // Returning drops the connection and all calls on it.
             _ = broken.recv() => return Ok(()),
         };
         let (path, mut body) = (request.uri().path().to_owned(), request.into_body());
@@ -165,7 +165,7 @@ pub(crate) async fn call(socket: &Path, path: &str, message: &[u8]) -> Result<Ve
     let (head, mut body) = response.await.unwrap().into_parts();
     let (read, trailers) = read(&mut body).await.unwrap();
     connection.abort();
-    // An error without a message stands in the head alone.
+    // An error without a message is only in the head.
     let status = |name: &str| {
         let value = head.headers.get(name).or_else(|| trailers.get(name));
         value.map(|value| value.to_str().unwrap().to_owned())

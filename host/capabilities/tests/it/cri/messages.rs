@@ -1,4 +1,4 @@
-//! Messages of CRI v1 as a runtime knows them: more than the backend has, and written apart from it.
+//! A runtime's messages of CRI v1: more fields than the backend has, and written separately.
 
 macro_rules! messages {
     ($($name:ident { $(#[$kind:meta] $field:ident: $type:ty,)* })*) => {
@@ -27,7 +27,7 @@ messages! {
         #[prost(string, tag = "3")] namespace: String,
         #[prost(uint32, tag = "4")] attempt: u32,
     }
-    // Also of `StopPodSandbox` and `RemovePodSandbox`.
+    // Also for `StopPodSandbox` and `RemovePodSandbox`.
     PodSandboxStatusRequest {
         #[prost(string, tag = "1")] pod_sandbox_id: String,
     }

@@ -1,4 +1,4 @@
-//! The image that sandboxes are started from: one static program that waits, in an OCI layout packed as a tar file.
+//! The image for sandboxes: one static program that waits, in an OCI layout packed as a tar file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use std::process::Command;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-/// The image's name in the runtime. Not looked for anywhere but there.
+/// The image's name in the runtime, which does not look for it elsewhere.
 pub(crate) const IMAGE: &str = "localhost/trueup/pause:1";
 
-/// Builds the image below this folder and answers where its tar file is.
+/// Builds the image below this folder and returns the path of its tar file.
 pub(crate) fn build(folder: &Path) -> PathBuf {
     let (root, layout) = (folder.join("pause-root"), folder.join("pause-layout"));
     fs::create_dir_all(&root).unwrap();
@@ -23,7 +23,7 @@ pub(crate) fn build(folder: &Path) -> PathBuf {
         "architecture": architecture(),
         "os": "linux",
         "config": {"Entrypoint": ["/pause"]},
-        // The layer is not compressed, so its name is that of what is in it.
+        // The layer is not compressed, so its name is that of its content.
         "rootfs": {"type": "layers", "diff_ids": [layer["digest"]]},
     });
     let config = blob(&layout, "config", config.to_string().as_bytes());
@@ -66,7 +66,7 @@ fn pack(folder: &Path, tar: &Path) {
     super::containerd::ran(&mut packing);
 }
 
-/// Puts bytes into the layout; answers what refers to them.
+/// Adds a blob to the layout and returns its descriptor.
 fn blob(layout: &Path, kind: &str, bytes: &[u8]) -> Value {
     let media_type = match kind {
         "tar" => "application/vnd.oci.image.layer.v1.tar".to_owned(),

@@ -1,4 +1,4 @@
-//! The whole of it with a real containerd: what it runs is what the backend lists.
+//! End to end with a real containerd: the backend lists what containerd runs.
 
 use needs::needs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use super::{LIST, NOT_FOUND, STATUS, remote};
 
 #[needs(cni, containerd, gcc, root)]
 #[tokio::test]
-async fn a_containerds_sandboxes_are_listed_with_the_addresses_that_its_network_gave_them() {
+async fn containerds_sandboxes_are_listed_with_their_networks_addresses() {
     let containerd = Containerd::start().await;
     let socket = containerd.socket();
     let backend = remote(&socket);
@@ -27,20 +27,20 @@ async fn a_containerds_sandboxes_are_listed_with_the_addresses_that_its_network_
     assert_eq!(expected.len(), 4);
     assert_eq!(listed(&backend).await, expected);
 
-    // One ends after it was listed: stopped and removed, it is not found any more.
+    // One ends after it was listed: it is stopped and removed, so it is not found any more.
     let ending = Ending::before(&socket, &database, true);
     let expected = records(&containerd, &[(&web, "web-0")]);
     assert_eq!(listed(&remote(ending.server.socket())).await, expected);
     assert_eq!(ending.refused(), [(database.clone(), NOT_FOUND)]);
     assert_eq!(listed(&backend).await, expected);
 
-    // Only stopped, it still has a status, which says so.
+    // A stopped sandbox still has a status, which says so.
     let ending = Ending::before(&socket, &web, false);
     assert_eq!(listed(&remote(ending.server.socket())).await, []);
     assert_eq!(ending.refused(), []);
     assert_eq!(listed(&backend).await, []);
 
-    // An address that is free again is another sandbox's next.
+    // The next sandbox gets an address that is free again.
     let web_again = containerd.run("shop", "web-1", POD).await;
     assert_eq!(listed(&backend).await, records(&containerd, &[(&web_again, "web-1")]));
 
@@ -56,7 +56,7 @@ async fn listed(backend: &Remote) -> Vec<Sandbox> {
     backend.list_running().await.unwrap()
 }
 
-/// What these sandboxes of the namespace `shop` must be listed as, by what the network's plugin gave them.
+/// The expected records of these sandboxes in the namespace `shop`, with the addresses from the network's plugin.
 fn records(containerd: &Containerd, named: &[(&String, &str)]) -> Vec<Sandbox> {
     let mut named = named.to_vec();
     named.sort();
@@ -78,7 +78,7 @@ fn records(containerd: &Containerd, named: &[(&String, &str)]) -> Vec<Sandbox> {
     records
 }
 
-/// Stands between the backend and containerd, and ends a sandbox after it was listed, before its status is asked for.
+/// A proxy between the backend and containerd that ends a sandbox after the list and before the request for its status.
 struct Ending {
     server: Server,
     refused: Arc<Mutex<Vec<(String, u32)>>>,
@@ -113,7 +113,7 @@ impl Ending {
         Self { server, refused }
     }
 
-    /// Which statuses containerd refused, and with which code.
+    /// The statuses that containerd refused, with their codes.
     fn refused(&self) -> Vec<(String, u32)> {
         self.refused.lock().unwrap().clone()
     }

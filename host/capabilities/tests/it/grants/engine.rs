@@ -1,4 +1,4 @@
-//! A simulated Engine that remembers what it was asked, and what the tests ask for.
+//! A simulated Engine that records requests, and the tests' fixtures.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +10,7 @@ use trueup_capabilities::lbaas::{
     Api, Backend, Bind, Error, Frontend, Kind, Mode, Object, ObjectRef, Server, Spec, State,
 };
 
-/// A simulated Engine that remembers what it was asked.
+/// A simulated Engine that records requests.
 pub(crate) struct Engine {
     simulated: Simulated,
     asked: Mutex<Vec<String>>,
@@ -21,7 +21,7 @@ impl Engine {
         self.asked.lock().unwrap().push(what);
     }
 
-    /// What was asked since the last time.
+    /// The requests since the last call.
     pub(crate) fn asked(&self) -> Vec<String> {
         std::mem::take(&mut *self.asked.lock().unwrap())
     }

@@ -1,4 +1,4 @@
-//! How often a guest may ask, how much one call may destroy, and what of a refusal is written down.
+//! How often a guest may make requests, how much one call may destroy, and which refusals are audited.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use trueup_journal::{Ending, Files, Journal, Options, Tape};
 use super::engine::{Engine, backend, engine, refs};
 use super::{guest, segment, short, shorter};
 
-/// All of `lbaas`, `checkpoint` and `cri`, with these limits on each that has them.
+/// All of `lbaas`, `checkpoint` and `cri`, with these limits on each capability that has them.
 fn limited(calls_per_minute: Option<u32>, destroy_max: Option<u32>, destroy_percent: Option<u8>) -> Grants {
     let grant = |is_lbaas: bool| Grant {
         read: [EVERYTHING.to_owned()].into(),
@@ -70,7 +70,7 @@ async fn all_instances_of_a_guest_share_its_calls_per_minute() {
     second.get(refs(&["b1", "n1", "s1"])).await.unwrap();
     engine.asked();
 
-    // Each kind of question is refused, in each of its entries, and none is sent.
+    // Each kind of request is refused, in each of its entries, and none is sent.
     let denied = super::denied::<()>(TOO_OFTEN);
     assert_eq!(first.load_balancer("lb-1".into()).await.unwrap().map(|_| ()), denied);
     assert_eq!(first.list_tagged("t".into()).await.unwrap().map(|_| ()), denied);
@@ -92,7 +92,7 @@ async fn all_instances_of_a_guest_share_its_calls_per_minute() {
         (Some(2.0), Some(2.0), Some(1.0))
     );
 
-    // The window slides: the first question is a minute old, the others are not.
+    // The window slides: the first request is a minute old, the others are not.
     clock.advance_ms(30_000);
     first.load_balancer("lb-1".into()).await.unwrap().unwrap();
     assert_eq!(second.load_balancer("lb-1".into()).await.unwrap().map(|_| ()), denied);
@@ -104,7 +104,7 @@ async fn all_instances_of_a_guest_share_its_calls_per_minute() {
 async fn each_capability_counts_by_itself_and_refuses_in_its_own_words() {
     let (engine, clock) = (engine(), Arc::new(VirtualClock::new(0)));
     let mut host = instance("default/a", &limited(Some(1), None, None), &backends(&engine, &clock));
-    // Neither has a backend here: the first question gets as far as that.
+    // Neither has a backend here: the first request gets as far as that.
     let unavailable = host.restore().await.unwrap().unwrap_err();
     assert_eq!(unavailable.kind(), "unavailable");
     let what = "`checkpoint` was asked once within a minute, the limit `calls_per_minute`";
@@ -133,12 +133,12 @@ async fn a_batch_above_destroy_max_is_refused_whole_and_nothing_is_sent() {
     assert_eq!(shorter(&host.destroy(refs(&["n1", "n2"])).await.unwrap()), ["ok", "ok"]);
     engine.asked();
     let above = "destroying 4 objects in one call is above `destroy_max` of 3";
-    // The second time that an object is named in a call it counts no more.
+    // Within a call, an object counts only once.
     let answers = host.destroy(refs(&["s1", "n1", "s2"])).await.unwrap();
     assert_eq!(shorter(&answers), [above; 3]);
     assert_eq!(engine.asked(), [""; 0], "not even asked whose they are");
     assert_eq!(shorter(&host.destroy(refs(&["s1"])).await.unwrap()), ["ok"]);
-    // Where the key is to be gone the number holds, too.
+    // The number also applies if the key is to be removed.
     host.removing(true);
     assert_eq!(shorter(&host.destroy(refs(&["s2"])).await.unwrap()), [above]);
     host.begin_unrecorded_call();
@@ -163,7 +163,7 @@ async fn a_percentage_is_of_what_the_call_has_seen_unless_all_is_to_go() {
     let above = "destroying 3 of the 8 objects that the call has seen is above `destroy_percent` of 25";
     assert_eq!(shorter(&host.destroy(refs(&["s1"])).await.unwrap()), [above]);
     assert_eq!(engine.asked(), [""; 0]);
-    // What it makes it has not found: neither by making it nor by looking again.
+    // Its own creations do not count as found: neither when it creates them nor when it lists them.
     let made = host.create((0..4).map(|n| backend(&format!("b{n}"), "lb-1")).collect(), vec![]);
     let made = made.await.unwrap().into_iter().map(|made| {
         let made = made.unwrap();
@@ -177,7 +177,7 @@ async fn a_percentage_is_of_what_the_call_has_seen_unless_all_is_to_go() {
     engine.asked();
     assert_eq!(shorter(&host.destroy(refs(&["s1"])).await.unwrap()), [above]);
     assert_eq!(engine.asked(), [""; 0]);
-    // And it may take back what it made.
+    // It may also destroy its own creations.
     assert_eq!(host.destroy(made).await.unwrap().len(), 4);
     assert_eq!(engine.asked().len(), 1);
 
@@ -231,7 +231,7 @@ async fn quotas_are_recorded_and_a_replay_has_none() {
         ..Backends::default()
     };
     let tape = Tape::replay(segment(recording.tape.take_entries()), "sha256:1");
-    // With limits that nothing would fit into: a replay is what happened, not what may.
+    // With limits that would refuse everything: a replay repeats what happened, not what is allowed.
     let grants = limited(Some(1), Some(0), Some(1));
     let mut replaying = Host::new(guest(), tape, grants, backends, Limits::default());
     assert_eq!(asks(&mut replaying).await, expected);
@@ -248,7 +248,7 @@ fn lines(folder: &std::path::Path) -> Vec<Line> {
 }
 
 #[tokio::test]
-async fn the_first_refusal_of_each_call_and_scope_is_audited_with_the_entry_of_its_decision() {
+async fn the_first_refusal_per_call_and_scope_is_audited_with_its_entry() {
     let folder = tempfile::tempdir().unwrap();
     let engine = engine();
     let backends = Backends {
@@ -297,7 +297,7 @@ async fn the_first_refusal_of_each_call_and_scope_is_audited_with_the_entry_of_i
             expected(n, "api.get", "lb-2"),
         ]
     };
-    // A call, four questions, a result: the second call is entry 7.
+    // A call, four requests, a result: the second call is entry 7.
     assert_eq!(got, [of_call(1), of_call(7)].concat());
 }
 

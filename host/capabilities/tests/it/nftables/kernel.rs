@@ -1,4 +1,4 @@
-//! The real nft: whole transactions, its own words, and that it sees the tables that a grant is held against.
+//! The real nft: whole transactions, its own messages, and that it sees the same tables as the grant check.
 
 use needs::needs;
 use serde_json::{Value, json};
@@ -35,7 +35,7 @@ async fn a_transaction_is_applied_whole_or_not_at_all() {
     }
 }
 
-/// Of a pipe, nft 1.0.6 says that all is well.
+/// For a pipe, nft 1.0.6 would report success.
 #[needs(netns, nft, root)]
 #[tokio::test]
 async fn what_nft_can_not_read_is_an_error() {
@@ -48,7 +48,7 @@ async fn what_nft_can_not_read_is_an_error() {
         "{\"nftables\":[{\"add\":{\"table\":{\"family\":\"ip\",\"name\":\"a\\u0000b\"}}}]}",
         "{\"nftables\":[{\"add\":{\"table\":{\"family\":\"ip\",\"name\":\"a\",\"comment\":99999999999999999999}}}]}",
     ] {
-        // The empty text is an empty one of nft's other language, so it alone depends on who checks before.
+        // Empty text is also empty in nft's other language, so the result depends on which check comes first.
         if !text.is_empty() {
             let error = nft.apply(text).await.unwrap_err();
             assert!(error.starts_with("`nft` refused the transaction: "), "{text}: {error}");
@@ -58,7 +58,7 @@ async fn what_nft_can_not_read_is_an_error() {
     assert_eq!(namespace.tables(), [""; 0]);
 }
 
-/// Texts that two readers may read differently: whatever nft makes of them, it touches no table that was not found.
+/// Texts that two parsers may read differently: whatever nft makes of them, it touches no table that was not found.
 #[needs(netns, nft, root)]
 #[tokio::test]
 async fn nft_touches_no_table_that_is_not_found_in_its_transaction() {
@@ -67,14 +67,14 @@ async fn nft_touches_no_table_that_is_not_found_in_its_transaction() {
         format!(r#"{{"nftables":[{{"add":{{"table":{table}}}}}]}}"#),
         // Escapes in keys and names.
         r#"{"nftables":[{"\u0061dd":{"t\u0061ble":{"f\u0061mily":"\u0069p","n\u0061me":"\u0061\u00e4\ud83d\ude00"}}}]}"#.to_owned(),
-        // Members given twice.
+        // Duplicate members.
         r#"{"nftables":[{"add":{"table":{"family":"ip","name":"a","name":"b"}}}]}"#.to_owned(),
         r#"{"nftables":[{"add":{"table":{"family":"ip","name":"a","n\u0061me":"b"}}}]}"#.to_owned(),
         r#"{"nftables":[{"add":{"table":{"family":"ip","family":"ip6","name":"a"}}}]}"#.to_owned(),
         format!(r#"{{"nftables":[{{"add":{{"table":{table}}},"add":{{"table":{{"family":"ip","name":"b"}}}}}}]}}"#),
         format!(r#"{{"nftables":[{{"add":{{"table":{table},"table":{{"family":"ip","name":"b"}}}}}}]}}"#),
         format!(r#"{{"nftables":[{{"add":{{"table":{table}}}}}],"nftables":[{{"add":{{"table":{{"family":"ip","name":"b"}}}}}}]}}"#),
-        // Commands without a verb, with several, or of another case.
+        // Commands without a verb, with several, or in another case.
         format!(r#"{{"nftables":[{{"table":{table}}}]}}"#),
         format!(r#"{{"nftables":[{{"metainfo":{{}},"add":{{"table":{table}}}}}]}}"#),
         format!(r#"{{"nftables":[{{"add":{{"table":{table}}},"flush":{{"ruleset":null}}}}]}}"#),
@@ -92,7 +92,7 @@ async fn nft_touches_no_table_that_is_not_found_in_its_transaction() {
     for text in texts {
         let namespace = Namespace::new();
         let found: Vec<String> = tables(&text).iter().flatten().map(Table::scope).collect();
-        // What is refused is not handed to nft: here it is, to see that for some there is a reason.
+        // Refused text never reaches nft. Here it does, to show that some refusals are necessary.
         let answer = namespace.nft().apply(&text).await;
         let touched = namespace.tables();
         if tables(&text).is_ok() {
@@ -129,7 +129,7 @@ async fn a_table_by_its_handle_is_not_surely_the_one_that_is_named() {
     assert!(tables(&by_handle).is_err());
 }
 
-/// A table of so many services with two endpoints each, in the form that the guest `nftables` gives them.
+/// A table with this many services of two endpoints each, in the form of the guest `nftables`.
 fn large(services: usize) -> String {
     const TABLE: &str = "trueup";
     let table = json!({"family": "ip", "name": TABLE});

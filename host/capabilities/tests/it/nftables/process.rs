@@ -1,4 +1,4 @@
-//! The process: what is said where it can't be started or does not end, one after another, and what it is given.
+//! The process: errors if it can't be started or does not end, serialization, and its input.
 
 use needs::needs;
 use std::collections::BTreeSet;
@@ -10,10 +10,10 @@ use trueup_capabilities::nftables::nft::{Nft, Settings};
 
 use super::{Namespace, PATIENCE, add_table, transaction};
 
-/// Waits are over much sooner; a machine that is busy with other tests gets its time.
+/// Normal waits end much sooner; this allows for a busy machine.
 const GUARD: Duration = Duration::from_secs(120);
 
-/// A program in the place of nft.
+/// A program in place of nft.
 fn fake(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/it/nftables/fake")
@@ -28,7 +28,7 @@ fn settings(program: PathBuf) -> Settings {
     }
 }
 
-/// So many times a program wrote one of its lines.
+/// How many times a program wrote one of its lines.
 fn lines(folder: &Path, line: &str) -> usize {
     let log = std::fs::read_to_string(folder.join("log")).unwrap_or_default();
     log.lines().filter(|written| *written == line).count()
@@ -42,7 +42,7 @@ async fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Whether a process runs whose command line has these words in it.
+/// Whether a process with these words in its command line is running.
 fn runs(words: &str) -> bool {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     let command = |entry: std::fs::DirEntry| std::fs::read(entry.path().join("cmdline")).ok();
@@ -81,9 +81,9 @@ async fn what_is_missing_is_named_with_what_to_install() {
 }
 
 #[tokio::test]
-async fn a_program_that_does_not_end_is_killed_and_nothing_is_known_of_its_transaction() {
+async fn a_hanging_program_is_killed_and_its_transaction_is_unknown() {
     let folder = tempfile::tempdir().unwrap();
-    // A name of this test's own, to look for.
+    // A unique name, to search for.
     let program = folder.path().join("nft");
     std::os::unix::fs::symlink(fake("hangs"), &program).unwrap();
     let nft = Nft::new(Settings {
@@ -145,7 +145,7 @@ async fn a_program_is_given_a_search_path_and_a_language() {
         .lines()
         .filter_map(|line| Some(line.split_once('=')?.0))
         .collect();
-    // The shell's own.
+    // The shell's own variables.
     let expected = BTreeSet::from(["LANG", "LC_ALL", "PATH"]);
     let of_shell = BTreeSet::from(["OLDPWD", "PWD", "SHLVL", "_"]);
     assert_eq!(&names - &of_shell, expected);

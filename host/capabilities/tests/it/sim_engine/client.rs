@@ -1,4 +1,4 @@
-//! A simulated Engine with a client that asks it, and what the client sends.
+//! A simulated Engine with a client, and the client's requests.
 
 use std::time::{Duration, Instant};
 
@@ -13,10 +13,10 @@ pub(crate) const SERVERS: &str = "/api/LBaaS/v1/server.json";
 pub(crate) const BALANCERS: &str = "/api/LBaaS/v1/loadbalancer.json";
 pub(crate) const RESOURCES: &str = "/api/core/v1/resource.json";
 
-/// On a machine that does other things too, what is done at once may take long.
+/// On a busy machine, even immediate actions may take long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Looks again and again until it is so.
+/// Polls until it is so.
 pub(crate) async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
     let began = Instant::now();
     while !is_so().await {
@@ -25,8 +25,8 @@ pub(crate) async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
     }
 }
 
-/// Has it tried with longer and longer times, in milliseconds, until one was long enough for it: a machine that stalls
-/// for so long makes the test slow, not wrong.
+/// Tries with longer and longer times, in milliseconds, until one suffices: a machine that stalls makes the test slow,
+/// not wrong.
 pub(crate) async fn in_time<T>(what: &str, attempt: impl AsyncFn(u64) -> Option<T>) -> T {
     for ms in [100, 1_000, 5_000, 20_000] {
         if let Some(done) = attempt(ms).await {
@@ -70,7 +70,7 @@ impl Sim {
         }
     }
 
-    /// Status and body; the body is null where there is none.
+    /// Status and body; the body is null if there is none.
     pub(crate) async fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> (u16, Value) {
         let response = self.send(method, path, body).await.unwrap();
         let status = response.status().as_u16();
@@ -97,7 +97,7 @@ impl Sim {
         body
     }
 
-    /// The identifier of what was created.
+    /// The identifier of the created object.
     pub(crate) async fn create(&self, path: &str, body: Value) -> String {
         let (status, body) = self.ask(Method::POST, path, Some(&body)).await;
         assert_eq!(status, 201, "POST {path}: {body}");

@@ -1,4 +1,4 @@
-//! What the Engine's own paths answer.
+//! The answers of the Engine's own paths.
 
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -33,7 +33,7 @@ async fn objects_are_created_read_changed_and_destroyed() {
     assert_eq!((&balancer["name"], &balancer["state"]), (&json!("lb-1"), &deployed));
     assert_eq!(balancer["ip_address"], "203.0.113.1");
 
-    // A frontend may lead nowhere, said or unsaid.
+    // A frontend may lead nowhere, explicitly or by omission.
     let mut without = frontend;
     without["default_backend"] = Value::Null;
     without["identifier"] = json!(frontend_id);

@@ -1,4 +1,4 @@
-//! What stays: the state file, the state over HTTP, start and end.
+//! What persists: the state file, the state over HTTP, start and end.
 
 use std::{
     path::Path,
@@ -34,7 +34,7 @@ async fn the_state_survives_in_its_file() {
     let state = sim.get("/state").await;
     assert_eq!(state["objects"][1]["fields"]["name"], "renamed");
 
-    // As a process that was killed leaves it: whatever was acknowledged, and a part of what was not.
+    // The state after a process was killed: everything acknowledged, and a part of what was not.
     let killed = folder.path().join("killed.jsonl");
     let mut text = std::fs::read(&file).unwrap();
     text.extend(br#"{"destroyed":{"identifier":""#);
@@ -74,7 +74,7 @@ async fn the_state_survives_in_its_file() {
 async fn settling_goes_on_after_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let mut config = state_file(folder.path());
-    // An hour is over on no machine within the test.
+    // On no machine does an hour pass within the test.
     config["settle_ms"] = json!(3_600_000);
     let sim = Sim::start(config.clone()).await;
     let path = format!("{BACKENDS}/{}", sim.create(BACKENDS, backend("b")).await);

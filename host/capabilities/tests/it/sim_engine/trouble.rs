@@ -1,4 +1,4 @@
-//! What goes wrong as it was told to: slowness, limits, faults, clients that go away.
+//! Injected trouble: slowness, limits, faults, clients that disconnect.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ async fn a_changed_object_takes_its_time_to_settle() {
         }
     };
     assert_eq!(settled("4").await, "3");
-    // The server counts whole milliseconds: the one in which it was created may have been nearly over.
+    // The server counts whole milliseconds: the one of the creation may have been nearly over.
     assert!(created.elapsed() >= Duration::from_millis(99));
 
     sim.fault(json!({"fail_next": 1, "method": "PUT", "path": "/api/LBaaS/v1/backend.json/*"}))
@@ -61,8 +61,8 @@ async fn with_no_time_to_settle_an_object_is_ready_or_failed_at_once() {
     assert_eq!(sim.get("/faults").await, json!([]));
 }
 
-/// Asks until it is too often: on a slow machine the limit lets one in now and then. Answers the refusal, and how many
-/// were let in before it.
+/// Sends requests until one is refused: on a slow machine the limit admits one now and then. Returns the refusal, and
+/// how many were admitted before it.
 async fn until_limited(sim: &Sim) -> (Response, u64) {
     for admitted in 0..10_000 {
         let answer = sim.send(Method::GET, BACKENDS, None).await.unwrap();
@@ -108,7 +108,7 @@ async fn the_rate_limit_says_when_to_come_back_unless_told_not_to() {
 #[tokio::test]
 async fn of_two_taggings_at_once_one_is_lost() {
     for (lose, kept) in [(true, 1), (false, 2)] {
-        // The second must come while the first is under way.
+        // The second must come while the first is in flight.
         let (sim, a, b) = in_time("two taggings at once", async |delay_ms| {
             let sim = Sim::start(json!({"lose_overlapping_taggings": lose})).await;
             let (a, b) = (
@@ -211,7 +211,7 @@ async fn a_connection_is_closed_without_an_answer() {
     for (close, created) in [("before", 0), ("after", 1)] {
         sim.fault(json!({"method": "POST", "path": BACKENDS, "close": close, "times": 1}))
             .await;
-        // The connection is one that served requests before; closing it must look the same.
+        // The connection has served requests before; closing it must look the same.
         let error = sim.send(Method::POST, BACKENDS, Some(&backend("b"))).await.unwrap_err();
         assert!(error.is_request() && !error.is_timeout(), "{error:?}");
         assert_eq!(sim.names(BACKENDS).await.len(), created, "{close}");
@@ -221,7 +221,7 @@ async fn a_connection_is_closed_without_an_answer() {
 
 #[tokio::test]
 async fn a_request_whose_client_is_gone_before_its_effect_has_none() {
-    // Nobody waits for the end of it.
+    // The test does not wait for its end.
     const HOUR_MS: u64 = 3_600_000;
     let sim = Sim::start(json!({"latency_ms": HOUR_MS})).await;
     let send = async || {
@@ -235,7 +235,7 @@ async fn a_request_whose_client_is_gone_before_its_effect_has_none() {
         connection.write_all((head + &body).as_bytes()).await.unwrap();
         connection
     };
-    // Neither this nor what is counted has a latency.
+    // Neither this nor the counters have a latency.
     let created = async || sim.get("/state").await["objects"].as_array().unwrap().len();
     let abandoned = async || sim.get("/requests").await["abandoned"].as_u64().unwrap();
     sim.fault(json!({"method": "POST", "delay_ms": HOUR_MS, "when": "before", "times": 1}))

@@ -26,7 +26,7 @@ fn count(server: &Server, line: &str) -> usize {
     server.lines().iter().filter(|it| it.as_str() == line).count()
 }
 
-/// How many lists by parent a server got.
+/// The number of lists by parent that a server received.
 fn lists(server: &Server) -> usize {
     server
         .seen()
@@ -96,7 +96,7 @@ async fn an_equal_orphan_is_adopted_and_nothing_else_is() {
         json!({"name": "b", "mode": "http", "load_balancer": "lb", "health_check": "\"adv_check\": \"tcp-check\""});
     let different_check = json!({"name": "b", "mode": "tcp", "load_balancer": "lb", "health_check": ""});
     let odd = json!({"name": "b", "mode": "udp", "load_balancer": "lb"});
-    // (what is there, its tags, adopted)
+    // (existing object, its tags, adopted)
     let cases = [
         (backend_json("b"), vec![], true),
         (backend_json("b"), vec![TAG], true),
@@ -189,7 +189,7 @@ async fn parents_that_this_process_created_are_not_listed() {
     let before = lists(&server);
     create(&engine, server_of("s1", &parent)).await.unwrap();
     assert_eq!(lists(&server), before);
-    // Of a destroyed one nothing is remembered.
+    // A destroyed object leaves no memory.
     engine
         .destroy(&refs(Kind::Backend, &[&parent]))
         .await
@@ -250,7 +250,7 @@ fn losses() -> Vec<Reply> {
     ]
 }
 
-/// With a request timeout that the slow loss exceeds, and no other request where a machine stalls for less.
+/// With a request timeout that only the slow loss exceeds, even if a machine stalls for less.
 fn impatient(server: &Server) -> Anexia {
     engine_with(Settings {
         url: server.url.clone(),
@@ -313,7 +313,7 @@ async fn a_lost_post_that_made_nothing_is_posted_once_more() {
         assert_eq!((count(&server, POST_BACKEND), lists(&server)), (2, 3));
     };
     for loss in losses() {
-        // One of them takes its time.
+        // One of them is slow.
         tokio::join!(lost_once(loss.clone()), lost_for_ever(loss));
     }
 }
@@ -418,7 +418,7 @@ async fn a_tag_that_is_there_already_is_no_failure() {
 }
 
 #[tokio::test]
-async fn what_can_neither_be_tagged_nor_destroyed_is_reported_and_adopted_next_time() {
+async fn an_object_neither_tagged_nor_destroyed_is_reported_and_adopted_later() {
     let (log, _kept) = Log::keep();
     let (fake, server) = Fake::start().await;
     let engine = engine(&server.url);

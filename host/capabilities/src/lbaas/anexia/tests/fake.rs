@@ -1,4 +1,4 @@
-//! An Engine that remembers: enough of one to create, list, tag and destroy against, with faults that tests place.
+//! A stateful Engine, complete enough to create, list, tag and destroy against, with faults that tests place.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -14,11 +14,11 @@ struct Stored {
     tags: BTreeSet<String>,
 }
 
-/// A request that goes wrong: the next `times` that begin with `line` are answered with `reply`.
+/// A fault: the next `times` requests that begin with `line` get `reply`.
 struct Fault {
     line: String,
     reply: Reply,
-    /// Whether the request has its effect all the same.
+    /// Whether the request still has its effect.
     effect: bool,
     times: usize,
 }
@@ -30,7 +30,7 @@ struct Contents {
     faults: Vec<Fault>,
 }
 
-/// What the server serves.
+/// The server's state.
 #[derive(Clone, Default)]
 pub(crate) struct Fake {
     contents: Arc<Mutex<Contents>>,
@@ -45,7 +45,7 @@ impl Fake {
         (fake, Server::start(move |seen| served.answer(seen)).await)
     }
 
-    /// Puts an object there; `collection` as in `backend`.
+    /// Stores an object; `collection` as in `backend`.
     pub(crate) fn put(&self, collection: &str, identifier: &str, fields: Value, tags: &[&str]) {
         let stored = Stored {
             path: format!("/api/LBaaS/v1/{collection}.json"),
@@ -59,12 +59,12 @@ impl Fake {
             .insert(identifier.to_owned(), stored);
     }
 
-    /// The next `times` requests that begin with `line` are answered with `reply` and have no effect.
+    /// The next `times` requests that begin with `line` get `reply` and have no effect.
     pub(crate) fn refuse(&self, line: &str, times: usize, reply: Reply) {
         self.fault(line, times, reply, false);
     }
 
-    /// The same, with effect.
+    /// As `refuse`, with effect.
     pub(crate) fn lose(&self, line: &str, times: usize, reply: Reply) {
         self.fault(line, times, reply, true);
     }
@@ -78,7 +78,7 @@ impl Fake {
         });
     }
 
-    /// Identifiers and tags of all that is there.
+    /// Identifiers and tags of all objects.
     pub(crate) fn tags(&self) -> BTreeMap<String, Vec<String>> {
         let contents = self.contents.lock().unwrap();
         contents

@@ -1,4 +1,4 @@
-//! What gets to the Engine from a host whose lease is over: nothing.
+//! A host whose lease is over sends nothing to the Engine.
 
 use std::process::{Child, Command};
 use std::sync::OnceLock;
@@ -56,7 +56,7 @@ async fn without_a_lease_nothing_is_even_connected() {
 }
 
 #[tokio::test]
-async fn an_idle_connection_carries_nothing_after_the_lease_and_goes_on_in_the_next() {
+async fn an_idle_connection_carries_nothing_between_two_leases() {
     let server = Server::start(|_| Reply::json(200, server_json("s1"))).await;
     let (fence, hand) = leased();
     let (engine, _) = fenced(&server.url, &fence);
@@ -73,8 +73,8 @@ async fn an_idle_connection_carries_nothing_after_the_lease_and_goes_on_in_the_n
 }
 
 #[tokio::test]
-async fn a_process_stopped_at_any_moment_of_a_request_writes_nothing_when_it_goes_on() {
-    // The clock jumps when it is looked at for the n-th time: between any two steps of the first or a later request.
+async fn a_process_stopped_during_a_request_writes_nothing_when_it_resumes() {
+    // The clock jumps when it is read for the n-th time: between any two steps of the first or a later request.
     let mut ends = [0; 3];
     for looks in 0..40 {
         let server = Server::start(|_| Reply::json(200, json!({"identifier": "new"}))).await;
@@ -99,9 +99,9 @@ async fn a_process_stopped_at_any_moment_of_a_request_writes_nothing_when_it_goe
         };
         let arrived = server.seen().len();
         match failure.fate {
-            // Nothing of it arrived.
+            // No part of it arrived.
             Fate::Withheld => assert_eq!(arrived, sent, "{looks}: {failure:?}"),
-            // It had been written before the clock jumped; the server may not have seen it yet.
+            // It was written before the clock jumped; the server may not have seen it yet.
             Fate::TimedOut => assert!((sent..=sent + 1).contains(&arrived), "{looks}: {failure:?}"),
             fate => panic!("{looks}: {fate:?} {failure:?}"),
         }
@@ -125,7 +125,7 @@ async fn the_rest_of_a_body_is_not_sent_after_the_lease() {
         socket.read_exact(&mut some).await.unwrap();
         hand.store(AFTER_THE_LEASE, SeqCst);
         let mut bytes = some.len();
-        // The end is a reset: what the client's machine still held is thrown away.
+        // The connection ends with a reset: the client's kernel discards what it still held.
         while let Ok(more @ 1..) = socket.read(&mut some).await {
             bytes += more;
         }
@@ -144,7 +144,7 @@ async fn the_rest_of_a_body_is_not_sent_after_the_lease() {
 
 #[tokio::test]
 async fn a_connection_under_way_is_given_up_with_the_lease() {
-    // Nobody accepts: once the queue is full, further connections hang.
+    // No process accepts: once the queue is full, further connections hang.
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let listener = socket.listen(1).unwrap();
@@ -276,14 +276,14 @@ async fn whoever_waits_for_an_answer_or_a_slot_stops_with_its_epoch() {
 }
 
 #[tokio::test]
-async fn a_creation_that_waits_for_the_tagging_of_others_leaves_the_rest_to_the_next_epoch() {
+async fn a_creation_waiting_to_tag_leaves_the_rest_to_the_next_epoch() {
     let (fake, server) = Fake::start().await;
     let (fence, hand) = leased();
     let (engine, counted) = fenced(&server.url, &fence);
     let others = engine.engine.tagging.lock().await;
     let job = engine.of_this_epoch(leftovers::owned());
     let creating = tokio::spawn(async move { job.create(&[backend("b")], &[TAG.to_owned()]).await });
-    // Not before its answer is taken: what comes then is the tagging.
+    // Only after its answer is taken: the next request is the tagging.
     let posted = "/api/LBaaS/v1/backend.json POST 200: 1";
     until("the creation", || counted.lines().iter().any(|line| line == posted)).await;
     let before = server.lines();
@@ -321,8 +321,8 @@ async fn a_lost_creation_is_neither_looked_for_nor_repeated_in_the_next_epoch() 
 }
 
 #[tokio::test]
-async fn a_process_that_acts_again_after_a_stop_at_any_moment_of_a_request_does_not_write_it() {
-    // Whoever looks at the clock for the n-th time is stopped right then, and goes on with what it showed before.
+async fn a_request_stopped_at_any_moment_is_not_written_in_the_next_epoch() {
+    // The process is stopped at the n-th reading of the clock, and resumes with the old time.
     let mut ends = [0; 3];
     for looks in 0..40 {
         let server = Server::start(|_| Reply::json(200, json!({"identifier": "new"}))).await;
@@ -348,7 +348,7 @@ async fn a_process_that_acts_again_after_a_stop_at_any_moment_of_a_request_does_
         let failure = loop {
             let call = engine.call();
             match call.post(Collection::Servers, json!({"name": "s"})).await {
-                // Its answer came in the next epoch, or all of it was of that one.
+                // Its answer came in the next epoch, or all of it belonged to that epoch.
                 Ok(_) if !call.fence.may_act() || call.fence.epoch() > 1 => break None,
                 Ok(_) => sent += 1,
                 Err(failure) => break Some(failure),
@@ -357,12 +357,12 @@ async fn a_process_that_acts_again_after_a_stop_at_any_moment_of_a_request_does_
         let arrived = server.seen().len();
         match failure.as_ref().map(|failure| failure.fate) {
             None => ends[2] += 1,
-            // Nothing of it arrived.
+            // No part of it arrived.
             Some(Fate::Withheld) => {
                 assert_eq!(arrived, sent, "{looks}: {failure:?}");
                 ends[0] += 1;
             }
-            // It had been written before; the server may not have seen it yet.
+            // It was written before; the server may not have seen it yet.
             Some(Fate::TimedOut) => {
                 assert!((sent..=sent + 1).contains(&arrived), "{looks}: {failure:?}");
                 ends[1] += 1;
@@ -386,7 +386,7 @@ async fn a_process_that_acts_again_after_a_stop_at_any_moment_of_a_request_does_
 const STOPPED_URL: &str = "TRUEUP_TEST_STOPPED_URL";
 const STOPPED_LEASE: Duration = Duration::from_secs(1);
 
-/// Runs this one test once more, as a process of its own.
+/// Runs this one test again in a process of its own.
 fn again(test: &str, set: impl FnOnce(&mut Command) -> &mut Command) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test]);

@@ -1,4 +1,4 @@
-//! What was created and not tagged is found before the next list: by its intent, or by its name.
+//! Untagged objects are found before the next list: by their intent, or by their name.
 
 use super::fake::Fake;
 use super::server::{Reply, Server};
@@ -12,7 +12,7 @@ fn tags() -> Vec<String> {
     vec![TAG.to_owned()]
 }
 
-/// An engine whose intents outlive it.
+/// An engine whose intents survive it.
 fn keeping(server: &Server, folder: &std::path::Path) -> Anexia {
     let settings = Settings {
         url: server.url.clone(),
@@ -62,7 +62,7 @@ fn files(folder: &std::path::Path) -> usize {
 async fn a_killed_hosts_creation_is_tagged_after_the_restart() {
     let folder = tempfile::tempdir().unwrap();
     let (fake, server) = Fake::start().await;
-    // Neither another name, nor other fields, nor another Service's tag make it ours.
+    // An object with another name, other fields, or another Service's tag is not ours.
     fake.put(
         "backend",
         "o1",
@@ -205,7 +205,7 @@ async fn without_intents_what_has_a_services_name_is_tagged_once() {
     engine.adopt(TAG).await.unwrap();
     assert_eq!(server.seen().len(), asked);
 
-    // Where the intents say all, nothing is looked at by name, also after a restart.
+    // If the intents are complete, nothing is looked up by name, also after a restart.
     engine.all_listed();
     put_leftovers(&fake);
     let again = keeping(&server, folder.path());

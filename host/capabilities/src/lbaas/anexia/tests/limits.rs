@@ -1,4 +1,4 @@
-//! How much at a time, in which order the answers come, and what a rate limit stops.
+//! The limit of concurrent requests, the order of answers, and what a rate limit stops.
 
 use std::sync::Mutex;
 use std::time::Instant;
@@ -22,7 +22,7 @@ fn last_segment(path: &str) -> &str {
 
 #[tokio::test]
 async fn sixteen_requests_run_at_a_time_for_all_calls_together() {
-    // Long enough for one too many to come.
+    // Long enough for one too many to arrive.
     let server = Server::start(|seen| {
         Reply::json(200, server_json(last_segment(seen.path())))
             .in_company_of(16)
@@ -59,7 +59,7 @@ async fn the_number_of_requests_is_a_setting() {
 
 #[tokio::test]
 async fn answers_keep_the_order_of_the_arguments() {
-    // The first answers last; every third is not there.
+    // The first answers last; every third does not exist.
     let server = Server::start(|seen| {
         let name = last_segment(seen.path()).to_owned();
         let n: u64 = name[1..].parse().unwrap();
@@ -102,8 +102,8 @@ async fn taggings_never_overlap_while_creations_do() {
 
 #[tokio::test]
 async fn after_a_rate_limit_nothing_more_of_the_list_is_sent() {
-    // Five at a time; the third of them is rate-limited and the quickest, by more than a machine stalls. Those in flight
-    // answer as they do.
+    // Five at a time. The third of them is rate-limited and the quickest, by more than a machine stalls. Those in
+    // flight get their normal answers.
     let check = async |retry_after: Option<&'static str>| {
         let server = Server::start(move |seen| match (last_segment(seen.path()), retry_after) {
             ("s002", None) => Reply::status(429),
@@ -128,7 +128,7 @@ async fn after_a_rate_limit_nothing_more_of_the_list_is_sent() {
                 _ => panic!("{n}: {answer:?}"),
             }
         }
-        // The next call: held back where the Engine said how long, sent otherwise.
+        // The next call: withheld if the Engine gave a time, sent otherwise.
         let next = engine.get(&server_refs(&["s100".to_owned()])).await.remove(0);
         assert_eq!(next.is_ok(), retry_after.is_none(), "{next:?}");
         assert_eq!(server.seen().len(), if next.is_ok() { 6 } else { 5 });
@@ -137,7 +137,7 @@ async fn after_a_rate_limit_nothing_more_of_the_list_is_sent() {
 }
 
 #[tokio::test]
-async fn when_the_limit_is_over_the_next_call_is_sent_but_not_the_rest_of_the_list() {
+async fn after_the_limit_the_next_call_is_sent_but_not_the_rest_of_the_list() {
     let answered: Mutex<bool> = Mutex::default();
     let server = Server::start(move |seen| {
         let first = !std::mem::replace(&mut *answered.lock().unwrap(), true);

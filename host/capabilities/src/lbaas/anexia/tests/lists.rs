@@ -16,7 +16,7 @@ fn identifiers(objects: &[Object]) -> Vec<&str> {
     objects.iter().map(|object| object.identifier.as_str()).collect()
 }
 
-/// A page's answer from its entries, its number and the number of pages.
+/// Builds a page's answer from its entries, its number and the number of pages.
 type Shape = fn(&[Value], u64, u64) -> Value;
 
 /// Serves these entries in pages of a shape, and every server in full.
@@ -43,7 +43,7 @@ async fn all_three_shapes_of_pages_are_read_to_the_last() {
     };
     let uncounted = |held: &[Value], page: u64, _: u64| json!({"page": page, "total_pages": 0, "data": held});
     let bare = |held: &[Value], _: u64, _: u64| json!(held);
-    // (shape, entries, list requests with two a page)
+    // (shape, entries, list requests with two per page)
     let cases: [(Shape, usize, usize); 9] = [
         (envelope, 5, 3),
         (envelope, 4, 2),
@@ -111,7 +111,7 @@ async fn an_error_on_any_page_is_an_error_of_the_list() {
 }
 
 #[tokio::test]
-async fn a_list_is_read_in_full_and_sorted_and_leaves_out_what_is_gone_or_foreign() {
+async fn a_list_is_full_and_sorted_and_omits_gone_or_foreign_objects() {
     let server = Server::start(|seen| match seen.path() {
         "/api/core/v1/resource.json" => Reply::json(
             200,
@@ -150,7 +150,7 @@ async fn any_other_error_of_a_get_is_an_error_of_the_list() {
         .await;
         assert_eq!(engine(&server.url).list_tagged(TAG).await, Err(expected));
     }
-    // A resource that the contract can't say.
+    // A resource that the contract can't express.
     let server = Server::start(|seen| match seen.path() {
         "/api/core/v1/resource.json" => Reply::json(200, json!([entry("b1", BACKEND)])),
         _ => Reply::json(200, json!({"identifier": "b1", "mode": "udp"})),
@@ -158,7 +158,7 @@ async fn any_other_error_of_a_get_is_an_error_of_the_list() {
     .await;
     let expected = unavailable("backend `b1`: `mode` was \"udp\", must be `tcp` or `http`");
     assert_eq!(engine(&server.url).list_tagged(TAG).await, Err(expected));
-    // One without any type: it might be ours.
+    // A resource without any type: it might be ours.
     let server = Server::start(|seen| match seen.path() {
         "/api/core/v1/resource.json" => Reply::json(200, json!([{"identifier": "x"}])),
         _ => Reply::json(200, json!({"identifier": "x"})),

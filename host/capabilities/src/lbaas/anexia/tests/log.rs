@@ -1,4 +1,4 @@
-//! Keeps the log lines of a test's thread.
+//! Captures the log lines of a test's thread.
 
 use std::fmt::{self, Write as _};
 use std::sync::{Arc, Mutex};
@@ -8,14 +8,14 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::DefaultGuard;
 use tracing::{Event, Metadata, Subscriber};
 
-/// One text a line: level and all fields.
+/// One text per line: level and all fields.
 #[derive(Clone, Default)]
 pub(crate) struct Log {
     lines: Arc<Mutex<Vec<String>>>,
 }
 
 impl Log {
-    /// Keeps lines until the guard is dropped.
+    /// Captures lines until the guard is dropped.
     pub(crate) fn keep() -> (Self, DefaultGuard) {
         let log = Self::default();
         let guard = tracing::subscriber::set_default(log.clone());

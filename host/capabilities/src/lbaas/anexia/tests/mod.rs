@@ -1,4 +1,4 @@
-//! Every rule of the backend against servers that answer as each test says. Pauses are cut to milliseconds.
+//! Every rule of the backend against servers with scripted answers. Pauses are shortened to milliseconds.
 
 mod creations;
 mod fake;
@@ -30,7 +30,7 @@ use crate::lbaas::{Backend, Bind, Error, Frontend, Kind, Mode, ObjectRef, Server
 const TOKEN: &str = "t0p-secret-token";
 pub(super) const TAG: &str = "anxccm-svc-uid=u-1";
 
-/// Remembers what was counted.
+/// Records what was counted.
 #[derive(Default)]
 struct Counted {
     requests: Mutex<BTreeMap<(String, String, String), u64>>,
@@ -51,7 +51,7 @@ impl RequestMetrics for Counted {
 }
 
 impl Counted {
-    /// `RESOURCE METHOD STATUS` with how often.
+    /// `RESOURCE METHOD STATUS` with its count.
     fn lines(&self) -> Vec<String> {
         let requests = self.requests.lock().unwrap();
         requests
@@ -86,7 +86,7 @@ fn engine_behind(settings: Settings, fence: Fence, proxies: &Matcher) -> (Anexia
     (engine, counted)
 }
 
-/// A fence and the hand of its clock, in seconds. It is open for a minute by that clock, which stands still.
+/// A fence and the hand of its clock, in seconds. It is open for a minute by that clock, which does not run.
 fn leased() -> (Fence, Arc<AtomicU64>) {
     let hand = Arc::new(AtomicU64::new(1_000));
     let clock = Arc::clone(&hand);
@@ -102,10 +102,10 @@ fn again_after_others(fence: &Fence, hand: &AtomicU64) {
     assert!(fence.may_act());
 }
 
-/// What a clock shows when a process goes on that was stopped past its lease.
+/// The clock's time when a process resumes that was stopped past its lease.
 const AFTER_THE_LEASE: u64 = 2_000;
 
-/// Waits for what must come, however slow the machine is.
+/// Waits for an event that must come, however slow the machine is.
 async fn until(what: &str, mut happened: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !happened() {
@@ -161,7 +161,7 @@ fn server_of(name: &str, backend: &str) -> Spec {
     })
 }
 
-/// A server as the Engine answers it.
+/// The Engine's answer for a server.
 fn server_json(identifier: &str) -> Value {
     json!({
         "identifier": identifier, "name": identifier, "ip": "10.0.0.1", "port": 80, "check": "enabled",

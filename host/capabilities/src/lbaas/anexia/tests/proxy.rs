@@ -6,7 +6,7 @@ use super::server::{Reply, Server};
 use super::*;
 use crate::lbaas::Api as _;
 
-/// No name of any network; only a proxy can say where that is.
+/// A name that does not resolve; only a proxy can reach it.
 const ELSEWHERE: &str = "http://engine.test:8080/prefix";
 
 async fn proxy() -> Server {
@@ -56,7 +56,7 @@ async fn an_engine_on_this_machine_and_one_that_is_named_are_reached_without_it(
     assert!(get_one(&engine.url, &proxies).await);
     let local = engine.url.replace("127.0.0.1", "localhost");
     assert!(get_one(&local, &proxies).await);
-    // Not loopback by its looks; only the list of exceptions keeps it from the proxy.
+    // Does not look like loopback; only the list of exceptions keeps it from the proxy.
     let unspecified = engine.url.replace("127.0.0.1", "0.0.0.0");
     let excepted = Matcher::builder().all(proxy.url.as_str()).no("0.0.0.0").build();
     assert!(get_one(&unspecified, &excepted).await);
@@ -89,7 +89,7 @@ async fn the_environment_names_the_proxy() {
         "--exact",
         "lbaas::anexia::tests::proxy::the_environment_names_the_proxy",
     ]);
-    // What the machine's own environment says does not count; a CGI script gets no proxy from it.
+    // The machine's own environment must not matter; a CGI script gets no proxy from it.
     for name in [
         "HTTP_PROXY",
         "ALL_PROXY",

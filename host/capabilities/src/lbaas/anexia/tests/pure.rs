@@ -1,4 +1,4 @@
-//! What needs no server: bodies, states, `Retry-After`, settings and the token.
+//! Tests without a server: bodies, states, `Retry-After`, settings and the token.
 
 use std::time::SystemTime;
 
@@ -183,7 +183,7 @@ fn the_latest_end_of_a_limit_counts_until_it_is_over() {
     );
     let over = begin + Duration::from_secs(5);
     assert_eq!((limit.until(over), left_ms(begin, over)), (None, 0));
-    // A limit for ever is a year, not an overflow.
+    // An endless limit becomes a year instead of an overflow.
     limit.extend(end_of(u64::MAX, over));
     assert!(limit.until(over).is_some());
 }
@@ -204,7 +204,7 @@ fn parents_are_remembered_for_one_epoch() {
     assert!(parents.contains(1, "a") && !parents.contains(0, "a") && !parents.contains(2, "a"));
     parents.insert(2, "b");
     assert!(parents.contains(2, "b") && !parents.contains(2, "a"));
-    // Whoever is late brings nothing back.
+    // A late caller must not bring an entry back.
     parents.insert(1, "c");
     assert!(parents.contains(2, "b") && !parents.contains(1, "c") && !parents.contains(2, "c"));
     parents.remove("b");

@@ -1,4 +1,4 @@
-//! Single requests: headers, paths, tries, errors, metrics, and the token that must not get out.
+//! Single requests: headers, paths, tries, errors, metrics, and the token, which must not leak.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
@@ -7,7 +7,7 @@ use super::server::{Reply, Server};
 use super::*;
 use crate::lbaas::{Api as _, Object, State};
 
-/// Answers the n-th request with the n-th reply, and the last for ever.
+/// Answers the n-th request with the n-th reply, and all later ones with the last.
 async fn sequence(replies: Vec<Reply>) -> Server {
     let next = AtomicUsize::new(0);
     Server::start(move |_| replies[next.fetch_add(1, SeqCst).min(replies.len() - 1)].clone()).await
@@ -140,7 +140,7 @@ async fn passing_trouble_is_tried_three_times() {
         ));
         assert_eq!(server.seen().len(), 3, "{trouble:?}");
     }
-    // PUT too.
+    // Covers PUT, too.
     let put = AtomicUsize::new(0);
     let server = Server::start(move |seen| match seen.method.as_str() {
         "PUT" if put.fetch_add(1, SeqCst) == 0 => Reply::status(503),
@@ -207,7 +207,7 @@ async fn a_timeout_is_unavailable_and_not_tried_again() {
 
 #[tokio::test]
 async fn without_a_server_three_connections_are_tried() {
-    // Bound and not listening: nobody else gets the port meanwhile.
+    // Bound but not listening, so that no other process gets the port meanwhile.
     let nobody = tokio::net::TcpSocket::new_v4().unwrap();
     nobody.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let url = format!("http://{}", nobody.local_addr().unwrap());
@@ -224,7 +224,7 @@ async fn without_a_server_three_connections_are_tried() {
     );
     assert!(text.contains("refused"), "{text}");
     assert_eq!(counted.lines(), ["/api/LBaaS/v1/server.json GET connection: 3"]);
-    // A creation that was never sent is neither looked for nor repeated; its parent's list comes first.
+    // A creation that was never sent is neither searched nor repeated; its parent's list comes first.
     let (engine, counted) = engine_with(Settings {
         url: engine.engine.base.clone(),
         adopt_orphans: false,

@@ -1,4 +1,4 @@
-//! An HTTP/1.1 server whose every answer a test scripts, down to connections that break.
+//! An HTTP/1.1 server with scripted answers, including connections that break.
 //!
 //! Written on the bare socket: a real server library would never close a connection without an answer.
 
@@ -54,13 +54,13 @@ impl Seen {
     }
 }
 
-/// What the server does about a request.
+/// The server's reaction to a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Reply {
     status: u16,
     headers: Vec<(String, String)>,
     body: String,
-    /// Held back until so many requests were under way at once.
+    /// Held back until this many requests are in flight.
     company: usize,
     /// And this long after that.
     after: Duration,
@@ -115,7 +115,7 @@ impl Reply {
         self
     }
 
-    /// Held back until so many requests were under way at once, however long the machine takes to send them.
+    /// Holds the reply back until this many requests are in flight, however long the machine takes to send them.
     pub(crate) fn in_company_of(self, company: usize) -> Self {
         Self { company, ..self }
     }
@@ -128,7 +128,7 @@ impl Reply {
     }
 }
 
-/// How many are under way, and how many were at most.
+/// The current and the maximum number of requests in flight.
 #[derive(Debug, Default)]
 pub(crate) struct Gauge {
     now: AtomicUsize,
@@ -186,7 +186,7 @@ impl Server {
         self.record.seen.lock().unwrap().clone()
     }
 
-    /// How many connections were made so far.
+    /// The number of connections so far.
     pub(crate) fn connections(&self) -> usize {
         self.record.connections.load(SeqCst)
     }

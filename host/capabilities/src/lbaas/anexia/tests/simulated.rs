@@ -44,7 +44,7 @@ fn status(code: u16, when: When) -> FaultEffect {
     }
 }
 
-/// Creates again what failed until all is there, as a guest does over several calls.
+/// Creates what failed again until everything exists, as a guest does over several calls.
 async fn create_all(engine: &Anexia, specs: &[Spec]) -> Vec<Object> {
     let mut created = Vec::new();
     let mut left = specs.to_vec();
@@ -108,7 +108,7 @@ fn sorted_identifiers(objects: &[Object]) -> Vec<&str> {
     identifiers
 }
 
-/// All that was created is listed, once, and nothing else is there.
+/// Asserts that exactly the created objects are listed, each once.
 async fn assert_true(engine: &Anexia, created: &[Object]) {
     let listed = engine.list_tagged(TAG).await.unwrap();
     assert_eq!(sorted_identifiers(&listed), sorted_identifiers(created));
@@ -199,7 +199,7 @@ async fn whatever_goes_wrong_leaves_no_orphan_and_nothing_twice() {
     ];
     for faults in cases {
         println!("{faults:?}");
-        // Nothing here waits out a limit.
+        // Nothing here waits for the end of a limit.
         let retry_after = RetryAfter::WhenOver(false);
         let (_sim, engine) = start(ServerConfig {
             retry_after,

@@ -18,7 +18,7 @@ use super::*;
 use crate::http::connector::{Connection, Connector};
 use crate::http::socket::Refused;
 
-/// A certificate of `engine.test` that has signed itself, and its key. For nothing but these tests; valid for a century.
+/// A self-signed certificate of `engine.test` and its key, for these tests only; valid for a century.
 const CERTIFICATE: &[u8] = include_bytes!("engine.test.pem");
 
 fn trusting() -> ClientConfig {
@@ -41,7 +41,7 @@ fn connector(fence: &Fence, tls: ClientConfig, proxies: &Matcher, engine: &Uri) 
     Connector::new(fence.clone(), Duration::from_secs(60), tls, proxy, "https", agent)
 }
 
-/// A socket whose received bytes are counted, whatever they mean.
+/// A socket that counts received bytes, whatever they mean.
 struct Counting {
     tcp: TcpStream,
     bytes: Arc<AtomicUsize>,
@@ -65,11 +65,11 @@ impl Write for Counting {
     }
 }
 
-/// An Engine that takes one connection and answers each `ping` with `pong`; behind a proxy, where it is asked for one.
+/// An Engine that takes one connection and answers each `ping` with `pong`, optionally behind a proxy.
 struct Pongs {
     address: SocketAddr,
     bytes: Arc<AtomicUsize>,
-    /// What a proxy was asked, if it was.
+    /// The request that a proxy received, if any.
     ended: JoinHandle<String>,
 }
 
@@ -104,7 +104,7 @@ impl Pongs {
     }
 }
 
-/// What a proxy does: reads the request for a tunnel, and grants it.
+/// A proxy: reads the request for a tunnel, and grants it.
 fn tunnel(tcp: &mut TcpStream) -> String {
     let mut asked = Vec::new();
     while !asked.ends_with(b"\r\n\r\n") {

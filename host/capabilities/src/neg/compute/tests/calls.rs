@@ -1,4 +1,4 @@
-//! What the four functions answer.
+//! The answers of the four functions.
 
 use super::*;
 use crate::fence::machine_now;
@@ -188,7 +188,7 @@ async fn a_change_whose_answer_got_lost_happens_once() {
             .unwrap();
         let ended = world.ended().await;
         assert_eq!((ended.operation, ended.failure), (operation, None));
-        // And where the whole call is repeated, as after a crash.
+        // Also if the whole call is repeated, as after a crash.
         assert_eq!(
             world.api().attach(&web(), &endpoints, id(u128::from(number))).await,
             Ok(operation)

@@ -16,11 +16,11 @@ use crate::fence::Fence;
 use crate::neg::server::{ServerConfig, SimulatedCompute};
 use crate::neg::{Api, Endpoint, NegRef, RequestId};
 
-/// Whoever waits longer waits for ever.
+/// A longer wait counts as a hang.
 const HANG: Duration = Duration::from_secs(60);
 const LOCAL: &str = "127.0.0.1:0";
 
-/// A simulated Compute Engine, and a backend that speaks to it.
+/// A simulated Compute Engine, and a backend that talks to it.
 struct World {
     server: SimulatedCompute,
     compute: Compute,
@@ -42,7 +42,7 @@ impl World {
         self.compute.of("default/web")
     }
 
-    /// Asks a path beside the API.
+    /// Sends a request to a path beside the API.
     async fn admin(&self, method: &str, path: &str, body: Value) -> Value {
         let url = format!("http://{}{path}", self.server.local_addr());
         let method = method.parse().unwrap();
@@ -68,7 +68,7 @@ impl World {
         tokio::time::timeout(HANG, self.ends.recv()).await.unwrap().unwrap()
     }
 
-    /// A NEG that is there, with these endpoints.
+    /// Creates a NEG with these endpoints.
     async fn given(&self, endpoints: &[Endpoint]) {
         let add: Vec<_> = endpoints
             .iter()

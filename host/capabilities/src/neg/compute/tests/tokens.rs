@@ -1,4 +1,4 @@
-//! Where tokens come from.
+//! The sources of tokens.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +14,7 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use super::*;
 use crate::neg::Error;
 
-/// A server that lets in one token alone, and a backend with these credentials.
+/// A server that accepts only one token, and a backend with these credentials.
 async fn ask(token: &str, credentials: Credentials) -> Result<Vec<Endpoint>, Error> {
     let config = ServerConfig {
         token: Some(token.into()),
@@ -75,7 +75,7 @@ async fn the_metadata_server_is_asked_with_its_header() {
     assert_eq!(ask("from-metadata", credentials).await, Ok(vec![]));
 }
 
-/// Runs `openssl`; what it says.
+/// Runs `openssl` and returns its output.
 fn openssl(args: &[&str]) -> Vec<u8> {
     let output = Command::new("openssl").args(args).stdin(Stdio::null()).output();
     let output = output.unwrap_or_else(|error| panic!("openssl: {error}: `apt-get install openssl`"));
@@ -102,7 +102,7 @@ fn key_file(folder: &Path, token_uri: &str) -> std::path::PathBuf {
 }
 
 #[tokio::test]
-async fn a_service_accounts_key_is_exchanged_and_its_token_kept_until_it_is_refused() {
+async fn a_service_accounts_key_gives_a_token_that_is_kept_until_refused() {
     let posted: Arc<Mutex<Vec<BTreeMap<String, String>>>> = Arc::default();
     let seen = Arc::clone(&posted);
     let exchange = async move |body: String| {
@@ -116,7 +116,7 @@ async fn a_service_accounts_key_is_exchanged_and_its_token_kept_until_it_is_refu
     let token_uri = format!("{url}/token");
     let credentials = Credentials::credentials_file(&key_file(folder.path(), &token_uri)).unwrap();
 
-    // The first token is refused: the second is asked for, and kept.
+    // The first token is refused; the second is fetched and kept.
     let config = ServerConfig {
         token: Some("token-2".into()),
         ..ServerConfig::default()

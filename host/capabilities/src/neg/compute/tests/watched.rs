@@ -68,7 +68,7 @@ async fn errors_of_looking_end_nothing() {
 async fn an_operation_that_is_not_known_any_more_has_failed() {
     let mut world = World::new(ServerConfig::default()).await;
     world.given(&[]).await;
-    // Nobody gets to see it.
+    // No caller sees it.
     world
         .fault(json!({"path": "*/operations/*", "status": 503, "times": 1}))
         .await;
@@ -131,13 +131,13 @@ async fn a_clock_that_is_set_ends_no_operation_and_prolongs_none() {
         started_ms,
         end: None,
     };
-    // The clock was set forward while it is under way: this process began it, so the clock says nothing.
+    // The clock was set forward meanwhile. This process started the operation, so the clock does not matter.
     let (compute, mut ends) = watch(60_000, Vec::new());
     let shared = &compute.shared.watch;
     shared.begin(started(0), &compute.tasks).await.unwrap();
     let ended = tokio::time::timeout(HANG, ends.recv()).await.unwrap().unwrap();
     assert_eq!(ended.failure, None);
-    // It was set back before a restart: the operation may take its time once more, not for ever.
+    // The clock was set back before a restart: the operation gets its time once more, but not forever.
     world.fault(json!({"path": "*/operations/*", "status": 503})).await;
     let (_compute, mut ends) = watch(50, vec![started(u64::MAX)]);
     let ended = tokio::time::timeout(HANG, ends.recv()).await.unwrap().unwrap();
@@ -145,7 +145,7 @@ async fn a_clock_that_is_set_ends_no_operation_and_prolongs_none() {
 }
 
 #[tokio::test]
-async fn a_host_that_restarts_goes_on_looking_and_tells_ends_until_they_are_taken_in() {
+async fn a_restarted_host_polls_on_and_reports_ends_until_acknowledged() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("neg/operations.redb");
     let open = || Arc::new(OperationsFile::open(&path).unwrap());
@@ -158,7 +158,7 @@ async fn a_host_that_restarts_goes_on_looking_and_tells_ends_until_they_are_take
     world.given(&[]).await;
     let operation = world.api().attach(&web(), &[endpoint(1)], id(1)).await.unwrap();
 
-    // Stopped before the end, without a word; the tasks let go of the file at their next step.
+    // Stopped abruptly before the end; the tasks release the file at their next step.
     let restart = async |world: World| {
         let World { server, compute, ends } = world;
         drop((compute, ends));
@@ -175,7 +175,7 @@ async fn a_host_that_restarts_goes_on_looking_and_tells_ends_until_they_are_take
     let ended = world.ended().await;
     assert_eq!((ended.operation, ended.failure), (operation, None));
 
-    // Stopped before it was taken in, and Compute Engine forgets meanwhile.
+    // Stopped before the acknowledgement, and Compute Engine forgets the operation meanwhile.
     world.admin("DELETE", "/operations", Value::Null).await;
     let mut world = restart(world).await;
     assert_eq!(world.ended().await.failure, None);
