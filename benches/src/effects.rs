@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_superseded_change_counts_until_a_later_one_of_its_service_is_in_effect() {
+    fn a_superseded_change_counts_until_a_later_one_takes_effect() {
         let begun = Instant::now();
         let at = |ms| begun + Duration::from_millis(ms);
         let made = [(0, 0), (1, 10), (0, 20), (0, 30)].map(|(service, ms)| Made { service, at: at(ms) });

@@ -395,13 +395,13 @@ fn pods_live_on_a_node(version: &'static str) {
 
 #[needs(cni, netns, root)]
 #[test]
-fn twenty_pods_reach_each_other_and_a_killed_host_loses_none_with_cni_0_4_0() {
+fn twenty_pods_connect_and_survive_a_killed_host_with_cni_0_4_0() {
     pods_live_on_a_node("0.4.0");
 }
 
 #[needs(cni, netns, root)]
 #[test]
-fn twenty_pods_reach_each_other_and_a_killed_host_loses_none_with_cni_1_0_0() {
+fn twenty_pods_connect_and_survive_a_killed_host_with_cni_1_0_0() {
     pods_live_on_a_node("1.0.0");
 }
 
@@ -511,7 +511,7 @@ fn release(container: &str) -> (String, String) {
 
 #[needs(cni, netns, root)]
 #[test]
-fn a_host_that_is_down_holds_up_nobody_and_works_off_what_was_released_meanwhile() {
+fn a_host_that_is_down_blocks_no_pod_and_catches_up_on_releases() {
     let host = Host::new("cooling_period_ms = 0", &[3]);
     let mut node = node("1.0.0", host, 4);
     let spooled =

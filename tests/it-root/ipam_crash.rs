@@ -73,12 +73,12 @@ fn killed_and_killed(shared_sync: bool, cooling_period_ms: u64) {
 }
 
 #[test]
-fn no_answer_is_lost_and_no_address_is_given_twice_where_each_change_is_synced() {
+fn no_answer_is_lost_and_no_address_given_twice_with_a_sync_each() {
     killed_and_killed(false, 0);
 }
 
 #[test]
-fn no_answer_is_lost_and_no_address_is_given_twice_where_changes_share_a_sync() {
+fn no_answer_is_lost_and_no_address_given_twice_with_shared_syncs() {
     killed_and_killed(true, 15);
 }
 

@@ -351,7 +351,7 @@ fn while_clients_ask_each_swap_takes_all_of_the_state_along() {
 }
 
 #[test]
-fn a_host_that_is_killed_in_a_swap_comes_back_with_one_of_the_two_versions_and_all_of_the_state() {
+fn a_host_killed_in_a_swap_restarts_with_either_version_and_all_state() {
     let seed = seed();
     let host = Swapped::new(Some(ChaCha8Rng::seed_from_u64(seed)));
     let course = Course {

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn del_succeeds_for_what_is_gone_and_status_says_50_for_an_instance_that_is_not_there() {
+    fn del_succeeds_for_what_is_gone_and_status_is_50_without_an_instance() {
         let refusal = |code| Ok(Answer::Refused(CniError::new(code, "gone")));
         check(What::Del(attachment()), refusal(3), &Outcome::Silent);
         check(

@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn gc_takes_the_list_by_its_name_then_by_its_early_name_and_never_goes_without() {
+    fn gc_takes_the_list_by_its_name_or_early_name_and_needs_one() {
         let c2 = json!([{"containerID": "c2", "ifname": "eth0", "more": 1}]);
         let expected = Attachment {
             container_id: "c2".to_owned(),

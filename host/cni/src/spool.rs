@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_others_can_write_to_is_refused_and_one_they_can_read_is_used() {
+    fn a_folder_writable_by_others_is_refused_and_a_readable_one_is_used() {
         let root = tempfile::tempdir().unwrap();
         let attachment = attachment();
         for mode in [0o777, 0o1777, 0o770, 0o702] {

@@ -123,7 +123,7 @@ fn what_the_host_refuses_is_told_to_the_caller_word_for_word() {
 }
 
 #[test]
-fn del_succeeds_for_what_is_gone_and_fails_where_the_host_could_not_store_it() {
+fn del_succeeds_for_what_is_gone_and_fails_when_the_host_cannot_store() {
     let node = Node::new();
     let refusal = |code| Reply::line(&format!(r#"{{"v":1,"error":{{"code":{code},"msg":"so it is"}}}}"#));
     let _host = FakeHost::start(&node.socket(), [refusal(3), refusal(11)]);
@@ -216,7 +216,7 @@ fn a_socket_that_nobody_listens_on_says_so() {
 }
 
 #[test]
-fn a_host_that_does_not_answer_is_waited_for_as_long_as_the_configuration_says() {
+fn the_plugin_waits_for_a_silent_host_as_long_as_configured() {
     // Long enough to be asked on a machine that stalls.
     let check = |command: &str, reply: Reply| {
         let node = Node::new();

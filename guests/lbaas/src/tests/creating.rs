@@ -6,7 +6,7 @@ use crate::bindings::trueup::lbaas::api::Error as ApiError;
 use crate::simulated::{built, desired, small};
 
 #[test]
-fn a_new_service_takes_three_rounds_of_creations_and_one_that_finds_nothing() {
+fn a_new_service_takes_three_rounds_of_creations_and_one_empty_round() {
     let mut world = Simulation::of([]);
     assert_eq!(reconcile(&mut world, &DESTROY, &small()), done(4, 0, 4));
     let expected = [

@@ -50,7 +50,7 @@ fn all_load_balancers_share_the_lists_of_one_round() {
 }
 
 #[test]
-fn one_waits_for_what_progresses_while_the_other_creates_in_the_same_looks() {
+fn one_waits_for_progress_while_the_other_creates_in_the_same_looks() {
     let mut world = Simulation::of([]);
     for object in built_on_second() {
         let state = if object.identifier == "b-1x" {
@@ -157,7 +157,7 @@ fn a_frontend_that_leads_to_the_other_load_balancers_backend_is_replaced() {
 /// A failed resource goes with what refers to it on its own load balancer (1.7); nobody's own plan holds a frontend of the
 /// other one while that has failures to see to first.
 #[test]
-fn failures_that_hold_each_other_across_load_balancers_are_told_and_not_touched() {
+fn failures_that_block_each_other_are_reported_and_not_touched() {
     let world = |second: State| {
         Simulation::of([
             in_state(State::Failed, backend("b-1", "http.web.ns.c1", "lb-1")),

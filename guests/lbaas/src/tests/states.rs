@@ -157,7 +157,7 @@ fn pending_resources_are_waited_for_and_then_the_next_round_goes_on() {
 }
 
 #[test]
-fn a_pending_resource_that_fails_or_goes_ends_the_call_with_those_seen_in_that_look() {
+fn a_pending_resource_that_fails_or_goes_ends_the_call_in_that_look() {
     let mut listed = built_in([(3, State::Pending)]);
     listed.push(in_state(
         State::Pending,

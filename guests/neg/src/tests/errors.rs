@@ -104,7 +104,7 @@ fn any_other_error_of_ensure_ends_the_sync() {
 }
 
 #[test]
-fn an_operation_that_is_refused_stops_no_other_and_an_outage_stops_the_rest() {
+fn a_refused_operation_stops_no_other_and_an_outage_stops_the_rest() {
     for (error, expected) in [
         (
             refused(),

@@ -276,7 +276,7 @@ fn switched_off_everything_passes_and_nothing_is_measured() {
 }
 
 #[test]
-fn a_migration_is_measured_from_the_first_filter_to_the_first_that_finds_none() {
+fn a_migration_lasts_from_the_first_filter_to_the_first_empty_one() {
     let mut world = Simulation::default();
     let mut neg = instance("{}");
     let mut filter = |world: &mut Simulation, add: &str, remove: &str| {

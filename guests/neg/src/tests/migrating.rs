@@ -27,7 +27,7 @@ fn three_endpoints_migrate_one_by_one() {
 }
 
 #[test]
-fn back_again_the_single_stack_form_waits_until_the_dual_stack_form_has_gone() {
+fn on_the_way_back_single_stack_waits_until_dual_stack_has_gone() {
     for single in ["10.0.0.1", "fd00::1"] {
         let (mut neg, mut world) = (instance(CONFIG), Simulation::default());
         given(&mut world, "z1", "10.0.0.1+fd00::1");
@@ -55,7 +55,7 @@ fn a_failed_detachment_is_tried_again_after_the_retry_delay() {
 }
 
 #[test]
-fn the_migration_goes_on_when_all_of_its_operations_ended_and_fails_with_the_first_failure() {
+fn the_migration_waits_for_all_operations_and_fails_with_the_first() {
     let config = r#"{"neg_names": {"s1": "web-s1"}, "max_endpoints_per_operation": 1,
         "fraction_of_migrating_endpoints": 1}"#;
     for (first, second, timers) in [
@@ -110,7 +110,7 @@ fn a_migration_operation_that_does_not_start_pauses_nothing() {
 }
 
 #[test]
-fn one_that_does_not_start_beside_one_that_did_makes_the_detachment_failed() {
+fn one_operation_that_does_not_start_fails_the_whole_detachment() {
     let config = r#"{"neg_names": {"s1": "web-s1"}, "max_endpoints_per_operation": 1,
         "fraction_of_migrating_endpoints": 1}"#;
     let target = [("z1", "10.0.0.1+fd00::1 10.0.0.2+fd00::2")];

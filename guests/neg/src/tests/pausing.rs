@@ -26,7 +26,7 @@ fn continue_after_a_failure_is_at_once() {
 }
 
 #[test]
-fn continue_after_a_success_waits_and_whatever_comes_meanwhile_changes_nothing() {
+fn continue_after_a_success_waits_and_events_meanwhile_change_nothing() {
     let (mut neg, mut world) = paused();
     neg.resume(&mut world, None);
     advance(&mut neg, &mut world, 30_000);

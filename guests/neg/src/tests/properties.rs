@@ -342,7 +342,7 @@ proptest! {
     })]
 
     #[test]
-    fn once_faults_end_the_target_is_reached_and_no_migration_took_too_much_or_came_too_soon(
+    fn after_faults_the_target_is_reached_and_migrations_kept_their_limits(
         first in a_plain_target(), steps in prop::collection::vec(a_step(), 0..60),
     ) {
         let mut run = Run::new();

@@ -5,7 +5,7 @@ use crate::bindings::trueup::neg::api;
 use crate::simulated::Simulation;
 
 #[test]
-fn a_new_neg_is_made_and_filled_and_what_is_being_attached_counts_as_there() {
+fn a_new_neg_is_made_and_filled_and_pending_attachments_count() {
     let (mut neg, mut world) = (instance(CONFIG), Simulation::default());
     let target = [("z1", "10.0.0.2 10.0.0.1")];
     assert_eq!(sync(&mut neg, &mut world, &target), Ok((2, 0, 0, None)));
@@ -127,7 +127,7 @@ fn configured_zones_and_locations_that_left_the_target_are_emptied() {
 }
 
 #[test]
-fn addresses_are_compared_as_addresses_and_other_text_is_detached_as_it_is() {
+fn addresses_are_compared_by_value_and_other_text_is_detached_as_is() {
     let (mut neg, mut world) = (instance(CONFIG), Simulation::default());
     given(
         &mut world,

@@ -282,7 +282,7 @@ fn of_an_id_that_a_resync_gives_twice_the_last_counts() {
 }
 
 #[test]
-fn every_change_needs_a_resync_that_was_taken_and_the_other_calls_need_none() {
+fn every_change_needs_an_accepted_resync_and_other_calls_need_none() {
     let (mut renderer, mut world) = (super::instance(CONFIG), crate::simulated::Simulation::default());
     world.faults.push_back("netlink: busy".to_owned());
     assert_eq!(

@@ -47,7 +47,7 @@ fn whoever_is_faster_each_time_ends_the_allocation_after_the_last_attempt() {
 }
 
 #[test]
-fn an_allocation_whose_answer_was_lost_is_found_by_its_name_in_the_next_listing() {
+fn an_allocation_with_a_lost_answer_is_found_by_name_in_the_next_listing() {
     let mut world = Simulation::default();
     let mut node_sync = instance(CONFIG);
     unavailable(&mut world, "kv.put-if-not-exists");
@@ -60,7 +60,7 @@ fn an_allocation_whose_answer_was_lost_is_found_by_its_name_in_the_next_listing(
 }
 
 #[test]
-fn of_several_records_of_this_node_the_lowest_id_is_taken_and_the_others_stay() {
+fn of_several_records_of_this_node_the_lowest_id_counts() {
     let mut world = Simulation::default();
     let mut node_sync = synced(
         &mut world,
@@ -130,7 +130,7 @@ fn a_record_that_comes_and_goes_is_the_databases_error() {
 }
 
 #[test]
-fn a_record_that_could_not_be_put_back_is_written_by_the_next_publish_of_the_same_list() {
+fn a_record_that_was_not_restored_is_written_by_the_next_publish() {
     for call in ["kv.put-if-not-exists", "kv.get"] {
         let mut world = Simulation::default();
         let mut node_sync = synced(&mut world, &[(2, "me", "10.0.0.2/8")]);
@@ -151,7 +151,7 @@ fn a_record_that_could_not_be_put_back_is_written_by_the_next_publish_of_the_sam
 }
 
 #[test]
-fn what_was_published_is_put_back_and_written_where_the_listing_has_something_else() {
+fn what_was_published_is_written_again_where_the_listing_differs() {
     let mut world = Simulation::default();
     let mut node_sync = synced(&mut world, &[(2, "me", "10.0.0.9/8")]);
     assert_eq!(publish(&mut node_sync, &mut world, &["10.0.0.2/8"]), Ok(true));

@@ -122,7 +122,7 @@ fn where_an_address_is_goes_by_subnets_and_then_by_the_nodes_own() {
 }
 
 #[test]
-fn an_external_name_is_no_service_whatever_its_endpoints_and_headless_is_one() {
+fn an_external_name_is_no_service_and_a_headless_service_is_one() {
     let mut world = Simulation::default();
     let mut web = service("web", "None", "http:80");
     let state = State {
@@ -185,7 +185,7 @@ fn ids_order_by_namespace_then_name() {
 }
 
 #[test]
-fn of_two_redirects_of_one_address_that_of_the_first_pod_counts_until_it_goes() {
+fn of_two_redirects_of_an_address_the_first_pod_s_counts_until_it_goes() {
     let mut world = Simulation::default();
     let mut processor = synced(
         &mut world,

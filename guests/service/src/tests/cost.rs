@@ -74,7 +74,7 @@ const COMPARISONS_PER_LEVEL: u64 = 11;
 const LOOKUPS_MAX: u64 = 60;
 
 #[test]
-fn an_event_touches_what_it_names_and_no_more_however_many_services_there_are() {
+fn an_event_touches_only_what_it_names_with_any_number_of_services() {
     let combined: Vec<usize> = events().iter().map(|(_, combined)| *combined).collect();
     for (n, levels) in [(100, 3), (1000, 4), (5000, 5)] {
         let costs = costs(n);

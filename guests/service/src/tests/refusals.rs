@@ -137,7 +137,7 @@ fn a_service_whose_addition_was_refused_and_that_went_was_never_there() {
 }
 
 #[test]
-fn a_service_that_could_not_be_deleted_still_counts_for_the_renderers_alone() {
+fn an_undeleted_service_still_counts_for_the_renderers_alone() {
     let mut world = Simulation::default();
     let mut processor = synced(&mut world, one_service());
     refuse(&mut world, "renderer.delete-service", "busy");
@@ -158,7 +158,7 @@ fn a_service_that_could_not_be_deleted_still_counts_for_the_renderers_alone() {
 }
 
 #[test]
-fn after_a_refused_resync_events_and_reverts_hand_over_everything_until_one_succeeds() {
+fn a_refused_resync_makes_every_call_a_resync_until_one_succeeds() {
     let mut world = Simulation::default();
     let mut processor = instance();
     world

@@ -137,7 +137,7 @@ fn an_instance_without_resync_is_carried_as_such() {
 }
 
 #[test]
-fn what_follows_otherwise_with_new_settings_is_called_for_with_the_next_event() {
+fn effects_of_new_settings_are_called_for_with_the_next_event() {
     let state = State {
         local_pods: vec![pod("p", "10.1.1.3", "tap-p")],
         ip_allocations: vec![allocation("p", &["x pods 10.2.0.1", "y default 10.2.0.2"])],

@@ -479,7 +479,7 @@ ADDRESS   INTERFACE  STATE                POD            NETWORK  CONTAINER    I
     }
 
     #[test]
-    fn a_store_that_is_not_read_is_said_first_and_nothing_rests_without_a_period() {
+    fn an_unread_store_comes_first_and_nothing_rests_without_a_period() {
         let unread = Shown {
             read: false,
             error: Some("unavailable: disk full".to_owned()),
