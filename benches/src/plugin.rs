@@ -62,7 +62,7 @@ impl Plugin {
         ))
     }
 
-    /// Debian's `host-local`, with its state in `folder`; none where it is not installed.
+    /// Debian's `host-local`, with its state in `folder`; `None` if it is not installed.
     #[must_use]
     pub fn host_local(folder: &Path) -> Option<Self> {
         let binary = Path::new(PLUGINS).join("host-local");

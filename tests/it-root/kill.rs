@@ -175,7 +175,7 @@ impl Wish {
     }
 }
 
-/// Starts the host, and kills it so long after its first request; false where it was done before.
+/// Starts the host, and kills it so long after its first request; false if it was done before.
 fn kill_after(engine: &Engine, site: &Site, wait: Duration) -> bool {
     let requests = || engine.requests().values().sum::<u64>();
     let before = requests();

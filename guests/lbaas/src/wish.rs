@@ -1,7 +1,7 @@
-//! What one service wants on every load balancer: names, ports, addresses and targets, ready to be compared with.
+//! What one service wants on every load balancer: names, ports, addresses and targets, ready for comparison.
 //!
-//! A [`Wish`] comes from checked input alone (`input`), so everything here is unique where it has to be. It is sorted,
-//! so that an existing resource finds its place by binary search and without building a name.
+//! A [`Wish`] comes only from checked input (`input`), so everything here is unique as needed. It is sorted, so that an
+//! existing resource finds its place by binary search without building a name.
 
 use trueup_guest_common::address::Address;
 use trueup_guest_common::words;
@@ -68,7 +68,7 @@ pub fn tag(service_uid: &str) -> String {
     format!("anxccm-svc-uid={service_uid}")
 }
 
-/// `FIRST.REST`; an empty part is left out together with its dot.
+/// `FIRST.REST`; leaves out an empty part together with its dot.
 #[must_use]
 pub fn joined(first: &str, rest: &str) -> String {
     match (first, rest) {
@@ -83,7 +83,7 @@ fn before<'n>(name: &'n str, rest: &str) -> Option<&'n str> {
     words::without_end(name, rest)?.strip_suffix('.')
 }
 
-/// True where the text is this address in any spelling.
+/// True if the text is this address in any spelling.
 fn is_address(text: &str, address: Address, canonical: &str) -> bool {
     words::are_same(text, canonical) || Address::parse(text) == Some(address)
 }

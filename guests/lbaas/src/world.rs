@@ -1,6 +1,6 @@
 //! Everything that a call may ask, as one argument: the API, the clock, chance, the log and metrics.
 //!
-//! `lib.rs` implements it by the component's imports, the tests by a simulation with a virtual clock.
+//! `lib.rs` implements it with the component's imports, the tests with a simulation with a virtual clock.
 
 use crate::bindings::trueup::host::log::Level;
 use crate::bindings::trueup::lbaas::api::Error as ApiError;
@@ -11,12 +11,12 @@ pub trait World {
     /// `api.load-balancer`
     ///
     /// # Errors
-    /// As the API answers.
+    /// The API's error.
     fn load_balancer(&mut self, identifier: &str) -> Result<State, ApiError>;
     /// `api.list-tagged`
     ///
     /// # Errors
-    /// As the API answers.
+    /// The API's error.
     fn list_tagged(&mut self, tag: &str) -> Result<Vec<Object>, ApiError>;
     /// `api.get`
     fn get(&mut self, refs: &[ObjectRef]) -> Vec<Result<Object, ApiError>>;

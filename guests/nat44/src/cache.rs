@@ -21,13 +21,13 @@ impl Cache {
         }
     }
 
-    /// True where the key is known to have the value.
+    /// True if the key is known to have the value.
     #[must_use]
     pub fn has(&self, key: &str, value: &str) -> bool {
         matches!(self.keys.get(key), Some(Some(known)) if known == value)
     }
 
-    /// True where the key is known not to be there.
+    /// True if the key is known not to be there.
     #[must_use]
     pub fn lacks(&self, key: &str) -> bool {
         self.is_complete && !self.keys.contains_key(key)

@@ -66,11 +66,11 @@ pub mod bindings {
 }
 
 thread_local! {
-    /// What this instance knows; none before `init`. A component has one thread.
+    /// The state of this instance; `None` before `init`. A component has one thread.
     static RENDERER: RefCell<Option<Renderer>> = const { RefCell::new(None) };
 }
 
-/// Asks the instance, or changes it.
+/// Reads or changes the instance.
 fn with<T>(call: impl FnOnce(&mut Renderer) -> Result<T, String>) -> Result<T, String> {
     RENDERER.with_borrow_mut(|renderer| match renderer {
         Some(renderer) => call(renderer),

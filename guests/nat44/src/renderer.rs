@@ -52,7 +52,7 @@ impl Renderer {
     /// `renderer.resync`: the database is listed, and what differs is written.
     ///
     /// # Errors
-    /// As the database answers.
+    /// The database's error.
     pub fn resync(&mut self, world: &mut impl World, event: ResyncEvent) -> Result<(), String> {
         let nothing = ResyncEvent {
             node_ips: Vec::new(),
@@ -91,7 +91,7 @@ impl Renderer {
     /// `renderer.add-service`
     ///
     /// # Errors
-    /// As the database answers.
+    /// The database's error.
     pub fn add_service(&mut self, world: &mut impl World, service: &ContivService) -> Result<(), String> {
         self.write(world, |renderer, world, writes| {
             renderer.put_dnat(world, writes, service)
@@ -101,7 +101,7 @@ impl Renderer {
     /// `renderer.update-service`: of the old one only its id matters, since the cache knows what it was.
     ///
     /// # Errors
-    /// As the database answers.
+    /// The database's error.
     pub fn update_service(
         &mut self,
         world: &mut impl World,
@@ -118,7 +118,7 @@ impl Renderer {
     /// `renderer.delete-service`
     ///
     /// # Errors
-    /// As the database answers.
+    /// The database's error.
     pub fn delete_service(&mut self, world: &mut impl World, service: &ObjectId) -> Result<(), String> {
         self.write(world, |renderer, _, writes| {
             writes.deletes.insert(renderer.keys.dnat(service));
@@ -128,7 +128,7 @@ impl Renderer {
     /// `renderer.update-node-port-services`
     ///
     /// # Errors
-    /// As the database answers; the addresses are kept.
+    /// The database's error; the addresses are kept.
     pub fn update_node_port_services(
         &mut self,
         world: &mut impl World,
@@ -146,7 +146,7 @@ impl Renderer {
     /// `renderer.update-local-frontend-ifs`
     ///
     /// # Errors
-    /// As the database answers; the set is kept.
+    /// The database's error; the set is kept.
     pub fn update_local_frontend_ifs(&mut self, world: &mut impl World, new: Vec<String>) -> Result<(), String> {
         self.write(world, |renderer, _, writes| {
             renderer.kept.frontends = new;
@@ -157,7 +157,7 @@ impl Renderer {
     /// `renderer.update-local-backend-ifs`
     ///
     /// # Errors
-    /// As the database answers; the set is kept.
+    /// The database's error; the set is kept.
     pub fn update_local_backend_ifs(&mut self, world: &mut impl World, new: Vec<String>) -> Result<(), String> {
         self.write(world, |renderer, _, writes| {
             renderer.kept.backends = new;

@@ -1,4 +1,4 @@
-//! A database in memory, with faults and a transcript: what native tests call against.
+//! A database in memory, with faults and a transcript: for native tests.
 //!
 //! Refuses what etcd refuses; the guest asks for nothing of the kind, so that fails the test where it stands.
 
@@ -24,7 +24,7 @@ pub(crate) struct Fault {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Simulation {
     pub(crate) etcd: BTreeMap<String, String>,
-    /// The first of a call's faults is its next answer.
+    /// The next answer to a call is its first fault.
     pub(crate) faults: VecDeque<Fault>,
     /// Calls as a journal has them, faulted ones too.
     pub(crate) asked: Vec<Asked>,
@@ -42,7 +42,7 @@ pub(crate) enum Asked {
 }
 
 impl Simulation {
-    /// Lets the next call of this name fail, and do nothing.
+    /// Makes the next call of this name fail, and do nothing.
     pub(crate) fn fail(&mut self, call: &'static str, error: Error) {
         let answer = Err(error);
         self.faults.push_back(Fault {
@@ -52,7 +52,7 @@ impl Simulation {
         });
     }
 
-    /// What was asked since the last time.
+    /// The questions since the last call.
     pub(crate) fn take_asked(&mut self) -> Vec<Asked> {
         std::mem::take(&mut self.asked)
     }

@@ -7,7 +7,7 @@ use trueup_guest_common::snapshot::{check_version, misfit};
 use crate::cache::Cache;
 use crate::renderer::Kept;
 
-/// The version of the text. One that keeps something else counts it up.
+/// The version of the text. Increment it when the contents change.
 const VERSION: u64 = 1;
 
 /// The text, written or read.
@@ -36,7 +36,7 @@ pub fn write(prefix: &str, kept: &Kept) -> String {
         is_complete: kept.cache.is_complete,
         keys: keys.map(|(key, value)| (key.clone(), value.clone())).collect(),
     };
-    // Texts, numbers and lists of them: there is nothing in it that JSON has not.
+    // Texts, numbers and lists: JSON can represent all of them.
     serde_json::to_string(&snapshot).unwrap_or_default()
 }
 

@@ -45,7 +45,7 @@ pub struct Wiring {
 }
 
 impl Wiring {
-    /// None where nothing is to be translated, or nothing is known to lead out.
+    /// `None` if nothing is to be translated, or nothing is known to lead out.
     #[must_use]
     pub fn uplink(&self) -> Option<Uplink> {
         let uplink = if !self.nat_external_traffic {

@@ -139,6 +139,6 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 /// The message as compact JSON.
 #[must_use]
 pub fn json(message: &impl Serialize) -> String {
-    // Texts, numbers and lists of them: there is nothing in it that JSON has not.
+    // Texts, numbers and lists: JSON can represent all of them.
     serde_json::to_string(message).unwrap_or_default()
 }

@@ -76,7 +76,7 @@ impl Place {
         (u128::from(self.halves.0) << 64) | u128::from(self.halves.1)
     }
 
-    /// True where no other text has this place: nothing, and IPv4 addresses, which have one spelling each.
+    /// True if no other text has this place: nothing, and IPv4 addresses, which have one spelling each.
     #[must_use]
     pub const fn has_one_text(self) -> bool {
         matches!(self.class, Class::Empty | Class::V4)

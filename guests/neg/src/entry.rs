@@ -103,19 +103,19 @@ impl<'e> View<'e> {
         }
     }
 
-    /// True where both addresses are there.
+    /// True if both addresses are there.
     #[must_use]
     pub fn is_dual(&self) -> bool {
         self.has_ip() && self.has_ipv6()
     }
 
-    /// True where `ip` is not empty.
+    /// True if `ip` is not empty.
     #[must_use]
     pub fn has_ip(&self) -> bool {
         self.ip.0.class != Class::Empty
     }
 
-    /// True where `ipv6` is not empty.
+    /// True if `ipv6` is not empty.
     #[must_use]
     pub fn has_ipv6(&self) -> bool {
         self.ipv6.0.class != Class::Empty

@@ -117,7 +117,7 @@ impl Decision {
             add: entry::answered(self.add),
             remove: entry::answered(self.remove),
             detaching: self.detaching,
-            // More than u32::MAX endpoints don't fit a 32-bit memory.
+            // A 32-bit memory can't hold more than u32::MAX endpoints.
             migrating: u32::try_from(self.migrating).unwrap_or(u32::MAX),
         }
     }

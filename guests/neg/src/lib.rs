@@ -64,11 +64,11 @@ pub mod bindings {
 }
 
 thread_local! {
-    /// What this instance knows. A component has one thread.
+    /// The state of this instance. A component has one thread.
     static NEG: RefCell<Neg> = RefCell::new(Neg::new(Settings::default()));
 }
 
-/// Asks the instance, or changes it.
+/// Reads or changes the instance.
 fn with<T>(call: impl FnOnce(&mut Neg) -> T) -> T {
     NEG.with_borrow_mut(call)
 }

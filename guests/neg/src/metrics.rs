@@ -38,7 +38,7 @@ pub fn count(world: &mut impl World, name: &str, labels: &[(&str, &str)], delta:
 
 /// Sets a gauge to a number of things.
 pub fn show(world: &mut impl World, name: &str, labels: &[(&str, &str)], number: usize) {
-    // More than u32::MAX endpoints don't fit a 32-bit memory.
+    // A 32-bit memory can't hold more than u32::MAX endpoints.
     world.gauge_set(name, labels, f64::from(u32::try_from(number).unwrap_or(u32::MAX)));
 }
 

@@ -126,7 +126,7 @@ impl Migrator {
         settings.enable_dual_stack && self.pause != Pause::Off
     }
 
-    /// True where it was the wait timer.
+    /// True if it was the wait timer.
     pub fn on_timer(&mut self, world: &mut impl World, timer: u64) -> bool {
         let is_wait = matches!(self.pause, Pause::Waiting(wait) if wait.timer == timer);
         if is_wait {

@@ -47,7 +47,7 @@ pub struct Operations {
 }
 
 impl Operations {
-    /// True where an operation of a migration is in flight.
+    /// True if an operation of a migration is in flight.
     #[must_use]
     pub fn are_migrating(&self) -> bool {
         self.by_number.values().any(|operation| operation.is_migration)

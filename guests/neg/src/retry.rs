@@ -72,7 +72,7 @@ impl Retry {
         self.count = 0;
     }
 
-    /// True where it was this timer.
+    /// True if it was this timer.
     pub fn on_timer(&mut self, timer: u64) -> bool {
         world::has_fired(&mut self.pending, timer)
     }

@@ -1,4 +1,4 @@
-//! The NEG API, the clock and timers in memory, with faults and a transcript: what native tests call against.
+//! The NEG API, the clock and timers in memory, with faults and a transcript: for native tests.
 //!
 //! Operations change nothing before they end; then all of it or none, by the rules of the simulated Compute Engine: an
 //! endpoint cannot be attached beside another form of it, and what is not there cannot be detached.
@@ -32,7 +32,7 @@ pub(crate) struct Simulation {
     pub(crate) timer: u64,
     /// When each timer is due.
     pub(crate) timers: BTreeMap<u64, u64>,
-    /// The first of a call's faults is its next answer.
+    /// The next answer to a call is its first fault.
     pub(crate) faults: VecDeque<(&'static str, Error)>,
     /// Calls of the API as text: `attach z1 web-s1 10.0.0.1`.
     pub(crate) asked: Vec<String>,
@@ -57,12 +57,12 @@ pub(crate) fn short(endpoint: &Endpoint) -> String {
 }
 
 impl Simulation {
-    /// Lets the next call of this name fail.
+    /// Makes the next call of this name fail.
     pub(crate) fn fail(&mut self, call: &'static str, error: Error) {
         self.faults.push_back((call, error));
     }
 
-    /// What was asked since the last time.
+    /// The questions since the last call.
     pub(crate) fn take_asked(&mut self) -> Vec<String> {
         std::mem::take(&mut self.asked)
     }

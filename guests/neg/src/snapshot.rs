@@ -14,7 +14,7 @@ use crate::retry::Retry;
 use crate::syncer::Syncer;
 use crate::world::{Pending, World};
 
-/// The version of the text. One that keeps something else counts it up.
+/// The version of the text. Increment it when the contents change.
 const VERSION: u64 = 1;
 
 /// The text, read.
@@ -85,7 +85,7 @@ pub fn write(migrator: &Migrator, syncer: &Syncer) -> String {
         sync_retry: Trial::of(&syncer.sync_retry),
         operation_retry: Trial::of(&syncer.operation_retry),
     };
-    // Texts, numbers and lists of them: there is nothing in it that JSON has not.
+    // Texts, numbers and lists: JSON can represent all of them.
     serde_json::to_string(&snapshot).unwrap_or_default()
 }
 

@@ -240,7 +240,7 @@ impl Syncer {
         report
     }
 
-    /// False where no further operation may be started.
+    /// False if no further operation may be started.
     fn start_one<W: World>(
         &mut self,
         pass: &mut Pass<'_, W>,
@@ -340,7 +340,7 @@ impl Syncer {
         metrics::show_whether(world, metrics::ERROR_STATE, in_error_state);
     }
 
-    /// True where it was one of the two retry timers.
+    /// True if it was one of the two retry timers.
     pub fn on_timer(&mut self, timer: u64) -> bool {
         self.sync_retry.on_timer(timer) || self.operation_retry.on_timer(timer)
     }
@@ -369,7 +369,7 @@ struct Pass<'w, W> {
 }
 
 impl<W> Pass<'_, W> {
-    /// None where the subnet has no name in the settings.
+    /// `None` if the subnet has no name in the settings.
     fn neg(&self, location: &Location) -> Option<NegRef> {
         Some(NegRef {
             name: self.settings.neg_names.get(&location.subnet)?.clone(),
@@ -377,7 +377,7 @@ impl<W> Pass<'_, W> {
         })
     }
 
-    /// Keeps the first error. True where it concerns one NEG or operation, so that the others go on.
+    /// Keeps the first error. True if it concerns one NEG or operation, so that the others go on.
     fn meet(&mut self, error: api::Error) -> bool {
         let concerns_one = matches!(error, api::Error::NotFound | api::Error::Refused(_));
         self.error.get_or_insert(error);

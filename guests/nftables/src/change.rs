@@ -51,7 +51,7 @@ impl<'c> Change<'c> {
         change
     }
 
-    /// True where there is nothing to do.
+    /// True if there is nothing to do.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.gone_elements.is_empty()

@@ -17,7 +17,7 @@ pub struct Endpoint {
     pub address: Address,
     /// Never 0.
     pub port: u16,
-    /// True where it is on this node.
+    /// True if it is on this node.
     pub is_local: bool,
 }
 

@@ -69,11 +69,11 @@ pub mod bindings {
 }
 
 thread_local! {
-    /// What this instance knows. A component has one thread.
+    /// The state of this instance. A component has one thread.
     static RENDERER: RefCell<Renderer> = RefCell::new(Renderer::new(Settings::default()));
 }
 
-/// Asks the instance, or changes it.
+/// Reads or changes the instance.
 fn with<T>(call: impl FnOnce(&mut Renderer) -> T) -> T {
     RENDERER.with_borrow_mut(call)
 }

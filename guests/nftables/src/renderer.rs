@@ -54,7 +54,7 @@ impl Renderer {
     /// `renderer.resync`: the tables anew, whatever is there.
     ///
     /// # Errors
-    /// As the packet filter answers; everything stays as it was.
+    /// The packet filter's error; everything stays as it was.
     pub fn resync(&mut self, world: &mut impl World, services: Vec<ContivService>) -> Result<(), String> {
         // Of an id given twice the last counts.
         let services: Services = services.into_iter().map(|one| (one.id.clone(), one)).collect();
@@ -78,7 +78,7 @@ impl Renderer {
     /// `renderer.add-service`: one that is there is replaced.
     ///
     /// # Errors
-    /// As the packet filter answers, or that there was no resync; nothing changes.
+    /// The packet filter's error, or that there was no resync; nothing changes.
     pub fn add_service(&mut self, world: &mut impl World, service: ContivService) -> Result<(), String> {
         self.change(world, Wishes::from([(service.id.clone(), Some(service))]))
     }

@@ -22,7 +22,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// True where the address is of this family.
+    /// True if the address is of this family.
     #[must_use]
     pub fn has(self, address: Address) -> bool {
         address.is_v4() == (self == Self::Ip)
@@ -125,7 +125,7 @@ impl Map {
         }
     }
 
-    /// False where it is looked up by protocol and port alone.
+    /// False if it is looked up by protocol and port alone.
     #[must_use]
     pub fn has_addresses(self) -> bool {
         matches!(self, Self::ServiceIps | Self::NoEndpointIps)

@@ -1,4 +1,4 @@
-//! What an operator may set, and what holds where nothing is set.
+//! The operator's settings and their defaults.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ const POD_SUBNETS: &str = "pod_subnets";
 const MARK: &str = "masquerade_mark";
 
 impl Settings {
-    /// Reads the JSON object that `lifecycle.init` takes.
+    /// Parses the JSON object of `lifecycle.init`.
     ///
     /// # Errors
     /// The first wrong setting by name.
@@ -107,7 +107,7 @@ impl Settings {
             pod_subnets: self.pod_subnets.iter().map(Network::to_string).collect(),
             masquerade_mark: self.masquerade_mark,
         };
-        // Texts, numbers and lists of them: there is nothing in it that JSON has not.
+        // Texts, numbers and lists: JSON can represent all of them.
         serde_json::to_string(&members).unwrap_or_default()
     }
 }

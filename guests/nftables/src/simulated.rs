@@ -1,4 +1,4 @@
-//! nft's tables in memory, with faults and a transcript: what native tests call against.
+//! nft's tables in memory, with faults and a transcript: for native tests.
 //!
 //! Stricter than the kernel: whatever a transaction does that it need not do, or that the kernel would refuse, fails the
 //! test where it stands.

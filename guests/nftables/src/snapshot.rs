@@ -8,7 +8,7 @@ use crate::bindings::trueup::service::types::ContivService;
 use crate::renderer::Services;
 use crate::settings::Settings;
 
-/// The version of the text. One that keeps something else counts it up.
+/// The version of the text. Increment it when the contents change.
 const VERSION: u64 = 1;
 
 /// The text, read.
@@ -41,7 +41,7 @@ pub fn write(settings: &Settings, services: Option<&Services>) -> String {
         settings: settings.as_text(),
         services: services.map(|services| services.values().collect()),
     };
-    // Texts, numbers and lists of them: there is nothing in it that JSON has not.
+    // Texts, numbers and lists: JSON can represent all of them.
     serde_json::to_string(&snapshot).unwrap_or_default()
 }
 

@@ -22,7 +22,7 @@ pub struct Part<'c> {
     pub change: Change<'c>,
 }
 
-/// The text; none where there is nothing to do.
+/// The text; `None` if there is nothing to do.
 #[must_use]
 pub fn text(settings: &Settings, parts: &[Part<'_>]) -> Option<String> {
     if parts.iter().all(|part| !part.with_base && part.change.is_empty()) {

@@ -13,7 +13,7 @@ use crate::world::World;
 pub struct Kube {
     /// Those of the types `internal-ip` and `external-ip`.
     pub addresses: BTreeSet<Address>,
-    /// Without host bits; none where Kubernetes tells none.
+    /// Without host bits; `None` if Kubernetes tells none.
     pub pod_cidr: Option<Network>,
 }
 

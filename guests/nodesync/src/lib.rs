@@ -57,11 +57,11 @@ pub mod bindings {
 }
 
 thread_local! {
-    /// What this instance knows. A component has one thread.
+    /// The state of this instance. A component has one thread.
     static NODE_SYNC: RefCell<NodeSync> = RefCell::new(NodeSync::new(Settings::default()));
 }
 
-/// Asks the instance, or changes it.
+/// Reads or changes the instance.
 fn with<T>(call: impl FnOnce(&mut NodeSync) -> T) -> T {
     NODE_SYNC.with_borrow_mut(call)
 }

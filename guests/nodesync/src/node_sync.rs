@@ -252,7 +252,7 @@ impl NodeSync {
         names.into_iter().filter_map(|name| self.node(name)).collect()
     }
 
-    /// A node as it is told; none where it has no id.
+    /// A node as it is told; `None` if it has no id.
     fn node(&self, name: &str) -> Option<Node> {
         if name == self.settings.node_name {
             return Some(self.view.tell(self.id, name, self.own_addresses()));
@@ -293,7 +293,7 @@ impl NodeSync {
         Ok(!is_stored && self.write(world))
     }
 
-    /// Writes this node's record as it is told. False where that failed: a warning, and the next call tries again.
+    /// Writes this node's record as it is told. False if that failed: a warning, and the next call tries again.
     fn write(&mut self, world: &mut impl World) -> bool {
         let key = record::key(&self.settings.key_prefix, self.id);
         let addresses = self.own_addresses().clone();
@@ -381,7 +381,7 @@ fn read_records(world: &mut impl World, mut nodes: Vec<VppNode>) -> BTreeMap<u32
     records
 }
 
-/// None where the record can be nobody's.
+/// `None` if the record can be nobody's.
 fn read_record(world: &mut impl World, node: VppNode) -> Option<(u32, Record)> {
     if node.id == 0 || node.name.is_empty() {
         let number = node.id.to_string();

@@ -21,7 +21,7 @@ pub fn key(key_prefix: &str, id: u32) -> String {
     format!("{key_prefix}{FOLDER}{id}")
 }
 
-/// The id of a record by its key; none where the key is not that of a record.
+/// The id of a record by its key; `None` if the key is not that of a record.
 #[must_use]
 pub fn id(key_prefix: &str, key: &str) -> Option<u32> {
     let tail = key.strip_prefix(key_prefix)?.strip_prefix(FOLDER)?;
@@ -41,7 +41,7 @@ struct Written<'r> {
 #[must_use]
 pub fn write(id: u32, name: &str, addresses: &Addresses) -> String {
     let ip_addresses = addresses::write(addresses);
-    // A number and texts: there is nothing in it that JSON has not.
+    // A number and texts: JSON can represent all of them.
     serde_json::to_string(&Written { id, name, ip_addresses }).unwrap_or_default()
 }
 
@@ -58,7 +58,7 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// None where the value is no record.
+    /// `None` if the value is no record.
     #[must_use]
     pub fn read(value: &str) -> Option<Self> {
         // A list would be read by position: its first text as the name.

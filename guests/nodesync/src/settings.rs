@@ -1,4 +1,4 @@
-//! What an operator may set, and what holds where nothing is set.
+//! The operator's settings and their defaults.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ const NAME_IS: Allowed = Allowed::Text("a text that is not empty", |text| !text.
 const PREFIX_IS: Allowed = Allowed::Text("a text that ends in \"/\"", |text| text.ends_with('/'));
 
 impl Settings {
-    /// Reads the JSON object that `lifecycle.init` takes.
+    /// Parses the JSON object of `lifecycle.init`.
     ///
     /// # Errors
     /// The first setting by name that is unknown or wrong, else `node_name` where it is missing.

@@ -27,7 +27,7 @@ pub struct Snapshot {
     pub id: u32,
     /// The other nodes.
     pub view: View,
-    /// What was published; none where nothing was.
+    /// What was published; `None` if nothing was.
     pub wanted: Option<Addresses>,
     /// What the database holds of this node.
     pub stored: Stored,
@@ -69,7 +69,7 @@ pub fn write(snapshot: &Snapshot) -> String {
         stored: addresses::write(&snapshot.stored.addresses),
         stored_is_known: snapshot.stored.is_known,
     };
-    // Texts, numbers and lists of them: there is nothing in it that JSON has not.
+    // Texts, numbers and lists: JSON can represent all of them.
     serde_json::to_string(&text).unwrap_or_default()
 }
 

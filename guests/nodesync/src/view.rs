@@ -85,7 +85,7 @@ impl View {
         self.ids.len()
     }
 
-    /// Another node as it is told; none where it has no id.
+    /// Another node as it is told; `None` if it has no id.
     #[must_use]
     pub fn node(&self, name: &str) -> Option<Node> {
         let id = *self.ids.get(name)?.first()?;

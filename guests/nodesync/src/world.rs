@@ -1,6 +1,6 @@
 //! Everything that a call may ask, as one argument: the database, the log and metrics.
 //!
-//! `lib.rs` implements it by the component's imports, the tests by a simulation.
+//! `lib.rs` implements it with the component's imports, the tests with a simulation.
 
 use crate::bindings::trueup::etcd::kv::{Error, KeyValue};
 use crate::bindings::trueup::host::log::Level;
@@ -10,22 +10,22 @@ pub trait World {
     /// `kv.get`
     ///
     /// # Errors
-    /// As the database answers.
+    /// The database's error.
     fn get(&mut self, key: &str) -> Result<Option<KeyValue>, Error>;
     /// `kv.list-keys`
     ///
     /// # Errors
-    /// As the database answers.
+    /// The database's error.
     fn list_keys(&mut self, prefix: &str) -> Result<Vec<String>, Error>;
     /// `kv.put`
     ///
     /// # Errors
-    /// As the database answers; whether it stored the value is not known then.
+    /// The database's error; whether it stored the value is not known then.
     fn put(&mut self, key: &str, value: &str) -> Result<u64, Error>;
     /// `kv.put-if-not-exists`
     ///
     /// # Errors
-    /// As the database answers; whether it stored the value is not known then.
+    /// The database's error; whether it stored the value is not known then.
     fn put_if_not_exists(&mut self, key: &str, value: &str) -> Result<bool, Error>;
 
     /// `metrics.counter-add`, without labels

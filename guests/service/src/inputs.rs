@@ -14,9 +14,9 @@ use crate::world::World;
 /// A pod of this node, or of another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pod {
-    /// None where it has none, or none that parses.
+    /// `None` if it has none, or none that parses.
     pub address: Option<Address>,
-    /// None where it uses the host's network.
+    /// `None` if it uses the host's network.
     pub interface: Option<String>,
 }
 

@@ -42,7 +42,7 @@ impl Interfaces {
         }
     }
 
-    /// True where the renderers should have another set than they have.
+    /// True if the renderers should have another set than they have.
     #[must_use]
     pub fn differ(&self) -> bool {
         !self.differing.is_empty()

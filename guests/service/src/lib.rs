@@ -63,11 +63,11 @@ pub mod bindings {
 }
 
 thread_local! {
-    /// What this instance knows. A component has one thread.
+    /// The state of this instance. A component has one thread.
     static PROCESSOR: RefCell<Processor> = RefCell::new(Processor::new(Settings::default()));
 }
 
-/// Asks the instance, or changes it.
+/// Reads or changes the instance.
 fn with<T>(call: impl FnOnce(&mut Processor) -> T) -> T {
     PROCESSOR.with_borrow_mut(call)
 }

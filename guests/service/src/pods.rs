@@ -14,7 +14,7 @@ use crate::inputs::Inputs;
 pub struct Share {
     /// Interfaces behind which clients sit.
     pub frontends: Vec<String>,
-    /// The interface behind which it sits as a backend; none where it is not of this node, or has none.
+    /// The interface behind which it sits as a backend; `None` if it is not of this node, or has none.
     pub backend: Option<String>,
     /// What has the first address as its endpoint is reached at the second.
     pub redirect: Option<(Address, Address)>,

@@ -18,14 +18,14 @@ impl Redirects {
         asked.map_or(address, |(_, target)| *target)
     }
 
-    /// A pod asks for a redirection. True where that changes the target.
+    /// A pod asks for a redirection. True if that changes the target.
     pub fn add(&mut self, from: Address, pod: &Id, target: Address) -> bool {
         self.changes(from, |by_pod| {
             by_pod.insert(pod.clone(), target);
         })
     }
 
-    /// A pod asks for it no more. True where that changes the target.
+    /// A pod asks for it no more. True if that changes the target.
     pub fn remove(&mut self, from: Address, pod: &Id) -> bool {
         self.changes(from, |by_pod| {
             by_pod.remove(pod);

@@ -45,7 +45,7 @@ struct Answers<'w, W> {
 }
 
 impl<W: World> Answers<'_, W> {
-    /// Makes a call; true where it was taken.
+    /// Makes a call; true if it was taken.
     fn ask(&mut self, call: &str, service: Option<&Id>, ask: impl FnOnce(&mut W) -> Rendered) -> bool {
         let Err(error) = ask(self.world) else {
             return true;
@@ -66,7 +66,7 @@ impl<W: World> Answers<'_, W> {
 }
 
 impl Rendering {
-    /// What the renderers have, for a snapshot; none where that is not known.
+    /// What the renderers have, for a snapshot; `None` if that is not known.
     pub fn services(&self) -> Option<impl Iterator<Item = &ContivService>> {
         self.is_in_step.then_some(self.services.values())
     }

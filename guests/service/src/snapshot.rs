@@ -84,7 +84,7 @@ pub fn write(known: Option<&Known>) -> String {
         version: VERSION,
         known: known.map(KnownText::of),
     };
-    // Texts, numbers and lists of them: there is nothing in it that JSON has not.
+    // Texts, numbers and lists: JSON can represent all of them.
     serde_json::to_string(&snapshot).unwrap_or_default()
 }
 

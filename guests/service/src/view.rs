@@ -123,7 +123,7 @@ impl View {
             .map(|(_, id)| id.clone())
     }
 
-    /// Combines a service anew; none where there is no contiv-service of that id.
+    /// Combines a service anew; `None` if there is no contiv-service of that id.
     pub fn combine(&mut self, inputs: &Inputs, id: &Id) -> Option<ContivService> {
         let both = inputs.services.get(id).zip(inputs.endpoints.get(id));
         let combined = both.map(|(service, endpoints)| combine(service, endpoints, &self.redirects, &inputs.wiring));

@@ -1,6 +1,6 @@
 //! Everything that a call may ask, as one argument: the renderers, the log and metrics.
 //!
-//! `lib.rs` implements it by the component's imports, the tests by a simulation.
+//! `lib.rs` implements it with the component's imports, the tests with a simulation.
 
 use crate::bindings::trueup::host::log::Level;
 use crate::bindings::trueup::service::types::{ContivService, ResyncEvent};

@@ -232,7 +232,7 @@ impl Ledger {
         self.state.lock().unwrap().tell(&[], None, text);
     }
 
-    /// Whether this key surely holds an address, or surely none; none where it may be either.
+    /// Whether this key surely holds an address, or surely none; `None` if it may be either.
     pub(crate) fn holds(&self, key: &Key) -> Option<bool> {
         match self.state.lock().unwrap().beliefs[key] {
             Belief::Holds(_) => Some(true),

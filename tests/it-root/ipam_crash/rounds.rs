@@ -248,7 +248,7 @@ impl Client {
         }
     }
 
-    /// Asks for one thing; false where there is nobody to ask.
+    /// Asks for one thing; false if there is nobody to ask.
     fn step(&mut self, host: &impl Host, ledger: &Ledger, counts: &Counts) -> bool {
         let chance = self.random.random_range(0..100);
         let key = &self.keys[self.random.random_range(0..self.keys.len())];

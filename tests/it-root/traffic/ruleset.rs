@@ -64,7 +64,7 @@ impl Listing {
     }
 }
 
-/// The chains of the endpoints that a node chooses among for a Service; none where it does not know the Service.
+/// The chains of the endpoints that a node chooses among for a Service; `None` if it does not know the Service.
 #[track_caller]
 pub(crate) fn targets(network: &Network, node: Node, service: Service) -> Option<BTreeSet<String>> {
     let chain = nft(network, node, &["chain", service.family(), TABLE, &service.chain()]);

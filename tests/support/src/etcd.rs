@@ -133,7 +133,7 @@ impl Server {
         self.is_up().await
     }
 
-    /// Waits until it answers; false where it ended instead, as where somebody took its port.
+    /// Waits until it answers; false if it ended instead, as where somebody took its port.
     async fn is_up(&mut self) -> bool {
         let begun = Instant::now();
         while begun.elapsed() < START_MAX {

@@ -150,7 +150,7 @@ fn imports(product: &[&Source]) -> [Figure; 2] {
     ]
 }
 
-/// The folders, side by side, that `from` and `to` are in; none where one is in the other, or where one is a file
+/// The folders, side by side, that `from` and `to` are in; `None` if one is in the other, or where one is a file
 /// alone.
 fn siblings(name: &str, of_crate: &Crate<'_>, from: &[&str], to: &[&str]) -> Option<(String, String)> {
     let same = from.iter().zip(to).take_while(|(a, b)| a == b).count();

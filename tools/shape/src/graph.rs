@@ -56,7 +56,7 @@ pub(crate) struct Crate<'a> {
 
 impl<'a> Crate<'a> {
     /// The file with what `used` in module `from` names: where a module passes on what is another's, that other's.
-    /// None where it leads out of the crate.
+    /// `None` if it leads out of the crate.
     pub(crate) fn target(&self, from: &[&'a str], used: &'a Use) -> Option<&'a Source> {
         // Two modules may pass on each other's names: a way is never longer than there are files.
         self.follow(from, &used.path, self.files.len())

@@ -113,7 +113,7 @@ fn block_comment(rest: &str) -> usize {
     rest.len()
 }
 
-/// The length of the string that `rest` begins with, whatever its prefix; none where it begins with none.
+/// The length of the string that `rest` begins with, whatever its prefix; `None` if it begins with none.
 fn string(rest: &str) -> Option<usize> {
     let prefix = ["br", "cr", "b", "c", "r", ""].into_iter().find(|prefix| {
         let after = rest.strip_prefix(prefix).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What is written when, and what a failed write leaves behind.
+//! What the guest writes when, and the effects of a failed write.
 
 use super::*;
 use crate::bindings::trueup::host::log::Level;

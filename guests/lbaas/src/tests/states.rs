@@ -5,7 +5,7 @@ use crate::bindings::trueup::lbaas::api::Error as ApiError;
 use crate::bindings::trueup::lbaas::types::State;
 use crate::simulated::{built, in_state, server, small};
 
-/// `built` with some in other states, by their place in it.
+/// `built` with some in other states, by their index.
 fn built_in<const N: usize>(states: [(usize, State); N]) -> Vec<Object> {
     let mut objects = built().to_vec();
     for (at, state) in states {

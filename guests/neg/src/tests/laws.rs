@@ -47,7 +47,7 @@ fn answered(sets: Sets) -> Vec<EndpointGroup> {
     sets.into_iter().filter(|(_, set)| !set.is_empty()).map(group).collect()
 }
 
-/// True where one of the two is dual-stack and the other is it without one address.
+/// True if one of the two is dual-stack and the other is it without one address.
 fn are_twins(one: &Endpoint, other: &Endpoint) -> bool {
     let is_twin_of = |twin: &Endpoint, dual: &Endpoint| {
         let without = |ip: &str, ipv6: &str| Endpoint {

@@ -266,7 +266,7 @@ impl Run {
         }
     }
 
-    /// False where no timer is due until then.
+    /// False if no timer is due until then.
     fn fire(&mut self, until_ms: u64) -> Result<bool, TestCaseError> {
         let Some(timer) = self.world.next_timer(until_ms) else {
             return Ok(false);

@@ -22,7 +22,7 @@ const CONFIG: &str = r#"{"pod_subnets": ["10.1.0.0/16", "10.2.0.0/24", "10.2.1.0
 /// Takes the files in order, and prints what the kernel holds then.
 const SCRIPT: &str = r#"for file in "$@"; do nft -j -f "$file" || exit 1; done; nft -j list ruleset"#;
 
-/// None where such tests are to be skipped.
+/// `None` if such tests are to be skipped.
 #[track_caller]
 fn in_namespace(folder: &Path, transactions: &[String]) -> Option<Output> {
     if std::env::var_os(SKIP).is_some_and(|skip| skip == "1") {

@@ -36,7 +36,7 @@ fn cluster(n: usize) -> State {
     }
 }
 
-/// What happens, and how many services are combined for it: none where one half is missing.
+/// What happens, and how many services are combined for it: `None` if one half is missing.
 fn events() -> Vec<(Event, usize)> {
     let other = endpoints("s7", "10.1.1.7@p7 10.1.200.1", "http:8080");
     vec![
