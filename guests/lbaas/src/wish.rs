@@ -136,14 +136,14 @@ impl Port {
 }
 
 impl External {
-    /// The first part of its binds' names.
+    /// The first part of the names of its binds.
     fn family(&self) -> &'static str {
         if self.address.is_v4() { "v4" } else { "v6" }
     }
 }
 
 impl Wish<'_> {
-    /// The port that wants this backend of a load balancer's own.
+    /// The port that wants this backend of a load balancer.
     #[must_use]
     pub fn port_of_backend(&self, found: &Backend) -> Option<usize> {
         if found.mode != Mode::Tcp || found.health_check != HEALTH_CHECK {
@@ -154,7 +154,7 @@ impl Wish<'_> {
             .ok()
     }
 
-    /// Whether this port wants this frontend, given that it leads to the port's backend.
+    /// Whether this port wants this frontend, which leads to the port's backend.
     #[must_use]
     pub fn is_frontend_of(&self, port: usize, found: &Frontend) -> bool {
         found.mode == Mode::Tcp
@@ -164,7 +164,7 @@ impl Wish<'_> {
                 .is_some_and(|port| words::are_same(&port.name, &found.name))
     }
 
-    /// The address for which this port wants this bind, given that it is on the port's frontend.
+    /// The address for which this port wants this bind, which is on the port's frontend.
     #[must_use]
     pub fn address_of_bind(&self, port: usize, found: &Bind) -> Option<usize> {
         let port = self.ports.get(port)?;
@@ -180,7 +180,7 @@ impl Wish<'_> {
         (before(&found.name, &port.name)? == family).then_some(index)
     }
 
-    /// The target for which this port wants this server, given that it is in the port's backend.
+    /// The target for which this port wants this server, which is in the port's backend.
     #[must_use]
     pub fn target_of_server(&self, port: usize, found: &Server) -> Option<usize> {
         let port = self.ports.get(port)?;

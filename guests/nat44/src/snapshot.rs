@@ -1,4 +1,4 @@
-//! The whole state as text, for the next build of this guest. Settings are no part of it, but for the prefix of the keys.
+//! The whole state as text, for the next build of this guest. Of the settings it holds only the prefix of the keys.
 
 use serde::{Deserialize, Serialize};
 use trueup_guest_common::address::Address;
@@ -19,7 +19,7 @@ struct Snapshot {
     frontends: Vec<String>,
     backends: Vec<String>,
     is_complete: bool,
-    /// Key and value; null: unknown.
+    /// Key and value; null if unknown.
     keys: Vec<(String, Option<String>)>,
 }
 
@@ -40,10 +40,10 @@ pub fn write(prefix: &str, kept: &Kept) -> String {
     serde_json::to_string(&snapshot).unwrap_or_default()
 }
 
-/// Reads what [`write()`] wrote: the prefix of the keys, and what was kept.
+/// Parses the text of [`write()`]: the prefix of the keys, and the kept state.
 ///
 /// # Errors
-/// Which version wrote the text, or what is wrong with it.
+/// The version that wrote the text, or what is wrong with it.
 pub fn read(snapshot: &str) -> Result<(String, Kept), String> {
     check_version(snapshot, VERSION)?;
     let wrong = |what: String| misfit(&what, VERSION);

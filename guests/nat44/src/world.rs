@@ -15,7 +15,7 @@ pub trait World {
     /// `kv.commit`, without compares
     ///
     /// # Errors
-    /// The database's error: whether it was stored is not known.
+    /// The database's error; the commit may have been stored.
     fn commit(&mut self, operations: &[Operation]) -> Result<bool, Error>;
 
     /// `metrics.counter-add`, without labels
@@ -24,7 +24,7 @@ pub trait World {
     fn log(&mut self, level: Level, message: &str, fields: &[(&str, &str)]);
 }
 
-/// The database's error as answers have it.
+/// The database's error in the form of answers.
 #[must_use]
 pub fn words(error: &Error) -> String {
     match error {

@@ -1,7 +1,7 @@
 //! The NEG API, the clock and timers in memory, with faults and a transcript: for native tests.
 //!
-//! Operations change nothing before they end; then all of it or none, by the rules of the simulated Compute Engine: an
-//! endpoint cannot be attached beside another form of it, and what is not there cannot be detached.
+//! An operation changes nothing until it ends; then it applies completely or not at all, by the rules of the simulated
+//! Compute Engine: an endpoint can't be attached beside another form of it, and a missing one can't be detached.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -41,8 +41,8 @@ pub(crate) struct Simulation {
     pub(crate) lines: Vec<String>,
 }
 
-/// An endpoint as tests write it: its addresses with `+` between them, then `:port` and `@node` where they are not `80`
-/// and `n1`.
+/// An endpoint in the notation of tests: its addresses joined by `+`, then `:port` and `@node` unless they are `80` and
+/// `n1`.
 pub(crate) fn short(endpoint: &Endpoint) -> String {
     let addresses = [&endpoint.ip, &endpoint.ipv6].map(String::as_str);
     let addresses: Vec<&str> = addresses.into_iter().filter(|text| !text.is_empty()).collect();
@@ -67,7 +67,7 @@ impl Simulation {
         std::mem::take(&mut self.asked)
     }
 
-    /// The timers due until then, in the order in which they fire; the clock goes to each.
+    /// The timers due until then, in the order in which they fire; moves the clock to each.
     pub(crate) fn next_timer(&mut self, until_ms: u64) -> Option<u64> {
         let (&timer, &due_ms) = self.timers.iter().min_by_key(|&(&timer, &due_ms)| (due_ms, timer))?;
         if due_ms > until_ms {
@@ -78,13 +78,13 @@ impl Simulation {
         Some(timer)
     }
 
-    /// Forgets the timers, as the host does for a new instance.
+    /// Forgets the timers, like the host for a new instance.
     pub(crate) fn restart(&mut self) {
         self.timers.clear();
         self.timer = 0;
     }
 
-    /// Ends an operation; answers its failure, which may be the API's own.
+    /// Ends an operation; returns its failure, which may be the API's own.
     pub(crate) fn end(&mut self, operation: u64, failure: Option<&str>) -> Option<String> {
         let Started { kind, name, endpoints } = self.started.remove(&operation)?;
         if let Some(failure) = failure {

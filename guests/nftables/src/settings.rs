@@ -28,7 +28,7 @@ impl Default for Settings {
             table_name: "trueup".to_owned(),
             families: vec![Family::Ip, Family::Ip6],
             pod_subnets: Vec::new(),
-            // The bit that kube-proxy takes too.
+            // The bit that kube-proxy uses too.
             masquerade_mark: 0x4000,
         }
     }
@@ -77,7 +77,7 @@ impl Settings {
         })
     }
 
-    /// The family's pod subnets, ascending, without those inside another.
+    /// The family's pod subnets, ascending, without those contained in another.
     pub fn pod_networks(&self, family: Family) -> impl Iterator<Item = Network> {
         let of_family = self
             .pod_subnets
@@ -85,7 +85,7 @@ impl Settings {
             .copied()
             .filter(move |one| family.has(one.address()));
         let mut networks: Vec<Network> = of_family.collect();
-        // What contains another begins no later, and where both begin at one address it has the shorter prefix.
+        // A containing network does not start later; if both start at the same address, it has the shorter prefix.
         networks.sort_unstable();
         networks.dedup_by(|inner, outer| outer.contains(inner.address()));
         networks.into_iter()

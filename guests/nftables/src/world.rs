@@ -9,7 +9,7 @@ pub trait World {
     /// `nftables.apply`
     ///
     /// # Errors
-    /// The packet filter's error: nothing of the transaction holds.
+    /// The packet filter's error; nothing of the transaction is applied.
     fn apply(&mut self, ruleset: &str) -> Result<(), String>;
 
     /// `metrics.counter-add`, without labels

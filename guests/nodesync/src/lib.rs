@@ -1,10 +1,10 @@
-//! The guest nodesync: a small number for this node that no other node of the cluster has, its addresses on the data
-//! plane for all to see, and what changes about the other nodes.
+//! The guest nodesync: gives this node a small number that no other node of the cluster has, publishes its addresses on
+//! the data plane, and reports changes of the other nodes.
 //!
-//! The number is a key in a database that all nodes share: who stores it first has it. The model is node sync of
-//! Contiv-VPP; where this differs from it is written down in the specification, on purpose.
+//! The number is a key in a database that all nodes share: the first to store it owns it. The model is node sync of
+//! Contiv-VPP; the specification lists the intended differences.
 //!
-//! Here are the bindings, the exports and the imports; nothing is decided here. `view`, `kube` and `record` are pure;
+//! This file has the bindings, the exports and the imports, and decides nothing. `view`, `kube` and `record` are pure;
 //! `allocation` and `node_sync` ask a [`World`]; `snapshot` is their text.
 //!
 //! ```text

@@ -20,12 +20,12 @@ pub trait World {
     /// `kv.put`
     ///
     /// # Errors
-    /// The database's error; whether it stored the value is not known then.
+    /// The database's error; it may have stored the value.
     fn put(&mut self, key: &str, value: &str) -> Result<u64, Error>;
     /// `kv.put-if-not-exists`
     ///
     /// # Errors
-    /// The database's error; whether it stored the value is not known then.
+    /// The database's error; it may have stored the value.
     fn put_if_not_exists(&mut self, key: &str, value: &str) -> Result<bool, Error>;
 
     /// `metrics.counter-add`, without labels
@@ -35,13 +35,13 @@ pub trait World {
     /// `log.emit`
     fn log(&mut self, level: Level, message: &str, fields: &[(&str, &str)]);
 
-    /// A warning of what was left out, or done although it is odd.
+    /// Logs a warning about something left out, or done although it is odd.
     fn warn(&mut self, message: &str, fields: &[(&str, &str)]) {
         self.log(Level::Warn, message, fields);
     }
 }
 
-/// The database's error as the contract's `database` has it.
+/// The database's error in the contract's `database` form.
 #[must_use]
 pub fn words(error: &Error) -> String {
     match error {

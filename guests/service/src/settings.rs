@@ -7,7 +7,7 @@ use trueup_guest_common::settings::{self, Allowed};
 /// The guest's settings. Their names are those in JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The network of pods that counts as none named. Not empty.
+    /// The name of the default pod network; a pod without a named network is in it. Not empty.
     pub default_pod_network: String,
 }
 

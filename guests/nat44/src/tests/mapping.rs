@@ -1,4 +1,4 @@
-//! What is in a DNAT and in the global configuration, where scenarios leave it open.
+//! The contents of a DNAT and of the global configuration, beyond the scenarios.
 
 use super::{CONFIG, dnat, event, list, service, synced, with_port};
 use crate::bindings::trueup::kube::types::Protocol;

@@ -14,7 +14,7 @@ fn three_endpoints_migrate_one_by_one() {
         let started = Ok((0, 1, 0, Some(location("z1"))));
         assert_eq!(sync(&mut neg, &mut world, &DUAL), started, "round {round}");
         assert!(neg.is_paused());
-        // The dual-stack form waits until its twin has gone.
+        // The dual-stack form waits until its twin is gone.
         assert_eq!(sync(&mut neg, &mut world, &DUAL), Ok((0, 0, 1, None)));
         assert!(end(&mut neg, &mut world, 2 * round + 1, None));
         assert_eq!(sync(&mut neg, &mut world, &DUAL), Ok((1, 0, 0, None)));
@@ -70,7 +70,7 @@ fn the_migration_waits_for_all_operations_and_fails_with_the_first() {
         end(&mut neg, &mut world, 2, first);
         assert!(neg.is_paused());
         end(&mut neg, &mut world, 1, second);
-        // A pause goes on after it only where both succeeded.
+        // A pause continues afterwards only if both succeeded.
         assert_eq!(neg.is_paused(), first.is_none() && second.is_none());
         assert_eq!(advance(&mut neg, &mut world, 60_000), timers);
         assert!(!neg.is_paused());
@@ -117,16 +117,16 @@ fn one_operation_that_does_not_start_fails_the_whole_detachment() {
     let error = ApiError::Unavailable("503".to_owned());
     let (mut neg, mut world) = (instance(config), Simulation::default());
     given(&mut world, "z1", "10.0.0.1 10.0.0.2");
-    // The second of two: the first is in flight already.
+    // The second of two: the first is already in flight.
     sync(&mut neg, &mut world, &[("z1", "10.0.0.1 10.0.0.2")]).unwrap();
     world.fail("detach", ApiError::NotFound);
     world.fail("detach", error.clone());
     assert_eq!(sync(&mut neg, &mut world, &target), Err(Error::Api(ApiError::NotFound)));
-    // Neither started: nothing is paused.
+    // Neither started, so nothing is paused.
     assert!(!neg.is_paused() && world.started.is_empty());
     world.fail("detach", ApiError::NotFound);
     assert_eq!(sync(&mut neg, &mut world, &target), Err(Error::Api(ApiError::NotFound)));
-    // The first did not start, so that the second is the first that did.
+    // The first did not start, so the second is the first that did.
     assert!(neg.is_paused() && world.started.len() == 1);
     assert!(end(&mut neg, &mut world, 1, None));
     assert!(neg.is_paused());

@@ -4,7 +4,7 @@ use super::{advance, instance};
 use crate::neg::Neg;
 use crate::simulated::Simulation;
 
-/// Failure at the end of a detachment.
+/// The failure of a detachment.
 const FAILED: Option<&str> = Some("detach failed");
 
 fn paused() -> (Neg, Simulation) {

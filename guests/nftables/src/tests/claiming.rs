@@ -1,4 +1,4 @@
-//! One key, several claims: who has it, and who gets it next.
+//! Several claims on one key: which service has it, and which gets it next.
 
 use super::{CONFIG, elements, id, service, synced, with_port};
 use crate::bindings::trueup::service::types::ContivService;

@@ -1,4 +1,4 @@
-//! One service, rule by rule: which chains and elements it has, and what a change of it mentions.
+//! One service, rule by rule: its chains and elements, and the commands of a change.
 
 use super::{CONFIG, chains, elements, id, rules, service, synced, with_port};
 use crate::Exports;
@@ -158,7 +158,7 @@ fn only_whether_there_is_affinity_matters_not_how_long() {
     world.take_asked();
     renderer.add_service(&mut world, sticky(20)).unwrap();
     assert_eq!(world.take_asked(), [] as [&str; 0]);
-    // What was not worth a transaction is kept all the same.
+    // The guest keeps what was not worth a transaction.
     assert!(renderer.snapshot().contains(r#""session_affinity_timeout_s":20"#));
     renderer.add_service(&mut world, sticky(0)).unwrap();
     assert!(rules(&world, "ip", "svc/default/web/http")[0].contains("numgen"));

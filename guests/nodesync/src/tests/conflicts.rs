@@ -1,4 +1,4 @@
-//! Races, failures and thefts: what becomes of the number, and of what the database is known to hold.
+//! Races, failures and thefts: the effects on the number, and on the known contents of the database.
 
 use serde_json::json;
 
@@ -70,7 +70,7 @@ fn of_several_records_of_this_node_the_lowest_id_counts() {
     assert_eq!(lines(&node_sync.all_nodes()), ["3 a [] []", "2 me [10.0.0.2/8] []"]);
     assert_eq!(world.lines, ["several records bear the name of this node ids=2, 9"]);
     assert!(world.transcript.take_calls().is_empty());
-    // It keeps that id where another record of its name is all that a later listing has.
+    // The node keeps that id even if a later listing only has another record of its name.
     let mut world = Simulation::default();
     assert_eq!(
         node_sync.resync(&mut world, state(&[(1, "me", "10.0.0.1/8")], &[])),
@@ -159,7 +159,7 @@ fn what_was_published_is_written_again_where_the_listing_differs() {
     world.store.clear();
     assert_eq!(node_sync.update(&mut world, Change::VppNodeDeleted(2)), Ok(vec![]));
     assert_eq!(world.store[OWN_KEY], own);
-    // Somebody wrote something else; an update only takes note of it, a resync writes.
+    // Another writer stored something else; an update only takes note of it, a resync writes.
     world.store.insert(OWN_KEY.to_owned(), "else".to_owned());
     assert_eq!(node_sync.update(&mut world, put(2, "me", "10.0.0.9/8")), Ok(vec![]));
     assert_eq!(

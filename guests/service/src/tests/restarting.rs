@@ -41,7 +41,7 @@ fn everything_is_carried_and_nothing_is_called() {
     assert_eq!(new.snapshot(), processor.snapshot());
     assert_eq!(world.transcript.metric("service_services"), Some(1.0));
     assert!(update(&mut new, &mut world, Event::ServiceDeleted(id("nobody"))).is_empty());
-    // The halves, the allocations and the indexes are there.
+    // The halves, the allocations and the indexes exist.
     assert_eq!(
         update(
             &mut new,
